@@ -17,11 +17,12 @@ from profiler.analyse.sampling.threads import thread_activities
 from profiler.analyse.timing.breakdown import Ledger, breakdown
 from profiler.analyse.timing.counters import call_sites, counters, gauges
 from profiler.analyse.timing.device import device_breakdown, device_warnings, no_queue_reason
-from profiler.analyse.timing.host_timeline import HostTimeline, host_timeline
+from profiler.analyse.timing.host_timeline import HostTimeline
 from profiler.analyse.timing.idle import idle_blame
 from profiler.analyse.timing.input import input_measures, input_parts
 from profiler.analyse.timing.resources import resources, series
 from profiler.analyse.timing.throughput import counted_unit, throughput
+from profiler.analyse.timing.trace_timeline import full_timeline
 from profiler.analyse.timing.warnings import contradictions, run_warnings
 from profiler.analyse.window import LEVEL_LIGHT, Window, device_window, rank_windows
 from profiler.core.notice import Notice
@@ -103,7 +104,7 @@ def _idle(
     if reason or host is None or ledger is None:
         return (), reason or LEVEL_LIGHT
     if on_device is not window:
-        host = host_timeline(run, on_device)
+        host = full_timeline(run, on_device)
     return idle_blame(run, on_device, host, unrecorded_is_python=ledger.python_share >= 0.5), None
 
 

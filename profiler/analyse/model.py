@@ -80,6 +80,8 @@ class HostState(IntEnum):
     BETWEEN_CALLS = 5
     RECORDING = 6
     """The recorder wrote its own records: never a cause of the program's."""
+    IN_PYTHON = 7
+    """It ran the Python function that the site is of, in a foreign trace with Python frames."""
 
 
 class SiteOrigin(IntEnum):

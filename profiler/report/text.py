@@ -93,7 +93,11 @@ def host_state(blame: IdleBlame) -> str:
         return "after the sync" if blame.subject == "sync" else f"after the sync in the {blame.subject} call"
     near = _ORIGINS[blame.origin]
     if blame.state is HostState.IN_REGION:
-        return f"in region {blame.subject}{near}"
+        return f"in {'' if blame.subject.startswith('operator ') else 'region '}{blame.subject}{near}"
+    if blame.state is HostState.IN_PYTHON:
+        if blame.site is None:
+            return "in Python"
+        return f"{'in torch, below' if blame.category == 'framework' else 'in'} {blame.site.function}()"
     if blame.state is HostState.BETWEEN_CALLS:
         return ("python" if blame.category == "python" else "outside of any region") + (near or " between calls")
     return _STATES[blame.state].format(blame.subject)

@@ -163,6 +163,11 @@ class StepDefinition:
         return self.kind is StepKind.WHOLE_RUN
 
     @property
+    def is_trace(self) -> bool:
+        """Whether the run is a foreign trace of torch's profiler."""
+        return self.kind in (StepKind.ANNOTATION, StepKind.WHOLE_TRACE)
+
+    @property
     def label(self) -> str:
         """A short name without lines of the program, equal for two versions of it: `steps of AdamW`."""
         if self.kind in (StepKind.OPTIMIZER, StepKind.LOADER):

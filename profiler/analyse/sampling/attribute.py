@@ -33,8 +33,9 @@ from profiler.analyse.sampling.stacks import Stacks, weighted_samples
 from profiler.analyse.sampling.strata import DIVIDED, NUMBER, Floats, Numbers, has_hooked_steps, stratum_times
 from profiler.analyse.statistics import Z, share_interval
 from profiler.analyse.timing.breakdown import Ledger, recorded_ledger
-from profiler.analyse.timing.host_timeline import CODE, HostTimeline, host_timeline
-from profiler.analyse.window import NS_PER_S, Window, device_kind
+from profiler.analyse.timing.host_timeline import CODE, HostTimeline
+from profiler.analyse.timing.trace_timeline import full_timeline
+from profiler.analyse.window import NS_PER_S, Window, device_kind, is_trace
 from profiler.core.notice import Notice
 from profiler.run.model import Run
 
@@ -55,8 +56,10 @@ def host_time(stacks: Stacks, window: Window) -> tuple[HostTimeline | None, Ledg
     run = stacks.run
     if not len(window) or run.info.level == "light":
         return None, None, None
-    host = host_timeline(run, window)
+    host = full_timeline(run, window)
     samples, ledger = classify_samples(stacks, window, host), recorded_ledger(host, window)
+    if is_trace(run):  # it has no stack samples
+        return host, ledger, samples
     if has_hooked_steps(run):
         return host, attribute_unrecorded(ledger, run, window, host, samples), samples
     return host, move_active_python(ledger, run, window, host), samples

@@ -42,7 +42,9 @@ _CATEGORIES: Final = (
     ("checkpoint", re.compile(r"^(torch/serialization\.py|torch/distributed/checkpoint/|safetensors/)")),
     ("input", re.compile(r"^(datasets|tokenizers|sentencepiece|tiktoken|webdataset|PIL|albumentations|torchaudio)/")),
     ("input", re.compile(r"^(torch/utils/data/|torchvision/(transforms|datasets|io)/)")),
-    ("input", re.compile(r"^transformers/(tokenization_|data/)")),
+    ("input", re.compile(r"^transformers/((image|video|audio)_(transforms|processing|utils)|feature_extraction_)")),
+    ("input", re.compile(r"^transformers/(tokenization_|processing_utils|data/|models/\w+/(\w+_)?process(or|ing)_)")),
+    ("input", re.compile(r"^(transformers/models/\w+/(tokenization|feature_extraction)_|av/|decord/|librosa/)")),
     ("sync", re.compile(r"^torch/(cuda/streams|distributed/distributed_c10d)\.py")),
 )
 """Host category of library code by its path below the packages' folder."""
@@ -197,6 +199,19 @@ def _frame_stratum(owner: str, path: str, function: str) -> str:
     if path == "torch/optim/optimizer.py" and name == "wrapper":
         return OPTIMIZER
     return CHECKPOINT if path == "torch/serialization.py" and name == "save" else ""
+
+
+def library_category(path: str, function: str) -> str:
+    """Host category that a function of a library stands for by its path below the packages' folder; empty: none."""
+    category = next((category for category, pattern in _CATEGORIES if pattern.search(path)), "")
+    if not category and path.startswith("transformers/pipelines/") and function == "preprocess":
+        return "input"
+    name = function.rpartition(".")[2]
+    if category == "log" and name in _PASSES_ON:
+        return ""
+    return (
+        "" if category == "input" and name.startswith("post_process") else category
+    )  # it processes the model's output
 
 
 def classify_stack(sites: tuple[Site, ...], folders: PackageFolders = UNKNOWN_FOLDERS) -> Stack:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from profiler.analyse.intervals import Indices, Segments, Times, innermost, times
 from profiler.analyse.model import HOST_CATEGORIES
@@ -93,6 +94,10 @@ class HostTimeline:
     """The row in `regions` or `calls` for each segment."""
     category: Indices
     """The number of the host category (CODE) of each segment."""
+    site: Indices | None = None
+    """Of a foreign trace: the number of the site of each segment, or -1. None: only calls have sites."""
+    yields: npt.NDArray[np.bool_] | None = None
+    """Of a foreign trace: whether each segment may be a wait for another thread."""
 
 
 def host_timeline(run: Run, window: Window) -> HostTimeline:
@@ -101,7 +106,11 @@ def host_timeline(run: Run, window: Window) -> HostTimeline:
     A call that would wait if its tensor were on a GPU does its work here: some make a list under the GIL, some compute.
     So it covers nothing, and samples say which.
     """
-    regions, calls = thread_rows(run.regions, window), thread_rows(run.calls, window)
+    return thread_timeline(run, thread_rows(run.regions, window), thread_rows(run.calls, window))
+
+
+def thread_timeline(run: Run, regions: Table, calls: Table) -> HostTimeline:
+    """Attribute the time of the thread that these regions and calls are of."""
     calls = calls[calls["kind"] != CallKind.WOULD_SYNC]
     begin, end = times(calls["begin"]), times(calls["end"])
     blocked = np.clip(times(calls["blocked"]), 0, end - begin)

@@ -4,7 +4,8 @@ A gap is the time between two activities of the device.
 
 - If a gap begins while the host is blocked in a call, it is charged to that call until the next call that submits work
   begins: the device had no work because the host had been waiting for it. The state says whether the call has ended;
-  if a region of input, log or checkpoint ran after its end, that region is named.
+  if a region of input, log or checkpoint ran after its end, that region is named. In a foreign trace the part in which
+  input is prepared is charged to the input, because it would not be shorter if the wait before it were removed.
 - Any other part of a gap is charged to the innermost region or call at that time. So is the time in which the recorder
   wrote its records.
 - Python between calls has no site of its own. It gets the site of the next call or, after the last one, of the
@@ -23,6 +24,7 @@ from profiler.analyse.intervals import Indices, Intervals, Times, complement, ov
 from profiler.analyse.model import HOST_CATEGORIES, HostState, IdleBlame, SiteOrigin
 from profiler.analyse.timing.device import busy_intervals
 from profiler.analyse.timing.host_timeline import CODE, RECORDING, REGION, SUBMITTING, HostTimeline
+from profiler.analyse.timing.trace_timeline import FRAME
 from profiler.analyse.window import Window
 from profiler.run.model import Run
 from profiler.run.tables import CallKind
@@ -39,7 +41,8 @@ class IdlePieces:
     end: Times
     state: Indices
     subject: Indices
-    """Number of the region's name or of the CallKind, as `state` requires; else 0."""
+    """Number of the region's name or of the CallKind, as `state` requires; else 0. A call of kind OTHER has its name
+    instead, counted from the last CallKind on."""
     category: Indices
     site: Indices
     origin: Indices
@@ -54,7 +57,7 @@ def idle_blame(run: Run, window: Window, host: HostTimeline, *, unrecorded_is_py
     pieces = idle_pieces(run, window, host, unrecorded=category)
     if not len(pieces.gap):
         return ()
-    subjects = max(len(run.names), len(CallKind))
+    subjects = len(CallKind) + len(run.names)
     shape = (len(HostState), len(SiteOrigin), len(HOST_CATEGORIES), subjects, len(run.sites) + 1)
     columns = (pieces.state, pieces.origin, pieces.category, pieces.subject, pieces.site + 1)
     keys, group = np.unique(np.ravel_multi_index(columns, shape), return_inverse=True)
@@ -83,7 +86,7 @@ def idle_blame(run: Run, window: Window, host: HostTimeline, *, unrecorded_is_py
 def _subject(state: HostState, names: tuple[str, ...], number: int) -> str:
     """Kind of the call or name of the region that a state refers to."""
     if state in (HostState.AFTER_SYNC, HostState.IN_CALL, HostState.BLOCKED_IN_CALL):
-        return CallKind(number).name.lower()
+        return CallKind(number).name.lower() if number < len(CallKind) else names[number - len(CallKind)]
     return names[number] if state in (HostState.AFTER_SYNC_IN_REGION, HostState.IN_REGION) else ""
 
 
@@ -114,23 +117,29 @@ def idle_pieces(run: Run, window: Window, host: HostTimeline, *, unrecorded: int
     in_region, in_call = source == REGION, recorded & (source != REGION)
     region_name = _take(host.regions["name"], np.where(in_region, record, -1))
     by_recorder = in_region & (region_name == recorder)
-    charged = np.where(by_recorder | (part == 2), -1, charged_call[gap])
+    in_frame = in_region & np.array([name.startswith(FRAME) for name in run.names] or [False])[region_name]
+    in_input = (part == 1) & (category == CODE["input"]) & (host.site is not None)
+    charged = np.where(by_recorder | in_input | (part == 2), -1, charged_call[gap])
     by_sync = charged >= 0
-    in_named_region = by_sync & (part > 0) & in_region & np.isin(category, _NAMED_AFTER_SYNC)
+    in_named_region = by_sync & (part > 0) & in_region & ~in_frame & np.isin(category, _NAMED_AFTER_SYNC)
     call = np.where(by_sync, charged, np.where(in_call, record, -1))
     waiting = (by_sync & (part == 0)) | (~by_sync & in_call & (_take(_waiting(host), segment) > 0))
     state = np.select(
-        [by_recorder, waiting, in_named_region, by_sync, in_region, in_call],
+        [by_recorder, waiting, in_named_region, by_sync, in_frame, in_region, in_call],
         [
             HostState.RECORDING, HostState.BLOCKED_IN_CALL, HostState.AFTER_SYNC_IN_REGION, HostState.AFTER_SYNC,
-            HostState.IN_REGION, HostState.IN_CALL,
+            HostState.IN_PYTHON, HostState.IN_REGION, HostState.IN_CALL,
         ],
         HostState.BETWEEN_CALLS,
     )  # fmt: skip
-    names_region = in_named_region | (in_region & ~by_sync)
-    subject = np.where(names_region, region_name, np.where(call >= 0, _take(host.calls["kind"], call), 0))
+    names_region = in_named_region | (in_region & ~in_frame & ~by_sync)
+    kind = _take(host.calls["kind"], call)
+    of_call = np.where(kind == CallKind.OTHER, len(CallKind) + _take(host.calls["name"], call), kind)
+    subject = np.where(names_region, region_name, np.where(call >= 0, of_call, 0))
     site = np.where(call >= 0, _take(host.calls["site"], call), -1)
-    between = ~by_sync & ~by_recorder & ~in_call & ((source == -1) | (category == CODE["python"]))
+    if host.site is not None:
+        site = np.where(by_sync, site, np.where(recorded, _take(host.site, segment), -1))
+    between = (host.site is None) & ~by_sync & ~by_recorder & ~in_call & ((source == -1) | (category == CODE["python"]))
     origin = np.full(len(site), SiteOrigin.ITSELF, np.int64)
     site[between], origin[between] = _nearest_site(host, cut.begin[between], cut.end[between])
     return IdlePieces(

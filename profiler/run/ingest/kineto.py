@@ -14,7 +14,7 @@ import numpy as np
 
 from profiler.core.notice import Notice
 from profiler.run import tables
-from profiler.run.ingest import trace_rows
+from profiler.run.ingest import trace_frames, trace_rows
 from profiler.run.ingest.trace_events import Trace, read_trace
 from profiler.run.model import Run, RunInfo, Table
 from profiler.run.source import dtype_of
@@ -44,7 +44,9 @@ def read_run(path: Path) -> Run:
     parts["values"] = (
         trace_rows.counters(parts["calls"], step_rows, names, name_of) if trace.runtime else parts["values"]
     )
-    rank = _rank(trace.meta)
+    sites = trace_frames.sites(trace.frames)
+    trace_frames.add_sites(parts["calls"], trace.frames, sites)
+    rank = _distributed(trace.meta, "rank") or 0
     for table in parts.values():
         if "rank" in (table.dtype.names or ()):
             table["pid"], table["rank"] = trace.pid, rank
@@ -53,7 +55,7 @@ def read_run(path: Path) -> Run:
         path=path,
         info=_info(path, trace, step_rows),
         names=tuple(names),
-        sites=(),
+        sites=tuple(sites),
         stack_frames=(),
         problems=(Notice("events-without-time", {"file": path.name, "events": trace.broken}),) if trace.broken else (),
         step=definition,
@@ -79,7 +81,7 @@ def _info(path: Path, trace: Trace, steps: Table) -> RunInfo:
         versions={
             name.removesuffix("_version"): str(value) for name, value in trace.meta.items() if name.endswith("_version")
         },
-        facts={"device": "cuda" if on_device else "cpu"},
+        facts={"device": "cuda" if on_device else "cpu"} | _ranks(trace.meta),
     )
 
 
@@ -87,17 +89,27 @@ def _devices(trace: Trace) -> tuple[Mapping[str, Any], ...]:
     """The devices with activity, or all devices if none has any; old traces only have their numbers."""
     used = sorted({event.device for event in trace.device})
     listed = trace.meta.get("deviceProperties")
-    described = {}
-    for properties in listed if isinstance(listed, list) else ():
-        if isinstance(properties, dict) and isinstance(properties.get("id"), int):
+    listed = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    described: dict[int, dict[str, Any]] = {}
+    for properties in listed:
+        if isinstance(properties.get("id"), int):
             name, memory = str(properties.get("name") or ""), properties.get("totalGlobalMem")
             described[properties["id"]] = {"name": name or f"device {properties['id']}", "memory_bytes": memory}
+    named = {str(properties.get("name") or "") for properties in listed}
+    # HIP numbers the devices of activities differently from those of the properties
+    only = named.pop() if len(named) == 1 else ""
     if used:
-        return tuple(described.get(number, {"name": f"device {number}"}) for number in used)
+        return tuple(described.get(number, {"name": only or f"device {number}"}) for number in used)
     return tuple(described.values())
 
 
-def _rank(meta: Mapping[str, Any]) -> int:
+def _ranks(meta: Mapping[str, Any]) -> dict[str, int]:
+    facts = {name: _distributed(meta, name) for name in ("rank", "world_size")}
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _distributed(meta: Mapping[str, Any], name: str) -> int | None:
+    """The rank of the traced process, or the number of ranks (world_size); None where the trace does not tell it."""
     distributed = meta.get("distributedInfo")
-    rank = distributed.get("rank") if isinstance(distributed, dict) else None
-    return rank if isinstance(rank, int) else 0
+    value = distributed.get(name) if isinstance(distributed, dict) else None
+    return value if isinstance(value, int) else None

@@ -6,6 +6,7 @@ import gc
 import gzip
 import json
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +21,10 @@ DEVICE_CATEGORIES: Final = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "Ker
 RUNTIME_CATEGORIES: Final = frozenset({"cuda_runtime", "cuda_driver", "hip_runtime", "Runtime"})
 OPERATOR_CATEGORIES: Final = frozenset({"cpu_op", "Operator"})
 ANNOTATION_CATEGORY: Final = "user_annotation"
+FRAME_CATEGORY: Final = "python_function"
+"""Calls of Python functions, which a trace has if it was recorded with with_stack."""
+FORWARD_TO_BACKWARD: Final = "fwdbwd"
+"""Category of the arrows from an operator of the forward pass to the one of the backward pass."""
 STEP_PREFIX: Final = "ProfilerStep#"
 ANNOTATION_PREFIXES: Final = (STEP_PREFIX, "enumerate(DataLoader)", "Optimizer.")
 """Prefixes of torch's own annotations, which until 2021 were among the operators."""
@@ -124,6 +129,10 @@ class Trace:
     runtime: list[OnHost] = field(default_factory=list)
     operators: list[OnHost] = field(default_factory=list)
     annotations: list[OnHost] = field(default_factory=list)
+    frames: list[OnHost] = field(default_factory=list)
+    """Calls of Python functions that are in a file; those of native code have none."""
+    forward: Counter[int] = field(default_factory=Counter)
+    """Thread -> its operators whose backward pass is in the trace."""
     broken: int = 0
     """Number of events without a valid time; they are left out."""
 
@@ -150,7 +159,11 @@ def _sort(events: Iterable[Any], trace: Trace) -> None:
     threads = _Threads()
     pids: dict[Any, int] = {}
     for event in events:
-        if not isinstance(event, dict) or event.get("ph") != "X":
+        if not isinstance(event, dict):
+            continue
+        if event.get("ph") != "X":
+            if event.get("ph") == "s" and event.get("cat") == FORWARD_TO_BACKWARD:
+                trace.forward[threads.number(event.get("tid"))] += 1
             continue
         category = event.get("cat")
         is_device = category in DEVICE_CATEGORIES
@@ -182,6 +195,8 @@ def _host_list(trace: Trace, category: Any, name: Any) -> list[OnHost] | None:
         return trace.annotations if str(name).startswith(ANNOTATION_PREFIXES) else trace.operators
     if category in RUNTIME_CATEGORIES:
         return trace.runtime
+    if category == FRAME_CATEGORY:
+        return trace.frames if ".py(" in str(name) else None
     return trace.annotations if category == ANNOTATION_CATEGORY else None
 
 

@@ -13,13 +13,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.run.ingest.trace_events import STEP_PREFIX, OnDevice, OnHost, Trace
+from profiler.run.ingest.trace_events import ANNOTATION_PREFIXES, STEP_PREFIX, OnDevice, OnHost, Trace
 from profiler.run.model import StepDefinition, StepKind, Table
 from profiler.run.source import dtype_of
 from profiler.run.tables import ActivityKind, CallKind, ValueKind
 
 OPERATOR_REGION: Final = "operator "
 """Prefix of regions that are torch operators: the breakdown calls them framework, on a CPU compute."""
+FRAME_REGION: Final = "frame "
+"""Prefix of regions that are calls of Python functions: `frame train.py(12): main`."""
 
 _LIBRARY: Final = re.compile(r"^(cuda|hip|cu)(?=[A-Z])")
 _CALLS: Final[tuple[tuple[str, CallKind], ...]] = (
@@ -135,10 +137,11 @@ def calls(trace: Trace, name_of: NameOf, *, loaded: bool) -> Table:
 
 
 def regions(trace: Trace, name_of: NameOf) -> Table:
-    """Annotations except steps, and the outermost operators of each thread."""
+    """Annotations except steps, the outermost operators of each thread, and calls of Python functions."""
     marked = (event for event in trace.annotations if not event.name.startswith(STEP_PREFIX))
     selected = [(event, region_name(event.name)) for event in marked]
     selected += [(event, OPERATOR_REGION + event.name) for event in outermost(trace.operators)]
+    selected += [(event, FRAME_REGION + event.name) for event in trace.frames]
     selected.sort(key=lambda pair: (pair[0].tid, pair[0].begin, -pair[0].end))
     rows = []
     open_ends: list[int] = []
@@ -171,13 +174,26 @@ def steps(trace: Trace) -> tuple[Table, StepDefinition]:
     if marked:
         rows = [(number, event.begin, event.end, event.tid) for number, event in enumerate(marked)]
         return _table("steps", fields, rows, loaded=True), StepDefinition(StepKind.ANNOTATION)
-    host = [*trace.operators, *trace.annotations, *trace.runtime]
-    events: list[OnHost | OnDevice] = [*host, *trace.device]
+    events: list[OnHost | OnDevice] = [
+        *trace.operators, *trace.annotations, *trace.runtime, *trace.frames, *trace.device
+    ]  # fmt: skip
     begin, end = min(event.begin for event in events), max(event.end for event in events)
-    threads = Counter(event.tid for event in host)
-    tid = threads.most_common(1)[0][0] if threads else 0
-    rows = [(0, begin, _end_of_work(trace, end), tid)]
+    rows = [(0, begin, _end_of_work(trace, end), main_thread(trace))]
     return _table("steps", fields, rows, loaded=True), StepDefinition(StepKind.WHOLE_TRACE)
+
+
+def main_thread(trace: Trace) -> int:
+    """The thread that runs the training loop: the one with torch's own annotations, which are made in Python, else with
+    the operators of the forward pass, else the process's first thread, else the one with most events.
+
+    Autograd's thread often has more events than any other.
+    """
+    named = Counter(event.tid for event in trace.annotations if event.name.startswith(ANNOTATION_PREFIXES))
+    counts = Counter(event.tid for event in (*trace.operators, *trace.annotations, *trace.runtime))
+    forward = trace.forward
+    return max(
+        counts, key=lambda tid: (named[tid] > 0, forward[tid] > 0, tid == trace.pid, counts[tid]), default=trace.pid
+    )
 
 
 def _end_of_work(trace: Trace, end: int) -> int:

@@ -107,22 +107,23 @@ def test_activities(run: Run) -> None:
 
 def test_calls_take_direction_and_bytes_from_what_they_caused(run: Run) -> None:
     assert rows(run, "calls", "begin", "end", "kind", "name", "blocked", "bytes", "stream", "site") == [
-        (113_001, 117_003, CallKind.LAUNCH, "cudaLaunchKernel", 0, 0, 7, -1),
-        (132_000, 135_000, CallKind.D2H, "cudaMemcpyAsync", 3_000, 4, 7, -1),  # pageable: it waits
-        (135_000, 135_500, CallKind.SYNC, "cudaStreamSynchronize", 500, 0, 0, -1),
-        (160_000, 161_000, CallKind.H2D, "cudaMemcpyAsync", 0, 4096, 9, -1),  # pinned: it does not
-        (210_000, 215_000, CallKind.ALLOC, "cudaMalloc", 0, 0, 0, -1),
-        (220_000, 225_000, CallKind.LAUNCH, "cudaGraphLaunch", 0, 0, 7, -1),
+        (113_001, 117_003, CallKind.LAUNCH, "cudaLaunchKernel", 0, 0, 7, 0),
+        (132_000, 135_000, CallKind.D2H, "cudaMemcpyAsync", 3_000, 4, 7, 0),  # pageable: it waits
+        (135_000, 135_500, CallKind.SYNC, "cudaStreamSynchronize", 500, 0, 0, 0),
+        (160_000, 161_000, CallKind.H2D, "cudaMemcpyAsync", 0, 4096, 9, 0),  # pinned: it does not
+        (210_000, 215_000, CallKind.ALLOC, "cudaMalloc", 0, 0, 0, 0),
+        (220_000, 225_000, CallKind.LAUNCH, "cudaGraphLaunch", 0, 0, 7, 0),
     ]
 
 
-def test_regions_are_annotations_and_the_outermost_operators_of_each_thread(run: Run) -> None:
+def test_regions_are_annotations_outermost_operators_and_python_functions_of_each_thread(run: Run) -> None:
     assert rows(run, "regions", "begin", "end", "tid", "name", "depth") == [
-        (101_000, 110_000, TID, "data", 0),
-        (111_000, 131_000, TID, "operator aten::linear", 0),
-        (131_000, 136_000, TID, "operator aten::add", 0),
-        (150_000, 170_000, TID, "optimizer", 0),
-        (180_000, 190_000, TID, "evaluate", 0),
+        (100_000, 300_000, TID, "frame train.py(3): main", 0),
+        (101_000, 110_000, TID, "data", 1),
+        (111_000, 131_000, TID, "operator aten::linear", 1),
+        (131_000, 136_000, TID, "operator aten::add", 1),
+        (150_000, 170_000, TID, "optimizer", 1),
+        (180_000, 190_000, TID, "evaluate", 1),
         (111_000, 131_000, 99, "operator MulBackward0", 0),
     ]
 
@@ -145,8 +146,8 @@ def test_it_is_analysed_as_any_run(run: Run) -> None:
     assert sum(m.value or 0 for m in analysis.breakdown.values()) == pytest.approx(wall / 2 / 1e9)
     assert sum(m.value or 0 for m in analysis.device_breakdown.values()) == pytest.approx(wall / 2 / 1e9)
     assert analysis.measures["syncs_per_step"].value == 0.5
-    # the operators' 25 us less the calls in them, 4.002 and 3.5
-    assert analysis.breakdown["framework"].value == pytest.approx((25_000 - 4_002 - 3_500) / 2 / 1e9)
+    # the operators' 25 us and the optimizer's 20 us less the calls in them, 4.002 and 3.5, and 1
+    assert analysis.breakdown["framework"].value == pytest.approx((25_000 - 4_002 - 3_500 + 19_000) / 2 / 1e9)
     assert analysis.breakdown["input"].value == pytest.approx(9_000 / 2 / 1e9)
 
 
@@ -186,7 +187,7 @@ def test_without_annotations_the_whole_trace_is_one_step(tmp_path: Path) -> None
 
 def test_a_trace_of_the_cpu(tmp_path: Path) -> None:
     run = load(written(tmp_path / "t.json", [event("cpu_op", "aten::mm", 100, 20)], distributedInfo={"rank": 3}))
-    assert run.info.facts == {"device": "cpu"}
+    assert run.info.facts == {"device": "cpu", "rank": 3}
     assert len(run.activities) == len(run.calls) == len(run.values) == 0
     assert run.steps["rank"].tolist() == run.regions["rank"].tolist() == [3]
     analysis = analyse(run)
