@@ -9,6 +9,7 @@ from profiler.analyse.ranks import RankSteps, RankTime, rank_ledger, rank_steps
 from profiler.analyse.sampling.attribute import host_time
 from profiler.analyse.sampling.flame import flame_graph
 from profiler.analyse.sampling.lines import line_costs, startup_teardown
+from profiler.analyse.sampling.locations import locations
 from profiler.analyse.sampling.phases import phases
 from profiler.analyse.sampling.spikes import spikes
 from profiler.analyse.sampling.stacks import Stacks
@@ -77,6 +78,7 @@ def analyse(run: Run) -> Analysis:
         threads=thread_activities(stacks),
         step=run.step,
         lines=lines,
+        locations=locations(stacks, samples),
         input=input_parts(run, window),
         phases=phases(stacks, window, host, samples) if host and hooked else (),
         startup_teardown=startup_teardown(stacks, window) if hooked else (),

@@ -2,7 +2,7 @@
 
 Everything is a frozen dataclass. Durations are float seconds. A `Measure` whose value is None was not measured, and its
 `reason` says why. Facts are codes and values, from which `profiler.report.text` makes sentences. The only sentences
-here are `verdict` and `headline`, which `profiler.report.verdict_text` adds after the diagnosis.
+here are `verdict`, `headline` and `findings`, which `profiler.report.verdict_text` adds after the diagnosis.
 """
 
 from __future__ import annotations
@@ -139,6 +139,39 @@ class LineCost:
     samples: int
     categories: Mapping[str, float] = field(default_factory=dict)
     """Host category (of a thread's lines: `ThreadState`) -> seconds per step of it."""
+
+
+class LocationKind(StrEnum):
+    """How closely the place of a category's time is known."""
+
+    LINE = "line"
+    FUNCTION = "function"
+    CALL_PATH = "call-path"
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A place in the user's code that holds much of the time of a category."""
+
+    kind: LocationKind
+    path: tuple[Site, ...]
+    """The line; or the function, with its line of most time; or the calls from the loop inward."""
+    share: float
+    """The share of the category's time; low and high are its 95% interval."""
+    low: float
+    high: float
+    samples: float = 0.0
+    """Stack samples of the category; 0: its time at each line was recorded exactly."""
+    calls: str = ""
+    """The function of the user's own that the line calls, where it is known."""
+    library: tuple[tuple[str, float], ...] = ()
+    """Functions of a library below that line, each within the one before, with their shares of the category's time; all
+    hold more than half of it. Only where a library drives the steps."""
+
+    @property
+    def site(self) -> Site:
+        """The line itself; of a function, its line of most time; of a call path, the innermost call."""
+        return self.path[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +379,28 @@ class RankLedger:
 
 
 @dataclass(frozen=True, slots=True)
+class Cause:
+    """What takes part of a step, or leaves the device idle for part of it."""
+
+    category: str
+    """A host category, or the phase after the optimizer."""
+    share: float
+    """The share of the wall time; low and high are its 95% interval, None if it was recorded exactly."""
+    low: float | None = None
+    high: float | None = None
+    location: Location | None = None
+    """None: no place holds most of it, or too little is known."""
+    further: tuple[Location, ...] = ()
+    """Other places that hold at least a tenth of a step."""
+    notice: Notice | None = None
+    """What else is known about the reason."""
+    blame: IdleBlame | None = None
+    """The row of this category with the largest share, if it is idle time."""
+    loader: InputPart | None = None
+    """The part that the loader spends most time on, if it is a wait for data."""
+
+
+@dataclass(frozen=True, slots=True)
 class Series:
     """Something over time; `times` in seconds from the start of the measured window."""
 
@@ -435,11 +490,18 @@ class Analysis:
     verdict: str = ""
     """Why the program is slow, or that it is not, as a sentence; empty until `verdict_text.with_verdict` adds it."""
     headline: str = ""
-    """The beginning of `verdict` that reads well in large type."""
+    """The first sentence of `verdict`."""
+    findings: tuple[str, ...] = ()
+    """The other sentences of `verdict`, for a line each."""
+    causes: tuple[Cause, ...] = ()
+    """The causes that `verdict` names, the largest first."""
     step: StepDefinition | None = None
     """The definition of a step in this run, and how it was detected."""
     lines: tuple[LineCost, ...] = ()
     """The time of the stepping thread by line of the user's code, the most seconds first."""
+    locations: Mapping[str, tuple[Location, ...]] = field(default_factory=dict)
+    """Host category, or empty for the whole step -> the place that holds most of its time, where one does, then further
+    ones that hold much of the step."""
     phases: tuple[Phase, ...] = ()
     """The step in coarse parts, in their order; of runs whose steps hooks found."""
     input: tuple[InputPart, ...] = ()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler.analyse.model import Analysis, HostState, IdleBlame, Measure, Topic
+from profiler.analyse.model import Analysis, Cause, HostState, IdleBlame, Location, LocationKind, Measure, Topic
 from profiler.core.facts import stated_device
 from profiler.core.notice import Notice
-from profiler.diagnose.model import WORTH_NAMING, Cause, RunDiagnosis, RunVerdict
+from profiler.diagnose.model import WORTH_NAMING, RunDiagnosis, RunVerdict
+from profiler.run.model import Site
 
 BUSY: Final = 0.8
 """Share of time from which a device, or of a step from which computing, counts as the limit."""
+MOST: Final = 0.5
+"""Share of a category's idle time that a line must exceed to be named as its place."""
 _MAX_CAUSES: Final = 2
 
 
@@ -50,6 +53,17 @@ def _idle_causes(analysis: Analysis, limit: int) -> tuple[Cause, ...]:
     causes = []
     for category, blamed in rows.items():
         largest = max(blamed, key=lambda row: row.share_of_wall)
-        causes.append(Cause(category, sum(row.share_of_wall for row in blamed), largest.site, blame=largest))
+        location = _idle_location(blamed)
+        causes.append(Cause(category, sum(row.share_of_wall for row in blamed), location=location, blame=largest))
     causes.sort(key=lambda cause: -cause.share)
     return tuple(cause for cause in causes[:limit] if cause.share >= WORTH_NAMING) or tuple(causes[:1])
+
+
+def _idle_location(rows: list[IdleBlame]) -> Location | None:
+    """The line that more than half of a category's idle time is charged to."""
+    lines: dict[Site | None, float] = {}
+    for row in rows:
+        lines[row.site] = lines.get(row.site, 0.0) + row.share_of_wall
+    site = max(lines, key=lambda line: lines[line])
+    share = lines[site] / (sum(lines.values()) or 1.0)
+    return Location(LocationKind.LINE, (site,), share, share, share) if site is not None and share > MOST else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from profiler.analyse.model import IdleBlame, InputPart, Mismatch, RankLedger, Ratio, Spikes, ThreadActivity
+from profiler.analyse.model import Cause, Location, Mismatch, RankLedger, Ratio, Spikes, ThreadActivity
 from profiler.core.notice import Notice
 from profiler.run.model import Site
 
@@ -32,35 +32,13 @@ class RunVerdict(StrEnum):
     DEVICE_BUSY_SAMPLED = "device-busy-sampled"
     """The same by NVML, which does not see short gaps."""
     COMPUTING = "computing"
-    """Share of a step that is computing: nothing else limits the run."""
-    COMPUTING_AND_CAUSE = "computing-and-cause"
-    """Most of a step is computing, and the first cause is worth removing."""
+    """Share of a step that is computing: no cause takes as much."""
     CAUSE = "cause"
     """The first cause takes more of a step than anything else; share of a step that is computing."""
     UNKNOWN_STEP = "unknown-step"
     """Share of a step in which nothing tells what ran."""
     STEP_TIME_ONLY = "step-time-only"
-    WAITING_FOR_WORKERS = "waiting-for-workers"
-    LARGEST_CATEGORY = "largest-category"
-    """Share of the category that takes most of a step, in a program without a device to watch."""
     UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """What takes part of a step, or leaves the device idle for part of it."""
-
-    category: str
-    """A host category, or the phase after the optimizer."""
-    share: float
-    """The share of the wall time."""
-    site: Site | None = None
-    calls: str = ""
-    """The user's function that this line calls."""
-    blame: IdleBlame | None = None
-    """The row of this category with the largest share, if it is idle time."""
-    loader: InputPart | None = None
-    """The part that the loader spends most time on, if it is a wait for data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +60,17 @@ class RunDiagnosis:
     share: float = 0.0
     causes: tuple[Cause, ...] = ()
     """The largest first."""
-    category: str = ""
-    """The category of LARGEST_CATEGORY; `python-or-wait` where Python may be a wait inside CUDA."""
     seconds: float = 0.0
-    """Seconds per step of `category`, or of the whole step."""
+    """Seconds of a step."""
     unknown: UnknownShare | None = None
-    """Named before the causes, since it may be larger than any of them."""
     reason: Notice | None = None
     """Why the device's idle time, or its cause, was not measured."""
     thread: ThreadActivity | None = None
     spikes: Spikes | None = None
     ranks: RankLedger | None = None
     """The ranks of the program; all other fields are about the rank that was analysed. None: there is one."""
+    driver: Location | None = None
+    """The line below which a library drives the steps."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,22 +12,29 @@ from profiler.analyse.model import (
     WAITING_FOR_INDEX,
     WAITING_FOR_WORKERS,
     Analysis,
-    Spikes,
+    Cause,
+    Location,
+    LocationKind,
+    Phase,
     ThreadState,
 )
 from profiler.core.facts import stated_device
 from profiler.core.notice import Notice
-from profiler.diagnose.device import BUSY, diagnose_device
-from profiler.diagnose.model import WORTH_NAMING, Cause, RunDiagnosis, RunVerdict, UnknownShare
-from profiler.run.model import Site
+from profiler.diagnose.device import BUSY, MOST, diagnose_device
+from profiler.diagnose.model import WORTH_NAMING, RunDiagnosis, RunVerdict, UnknownShare
 
 MUCH_UNKNOWN: Final = 0.1
-"""Share of a step from which what is unknown is named first: it may be larger than any cause."""
+"""Share of a step from which what is unknown is named: it may be larger than any cause."""
 COMPUTING_LEADS: Final = 0.6
 """Share of a step from which computing is named before what can be removed beside it."""
 AFTER_LEADS: Final = 0.2
 """Share of a step from which what runs after the optimizer is named first, though computing may take most of it: it is
 not part of the training."""
+NAMED: Final = 0.1
+"""Share of a step from which every cause is named."""
+_MAX_CAUSES: Final = 5
+"""Causes that a first screen has room for."""
+_ROUNDING: Final = 0.001
 _STANDING_BY: Final = (ThreadState.IDLE, ThreadState.CHILD)
 """States of a launcher while its children work."""
 _STEP_CATEGORIES: Final = ("sync", "copy", "log", "checkpoint", "python", "framework", "launch", *WAIT_CATEGORIES)
@@ -61,9 +68,9 @@ def _diagnose_rank(analysis: Analysis) -> RunDiagnosis:
     if busy.value < BUSY:
         return _diagnose_host(analysis, Notice("only-nvml", {"share": busy.value}))
     # when the device is busy, the host's other waits and late launches only reflect the device's work
-    host_cause = _largest([cause for cause in _step_causes(analysis) if cause.category in _BESIDE_A_DEVICE])
+    beside = _named([cause for cause in _step_causes(analysis) if cause.category in _BESIDE_A_DEVICE])
     device = stated_device(analysis.info.facts, analysis.info.devices)
-    return RunDiagnosis(RunVerdict.DEVICE_BUSY_SAMPLED, device, busy.value, (host_cause,) if host_cause else ())
+    return RunDiagnosis(RunVerdict.DEVICE_BUSY_SAMPLED, device, busy.value, beside)
 
 
 def hides_waits(analysis: Analysis) -> bool:
@@ -74,53 +81,34 @@ def hides_waits(analysis: Analysis) -> bool:
 
 def _diagnose_host(analysis: Analysis, reason: Notice | None) -> RunDiagnosis:
     """The diagnosis without a device queue: what the host's time was spent on."""
-    if analysis.phases and (diagnosis := _diagnose_step(analysis)):
-        return diagnosis
     parts, total = _parts(analysis)
     if not total:
         if analysis.info.facts.get("device") == "cpu" and analysis.info.level == "light":
             return RunDiagnosis(RunVerdict.STEP_TIME_ONLY, seconds=analysis.value("step_time") or 0.0)
         return RunDiagnosis(RunVerdict.UNKNOWN, reason=reason)
-    largest = max(parts, key=lambda name: parts[name])
-    share = parts[largest] / total
-    if largest == "unattributed":
-        return RunDiagnosis(RunVerdict.UNKNOWN_STEP, unknown=_unknown_share(analysis, share))
-    facts = analysis.info.facts
-    # a program with an engine waits for its workers, not for a device
-    if largest == "sync" and facts.get("device") == "cpu" and facts.get("engine", "inline") != "inline":
-        return RunDiagnosis(RunVerdict.WAITING_FOR_WORKERS, share=share)
-    category = "python-or-wait" if largest == "python" and hides_waits(analysis) else largest
-    seconds = parts[largest]
-    return RunDiagnosis(RunVerdict.LARGEST_CATEGORY, share=share, category=category, seconds=seconds, reason=reason)
-
-
-def _diagnose_step(analysis: Analysis) -> RunDiagnosis | None:
-    """The largest part of a step that can be removed, with its line; None where nothing stands out."""
-    parts, total = _parts(analysis)
-    if not total:
-        return None
-    computing = parts.get("compute", 0.0) / total
-    cause, unknown = _largest(_step_causes(analysis)), parts.get("unattributed", 0.0) / total
-    spikes: Spikes | None = analysis.spikes if analysis.spikes and analysis.spikes.lines else None
-    is_unknown = unknown >= MUCH_UNKNOWN or unknown > max(cause.share if cause else 0.0, computing)
-    after = cause is not None and cause.category == AFTER_OPTIMIZER and cause.share >= AFTER_LEADS
-    if computing >= BUSY and not after:
-        verdict = RunVerdict.COMPUTING
-    elif cause is None:
-        verdict = RunVerdict.UNKNOWN_STEP
-        if not is_unknown and not spikes:
-            return None
-    elif computing >= COMPUTING_LEADS and not after:
-        verdict = RunVerdict.COMPUTING_AND_CAUSE
-    else:
+    computing, unknown = (parts.get(name, 0.0) / total for name in ("compute", "unattributed"))
+    causes = _named(_step_causes(analysis), computing)
+    largest = causes[0] if causes else None
+    leads = largest is not None and largest.category == AFTER_OPTIMIZER and largest.share >= AFTER_LEADS
+    if largest and (leads or (computing < COMPUTING_LEADS and largest.share >= unknown)):
         verdict = RunVerdict.CAUSE
+    elif computing >= unknown:
+        verdict = RunVerdict.COMPUTING
+    else:
+        verdict = RunVerdict.UNKNOWN_STEP
     return RunDiagnosis(
         verdict,
         share=computing,
-        causes=(cause,) if cause else (),
-        unknown=_unknown_share(analysis, unknown) if is_unknown else None,
-        spikes=spikes,
+        causes=causes,
+        unknown=_unknown_share(analysis, unknown) if unknown >= MUCH_UNKNOWN else None,
+        spikes=analysis.spikes if analysis.spikes and analysis.spikes.lines else None,
+        driver=_driver(analysis),
     )
+
+
+def _driver(analysis: Analysis) -> Location | None:
+    """The line below which a library drives the steps."""
+    return next((place for place in analysis.locations.get("", ()) if place.library), None)
 
 
 def _unknown_share(analysis: Analysis, share: float) -> UnknownShare:
@@ -137,42 +125,60 @@ def _parts(analysis: Analysis) -> tuple[dict[str, float], float]:
     return parts, sum(parts.values())
 
 
-def _largest(causes: list[Cause]) -> Cause | None:
+def _named(causes: list[Cause], computing: float = 0.0) -> tuple[Cause, ...]:
+    """The causes to name, the largest first: all from NAMED on; a single smaller one where it is worth it.
+
+    Phases overlap the categories: a cause that would make the sum exceed the step is left out.
+
+    :param computing: share of a step, which is named too.
+    """
+
     def weighted(cause: Cause) -> float:
         return cause.share * (_PHASE_WEIGHT if cause.category == AFTER_OPTIMIZER else 1.0)
 
-    largest = max(causes, key=weighted, default=None)
-    return largest if largest is not None and largest.share >= WORTH_NAMING else None
+    ordered = sorted(causes, key=lambda cause: -weighted(cause))
+    named, total = list[Cause](), computing
+    for cause in ordered:
+        fits = not named or total + cause.share <= 1.0 + _ROUNDING
+        if cause.share >= (NAMED if named else WORTH_NAMING) and fits and len(named) < _MAX_CAUSES:
+            named.append(cause)
+            total += cause.share
+    return tuple(named)
 
 
 def _step_causes(analysis: Analysis) -> list[Cause]:
     """Everything in a step that could be removed."""
     parts, total = _parts(analysis)
-    causes = [
-        Cause(name, parts[name] / total, _main_line(analysis, name)) for name in _STEP_CATEGORIES if parts.get(name)
-    ]
+    causes = [_category_cause(analysis, name, total) for name in _STEP_CATEGORIES if parts.get(name)]
     if parts.get("input"):
-        site = next((phase.site for phase in analysis.phases if phase.name == "data"), None)
         making = [part for part in analysis.input if part.name not in (WAITING_FOR_INDEX, WAITING_FOR_WORKERS)]
         loader = max(making, key=lambda part: part.seconds_per_step, default=None)
-        site = site or _main_line(analysis, "input")
-        causes.append(Cause("input", parts["input"] / total, site, loader=loader))
+        causes.append(replace(_category_cause(analysis, "input", total), loader=loader))
     if _samples(analysis) >= MIN_SAMPLES:
         causes += [
-            Cause(AFTER_OPTIMIZER, phase.share, phase.site, phase.calls)
+            Cause(AFTER_OPTIMIZER, phase.share, phase.low, phase.high, _phase_location(phase))
             for phase in analysis.phases
             if phase.name == AFTER_OPTIMIZER
         ]
     return causes
 
 
-def _main_line(analysis: Analysis, category: str) -> Site | None:
-    """The line with most seconds of a category, in the function with most of them."""
-    functions: dict[tuple[str, str], float] = {}
-    for line in analysis.lines:
-        key = line.site.file, line.site.function
-        functions[key] = functions.get(key, 0.0) + line.categories.get(category, 0.0)
-    largest = max(functions, key=lambda key: functions[key], default=None)
-    lines = [line for line in analysis.lines if (line.site.file, line.site.function) == largest]
-    lines = [line for line in lines if line.categories.get(category)]
-    return max(lines, key=lambda line: line.categories[category]).site if lines else None
+def _category_cause(analysis: Analysis, category: str, total: float) -> Cause:
+    measure, notice = analysis.breakdown[category], None
+    if category == "python" and hides_waits(analysis):
+        notice = Notice("python-or-device-wait")
+    facts = analysis.info.facts
+    # a program with an engine waits for its workers, not for a device
+    if category == "sync" and facts.get("device") == "cpu" and facts.get("engine", "inline") != "inline":
+        notice = Notice("waits-for-workers")
+    low, high = (None if end is None else end / total for end in (measure.low, measure.high))
+    places = analysis.locations.get(category, ())
+    main = next((place for place in places[:1] if place.share > MOST), None)
+    further = places[1:] if main else places
+    return Cause(category, (measure.value or 0.0) / total, low, high, main, further, notice)
+
+
+def _phase_location(phase: Phase) -> Location | None:
+    if phase.site is None:
+        return None
+    return Location(LocationKind.LINE, (phase.site,), 1.0, 0.0, 1.0, calls=phase.calls)

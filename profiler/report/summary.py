@@ -44,7 +44,8 @@ def summary(analysis: Analysis, *, unicode: bool = True) -> Iterator[Line]:
     light, step = analysis.info.level == "light", _step_time(analysis)
     warnings = [((f"  {text}", "warning"),) for text in load_warnings(analysis.warnings)]
     if analysis.verdict and not (light and step):
-        yield ((analysis.verdict, "strong"),)
+        yield ((analysis.headline, "strong"),)
+        yield from (((f"  {finding}", ""),) for finding in analysis.findings)
     if analysis.verdict and not light:
         yield from warnings
     if step:

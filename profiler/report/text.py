@@ -6,6 +6,7 @@ over the values of the notice, or a function of them where numbers need a plural
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Final
@@ -53,9 +54,29 @@ def listed(names: Sequence[str]) -> str:
     return f"{', '.join(before)} and {last}" if before else last
 
 
+_NOTEBOOK: Final = re.compile(r".*/ipykernel_\d+/\d+\.py")
+"""The file that IPython invents for a cell of a notebook."""
+
+
+def file_name(site: Site) -> str:
+    """`train.py`, `models/__init__.py`, `a notebook cell`."""
+    path = PurePath(site.file)
+    if _NOTEBOOK.fullmatch(site.file):
+        return "a notebook cell"
+    return f"{path.parent.name}/{path.name}".lstrip("/") if path.stem == "__init__" else path.name
+
+
 def at(site: Site | None) -> str:
-    """` at train.py:88`; empty where the site is not known."""
-    return f" at {PurePath(site.file).name}:{site.line}" if site else ""
+    """` at train.py:88`, ` at line 3 of a notebook cell`; empty where the site is not known."""
+    if site is None:
+        return ""
+    name = file_name(site)
+    return f" at {name}:{site.line}" if name.endswith(".py") or " " not in name else f" at line {site.line} of {name}"
+
+
+def function_name(site: Site) -> str:
+    """`train()`, `Data.__getitem__()`"""
+    return f"{site.function.replace('<locals>.', '')}()"
 
 
 def mismatch(fact: Mismatch) -> str:

@@ -6,11 +6,22 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from profiler.analyse.model import AFTER_OPTIMIZER, Analysis, Comparison, SpikeLine, Spikes, ThreadActivity
+from profiler.analyse.model import (
+    AFTER_OPTIMIZER,
+    MIN_SAMPLES,
+    RECEIVE,
+    Analysis,
+    Cause,
+    Comparison,
+    Location,
+    LocationKind,
+    SpikeLine,
+    Spikes,
+    ThreadActivity,
+)
 from profiler.core.units import count, nth, ratio, seconds, share, significant
 from profiler.diagnose.model import (
     WORTH_NAMING,
-    Cause,
     ChangeKind,
     ComparisonDiagnosis,
     LiveDiagnosis,
@@ -28,6 +39,8 @@ from profiler.report.text import (
     THREAD_STATES,
     at,
     describe,
+    file_name,
+    function_name,
     host_state,
     input_part,
     listed,
@@ -42,13 +55,13 @@ class CategoryText(NamedTuple):
     """How a verdict words a host category."""
 
     idle: str
-    """Names the time in which the device was idle: `61 points while the host prepared input`."""
+    """Follows `61% of the time it was idle`."""
     step: str
     """Follows a share of the step: `61% of each step is waiting for data`."""
 
 
 CATEGORY_TEXTS: Final[Mapping[str, CategoryText]] = {
-    "input": CategoryText("while the host prepared input", "is waiting for data"),
+    "input": CategoryText("while the host prepared input", "is spent on input"),
     "sync": CategoryText("in and after syncs", "is spent blocked on the device"),
     "copy": CategoryText("in copy calls", "goes to copies between host and device"),
     "launch": CategoryText("in launch and allocation calls", "is spent in device calls"),
@@ -58,7 +71,7 @@ CATEGORY_TEXTS: Final[Mapping[str, CategoryText]] = {
     "compute": CategoryText("while the host computed", "is spent on computing"),
     "log": CategoryText("while the host logged", "goes to logging"),
     "checkpoint": CategoryText("while the host wrote a checkpoint", "is spent on writing checkpoints"),
-    "python": CategoryText("while the host ran Python", "is spent in Python code, or waiting in it"),
+    "python": CategoryText("while the host ran Python", "is spent in Python code"),
     "gil": CategoryText(
         "while the host waited for the GIL", "is spent waiting for the GIL, which another thread holds"
     ),
@@ -73,25 +86,33 @@ CATEGORY_TEXTS: Final[Mapping[str, CategoryText]] = {
     ),
 }
 """The texts of every category of HOST_CATEGORIES; a test checks that none is missing."""
+_PLACELESS: Final = ("core", "throttled", "unattributed")
+"""Categories that no line of the program causes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A verdict: its headline, and the explanation of it."""
+    """A verdict: its headline, and further sentences."""
 
     headline: str
-    explanation: str = ""
+    findings: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
-        """Both in one line."""
-        return " ".join(filter(None, (self.headline, self.explanation)))
+        """All of it in one line."""
+        return " ".join(filter(None, (self.headline, *self.findings)))
 
 
 def with_verdict(analysis: Analysis, diagnosis: RunDiagnosis) -> Analysis:
-    """`analysis` with its verdict as a sentence."""
+    """`analysis` with its verdict as sentences, and the causes that these name."""
     statement = run_statement(diagnosis)
-    return replace(analysis, verdict=statement.text, headline=statement.headline)
+    return replace(
+        analysis,
+        verdict=statement.text,
+        headline=statement.headline,
+        findings=statement.findings,
+        causes=diagnosis.causes,
+    )
 
 
 def with_comparison_verdict(comparison: Comparison, diagnosis: ComparisonDiagnosis) -> Comparison:
@@ -107,13 +128,15 @@ def with_comparison_verdict(comparison: Comparison, diagnosis: ComparisonDiagnos
 
 def run_statement(diagnosis: RunDiagnosis) -> Statement:
     """Why the run is slow, or that it is not; first of all which rank makes the others wait."""
-    statement, ranks = _RUN[diagnosis.verdict](diagnosis), diagnosis.ranks
-    if ranks is None:
-        return statement
-    if straggler := straggler_sentence(ranks):
-        of_rank = f"On rank {ranks.analysed}: {statement.text}"
-        return Statement(straggler, " ".join(filter(None, (balance_sentence(ranks), of_rank))))
-    return Statement(statement.headline, " ".join(filter(None, (statement.explanation, balance_sentence(ranks)))))
+    sentences, ranks = [*filter(None, _RUN[diagnosis.verdict](diagnosis))], diagnosis.ranks
+    if ranks is not None:
+        straggler, balance = straggler_sentence(ranks), balance_sentence(ranks)
+        if straggler:
+            sentences = [straggler, balance, f"On rank {ranks.analysed}: {sentences[0]}", *sentences[1:]]
+        else:
+            sentences.append(balance)
+    headline, *findings = filter(None, sentences)
+    return Statement(headline, tuple(findings))
 
 
 _SAME_SHARE: Final = 0.95
@@ -129,140 +152,200 @@ def _thread_state(thread: ThreadActivity | None) -> str:
     )
 
 
-def _idle_causes(causes: tuple[Cause, ...]) -> str:
-    return ", ".join(_idle_cause(cause, first=not number) for number, cause in enumerate(causes))
-
-
-def _idle_cause(cause: Cause, *, first: bool) -> str:
-    """One cause: the row itself if its category has only one, otherwise the category with its largest row."""
-    amount = _points(cause.share) + " of it" * first
-    if cause.blame is None:
-        return f"{amount} {CATEGORY_TEXTS[cause.category].idle}"
+def _idle_cause(cause: Cause) -> str:
+    """`33% of the time it was idle in copy calls (20% in the d2h call at train.py:61).`"""
+    idle = f"{share(cause.share)} of the time it was idle"
+    if cause.blame is None or cause.blame.share_of_wall <= _MOSTLY * cause.share:
+        return f"{idle} {CATEGORY_TEXTS[cause.category].idle}{_in_parentheses(cause)}."
     row = f"{host_state(cause.blame)}{at(cause.blame.site)}"
-    if _points(cause.blame.share_of_wall) == _points(cause.share):
-        return f"{amount} {row}"
-    return f"{amount} {CATEGORY_TEXTS[cause.category].idle} (most: {_points(cause.blame.share_of_wall)} {row})"
+    if share(cause.blame.share_of_wall) == share(cause.share):
+        return f"{idle} {row}."
+    return f"{idle} {CATEGORY_TEXTS[cause.category].idle} ({share(cause.blame.share_of_wall)} {row})."
 
 
-def _points(part: float) -> str:
-    """A share of the wall time as percentage points: `61 points`, `0.4 points`."""
-    value = part * 100
-    text = f"{value:.0f}" if value >= 9.95 else f"{value:.1f}"
-    return f"{text} point{'' if text == '1.0' else 's'}"
+def _in_parentheses(cause: Cause) -> str:
+    location = cause.location
+    return f" ({share(location.share * cause.share)}{at(location.site)})" if location else ""
 
 
-def _further(causes: Iterable[Cause], beginning: str) -> str:
-    """A clause for each cause after `beginning`, in which braces stand for its share."""
-    return "".join(beginning.format(share(cause.share)) + _does(cause) for cause in causes)
+def _idle_device(run: RunDiagnosis) -> Iterable[str]:
+    yield f"The {run.device} was idle {share(run.share)} of the time."
+    yield from map(_idle_cause, run.causes)
+    if not run.causes:
+        yield "No cause of that was found in the program."
 
 
-def _of_step(diagnosis: RunDiagnosis, headline: str = "", explanation: str = "") -> Statement:
-    """The statement, preceded by the unknown share and followed by the sentence on long steps."""
-    sentences = [headline, explanation]
-    if unknown := diagnosis.unknown:
-        sentences.insert(0, f"What ran in {share(unknown.share)} of each step is not known: {_why_unknown(unknown)}.")
-    if diagnosis.spikes:
-        sentences.append(spikes_sentence(diagnosis.spikes))
-    first, *others = [*filter(None, sentences)] or [""]
-    return Statement(first, " ".join(others))
+def _busy_device(run: RunDiagnosis) -> Iterable[str]:
+    yield f"The {run.device} was busy {share(run.share)} of the time: the host is not what limits this run."
+    yield from map(_idle_cause, run.causes)
 
 
-def _why_unknown(unknown: UnknownShare) -> str:
-    if unknown.samples:
-        return f"{too_few(unknown.samples)} to tell; record for longer"
-    if unknown.has_samples_outside:
-        return "no stack sample lies within the measured steps; record for longer"
-    return "there are no stack samples"
+def _busy_by_nvml(run: RunDiagnosis) -> Iterable[str]:
+    yield (
+        f"The {run.device} was busy {share(run.share)} of the time according to NVML, which does not see short gaps: "
+        "the host is not what limits this run."
+    )
+    yield from (_cause(cause, "of each step ") for cause in run.causes)
 
 
-def _does(cause: Cause) -> str:
-    """The clause that follows `12% of each step`: how the time of a cause is spent."""
+def _step(run: RunDiagnosis) -> Iterable[str]:
+    """The largest part of the step, then the others; what is not known comes first where it is larger than these."""
+    computing = f"Computing takes {share(run.share)}"
+    parts = [_cause(cause, "of each step ") for cause in run.causes[:1]]
+    parts += [_cause(cause) for cause in run.causes[1:]]
+    if run.verdict is RunVerdict.COMPUTING:
+        nothing = f", and nothing else takes {share(WORTH_NAMING)}"
+        yield f"{computing} of each step{nothing if not (parts or run.unknown) else ''}."
+    unknown = _unknown(run.unknown) if run.unknown else ""
+    if run.verdict is RunVerdict.UNKNOWN_STEP:
+        yield unknown
+    yield from parts
+    if run.verdict is not RunVerdict.COMPUTING and run.share >= WORTH_NAMING:
+        yield f"{computing}{'' if parts else ' of each step'}."
+    if run.verdict is not RunVerdict.UNKNOWN_STEP:
+        yield unknown
+    if run.driver:
+        yield _driver(run.driver)
+    if run.spikes:
+        yield spikes_sentence(run.spikes)
+
+
+def _unknown(unknown: UnknownShare) -> str:
+    if unknown.samples >= MIN_SAMPLES:
+        why = "stack samples do not show whether Python ran or waited for the device"
+    elif unknown.samples:
+        why = f"{too_few(unknown.samples)} to tell; record for longer"
+    elif unknown.has_samples_outside:
+        why = "no stack sample lies within the measured steps; record for longer"
+    else:
+        why = "there are no stack samples"
+    return f"What ran in {share(unknown.share)} of each step is not known: {why}."
+
+
+_WIDE: Final = 0.1
+"""Width of an interval from which a share is shown with it: then the share alone would claim too much."""
+
+
+def _cause(cause: Cause, whole: str = "") -> str:
+    """`61% of each step is waiting for data at train.py:44.`
+
+    :param whole: what follows the share in the first sentence.
+    """
+    amount = share(cause.share)
+    if cause.low is not None and cause.high is not None and cause.high - cause.low > _WIDE:
+        amount += f" ({100 * cause.low:.0f} to {share(cause.high)})"
+    return f"{amount} {whole}{_clause(cause)}."
+
+
+def _clause(cause: Cause) -> str:
+    """What follows `12% of each step`: how the time of a cause is spent, and where."""
+    place = "" if cause.category in _PLACELESS else _place(cause)
+    if cause.notice is not None:
+        return CAUSE_NOTICES[cause.notice.code].format(**cause.notice.values) + place
     if cause.category == "input":
-        return _waits_for_data(cause)
+        return _input(cause, place)
     if cause.category == AFTER_OPTIMIZER:
-        return f"runs after optimizer.step(){at(cause.site)}" + (f" ({cause.calls})" if cause.calls else "")
-    function = cause.site.function if cause.site and cause.site.function != "<module>" else ""
-    if cause.category == "waiting" and not cause.site:
+        return f"runs after optimizer.step(){place}"
+    if cause.category == "waiting" and not place:
         return f"{CATEGORY_TEXTS['waiting'].step}, for what is not known"
-    return f"{CATEGORY_TEXTS[cause.category].step}{at(cause.site)}" + (f" ({function})" if function else "")
+    return f"{CATEGORY_TEXTS[cause.category].step}{place}"
+
+
+CAUSE_NOTICES: Final[Mapping[str, str]] = {
+    "python-or-device-wait": "is spent in Python, or waiting for the device in it",
+    "waits-for-workers": "is spent waiting for its worker processes, whose stacks show what they do",
+}
+"""Notices of causes -> what follows a share of the step."""
+
+
+_NEARLY_ALL: Final = 0.9
+"""Share of a category's time, or of the extra time of long steps, from which the remainder is not worth mentioning."""
+_MOSTLY: Final = 0.5
+
+
+def _place(cause: Cause) -> str:
+    """` at train.py:8, in clean()`; where that is not nearly all, ` (28% at train.py:8, in clean(), 12% at ...)`."""
+    first = cause.location
+    if first is not None and first.share >= _NEARLY_ALL:
+        return f" {'probably ' * (first.low <= _MOSTLY)}{_place_name(first)}"
+    places = [
+        f"{share(place.share * cause.share)} {_place_name(place)}"
+        for place in (first, *cause.further)
+        if place is not None
+    ]
+    return f" ({'; '.join(places)})" if places else ""
+
+
+def _place_name(location: Location) -> str:
+    site = location.site
+    if location.kind is LocationKind.CALL_PATH:
+        names = (function_name(part) for part in location.path if part.function != "<module>")
+        return f"in {' -> '.join(names)} ({at(site).strip().removeprefix('at ')})"
+    if location.kind is LocationKind.FUNCTION:
+        return f"in {function_name(site)} of {file_name(site)}"
+    called = f", which calls {location.calls}()" if location.calls else ""
+    if location.library:
+        return f"in {location.library[-1][0]}(), called{at(site)}"
+    inside = f", in {function_name(site)}" if site.function and site.function != "<module>" else ""
+    return f"{at(site).strip()}{called or inside}"
+
+
+def _driver(driver: Location) -> str:
+    """`99% of each step runs below train.py:5: 85% in rl.algo.collect_rollouts().`"""
+    functions = ", ".join(f"{share(part)} in {name}()" for name, part in driver.library[-2:])
+    return f"{share(driver.share)} of each step runs below{at(driver.site).removeprefix(' at')}: {functions}."
 
 
 _LOADER_WORK: Final[Mapping[str, str]] = {
     "dataset": "the dataset",
     "collate": "collating",
-    "receive": "receiving batches",
     "send": "sending batches",
 }
 """Part of the input -> its name in a sentence."""
 
 
-def _waits_for_data(cause: Cause) -> str:
-    where = f", {at(cause.site).strip().removeprefix('at ')}" if cause.site else ""
-    work = ""
-    if part := cause.loader:
-        name = _LOADER_WORK.get(part.name, "") if part.context == "loader" else ""
-        work = f"; the loader's time goes mostly to {name or input_part(part)}{at(part.site)}, in the {part.where}"
-    return f"{CATEGORY_TEXTS['input'].step} (next(loader){where}{work})"
+def _input(cause: Cause, place: str) -> str:
+    """A wait for loader workers, or input that the training process makes itself."""
+    part = cause.loader
+    if part is None:
+        return f"{CATEGORY_TEXTS['input'].step}{place}"
+    if part.name == RECEIVE:
+        return f"is spent receiving batches from the workers{place}"
+    if part.name == "loader start":
+        return f"is spent on starting the loader{place}"
+    name = _LOADER_WORK.get(part.name, "") if part.context == "loader" else ""
+    work = f"{name or input_part(part)}{at(part.site)}"
+    if part.where == "worker":
+        return f"is spent waiting for data, which the workers make mostly in {work}"
+    return f"is spent on making data{place or f', mostly in {work}'}"
 
 
-_NOT_LIMITED_BY_HOST: Final = "the host is not what limits this run"
-_RUN: Final[Mapping[RunVerdict, Callable[[RunDiagnosis], Statement]]] = {
-    RunVerdict.NOTHING_MEASURED: lambda run: Statement(f"Nothing was measured: {describe(run.reason)}."),
-    RunVerdict.THREADS_ONLY: lambda run: Statement(f"No step was seen; {_thread_state(run.thread)}."),
-    RunVerdict.DEVICE_IDLE: lambda run: Statement(
-        f"The {run.device} was idle {share(run.share)} of the time:",
-        f"{_idle_causes(run.causes) or 'no cause was found in the program'}.",
-    ),
-    RunVerdict.DEVICE_IDLE_UNEXPLAINED: lambda run: Statement(
-        f"The {run.device} was idle {share(run.share)} of the time; why was not measured:", f"{describe(run.reason)}."
-    ),
-    RunVerdict.DEVICE_BUSY: lambda run: Statement(
-        f"The {run.device} was busy {share(run.share)} of the time:",
-        _NOT_LIMITED_BY_HOST + (f" ({_idle_causes(run.causes)})." if run.causes else "."),
-    ),
-    RunVerdict.DEVICE_BUSY_SAMPLED: lambda run: Statement(
-        f"The {run.device} was busy {share(run.share)} of the time, according to NVML (which does not see short gaps):",
-        f"{_NOT_LIMITED_BY_HOST}{_further(run.causes, '; in addition, {} of each step ')}.",
-    ),
-    RunVerdict.COMPUTING: lambda run: _of_step(
-        run,
-        f"Computing takes {share(run.share)} of the step:",
-        f"neither data nor Python is what limits this run{_further(run.causes, '; {} of it ')}.",
-    ),
-    RunVerdict.COMPUTING_AND_CAUSE: lambda run: _of_step(
-        run, f"Computing takes {share(run.share)}{_further(run.causes[:1], ' of the step; {} of the step ')}."
-    ),
-    RunVerdict.CAUSE: lambda run: _of_step(
-        run,
-        f"{share(run.causes[0].share)} of each step {_does(run.causes[0])}"
-        + (f"; computing takes {share(run.share)}." if run.share >= WORTH_NAMING else "."),
-    ),
-    RunVerdict.UNKNOWN_STEP: _of_step,
-    RunVerdict.STEP_TIME_ONLY: lambda run: Statement(
+_RUN: Final[Mapping[RunVerdict, Callable[[RunDiagnosis], Iterable[str]]]] = {
+    RunVerdict.NOTHING_MEASURED: lambda run: [f"Nothing was measured: {describe(run.reason)}."],
+    RunVerdict.THREADS_ONLY: lambda run: [f"No step was seen; {_thread_state(run.thread)}."],
+    RunVerdict.DEVICE_IDLE: _idle_device,
+    RunVerdict.DEVICE_IDLE_UNEXPLAINED: lambda run: [
+        f"The {run.device} was idle {share(run.share)} of the time.",
+        f"The reason was not measured: {describe(run.reason)}.",
+    ],
+    RunVerdict.DEVICE_BUSY: _busy_device,
+    RunVerdict.DEVICE_BUSY_SAMPLED: _busy_by_nvml,
+    RunVerdict.COMPUTING: _step,
+    RunVerdict.CAUSE: _step,
+    RunVerdict.UNKNOWN_STEP: _step,
+    RunVerdict.STEP_TIME_ONLY: lambda run: [
         f"A step takes {seconds(run.seconds)} on average; record with --level standard to see where it goes."
-    ),
-    RunVerdict.WAITING_FOR_WORKERS: lambda run: Statement(
-        f"The process that steps waits for its workers {share(run.share)} of each step:",
-        "the stacks of the workers show what takes their time.",
-    ),
-    RunVerdict.LARGEST_CATEGORY: lambda run: Statement(
-        "The largest part of a step is "
-        f"{'Python or a wait inside CUDA' if run.category == 'python-or-wait' else run.category}:",
-        f"{seconds(run.seconds)}, {share(run.share)} of it (device idle time: {describe(run.reason)}).",
-    ),
-    RunVerdict.UNKNOWN: lambda run: Statement(
-        f"How busy the device was is not known ({describe(run.reason)}), and where the host's time went was not "
-        "recorded."
-    ),
+    ],
+    RunVerdict.UNKNOWN: lambda run: [
+        f"How busy the device was is not known: {describe(run.reason)}.",
+        "Where the host's time went was not recorded.",
+    ],
 }
 
 
 # ---------------------------------------------------------------- long steps
 
 
-_NEARLY_ALL: Final = 0.9
-"""Share of the extra time of long steps from which the remainder is not worth mentioning."""
-_MOSTLY: Final = 0.5
 _WHOLE_TIMES: Final = 10
 """Factors from this size on are shown without decimals."""
 
@@ -290,8 +373,8 @@ def _spike_location(spikes: Spikes) -> str:
 
 
 def _at_line(line: SpikeLine) -> str:
-    function = line.site.function.replace("<locals>.", "")
-    return at(line.site) + (f", in {function}()" if function and function != "<module>" else "")
+    module = line.site.function in ("", "<module>")
+    return at(line.site) + ("" if module else f", in {function_name(line.site)}")
 
 
 # ---------------------------------------------------------------- a comparison
@@ -306,28 +389,28 @@ def comparison_statement(diagnosis: ComparisonDiagnosis) -> Statement:
     head = f"Not comparable ({mismatches(diagnosis.mismatches)}), compared nevertheless:" if diagnosis.forced else ""
     starts = _starts(diagnosis.starts)
     if head:
-        return Statement(head, " ".join(filter(None, (f"{'; '.join(texts)}.", starts))))
-    if len(statements) == 1 and statements[0].explanation:
-        return Statement(statements[0].headline, " ".join(filter(None, (f"{statements[0].explanation}.", starts))))
-    return Statement(f"{'; '.join(texts)}.", starts)
+        return Statement(head, tuple(filter(None, (f"{'; '.join(texts)}.", starts))))
+    if len(statements) == 1 and statements[0].findings:
+        return Statement(statements[0].headline, tuple(filter(None, (f"{statements[0].findings[0]}.", starts))))
+    return Statement(f"{'; '.join(texts)}.", (starts,) if starts else ())
 
 
 def _side_statement(side: SideDiagnosis) -> Statement:
     speed = side.speed
     if speed is None or speed.value is None:
-        return Statement(f"the speed of {side.side} relative to {side.base} is not known:", describe(side.reason))
+        return Statement(f"the speed of {side.side} relative to {side.base} is not known:", (describe(side.reason),))
     where = f" on the {' and the '.join(side.devices)}" if side.devices else ""
     interval = f" ({describe(speed.reason)})" if speed.reason else ""
     if speed.low is not None and speed.high is not None:
         interval = f" (95% {factor(speed.low)[0]} to {factor(speed.high)[0]})"
     if speed.n > 1 and not speed.different:
         head = f"no difference seen between {side.side} and {side.base} in {side.unit}{where}:"
-        return Statement(head, f"{ratio_text(speed.value)}{interval}")
+        return Statement(head, (f"{ratio_text(speed.value)}{interval}",))
     head = f"{side.side} runs {ratio_text(speed.value)}{interval} the {side.unit} of {side.base}{where}"
     more = _moved(side) if side.moved else _changed(side)
     if side.explained:
         return Statement(f"{head}, {more}")
-    return Statement(f"{head},", more) if more else Statement(head)
+    return Statement(f"{head},", (more,)) if more else Statement(head)
 
 
 def _moved(side: SideDiagnosis) -> str:

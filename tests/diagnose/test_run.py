@@ -9,7 +9,19 @@ from typing import Any
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.model import Analysis, HostState, InputPart, LineCost, Measure, Period, Phase, UnmeasuredPeriod
+from profiler.analyse.model import (
+    Analysis,
+    Cause,
+    HostState,
+    InputPart,
+    LineCost,
+    Location,
+    LocationKind,
+    Measure,
+    Period,
+    Phase,
+    UnmeasuredPeriod,
+)
 from profiler.core.notice import Notice
 from profiler.diagnose.model import RunDiagnosis, RunVerdict
 from profiler.diagnose.run import diagnose_run
@@ -25,11 +37,12 @@ def diagnosed(builder: RunBuilder) -> RunDiagnosis:
     return diagnose_run(analyse(builder.build()))
 
 
+def place(location: Location | None) -> str:
+    return f"{location.site.file}:{location.site.line}" if location else ""
+
+
 def causes(diagnosis: RunDiagnosis) -> list[tuple[str, float, str]]:
-    return [
-        (cause.category, round(cause.share, 2), f"{cause.site.file}:{cause.site.line}" if cause.site else "")
-        for cause in diagnosis.causes
-    ]
+    return [(cause.category, round(cause.share, 2), place(cause.location)) for cause in diagnosis.causes]
 
 
 def test_an_idle_device_has_causes_with_their_lines() -> None:
@@ -70,16 +83,16 @@ def test_where_the_cause_was_not_recorded_it_is_not_guessed() -> None:
 @pytest.mark.parametrize(
     ("level", "region", "facts", "expected"),
     [
-        ("standard", "data", {"device": "cpu"}, (RunVerdict.LARGEST_CATEGORY, "input", 0.9)),
-        ("standard", "sync", {"device": "cpu", "engine": "inline"}, (RunVerdict.LARGEST_CATEGORY, "sync", 0.9)),
-        ("standard", "workers", {"device": "cpu", "engine": "pool"}, (RunVerdict.WAITING_FOR_WORKERS, "", 0.9)),
-        ("standard", "forward", {"device": "cuda"}, (RunVerdict.LARGEST_CATEGORY, "python-or-wait", 0.9)),
-        ("light", "", {"device": "cpu"}, (RunVerdict.STEP_TIME_ONLY, "", 0.0)),
-        ("light", "", {}, (RunVerdict.UNKNOWN, "", 0.0)),
+        ("standard", "data", {"device": "cpu"}, (RunVerdict.CAUSE, "input", None)),
+        ("standard", "sync", {"device": "cpu", "engine": "inline"}, (RunVerdict.CAUSE, "sync", None)),
+        ("standard", "workers", {"device": "cpu", "engine": "pool"}, (RunVerdict.CAUSE, "sync", "waits-for-workers")),
+        ("standard", "forward", {"device": "cuda"}, (RunVerdict.CAUSE, "python", "python-or-device-wait")),
+        ("light", "", {"device": "cpu"}, (RunVerdict.STEP_TIME_ONLY, "", None)),
+        ("light", "", {}, (RunVerdict.UNKNOWN, "", None)),
     ],
 )
 def test_without_a_queue_the_host_is_described(
-    level: str, region: str, facts: dict[str, Any], expected: tuple[RunVerdict, str, float]
+    level: str, region: str, facts: dict[str, Any], expected: tuple[RunVerdict, str, str | None]
 ) -> None:
     builder = RunBuilder(level=level, **facts)
     builder.step(0, 100 * MS)
@@ -88,7 +101,9 @@ def test_without_a_queue_the_host_is_described(
     if facts.get("device") == "cuda":
         builder.sample("gpu.util", 100 * MS, 0.6, pid=0)
     diagnosis = diagnosed(builder)
-    assert (diagnosis.verdict, diagnosis.category, round(diagnosis.share, 2)) == expected
+    first = next(iter(diagnosis.causes), Cause("", 0.9))
+    assert (diagnosis.verdict, first.category, first.notice and first.notice.code) == expected
+    assert round(first.share, 2) == 0.9
 
 
 def test_nothing_measured() -> None:
@@ -141,48 +156,58 @@ def analysis(
     )
 
 
-CAUSE, COMPUTING, BOTH = RunVerdict.CAUSE, RunVerdict.COMPUTING, RunVerdict.COMPUTING_AND_CAUSE
+CAUSE, COMPUTING = RunVerdict.CAUSE, RunVerdict.COMPUTING
 UNKNOWN, BUSY = RunVerdict.UNKNOWN_STEP, RunVerdict.DEVICE_BUSY_SAMPLED
 
 
 @pytest.mark.parametrize(
-    ("given", "verdict", "cause", "unknown"),
+    ("given", "verdict", "named", "unknown"),
     [
-        (analysis({"input": 0.61, "compute": 0.39}), CAUSE, ("input", 0.61), None),
-        (analysis({"python": 0.4, "compute": 0.6}, after=0.38), CAUSE, ("after the optimizer", 0.38), None),
-        (analysis({"compute": 0.84, "python": 0.13, "input": 0.03}), COMPUTING, ("python", 0.13), None),
-        (analysis({"compute": 0.98, "python": 0.02}), COMPUTING, None, None),
-        (analysis({"compute": 0.9, "python": 0.1}, after=0.72), CAUSE, ("after the optimizer", 0.72), None),
-        (analysis({"compute": 0.76, "framework": 0.18, "python": 0.06}), BOTH, ("framework", 0.18), None),
-        (analysis({"python": 0.9, "compute": 0.1}, after=0.2), CAUSE, ("python", 0.9), None),
-        (analysis({"checkpoint": 0.7, "framework": 0.3}), CAUSE, ("checkpoint", 0.7), None),
-        # what is unknown comes before any cause
-        (analysis({"input": 0.08, "unattributed": 0.92}, samples=10), CAUSE, ("input", 0.08), (0.92, 20)),
+        (analysis({"input": 0.61, "compute": 0.39}), CAUSE, ["input"], None),
         (
-            analysis({"input": 0.06, "compute": 0.87, "unattributed": 0.07}, samples=10),
-            COMPUTING,
-            ("input", 0.06),
+            analysis({"python": 0.31, "input": 0.3, "log": 0.2, "gil": 0.1, "sync": 0.09}),
+            CAUSE,
+            "python input log gil",
             None,
         ),
-        (analysis({"unattributed": 1.0}, samples=10), UNKNOWN, None, (1.0, 10)),
-        (analysis({"unattributed": 1.0}, samples=10, phases=False), UNKNOWN, None, (1.0, 10)),
-        (analysis({"unattributed": 0.5, "compute": 0.5}, samples=10, after=0.3), UNKNOWN, None, (0.5, 20)),
-        (analysis({"python": 0.6, "input": 0.4}, phases=False), RunVerdict.LARGEST_CATEGORY, None, None),
+        (analysis({"compute": 0.84, "python": 0.13, "input": 0.03}), COMPUTING, ["python"], None),
+        (analysis({"compute": 0.98, "python": 0.02}), COMPUTING, [], None),
+        (analysis({"compute": 0.76, "framework": 0.18, "python": 0.06}), COMPUTING, ["framework"], None),
+        (analysis({"compute": 0.94, "python": 0.06}), COMPUTING, ["python"], None),
+        (analysis({"checkpoint": 0.7, "framework": 0.3}), CAUSE, "checkpoint framework", None),
+        (analysis({"python": 0.6, "input": 0.4}, phases=False), CAUSE, "python input", None),
+        # what runs after the optimizer is time of the categories too: never more than the step in all
+        (analysis({"python": 0.4, "compute": 0.6}, after=0.38), CAUSE, ["after the optimizer"], None),
+        (analysis({"compute": 0.9, "python": 0.1}, after=0.72), CAUSE, ["after the optimizer"], None),
+        (analysis({"python": 0.9, "compute": 0.1}, after=0.2), CAUSE, ["python"], None),
+        # what is unknown leads where it is larger than any cause
+        (analysis({"input": 0.08, "unattributed": 0.92}, samples=10), UNKNOWN, ["input"], (0.92, 20)),
+        (analysis({"input": 0.5, "unattributed": 0.4}, samples=10), CAUSE, ["input"], (0.44, 20)),
+        (analysis({"input": 0.06, "compute": 0.87, "unattributed": 0.07}, samples=10), COMPUTING, ["input"], None),
+        (analysis({"unattributed": 1.0}, samples=10), UNKNOWN, [], (1.0, 10)),
+        (analysis({"unattributed": 0.6, "compute": 0.4}, samples=10, after=0.3), UNKNOWN, [], (0.6, 20)),
         # where NVML saw the device busy, what the host waits in or launches late is no cause
-        (analysis({"sync": 0.75, "framework": 0.25}, nvml=0.99), BUSY, None, None),
-        (analysis({"framework": 1.0}, nvml=0.99), BUSY, None, None),
-        (analysis({"sync": 0.7, "python": 0.1, "log": 0.2}, after=0.5, nvml=0.85), BUSY, ("log", 0.2), None),
-        (analysis({"sync": 0.75, "framework": 0.25}, nvml=0.4), CAUSE, ("sync", 0.75), None),
+        (analysis({"sync": 0.75, "framework": 0.25}, nvml=0.99), BUSY, [], None),
+        (analysis({"framework": 1.0}, nvml=0.99), BUSY, [], None),
+        (analysis({"sync": 0.7, "python": 0.1, "log": 0.2}, after=0.5, nvml=0.85), BUSY, ["log"], None),
+        (analysis({"sync": 0.75, "framework": 0.25}, nvml=0.4), CAUSE, "sync framework", None),
     ],
 )
-def test_the_largest_part_of_a_step_that_can_be_removed(
-    given: Analysis, verdict: RunVerdict, cause: tuple[str, float] | None, unknown: tuple[float, int] | None
+def test_every_cause_of_a_tenth_of_a_step_is_named(
+    given: Analysis, verdict: RunVerdict, named: list[str] | str, unknown: tuple[float, int] | None
 ) -> None:
     diagnosis = diagnose_run(given)
     assert diagnosis.verdict is verdict
-    lines = {"input": "/x/train.py:41", "after the optimizer": "/x/train.py:60"}
-    assert causes(diagnosis) == ([(*cause, lines.get(cause[0], f"/x/{cause[0]}.py:7"))] if cause else [])
+    assert [cause.category for cause in diagnosis.causes] == (named.split() if isinstance(named, str) else named)
     assert (diagnosis.unknown and (round(diagnosis.unknown.share, 2), diagnosis.unknown.samples)) == unknown
+
+
+def test_a_place_that_holds_less_than_half_of_a_category_is_not_its_place() -> None:
+    large, small = (Location(LocationKind.LINE, (LOADER,), share, 0.0, 1.0) for share in (0.6, 0.4))
+    given = analysis({"python": 0.7, "log": 0.3})
+    python, log = diagnose_run(replace(given, locations={"python": (large, small), "log": (small,)})).causes
+    assert (python.location, python.further) == (large, (small,))
+    assert (log.location, log.further) == (None, (small,))
 
 
 def test_it_is_known_whether_stacks_were_sampled_outside_of_the_steps() -> None:

@@ -11,9 +11,12 @@ from profiler.analyse.model import (
     WAITING_FOR_INDEX,
     WAITING_FOR_WORKERS,
     Analysis,
+    Cause,
     HostState,
     IdleBlame,
     InputPart,
+    Location,
+    LocationKind,
     Measure,
     Ratio,
     SiteOrigin,
@@ -22,7 +25,6 @@ from profiler.analyse.model import (
 )
 from profiler.core.notice import Notice
 from profiler.diagnose.model import (
-    Cause,
     ChangeKind,
     ComparisonDiagnosis,
     CounterChange,
@@ -42,6 +44,12 @@ from profiler.run.model import RunInfo, Site
 from tests.report import samples
 
 LINE, LOG = Site("src/train.py", 88, "loop"), Site("log.py", 7, "log_metrics")
+AT_LINE = Location(LocationKind.LINE, (LINE,), 0.97, 0.9, 1.0, 80)
+MOSTLY_AT_LOG = Location(LocationKind.LINE, (LOG,), 0.6, 0.45, 0.8, 12)
+IN_FUNCTION = Location(LocationKind.FUNCTION, (LOG,), 0.95, 0.8, 1.0, 80)
+IN_CALLS = Location(LocationKind.CALL_PATH, (LINE, LOG), 0.95, 0.8, 1.0, 80)
+IN_LIBRARY = replace(AT_LINE, library=(("rl.Model.learn", 0.97), ("rl.Model.collect_rollouts", 0.85)))
+IN_CELL = replace(AT_LINE, path=(Site("/tmp/ipykernel_12/3456.py", 4, "<module>"),))
 SYNC = IdleBlame(HostState.AFTER_SYNC, "sync", SiteOrigin.ITSELF, "sync", LINE, 0.06, 0.6, 1.0)
 DATA = InputPart("dataset", "worker", 0.5, 0.9, Site("data.py", 12, "Data.__getitem__"))
 EVALUATE = SpikeLine(Site("a/train.py", 36, "evaluate"), 0.97)
@@ -50,28 +58,38 @@ MANY_SPIKES = replace(SPIKES, every=0, times=3.14, lines=())
 TWO_LINES = (replace(EVALUATE, share=0.6), SpikeLine(Site("train.py", 40, "<module>"), 0.3))
 UNKNOWN = UnknownShare(0.92, 7)
 RUNS = {
-    "one cause": RunDiagnosis(RunVerdict.DEVICE_IDLE, "H200", 0.9, (Cause("sync", 0.6, LINE, blame=SYNC),)),
-    "category": RunDiagnosis(RunVerdict.DEVICE_IDLE, "H200", 0.9, (Cause("sync", 0.75, LINE, blame=SYNC),)),
+    "one cause": RunDiagnosis(RunVerdict.DEVICE_IDLE, "H200", 0.9, (Cause("sync", 0.6, location=AT_LINE, blame=SYNC),)),
+    "category": RunDiagnosis(RunVerdict.DEVICE_IDLE, "H200", 0.9, (Cause("sync", 0.75, location=AT_LINE, blame=SYNC),)),
     "no line": RunDiagnosis(RunVerdict.DEVICE_IDLE, "H200", 0.9, (Cause("copy", 0.01), Cause("log", 0.004))),
     "no cause": RunDiagnosis(RunVerdict.DEVICE_IDLE, "H200", 0.5),
     "unexplained": RunDiagnosis(RunVerdict.DEVICE_IDLE_UNEXPLAINED, "H200", 0.9, reason=Notice("level-light")),
-    "busy": RunDiagnosis(RunVerdict.DEVICE_BUSY, "H200", 0.9, (Cause("sync", 0.06, LINE),)),
+    "busy": RunDiagnosis(RunVerdict.DEVICE_BUSY, "H200", 0.9, (Cause("sync", 0.06, location=AT_LINE),)),
     "busy alone": RunDiagnosis(RunVerdict.DEVICE_BUSY, "H200", 0.9),
-    "NVML": RunDiagnosis(RunVerdict.DEVICE_BUSY_SAMPLED, "H200", 0.85, (Cause("log", 0.2, LOG),)),
-    "computing": RunDiagnosis(RunVerdict.COMPUTING, share=0.84, causes=(Cause("python", 0.13, LOG),)),
-    "computing and": RunDiagnosis(RunVerdict.COMPUTING_AND_CAUSE, share=0.7, causes=(Cause("log", 0.3, LOG),)),
-    "loader": RunDiagnosis(RunVerdict.CAUSE, share=0.39, causes=(Cause("input", 0.61, LINE, loader=DATA),)),
-    "after": RunDiagnosis(RunVerdict.CAUSE, causes=(Cause("after the optimizer", 0.38, LINE, "log_metrics"),)),
+    "NVML": RunDiagnosis(RunVerdict.DEVICE_BUSY_SAMPLED, "H200", 0.85, (Cause("log", 0.2, 0.1, 0.3, IN_FUNCTION),)),
+    "computing": RunDiagnosis(
+        RunVerdict.COMPUTING,
+        share=0.84,
+        causes=(Cause("python", 0.13, 0.1, 0.16, MOSTLY_AT_LOG, (replace(IN_FUNCTION, share=0.3),)),),
+    ),
+    "computing alone": RunDiagnosis(RunVerdict.COMPUTING, share=0.98),
+    "several causes": RunDiagnosis(
+        RunVerdict.CAUSE, share=0.1, causes=(Cause("python", 0.4, location=IN_CALLS), Cause("waiting", 0.3, 0.2, 0.4))
+    ),
+    "library": RunDiagnosis(RunVerdict.CAUSE, causes=(Cause("python", 0.6, location=IN_LIBRARY),), driver=IN_LIBRARY),
+    "notebook": RunDiagnosis(RunVerdict.CAUSE, causes=(Cause("python", 0.6, location=IN_CELL),)),
+    "loader": RunDiagnosis(RunVerdict.CAUSE, share=0.39, causes=(Cause("input", 0.61, location=AT_LINE, loader=DATA),)),
+    "after": RunDiagnosis(
+        RunVerdict.CAUSE, causes=(Cause("after the optimizer", 0.38, location=replace(AT_LINE, calls="log_metrics")),)
+    ),
     "without samples": RunDiagnosis(RunVerdict.UNKNOWN_STEP, unknown=UnknownShare(0.92, 0)),
     "samples outside": RunDiagnosis(RunVerdict.UNKNOWN_STEP, unknown=UnknownShare(0.87, 0, has_samples_outside=True)),
     "few samples": RunDiagnosis(RunVerdict.CAUSE, causes=(Cause("log", 0.3),), unknown=UNKNOWN, spikes=SPIKES),
     "only long steps": RunDiagnosis(RunVerdict.UNKNOWN_STEP, spikes=SPIKES),
     "light": RunDiagnosis(RunVerdict.STEP_TIME_ONLY, seconds=0.06),
-    "workers": RunDiagnosis(RunVerdict.WAITING_FOR_WORKERS, share=0.6),
-    "category or wait": RunDiagnosis(
-        RunVerdict.LARGEST_CATEGORY, share=0.6, category="python-or-wait", seconds=0.06, reason=Notice("no-queue")
+    "workers": RunDiagnosis(RunVerdict.CAUSE, causes=(Cause("sync", 0.6, notice=Notice("waits-for-workers")),)),
+    "Python or wait": RunDiagnosis(
+        RunVerdict.CAUSE, causes=(Cause("python", 0.6, notice=Notice("python-or-device-wait")),)
     ),
-    "largest": RunDiagnosis(RunVerdict.LARGEST_CATEGORY, share=0.6, category="log", seconds=0.06),
     "unknown": RunDiagnosis(RunVerdict.UNKNOWN, reason=Notice("no-queue")),
     "nothing": RunDiagnosis(RunVerdict.NOTHING_MEASURED, reason=Notice("no-step")),
 }
@@ -157,13 +175,13 @@ def conclusion(parts: tuple[InputPart, ...], workers: int, cores: int) -> str:
 
 
 def sentences() -> Iterator[tuple[str, str]]:
-    """Name and sentence of each; a bar is where a headline ends."""
+    """Name and sentence of each; bars are between the lines."""
     for name, run in RUNS.items():
         statement = run_statement(run)
-        yield f"run, {name}", f"{statement.headline} | {statement.explanation}"
+        yield f"run, {name}", " | ".join((statement.headline, *statement.findings))
     for name, side in SIDES.items():
         statement = comparison_statement(ComparisonDiagnosis(True, False, (), (side,), (("base", 0.5),)))
-        yield f"comparison, {name}", f"{statement.headline} | {statement.explanation}"
+        yield f"comparison, {name}", " | ".join((statement.headline, *statement.findings))
     for name, spikes in LONG_STEPS.items():
         yield f"long steps, {name}", spikes_sentence(spikes)
     for limit in LiveLimit:

@@ -57,6 +57,11 @@ def relative_path(file: str, folders: PackageFolders = UNKNOWN_FOLDERS) -> str:
     return file
 
 
+def is_standard_library(file: str) -> bool:
+    """Whether a file is part of Python itself; packages in a folder below that are not."""
+    return file.startswith("<frozen ") or (bool(_STANDARD.match(file)) and not _PACKAGES.match(file))
+
+
 @lru_cache(maxsize=1 << 16)
 def code_owner(file: str, folders: PackageFolders = UNKNOWN_FOLDERS) -> str:
     """USER, TORCH, LIBRARY (other packages, the standard library, frozen code) or OURS."""

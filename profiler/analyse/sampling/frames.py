@@ -293,8 +293,13 @@ def _callee(sites: tuple[Site, ...], folders: PackageFolders) -> str:
             return f"import {_module_name(site.file, folders).partition('.')[0]}"
     for site in reversed(sites):
         if code_owner(site.file, folders) != OURS:
-            return f"{_module_name(site.file, folders)}.{site.function}".lstrip(".")
+            return callee_name(site, folders)
     return ""
+
+
+def callee_name(site: Site, folders: PackageFolders) -> str:
+    """A function with its module: `torch.nn.functional.linear`."""
+    return f"{_module_name(site.file, folders)}.{site.function}".lstrip(".")
 
 
 def _module_name(file: str, folders: PackageFolders) -> str:

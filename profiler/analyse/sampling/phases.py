@@ -65,11 +65,17 @@ def phases(stacks: Stacks, window: Window, host: HostTimeline, samples: Classifi
     for name in ORDER:
         total, low, high = ns.get(name, np.zeros(3)).tolist()
         if total:
-            site, calls = max(lines.get(name, {}).items(), key=lambda item: item[1], default=((None, ""), 0.0))[0]
+            site, calls = _main_line(lines.get(name, {}))
             wall, seconds = window.wall_ns, total / len(window) / NS_PER_S
             site = stacks.relative(site) if site else None
             rows.append(Phase(name, seconds, total / wall, low / wall, high / wall, site, calls))
     return tuple(rows)
+
+
+def _main_line(lines: Mapping[_Line, float]) -> _Line:
+    """The line with more than half of a phase."""
+    line, ns = max(lines.items(), key=lambda item: item[1], default=((None, ""), 0.0))
+    return line if ns > sum(lines.values()) / 2 else (None, "")
 
 
 def _exact_phases(run: Run, window: Window, host: HostTimeline) -> dict[str, Intervals]:

@@ -92,7 +92,7 @@ def _head(report_input: ReportInput) -> Iterator[Callout]:
 
 
 def _verdict(report_input: ReportInput) -> Callout:
-    """The verdict, a long one with everything after its headline in smaller type.
+    """The verdict, with everything after its headline in smaller type.
 
     Of a program that ended with an error before its first step, only that: no optimization applies to it.
     """
