@@ -1,27 +1,46 @@
-"""Facts about a program: torch's version, device, rank and world size, dtypes, compiler, and where code lies.
+"""Facts about a program: torch's version, device, rank and world size, dtypes, threads, compiler, and where code lies.
 
-Facts that the program states itself take precedence.
+What the program may still change after its imports is read at a few of its first steps. Full garbage collections are
+recorded as regions, since they stop every thread that runs Python. Facts that the program states itself take
+precedence.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
-from collections.abc import Callable
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType, ModuleType
 from typing import Any, Final
 
-from profiler.agent.patching import STATE, Hook, patch
+from profiler.agent.patching import STATE, Hook, on_unpatch, patch
+from profiler.agent.recorder import now
+from profiler.run.tables import GARBAGE_COLLECTION
 
 _PACKAGE: Final = __file__.rpartition("/agent/")[0]
 """Folder of this package."""
 _LAUNCHERS: Final = ("torch", "accelerate", *sys.stdlib_module_names)
 """Packages that run the user's program."""
+_READ_AT: Final = (2, 20, 100)
+"""The boundaries between steps at which facts are read: some 50 µs each."""
+_FULL: Final = 2
+"""The generation of a full garbage collection. Others are frequent and take microseconds."""
+_MAX_THREADS: Final = 32
+"""Names of threads that are recorded."""
 
 
 def _install_torch(module: Any) -> None:
     """CUDA is never initialized here; the device becomes `cuda` when the program initializes it."""
     _values.clear()  # of an earlier recording in this process
+    _optimizers.clear()
+    if STATE.recorder is not None:
+        STATE.recorder.on_step.append(_StepFacts(module).read)
+    collections = _Collections()
+    gc.callbacks.append(collections.notify)
+    on_unpatch(lambda: gc.callbacks.remove(collections.notify))
     folder = str(module.__file__).rpartition("/")[0]
     _add_facts(torch=str(module.__version__), device="cpu", package=_PACKAGE, torch_folder=folder)
     if main := _main_package():
@@ -77,10 +96,92 @@ def _param_group_added(original: Callable[..., None]) -> Callable[..., None]:
     def add_param_group(self: Any, param_group: Any, *args: Any, **kwargs: Any) -> None:
         original(self, param_group, *args, **kwargs)
         if STATE.recorder is not None:
+            _optimizers[id(self)] = weakref.ref(self)
             for parameter in param_group["params"]:
                 _add_value("parameter_dtype", str(getattr(parameter, "dtype", "")).removeprefix("torch."))
 
     return add_param_group
+
+
+# ---------------------------------------------------------------- at the first steps
+
+_optimizers: Final[dict[int, weakref.ref[Any]]] = {}
+"""The optimizers by their id: one need not have a hash."""
+
+
+class _StepFacts:
+    """Reads facts at some of the first boundaries between steps, and then takes itself off the recorder."""
+
+    def __init__(self, torch: ModuleType) -> None:
+        self._torch: Any = torch
+        self._boundaries = 0
+
+    def read(self) -> None:
+        self._boundaries += 1
+        recorder = STATE.recorder
+        if recorder is None or self._boundaries not in _READ_AT:
+            return
+        if self._boundaries == _READ_AT[-1]:
+            recorder.on_step = [callback for callback in recorder.on_step if callback != self.read]
+        torch = self._torch
+        facts: dict[str, Any] = {
+            "torch_threads": torch.get_num_threads(),
+            "torch_interop_threads": torch.get_num_interop_threads(),
+            "cores": len(os.sched_getaffinity(0)),
+            "python_threads": list(_other_threads()),
+        }
+        if limit := os.environ.get("OMP_NUM_THREADS"):
+            facts["omp_num_threads"] = limit
+        if share := _float64_share(torch):
+            facts["float64_parameters"] = share
+        default = str(torch.get_default_dtype()).removeprefix("torch.")
+        switches = {
+            "default_dtype": default if default != "float32" else "",
+            "anomaly_detection": torch.is_anomaly_enabled(),
+            "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        }
+        recorder.add_hook_facts(**facts, **{name: value for name, value in switches.items() if value})
+
+
+def _other_threads() -> Iterator[str]:
+    """The names of the threads of Python besides the main one. threading.enumerate would take a lock."""
+    threads: Mapping[int, threading.Thread] = getattr(threading, "_active", {}).copy()
+    main = threading.main_thread()
+    names = (thread.name for thread in threads.values() if thread is not main)
+    return (name for name, _ in zip(names, range(_MAX_THREADS), strict=False))
+
+
+def _float64_share(torch: Any) -> float:
+    """The share of the optimizers' parameters, by elements, that are in float64 now."""
+    total = double = 0
+    for reference in list(_optimizers.values()):
+        for group in getattr(reference(), "param_groups", ()):
+            for parameter in group["params"]:
+                if isinstance(parameter, torch.Tensor):
+                    elements = parameter.numel()
+                    total += elements
+                    double += elements * (parameter.dtype == torch.float64)
+    return round(double / total, 3) if total else 0.0
+
+
+class _Collections:
+    """Records each full garbage collection as a region of the thread that runs it."""
+
+    def __init__(self) -> None:
+        self._begun = 0
+
+    def notify(self, phase: str, info: Mapping[str, int]) -> None:
+        """Python calls this before and after each collection, with the GIL held."""
+        if info["generation"] < _FULL:
+            return
+        if phase == "start":
+            self._begun = now()
+        elif self._begun and (recorder := STATE.recorder) is not None and recorder.detailed:
+            recorder.region(GARBAGE_COLLECTION, self._begun, recorder.thread.depth)
+            self._begun = 0
+
+
+# ---------------------------------------------------------------- the program's package and its ranks
 
 
 def _main_package() -> str:

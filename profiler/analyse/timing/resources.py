@@ -8,15 +8,16 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import Times, covered_within, times
+from profiler.analyse.intervals import Times, covered_within, overlaps, times
 from profiler.analyse.model import Measure, Series
 from profiler.analyse.timing.counters import counter_sums, gauge_per_step
 from profiler.analyse.timing.device import busy_by_device, no_queue_reason
 from profiler.analyse.timing.throughput import counted_unit
-from profiler.analyse.window import NS_PER_S, Window, device_kind, device_window, named_rows
+from profiler.analyse.window import NS_PER_S, Window, device_kind, device_window, has_name, named_rows, process_rows
 from profiler.core.notice import Notice
 from profiler.run.filter import rows_by
 from profiler.run.model import Run, Table
+from profiler.run.tables import GARBAGE_COLLECTION
 
 RSS: Final = "process.rss"
 PEAK_RSS: Final = "process.peak_rss"
@@ -37,9 +38,12 @@ Floats = npt.NDArray[np.float64]
 
 
 def resources(run: Run, window: Window) -> dict[str, Measure]:
-    """host_cpu, device_cpu, children_cpu, device_utilization and peak_memory."""
+    """host_cpu, device_cpu, children_cpu, device_utilization, peak_memory, and gc_time where there were collections."""
     if len(window):
-        measures = (*_cpu(window), _children_cpu(run, window), _utilization(run, window), _peak_memory(run))
+        measures = (
+            *_cpu(window), _children_cpu(run, window), _utilization(run, window), _peak_memory(run),
+            *_garbage_collections(run, window),
+        )  # fmt: skip
         return {measure.name: measure for measure in measures}
     units = {"host_cpu": "cores", "device_cpu": "cores", "children_cpu": "cores", "device_utilization": "1"}
     missing = {name: Measure(name, None, unit, reason=window.reason) for name, unit in units.items()}
@@ -58,6 +62,15 @@ def _cpu(window: Window) -> Iterator[Measure]:
             yield Measure(name, cores, "cores", n=len(window), source="thread clocks")
         else:
             yield Measure(name, None, "cores", reason=Notice(code))
+
+
+def _garbage_collections(run: Run, window: Window) -> Iterator[Measure]:
+    """The time of full garbage collections in the stepping process: each stops all of its Python."""
+    rows = process_rows(run.regions[has_name(run, run.regions, GARBAGE_COLLECTION)], window)
+    inside = overlaps(rows["begin"], rows["end"], window.spans)
+    if len(inside.left):
+        seconds = float((inside.end - inside.begin).sum()) / NS_PER_S / len(window)
+        yield Measure("gc_time", seconds, "s", n=len(np.unique(inside.left)), source="regions")
 
 
 def _children_cpu(run: Run, window: Window) -> Measure:

@@ -1,18 +1,22 @@
-"""Whose code lies where, for programs that are started in the ways that there are."""
+"""Facts about programs: whose code lies where, what they compute in, and what they set before their first steps."""
 
 from __future__ import annotations
 
+import gc
 import json
+import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from profiler.agent.hooks import facts
 from profiler.agent.patching import STATE
+from profiler.run.tables import BoundaryKind
 from tests.fakes.programs import ROOT
-from tests.fakes.watched import watched
+from tests.fakes.watched import regions, watched
 
 TORCH = """
 import sys
@@ -21,7 +25,7 @@ sys.path.insert(0, {root!r})
 from profiler.agent.patching import STATE
 from profiler.agent.hooks.facts import PLUGIN
 known = {{}}
-STATE.recorder = SimpleNamespace(add_hook_facts=known.update)
+STATE.recorder = SimpleNamespace(add_hook_facts=known.update, on_step=[])
 torch = SimpleNamespace(
     __name__="torch", __version__="2", __file__="/src/torch/__init__.py", cuda=SimpleNamespace(_lazy_call=lambda _: 0)
 )
@@ -96,3 +100,38 @@ def test_what_numbers_are_computed_in_and_by_what_they_are_compiled(
         torch.compile(lambda x: x, backend="eager")
         torch.compile(lambda x: x, mode="reduce-overhead")
         assert known["compile"] == "eager, inductor reduce-overhead"
+
+
+def test_facts_of_the_first_steps_are_read_when_the_program_has_set_them(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    optimizer = pytest.importorskip("torch.optim.optimizer")
+    with watched(tmp_path, (facts.PLUGIN, torch), (facts.PLUGIN, optimizer), level="light"):
+        recorder = STATE.recorder
+        assert recorder is not None
+        double, single = (torch.nn.Parameter(torch.zeros(size)) for size in (3, 1))
+        made = torch.optim.SGD([double, single], lr=0.1)
+        double.data = double.data.double()
+        others = threading.Event()
+        threading.Thread(target=others.wait, name="plotter", daemon=True).start()
+        recorder.record_boundary(BoundaryKind.OPTIMIZER, "SGD")
+        assert "torch_threads" not in recorder.hook_facts
+        for _ in range(120):
+            recorder.record_boundary(BoundaryKind.OPTIMIZER, "SGD")
+        others.set()
+        known = recorder.hook_facts
+        assert known["torch_threads"] == torch.get_num_threads()
+        assert known["cores"] == len(os.sched_getaffinity(0))
+        assert "plotter" in known["python_threads"]
+        assert known["float64_parameters"] == 0.75, made
+        assert "anomaly_detection" not in known
+        assert not [callback for callback in recorder.on_step if "_StepFacts" in repr(callback)], "it costs no more"
+
+
+def test_a_full_garbage_collection_is_a_region(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    callbacks = list(gc.callbacks)
+    with watched(tmp_path, (facts.PLUGIN, torch)) as loaded:
+        gc.collect(1)
+        gc.collect()
+        assert regions(loaded()) == ["garbage collection"]
+    assert gc.callbacks == callbacks
