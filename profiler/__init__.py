@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from os import PathLike
     from pathlib import Path
     from typing import Any
@@ -71,8 +71,20 @@ def read(path: Path | str | PathLike[str], *, timeline: bool = False) -> Analysi
     :param timeline: add an excerpt of the run as a trace, for a page that hands it to Perfetto.
     :raises ProfilerError: there is no run at `path`, or it is damaged.
     """
-    run = load(path)
-    analysis = analyse_run(run)
+    return analyse_run(load(path), timeline=timeline)
+
+
+def analyse_run(run: Run, *, timeline: bool = False) -> Analysis:
+    """The analysis of a loaded run, with its verdict.
+
+    :param timeline: add an excerpt of the run as a trace.
+    """
+    from profiler.analyse.analysis import analyse
+    from profiler.diagnose.run import diagnose_run
+    from profiler.report.verdict_text import with_verdict
+
+    analysis = analyse(run)
+    analysis = with_verdict(analysis, diagnose_run(analysis))
     if timeline:
         from dataclasses import replace
 
@@ -80,16 +92,6 @@ def read(path: Path | str | PathLike[str], *, timeline: bool = False) -> Analysi
 
         return replace(analysis, timeline=timeline_excerpt(run))
     return analysis
-
-
-def analyse_run(run: Run) -> Analysis:
-    """The analysis of a loaded run, with its verdict."""
-    from profiler.analyse.analysis import analyse
-    from profiler.diagnose.run import diagnose_run
-    from profiler.report.verdict_text import with_verdict
-
-    analysis = analyse(run)
-    return with_verdict(analysis, diagnose_run(analysis))
 
 
 def compare(sides: Mapping[str, Iterable[Path | str]], *, anyway: bool = False) -> Comparison:
@@ -100,7 +102,8 @@ def compare(sides: Mapping[str, Iterable[Path | str]], *, anyway: bool = False) 
 
     :param sides: label -> its recorded runs, in the order in which they were made.
     :param anyway: compare sides that are not comparable too; the result says so.
-    :raises ProfilerError: fewer than two sides, a side without a run, runs that cannot be read or compared.
+    :raises ProfilerError: fewer than two sides, a side without a run, runs that cannot be read or compared, ranks of
+        one job as sides.
     """
     from profiler.analyse.compare.comparison import compare as compare_sides
     from profiler.core.errors import Exit, ProfilerError
@@ -108,20 +111,35 @@ def compare(sides: Mapping[str, Iterable[Path | str]], *, anyway: bool = False) 
     from profiler.report.text import mismatches
     from profiler.report.verdict_text import with_comparison_verdict
 
-    comparison = compare_sides([_side(label, paths) for label, paths in sides.items()], anyway=anyway)
+    runs = {label: [load(path) for path in paths] for label, paths in sides.items()}
+    if not anyway and (group := read_ranks([run for each in runs.values() for run in each])):
+        raise ProfilerError(f"these are ranks of one job, which are not compared: {group.verdict}", Exit.NOT_COMPARABLE)
+    comparison = compare_sides([_side(label, each) for label, each in runs.items()], anyway=anyway)
     if not comparison.comparable and not anyway:
         reasons = mismatches(comparison.mismatches)
         raise ProfilerError(f"not comparable: {reasons} (anyway=True compares them)", Exit.NOT_COMPARABLE)
     return with_comparison_verdict(comparison, diagnose_comparison(comparison))
 
 
-def _side(label: str, paths: Iterable[Path | str]) -> SideRuns:
+def read_ranks(runs: Sequence[Run]) -> Analysis | None:
+    """The analysis of several recordings as one run, if each is of another rank of one job; else None."""
+    from os.path import commonpath
+    from pathlib import Path
+
+    from profiler.run.groups import are_ranks_of_one_job, merge_ranks
+
+    if not are_ranks_of_one_job(runs):
+        return None
+    return analyse_run(merge_ranks(runs, Path(commonpath([run.path.absolute() for run in runs]))))
+
+
+def _side(label: str, loaded: Sequence[Run]) -> SideRuns:
     import shlex
 
     from profiler.analyse.compare.ratios import SideRuns
     from profiler.core.errors import ProfilerError
 
-    runs = [read(path) for path in paths]
+    runs = [analyse_run(run) for run in loaded]
     if not runs:
         raise ProfilerError(f"there is no run of side {label}: give each side at least one")
     light = tuple(run for run in runs if run.info.level == "light")

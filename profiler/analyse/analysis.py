@@ -25,7 +25,7 @@ from profiler.analyse.timing.resources import resources, series
 from profiler.analyse.timing.throughput import counted_unit, throughput
 from profiler.analyse.timing.trace_timeline import full_timeline
 from profiler.analyse.timing.warnings import contradictions, run_warnings
-from profiler.analyse.window import LEVEL_LIGHT, Window, device_window, rank_windows
+from profiler.analyse.window import LEVEL_LIGHT, Window, device_window, job_size, rank_windows
 from profiler.core.notice import Notice
 from profiler.run.model import Run
 
@@ -89,14 +89,16 @@ def analyse(run: Run) -> Analysis:
 
 def _rank_ledger(stacks: Stacks, steps: RankSteps, ledger: Ledger | None, lines: tuple[LineCost, ...]) -> RankLedger:
     """The ledger of all ranks. Each is analysed once; the one that stands for the run has been."""
-    times = []
+    times, run = [], stacks.run
     for window in steps.windows:
-        if window is steps.analysed:
-            times.append(RankTime(ledger, lines))
-        else:
+        of_rank, of_lines = ledger, lines
+        if window is not steps.analysed:
             _, of_rank, samples = host_time(stacks, window)
-            times.append(RankTime(of_rank, line_costs(stacks, samples)))
-    return rank_ledger(steps, times)
+            of_lines = line_costs(stacks, samples)
+        device = device_breakdown(run, device_window(run, window)) if len(run.activities) else {}
+        seconds = {name: measure.value for name, measure in device.items() if measure.value is not None}
+        times.append(RankTime(of_rank, of_lines, seconds))
+    return rank_ledger(steps, times, job_size(run, steps.windows))
 
 
 def _idle(

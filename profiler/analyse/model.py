@@ -336,7 +336,8 @@ class RankActivity:
     own_work: float | None
     """The step without the waits for other ranks; None: not recorded, or the ranks do not wait for each other."""
     last: float | None
-    """Share of the steps in which this rank had most own work, so that the others waited for it."""
+    """Share of the collectives in which this rank arrived last, where a trace has them; else of the steps in which it
+    had most own work."""
     categories: Mapping[str, float] = field(default_factory=dict)
     """Host category -> seconds per step; empty where it was not recorded."""
 
@@ -349,6 +350,7 @@ class Straggler:
     lead: float
     """Seconds per step of own work beyond the median of the other ranks."""
     category: str
+    """A host category, or `device compute`, `device copy`."""
     seconds: float
     """Seconds per step of that category on this rank."""
     others: float
@@ -376,6 +378,8 @@ class RankLedger:
     """Why it is not known whether a rank makes the others wait; None: it is known."""
     uniform: bool = False
     """Whether all ranks spend their steps alike, so that what holds for the analysed one holds for all."""
+    size: int = 0
+    """The number of ranks of the job, of which some may not have been recorded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,18 +17,19 @@ is a wait, and the larger one counts:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import covered_within, times, union
-from profiler.analyse.model import HOST_CATEGORIES, LineCost, RankActivity, RankLedger, Straggler
+from profiler.analyse.intervals import Times, covered_within, times, union
+from profiler.analyse.model import DEVICE_CATEGORIES, HOST_CATEGORIES, LineCost, RankActivity, RankLedger, Straggler
 from profiler.analyse.timing.breakdown import Ledger
 from profiler.analyse.window import (
     LEVEL_LIGHT,
+    NEARLY_ALL,
     NS_PER_S,
     Window,
     common_steps,
@@ -38,7 +39,7 @@ from profiler.analyse.window import (
     thread_rows,
 )
 from profiler.core.notice import Notice
-from profiler.run.model import Run, Site, Table
+from profiler.run.model import Run, Site, StepKind, Table
 from profiler.run.tables import COLLECTIVES, ActivityKind, CallKind
 
 LOCKSTEP: Final = 1.5
@@ -49,11 +50,19 @@ STRAGGLES: Final = 0.05
 MOSTLY: Final = 3
 """The straggler must lead the others by this many times as much time as it is behind them in other steps. In a balanced
 run with noise the leader changes from step to step, and the two are about equal."""
+ENOUGH_STEPS: Final = 10
 UNUSUAL_STEPS: Final = 1
-"""Steps that are left out, those with the largest lead: one hiccup of the machine makes no straggler."""
+"""Steps that are left out, those with the largest lead: one hiccup of the machine makes no straggler. Of fewer
+than ENOUGH_STEPS none is left out."""
+ON_CPU: Final = ("gloo:", "mpi:")
+"""Beginnings of the names of collectives that run on threads of the CPU, in traces of torch's profiler."""
 
 ALIKE: Final = 0.5
 """A rank whose own work exceeds that of the others by this part of the straggler's lead is late as well."""
+SAME_END: Final = 0.25
+SAME_END_NS: Final = 1_000_000
+"""A collective ends on all ranks at the same time, but for what its last messages take: a small part of its length, or
+about 1 ms with gloo, whose threads wait for a core."""
 MAY_BE_WAITS: Final = ("waiting", "python", "unattributed", "compute", "framework", "sync", "launch", "core")
 """Categories that waits for other ranks may have been counted as, the most likely first."""
 SCHEDULER: Final = ("core", "throttled")
@@ -82,6 +91,8 @@ class RankSteps:
     """ns of own work of each rank in each common step; None where it was not recorded."""
     straggler: int | None
     """Position in `windows` of the rank that makes the others wait; None if there is none."""
+    last: Floats | None = None
+    """Share of the collectives, or of the steps, in which each rank was the last."""
 
     @property
     def analysed(self) -> Window:
@@ -99,11 +110,18 @@ def rank_steps(run: Run, windows: tuple[Window, ...]) -> RankSteps:
     if len(windows) < 2:
         return RankSteps(windows, np.zeros((0, 1), np.int64), synchronous=False, own=None, straggler=None)
     rows = common_steps(windows)
-    synchronous = in_lockstep(windows, LOCKSTEP)
-    if not synchronous or run.info.level == "light":
+    communications = [_communication(run, window) for window in windows]
+    if not all(len(each.name) for each in communications):
+        communications = []
+    # the clocks of several machines differ, but ranks that communicate wait for each other
+    synchronous = bool(communications) or in_lockstep(windows, LOCKSTEP)
+    if not len(rows) or not synchronous or run.info.level == "light":
         return RankSteps(windows, rows, synchronous, own=None, straggler=None)
-    own = _own_work(run, windows, rows)
-    return RankSteps(windows, rows, synchronous, own, find_straggler(own))
+    own = _own_work(run, windows, rows, communications)
+    last = _shares_of_last(communications) if communications else None
+    if last is None:
+        last = np.bincount(own.argmax(axis=1), minlength=len(windows)) / len(own)
+    return RankSteps(windows, rows, synchronous, own, find_straggler(own), last)
 
 
 def find_straggler(own: Floats) -> int | None:
@@ -111,11 +129,10 @@ def find_straggler(own: Floats) -> int | None:
 
     :param own: ns of own work (steps x ranks).
     """
-    if len(own) <= UNUSUAL_STEPS:
-        return None
     leader = int(own.mean(axis=0).argmax())
     typical = np.median(np.delete(own, leader, axis=1), axis=1)
-    lead = np.sort(own[:, leader] - typical)[:-UNUSUAL_STEPS]
+    lead = np.sort(own[:, leader] - typical)
+    lead = lead[:-UNUSUAL_STEPS] if len(lead) >= ENOUGH_STEPS else lead
     ahead, behind = float(lead[lead > 0].sum()), float(-lead[lead < 0].sum())
     step = float(own.max(axis=1).mean())
     if lead.mean() < STRAGGLES * step or ahead < MOSTLY * behind:
@@ -123,16 +140,25 @@ def find_straggler(own: Floats) -> int | None:
     return leader
 
 
-def _own_work(run: Run, windows: Sequence[Window], rows: npt.NDArray[np.int64]) -> Floats:
-    """ns of own work (steps x ranks)."""
+def _own_work(
+    run: Run,
+    windows: Sequence[Window],
+    rows: npt.NDArray[np.int64],
+    communications: Sequence[_Communication],
+) -> Floats:
+    """ns of own work (steps x ranks).
+
+    :param communications: of each rank; empty where communication was not recorded by itself.
+    """
     exchange = np.zeros(rows.shape)
     blocked, walls = np.zeros(rows.shape), np.zeros(rows.shape)
-    on_device = _has_communication(run, windows)
     for at, window in enumerate(windows):
         steps = rows[:, at]
-        part = _communication(run, window) if on_device else _exchanges(run, window)
+        part = communications[at].in_steps(window) if communications else _exchanges(run, window)
         exchange[:, at], walls[:, at] = part[steps], window.wall[steps]
-        blocked[:, at] = 0 if on_device else _blocked(window)[steps]
+        blocked[:, at] = 0 if communications else _blocked(window)[steps]
+    if run.step is not None and run.step.kind is StepKind.WHOLE_TRACE:  # the traces began at different times
+        walls[:] = walls.min(axis=1, keepdims=True)
     waits = np.maximum(exchange - exchange.min(axis=1, keepdims=True), blocked - (walls - exchange))
     return np.asarray(walls - np.clip(waits, 0, exchange))
 
@@ -157,17 +183,47 @@ def _blocked(window: Window) -> Floats:
     return np.maximum(0.0, window.wall - cpu)
 
 
-def _has_communication(run: Run, windows: Sequence[Window]) -> bool:
-    rows = run.activities[run.activities["kind"] == ActivityKind.COMMUNICATION]
-    return bool(np.isin([window.pid for window in windows], rows["pid"]).all())
+@dataclass(frozen=True, eq=False, slots=True)
+class _Communication:
+    """The recorded communication of a rank, in order of time: it begins when this rank arrives, and ends on all ranks
+    at about the same time."""
+
+    begin: Times
+    end: Times
+    name: Times
+
+    def in_steps(self, window: Window) -> Floats:
+        """ns of each step in which there was communication."""
+        return covered_within(union(self.begin, self.end), window.begin, window.end).astype(np.float64)
 
 
-def _communication(run: Run, window: Window) -> Floats:
-    """ns of each step in which the device communicated."""
+def _communication(run: Run, window: Window) -> _Communication:
+    """What a device communicated; without any, what the threads of a communication library did on the CPU."""
     rows: Table = process_rows(run.activities, window)
     rows = rows[rows["kind"] == ActivityKind.COMMUNICATION]
-    spans = union(times(rows["begin"]), times(rows["end"]))
-    return covered_within(spans, window.begin, window.end).astype(np.float64)
+    if not len(rows):
+        regions = process_rows(run.regions, window)
+        numbers = [number for number, name in enumerate(run.names) if name.startswith(ON_CPU)]
+        rows = regions[np.isin(regions["name"], numbers)]
+    rows = rows[np.argsort(rows["begin"], kind="stable")]
+    rows = rows[window.step_rows(rows["begin"]) >= 0]
+    return _Communication(times(rows["begin"]), times(rows["end"]), times(rows["name"]))
+
+
+def _shares_of_last(communications: Sequence[_Communication]) -> Floats | None:
+    """The share of the collectives in which each rank arrived last, so that it waited least; None without any.
+
+    The n-th collectives of all ranks belong together if their ends differ by the same time, that of the clocks.
+    """
+    first = communications[0]
+    if not all(len(each.name) and np.array_equal(each.name, first.name) for each in communications):
+        return None
+    lengths = np.stack([each.end - each.begin for each in communications], axis=1)
+    ends = np.stack([each.end - first.end for each in communications], axis=1)
+    apart = np.abs(ends - np.median(ends, axis=0)).max(axis=1)
+    if np.quantile(apart, NEARLY_ALL) > max(SAME_END_NS, SAME_END * float(np.median(lengths))):
+        return None  # parts of the traces are missing
+    return np.bincount(lengths.argmin(axis=1), minlength=len(communications)) / len(lengths)
 
 
 # ---------------------------------------------------------------- the ledger by rank
@@ -180,6 +236,8 @@ class RankTime:
     ledger: Ledger | None
     """None at level light."""
     lines: tuple[LineCost, ...]
+    device: Mapping[str, float] = field(default_factory=dict)
+    """Device category -> seconds per step; empty without recorded activities."""
 
     def categories(self, rows: npt.NDArray[np.int64], waits: float) -> dict[str, float]:
         """Seconds per step of each host category in these steps, of which at least `waits` are waits for ranks.
@@ -198,11 +256,13 @@ class RankTime:
         return {name: value for name, value in seconds.items() if value}
 
 
-def rank_ledger(steps: RankSteps, times_by_rank: Sequence[RankTime]) -> RankLedger:
-    """The activity of each rank, and why the straggler is late."""
+def rank_ledger(steps: RankSteps, times_by_rank: Sequence[RankTime], size: int) -> RankLedger:
+    """The activity of each rank, and why the straggler is late.
+
+    :param size: the number of ranks of the job.
+    """
     activities = []
     waits = None if steps.own is None else _walls(steps).mean(axis=0) / NS_PER_S - steps.own.mean(axis=0) / NS_PER_S
-    last = None if steps.own is None else np.bincount(steps.own.argmax(axis=1), minlength=len(steps.windows))
     for at, (window, time) in enumerate(zip(steps.windows, times_by_rank, strict=True)):
         activities.append(
             RankActivity(
@@ -212,7 +272,7 @@ def rank_ledger(steps: RankSteps, times_by_rank: Sequence[RankTime]) -> RankLedg
                 excluded=len(window) - len(steps.rows),
                 step_time=window.per_step(window.wall_ns),
                 own_work=None if steps.own is None else float(steps.own[:, at].mean()) / NS_PER_S,
-                last=None if last is None else float(last[at] / len(steps.rows)),
+                last=None if steps.last is None else float(steps.last[at]),
                 categories=time.categories(steps.rows[:, at], 0.0 if waits is None else float(waits[at])),
             )
         )
@@ -226,7 +286,7 @@ def rank_ledger(steps: RankSteps, times_by_rank: Sequence[RankTime]) -> RankLedg
         straggler = _explain(steps, steps.straggler, activities, times_by_rank)
     analysed = steps.analysed.rank
     uniform = straggler is None and reason is None and _uniform(activities, analysed)
-    return RankLedger(tuple(activities), analysed, steps.synchronous, straggler, reason, uniform=uniform)
+    return RankLedger(tuple(activities), analysed, steps.synchronous, straggler, reason, uniform, size)
 
 
 def _uniform(activities: Sequence[RankActivity], analysed: int) -> bool:
@@ -250,31 +310,50 @@ def _explain(
 ) -> Straggler:
     """The category of the straggler's time that exceeds that of the other ranks most, with its line."""
     assert steps.own is not None
-    own = steps.own.mean(axis=0)
+    own = steps.own.mean(axis=0) / NS_PER_S
     typical = float(np.median(np.delete(own, leader)))
-    lead = (float(own[leader]) - typical) / NS_PER_S
-    seconds = activities[leader].categories
-    rest = _without(activities, leader)
-    others = {name: _median(each.categories.get(name, 0.0) for each in rest) for name in seconds}
-    excess = {name: seconds[name] - others[name] for name in seconds if name != "ranks"}
-    work = {name: value for name, value in excess.items() if name not in SCHEDULER and value >= MIN_WORK * lead}
-    named = work or excess
-    category = max(named, key=lambda name: named[name], default="unattributed")
+    lead = float(own[leader]) - typical
+    category, seconds, others = _category(leader, lead, [each.categories for each in activities])
     site, at_line = _excess_line(leader, times_by_rank, category)
+    if (of_device := _device_category(leader, [time.device for time in times_by_rank])) is not None:
+        (category, seconds, others), site = of_device, None
+    late = [at for at in range(len(own)) if at != leader and own[at] - typical >= ALIKE * lead]
     return Straggler(
         rank=activities[leader].rank,
         lead=lead,
         category=category,
-        seconds=seconds.get(category, 0.0),
-        others=others.get(category, 0.0),
+        seconds=seconds,
+        others=others,
         site=site,
         at_line=at_line,
-        alike=tuple(
-            each.rank
-            for at, each in enumerate(activities)
-            if at != leader and (own[at] - typical) / NS_PER_S >= ALIKE * lead
-        ),
+        alike=tuple(activities[at].rank for at in late),
     )
+
+
+def _category(leader: int, lead: float, by_rank: Sequence[Mapping[str, float]]) -> tuple[str, float, float]:
+    """The host category that explains the lead: its seconds per step on the straggler, and the others' median."""
+    seconds = by_rank[leader]
+    others = {name: _median(each.get(name, 0.0) for each in _without(by_rank, leader)) for name in seconds}
+    excess = {name: seconds[name] - others[name] for name in seconds if name != "ranks"}
+    work = {name: value for name, value in excess.items() if name not in SCHEDULER and value >= MIN_WORK * lead}
+    named = work or excess
+    category = max(named, key=lambda name: named[name], default="unattributed")
+    return category, seconds.get(category, 0.0), others.get(category, 0.0)
+
+
+def _device_category(leader: int, by_rank: Sequence[Mapping[str, float]]) -> tuple[str, float, float] | None:
+    """Whether the device of the straggler computes or copies for longer; None where it is idle for longer, so that the
+    host is the reason, and where no device was recorded."""
+    if not all(by_rank):
+        return None
+    excess = {
+        name: by_rank[leader].get(name, 0.0) - _median(each.get(name, 0.0) for each in _without(by_rank, leader))
+        for name in DEVICE_CATEGORIES
+        if name != "communication"
+    }
+    name = max(excess, key=lambda name: excess[name])
+    seconds = by_rank[leader].get(name, 0.0)
+    return None if name == "idle" else (f"device {name}", seconds, seconds - excess[name])
 
 
 def _excess_line(leader: int, times_by_rank: Sequence[RankTime], category: str) -> tuple[Site | None, bool]:

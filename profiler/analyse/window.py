@@ -112,6 +112,12 @@ def has_ranks(run: Run) -> bool:
     return (isinstance(size, int) and size > 1) or len(np.unique(run.steps["rank"])) > 1
 
 
+def job_size(run: Run, windows: Sequence[Window]) -> int:
+    """The number of ranks of the job, of which this run may hold only some."""
+    size = run.info.facts.get("world_size")
+    return max(len(windows), size) if isinstance(size, int) else len(windows)
+
+
 def _thread_window(measured: Table, pid: int, tid: int, rank: int) -> Window:
     rows = measured[(measured["pid"] == pid) & (measured["tid"] == tid)]
     rows = rows[np.argsort(rows["begin"], kind="stable")]

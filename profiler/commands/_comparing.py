@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from profiler import read
+from profiler import analyse_run, load, read, read_ranks
 from profiler.analyse.compare.comparison import SideRuns, compare
 from profiler.analyse.model import Analysis, Extension
 from profiler.commands._common import RUNS
@@ -20,7 +20,7 @@ from profiler.report.build import build_report
 from profiler.report.render.console import print_report
 from profiler.report.text import describe, mismatches
 from profiler.report.verdict_text import with_comparison_verdict
-from profiler.report.write import write_comparison
+from profiler.report.write import rendered, write_comparison, write_text
 from profiler.run.store import point_latest
 
 LATEST = RUNS / "latest"
@@ -57,8 +57,18 @@ def _side(program: SideCommand, recorded: Recorded) -> SideRuns:
 
 
 def compare_runs(paths: Sequence[Path], *, out: Path, anyway: bool) -> int:
-    """Report on two or more runs that were recorded before, and return the exit code."""
-    analyses = [read(path, timeline=True) for path in paths]
+    """Report on two or more runs that were recorded before, and return the exit code.
+
+    Ranks of one job are read as one run: each waits for the others, so that one cannot be faster than the other.
+    """
+    runs = [load(path) for path in paths]
+    if not anyway and (group := read_ranks(runs)):
+        page = out / "report.html"
+        write_text(page, rendered(group, "html"))
+        print(f"These runs are {len(runs)} ranks of one job: they are not compared, but read as one run.\n")
+        print_report(build_report(group), page=page)
+        return int(Exit.OK)
+    analyses = [analyse_run(run, timeline=True) for run in runs]
     labels = _labels(paths, analyses)
     sides = [
         SideRuns(label, shlex.join(run.info.argv), (run,), None if run.info.level == "light" else run)

@@ -13,7 +13,8 @@ class DiagnoseCommand:
     help = "explain in the terminal why a recorded run was slow"
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("directory", type=Path, metavar="RUN", help="directory of a recorded run, or a .zip of it")
+        what = "a recorded run, a .zip of it, or a folder of traces"
+        parser.add_argument("directory", type=Path, metavar="RUN", help=what)
 
     def run(self, args: argparse.Namespace) -> int:
         from profiler import read

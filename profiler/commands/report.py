@@ -14,7 +14,7 @@ class ReportCommand:
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        add("directory", type=Path, metavar="RUN", help="directory of a recorded run, or a .zip of it")
+        add("directory", type=Path, metavar="RUN", help="a recorded run, a .zip of it, or a folder of traces")
         add("--format", choices=("html", "md", "json", "console"), default="html", help="default: %(default)s")
         add(
             "--out",

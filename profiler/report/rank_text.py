@@ -25,7 +25,8 @@ _SPENT: Final[Mapping[str, str]] = {
     "core": "waiting for a core",
     "throttled": "throttled",
     "unattributed": "on something that was not recorded",
-    "communication": "communicating",
+    "device compute": "computing on its device",
+    "device copy": "in copies of its device",
 }
 """Category -> how a rank spends its time: `32 ms of each of its steps it spends ...`."""
 _NONE: Final = 0.01
@@ -39,8 +40,9 @@ def straggler_sentence(ledger: RankLedger) -> str:
         return ""
     others = "rank" if len(ledger.ranks) == 2 else "ranks"
     spends = f"it spends {seconds(straggler.seconds)} {_SPENT[straggler.category]}{_location(straggler)}"
+    recorded = "" if ledger.size == len(ledger.ranks) else f", of the {len(ledger.ranks)} recorded ones,"
     return (
-        f"Rank {straggler.rank} makes the other {others} wait {seconds(straggler.lead)} of each step: "
+        f"Rank {straggler.rank}{recorded} makes the other {others} wait {seconds(straggler.lead)} of each step: "
         f"{spends}, {_others(ledger, straggler)}."
     )
 
@@ -52,6 +54,9 @@ def balance_sentence(ledger: RankLedger) -> str:
             return ""
         return f"{_ranks(ledger.straggler.alike)} nearly as late."
     count, rank = len(ledger.ranks), ledger.analysed
+    if ledger.size > count:
+        alike = "it holds for each of them" if ledger.uniform else f"this is about rank {rank}"
+        return f"Only {count} of {ledger.size} ranks were recorded, and none of these makes the other wait; {alike}."
     if ledger.reason is not None:
         return f"All of this is about rank {rank} of {count}; {describe(ledger.reason)}."
     if ledger.uniform:

@@ -290,6 +290,7 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "collector-failed": "collector {name} failed: {reason}",
     "process-stopped": "{source}: stopped writing before its end; its later records are missing",
     "metadata-damaged": "{file}: missing or damaged ({error})",
+    "of-file": lambda values: f"{values['file']}: {describe(values['problem'])}",
     "torn-record": "{file}: {bytes} bytes of an incomplete record were dropped",
     "torn-line": "{file}: an incomplete last line was ignored",
     "damaged-line": "{file}: the damaged line {line} was ignored",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
 from profiler.run import store, tables
+from profiler.run.groups import merge_ranks, ranks_of_names, trace_files
 from profiler.run.ingest.kineto import read_run as read_trace_as_run
 from profiler.run.ingest.run_trace import outside_traces, with_trace
 from profiler.run.model import Run, RunInfo, Site, Table
@@ -28,7 +29,8 @@ _CHUNK: Final = 1 << 18
 
 
 def load(path: Path | str) -> Run:
-    """The run at `path`: a run directory, its run.json, a .zip of one, or a trace of torch's profiler.
+    """The run at `path`: a run directory, its run.json, a .zip of one, a trace of torch's profiler, or a folder with
+    such traces of the ranks of one job.
 
     Rows of a table are in the order in which each process wrote them. The process with the most steps, or boundaries,
     comes first, and its facts count.
@@ -45,6 +47,8 @@ def load(path: Path | str) -> Run:
             return replace(load(folder), path=path)
     if not path.is_dir():
         return read_trace_as_run(path)
+    if not (path / tables.MANIFEST).exists() and (files := trace_files(path)):
+        return _read_traces(files, path)
     info = store.read_manifest(path)
     try:
         folders = sorted(entry for entry in path.iterdir() if entry.is_dir())
@@ -54,6 +58,24 @@ def load(path: Path | str) -> Run:
     sources = [with_trace(read_source(folder), folder) for folder in folders]
     sources.sort(key=lambda source: (-len(source.tables["steps"]), -len(source.tables["boundaries"])))
     return _with_facts(outside_traces(add_steps(_merge(path, info, sources)), sources), sources)
+
+
+def _read_traces(files: Sequence[Path], folder: Path) -> Run:
+    """The traces of a folder as one run: each is of one rank of a job."""
+    runs = [read_trace_as_run(file) for file in files]
+    if len(runs) == 1:
+        return runs[0]
+    sizes = {run.info.facts.get("world_size") for run in runs}
+    if len(sizes) > 1:
+        raise ProfilerError(f"{folder} has traces of jobs of different sizes: put the traces of one job into a folder")
+    if sizes == {None}:  # old traces, and those of programs without a process group
+        for run, rank in zip(runs, ranks_of_names(files), strict=True):
+            for table in tables.TABLES:
+                rows = getattr(run, table)
+                if "rank" in (rows.dtype.names or ()):
+                    rows.setflags(write=True)
+                    rows["rank"] = rank
+    return merge_ranks(runs, folder)
 
 
 class _Interned(Generic[H]):

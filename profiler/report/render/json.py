@@ -261,7 +261,7 @@ def _ranks(ledger: RankLedger) -> dict[str, Any]:
     straggler, unknown = ledger.straggler, ledger.reason
     names = ("rank", "lead", "category", "seconds", "others", "at_line")
     return {
-        **_fields(ledger, "analysed", "synchronous"),
+        **_fields(ledger, "size", "analysed", "synchronous", "uniform"),
         "straggler": {**_fields(straggler, *names), **_site(straggler.site), "alike": list(straggler.alike)}
         if straggler
         else Null(unknown or "no rank makes the others wait"),
