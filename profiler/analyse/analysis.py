@@ -20,7 +20,7 @@ from profiler.analyse.timing.counters import call_sites, counters, gauges
 from profiler.analyse.timing.device import device_breakdown, device_warnings, no_queue_reason
 from profiler.analyse.timing.host_timeline import HostTimeline
 from profiler.analyse.timing.idle import idle_blame
-from profiler.analyse.timing.input import input_measures, input_parts
+from profiler.analyse.timing.input import input_measures, input_parts, loader_use
 from profiler.analyse.timing.resources import resources, series
 from profiler.analyse.timing.throughput import counted_unit, throughput
 from profiler.analyse.timing.trace_timeline import full_timeline
@@ -80,6 +80,7 @@ def analyse(run: Run) -> Analysis:
         lines=lines,
         locations=locations(stacks, samples),
         input=input_parts(run, window),
+        loader=loader_use(run, window),
         phases=phases(stacks, window, host, samples) if host and hooked else (),
         startup_teardown=startup_teardown(stacks, window) if hooked else (),
         spikes=spikes(stacks, window),

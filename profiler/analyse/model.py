@@ -2,7 +2,8 @@
 
 Everything is a frozen dataclass. Durations are float seconds. A `Measure` whose value is None was not measured, and its
 `reason` says why. Facts are codes and values, from which `profiler.report.text` makes sentences. The only sentences
-here are `verdict`, `headline` and `findings`, which `profiler.report.verdict_text` adds after the diagnosis.
+here are `verdict`, `headline`, `findings` and `input_conclusion`: `profiler.report.verdict_text` adds them after the
+diagnosis.
 """
 
 from __future__ import annotations
@@ -188,6 +189,22 @@ class InputPart:
     site: Site | None = None
     context: Literal["loader", "inline", "own thread"] = "loader"
     """The place in the main process: inside a loader, outside any in the stepping thread, or another thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderUse:
+    """How the training process uses its loaders, and what the processes of their workers do, in the measured steps."""
+
+    batches: float
+    """Batches per step."""
+    starts: float
+    """Starts of a loader's iteration per step."""
+    workers: int = 0
+    """Workers at the same time; 0: the training process makes its batches itself."""
+    worker_cpu: float | None = None
+    """Share of the workers' time in which they ran on a CPU; None: not measured."""
+    worker_core_wait: float | None = None
+    """Share of the workers' time in which they waited for a core; None: not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -510,6 +527,10 @@ class Analysis:
     """The step in coarse parts, in their order; of runs whose steps hooks found."""
     input: tuple[InputPart, ...] = ()
     """The parts of the loader's time, the most seconds first."""
+    loader: LoaderUse | None = None
+    """None: no loader was seen in the measured steps."""
+    input_conclusion: str = ""
+    """What follows from the parts of the input, as sentences."""
     startup_teardown: tuple[UnmeasuredPeriod, ...] = ()
     """Time before the first step, in warm-up and pauses, and after the last step."""
     spikes: Spikes | None = None

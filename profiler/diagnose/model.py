@@ -9,12 +9,25 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from profiler.analyse.model import Cause, Location, Mismatch, RankLedger, Ratio, Spikes, ThreadActivity
+from profiler.analyse.model import (
+    Cause,
+    InputPart,
+    LoaderUse,
+    Location,
+    Mismatch,
+    RankLedger,
+    Ratio,
+    Spikes,
+    ThreadActivity,
+)
 from profiler.core.notice import Notice
 from profiler.run.model import Site
 
 WORTH_NAMING: Final = 0.05
 """Share of the wall time below which a cause, or computing, is not named beside a larger cause."""
+
+NAMED: Final = 0.1
+"""Share of a step from which every cause is named."""
 
 
 class RunVerdict(StrEnum):
@@ -51,6 +64,62 @@ class UnknownShare:
     """Stacks were sampled before the first measured step or after the last."""
 
 
+class InputAdvice(StrEnum):
+    """What the figures of the input suggest."""
+
+    NONE = "none"
+    KEEPS_UP = "keeps-up"
+    LITTLE_TO_GAIN = "little-to-gain"
+    USE_WORKERS = "use-workers"
+    """The training process makes batches that take longer to make than to receive from a worker."""
+    CHEAP_BATCHES = "cheap-batches"
+    """The training process makes batches that workers could not deliver in less time."""
+    NO_WORKERS = "no-workers"
+    """The training process spends more time on receiving a batch than the workers on making it."""
+    PERSISTENT_WORKERS = "persistent-workers"
+    """Workers are started again and again."""
+    LARGER_BATCHES = "larger-batches"
+    """Receiving batches takes the time."""
+    LATE = "late"
+    """The workers have time left, and the training process waits for them."""
+    WORKERS_LIMIT = "workers-limit"
+    """The workers are busy."""
+    MORE_WORKERS = "more-workers"
+    """The workers are busy, and mostly wait for something that is not a core."""
+    MORE_CORES = "more-cores"
+    """The workers are busy, and mostly wait for a core."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputDiagnosis:
+    """What limits the input. Shares are of a step, those of workers of the time in which they exist."""
+
+    advice: InputAdvice
+    use: LoaderUse
+    cores: int | None = None
+    """Cores that the program may use; None: not known."""
+    waits: float = 0.0
+    """Waiting for workers."""
+    receives: float = 0.0
+    """Receiving batches from workers."""
+    starts: float = 0.0
+    """Starting a loader."""
+    making: float = 0.0
+    """All of the loader's time in the training process."""
+    batch_seconds: float = 0.0
+    """The same in seconds per batch."""
+    made_seconds: float = 0.0
+    """Seconds per batch of the dataset and of collating, in all workers or in the training process."""
+    busy: float = 0.0
+    """Share of the workers' time in which they do not wait for work."""
+    part: InputPart | None = None
+    """The part of making batches that takes most time."""
+    inline: float = 0.0
+    """Input that the training thread makes outside of any loader."""
+    inline_part: InputPart | None = None
+    inline_parts: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class RunDiagnosis:
     """Why a run is slow, or that it is not."""
@@ -71,6 +140,8 @@ class RunDiagnosis:
     """The ranks of the program; all other fields are about the rank that was analysed. None: there is one."""
     driver: Location | None = None
     """The line below which a library drives the steps."""
+    input: InputDiagnosis | None = None
+    """None: no input was seen."""
 
 
 @dataclass(frozen=True, slots=True)

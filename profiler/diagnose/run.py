@@ -21,7 +21,8 @@ from profiler.analyse.model import (
 from profiler.core.facts import stated_device
 from profiler.core.notice import Notice
 from profiler.diagnose.device import BUSY, MOST, diagnose_device
-from profiler.diagnose.model import WORTH_NAMING, RunDiagnosis, RunVerdict, UnknownShare
+from profiler.diagnose.input import diagnose_input
+from profiler.diagnose.model import NAMED, WORTH_NAMING, RunDiagnosis, RunVerdict, UnknownShare
 
 MUCH_UNKNOWN: Final = 0.1
 """Share of a step from which what is unknown is named: it may be larger than any cause."""
@@ -30,8 +31,6 @@ COMPUTING_LEADS: Final = 0.6
 AFTER_LEADS: Final = 0.2
 """Share of a step from which what runs after the optimizer is named first, though computing may take most of it: it is
 not part of the training."""
-NAMED: Final = 0.1
-"""Share of a step from which every cause is named."""
 _MAX_CAUSES: Final = 5
 """Causes that a first screen has room for."""
 _ROUNDING: Final = 0.001
@@ -47,7 +46,7 @@ informative."""
 
 def diagnose_run(analysis: Analysis) -> RunDiagnosis:
     """Why the device was idle, that it was busy, or why that is not known; and which rank makes the others wait."""
-    return replace(_diagnose_rank(analysis), ranks=analysis.ranks)
+    return replace(_diagnose_rank(analysis), ranks=analysis.ranks, input=diagnose_input(analysis))
 
 
 def _diagnose_rank(analysis: Analysis) -> RunDiagnosis:

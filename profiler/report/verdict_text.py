@@ -21,6 +21,7 @@ from profiler.analyse.model import (
 )
 from profiler.core.units import count, nth, ratio, seconds, share, significant
 from profiler.diagnose.model import (
+    NAMED,
     WORTH_NAMING,
     ChangeKind,
     ComparisonDiagnosis,
@@ -33,6 +34,7 @@ from profiler.diagnose.model import (
     TimeChange,
     UnknownShare,
 )
+from profiler.report.input_text import input_advice, input_text, part_name
 from profiler.report.rank_text import balance_sentence, straggler_sentence
 from profiler.report.table import factor, ratio_text
 from profiler.report.text import (
@@ -42,7 +44,6 @@ from profiler.report.text import (
     file_name,
     function_name,
     host_state,
-    input_part,
     listed,
     mismatches,
     plural,
@@ -112,6 +113,7 @@ def with_verdict(analysis: Analysis, diagnosis: RunDiagnosis) -> Analysis:
         headline=statement.headline,
         findings=statement.findings,
         causes=diagnosis.causes,
+        input_conclusion=input_text(diagnosis.input) if diagnosis.input else "",
     )
 
 
@@ -204,6 +206,8 @@ def _step(run: RunDiagnosis) -> Iterable[str]:
         yield f"{computing}{'' if parts else ' of each step'}."
     if run.verdict is not RunVerdict.UNKNOWN_STEP:
         yield unknown
+    if run.input and any(cause.category == "input" and cause.share >= NAMED for cause in run.causes):
+        yield input_advice(run.input)
     if run.driver:
         yield _driver(run.driver)
     if run.spikes:
@@ -296,14 +300,6 @@ def _driver(driver: Location) -> str:
     return f"{share(driver.share)} of each step runs below{at(driver.site).removeprefix(' at')}: {functions}."
 
 
-_LOADER_WORK: Final[Mapping[str, str]] = {
-    "dataset": "the dataset",
-    "collate": "collating",
-    "send": "sending batches",
-}
-"""Part of the input -> its name in a sentence."""
-
-
 def _input(cause: Cause, place: str) -> str:
     """A wait for loader workers, or input that the training process makes itself."""
     part = cause.loader
@@ -312,9 +308,8 @@ def _input(cause: Cause, place: str) -> str:
     if part.name == RECEIVE:
         return f"is spent receiving batches from the workers{place}"
     if part.name == "loader start":
-        return f"is spent on starting the loader{place}"
-    name = _LOADER_WORK.get(part.name, "") if part.context == "loader" else ""
-    work = f"{name or input_part(part)}{at(part.site)}"
+        return f"is spent on starting the loader and waiting for its data{place}"
+    work = f"{part_name(part)}{at(part.site)}"
     if part.where == "worker":
         return f"is spent waiting for data, which the workers make mostly in {work}"
     return f"is spent on making data{place or f', mostly in {work}'}"

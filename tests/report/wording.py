@@ -15,15 +15,16 @@ from profiler.analyse.model import (
     HostState,
     IdleBlame,
     InputPart,
+    LoaderUse,
     Location,
     LocationKind,
-    Measure,
     Ratio,
     SiteOrigin,
     SpikeLine,
     Spikes,
 )
 from profiler.core.notice import Notice
+from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.model import (
     ChangeKind,
     ComparisonDiagnosis,
@@ -38,10 +39,9 @@ from profiler.diagnose.model import (
     UnknownShare,
     WorkerMove,
 )
-from profiler.report.sections.breakdown import input_conclusion
+from profiler.report.input_text import input_text
 from profiler.report.verdict_text import comparison_statement, live_sentence, run_statement, spikes_sentence
 from profiler.run.model import RunInfo, Site
-from tests.report import samples
 
 LINE, LOG = Site("src/train.py", 88, "loop"), Site("log.py", 7, "log_metrics")
 AT_LINE = Location(LocationKind.LINE, (LINE,), 0.97, 0.9, 1.0, 80)
@@ -150,7 +150,15 @@ def main_process(name: str, share: float, context: Any = "loader") -> InputPart:
 WORKERS_IDLE, WAITS = worker(WAITING_FOR_INDEX, 0.6), main_process(WAITING_FOR_WORKERS, 0.3)
 RECEIVES, TOKENIZED = main_process(RECEIVE, 0.2), main_process("tokenize", 0.2, "inline")
 LIMITED = (worker("dataset", 0.9), worker(WAITING_FOR_INDEX, 0.03), main_process(WAITING_FOR_WORKERS, 0.61))
-INPUTS: dict[str, tuple[tuple[InputPart, ...], int, int]] = {  # parts, workers (0: not known), cores
+STARTS = (main_process("loader start", 0.5), WAITS)
+INPUTS: dict[str, tuple[Any, ...]] = {  # parts, workers (0: not known), cores, starts per step, CPU use of workers
+    "workers wait": (LIMITED, 2, 2, 0.0, (0.04, 0.01)),
+    "workers wait for cores": (LIMITED, 4, 2, 0.0, (0.3, 0.6)),
+    "workers run": (LIMITED, 2, 8, 0.0, (0.9, 0.05)),
+    "workers run on all cores": (LIMITED, 2, 2, 0.0, (0.9, 0.05)),
+    "workers are started": ((worker("dataset", 0.2), *STARTS), 2, 8, 0.1),
+    "cheap batches from workers": ((worker("dataset", 0.1), RECEIVES), 2, 8),
+    "cheap batches": ((replace(main_process("dataset", 0.4), seconds_per_step=0.0004),), 0, 8),
     "workers limit": (LIMITED, 2, 8),
     "workers limit without cores": (LIMITED, 2, 2),
     "workers limit, one core free": (LIMITED, 2, 3),
@@ -168,10 +176,18 @@ INPUTS: dict[str, tuple[tuple[InputPart, ...], int, int]] = {  # parts, workers 
 }
 
 
-def conclusion(parts: tuple[InputPart, ...], workers: int, cores: int) -> str:
+def conclusion(
+    parts: tuple[InputPart, ...],
+    workers: int,
+    cores: int,
+    starts: float = 0.0,
+    rates: tuple[float | None, float | None] = (None, None),
+) -> str:
     info = RunInfo(2, "run", "2026-01-01T00:00:00Z", ("train.py",), host={"cores": cores})
-    measures = {"loader_workers": Measure("loader_workers", float(workers), "1")} if workers else {}
-    return input_conclusion(samples.sides(Analysis(info, measures, {}, {}, input=parts))[0])
+    use = LoaderUse(1.0, starts, workers, *rates)
+    found = diagnose_input(Analysis(info, {}, {}, {}, input=parts, loader=use))
+    assert found is not None
+    return input_text(found)
 
 
 def sentences() -> Iterator[tuple[str, str]]:

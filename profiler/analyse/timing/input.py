@@ -32,15 +32,19 @@ from profiler.analyse.model import (
     WAITING_FOR_INDEX,
     WAITING_FOR_WORKERS,
     InputPart,
+    LoaderUse,
     Measure,
 )
-from profiler.analyse.window import Window, has_name, named_rows, process_rows, select
+from profiler.analyse.window import NS_PER_S, Window, has_name, named_rows, process_rows, select, thread_rows
 from profiler.run.filter import group_rows
 from profiler.run.model import Run, StepKind, Table
 from profiler.run.tables import WORKER_OF, BoundaryKind, CallKind
 
 _WORKER_REGIONS: Final = ("worker start", WAITING_FOR_INDEX)
 _MAIN_REGIONS: Final = ("data", "loader start", "dataset", "dataset map", "collate", "tokenize", "pin memory", RECEIVE)
+CPU_S: Final = "process.cpu_s"
+WAIT_S: Final = "thread.wait_s"
+"""Names of cumulative samples: CPU time of a process, and time in which a thread waited for a core."""
 _MIN_SHARE: Final = 0.001
 """Share of wall time below which a part is left out."""
 
@@ -70,6 +74,38 @@ def input_measures(run: Run, window: Window) -> dict[str, Measure]:
     running = np.arange(1, len(begin) + 1) - np.searchsorted(end, begin, "right")  # at each start
     count = float(running.max())
     return {"loader_workers": Measure("loader_workers", count, "1", n=len(workers), source="regions")}
+
+
+def loader_use(run: Run, window: Window) -> LoaderUse | None:
+    """How the stepping thread uses its loaders; None where it has none."""
+    if not len(window):
+        return None
+    regions = thread_rows(run.regions, window)
+    batches, starts = (
+        int((window.step_rows(named_rows(run, regions, name)["begin"]) >= 0).sum()) / len(window)
+        for name in ("data", "loader start")
+    )
+    if not (batches or starts) or not _has_loader(run, window):
+        return None
+    workers = _workers(run, window)
+    measure = input_measures(run, window).get("loader_workers")
+    count = round(measure.value) if measure and measure.value else 0
+    cpu, core_wait = (_mean_rate(run, window, workers, name) for name in (CPU_S, WAIT_S))
+    return LoaderUse(batches, starts, count, cpu, core_wait)
+
+
+def _mean_rate(run: Run, window: Window, workers: Iterable[_Worker], name: str) -> float | None:
+    """Seconds per second by which a cumulative sample of the workers' fetching threads, or processes, grows."""
+    rows = named_rows(run, run.samples, name)
+    grown = passed = 0.0
+    for worker in workers:
+        mine = rows[(rows["pid"] == worker.rows["pid"][0]) & np.isin(rows["tid"], (0, worker.tid))]
+        first, last = max(worker.begin, int(window.begin[0])), min(worker.end, int(window.end[-1]))
+        mine = mine[(mine["time"] >= first) & (mine["time"] <= last)]
+        if len(mine) > 1:
+            grown += float(mine["value"][-1] - mine["value"][0])
+            passed += float(mine["time"][-1] - mine["time"][0]) / NS_PER_S
+    return grown / passed if passed else None
 
 
 def _parts(

@@ -8,10 +8,7 @@ from typing import Final
 from profiler.analyse.model import (
     DEVICE_CATEGORIES,
     HOST_CATEGORIES,
-    RECEIVE,
     WAIT_CATEGORIES,
-    WAITING_FOR_INDEX,
-    WAITING_FOR_WORKERS,
     InputPart,
     Measure,
 )
@@ -26,7 +23,6 @@ from profiler.report.table import (
     phrase,
     seconds_cell,
     share_cell,
-    short_site,
     site_cell,
 )
 from profiler.report.text import NO_REASON, describe, input_part
@@ -175,10 +171,6 @@ def _side_fields(side: ReportSide) -> tuple[Field[str], Field[str]]:
 
 # ---------------------------------------------------------------- the input's time
 
-SUBSTANTIAL: Final = 0.05
-"""Share of a step below which the input does not matter: without it the program would be less than 6% faster."""
-BUSY: Final = 0.8
-"""Share of their time from which workers count as busy: the rest is lost where one waits for its turn."""
 _INPUT_FIELDS = (
     Field[InputPart]("Part", lambda part: Cell(input_part(part))),
     Field[InputPart]("In", lambda part: Cell("workers" if part.where == "worker" else part.where)),
@@ -195,7 +187,7 @@ _INPUT_NOTE = (
 def _brief_input(report_input: ReportInput) -> Iterator[Block]:
     sides = [side for side in report_input.sides if side.detailed.input]
     for side in sides:
-        if text := input_conclusion(side):
+        if text := side.detailed.input_conclusion:
             yield Text(text if len(sides) == 1 else f"{side.label}: {text}")
 
 
@@ -204,74 +196,8 @@ def input_time(report_input: ReportInput) -> Iterator[Block]:
     """A conclusion and a table for each side whose input was seen."""
     for side in report_input.sides:
         if side.detailed.input:
-            yield Callout(input_conclusion(side), label=side.label)
+            yield Callout(side.detailed.input_conclusion, label=side.label)
             yield make_table(f"{side.label}: parts of the input", _INPUT_FIELDS, side.detailed.input, _INPUT_NOTE)
-
-
-def input_conclusion(side: ReportSide) -> str:
-    """Conclude whether the input limits this side, and which part takes most of its time."""
-    parts = side.detailed.input
-    workers = [part for part in parts if part.where == "worker"]
-    loader = [part for part in parts if part.where == "main process" and part.context == "loader"]
-    sentences = [_with_workers(side, workers, loader) if workers else _without_workers(loader)]
-    inline = [part for part in parts if part.context == "inline"]
-    share = sum(part.share for part in inline)
-    if share >= SUBSTANTIAL:
-        largest = max(inline, key=lambda part: part.share).name
-        name = largest if len(inline) == 1 else f"mostly {largest}"
-        sentences.append(
-            f"Outside of any loader the training thread spends {percent(share)} of each step on input: {name}."
-        )
-    return " ".join(filter(None, sentences))
-
-
-def _with_workers(side: ReportSide, workers: list[InputPart], loader: list[InputPart]) -> str:
-    idle = sum(part.share for part in workers if part.name == WAITING_FOR_INDEX)
-    waits = sum(part.share for part in loader if part.name == WAITING_FOR_WORKERS)
-    receives = sum(part.share for part in loader if part.name == RECEIVE)
-    measure = side.detailed.measures.get("loader_workers")
-    count = round(measure.value) if measure is not None and measure.value is not None else 0  # 0: not known
-    subject = "The worker" if count == 1 else f"{count} workers" if count else "Workers"
-    wait = f"{subject} {'waits' if count == 1 else 'wait'} {percent(idle)} of the time for work"
-    if waits + receives < SUBSTANTIAL:
-        return f"{wait}: the input keeps up."
-    if receives > waits or (receives >= SUBSTANTIAL and idle > 1 - BUSY):
-        return (
-            f"Receiving batches from workers takes {percent(receives)} of each step, waiting for them "
-            f"{percent(waits)}: fewer and larger tensors in a batch are received faster."
-        )
-    if idle > 1 - BUSY:
-        return (
-            f"The training thread waits {percent(waits)} of each step although {wait[:1].lower()}{wait[1:]}: batches "
-            "come late, not slowly, as after a start, with few prefetched, or when one takes much longer than the "
-            "others."
-        )
-    largest = max((part for part in workers if part.name != WAITING_FOR_INDEX), key=lambda part: part.share)
-    cores, advice = side.info.host.get("cores"), ""
-    if count and isinstance(cores, int):
-        outlook = "can help" if count < cores - 1 else "would compete for them"
-        advice = f" The machine has {cores} cores: more workers {outlook}."
-    return (
-        f"{subject} {'is' if count == 1 else 'are'} busy {percent(1 - idle)} of the time and the training thread waits "
-        f"{percent(waits)} of each step: the input is what limits. Most of their time goes to "
-        f"{_name_and_site(largest)}.{advice}"
-    )
-
-
-def _without_workers(loader: list[InputPart]) -> str:
-    share = sum(part.share for part in loader)
-    if not loader:
-        return ""
-    if share < SUBSTANTIAL:
-        return f"The training thread spends {percent(share)} of each step in its loader: there is little to gain."
-    return (
-        f"The training thread makes its batches itself, which takes {percent(share)} of each step, most of it "
-        f"{_name_and_site(max(loader, key=lambda part: part.share))}: workers (num_workers) could make them meanwhile."
-    )
-
-
-def _name_and_site(part: InputPart) -> str:
-    return part.name + (f" ({short_site(part.site)})" if part.site else "")
 
 
 PLUGINS = (breakdown, input_time)

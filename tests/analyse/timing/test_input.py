@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profiler.analyse.model import InputPart
-from profiler.analyse.timing.input import input_measures, input_parts
+from profiler.analyse.timing.input import input_measures, input_parts, loader_use
 from profiler.analyse.window import measured_window
 from profiler.report.text import input_part
 from profiler.run.model import Run
@@ -69,6 +69,37 @@ def test_workers_are_summed_and_shared_out() -> None:
     }, "the start lies before the measured steps"
     assert by_name["main process", "waiting for the workers"].site is None
     assert input_measures(run, measured_window(run))["loader_workers"].value == 2
+
+
+def test_the_use_of_a_loader_and_the_processor_time_of_its_workers() -> None:
+    builder = stepping()
+    for pid, used in ((200, 0.5), (300, 0.1)):
+        worker(builder, pid)
+        for at in (-5, 1, 5, 9):  # the first one lies before the measured steps
+            builder.sample("process.cpu_s", at * LENGTH, used * at * LENGTH / 1e9, pid=pid)
+            builder.sample("thread.wait_s", at * LENGTH, 0.2 * at * LENGTH / 1e9, pid=pid, tid=pid)
+            builder.sample("thread.wait_s", at * LENGTH, 0.9 * at * LENGTH / 1e9, pid=pid, tid=pid + 1)
+    for step in range(STEPS):
+        builder.region("data", step * LENGTH, step * LENGTH + MS)
+        builder.region("data", step * LENGTH + 5 * MS, step * LENGTH + 6 * MS)
+    builder.region("loader start", 5 * LENGTH, 5 * LENGTH + MS)
+    run = builder.build()
+    use = loader_use(run, measured_window(run))
+    assert use is not None
+    assert (use.batches, use.starts, use.workers) == (2.0, 0.1, 2)
+    assert (use.worker_cpu, use.worker_core_wait) == (pytest.approx(0.3), pytest.approx(0.2))
+
+
+def test_what_was_not_sampled_of_workers_is_not_measured() -> None:
+    builder = stepping()
+    worker(builder, 200)
+    builder.region("data", 0, MS)
+    run = builder.build()
+    use = loader_use(run, measured_window(run))
+    assert use is not None
+    assert (use.worker_cpu, use.worker_core_wait) == (None, None)
+    without = stepping().build()
+    assert loader_use(without, measured_window(without)) is None
 
 
 def test_workers_of_one_epoch_after_the_other_are_not_added_up() -> None:

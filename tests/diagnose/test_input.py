@@ -1,0 +1,77 @@
+"""What the figures of the input suggest: workers, none, more of them, more cores, or that they stay."""
+
+from __future__ import annotations
+
+import pytest
+
+from profiler.analyse.model import Analysis, InputPart, LoaderUse
+from profiler.diagnose.input import diagnose_input
+from profiler.diagnose.model import InputAdvice
+from profiler.run.model import RunInfo
+
+
+def worker(name: str, share: float) -> InputPart:
+    return InputPart(name, "worker", share / 100, share)
+
+
+def main_process(name: str, share: float, seconds: float = 0.01) -> InputPart:
+    return InputPart(name, "main process", seconds, share)
+
+
+def advice(*parts: InputPart, use: LoaderUse | None = None) -> InputAdvice:
+    info = RunInfo(2, "r", "", ("t.py",), host={"cores": 2})
+    diagnosis = diagnose_input(Analysis(info, {}, {}, {}, input=parts, loader=use or LoaderUse(1.0, 0.0, 2)))
+    assert diagnosis is not None
+    return diagnosis.advice
+
+
+WAITS, BUSY = main_process("waiting for the workers", 0.6), worker("dataset", 0.95)
+IDLE, RECEIVES = worker("waiting for an index", 0.6), main_process("receive", 0.3)
+
+
+def test_without_input_there_is_no_diagnosis() -> None:
+    assert diagnose_input(Analysis(RunInfo(2, "r", "", ("t.py",)), {}, {}, {})) is None
+
+
+@pytest.mark.parametrize(
+    ("cpu", "core_wait", "expected"),
+    [
+        (0.05, 0.02, InputAdvice.MORE_WORKERS),
+        (0.3, 0.6, InputAdvice.MORE_CORES),
+        (0.9, 0.05, InputAdvice.WORKERS_LIMIT),
+        (0.05, None, InputAdvice.WORKERS_LIMIT),  # it may wait for a core
+        (None, None, InputAdvice.WORKERS_LIMIT),
+    ],
+)
+def test_busy_workers_run_or_wait_for_a_core_or_for_something_else(
+    cpu: float | None, core_wait: float | None, expected: InputAdvice
+) -> None:
+    use = LoaderUse(1.0, 0.0, 2, cpu, core_wait)
+    assert advice(WAITS, BUSY, worker("waiting for an index", 0.05), use=use) is expected
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ([worker("waiting for an index", 0.9), main_process("receive", 0.02)], InputAdvice.KEEPS_UP),
+        ([IDLE, WAITS], InputAdvice.LATE),
+        ([IDLE, worker("dataset", 3.0), RECEIVES], InputAdvice.LARGER_BATCHES),
+        # 1 ms of work in a worker, for which the training process spends 10 ms
+        ([IDLE, worker("dataset", 0.1), RECEIVES], InputAdvice.NO_WORKERS),
+        ([main_process("dataset", 0.4, 0.004)], InputAdvice.USE_WORKERS),
+        ([main_process("dataset", 0.4, 0.0004)], InputAdvice.CHEAP_BATCHES),
+        ([main_process("dataset", 0.02)], InputAdvice.LITTLE_TO_GAIN),
+    ],
+)
+def test_the_figures_decide(parts: list[InputPart], expected: InputAdvice) -> None:
+    assert advice(*parts) is expected
+
+
+def test_workers_that_are_started_again_and_again_should_stay() -> None:
+    parts = IDLE, worker("dataset", 0.1), RECEIVES, main_process("loader start", 0.4)
+    assert advice(*parts, use=LoaderUse(1.0, 0.1, 2)) is InputAdvice.PERSISTENT_WORKERS
+
+
+def test_cheap_batches_count_each_though_a_step_takes_several() -> None:
+    part = main_process("dataset", 0.4, 0.004)
+    assert advice(part, use=LoaderUse(8.0, 0.0)) is InputAdvice.CHEAP_BATCHES
