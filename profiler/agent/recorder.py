@@ -39,6 +39,9 @@ _ALWAYS_READ: Final = 100  # the first boundaries always read the CPU clocks, so
 _MAX_ACCUMULATED: Final = 64
 """Number of backward passes after an optimizer's step from which they may be steps themselves: gradients are rarely
 accumulated over more of them."""
+_SCHEDULER: Final = "/proc/thread-self/schedstat"
+"""CPU time, run delay and number of time slices of the thread that reads it. Opened anew for each reading (8 µs), so
+that the program has no file more than without recording."""
 _COUNTER, _GAUGE = int(ValueKind.COUNTER), int(ValueKind.GAUGE)
 _SYS_ATTRIBUTE: Final = "_training_profiler_recorder"
 
@@ -64,6 +67,7 @@ class Recorder:
         self._boundaries = self._buffers["boundaries"]
         self._calls = self._buffers["calls"]
         self._stages = self._buffers["stages"]
+        self._thread_clocks = self._buffers["thread_clocks"]
         self.regions = self._buffers["regions"]
         self.names = InternedTexts(self.folder, tables.NAMES)
         self._site_texts = InternedTexts(self.folder, tables.SITES)
@@ -105,6 +109,8 @@ class Recorder:
         self._cpu_read = 0, 0
         """The thread that last read its CPU clock at a boundary, and the time of that reading."""
         self._always_read = _ALWAYS_READ
+        self._has_delay = True
+        """Whether the kernel tells how long a thread waited for a core."""
         self.boundary = self.clocks()
         self._flushed = self._run_checked = self.boundary[0]
         allow_tracing()
@@ -164,6 +170,8 @@ class Recorder:
         after = self.boundary = self.clocks()
         deltas = (late - early for early, late in zip(before[1:], after[1:], strict=True))
         self._steps.write(self.index, before[0], after[0], tokens, *deltas, self.thread.tid, warmup)
+        if self._is_reading_due(after[0]):
+            self._record_thread_clocks(after[0], after[1])
         self._write_values(after[0], self.index)
         self.index += 1
         self.flush_if_due(after[0])
@@ -224,12 +232,10 @@ class Recorder:
         try:
             for callback in self.on_step:
                 callback()
-            when, tid = now(), self.thread.tid
-            last_tid, last = self._cpu_read
-            if tid != last_tid or when - last > _CPU_NS or self._always_read:
-                self._cpu_read = tid, when
-                self._always_read = max(0, self._always_read - 1)
+            when = now()
+            if self._is_reading_due(when):
                 at = when, time.thread_time_ns(), time.process_time_ns(), self.device_cpu()
+                self._record_thread_clocks(when, at[1])
             else:
                 at = when, NOT_READ, NOT_READ, NOT_READ
             if self.counters or self.gauges:
@@ -250,6 +256,33 @@ class Recorder:
                 self._control.boundary(self, f"{int(kind)} {name}")
         except Exception as error:  # noqa: BLE001 - same reason as in begin_boundary
             self.folder.fail(error)
+
+    def _is_reading_due(self, when: int) -> bool:
+        """Whether the clocks of this thread are to be read: at the first boundaries, then every 10 ms at most."""
+        tid, (last_tid, last) = self.thread.tid, self._cpu_read
+        if tid == last_tid and when - last <= _CPU_NS and not self._always_read:
+            return False
+        self._cpu_read = tid, when
+        self._always_read = max(0, self._always_read - 1)
+        return True
+
+    def _record_thread_clocks(self, when: int, cpu: int) -> None:
+        """Record this thread's CPU time and, where the kernel has it, how long it has waited for a core so far."""
+        if not self._has_delay:
+            return
+        try:
+            descriptor = os.open(_SCHEDULER, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                used, delay, _ = map(int, os.read(descriptor, 96).split())
+            finally:
+                os.close(descriptor)
+        except (OSError, ValueError):
+            self._has_delay = False
+            return
+        self._has_delay = used > 0  # some kernels show zeros
+        if self._has_delay:
+            clocks = self._thread_clocks
+            clocks.append(clocks.pack(when, cpu, delay, self.thread.tid))
 
     # ------------------------------------------------------------ counters
 

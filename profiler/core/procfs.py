@@ -14,6 +14,8 @@ from contextlib import suppress
 from os import PathLike
 from typing import Final, NamedTuple
 
+from profiler.core.samples import BlockedIn
+
 PROC: Final = "/proc"
 CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
 """Per second: the unit of CPU times and start times of processes, mostly 100."""
@@ -194,6 +196,27 @@ def thread_times(pid: int, tids: Iterable[int], proc: Folder = PROC) -> dict[int
             cpu, wait, _ = _read(f"{proc}/{pid}/task/{tid}/schedstat").split()
             times[tid] = ThreadTimes(int(cpu), int(wait))
     return times
+
+
+_SYSTEM_CALLS: Final = {"x86_64": (202, 230, 35), "aarch64": (98, 115, 101)}
+"""By machine: the numbers of futex, clock_nanosleep and nanosleep."""
+
+
+def blocked_in(pid: int, tid: int, proc: Folder = PROC) -> BlockedIn | None:
+    """What a thread is blocked in now, 10 µs; None where it may not be read, or the machine's calls are not known."""
+    numbers = _SYSTEM_CALLS.get(os.uname().machine)
+    try:
+        words = _read(f"{proc}/{pid}/task/{tid}/syscall").split()
+        if numbers is None or not words:
+            return None
+        if words[0] in (b"running", b"-1"):
+            return BlockedIn.NOTHING
+        futex, *sleeps = numbers
+        if int(words[0]) == futex:
+            return BlockedIn.TIMED_FUTEX if int(words[4], 16) else BlockedIn.FUTEX
+        return BlockedIn.SLEEP if int(words[0]) in sleeps else BlockedIn.OTHER
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def thread_name(pid: int, tid: int, proc: Folder = PROC) -> str:

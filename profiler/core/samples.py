@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Final
+
+
+class BlockedIn(IntEnum):
+    """The system call in which a thread was blocked at one moment."""
+
+    NOTHING = 0
+    """It ran, or could have run."""
+    TIMED_FUTEX = 1
+    """A wait with a time limit: Python waits for the GIL in this way, 5 ms each time."""
+    FUTEX = 2
+    """A wait without a time limit: a lock, or threads of a pool."""
+    SLEEP = 3
+    OTHER = 4
+
 
 # name: (unit, meaning). Values named *_s, ctx_* and peak_* are cumulative or high-water marks: take differences.
 # pid and tid say whose: a thread, a process (tid 0), the machine (both 0); for gpu.* tid is the device's index.
@@ -15,6 +30,9 @@ SAMPLE_NAMES: Final[dict[str, tuple[str, str]]] = {
     "process.ctx_voluntary": ("switches", "context switches so far because the process waited"),
     "process.ctx_involuntary": ("switches", "context switches so far because the kernel took the CPU away"),
     "thread.cpu_s": ("s", "CPU time of the thread so far"),
+    "thread.wait_s": ("s", "time so far in which the thread could have run and waited for a core"),
+    "thread.blocked_in": ("", "what a main thread was blocked in at that moment: a value of BlockedIn"),
+    "group.throttled_s": ("s", "time so far that the CPU quotas of the program's groups cost, summed over the cores"),
     "machine.cpu_util": ("share", "share of all cores in use, 0..1, since the sample before"),
     "machine.steal": ("share", "share of CPU time taken by other virtual machines, 0..1"),
     "machine.load": ("tasks", "load average of the last minute"),

@@ -1,4 +1,4 @@
-"""Reads how many cores and how much memory this process may use, from the kernel's control groups (versions 1, 2)."""
+"""Reads how many cores and how much memory a process may use, from the kernel's control groups (versions 1, 2)."""
 
 from __future__ import annotations
 
@@ -32,6 +32,17 @@ def cpu_limit(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> float | Non
         if quota.isdecimal() and period.isdecimal() and int(period):
             limits.append(int(quota) / int(period))
     return min(limits, default=None)
+
+
+def throttled_seconds(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> float | None:
+    """Time that CPU quotas have cost this process's groups so far, summed over the cores; None: there is no quota."""
+    if cpu_limit(root, membership) is None:
+        return None
+    seconds = 0.0
+    for folder in _folders("cpu", root, membership):
+        fields = dict(line.split()[:2] for line in _text(folder / "cpu.stat").splitlines() if " " in line)
+        seconds += int(fields.get("throttled_usec", 0)) / 1e6 + int(fields.get("throttled_time", 0)) / 1e9
+    return seconds
 
 
 def memory_limit(root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> int | None:

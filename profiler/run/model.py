@@ -204,6 +204,8 @@ class Run:
     """Samples of other windows than `stacks`: of the thread that held the GIL, where one did."""
     stages: Table
     """What hooks saw of the program's stages: modules in evaluation mode, times without gradients, compilations."""
+    thread_clocks: Table
+    """Clocks of the stepping threads: CPU time, and time without a core although they could have run."""
     names: tuple[str, ...]
     """Text of every `name` column."""
     sites: tuple[Site, ...]

@@ -18,7 +18,7 @@ HISTORY: Final = {
     1: "first layout",
     2: "steps may be found at load, among boundaries; stacks of the GIL's holder; calls that would sync on a GPU; "
     "CPU times of a boundary may be NOT_READ",
-    3: "backward passes are boundaries where no optimizer steps; the table `stages`",
+    3: "backward passes are boundaries where no optimizer steps; the tables `stages` and `thread_clocks`",
 }
 
 
@@ -160,6 +160,12 @@ BOUNDARIES: Final = (
     ("kind", "i"),  # BoundaryKind
     ("flag", "i"),
 )
+THREAD_CLOCKS: Final = (
+    ("time", "q"),
+    ("cpu", "q"),  # ns of CPU so far, of the thread that recorded a step or a boundary
+    ("delay", "q"),  # ns so far in which it could have run and waited for a core: the kernel's run_delay
+    ("tid", "q"),
+)
 REGIONS: Final = (
     ("begin", "q"),
     ("end", "q"),
@@ -237,6 +243,7 @@ TABLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "boundaries": BOUNDARIES,
     "gil_stacks": STACKS,
     "stages": STAGES,
+    "thread_clocks": THREAD_CLOCKS,
 }
 """gil_stacks: samples of other windows, of only the thread that holds the GIL."""
 

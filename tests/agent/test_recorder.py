@@ -14,7 +14,7 @@ import pytest
 from profiler.agent import recorder as module
 from profiler.agent.recorder import Recorder, Region
 from profiler.run.source import read_source
-from profiler.run.tables import BoundaryKind
+from profiler.run.tables import NOT_READ, BoundaryKind
 
 
 @pytest.fixture
@@ -47,6 +47,19 @@ def at_once(*work: Callable[[], object]) -> None:
         thread.join()
     if errors:
         raise errors[0]
+
+
+def test_clocks_of_the_stepping_thread_are_recorded_at_most_every_10_ms(recorder: Recorder) -> None:
+    for _ in range(300):
+        recorder.record_boundary(BoundaryKind.OPTIMIZER, "Adam")
+    recorder.flush()
+    rows = read_source(recorder.directory).tables["thread_clocks"]
+    read = read_source(recorder.directory).tables["boundaries"]
+    read = read[read["thread_cpu"] != NOT_READ]
+    assert 100 <= len(rows) < 300
+    assert rows["time"].tolist() == read["time"].tolist()
+    assert rows["cpu"].tolist() == read["thread_cpu"].tolist()
+    assert (rows["delay"][1:] >= rows["delay"][:-1]).all()
 
 
 def test_threads_may_count_while_one_writes_and_nothing_is_lost(recorder: Recorder) -> None:

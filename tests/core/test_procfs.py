@@ -11,6 +11,7 @@ import pytest
 
 from profiler.core import procfs
 from profiler.core.procfs import CLOCK_TICKS, CpuTimes, ProcessStat, ThreadTimes
+from profiler.core.samples import BlockedIn
 from tests.fakes.proc import FakeProc
 
 
@@ -57,6 +58,27 @@ def test_times_of_threads(proc: FakeProc) -> None:
     }
     assert procfs.thread_name(40, 41, proc.folder) == "python"
     assert procfs.thread_states(40, proc.folder) == {"S"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("running", BlockedIn.NOTHING),
+        ("202 0x7f00 0x89 0x0 0x7ffc 0x0 0xffffffff 0x1 0x2", BlockedIn.TIMED_FUTEX),
+        ("202 0x7f00 0x189 0x0 0x0 0x0 0xffffffff 0x1 0x2", BlockedIn.FUTEX),
+        ("230 0x1 0x0 0x7ffc 0x0 0x0 0x0 0x1 0x2", BlockedIn.SLEEP),
+        ("7 0x1 0x0 0x7ffc 0x0 0x0 0x0 0x1 0x2", BlockedIn.OTHER),
+        ("", None),
+    ],
+)
+def test_what_a_thread_is_blocked_in(
+    proc: FakeProc, monkeypatch: pytest.MonkeyPatch, text: str, expected: BlockedIn | None
+) -> None:
+    proc.add(40)
+    monkeypatch.setattr(procfs, "_SYSTEM_CALLS", {os.uname().machine: (202, 230, 35)})
+    (proc.folder / "40" / "task" / "40" / "syscall").write_text(text)
+    assert procfs.blocked_in(40, 40, proc.folder) == expected
+    assert procfs.blocked_in(40, 41, proc.folder) is None
 
 
 def test_a_tree_is_listed_by_generation(proc: FakeProc) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.record.limits import cores, cpu_limit, memory_limit
+from profiler.record.limits import cores, cpu_limit, memory_limit, throttled_seconds
 
 
 def write(root: Path, name: str, text: str) -> None:
@@ -35,6 +35,17 @@ def test_version_2_takes_the_strictest_on_the_way_up(root: Path) -> None:
     membership = member(root, "0::/a/b\n")
     assert cpu_limit(root, membership) == 1.5
     assert memory_limit(root, membership) == 1 << 32
+
+
+def test_throttled_time_of_all_groups_with_a_quota(root: Path) -> None:
+    write(root, "a/cpu.max", "50000 100000")
+    write(root, "a/cpu.stat", "usage_usec 5\nnr_throttled 3\nthrottled_usec 1500000")
+    write(root, "cpu/b/cpu.cfs_quota_us", "20000")
+    write(root, "cpu/b/cpu.cfs_period_us", "100000")
+    write(root, "cpu/b/cpu.stat", "nr_periods 4\nthrottled_time 250000000")
+    assert throttled_seconds(root, member(root, "0::/a\n")) == 1.5
+    assert throttled_seconds(root, member(root, "2:cpu:/b\n")) == 0.25
+    assert throttled_seconds(root, member(root, "0::/\n")) is None
 
 
 def test_version_1(root: Path) -> None:

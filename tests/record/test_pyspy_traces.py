@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from profiler.record.collectors._traces import Span
+from profiler.core.procfs import ThreadTimes
+from profiler.record.collectors._traces import Span, active_clocks
 from profiler.record.collectors._traces import spans_of_all_threads as spans
 
 START = 1_000_000_000
@@ -71,6 +72,13 @@ def test_active_from_thread_clocks() -> None:
     clocks = [(at(0), {70: 0}), (at(100), {70: 99 * MS}), (at(200), {70: 100 * MS}), (at(300), {70: 150 * MS})]
     found = {span.frames[0][2]: span.active for span in spans([*events, *end(300, MAIN)], START, clocks)}
     assert found == {"busy": 1, "blocked": 0, "half": -1}
+
+
+def test_a_wait_for_a_core_counts_when_it_was_and_not_when_it_ended() -> None:
+    """The kernel adds the wait of 150 ms, which began at 100 ms, when the thread gets a core."""
+    waits = [(at(0), 0, 0), (at(100), 50, 0), (at(200), 50, 0), (at(300), 100, 150)]
+    readings = [(when, {70: ThreadTimes(cpu * MS, wait * MS)}) for when, cpu, wait in waits]
+    assert [clocks[70] // MS for _, clocks in active_clocks(readings)] == [0, 50, 150, 250]
 
 
 def test_spans_of_an_ended_thread_end_where_its_clock_is_missing() -> None:

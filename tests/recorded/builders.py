@@ -177,6 +177,10 @@ class RunBuilder:
         """A moment at which a step may end: with one of them a run counts as one whose steps hooks found."""
         self._add("boundaries", time=time, tid=TID, name=self.name(name), kind=int(kind))
 
+    def thread_clocks(self, time: int, cpu: int, delay: int, *, tid: int = TID, pid: int = PID) -> None:
+        """One reading of a thread's clocks: CPU time, and time without a core although it could have run."""
+        self._add("thread_clocks", time=time, cpu=cpu, delay=delay, tid=tid, pid=pid)
+
     def bulk(self, table: str, count: int, **columns: Any) -> None:
         """`count` records at once from arrays or scalars; pid, tid default to PID, TID, the rest to 0."""
         records = np.zeros(count, dtype_of(table))

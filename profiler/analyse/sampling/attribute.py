@@ -32,8 +32,9 @@ from profiler.analyse.sampling.shares import ClassifiedSamples, classify_samples
 from profiler.analyse.sampling.stacks import Stacks, weighted_samples
 from profiler.analyse.sampling.strata import DIVIDED, NUMBER, Floats, Numbers, has_hooked_steps, stratum_times
 from profiler.analyse.statistics import Z, share_interval
-from profiler.analyse.timing.breakdown import Ledger, recorded_ledger
+from profiler.analyse.timing.breakdown import Ledger, recorded_ledger, take_core
 from profiler.analyse.timing.host_timeline import CODE, HostTimeline
+from profiler.analyse.timing.scheduler import step_delays, thread_time
 from profiler.analyse.timing.trace_timeline import full_timeline
 from profiler.analyse.window import NS_PER_S, Window, device_kind, is_trace
 from profiler.core.notice import Notice
@@ -46,6 +47,7 @@ SUBSTANTIAL: Final = 0.002
 """Share of wall time below which unrecorded time stays unattributed: a few seconds of samples cannot tell it from 0."""
 MIN_STATE_SHARE: Final = 0.9
 """Share of the sampled time with a recorded CPU state from which samples alone tell how active a thread was."""
+_BLOCKED: Final = ("sync", "waiting", "ranks", "gil")
 _ALWAYS_POSSIBLE: Final = ("framework", "compute", "python")
 """Categories that have an interval though no sample was in them; any other category has an interval only if a sample
 was in it."""
@@ -61,8 +63,23 @@ def host_time(stacks: Stacks, window: Window) -> tuple[HostTimeline | None, Ledg
     if is_trace(run):  # it has no stack samples
         return host, ledger, samples
     if has_hooked_steps(run):
-        return host, attribute_unrecorded(ledger, run, window, host, samples), samples
-    return host, move_active_python(ledger, run, window, host), samples
+        ledger = attribute_unrecorded(ledger, run, window, host, samples)
+    else:
+        ledger = move_active_python(ledger, run, window, host)
+    delays, clock = step_delays(run, window), thread_time(run, window.pid, window.tid, window.spans)
+    if delays is not None and clock is not None:
+        ledger = take_core(ledger, delays, clock.throttling, _active_shares(samples))
+    return host, ledger, samples
+
+
+def _active_shares(samples: ClassifiedSamples | None) -> Floats:
+    """The share of each category's time in which samples saw the thread active; without enough of them, all of the time
+    but that of syncs and waits."""
+    usual = np.array([float(name not in _BLOCKED) for name in HOST_CATEGORIES])
+    if samples is None or samples.n < MIN_SAMPLES:
+        return usual
+    total, active = (samples.weight @ each for each in (samples.shares, samples.active))
+    return np.asarray(np.divide(active, total, out=usual, where=total > 0), np.float64)
 
 
 # ---------------------------------------------------------------- runs with hooks

@@ -45,7 +45,8 @@ _CATEGORIES: Final = (
     ("input", re.compile(r"^transformers/((image|video|audio)_(transforms|processing|utils)|feature_extraction_)")),
     ("input", re.compile(r"^transformers/(tokenization_|processing_utils|data/|models/\w+/(\w+_)?process(or|ing)_)")),
     ("input", re.compile(r"^(transformers/models/\w+/(tokenization|feature_extraction)_|av/|decord/|librosa/)")),
-    ("sync", re.compile(r"^torch/(cuda/streams|distributed/distributed_c10d)\.py")),
+    ("sync", re.compile(r"^torch/cuda/streams\.py")),
+    ("ranks", re.compile(r"^torch/distributed/distributed_c10d\.py")),
 )
 """Host category of library code by its path below the packages' folder."""
 _ROLES: Final = (

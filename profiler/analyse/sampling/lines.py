@@ -33,7 +33,7 @@ def line_costs(stacks: Stacks, samples: ClassifiedSamples | None) -> tuple[LineC
     """The lines, the most seconds first; none where nothing was sampled."""
     if samples is None:
         return ()
-    ns = np.stack([np.bincount(samples.stack, samples.weight * column) for column in samples.shares.T], axis=1)
+    ns = np.stack([np.bincount(samples.stack, samples.weight * column) for column in samples.line_shares.T], axis=1)
     counts = np.bincount(samples.stack, samples.ns)
     lines: defaultdict[Site, list[int]] = defaultdict(list)
     for number, stack in samples.stacks.items():

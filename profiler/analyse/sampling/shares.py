@@ -3,12 +3,15 @@
 The innermost Python frame of a sample is torch's or other code (frames of hooks do not count). Together with the state
 of the thread it gives the category:
 
-- On a CPU with the GIL, torch's frame gives `framework` and any other frame gives `python`.
-- On a CPU without the GIL, the thread does native work. It gives `compute`, or `framework` on CUDA, where native work
+- Active with the GIL, torch's frame gives `framework` and any other frame gives `python`. A sampler calls a thread
+  active that is on a core or could be: how much of it was without a core is known from the scheduler's clocks, and
+  `core` is taken out of all active time.
+- Active without the GIL, the thread does native work. It gives `compute`, or `framework` on CUDA, where native work
   only launches kernels.
-- Off the CPU in torch's frame, the thread waits for torch's own threads. The time in which these had the CPU is native
-  work; the rest is `python`, for example if a rank waits for another one.
-- Off the CPU in any other frame, it is `python`: a sleep, a lock or a file, as the line shows.
+- Blocked at a line that is never active, or in a wait of the standard library, it is `waiting`: a sleep, a lock or a
+  file, as the line shows.
+- Blocked elsewhere, it waits for the GIL, for threads of torch's pool, or for what is not known
+  (`profiler.analyse.sampling.blocked`). In backward of one of several ranks the latter is a wait for other ranks.
 
 Frames of libraries that log, save or load data have a category of their own, which takes precedence. If no window
 sampled the GIL's holder, torch's frames are assumed to do native work and other frames to run Python, and the interval
@@ -28,7 +31,8 @@ import numpy.typing as npt
 from profiler.analyse.intervals import overlaps
 from profiler.analyse.model import HOST_CATEGORIES
 from profiler.analyse.sampling.batch_means import Batches, batch_edges, sum_in_batches
-from profiler.analyse.sampling.frames import CALL, Stack
+from profiler.analyse.sampling.blocked import BlockedCalls, Waits, blocked_calls, divide_waits, is_own_wait
+from profiler.analyse.sampling.frames import BACKWARD, CALL, Stack
 from profiler.analyse.sampling.gil import GilHolders, Probability, gil_windows
 from profiler.analyse.sampling.stacks import Stacks, weighted_samples
 from profiler.analyse.sampling.strata import (
@@ -45,7 +49,8 @@ from profiler.analyse.sampling.strata import (
     stratum_weights,
 )
 from profiler.analyse.timing.host_timeline import CODE, REGION, HostTimeline
-from profiler.analyse.window import Window, device_kind
+from profiler.analyse.timing.scheduler import ThreadTime, thread_time
+from profiler.analyse.window import Window, device_kind, has_ranks
 from profiler.run.model import Run
 from profiler.run.tables import CallKind
 
@@ -74,7 +79,12 @@ class ClassifiedSamples:
     ns: Floats
     """The same without that correction."""
     shares: Floats
-    """For each row, the probability of each of HOST_CATEGORIES (columns), which sum to 1."""
+    """For each row, the probability of each of HOST_CATEGORIES (columns), which sum to 1. Active time includes time
+    without a core."""
+    active: Floats
+    """The part of `shares` in which the thread was active: on a core, or without one though it could have run."""
+    line_shares: Floats
+    """`shares` with the time without a core taken out of the active part, at its mean rate."""
     uncertainty: Floats
     """How far the shares may be wrong, downward and upward, because the holder of the GIL is not known (2 x
     columns)."""
@@ -111,21 +121,30 @@ def classify_samples(stacks: Stacks, window: Window, host: HostTimeline) -> Clas
     unsampled = max(0.0, 1.0 - float(sampled.sum()) / window.wall_ns)
     batches = Batches(sum_in_batches(edges, samples["begin"], sampled, row), unsampled)
 
-    active = _on_cpu(run, window, stack, ns, state - 1)
+    clock = thread_time(run, window.pid, window.tid, window.spans)
+    calls = blocked_calls(run, window)
+    active = _active(run, window, calls, (stack, ns, state - 1))
     rows = _Rows(stratum, strata.leaf[stack], strata.category[stack], active, native_category(run, host))
     holders, gil = GilHolders(strata, window, windows, edges) if len(windows) else None, _ASSUMED
     if holders:
         on_cpu = {(pool, kind): active[alike] @ batches.ns[alike] for pool, kind, alike in rows.pools()}
         gil = {key: holders.probability(*key, each, batches, n) for key, each in on_cpu.items()}
-    shares, uncertainty = _category_shares(rows, gil, _working_share(rows, window, ns))
+    shares, busy, uncertainty = _category_shares(rows, gil)
+    blocked = ns * (1 - active) * rows.is_divided() * (window.wall_ns / float(ns.sum()))
+    waits = divide_waits(run, window, calls, (stack, blocked, _own_waits(stacks, stack, ns, active)))
+    _add_waits((shares, uncertainty), rows, waits, several_ranks=has_ranks(run))
     in_call = np.flatnonzero(stratum == NUMBER[CALL])
     shares[in_call] = _call_shares(run, host, window, stack[in_call], region[in_call] - 1)
+    whole = (stratum >= len(DIVIDED)) | (rows.category >= 0)  # rows of one category, or a mix of those of calls
+    busy[whole] = shares[whole] * active[whole, None]
     return ClassifiedSamples(
         stack=stack,
         stratum=stratum,
         weight=stratum_weights(stratum, ns, exact),
         ns=ns,
         shares=shares,
+        active=busy,
+        line_shares=_without_core(shares, busy, clock),
         uncertainty=uncertainty,
         stacks={number: stacks[number] for number in np.unique(stack).tolist()},
         n=n,
@@ -145,10 +164,14 @@ class _Rows:
     """One of LEAVES."""
     category: Numbers
     """The category that its frames stand for, or -1."""
-    on_cpu: Floats
-    """The probability that it was on a CPU."""
+    active: Floats
+    """The probability that it was on a core, or without one though it could have run."""
     native: int
     """The category of native work."""
+
+    def is_divided(self) -> npt.NDArray[np.bool_]:
+        """Which rows no record and no frame gives a category."""
+        return np.asarray((self.stratum < len(DIVIDED)) & (self.category < 0))
 
     def pools(self) -> Iterator[tuple[int, int, npt.NDArray[np.bool_]]]:
         """Each divided stratum and kind of innermost frame, with the rows that have both."""
@@ -156,28 +179,65 @@ class _Rows:
             yield pool, kind, (self.stratum == pool) & (self.leaf == kind)
 
 
-def _category_shares(rows: _Rows, gil: Mapping[tuple[int, int], Probability], working: float) -> tuple[Floats, Floats]:
-    """Probabilities of the categories of each row but those in calls, and how far off they may be."""
+def _category_shares(rows: _Rows, gil: Mapping[tuple[int, int], Probability]) -> tuple[Floats, Floats, Floats]:
+    """Probabilities of the categories of each row but those in calls, without blocked time at lines of divided strata;
+    the part of them in which the thread was active, and how far off they may be."""
     shares = np.zeros((len(rows.stratum), len(HOST_CATEGORIES)))
     uncertainty = np.zeros((2, *shares.shape))
     for pool, kind, alike in rows.pools():
         number = np.flatnonzero(alike & (rows.category < 0))
-        in_torch, busy, holding = kind == TORCH_LEAF, rows.on_cpu[number], gil[pool, kind]
-        holder = CODE["framework" if in_torch else "python"]
+        busy, holding = rows.active[number], gil[pool, kind]
+        holder = CODE["framework" if kind == TORCH_LEAF else "python"]
         shares[number, holder] += busy * holding.value
         shares[number, rows.native] += busy * (1 - holding.value)
-        idle = (1 - busy) * working if in_torch else 0.0
-        shares[number, rows.native] += idle
-        shares[number, CODE["python"]] += 1 - busy - idle
         if holder != rows.native:
             for code, side in ((holder, 1), (rows.native, 0)):
                 uncertainty[side, number, code] += busy * (holding.high - holding.value)
                 uncertainty[1 - side, number, code] += busy * (holding.value - holding.low)
+    active = shares.copy()
     by_frames = np.flatnonzero((rows.stratum < len(DIVIDED)) & (rows.category >= 0))
     shares[by_frames, rows.category[by_frames]] = 1.0
     for name, fixed in FIXED.items():
         shares[rows.stratum == NUMBER[name], CODE[fixed]] = 1.0
-    return shares, uncertainty
+    return shares, active, uncertainty
+
+
+def _own_waits(stacks: Stacks, stack: Numbers, ns: Floats, active: Floats) -> npt.NDArray[np.bool_]:
+    """Whether the blocked time of each row is a wait of the program's own."""
+    share = np.bincount(stack, ns * active) / np.maximum(np.bincount(stack, ns), 1.0)
+    own = {number: is_own_wait(stacks[number], float(share[number])) for number in np.unique(stack).tolist()}
+    return np.array([own[number] for number in stack.tolist()], np.bool_)
+
+
+def _add_waits(sums: tuple[Floats, Floats], rows: _Rows, waits: Waits, *, several_ranks: bool) -> None:
+    """Add the blocked time of divided strata to the shares and to their uncertainty."""
+    (shares, uncertainty), blocked = sums, (1 - rows.active) * rows.is_divided()
+    launches = (rows.native == CODE["framework"]) & (
+        rows.leaf == TORCH_LEAF
+    )  # another thread launches operators for it
+    shares[launches, rows.native] += blocked[launches]
+    blocked[launches] = 0.0
+    for code, share in (
+        (CODE["waiting"], waits.own), (CODE["gil"], waits.gil), (CODE["core"], waits.core), (rows.native, waits.native)
+    ):  # fmt: skip
+        shares[:, code] += blocked * share
+    in_backward = several_ranks & (rows.stratum == NUMBER[BACKWARD])
+    shares[np.arange(len(shares)), np.where(in_backward, CODE["ranks"], CODE["waiting"])] += blocked * waits.unknown
+    below, above = waits.gil_error
+    for code, ends in ((CODE["gil"], (below, above)), (rows.native, (above, below))):
+        for side, error in enumerate(ends):
+            uncertainty[side, :, code] += blocked * error
+
+
+def _without_core(shares: Floats, active: Floats, clock: ThreadTime | None) -> Floats:
+    """`shares` with the time in which the thread had no core taken out of its active time."""
+    if clock is None or not clock.runnable:
+        return shares
+    lost = active * (clock.runnable / (clock.on_core + clock.runnable))
+    without = shares - lost
+    without[:, CODE["core"]] += lost.sum(axis=1) * (1 - clock.throttling.share)
+    without[:, CODE["throttled"]] += lost.sum(axis=1) * clock.throttling.share
+    return without
 
 
 def native_category(run: Run, host: HostTimeline) -> int:
@@ -188,33 +248,33 @@ def native_category(run: Run, host: HostTimeline) -> int:
     return CODE["framework" if launches else "compute"]
 
 
-def _on_cpu(run: Run, window: Window, stack: Numbers, ns: Floats, state: Numbers) -> Floats:
-    """The probability of each row to have been on a CPU.
+def _active(run: Run, window: Window, calls: BlockedCalls | None, rows: tuple[Numbers, Floats, Numbers]) -> Floats:
+    """The probability of each row to have been active: on a core, or without one though it could have run.
 
-    Where the sampler cannot tell, the thread's CPU clock, read each step or 10 ms, gives the total.
+    Where the sampler cannot tell, samples of system calls tell it of each stack, else the file of its innermost frame,
+    and the thread's clocks, read each step or 10 ms, give the total.
+
+    :param rows: of each the number of its stack, its ns, and its state (-1: the sampler cannot tell).
     """
+    stack, ns, state = rows
     active, unknown = state.astype(np.float64), state < 0
     if not unknown.any():
         return active
-    numbers, row = np.unique(stack, return_inverse=True)
-    leaves = [run.stack_frames[number][-1:] for number in numbers.tolist()]
-    waits = np.array([any(site.file.endswith(_WAITING_FILES) for site in leaf) for leaf in leaves])[row]
-    active[unknown] = ~waits[unknown]
-    clock = int(window.steps["thread_cpu"].sum()) / window.wall_ns
+    if calls is not None:
+        active[unknown] = calls.active(stack)[unknown]
+    else:
+        numbers, row = np.unique(stack, return_inverse=True)
+        leaves = [run.stack_frames[number][-1:] for number in numbers.tolist()]
+        waits = np.array([any(site.file.endswith(_WAITING_FILES) for site in leaf) for leaf in leaves])[row]
+        active[unknown] = ~waits[unknown]
+    clock = thread_time(run, window.pid, window.tid, window.spans)
+    total = int(window.steps["thread_cpu"].sum()) / window.wall_ns
+    if clock is not None:
+        total = (clock.on_core + clock.runnable) / clock.wall
     known_active, possible = float(ns[state == 1].sum()), float((ns * active)[unknown].sum())
-    if clock and possible:
-        active[unknown] *= min(1.0, max(0.0, (clock * ns.sum() - known_active) / possible))
+    if total and possible:
+        active[unknown] = np.minimum(1.0, active[unknown] * max(0.0, total * ns.sum() - known_active) / possible)
     return active
-
-
-def _working_share(rows: _Rows, window: Window, ns: Floats) -> float:
-    """Share of torch's waits off the CPU during which the process's other threads can have worked."""
-    process_cpu, thread_cpu = (int(window.steps[name].sum()) for name in ("process_cpu", "thread_cpu"))
-    waits = (rows.stratum < len(DIVIDED)) & (rows.leaf == TORCH_LEAF) & (rows.category < 0)
-    waiting = float((ns * (1 - rows.on_cpu))[waits].sum())
-    if rows.native != CODE["compute"] or not process_cpu or not waiting:
-        return 1.0
-    return min(1.0, max(0.0, (process_cpu - thread_cpu) * float(ns.sum()) / (waiting * window.wall_ns)))
 
 
 def _call_shares(run: Run, host: HostTimeline, window: Window, stack: Numbers, region: Numbers) -> Floats:

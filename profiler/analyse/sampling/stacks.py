@@ -73,7 +73,11 @@ def sample_ns(samples: Table, spans: Intervals) -> npt.NDArray[np.int64]:
 
 
 def weighted_samples(run: Run, window: Window) -> tuple[Table, npt.NDArray[np.int64]]:
-    """The stepping thread's samples, and how many ns of measured steps each stands for."""
+    """The stepping thread's samples, and how many ns of measured steps each stands for.
+
+    A sample that was taken before a step, while the program was set up, tells nothing of the step, however long it is
+    until the next sample.
+    """
     samples = thread_rows(run.stacks, window)
-    weight = sample_ns(samples, window.spans)
+    weight = np.where(window.step_rows(samples["begin"]) >= 0, sample_ns(samples, window.spans), 0)
     return samples[weight > 0], weight[weight > 0]

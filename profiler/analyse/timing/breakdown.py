@@ -7,7 +7,7 @@ The ledger covers the stepping thread. Time inside a region or call counts for i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -16,11 +16,16 @@ import numpy.typing as npt
 from profiler.analyse.intervals import Intervals, overlaps
 from profiler.analyse.model import HOST_CATEGORIES, WAIT_CATEGORIES, Measure
 from profiler.analyse.timing.host_timeline import CODE, HostTimeline
+from profiler.analyse.timing.scheduler import Throttling
 from profiler.analyse.window import LEVEL_LIGHT, Window
 from profiler.core.notice import Notice
 
+Floats = npt.NDArray[np.float64]
+
 NO_OPERATORS: Final = Notice("no-operators")
 NO_CALLS: Final = Notice("no-device-calls")
+_WITHOUT_CORE: Final = (CODE["core"], CODE["throttled"], CODE["gil"], CODE["ranks"])
+"""Categories that contain no time in which the stepping thread could have run: it was blocked, or it is that time."""
 SOURCE: Final = "regions and calls"
 SAMPLED_SOURCE: Final = "regions, calls and samples"
 
@@ -51,6 +56,39 @@ def recorded_ledger(host: HostTimeline, window: Window) -> Ledger:
     return Ledger(sums, segments.crossings)
 
 
+def take_core(ledger: Ledger, delays: npt.NDArray[np.int64], throttling: Throttling, active: Floats) -> Ledger:
+    """Take the time without a core out of the categories of each step, in proportion to their active time.
+
+    :param delays: ns of each step in which the thread could have run and had no core.
+    :param active: for each category, the share of its time in which the thread was active, as far as that is known.
+    """
+    ns, core = ledger.ns.copy(), CODE["core"]
+    for weight in (active, np.ones(len(active))):  # the clock is exact: what samples did not see active gives too
+        part = ns * np.where(np.isin(np.arange(len(active)), _WITHOUT_CORE), 0.0, weight)
+        total = part.sum(axis=1)
+        lacking = np.minimum(delays - (ns[:, core] - ledger.ns[:, core]), total)
+        taken = np.floor(part * (lacking / np.maximum(total, 1.0))[:, None]).astype(np.int64)
+        ns -= taken
+        ns[:, core] += taken.sum(axis=1)
+    before, after = (each.sum(axis=0).astype(np.float64) for each in (ledger.ns, ns))
+    kept = np.divide(after, before, out=np.ones(len(before)), where=before > 0)
+    spread = {
+        name: (low * kept[CODE[name]], high * kept[CODE[name]])
+        for name, (low, high) in ledger.spread.items()
+        if name != "core"
+    }
+    throttled = np.floor(ns[:, core] * throttling.share).astype(np.int64)
+    ns[:, core] -= throttled
+    ns[:, CODE["throttled"]] += throttled
+    low, high = ledger.spread.get("core", (before[core], before[core]))
+    low, high = after[core] - before[core] + low, after[core] - before[core] + high
+    if throttling.high:
+        spread["throttled"] = low * throttling.low, high * throttling.high
+    if throttling.high or high > low:
+        spread["core"] = low * (1 - throttling.high), high * (1 - throttling.low)
+    return replace(ledger, ns=ns, spread=spread)
+
+
 def breakdown(window: Window, ledger: Ledger | None, calls: int) -> Mapping[str, Measure]:
     """Mean seconds per step of each category; None with the reason where this run cannot see it.
 
@@ -62,7 +100,7 @@ def breakdown(window: Window, ledger: Ledger | None, calls: int) -> Mapping[str,
         usual = [name for name in HOST_CATEGORIES if name not in WAIT_CATEGORIES]
         return {name: Measure(name, None, "s", reason=reason) for name in usual}
     measures = {name: _measure(name, window, ledger, calls) for name in HOST_CATEGORIES}
-    return {name: each for name, each in measures.items() if name not in WAIT_CATEGORIES or each.value or each.high}
+    return {name: each for name, each in measures.items() if name not in WAIT_CATEGORIES or each.value}
 
 
 def _measure(name: str, window: Window, ledger: Ledger, calls: int) -> Measure:

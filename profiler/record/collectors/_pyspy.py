@@ -10,14 +10,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from profiler.core.procfs import read_stat, thread_ids, thread_times, wait_exit
-from profiler.record.collectors._traces import Span, spans_of_all_threads, spans_of_gil_holder
+from profiler.core.procfs import ThreadTimes, read_stat, thread_ids, thread_times, wait_exit
+from profiler.record.collectors._traces import (
+    Span,
+    ThreadClocks,
+    active_clocks,
+    spans_of_all_threads,
+    spans_of_gil_holder,
+)
 
 FORBIDDEN: Final = (
     "ptrace is forbidden here: run as root, give the container the capability SYS_PTRACE, "
@@ -237,9 +243,7 @@ class PySpy:
         self.log.unlink()
         return log
 
-    def spans_of_all_threads(
-        self, clocks: Sequence[tuple[int, Mapping[int, int]]]
-    ) -> tuple[list[Span], list[tuple[int, int, str, float]], int]:
+    def spans_of_all_threads(self, clocks: ThreadClocks) -> tuple[list[Span], list[tuple[int, int, str, float]], int]:
         """The spans, the rows of the samples table and the number of errors.
 
         The trace's zero lies between our two clock readings; the middle is taken.
@@ -306,7 +310,7 @@ class SamplingWindow:
     """Threads that ran Python in the windows before."""
     lost_priority: bool = False
     """Real-time priority was refused."""
-    clocks: list[tuple[int, Mapping[int, int]]] = field(default_factory=list)
+    clocks: list[tuple[int, Mapping[int, ThreadTimes]]] = field(default_factory=list)
 
     @classmethod
     def start(cls, program: str, plan: WindowPlan, stem: Path, python_threads: frozenset[int]) -> SamplingWindow:
@@ -376,7 +380,7 @@ class SamplingWindow:
         if len(tids) > _MAX_THREADS:
             tids = sorted({*tids[:_MAX_THREADS], *self.python_threads.intersection(tids)})
         times = thread_times(self.plan.pid, tids)
-        self.clocks.append((time.monotonic_ns(), {tid: thread.cpu_ns for tid, thread in times.items()}))
+        self.clocks.append((time.monotonic_ns(), times))
 
     def signal(self, number: signal.Signals) -> None:
         for py_spy in self.py_spys:
@@ -384,7 +388,7 @@ class SamplingWindow:
 
     def convert(self) -> WindowRows:
         """Read and remove the files of a window that wrote something."""
-        spans, rows, errors = self.py_spys[0].spans_of_all_threads(self.clocks)
+        spans, rows, errors = self.py_spys[0].spans_of_all_threads(active_clocks(self.clocks))
         gil_spans: list[Span] = []
         values = [(self.py_spys[0].end, rows)]
         for py_spy in self.py_spys[1:]:

@@ -17,13 +17,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from profiler.core.procfs import ThreadTimes
 from profiler.run.store import Frame
 
 _THREAD: Final = re.compile(r"thread \((\d+)\)")
 _CLEAR_SHARE: Final = 0.9
-"""A span counts as on a CPU when at least this share of the time around it was (idle: was not); between: unknown."""
+"""A span counts as active when at least this share of the time around it was (idle: was not); between: unknown."""
 ThreadClocks = Sequence[tuple[int, Mapping[int, int]]]
-"""Readings of thread clocks in order of time: (ns, {tid: CPU ns so far})."""
+"""Readings of thread clocks in order of time: (ns, {tid: ns so far in which it was on a core, or could have run})."""
 
 
 class Span(NamedTuple):
@@ -35,7 +36,20 @@ class Span(NamedTuple):
     tid: int
     frames: tuple[Frame, ...]
     active: int
-    """1 on a CPU, 0 idle, -1 unknown."""
+    """1 on a core, or without one though it could have run; 0 blocked; -1 unknown."""
+
+
+def active_clocks(readings: Sequence[tuple[int, Mapping[int, ThreadTimes]]]) -> ThreadClocks:
+    """The active time of each thread so far, at each reading.
+
+    The kernel adds a thread's wait for a core when it gets one. So what a reading shows beyond the time since the
+    reading before belongs before that.
+    """
+    clocks = [(when, {tid: used.cpu_ns + used.wait_ns for tid, used in threads.items()}) for when, threads in readings]
+    for (before, early), (after, late) in zip(clocks[-2::-1], clocks[:0:-1], strict=True):
+        for tid in early.keys() & late.keys():
+            early[tid] = max(early[tid], late[tid] - (after - before))
+    return clocks
 
 
 def spans_of_all_threads(events: Sequence[Mapping[str, Any]], start: int, clocks: ThreadClocks) -> list[Span]:

@@ -58,10 +58,12 @@ class EnvironmentCollector:
 
 
 def host_facts() -> dict[str, Any]:
-    """The machine, without its name. `cores` are those that this process may use."""
+    """The machine, without its name. `cores` are those that this process may use; `cpu_quota` is how many cores its
+    control groups allow."""
     return {
         "cpu": _cpu_model() or platform.processor() or platform.machine(),
         "cores": limits.cores(),
+        "cpu_quota": limits.cpu_limit(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "os": _os_name(),
         "kernel": platform.release(),

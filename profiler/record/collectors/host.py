@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
-from profiler.core.procfs import peak_rss, process_tree, thread_ids, thread_name, thread_times
+from profiler.core.procfs import blocked_in, peak_rss, process_tree, thread_ids, thread_name, thread_times
 from profiler.core.samples import THREAD_NAME
 from profiler.record.collector import Context, Sampler
+from profiler.record.limits import throttled_seconds
 from profiler.run.model import CollectorStatus
 from profiler.run.tables import LEVELS
 
 _RESCAN_S: Final = 0.5  # how late a new process may be noticed
 _SLOW_EVERY: Final = 5  # at level light threads, context switches, peaks and the machine's memory: every 5th sample
+_WAIT_PERIOD_S: Final = 0.02  # 50 samples a second of what each main thread is blocked in cost 0.1% of a core
 _COST: Final = 0.02  # maximum share of a core; with many processes and threads samples become less frequent
 Row = tuple[int, int, str, float]
 
@@ -39,9 +43,18 @@ class HostCollector:
     def start(self, context: Context) -> None:
         reader = HostReader(context)
         self._sampler = Sampler(self.name, context.spec.sample_period, reader.take_if_due)
+        detailed = context.spec.level != LEVELS[0]
+        self._waits = Sampler(self.name, _WAIT_PERIOD_S, reader.take_waits_if_due) if detailed else None
 
     def stop(self) -> CollectorStatus:
-        return self._sampler.stop()
+        waits = self._waits.stop() if self._waits else None
+        status = self._sampler.stop()
+        if waits is None or status.state != "ok":
+            return status
+        cost = (status.cost_s or 0.0) + (waits.cost_s or 0.0)
+        return replace(
+            status, state=waits.state, reason=waits.reason, records=status.records + waits.records, cost_s=cost
+        )
 
 
 class HostReader:
@@ -58,7 +71,7 @@ class HostReader:
         self._names_written: set[tuple[int, int]] = set()
         self._slow_every = _SLOW_EVERY if context.spec.level == "light" else 1
         self._count = 0
-        self._due = 0.0
+        self._due = self._waits_due = 0.0
         self._machine = psutil.cpu_times()
         self._find_processes()
 
@@ -70,6 +83,18 @@ class HostReader:
         count = self.take()
         self._due = time.monotonic() + (time.thread_time() - before) / _COST
         return count
+
+    def take_waits_if_due(self) -> int:
+        """Sample what the main thread of each process is blocked in, unless that has used up its share of a core."""
+        if time.monotonic() < self._waits_due:
+            return 0
+        before = time.thread_time()
+        calls = ((pid, blocked_in(pid, pid)) for pid in tuple(self._processes))
+        rows = [(pid, pid, "thread.blocked_in", int(call)) for pid, call in calls if call is not None]
+        if rows:
+            self._context.writer.samples(time.monotonic_ns(), rows)
+        self._waits_due = time.monotonic() + (time.thread_time() - before) / _COST
+        return len(rows)
 
     def take(self) -> int:
         """Read and write one sample; returns its number of records."""
@@ -88,6 +113,9 @@ class HostReader:
             if slow:
                 rows += self._threads(pid)
         rows += self._machine_rows(slow)
+        throttled = throttled_seconds(membership=Path(f"/proc/{self._context.pid}/cgroup"))
+        if throttled is not None:
+            rows.append((self._context.pid, 0, "group.throttled_s", throttled))
         self._context.writer.samples(time.monotonic_ns(), rows)
         return len(rows)
 
@@ -131,6 +159,7 @@ class HostReader:
         rows: list[Row] = []
         for tid, times in thread_times(pid, thread_ids(pid)).items():
             rows.append((pid, tid, "thread.cpu_s", times.cpu_ns / 1e9))
+            rows.append((pid, tid, "thread.wait_s", times.wait_ns / 1e9))
             if (pid, tid) not in self._names_written:
                 self._names_written.add((pid, tid))
                 rows.append((pid, tid, THREAD_NAME + thread_name(pid, tid), 1))

@@ -40,7 +40,7 @@ _CATEGORIES: Final[Mapping[str, tuple[str, str]]] = {
     "compute": ("c6", "operators that are the work itself"),
     "log": ("c7", "logging"),
     "checkpoint": ("c8", "writing checkpoints"),
-    "python": ("c9", "Python code of the program, including waits in it"),
+    "python": ("c9", "Python code of the program, on a core and with the GIL"),
     "gil": ("c11", "another thread held Python's global interpreter lock"),
     "ranks": ("c12", "inside a collective operation"),
     "waiting": ("c13", "blocked: in a sleep, on a lock, on a file, or for what is not known"),

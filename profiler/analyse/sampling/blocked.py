@@ -1,0 +1,158 @@
+"""Divides the blocked time of the stepping thread by what it waited for.
+
+Samples of the system call that a main thread is blocked in are matched with the stack at that moment. They tell for
+each stack how often the thread was blocked there, and in what. Both clocks are accurate to milliseconds, so in a faster
+loop all stacks get about the same mixture: the totals stay right.
+
+- A sleep, a file or a socket, and every wait in the standard library or at a line that is never active, is a wait of
+  the program's own: the line shows for what.
+- Python waits for the GIL in futexes with a time limit, and only while another thread holds it.
+- Pools of threads are waited for in futexes without one. As long as one thread of the pool had no core, that is why the
+  wait lasted; as long as they had one, they computed. Nothing tells what the remainder was for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler.analyse.intervals import times
+from profiler.analyse.sampling.frames import Stack
+from profiler.analyse.sampling.gil import gil_windows
+from profiler.analyse.sampling.stacks import sample_ns
+from profiler.analyse.sampling.strata import Floats, Numbers
+from profiler.analyse.statistics import share_interval
+from profiler.analyse.timing.scheduler import other_threads
+from profiler.analyse.window import Window, named_rows, process_rows, thread_rows
+from profiler.core.samples import BlockedIn
+from profiler.run.model import Run
+
+BLOCKED_IN: Final = "thread.blocked_in"
+_MIN_CALLS: Final = 50
+"""Samples of the system call below which they are not used: the interval of a share is then wider than +-14 points."""
+_ALSO_ACTIVE: Final = 0.05
+"""Share of a stack's time in which it was active from which it computes or runs Python there, besides waiting."""
+_PRIOR: Final = 2.0
+"""How many samples of the mean mixture each stack is given: one of its own samples is not certainty."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class BlockedCalls:
+    """For each stack, the shares of its samples that were blocked in each kind of call (stacks x BlockedIn)."""
+
+    shares: Floats
+    n: int
+    """How many samples of the system call lie in the measured steps."""
+
+    def active(self, stack: Numbers) -> Floats:
+        """The share of each stack's time in which it was not blocked."""
+        return np.asarray(self.shares[stack, BlockedIn.NOTHING])
+
+    def given_blocked(self, stack: Numbers, kind: BlockedIn) -> Floats:
+        """The share of each stack's blocked time that is of this kind."""
+        blocked = 1 - self.shares[stack, BlockedIn.NOTHING]
+        return np.asarray(np.divide(self.shares[stack, kind], blocked, out=np.zeros(len(stack)), where=blocked > 0))
+
+
+def blocked_calls(run: Run, window: Window) -> BlockedCalls | None:
+    """The kinds of calls by stack; None with too few samples of them."""
+    calls = thread_rows(named_rows(run, run.samples, BLOCKED_IN), window)
+    calls = calls[window.step_rows(calls["time"]) >= 0]
+    stacks = thread_rows(run.stacks, window)
+    if len(calls) < _MIN_CALLS or not len(stacks):
+        return None
+    stacks = stacks[np.argsort(stacks["begin"], kind="stable")]
+    at = times(calls["time"])
+    row = np.maximum(np.searchsorted(times(stacks["begin"]), at, "right") - 1, 0)
+    matched = (stacks["begin"][row] <= at) & (at < stacks["end"][row])
+    kind = calls["value"].astype(np.int64)
+    mean = np.bincount(kind, minlength=len(BlockedIn)) / len(calls)
+    cell = stacks["stack"][row[matched]].astype(np.int64) * len(BlockedIn) + kind[matched]
+    by_stack = np.bincount(cell, minlength=len(run.stack_frames) * len(BlockedIn)).reshape(-1, len(BlockedIn))
+    counts = by_stack + _PRIOR * mean
+    return BlockedCalls(np.asarray(counts / counts.sum(axis=1, keepdims=True), np.float64), len(calls))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Waits:
+    """What the blocked time of each row of samples was spent on: shares that sum to 1, with the bounds of `gil`."""
+
+    own: Floats
+    """A sleep, a lock, a file: a wait of the program's own."""
+    gil: Floats
+    core: Floats
+    """Threads of the pool had no core."""
+    native: Floats
+    """Threads of the pool computed."""
+    unknown: Floats
+    gil_error: tuple[Floats, Floats]
+    """How far `gil` may be too high, and too low."""
+
+
+def is_own_wait(stack: Stack, active: float) -> bool:
+    """Whether blocked samples of this stack show a wait of the program's own.
+
+    :param active: the share of the stack's time in which it was not blocked.
+    """
+    return "wait" in stack.leaf_roles or (not stack.in_torch and active < _ALSO_ACTIVE)
+
+
+def divide_waits(
+    run: Run, window: Window, calls: BlockedCalls | None, rows: tuple[Numbers, Floats, npt.NDArray[np.bool_]]
+) -> Waits:
+    """Divide the blocked time of rows of samples.
+
+    :param rows: of each the number of its stack, its blocked ns, and whether it is a wait of the program's own.
+    """
+    stack, ns, is_own = rows
+    held, mixed = _held_by_others(run, window), (~is_own).astype(np.float64)
+    own, gil, nothing = is_own.astype(np.float64), np.zeros(len(ns)), np.zeros(len(ns))
+    error = nothing, nothing
+    if calls is not None:
+        sleeps = calls.given_blocked(stack, BlockedIn.SLEEP) + calls.given_blocked(stack, BlockedIn.OTHER)
+        timed = calls.given_blocked(stack, BlockedIn.TIMED_FUTEX)
+        own = np.where(is_own, 1.0, sleeps if held else sleeps + timed)
+        gil = mixed * timed if held else nothing
+        if gil.any():
+            share = min(1.0, float(ns @ gil) / window.wall_ns)
+            low, high = (end / share for end in share_interval(share, calls.n))
+            error = gil * (1 - low), np.minimum(gil * (high - 1), mixed * (1 - sleeps - gil))
+    elif held != 0 and (total := float(ns @ mixed)):
+        gil = mixed * min(1.0, (held or 0.0) / total)
+        error = gil, nothing if held else mixed
+    rest = 1 - own - gil
+    core, native = _pool_shares(run, window, float(ns @ rest))
+    return Waits(own, gil, rest * core, rest * native, rest * max(0.0, 1 - core - native), error)
+
+
+def _pool_shares(run: Run, window: Window, wait: float) -> tuple[float, float]:
+    """The shares of `wait` ns in which threads of the pool had no core, and in which they computed."""
+    if wait <= 0:
+        return 0.0, 0.0
+    others = other_threads(run, window)
+    if others:
+        python = set(np.unique(process_rows(run.stacks, window)["tid"]).tolist())
+        pool = [thread for tid, thread in others.items() if tid not in python]
+        cpu, delay = sum(thread.on_core for thread in pool), max((thread.runnable for thread in pool), default=0.0)
+    else:  # no thread was sampled: the clock of the process includes the pool
+        process, own = (float(window.steps[name].sum()) for name in ("process_cpu", "thread_cpu"))
+        cpu, delay = (max(0.0, process - own) if process else wait), 0.0
+    core = min(1.0, delay / wait)
+    return core, min(1 - core, cpu / wait)
+
+
+def _held_by_others(run: Run, window: Window) -> float | None:
+    """ns in which other threads of the process held the GIL; None: no window sampled its holder.
+
+    It is 0 where no other thread was ever seen to hold it.
+    """
+    windows = gil_windows(run, window)
+    watched = windows.measure()
+    if not watched:
+        return None
+    holders = process_rows(run.gil_stacks, window)
+    others = holders[holders["tid"] != window.tid]
+    return float(sample_ns(others, windows).sum()) / watched * window.wall_ns

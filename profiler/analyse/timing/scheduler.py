@@ -1,0 +1,171 @@
+"""Divides the time of any thread into on a core, runnable without a core, and blocked.
+
+The kernel counts a thread's CPU time and its run delay, which is the time in which it could have run and had no core.
+The stepping thread's readings are in `thread_clocks`, at most one in 10 ms; those of every other thread are samples.
+Between two readings both clocks are interpolated. Run delay contains the time in which a CPU quota was used up. The
+kernel counts that time for the whole control group, summed over cores, so a thread's part of it is an estimate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler.analyse.intervals import Intervals, Times, covered_within, times
+from profiler.analyse.window import NS_PER_S, Window, named_rows
+from profiler.run.filter import rows_by
+from profiler.run.model import Run
+
+CPU: Final = "thread.cpu_s"
+DELAY: Final = "thread.wait_s"
+THROTTLED: Final = "group.throttled_s"
+_COVERED: Final = 0.5
+"""Share of the spans that readings must cover: outside of them the rates within are assumed."""
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Throttling:
+    """The part of a thread's run delay that CPU quotas caused, as a share of the delay with its bounds."""
+
+    share: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadTime:
+    """How the time of one thread divides, in ns; the three parts sum to `wall`."""
+
+    wall: float
+    on_core: float
+    runnable: float
+    """It could have run and had no core; throttled time is part of it."""
+    blocked: float
+    throttling: Throttling = Throttling()
+
+    @property
+    def throttled(self) -> float:
+        """The estimated part of `runnable` that CPU quotas caused."""
+        return self.runnable * self.throttling.share
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ThreadReadings:
+    """The clocks of a thread, each ns so far, at ascending times."""
+
+    time: Times
+    cpu: Floats
+    delay: Floats
+
+    def within(self, begin: npt.ArrayLike, end: npt.ArrayLike) -> tuple[Floats, Floats, Floats]:
+        """ns of each stretch that readings cover, and the CPU time and the run delay in it."""
+        first, last = (np.clip(times(ends), self.time[0], self.time[-1]) for ends in (begin, end))
+        covered = np.maximum(0, last - first).astype(np.float64)
+        cpu, delay = (np.interp(last, self.time, clock) - np.interp(first, self.time, clock) for clock in self._clocks)
+        return covered, cpu, delay
+
+    @property
+    def _clocks(self) -> tuple[Floats, Floats]:
+        return self.cpu, self.delay
+
+
+def thread_readings(run: Run, pid: int, tid: int) -> ThreadReadings | None:
+    """The readings of one thread: its own ones, else samples; None where its run delay was not measured."""
+    rows = run.thread_clocks[(run.thread_clocks["pid"] == pid) & (run.thread_clocks["tid"] == tid)]
+    if len(rows) > 1:
+        rows = rows[np.argsort(rows["time"], kind="stable")]
+        return ThreadReadings(times(rows["time"]), rows["cpu"].astype(np.float64), rows["delay"].astype(np.float64))
+    return dict(_sampled_readings(run, pid, tid)).get((pid, tid))
+
+
+def _sampled_readings(
+    run: Run, pid: int | None = None, tid: int | None = None
+) -> Iterator[tuple[tuple[int, int], ThreadReadings]]:
+    """(pid, tid) -> the samples of each thread, or of one; threads with fewer than two are left out."""
+    cpu, delay = named_rows(run, run.samples, CPU), named_rows(run, run.samples, DELAY)
+    if pid is not None:
+        cpu, delay = (rows[(rows["pid"] == pid) & (rows["tid"] == tid)] for rows in (cpu, delay))
+    by_process = rows_by(cpu, "pid")
+    for process, delays in rows_by(delay, "pid").items():
+        used_by = rows_by(by_process.get(process, cpu[:0]), "tid")
+        for thread, waits in rows_by(delays, "tid").items():
+            used = used_by.get(thread)
+            if used is not None and len(used) == len(waits) > 1:  # both are written at the same moments
+                readings = ThreadReadings(times(waits["time"]), used["value"] * NS_PER_S, waits["value"] * NS_PER_S)
+                yield (process, thread), readings
+
+
+def thread_time(run: Run, pid: int, tid: int, spans: Intervals) -> ThreadTime | None:
+    """How the time of a thread within `spans` divides; None where it was not measured."""
+    readings = thread_readings(run, pid, tid)
+    divided = divide(readings, spans) if readings else None
+    if divided is None or not divided.runnable:
+        return divided
+    return ThreadTime(
+        divided.wall, divided.on_core, divided.runnable, divided.blocked, throttling(run, divided.runnable, spans)
+    )
+
+
+def divide(readings: ThreadReadings, spans: Intervals) -> ThreadTime | None:
+    """Divide `spans` by the readings of a thread; None where they cover too little of them."""
+    covered, cpu, delay = (float(part.sum()) for part in readings.within(spans.begin, spans.end))
+    wall = float(spans.measure())
+    if not wall or covered < _COVERED * wall:
+        return None
+    scale = wall / covered
+    on_core = min(wall, cpu * scale)
+    runnable = min(wall - on_core, delay * scale)
+    return ThreadTime(wall, on_core, runnable, wall - on_core - runnable)
+
+
+def step_delays(run: Run, window: Window) -> npt.NDArray[np.int64] | None:
+    """ns of each measured step in which its thread could have run and had no core; None: not measured.
+
+    A step without readings of its own has the mean rate of the others.
+    """
+    readings = thread_readings(run, window.pid, window.tid)
+    if readings is None or divide(readings, window.spans) is None:
+        return None
+    covered, _, delay = readings.within(window.begin, window.end)
+    rate = float(delay.sum() / covered.sum())
+    return times(np.rint(np.clip(delay + (window.wall - covered) * rate, 0, window.wall)))
+
+
+def other_threads(run: Run, window: Window) -> dict[int, ThreadTime]:
+    """How the time of the stepping process's other threads divides within the measured steps, by thread."""
+    threads = {}
+    for (pid, tid), readings in _sampled_readings(run):
+        if pid == window.pid and tid != window.tid:
+            covered, cpu, delay = (float(part.sum()) for part in readings.within(window.begin, window.end))
+            threads[tid] = ThreadTime(covered, cpu, delay, max(0.0, covered - cpu - delay))
+    return threads
+
+
+def throttling(run: Run, runnable: float, spans: Intervals) -> Throttling:
+    """The share of a thread's run delay that CPU quotas caused.
+
+    The group's throttled time is shared by all its threads in proportion to their delays. At least what the delays
+    of all threads exceed it by may be other threads' or this one's, which gives the bounds.
+    """
+    rows = named_rows(run, run.samples, THROTTLED)
+    if len(rows) < 2 or not runnable:
+        return Throttling()
+    rows = rows[np.argsort(rows["time"], kind="stable")]
+    throttled = _increase(times(rows["time"]), rows["value"] * NS_PER_S, spans)
+    delays = sum(float(readings.within(spans.begin, spans.end)[2].sum()) for _, readings in _sampled_readings(run))
+    delays = max(delays, runnable)
+    high = min(1.0, throttled / runnable)
+    low = max(0.0, runnable - max(0.0, delays - throttled)) / runnable
+    return Throttling(min(1.0, throttled / delays), min(low, high), high)
+
+
+def _increase(at: Times, value: Floats, spans: Intervals) -> float:
+    """How much a growing value grew within `spans`, at its mean rate between two readings."""
+    inside, passed = covered_within(spans, at[:-1], at[1:]), np.maximum(np.diff(at), 1)
+    return float((np.diff(value) * inside / passed).sum())

@@ -1,0 +1,133 @@
+"""The clocks of the scheduler on made-up runs: on a core, without one, blocked, throttled; and the ledger of steps."""
+
+from __future__ import annotations
+
+import pytest
+
+from profiler.analyse.analysis import analyse
+from profiler.analyse.intervals import union
+from profiler.analyse.sampling.attribute import host_time
+from profiler.analyse.sampling.stacks import Stacks
+from profiler.analyse.timing.host_timeline import CODE
+from profiler.analyse.timing.scheduler import Throttling, other_threads, step_delays, thread_time
+from profiler.analyse.window import measured_window
+from profiler.core.samples import BlockedIn
+from tests.recorded.builders import MS, PID, TID, RunBuilder
+
+STEP = 10 * MS
+LINE = ("t.py:3:main",)
+
+
+def program(*, delay: float = 0.0, cpu: float = 1.0, steps: int = 100, active: int = 1) -> RunBuilder:
+    """Steps of 10 ms at one line; `cpu` of them on a core, `delay` without one."""
+    builder = RunBuilder(device="cpu")
+    builder.boundary(0)
+    builder.steps(steps, STEP)
+    for number in range(steps + 1):
+        builder.thread_clocks(number * STEP, round(number * cpu * STEP), round(number * delay * STEP))
+    for number in range(steps):
+        builder.stack(LINE, number * STEP, (number + 1) * STEP, active=active)
+        builder.holder(LINE, number * STEP, (number + 1) * STEP)
+    builder.gil_window(0, steps * STEP)
+    return builder
+
+
+def shares_of(builder: RunBuilder) -> dict[str, float]:
+    parts = {name: measure.value or 0.0 for name, measure in analyse(builder.build()).breakdown.items()}
+    return {name: round(100 * value / sum(parts.values()), 6) for name, value in parts.items() if value}
+
+
+def test_the_time_of_a_thread_is_on_a_core_without_one_or_blocked() -> None:
+    run = program(cpu=0.5, delay=0.3).build()
+    divided = thread_time(run, PID, TID, union([0, 50 * STEP], [20 * STEP, 60 * STEP]))
+    assert divided is not None
+    assert (divided.wall, divided.on_core, divided.runnable, divided.blocked) == pytest.approx(
+        [each * STEP for each in (30, 15, 9, 6)]
+    )
+
+
+def test_other_threads_are_sampled_and_threads_without_clocks_are_not_measured() -> None:
+    builder = program()
+    for second in (0, 1):
+        builder.sample("thread.cpu_s", second * 100 * STEP, 0.6 * second, tid=7)
+        builder.sample("thread.wait_s", second * 100 * STEP, 0.3 * second, tid=7)
+    run = builder.build()
+    [(tid, pool)] = other_threads(run, measured_window(run)).items()
+    assert (tid, pool.on_core, pool.runnable) == pytest.approx((7, 60 * STEP, 30 * STEP))
+    assert thread_time(run, PID, 8, measured_window(run).spans) is None
+
+
+def test_steps_between_two_readings_share_the_delay() -> None:
+    builder = RunBuilder(device="cpu")
+    builder.steps(4, STEP)
+    for at, delay in ((0, 0), (2 * STEP, 4 * MS), (4 * STEP, 4 * MS)):
+        builder.thread_clocks(at, 0, delay)
+    run = builder.build()
+    delays = step_delays(run, measured_window(run))
+    assert delays is not None
+    assert delays.tolist() == [2 * MS, 2 * MS, 0, 0]
+    assert step_delays(RunBuilder().build(), measured_window(run)) is None
+
+
+@pytest.mark.parametrize(
+    ("throttled", "others", "expected"),
+    [(0.9, 0.0, (1.0, 1.0, 1.0)), (0.2, 0.0, (0.5, 0.5, 0.5)), (0.2, 0.4, (0.25, 0.0, 0.5))],
+)
+def test_the_share_of_throttling_is_an_estimate_with_bounds(
+    throttled: float, others: float, expected: tuple[float, float, float]
+) -> None:
+    """The thread waits 0.4 s for a core; others of its group wait too."""
+    builder = program(cpu=0.6, delay=0.4)
+    for second in (0, 1):
+        at = second * 100 * STEP
+        builder.sample("group.throttled_s", at, throttled * second)
+        for tid, delay in ((TID, 0.4), (7, others)):
+            builder.sample("thread.cpu_s", at, 0.0, tid=tid)
+            builder.sample("thread.wait_s", at, delay * second, tid=tid)
+    run = builder.build()
+    divided = thread_time(run, PID, TID, measured_window(run).spans)
+    assert divided is not None
+    assert divided.throttling == Throttling(*map(pytest.approx, expected))
+
+
+def test_what_ran_without_a_core_is_no_python() -> None:
+    assert shares_of(program(cpu=0.3, delay=0.7)) == {"python": 30, "core": 70}
+
+
+def test_each_step_has_its_own_time_without_a_core_and_sums_to_its_wall_time() -> None:
+    builder = RunBuilder(device="cpu")
+    builder.boundary(0)
+    builder.steps(3, STEP)
+    for at, delay in ((0, 0), (STEP, 7), (2 * STEP, 7), (3 * STEP, 7 + STEP)):
+        builder.thread_clocks(at, 0, delay)
+        builder.stack(LINE, at, at + STEP)
+    builder.region("data", STEP * 2, STEP * 3)
+    run = builder.build()
+    window = measured_window(run)
+    _, ledger, _ = host_time(Stacks(run), window)
+    assert ledger is not None
+    assert (ledger.ns.sum(axis=1) == window.wall).all()
+    assert ledger.ns[:, CODE["core"]].tolist() == pytest.approx([7, 0, STEP], abs=2)
+
+
+@pytest.mark.parametrize(
+    ("call", "holder", "expected"),
+    [
+        (BlockedIn.TIMED_FUTEX, 8, {"python": 20, "gil": 80}),
+        (BlockedIn.TIMED_FUTEX, TID, {"python": 20, "waiting": 80}),
+        (BlockedIn.SLEEP, 8, {"python": 20, "waiting": 80}),
+        (BlockedIn.FUTEX, TID, {"python": 20, "compute": 50, "core": 30}),
+    ],
+)
+def test_what_a_blocked_thread_waits_for(call: BlockedIn, holder: int, expected: dict[str, float]) -> None:
+    """The thread runs Python for 2 of 10 ms and is blocked in a call; a thread of a pool computes, or has no core."""
+    builder = program(cpu=0.2, active=-1)
+    for number in range(100):
+        builder.holder(LINE, number * STEP, (number + 1) * STEP, tid=holder)
+        for tenth in range(10):
+            at, kind = number * STEP + tenth * MS, call if tenth > 1 else BlockedIn.NOTHING
+            builder.sample("thread.blocked_in", at, int(kind), pid=PID, tid=TID)
+    for second in (0, 1):
+        builder.sample("thread.cpu_s", second * 100 * STEP, 0.5 * second, tid=7)
+        builder.sample("thread.wait_s", second * 100 * STEP, 0.3 * second, tid=7)
+    assert shares_of(builder) == pytest.approx(expected, abs=0.5)
