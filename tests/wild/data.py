@@ -22,11 +22,11 @@ def make(name: str, folder: Path) -> None:
 
 
 def mnist(folder: Path) -> None:
-    """MNIST's files with random images: 9,600 for training, 1,000 for testing."""
+    """MNIST's files with random images: 3,200 for training, 500 for testing."""
     raw = folder / "MNIST" / "raw"
     raw.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(0)
-    for prefix, count in (("train", 9_600), ("t10k", 1_000)):
+    for prefix, count in (("train", 3_200), ("t10k", 500)):
         images = random.integers(0, 256, (count, 28, 28), dtype=np.uint8)
         labels = random.integers(0, 10, count, dtype=np.uint8)
         (raw / f"{prefix}-images-idx3-ubyte").write_bytes(struct.pack(">IIII", 2051, count, 28, 28) + images.tobytes())
@@ -39,6 +39,14 @@ def words(folder: Path) -> None:
     for name, lines in (("train", 3_000), ("valid", 300), ("test", 300), ("input", 6_000)):
         text = "\n".join(" ".join(random.choice(_TEXT.split(), 12)) for _ in range(lines))
         (folder / f"{name}.txt").write_text(text + "\n")
+
+
+def waves(folder: Path) -> None:
+    """The sine waves of time_sequence_prediction, fewer and shorter."""
+    import torch
+
+    places = np.arange(200) + np.random.default_rng(0).integers(-80, 80, (20, 1))
+    torch.save(np.sin(places / 20.0), folder / "traindata.pt")
 
 
 def characters(folder: Path) -> None:
@@ -76,4 +84,5 @@ GENERATORS: Final[dict[str, Callable[[Path], None]]] = {
     "words": words,
     "characters": characters,
     "images": images,
+    "waves": waves,
 }

@@ -41,8 +41,20 @@ def run_facts(path: str) -> dict[str, Any]:
         ],
         "problems": [describe(problem) for problem in run.problems],
         "warnings": [describe(warning) for warning in analysis.warnings],
-        "ranks": _plain(getattr(analysis, "ranks", None)),
+        "straggler": _straggler(analysis),
     }
+
+
+def _straggler(analysis: Analysis) -> dict[str, Any] | None:
+    """The late rank, in the form of a cause."""
+    late = analysis.ranks.straggler if analysis.ranks else None
+    step = analysis.value("step_time")
+    if late is None or not step:
+        return None
+    path = [[late.site.file, late.site.line, late.site.function]] if late.site else []
+    return {"rank": late.rank, "alike": list(late.alike), "lead": late.lead / step, "category": late.category,
+            "share": late.seconds / step, "low": None, "high": None, "kind": "line" if late.at_line else "function",
+            "path": path, "calls": "", "notice": None}  # fmt: skip
 
 
 def _steps(run: Run) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import PurePath
 from typing import Any, Final
 
-from tests.wild.manifest import Case, TrueCause
+from tests.wild.manifest import RANK_CONDITION, Case, TrueCause
 
 NAMED: Final = 0.10
 """A cause from this share of a step on must be named, and a false one from this share on is a false sentence."""
@@ -83,6 +83,7 @@ def judge(case: Case, outcome: Outcome) -> list[Problem]:
     problems = [
         *_judge_steps(case, outcome),
         *_judge_causes(case, outcome),
+        *_judge_rank(case, outcome),
         *_judge_core(outcome),
         *_judge_text(case, outcome),
     ]
@@ -144,7 +145,7 @@ def must_be_named(cause: TrueCause, outcome: Outcome) -> bool:
 
 
 def _judge_causes(case: Case, outcome: Outcome) -> list[Problem]:
-    named = [cause for cause in outcome.facts["causes"] if cause["category"] not in LOADED]
+    named = [cause for cause in _all_causes(outcome) if cause["category"] not in LOADED]
     problems = []
     matched: list[int] = []
     for true in case.causes:
@@ -165,6 +166,30 @@ def _judge_causes(case: Case, outcome: Outcome) -> list[Problem]:
             truth = "; ".join(_truth(true, outcome) for true in case.causes) or "nothing is wrong"
             problems.append(Problem(Miss.FALSE, _describe(cause), truth))
     return problems
+
+
+def _all_causes(outcome: Outcome) -> list[Mapping[str, Any]]:
+    """What makes one rank late, then the causes of the rank that was analysed."""
+    late = outcome.facts.get("straggler")
+    return [*([late] if late else []), *outcome.facts["causes"]]
+
+
+def _judge_rank(case: Case, outcome: Outcome) -> list[Problem]:
+    """The rank that is ill, or slowed from outside, must be named as late; with equal ranks, none."""
+    slowed = RANK_CONDITION.fullmatch(outcome.condition)
+    expected = int(slowed[1]) if slowed else case.late_rank
+    late = outcome.facts.get("straggler")
+    if case.ranks == 1 or (expected is None and outcome.condition != "quiet"):
+        return []
+    said = f"rank {late['rank']} is late: {_describe(late)}" if late else "no rank is late"
+    if expected is None:
+        is_small = late is None or late["lead"] < NAMED or late["category"] in LOADED
+        return [] if is_small else [Problem(Miss.FALSE, said, "the ranks are alike")]
+    if late is None or expected not in (late["rank"], *late["alike"]):
+        return [Problem(Miss.RANK, said, f"rank {expected} is late")]
+    if slowed and late["category"] not in LOADED:
+        return [Problem(Miss.FALSE, said, f"rank {expected} waits for a core")]
+    return []
 
 
 def _matches(true: TrueCause, cause: Mapping[str, Any]) -> bool:
@@ -248,7 +273,7 @@ def _describe(cause: Mapping[str, Any]) -> str:
 
 
 def _named(outcome: Outcome) -> str:
-    causes = "; ".join(_describe(cause) for cause in outcome.facts["causes"])
+    causes = "; ".join(_describe(cause) for cause in _all_causes(outcome))
     return causes or f"{outcome.facts['verdict']}: “{_first_line(outcome)}”"
 
 

@@ -71,9 +71,11 @@ class Case(_Strict):
     """`{python}`, `{scripts}` (the folder of our scripts), `{source}` (the checkout of the repository), `{data}`."""
     env: Mapping[str, str] = Field(default_factory=lambda: {"OMP_NUM_THREADS": "1"})
     data: str = ""
-    """Name of a generator of `data.py`, or empty."""
-    folder: str = ""
-    """Working directory below the checkout; empty: a folder of its own."""
+    """Name of a generator of `data.py`, or empty. Its files also lie in the working directory and in ../data."""
+    links: tuple[str, ...] = ()
+    """Files of the checkout that the program expects in its working directory."""
+    folders: tuple[str, ...] = ()
+    """Folders that the program expects in its working directory."""
     ranks: int = 1
     steps: int | None = None
     """Updates that each rank makes; None: the program prints them, see `steps_pattern`."""
@@ -87,6 +89,7 @@ class Case(_Strict):
     allowed: tuple[str, ...] = ()
     """Further categories that may be named, because they take time in truth."""
     late_rank: int | None = None
+    """The rank for which the others wait; None: the ranks are alike."""
     must_say: tuple[str, ...] = ()
     """Regular expressions that the first screen must match under every condition."""
     never_say: tuple[str, ...] = ()
@@ -109,8 +112,9 @@ class Case(_Strict):
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """The conditions under which it is tried."""
-        return (*CONDITIONS, *(f"slow-rank-{rank}" for rank in range(self.ranks) if self.ranks > 1))
+        """The conditions under which it is tried; ranks that are alike are slowed in turn."""
+        alike = self.ranks if self.ranks > 1 and self.late_rank is None else 0
+        return (*CONDITIONS, *(f"slow-rank-{rank}" for rank in range(alike)))
 
     def argv(self, places: Mapping[str, Path]) -> list[str]:
         """The command; `places` says what the names in braces stand for."""

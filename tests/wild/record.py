@@ -66,23 +66,32 @@ def record_case(case: Case, condition: str, environment: Environment, keep: Path
 
 
 def _record(case: Case, condition: str, environment: Environment, scratch: Path, run: Path) -> Outcome:
-    places = {"python": environment.python, "scripts": SCRIPTS, "data": environment.sources / "data"}
-    folder = scratch
+    places = {"python": environment.python, "scripts": SCRIPTS, "data": environment.sources / "data" / case.data}
     if case.source is not None:
         places["source"] = environment.checkout(case)
-        folder = places["source"] / case.folder if case.folder else scratch
+    folder = scratch / "work"
+    for name in ("", *case.folders):
+        (folder / name).mkdir()
+    for name in case.links:
+        (folder / name).symlink_to(places["source"] / name)
     if case.data:
         data.make(case.data, places["data"])
-    variables = {**os.environ, "PYTHONPATH": "", **case.env}
+        (scratch / "data").symlink_to(places["data"])  # some programs read ../data
+        for path in places["data"].iterdir():
+            (folder / path.name).symlink_to(path)
+    settings = {
+        name: value.format(**{key: str(path) for key, path in places.items()}) for name, value in case.env.items()
+    }
+    search = os.pathsep.join(filter(None, (str(ROOT), settings.pop("PYTHONPATH", ""))))
+    variables = {**os.environ, **settings, "PYTHONPATH": search}
     with make_conditions(condition) as conditions:
         recorder = [sys.executable, "-m", "profiler", "run", "--level", "standard", "--out", str(run)]
         command = [*recorder, "--timeout", str(case.timeout), "--", *conditions.prefix, *case.argv(places)]
-        recorder_variables = {**variables, "PYTHONPATH": str(ROOT)}
         with open(scratch / "stdout", "wb") as output, open(scratch / "stderr", "wb") as screen:
             process = subprocess.Popen(
                 conditions.in_group(command),
                 cwd=folder,
-                env=recorder_variables,
+                env=variables,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=screen,
