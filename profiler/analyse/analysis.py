@@ -13,6 +13,7 @@ from profiler.analyse.sampling.locations import locations
 from profiler.analyse.sampling.phases import phases
 from profiler.analyse.sampling.spikes import spikes
 from profiler.analyse.sampling.stacks import Stacks
+from profiler.analyse.sampling.stages import stage_spans, stage_times
 from profiler.analyse.sampling.strata import has_hooked_steps
 from profiler.analyse.sampling.threads import thread_activities
 from profiler.analyse.timing.breakdown import Ledger, breakdown
@@ -35,7 +36,7 @@ def analyse(run: Run) -> Analysis:
     hooked, stacks, steps = has_hooked_steps(run), Stacks(run), rank_steps(run, rank_windows(run))
     window = steps.analysed
     host, ledger, samples = host_time(stacks, window)
-    lines = line_costs(stacks, samples)
+    lines, stages = line_costs(stacks, samples), stage_spans(stacks, window)
     host_breakdown = breakdown(window, ledger, len(host.calls) if host else 0)
     on_device = device_window(run, window)
     device = device_breakdown(run, on_device)
@@ -81,9 +82,10 @@ def analyse(run: Run) -> Analysis:
         locations=locations(stacks, samples),
         input=input_parts(run, window),
         loader=loader_use(run, window),
-        phases=phases(stacks, window, host, samples) if host and hooked else (),
+        phases=phases(stacks, window, host, samples, stages) if host and hooked else (),
+        stages=stage_times(stacks, window, stages) if hooked else (),
         startup_teardown=startup_teardown(stacks, window) if hooked else (),
-        spikes=spikes(stacks, window),
+        spikes=spikes(stacks, window, stages),
         ranks=_rank_ledger(stacks, steps, ledger, lines) if len(steps.windows) > 1 else None,
     )
 

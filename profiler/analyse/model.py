@@ -212,7 +212,7 @@ class Phase:
     """A coarse part of a step; the phases exclude each other and sum to the step."""
 
     name: str
-    """data | forward | backward | optimizer | after the optimizer | elsewhere"""
+    """data | forward | backward | optimizer | after the optimizer | elsewhere, or one of INTERRUPTIONS"""
     seconds_per_step: float
     share: float
     """The share of the step's wall time; low and high are its 95% interval, and equal if it was recorded exactly."""
@@ -222,6 +222,42 @@ class Phase:
     """The line under which most of it lies."""
     calls: str = ""
     """The function of the user's own that this line calls, where it does."""
+
+
+class Stage(StrEnum):
+    """What a program is doing at a time, in the order in which reports show it."""
+
+    IMPORT = "import"
+    START = "start"
+    """Before the first step: starting Python, reading data, making the model."""
+    COMPILE = "compile"
+    """torch.compile compiles code."""
+    TRAIN = "train"
+    """Training steps, without the stages that interrupt them."""
+    EVALUATION = "evaluation"
+    ROLLOUT = "roll-out"
+    """Reinforcement learning collects experience."""
+    NO_GRADIENTS = "without gradients"
+    """Other work without gradients that most steps do not have: generated samples, for example."""
+    CHECKPOINT = "checkpoint"
+    END = "end"
+    """After the last step."""
+
+
+INTERRUPTIONS = (Stage.EVALUATION, Stage.ROLLOUT, Stage.NO_GRADIENTS, Stage.COMPILE)
+"""Stages within measured steps that are phases of a step."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageTime:
+    """The time that a stage takes of the whole run; the stages exclude each other and sum to the run."""
+
+    stage: Stage
+    seconds: float
+    share: float
+    """The share of the whole run; low and high are its 95% interval, and equal if it was recorded exactly."""
+    low: float
+    high: float
 
 
 class Period(StrEnum):
@@ -253,6 +289,8 @@ class SpikeLine:
     site: Site
     share: float
     """The share of the extra time of the long steps."""
+    calls: str = ""
+    """The function of the user's own that this line calls there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +312,10 @@ class Spikes:
     """Stack samples in the long steps."""
     enough: bool = False
     """True if these samples tell at which lines the extra time lies."""
+    stage: str = ""
+    """The stage, or the region `loader start`, that recorded times show to take most of the extra time; or empty."""
+    stage_share: float = 0.0
+    """The share of the extra time that it takes."""
 
 
 class ThreadState(StrEnum):
@@ -533,6 +575,8 @@ class Analysis:
     """What follows from the parts of the input, as sentences."""
     startup_teardown: tuple[UnmeasuredPeriod, ...] = ()
     """Time before the first step, in warm-up and pauses, and after the last step."""
+    stages: tuple[StageTime, ...] = ()
+    """The time of the whole run by stage; empty if no steps were detected."""
     spikes: Spikes | None = None
     """None: no step takes much longer than the others."""
     threads: tuple[ThreadActivity, ...] = ()

@@ -7,6 +7,7 @@ from typing import Final
 
 from profiler.analyse.model import (
     AFTER_OPTIMIZER,
+    INTERRUPTIONS,
     MIN_SAMPLES,
     WAIT_CATEGORIES,
     WAITING_FOR_INDEX,
@@ -39,6 +40,8 @@ _STANDING_BY: Final = (ThreadState.IDLE, ThreadState.CHILD)
 _STEP_CATEGORIES: Final = ("sync", "copy", "log", "checkpoint", "python", "framework", "launch", *WAIT_CATEGORIES)
 _BESIDE_A_DEVICE: Final = ("input", "log", "checkpoint")
 """Categories that take the host's time whether the device is busy or not; in all others it may be waiting for it."""
+_NOT_TRAINING: Final = (AFTER_OPTIMIZER, *INTERRUPTIONS)
+"""Phases of a step that are causes themselves; their time is also time of categories."""
 _PHASE_WEIGHT: Final = 1.25
 """The time after the optimizer is also time of some categories: if both are about equal, the phase is more
 informative."""
@@ -88,7 +91,7 @@ def _diagnose_host(analysis: Analysis, reason: Notice | None) -> RunDiagnosis:
     computing, unknown = (parts.get(name, 0.0) / total for name in ("compute", "unattributed"))
     causes = _named(_step_causes(analysis), computing)
     largest = causes[0] if causes else None
-    leads = largest is not None and largest.category == AFTER_OPTIMIZER and largest.share >= AFTER_LEADS
+    leads = largest is not None and largest.category in _NOT_TRAINING and largest.share >= AFTER_LEADS
     if largest and (leads or (computing < COMPUTING_LEADS and largest.share >= unknown)):
         verdict = RunVerdict.CAUSE
     elif computing >= unknown:
@@ -100,7 +103,7 @@ def _diagnose_host(analysis: Analysis, reason: Notice | None) -> RunDiagnosis:
         share=computing,
         causes=causes,
         unknown=_unknown_share(analysis, unknown) if unknown >= MUCH_UNKNOWN else None,
-        spikes=analysis.spikes if analysis.spikes and analysis.spikes.lines else None,
+        spikes=analysis.spikes if analysis.spikes and (analysis.spikes.lines or analysis.spikes.stage) else None,
         driver=_driver(analysis),
     )
 
@@ -133,15 +136,16 @@ def _named(causes: list[Cause], computing: float = 0.0) -> tuple[Cause, ...]:
     """
 
     def weighted(cause: Cause) -> float:
-        return cause.share * (_PHASE_WEIGHT if cause.category == AFTER_OPTIMIZER else 1.0)
+        return cause.share * (_PHASE_WEIGHT if cause.category in _NOT_TRAINING else 1.0)
 
     ordered = sorted(causes, key=lambda cause: -weighted(cause))
     named, total = list[Cause](), computing
     for cause in ordered:
-        fits = not named or total + cause.share <= 1.0 + _ROUNDING
+        is_stage = cause.category in INTERRUPTIONS  # a stage is time of all categories, and its sentence says so
+        fits = not named or is_stage or total + cause.share <= 1.0 + _ROUNDING
         if cause.share >= (NAMED if named else WORTH_NAMING) and fits and len(named) < _MAX_CAUSES:
             named.append(cause)
-            total += cause.share
+            total += 0.0 if is_stage else cause.share
     return tuple(named)
 
 
@@ -159,6 +163,12 @@ def _step_causes(analysis: Analysis) -> list[Cause]:
             for phase in analysis.phases
             if phase.name == AFTER_OPTIMIZER
         ]
+    # stages are recorded exactly: they need no samples
+    causes += [
+        Cause(phase.name, phase.share, location=_phase_location(phase))
+        for phase in analysis.phases
+        if phase.name in INTERRUPTIONS
+    ]
     return causes
 
 
@@ -180,4 +190,5 @@ def _category_cause(analysis: Analysis, category: str, total: float) -> Cause:
 def _phase_location(phase: Phase) -> Location | None:
     if phase.site is None:
         return None
-    return Location(LocationKind.LINE, (phase.site,), 1.0, 0.0, 1.0, calls=phase.calls)
+    low = 1.0 if phase.name in INTERRUPTIONS else 0.0  # the samples of a stage lie in a recorded interval
+    return Location(LocationKind.LINE, (phase.site,), 1.0, low, 1.0, calls=phase.calls)

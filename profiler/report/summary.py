@@ -29,8 +29,8 @@ _NO_TORCH: Final = "no step: the program did not import torch, and marks no step
 _LINES: Final = 3
 _BAR: Final = 60
 """Characters of the bar; a terminal has at least 80."""
-_FILLS: Final = "█▓▒░▚·"
-_ASCII_FILLS: Final = "#=+-:."
+_FILLS: Final = "█▓▒░▞▤▥▦▚·"
+_ASCII_FILLS: Final = "#=+-%$&@:."
 """Fills distinguish the parts without colour."""
 ADDS: Final = "--level standard adds where the time goes: the parts of a step, lines of code, syncs and copies, stacks"
 

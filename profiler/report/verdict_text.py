@@ -17,6 +17,7 @@ from profiler.analyse.model import (
     LocationKind,
     SpikeLine,
     Spikes,
+    Stage,
     ThreadActivity,
 )
 from profiler.core.units import count, nth, ratio, seconds, share, significant
@@ -250,6 +251,8 @@ def _clause(cause: Cause) -> str:
         return _input(cause, place)
     if cause.category == AFTER_OPTIMIZER:
         return f"runs after optimizer.step(){place}"
+    if cause.category in _STAGES:
+        return f"is {_STAGES[cause.category]}{place}, with all that runs in it"
     if cause.category == "waiting" and not place:
         return f"{CATEGORY_TEXTS['waiting'].step}, for what is not known"
     return f"{CATEGORY_TEXTS[cause.category].step}{place}"
@@ -354,7 +357,22 @@ def spikes_sentence(spikes: Spikes) -> str:
     return f"{often} {take} about {times} times as long; {extra} {_spike_location(spikes)}."
 
 
+_STAGES: Final[Mapping[str, str]] = {
+    Stage.EVALUATION: "evaluation",
+    Stage.ROLLOUT: "the roll-out",
+    Stage.NO_GRADIENTS: "work without gradients",
+    Stage.COMPILE: "compilation by torch.compile",
+    Stage.CHECKPOINT: "writing checkpoints",
+    "loader start": "the start of a loader",
+}
+"""Stage of the program, or region, that recorded times show -> its name in a sentence."""
+
+
 def _spike_location(spikes: Spikes) -> str:
+    if spikes.stage:
+        mostly = "" if spikes.stage_share >= _NEARLY_ALL else "mostly "
+        where = _at_line(spikes.lines[0]) if spikes.lines else ""
+        return f"is {mostly}{_STAGES[spikes.stage]}{where}"
     if not spikes.enough:
         samples = plural(spikes.samples, "stack sample") if spikes.samples else "no stack samples"
         return f"has {samples}: too few to say at which lines it is"
@@ -368,6 +386,8 @@ def _spike_location(spikes: Spikes) -> str:
 
 
 def _at_line(line: SpikeLine) -> str:
+    if line.calls:
+        return f"{at(line.site)}, which calls {line.calls}()"
     module = line.site.function in ("", "<module>")
     return at(line.site) + ("" if module else f", in {function_name(line.site)}")
 

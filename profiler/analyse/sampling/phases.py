@@ -1,8 +1,9 @@
-"""The phases of a step: data, forward, backward, optimizer, what follows the optimizer, and elsewhere.
+"""The phases of a step: data, forward, backward, optimizer, evaluation, what follows the optimizer, and elsewhere.
 
-Data, backward and optimizer are recorded exactly. Samples tell what of the remaining time is forward, or comes after
-the optimizer: by the model's frames, and by lines that stand below the call of the optimizer, in the function that
-makes it or in those around it. An evaluation after the step is not forward, though it calls the model.
+Data, backward, optimizer and the stages that interrupt training (evaluation, roll-out, compilation) are recorded
+exactly; what runs within such a stage is a part of it. Samples tell what of the remaining time is forward, or comes
+after the optimizer: by the model's frames, and by lines that stand below the call of the optimizer, in the function
+that makes it or in those around it. What runs after the step is not forward, though it may call the model.
 """
 
 from __future__ import annotations
@@ -15,18 +16,21 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Intervals, intersect, subtract, union
-from profiler.analyse.model import AFTER_OPTIMIZER, ELSEWHERE, Phase
+from profiler.analyse.model import AFTER_OPTIMIZER, ELSEWHERE, INTERRUPTIONS, Phase
 from profiler.analyse.sampling.batch_means import effective_sample_size
 from profiler.analyse.sampling.frames import BACKWARD, BETWEEN, DATA, FORWARD, OPTIMIZER
 from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.stacks import Stacks, weighted_samples
+from profiler.analyse.sampling.stages import StageSpans
 from profiler.analyse.sampling.strata import LOADING, Floats
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.timing.host_timeline import HostTimeline
 from profiler.analyse.window import NS_PER_S, Window, named_rows
 from profiler.run.model import Run, Site, StepKind
 
-ORDER: Final = (DATA, FORWARD, BACKWARD, OPTIMIZER, AFTER_OPTIMIZER, ELSEWHERE)
+ORDER: Final = (DATA, FORWARD, BACKWARD, OPTIMIZER, *INTERRUPTIONS, AFTER_OPTIMIZER, ELSEWHERE)
+_OF_STAGE: Final = 0.9
+"""Share of a line's samples within a stage from which the line is work of that stage only."""
 _RARE: Final = 0.05
 """Share of the samples of the commonest line below which a line that calls an optimizer is ignored."""
 _Line = tuple[Site | None, str]
@@ -35,13 +39,16 @@ _Loop = Mapping[tuple[str, str], int]
 """(file, function) -> the line at which that function of the user leads to the optimizer call."""
 
 
-def phases(stacks: Stacks, window: Window, host: HostTimeline, samples: ClassifiedSamples | None) -> tuple[Phase, ...]:
+def phases(
+    stacks: Stacks, window: Window, host: HostTimeline, samples: ClassifiedSamples | None, stages: StageSpans
+) -> tuple[Phase, ...]:
     """The phases of a step in their order; none where nothing was sampled."""
     if samples is None:
         return ()
-    sampled, lines = _sampled_phases(stacks, samples)
+    sampled, lines = _sampled_phases(stacks, samples, stages)
     # total, low and high ns of each phase
-    ns = {name: np.full(3, float(spans.measure())) for name, spans in _exact_phases(stacks.run, window, host).items()}
+    exact = _exact_phases(stacks.run, window, host, stages)
+    ns = {name: np.full(3, float(spans.measure())) for name, spans in exact.items()}
     optimizer = ns.pop(OPTIMIZER)[0]
     # an optimizer that calls the model (a closure) contains forward and backward time too
     remaining = {True: optimizer, False: window.wall_ns - sum(total for total, _, _ in ns.values()) - optimizer}
@@ -68,7 +75,7 @@ def phases(stacks: Stacks, window: Window, host: HostTimeline, samples: Classifi
             site, calls = _main_line(lines.get(name, {}))
             wall, seconds = window.wall_ns, total / len(window) / NS_PER_S
             site = stacks.relative(site) if site else None
-            rows.append(Phase(name, seconds, total / wall, low / wall, high / wall, site, calls))
+            rows.append(Phase(str(name), seconds, total / wall, low / wall, high / wall, site, calls))
     return tuple(rows)
 
 
@@ -78,25 +85,36 @@ def _main_line(lines: Mapping[_Line, float]) -> _Line:
     return line if ns > sum(lines.values()) / 2 else (None, "")
 
 
-def _exact_phases(run: Run, window: Window, host: HostTimeline) -> dict[str, Intervals]:
-    """The measured time in each recorded phase; nested ones count as data if data is among them, else as backward."""
-    exact, earlier = {}, union([], [])
+def _exact_phases(run: Run, window: Window, host: HostTimeline, stages: StageSpans) -> dict[str, Intervals]:
+    """The measured time in each recorded phase; nested ones count as the stage that interrupts training or as data if
+    these are among them, else as backward."""
+    recorded: dict[str, Intervals] = {stage: stages.spans[stage] for stage in INTERRUPTIONS}
     for name, regions in ((DATA, LOADING), (BACKWARD, (BACKWARD,)), (OPTIMIZER, (OPTIMIZER,))):
         rows = named_rows(run, host.regions, *regions)
-        inside = intersect(window.spans, union(rows["begin"], rows["end"]))
+        recorded[name] = union(rows["begin"], rows["end"])
+    exact, earlier = {}, union([], [])
+    for name, spans in recorded.items():
+        inside = intersect(window.spans, spans)
         exact[name] = subtract(inside, earlier)
         earlier = union(np.concatenate([earlier.begin, inside.begin]), np.concatenate([earlier.end, inside.end]))
     return exact
 
 
 def _sampled_phases(
-    stacks: Stacks, samples: ClassifiedSamples
+    stacks: Stacks, samples: ClassifiedSamples, stages: StageSpans
 ) -> tuple[Mapping[tuple[str, bool], Floats], Mapping[str, Mapping[_Line, float]]]:
     """ns of samples of each phase within and without an optimizer by batch of time, and the lines of each phase."""
     weight, run = samples.batches.sum_by(samples.stack), stacks.run
     # steps that the program marks need not end with an optimizer's: then nothing comes after it
     is_marked = run.step is not None and run.step.kind is StepKind.MARKED
     loop = {} if is_marked else _way_to_optimizer(stacks, samples)
+    rows, row_weight = weighted_samples(run, samples.window)
+    shares = {
+        stage: stages.sample_shares(stage, rows, row_weight, len(run.stack_frames))
+        for stage in INTERRUPTIONS
+        if len(stages.spans[stage])
+    }
+    interrupted = np.asarray(sum(shares.values(), start=np.zeros(len(run.stack_frames))))
     sampled: dict[tuple[str, bool], Floats] = {}
     lines: defaultdict[str, defaultdict[_Line, float]] = defaultdict(lambda: defaultdict(float))
     for number, stack in samples.stacks.items():
@@ -110,10 +128,35 @@ def _sampled_phases(
                 line = frames[below], callee.function if callee and stacks.is_user(callee) else ""
             elif name == BETWEEN:
                 name = ELSEWHERE
-        key = name, stack.in_optimizer
-        sampled[key] = sampled.get(key, 0.0) + weight[number]
-        lines[name][line] += float(weight[number].sum())
+        key, remaining = (name, stack.in_optimizer), 1.0 - min(1.0, float(interrupted[number]))
+        sampled[key] = sampled.get(key, 0.0) + weight[number] * remaining
+        lines[name][line] += float(weight[number].sum()) * remaining
+    ns = weight.sum(axis=1)
+    for stage, share in shares.items():
+        for line, amount in _entry_lines(stacks, {number: ns[number] for number in samples.stacks}, share).items():
+            lines[stage][line] += amount
     return sampled, lines
+
+
+def _entry_lines(stacks: Stacks, ns: Mapping[int, float], share: Floats) -> dict[_Line, float]:
+    """The lines through which the program enters a stage, with the user's function that each calls, and their ns: for
+    each stack of the stage its outermost line of the user that is work of that stage only.
+
+    :param share: of each stack, the share of its samples in the stage.
+    """
+    own = {number: [site for site in stacks.run.stack_frames[number] if stacks.is_user(site)] for number in ns}
+    below: defaultdict[Site, npt.NDArray[np.float64]] = defaultdict(lambda: np.zeros(2))
+    for number, sites in own.items():
+        for site in set(sites):
+            below[site] += ns[number] * share[number], ns[number]
+    entries: defaultdict[_Line, float] = defaultdict(float)
+    for number, sites in own.items():
+        if not share[number] or not sites:
+            continue
+        only = (at for at, site in enumerate(sites) if below[site][0] >= _OF_STAGE * below[site][1])
+        at = next(only, len(sites) - 1)
+        entries[sites[at], sites[at + 1].function if at + 1 < len(sites) else ""] += ns[number] * float(share[number])
+    return entries
 
 
 def _way_to_optimizer(stacks: Stacks, samples: ClassifiedSamples) -> _Loop:

@@ -1,6 +1,8 @@
-"""Steps that take much longer than the others: how many, whether they come at regular intervals, and at which lines.
+"""Steps that take much longer than the others: how many, whether they come at regular intervals, and why.
 
-A mean hides them: an evaluation at every tenth step is most of the time of a run whose median step is fast.
+A mean hides them: an evaluation at every tenth step is most of the time of a run whose median step is fast. The reason
+is a stage that recorded times show (an evaluation, a checkpoint, a compilation, the start of a loader), and the lines
+with the extra time by samples: of a line that only long steps run, not the line that it calls in the end.
 """
 
 from __future__ import annotations
@@ -13,11 +15,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import overlaps, times, union
+from profiler.analyse.intervals import covered_within, overlaps, times, union
 from profiler.analyse.model import SpikeLine, Spikes
 from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, Stacks
+from profiler.analyse.sampling.stages import StageSpans
 from profiler.analyse.statistics import share_interval
-from profiler.analyse.window import NS_PER_S, Window, thread_rows
+from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
 from profiler.run.model import Site
 
 LONG: Final = 2.0
@@ -42,7 +45,11 @@ from a minor one."""
 RARE: Final = 0.1
 """Share of the other steps below which a line is work of the long steps only."""
 DOMINANT: Final = 0.8
-"""Share of a line's extra time from which the line that it calls is named in its place."""
+"""Share of a line's extra time below one function from which this function is named with the line."""
+EXPLAINED: Final = 0.5
+"""Share of the extra time that a stage must take to be named as the reason for it."""
+LOADER_START: Final = "loader start"
+"""Region in which a loader starts its workers, at the begin of an epoch."""
 MIN_SHARE: Final = 0.1
 """Share of the extra time below which a line is not named."""
 MAX_LINES: Final = 3
@@ -88,7 +95,7 @@ class _StepSamples:
         return long[0] > short[1]
 
 
-def spikes(stacks: Stacks, window: Window) -> Spikes | None:
+def spikes(stacks: Stacks, window: Window, stages: StageSpans) -> Spikes | None:
     """The long steps of `window`; None where there are none that matter."""
     if len(window) < MIN_STEPS:
         return None
@@ -106,7 +113,24 @@ def spikes(stacks: Stacks, window: Window) -> Spikes | None:
     tree, samples = _sample_steps(stacks, window, (long, ~above), regular=every > 0)
     enough = samples >= ENOUGH
     lines = _lines(stacks, tree, regular=every > 0) if enough else ()
-    return Spikes(int(long.sum()), len(window), every, ratio, extra, lines, samples, enough)
+    stage, stage_share = _stage(stacks, window, stages, (long, ~above))
+    return Spikes(int(long.sum()), len(window), every, ratio, extra, lines, samples, enough, stage, stage_share)
+
+
+def _stage(stacks: Stacks, window: Window, stages: StageSpans, steps: tuple[_Mask, _Mask]) -> tuple[str, float]:
+    """The stage that recorded times show to take most of the extra time, and its share of that; ('', 0) for none."""
+    starts = named_rows(stacks.run, thread_rows(stacks.run.regions, window), LOADER_START)
+    recorded = {stage.value: spans for stage, spans in stages.spans.items()}
+    recorded[LOADER_START] = union(starts["begin"], starts["end"])
+    long, short = steps
+    wall = window.wall.astype(np.float64)
+    extra = float(wall[long].mean() - wall[short].mean())
+    shares = {}
+    for name, spans in recorded.items():
+        ns = covered_within(spans, window.begin, window.end).astype(np.float64)
+        shares[name] = float(ns[long].mean() - ns[short].mean()) / extra
+    name = max(shares, key=lambda name: shares[name])
+    return (name, min(1.0, shares[name])) if shares[name] >= EXPLAINED else ("", 0.0)
 
 
 def _typical(extra: npt.NDArray[np.float64]) -> float:
@@ -172,17 +196,19 @@ def _lines(stacks: Stacks, tree: _StepSamples, *, regular: bool) -> tuple[SpikeL
 
 def _by_site(stacks: Stacks, parts: list[tuple[_Node, float]]) -> list[SpikeLine]:
     """One row per line, the largest first."""
-    sums = defaultdict[Site, float](float)
+    sums, calls = defaultdict[Site, float](float), dict[Site, str]()
     for node, share in parts:
-        sums[stacks.relative(node.site)] += share
-    rows = [SpikeLine(site, min(1.0, share)) for site, share in sums.items()]
+        site = stacks.relative(node.site)
+        sums[site] += share
+        calls[site] = _callee(node)
+    rows = [SpikeLine(site, min(1.0, share), calls[site]) for site, share in sums.items()]
     return sorted(rows, key=lambda row: (-row.share, row.site))
 
 
 def _parts(tree: _StepSamples, node: _Node) -> Iterator[_Node]:
     """The extra time of `node` in parts: lines that other steps run too are divided further."""
     if node is not tree.root and tree.shares(node)[1] < RARE:
-        yield _deepest(tree, node)
+        yield node
         return
     for child in node.children.values():
         yield from _parts(tree, child)
@@ -190,11 +216,10 @@ def _parts(tree: _StepSamples, node: _Node) -> Iterator[_Node]:
         yield _Node(node.site, node.ns - sum(child.ns for child in node.children.values()))
 
 
-def _deepest(tree: _StepSamples, node: _Node) -> _Node:
-    """The innermost line that still has nearly all of a line's extra time."""
-    while node.children:
-        largest = max(node.children.values(), key=lambda child: child.ns[0])
-        if tree.extra(largest) < DOMINANT * tree.extra(node):
-            break
-        node = largest
-    return node
+def _callee(node: _Node) -> str:
+    """The user's function that a line calls in nearly all of its samples of long steps; empty for none."""
+    calls = defaultdict[str, float](float)
+    for child in node.children.values():
+        calls[child.site.function] += child.ns[0]
+    name = max(calls, key=lambda name: calls[name], default="")
+    return name if name and calls[name] >= DOMINANT * node.ns[0] else ""

@@ -136,6 +136,9 @@ def analysis_json(analysis: Analysis) -> dict[str, Any]:
             {"name": PERIODS[period.period], "seconds": period.seconds, "lines": _lines(period.lines)}
             for period in analysis.startup_teardown
         ],
+        "stages": [
+            {"name": row.stage.value, **_fields(row, "seconds", "share", "low", "high")} for row in analysis.stages
+        ],
         "spikes": _spikes(analysis.spikes) if analysis.spikes else Null("no step takes much longer than the others"),
         **({"ranks": _ranks(analysis.ranks)} if analysis.ranks else {}),
         "notes": [describe(warning) for warning in analysis.warnings],
@@ -253,7 +256,9 @@ def _lines(lines: Iterable[LineCost]) -> list[dict[str, Any]]:
 def _spikes(spikes: Spikes) -> dict[str, Any]:
     return {
         **_fields(spikes, "count", "steps", "every", "times", "share", "samples", "enough"),
-        "lines": [{**_site(line.site), "share": line.share} for line in spikes.lines],
+        "stage": spikes.stage,
+        "stage_share": spikes.stage_share,
+        "lines": [{**_site(line.site), **_fields(line, "share", "calls")} for line in spikes.lines],
     }
 
 

@@ -47,6 +47,10 @@ PHASES = {
     "forward": ("forward", "c6"),
     "backward": ("backward", "c3"),
     "optimizer": ("optimizer", "c5"),
+    "evaluation": ("evaluation", "c2"),
+    "roll-out": ("roll-out", "c4"),
+    "without gradients": ("no gradients", "c8"),
+    "compile": ("compile", "c7"),
     "after the optimizer": ("after step", "c9"),
     "elsewhere": ("elsewhere", "idle"),
 }

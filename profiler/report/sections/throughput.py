@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from profiler.analyse.model import LineCost, SpikeLine, Spikes, UnmeasuredPeriod
+from profiler.analyse.model import LineCost, SpikeLine, Spikes, StageTime, UnmeasuredPeriod
 from profiler.core.metrics import label
 from profiler.core.units import nth
 from profiler.report.blocks import Block, Cell, Group, Interval, IntervalChart, NotMeasured, Table, Text
@@ -192,6 +192,7 @@ def _why_no_line(spikes: Spikes) -> str:
 def _spike_lines(side: ReportSide, spikes: Spikes) -> Table:
     fields = (
         Field[SpikeLine]("Line", lambda line: site_cell(line.site)),
+        Field[SpikeLine]("Calls", lambda line: Cell(line.calls, code=True) if line.calls else Cell("the line itself")),
         Field[SpikeLine]("Share of the extra time", lambda line: share_cell(line.share), number=True),
         Field[SpikeLine]("Share of all time", lambda line: share_cell(line.share * spikes.share), number=True),
     )
@@ -231,10 +232,26 @@ _PERIOD_FIELDS = (
 )
 
 
+_STAGE_FIELDS = (
+    Field[StageTime]("Stage", lambda row: Cell(row.stage.value)),
+    Field[StageTime]("Time", lambda row: seconds_cell(row.seconds), number=True),
+    Field[StageTime](
+        "Share of the run",
+        lambda row: share_cell(
+            row.share, note=f"{100 * row.low:.1f} to {100 * row.high:.1f}" if row.low < row.high else ""
+        ),
+        number=True,
+    ),
+)
+
+
 @section("outside", "Before the first step and after the last", 34)
 def startup_teardown(report_input: ReportInput) -> Iterator[Block]:
-    """Start, warm-up, pauses and end with the lines that took most; nothing for a program that marks its own steps."""
+    """The whole run by stage, then start, warm-up, pauses and end with the lines that took most; nothing for a program
+    that marks its own steps."""
     for side in report_input.sides:
+        if side.detailed.stages:
+            yield make_table(f"{side.label}: the whole run by stage", _STAGE_FIELDS, side.detailed.stages)
         if periods := side.detailed.startup_teardown:
             rows = [
                 (period, line, number == 0)
