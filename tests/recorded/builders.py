@@ -22,7 +22,7 @@ import numpy as np
 
 from profiler.core.notice import Notice
 from profiler.run.model import CollectorStatus, Run, RunInfo, Site, Table
-from profiler.run.tables import SCHEMA, TABLES, ActivityKind, BoundaryKind, CallKind, ValueKind
+from profiler.run.tables import SCHEMA, TABLES, ActivityKind, BoundaryKind, CallKind, StageKind, ValueKind
 
 US = 1_000
 MS = 1_000_000
@@ -180,6 +180,12 @@ class RunBuilder:
     def thread_clocks(self, time: int, cpu: int, delay: int, *, tid: int = TID, pid: int = PID) -> None:
         """One reading of a thread's clocks: CPU time, and time without a core although it could have run."""
         self._add("thread_clocks", time=time, cpu=cpu, delay=delay, tid=tid, pid=pid)
+
+    def stage(self, kind: StageKind, begin: int, end: int | None = None, *, object_id: int = 0) -> None:
+        """What a hook saw of a stage; without `end` a change of mode."""
+        name = self.name(kind.name.lower())
+        end = begin if end is None else end
+        self._add("stages", begin=begin, end=end, object=object_id, tid=TID, name=name, kind=int(kind))
 
     def bulk(self, table: str, count: int, **columns: Any) -> None:
         """`count` records at once from arrays or scalars; pid, tid default to PID, TID, the rest to 0."""

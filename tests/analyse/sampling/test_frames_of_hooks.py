@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from profiler.agent.hooks import functions, loader, optimizers, regions, tensors, tokenizers
+from profiler.agent.hooks import backward, functions, loader, optimizers, regions, tensors, tokenizers
 from profiler.analyse.sampling.code_origin import PackageFolders
 from profiler.analyse.sampling.frames import Stack, classify_stack
 from profiler.run.model import Site
@@ -55,7 +55,7 @@ def hooked(tmp_path: Path) -> Iterator[None]:
         (tensors.PLUGIN, torch),
         (functions.PLUGIN, torch),
         (regions.PLUGIN, torch),
-        (regions.PLUGIN, torch.autograd),
+        (backward.PLUGIN, torch.autograd),
         (loader.PLUGIN, torch.utils.data.dataloader),
         (optimizers.PLUGIN, sys.modules["torch.optim.optimizer"]),
     ]

@@ -10,6 +10,7 @@ import pytest
 
 from profiler.analyse.analysis import analyse
 from profiler.analyse.model import Spikes
+from profiler.run.tables import StageKind
 from tests.recorded.builders import MS, RunBuilder
 
 LOOP, CALLS = "train.py:50:main", "train.py:60:main"
@@ -44,7 +45,7 @@ class Steps:
 
 
 def lines(spikes: Spikes) -> list[tuple[str, int, float]]:
-    return [(line.site.function, line.site.line, round(line.share, 2)) for line in spikes.lines]
+    return [(line.calls or line.site.function, line.site.line, round(line.share, 2)) for line in spikes.lines]
 
 
 def every_tenth(*extra: tuple[tuple[str, ...], float], count: int = 60, hiccups: Container[int] = ()) -> Steps:
@@ -61,8 +62,8 @@ TWO_KINDS = [((LOOP, "train.py:36:evaluate"), 75.0), ((LOOP, "train.py:40:save")
 @pytest.mark.parametrize(
     ("steps", "count", "named"),
     [
-        pytest.param(every_tenth((EVALUATE, 250.0)), 6, [("forward", 7, 1.0)], id="the innermost line that has it all"),
-        pytest.param(every_tenth(*CALLEES), 6, [("evaluate", 36, 1.0)], id="the caller of many lines"),
+        pytest.param(every_tenth((EVALUATE, 250.0)), 6, [("evaluate", 60, 1.0)], id="the call of a function"),
+        pytest.param(every_tenth(*CALLEES), 6, [("evaluate", 60, 1.0)], id="many lines below one call"),
         pytest.param(every_tenth(*TWO_KINDS), 6, [("evaluate", 36, 0.75), ("save", 40, 0.25)], id="two callees"),
         pytest.param(
             every_tenth((EVALUATE, 250.0), count=100, hiccups=(7, 8, 31, 33, 50)), 10, None, id="hiccups of the machine"
@@ -129,6 +130,18 @@ def test_too_few_samples_name_nothing(level: str, samples: int) -> None:
     assert (spikes.every, spikes.samples, spikes.enough, spikes.lines) == (10, samples, False, ())
 
 
+def test_a_recorded_stage_explains_long_steps_without_samples() -> None:
+    builder = RunBuilder(device="cpu", level="light")
+    for number in range(40):
+        begin, long = number * 100 * MS, number % 10 == 4
+        builder.step(begin, begin + (60 * MS if long else 10 * MS))
+        builder.boundary(begin + (60 * MS if long else 10 * MS))
+        if long:
+            builder.stage(StageKind.COMPILE, begin + MS, begin + 46 * MS)
+    spikes = analyse(builder.build()).spikes
+    assert (spikes.every, spikes.stage, spikes.stage_share) == (10, "compile", pytest.approx(0.9))
+
+
 def test_even_steps_and_few_steps_have_none() -> None:
     even, cheap, few = Steps(), Steps(), Steps()
     for number in range(60):
@@ -154,4 +167,4 @@ def test_a_sample_stands_for_the_time_around_it() -> None:
     run = builder.build()
     spikes = analyse(run).spikes
     assert spikes.samples == 24
-    assert lines(spikes) == [("forward", 7, 1.0)]
+    assert lines(spikes) == [("evaluate", 60, 1.0)]

@@ -1,0 +1,160 @@
+"""Evaluation, roll-outs and compilation as exact intervals, and the whole run by stage."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from profiler.analyse.analysis import analyse
+from profiler.analyse.model import INTERRUPTIONS, Analysis, Stage
+from profiler.analyse.sampling.stacks import Stacks
+from profiler.analyse.sampling.stages import stage_spans
+from profiler.analyse.window import measured_window
+from profiler.run.model import Run, StepDefinition, StepKind
+from profiler.run.tables import BoundaryKind, StageKind
+from tests.recorded.builders import MS, RunBuilder
+
+EVAL, TRAIN, NO_GRAD, COMPILE = StageKind.EVAL_MODE, StageKind.TRAIN_MODE, StageKind.NO_GRAD, StageKind.COMPILE
+STEPS = 12
+Event = tuple[StageKind, float, float | None]
+"""Kind, begin and end in ms; a change of mode has no end."""
+LOOP = "train.py:50:main"
+
+
+def build(*events: Event, batches: tuple[float, ...] = (), name: str = "") -> Run:
+    """Steps of 10 ms from 10 ms on, with what hooks saw of stages (ms), and a stack for each block in function `name`.
+
+    The first boundary is at 10 ms, and a backward pass comes 3 ms before each.
+    """
+    builder = RunBuilder(device="cpu", span=(1, (STEPS + 3) * 10 * MS))
+    builder.boundary(10 * MS)
+    for number in range(1, STEPS + 1):
+        builder.step(number * 10 * MS, (number + 1) * 10 * MS)
+        builder.boundary((number + 1) * 10 * MS)
+        builder.stack([LOOP, "model.py:3:forward"], (number * 10 + 6) * MS, (number * 10 + 10) * MS)
+    for time in batches:
+        builder.boundary(round(time * MS), BoundaryKind.LOADER, name="DataLoader")
+    for kind, begin, end in events:
+        passes = int(begin + 3) // 10
+        begin_ns, end_ns = round(begin * MS), None if end is None else round(end * MS)
+        builder.stage(kind, begin_ns, end_ns, object_id=passes if kind is NO_GRAD else 7)
+        if end_ns and name:
+            builder.stack(["train.py:60:main", f"train.py:20:{name}"], begin_ns, end_ns)
+    return replace(builder.build(), step=StepDefinition(StepKind.OPTIMIZER, (("Adam",),)))
+
+
+def spans(run: Run) -> dict[str, list[tuple[float, float]]]:
+    found = stage_spans(Stacks(run), measured_window(run)).spans
+    return {
+        stage.value: [(begin / MS, end / MS) for begin, end in zip(part.begin, part.end, strict=True)]
+        for stage, part in found.items()
+        if len(part)
+    }
+
+
+BY_HAND = tuple((NO_GRAD, 10.0 * number + 8, 10.0 * number + 9.9) for number in range(1, STEPS))
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        pytest.param([(EVAL, 32, None), (TRAIN, 36, None)], [(32, 36)], id="there and back"),
+        pytest.param([(EVAL, 32, None), (NO_GRAD, 32.5, 35), (TRAIN, 39, None)], [(32, 35)], id="back at a step"),
+        pytest.param([(EVAL, 32, None), (NO_GRAD, 32.5, 35)], [(32, 35)], id="back by an attribute"),
+        pytest.param([(EVAL, 135, None), (NO_GRAD, 136, 140)], [(135, 140)], id="after the training"),
+        pytest.param([(EVAL, 32, None)], [], id="training in evaluation mode"),
+        pytest.param([(EVAL, 2, None), *[(NO_GRAD, 10 * n + 2, 10 * n + 5) for n in range(1, 13)]], [], id="a teacher"),
+        pytest.param(BY_HAND, [], id="updates by hand"),
+        pytest.param([(NO_GRAD, 1, 9)], [], id="set-up"),
+    ],
+)
+def test_evaluation_mode(events: list[Event], expected: list[tuple[float, float]]) -> None:
+    assert spans(build(*events)) == ({"evaluation": expected} if expected else {})
+
+
+def test_batches_without_gradients_are_an_evaluation() -> None:
+    assert spans(build((NO_GRAD, 32, 36), batches=(12, 33, 34, 42))) == {"evaluation": [(32, 36)]}
+
+
+@pytest.mark.parametrize(
+    ("function", "stage"),
+    [
+        ("collect_rollouts", "roll-out"),
+        ("Trainer.evaluate", "evaluation"),
+        ("estimate_loss", "evaluation"),
+        ("draw", "without gradients"),
+        ("", "without gradients"),
+    ],
+)
+def test_unusual_work_without_gradients_is_named_after_its_functions(function: str, stage: str) -> None:
+    run = build(*BY_HAND, (NO_GRAD, 41, 43), (NO_GRAD, 44, 46.5), name=function)
+    assert spans(run) == {stage: [(41, 46.5)]}
+
+
+def test_a_roll_out_in_evaluation_mode_is_a_roll_out() -> None:
+    run = build((EVAL, 32, None), (NO_GRAD, 32, 36), (TRAIN, 36, None), name="play_episode")
+    assert spans(run) == {"roll-out": [(32, 36)]}
+
+
+def test_compilation_within_an_evaluation_is_compilation() -> None:
+    run = build((EVAL, 32, None), (NO_GRAD, 32, 38), (COMPILE, 33, 35), (TRAIN, 38, None))
+    assert spans(run) == {"compile": [(33, 35)], "evaluation": [(32, 33), (35, 38)]}
+
+
+def test_phases_give_what_runs_in_an_evaluation_to_it() -> None:
+    events = [(kind, time, None) for n in range(2, STEPS) for kind, time in ((EVAL, 10 * n), (TRAIN, 10 * n + 4))]
+    run = build(*events)
+    builder = RunBuilder()
+    for n in range(2, STEPS):
+        builder.stack(["train.py:40:main", "train.py:9:evaluate", "model.py:3:forward"], 10 * n * MS, (10 * n + 4) * MS)
+    shift = len(run.stack_frames)
+    extra = builder.build().stacks.copy()
+    extra["stack"] += shift
+    run = replace(
+        run,
+        stacks=np.concatenate([run.stacks, extra]),
+        stack_frames=(*run.stack_frames, *builder.build().stack_frames),
+    )
+    phases = {phase.name: phase for phase in analyse(run).phases}
+    evaluation = phases[Stage.EVALUATION]
+    assert evaluation.share == evaluation.low == pytest.approx(10 * 4 / (STEPS * 10))
+    assert (str(evaluation.site), evaluation.calls) == ("train.py:40 (main)", "evaluate")
+    assert sum(phase.share for phase in phases.values()) == pytest.approx(1)
+
+
+def test_the_stages_sum_to_the_run() -> None:
+    analysis: Analysis = analyse(build((EVAL, 32, None), (TRAIN, 38, None), (EVAL, 134, None), (NO_GRAD, 135, 140)))
+    stages = {row.stage: row.seconds for row in analysis.stages}
+    assert stages == {
+        Stage.TRAIN: pytest.approx(0.124),
+        Stage.EVALUATION: pytest.approx(0.012),
+        Stage.END: pytest.approx(0.014),
+    }
+    assert sum(row.share for row in analysis.stages) == pytest.approx(1)
+
+
+def test_imports_are_the_sampled_part_of_the_start() -> None:
+    run = build()
+    builder = RunBuilder(device="cpu", span=(0, 0))
+    builder.stack(["train.py:1:<module>", "<frozen importlib._bootstrap>:1:_find_and_load"], -60 * MS, -30 * MS)
+    builder.stack(["train.py:2:<module>"], -30 * MS, 0)
+    extra = builder.build()
+    stacks = extra.stacks.copy()
+    stacks["stack"] += len(run.stack_frames)
+    run = replace(
+        run,
+        info=replace(run.info, begin=-60 * MS),
+        stacks=np.concatenate([run.stacks, stacks]),
+        stack_frames=(*run.stack_frames, *extra.stack_frames),
+    )
+    stages = {row.stage: row for row in analyse(run).stages}
+    assert stages[Stage.IMPORT].seconds == stages[Stage.START].seconds == pytest.approx(0.03)
+    assert stages[Stage.IMPORT].low < stages[Stage.IMPORT].share < stages[Stage.IMPORT].high
+
+
+def test_interruptions_are_stages_that_reports_know() -> None:
+    from profiler.report.sections.lines import PHASES
+
+    assert {stage.value for stage in INTERRUPTIONS} <= set(PHASES)
