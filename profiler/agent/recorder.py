@@ -51,6 +51,12 @@ Clocks = tuple[int, int, int, int]
 """Now, CPU time of this thread, of this process, and of the threads that are a device: ns."""
 
 
+Tally = list[int]
+"""Reads of one line since the last boundary: their number, their time (ns), CallKind, number of their name, site."""
+_TALLIED: Final = {CallKind.WOULD_SYNC: "would_sync", CallKind.MIGHT_SYNC: "might_sync"}
+"""Kind of call -> its counter."""
+
+
 class Recorder:
     """Records this process in the run directory `directory`. Made by `start`, not by users."""
 
@@ -104,6 +110,13 @@ class Recorder:
         self.index = 0
         self.counters: dict[str, float] = {}
         self.gauges: dict[str, float] = {}
+        self.lines: dict[Any, Any] = {}
+        """Line of code -> its tally, or the same dictionary of its callers. The key is `id(code)` plus the instruction,
+        an address within the code object, and so of no other one while `codes` keeps it alive."""
+        self.codes: dict[int, CodeType] = {}
+        self.no_tally: Tally = []
+        """Stands in `lines` for a line that is not counted."""
+        self._tallies: list[Tally] = []
         self._counting = threading.RLock()
         """Held while counters change: several threads count concurrently, and one of them writes the counts of all."""
         self._cpu_read = 0, 0
@@ -112,7 +125,7 @@ class Recorder:
         self._has_delay = True
         """Whether the kernel tells how long a thread waited for a core."""
         self.boundary = self.clocks()
-        self._flushed = self._run_checked = self.boundary[0]
+        self._flushed = self._run_checked = self._tallied = self.boundary[0]
         allow_tracing()
 
     # ------------------------------------------------------------ the process
@@ -155,6 +168,8 @@ class Recorder:
         for callback in self.on_step:
             callback()
         self.boundary = self.clocks()
+        for tally in self._tallies:
+            tally[:2] = 0, 0
         with self._counting:
             self.counters, self.gauges = {}, {}
 
@@ -238,7 +253,7 @@ class Recorder:
                 self._record_thread_clocks(when, at[1])
             else:
                 at = when, NOT_READ, NOT_READ, NOT_READ
-            if self.counters or self.gauges:
+            if self.counters or self.gauges or self._tallies:
                 self._write_values(when, tables.NO_MARKED_STEP)
         except Exception as error:  # noqa: BLE001 - it must not fail the program whose code it runs in
             self.folder.fail(error)
@@ -298,7 +313,33 @@ class Recorder:
         """Add 1 to each, for the most frequent counters: in C, which holds the GIL throughout and needs no lock."""
         _count_elements(self.counters, names)
 
+    def tally(self, kind: CallKind, name: str, site: int) -> Tally:
+        """A new tally, whose first two numbers callers increase: that is the fastest way of recording a call."""
+        tally = [0, 0, int(kind), self.names[name], site]
+        self._tallies.append(tally)
+        return tally
+
+    def forget_lines(self) -> None:
+        """Forget which lines have which tallies."""
+        self.lines, self.codes = {}, {}
+
+    def write_tallies(self, when: int) -> None:
+        """Record what was tallied in the step that ends at `when`, as one call for each line."""
+        for tally in self._tallies:
+            number, length, kind, name, site = tally
+            if number:
+                tally[0] -= number  # one instruction: another thread may add meanwhile
+                tally[1] -= length
+                self.count(_TALLIED[kind], number)  # type: ignore[index]
+                if self.detailed:
+                    begin, tid = max(when - 1 - length, self._tallied), self.thread.tid
+                    calls = self._calls
+                    calls.append(calls.pack(begin, when - 1, 0, number, 0, tid, kind, name, site, 0))
+        self._tallied = when
+
     def _write_values(self, when: int, step: int) -> None:
+        if self._tallies:
+            self.write_tallies(when)
         values, names = self._values, self.names
         if self.counters:
             with self._counting:

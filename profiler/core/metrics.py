@@ -90,6 +90,8 @@ COUNTERS: Final = (
     Counter("syncs", "sync", "syncs", "Syncs per step", needs_device=True, gated=True),
     Counter("would_sync", "call that would sync on a GPU", "calls that would sync on a GPU",
             "Calls that would sync on a GPU, per step", gated=True),
+    Counter("might_sync", "call that might sync on a GPU", "calls that might sync on a GPU",
+            "Calls that might sync on a GPU, per step (an estimate)"),
     Counter("h2d", "H2D copy", "H2D copies", "H2D copies per step", needs_device=True, gated=True),
     Counter("d2h", "D2H copy", "D2H copies", "D2H copies per step", needs_device=True, gated=True),
     Counter("d2d", "D2D copy", "D2D copies", "D2D copies per step"),
@@ -107,8 +109,6 @@ COUNTERS: Final = (
     Counter("tokenized", "tokenized text", "tokenized texts", "Tokenized texts per step", gated=True),
     Counter("tokenized_samples", "tokenized sample", "tokenized samples", "Tokenized samples per step", gated=True),
     Counter("recompilations", "recompilation", "recompilations", "Recompilations per step", gated=True),
-    Counter("would_sync_in_loader", "such call in a loader", "such calls in loaders",
-            "Calls in loaders that would sync on a GPU, per step"),
 )
 # fmt: on
 _COUNTERS_BY_NAME: Final = {counter.name: counter for counter in COUNTERS}

@@ -18,7 +18,8 @@ HISTORY: Final = {
     1: "first layout",
     2: "steps may be found at load, among boundaries; stacks of the GIL's holder; calls that would sync on a GPU; "
     "CPU times of a boundary may be NOT_READ",
-    3: "backward passes are boundaries where no optimizer steps; the tables `stages` and `thread_clocks`",
+    3: "backward passes are boundaries where no optimizer steps; the tables `stages` and `thread_clocks`; a record of "
+    "kind WOULD_SYNC stands for several calls; kind MIGHT_SYNC",
 }
 
 
@@ -36,8 +37,14 @@ class CallKind(IntEnum):
     EVENT = 8
     OTHER = 9
     WOULD_SYNC = 10
-    """On a CPU tensor: costs nothing here, and on a GPU it would wait for the device."""
+    """Reads of a tensor on the CPU that would be on a GPU and wait there. `bytes` is the number of reads by one line in
+    one step; 0, in older runs, stands for one."""
+    MIGHT_SYNC = 11
+    """The same where it is not known whether the tensor would be on a GPU."""
 
+
+READS: Final = (CallKind.WOULD_SYNC, CallKind.MIGHT_SYNC)
+"""Reads of tensors on the CPU."""
 
 WORKER_OF: Final = "worker of"
 """Name of the OTHER call that a loader's worker records: its `bytes` are the pid of the process it works for."""

@@ -1,7 +1,8 @@
 """Records each sync or copy once, even if wrapped calls nest. Used by several hooks.
 
-On a CPU tensor the same operation waits for nothing: it counts as an operation that would sync on a GPU. Tensors that
-are neither on a GPU nor on the CPU (meta and fake tensors, accelerators of other vendors) are not counted.
+On a CPU tensor the same operation waits for nothing. It counts as a read that would sync on a GPU if the tensor
+descends from the device (see `_descent`), and as one that might sync where that is not known. Tensors that are neither
+on a GPU nor on the CPU (meta and fake tensors, accelerators of other vendors) are not counted.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from operator import attrgetter
 from types import CodeType, FrameType
 from typing import Any, Final
 
+from profiler.agent.hooks._descent import DEVICE, HOST, Descent, frames
 from profiler.agent.patching import caller, is_user_code
-from profiler.agent.recorder import Recorder, now
+from profiler.agent.recorder import Recorder, Tally, now
 from profiler.run.tables import CallKind
 
 on_device: Callable[[Any], bool] = attrgetter("is_cuda")
@@ -21,19 +23,28 @@ on_device: Callable[[Any], bool] = attrgetter("is_cuda")
 on_cpu: Callable[[Any], bool] = attrgetter("is_cpu")
 
 _HERE: Final = __file__.rpartition("/")[0]
-WOULD_SYNC: Final = "would_sync"
-"""Counter of operations that would sync if the tensor were on a GPU."""
 _NO_VALUES: Final = "torch._subclasses"  # fake and functional tensors, used while a graph is traced
 
 
-class _Open(threading.local):
-    """The operation that this thread executes: nested wrappers (print calls item) are one operation of the user."""
+NESTED: Final = 1
+"""A wrapper is open: what it calls belongs to it (print calls item)."""
+LOADING: Final = 2
+"""A loader makes a batch: its tensors are on the CPU in any program."""
 
-    inside = False
-    on_cpu_already = 0  # id of the last result of .cpu(): its .numpy() waits for nothing, also on a GPU
+
+class _Open(threading.local):
+    """The operation that this thread executes: 0, NESTED or LOADING."""
+
+    inside: int = 0
 
 
 OPEN: Final = _Open()
+
+
+def enter_worker() -> None:
+    """This process is a loader's worker: all that its threads do belongs to a loader."""
+    _Open.inside = OPEN.inside = LOADING
+
 
 _plain: dict[type, bool] = {}
 
@@ -63,28 +74,98 @@ def tensor_bytes(tensor: Any) -> int:
         return 0
 
 
-def waited(recorder: Recorder, name: str, tensor: Any, begin: int, frame: FrameType | None) -> None:
-    """Record that the host needed values of `tensor` from `begin` until now, in a call made by `frame`."""
+def waited(recorder: Recorder, names: tuple[str, str], tensor: Any, begin: int, frame: FrameType | None) -> None:
+    """Record that the host needed values of `tensor` from `begin` until now, in a call made by `frame`.
+
+    :param names: of the operation in the run, and of the method.
+    """
+    name, method = names
     if not (_plain.get(type(tensor)) or has_values(tensor)):
         return
     if on_device(tensor):
         recorder.count("syncs")
         if recorder.detailed:
             recorder.call(CallKind.SYNC, name, begin, blocked=now() - begin, site=site(recorder, frame))
-    elif on_cpu(tensor):
-        would_wait(recorder, name, tensor, begin, frame)
+    elif on_cpu(tensor) and not OPEN.inside:
+        tally = tally_of(recorder, frame, name, method, tensor)
+        if tally:
+            tally[1] += now() - begin
+            tally[0] += 1
 
 
-def would_wait(recorder: Recorder, name: str, tensor: Any, begin: int, frame: FrameType | None) -> None:
-    """Record an operation on a CPU tensor, unless that is a result of `.cpu()`, which is on the CPU in any program."""
-    already = OPEN.on_cpu_already
-    if already or name == "cpu":
-        OPEN.on_cpu_already = id(tensor) if name == "cpu" else 0
-        if already == id(tensor):
-            return
-    recorder.increment((WOULD_SYNC,))
-    if recorder.detailed:
-        recorder.call(CallKind.WOULD_SYNC, name, begin, site=site(recorder, frame))
+# ---------------------------------------------------------------- reads of tensors on the CPU
+
+_rules: Final[list[Descent]] = []
+not_a_read: CodeType | None = None
+"""Code of torch's function by which optimizers read their step count. That is on the CPU wherever the model is. (ASGD's
+is on the model's device: it counts on a GPU, and not on a CPU.)"""
+
+
+def use_torch(torch: Any) -> None:
+    """Judge descent in a program that uses this module."""
+    _rules[:] = [Descent(torch)]
+
+
+def tally_of(recorder: Recorder, frame: FrameType | None, name: str, method: str, tensor: Any) -> Tally:
+    """The tally of reads of the line that `frame` is at; empty if its tensors stay on the CPU in any program.
+
+    It depends on as many callers as decide where the tensor comes from, and as lie between it and the user's line.
+    """
+    lines: Any = recorder.lines
+    if frame is None:  # a call from C code, which has no line
+        if name not in lines:
+            lines[name] = recorder.tally(CallKind.MIGHT_SYNC, name, -1)
+        unknown: Tally = lines[name]
+        return unknown
+    depth = -1
+    for current in frames(frame):
+        lines = lines.get(id(current.f_code) + current.f_lasti)
+        if lines.__class__ is list:
+            tally: Tally = lines
+            return tally
+        depth += 1
+        if lines is None:
+            break
+    origin, callers = _origin(frame, method)
+    if tensor.requires_grad and origin != HOST:
+        origin = DEVICE
+    return _add_tally(recorder, frame, max(depth, callers), name, origin)
+
+
+def _origin(frame: FrameType, method: str) -> tuple[int, int]:
+    """The origin of the tensor read by `frame`, and how many of its callers tell that, or which line it is."""
+    if frame.f_code is not_a_read or not _rules or _rules[0].is_in_dataset(frame):
+        return HOST, 0
+    origin, callers = _rules[0].origin(frame, method)
+    if origin == HOST:
+        return origin, callers
+    for number, current in enumerate(frames(frame)):
+        if _owner(current.f_code) == _USER:
+            return origin, max(callers, number)
+    return origin, callers
+
+
+def _add_tally(recorder: Recorder, frame: FrameType, depth: int, name: str, origin: int) -> Tally:
+    if len(recorder.lines) >= _MAX_CODES:  # a program that makes code without end
+        recorder.forget_lines()
+    tally = recorder.no_tally
+    if origin != HOST:
+        kind = CallKind.WOULD_SYNC if origin == DEVICE else CallKind.MIGHT_SYNC
+        tally = recorder.tally(kind, name, site(recorder, frame) if recorder.detailed else -1)
+    lines: dict[int, Any] = recorder.lines
+    current = frame
+    for _ in range(depth):
+        recorder.codes[id(current.f_code)] = current.f_code
+        inner = lines.get(id(current.f_code) + current.f_lasti)
+        if type(inner) is not dict:
+            inner = lines[id(current.f_code) + current.f_lasti] = {}
+        lines = inner
+        if current.f_back is None:
+            break
+        current = current.f_back
+    recorder.codes[id(current.f_code)] = current.f_code
+    lines[id(current.f_code) + current.f_lasti] = tally
+    return tally
 
 
 def copied(recorder: Recorder, name: str, ends: tuple[Any, Any], begin: int, *, waits: bool) -> None:
@@ -127,22 +208,21 @@ _kinds: Final[dict[int, tuple[CodeType, int]]] = {}
 
 def site(recorder: Recorder, inner: FrameType | None) -> int:
     """Site of the user's innermost line at or above `inner`; of the library's if there is none."""
-    frame = inner
     innermost = None
-    while frame is not None:
-        code = frame.f_code
-        kind = (_kinds.get(id(code)) or _classify(code))[1]
+    for frame in frames(inner):
+        kind = _owner(frame.f_code)
         if kind == _USER:
             return recorder.site(frame)
         if innermost is None and kind == _LIBRARY:
             innermost = frame
-        frame = frame.f_back
     return -1 if innermost is None else recorder.site(innermost)
 
 
-def _classify(code: CodeType) -> tuple[CodeType, int]:
-    if len(_kinds) >= _MAX_CODES:  # a program that makes code without end
-        _kinds.clear()
-    ours = code.co_filename.startswith(_HERE)
-    entry = _kinds[id(code)] = code, _OURS if ours else _USER if is_user_code(code) else _LIBRARY
-    return entry
+def _owner(code: CodeType) -> int:
+    entry = _kinds.get(id(code))
+    if entry is None:
+        if len(_kinds) >= _MAX_CODES:  # a program that makes code without end
+            _kinds.clear()
+        ours = code.co_filename.startswith(_HERE)
+        entry = _kinds[id(code)] = code, _OURS if ours else _USER if is_user_code(code) else _LIBRARY
+    return entry[1]

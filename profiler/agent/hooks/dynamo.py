@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from profiler.agent import patching
 from profiler.agent.hooks import _syncs
-from profiler.agent.hooks._syncs import OPEN
+from profiler.agent.hooks._syncs import NESTED, OPEN
 from profiler.agent.patching import STATE, Hook, Patch, caller
 from profiler.agent.recorder import Recorder, now
 from profiler.run.tables import RECOMPILED, StageKind
@@ -83,7 +83,7 @@ class _Patches:
         with self._lock:
             aside = bool(self._aside)
             self._on()
-        inside, OPEN.inside = OPEN.inside, True
+        inside, OPEN.inside = OPEN.inside, NESTED
         try:
             yield
         finally:

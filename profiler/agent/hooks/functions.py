@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from profiler.agent.hooks import _syncs
-from profiler.agent.hooks._syncs import OPEN
+from profiler.agent.hooks._syncs import NESTED, OPEN
 from profiler.agent.hooks.tensors import Make, repeats, waiting
 from profiler.agent.patching import STATE, Hook, patch
 from profiler.agent.recorder import now
@@ -86,15 +86,15 @@ def _replace_function(torch: ModuleType, name: str, make: Make) -> None:
 def _explicit(name: str, kind: CallKind) -> Make:
     def make(original: Any) -> Callable[..., Any]:
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            recorder = STATE.recorder
-            if recorder is None or OPEN.inside:
+            recorder, inside = STATE.recorder, OPEN.inside
+            if recorder is None or inside == NESTED:
                 return original(*args, **kwargs)
             begin = now()
-            OPEN.inside = True
+            OPEN.inside = NESTED
             try:
                 result = original(*args, **kwargs)
             finally:
-                OPEN.inside = False
+                OPEN.inside = inside
             _syncs.explicit(recorder, kind, name, begin)
             return result
 

@@ -18,6 +18,7 @@ from pathlib import PurePath
 from types import CodeType, FrameType
 from typing import Any, Final
 
+from profiler.agent.hooks._syncs import LOADING, OPEN
 from profiler.agent.patching import STATE, Hook, caller, patch, user_frame
 from profiler.agent.recorder import Region, now
 from profiler.run.tables import BoundaryKind
@@ -74,10 +75,16 @@ def _iterator_created(original: Callable[..., None], names: _LoaderNames) -> Cal
 def _started(original: Callable[[Any], Any], thread: _Thread, worker: Mapping[str, Any]) -> Callable[[Any], Any]:
     def start(self: Any) -> Any:
         recorder = STATE.recorder
-        if recorder is None or not recorder.detailed or thread.requesting or worker.get(_WORKER) is not None:
+        if recorder is None or thread.requesting or worker.get(_WORKER) is not None:
             return original(self)
-        with Region(recorder, "loader start"):
-            return original(self)
+        before, OPEN.inside = OPEN.inside, OPEN.inside or LOADING
+        try:
+            if not recorder.detailed:
+                return original(self)
+            with Region(recorder, "loader start"):
+                return original(self)
+        finally:
+            OPEN.inside = before
 
     return start
 
@@ -90,6 +97,7 @@ def _requested(original: Callable[[Any], Any], here: _Thread, worker: Mapping[st
         at, ended, begin, thread, depth = None, 0, 0, recorder.thread, 0
         name = getattr(self, _NAME, "DataLoader")
         here.requesting = True
+        before, OPEN.inside = OPEN.inside, OPEN.inside or LOADING
         try:
             if not recorder.index:  # else the program marks its steps
                 at = recorder.begin_boundary(BoundaryKind.LOADER, name)
@@ -103,6 +111,7 @@ def _requested(original: Callable[[Any], Any], here: _Thread, worker: Mapping[st
             raise
         finally:
             here.requesting = False
+            OPEN.inside = before
             if begin:
                 recorder.region("data", begin, depth)
             if at is not None:

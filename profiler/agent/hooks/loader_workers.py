@@ -14,7 +14,8 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, Final, cast
 
-from profiler.agent.patching import DETAILED, STATE, Hook, is_user_code, patch
+from profiler.agent.hooks._syncs import enter_worker
+from profiler.agent.patching import STATE, Hook, is_user_code, patch
 from profiler.agent.recorder import Recorder, Region, now
 from profiler.run.tables import WORKER_OF, CallKind
 
@@ -78,6 +79,8 @@ def _dataset_code(dataset: Any, methods: tuple[str, ...]) -> CodeType | None:
 
 def _install_fetchers(module: Any) -> None:
     """Forked workers inherit the patches, spawned ones are patched when they import torch."""
+    if STATE.recorder is None or not STATE.recorder.detailed:
+        return
     patch(module._BaseDatasetFetcher, "__init__", _collating)
     patch(module._MapDatasetFetcher, "fetch", lambda fetch: _fetching(fetch, ("__getitems__", "__getitem__")))
     patch(module._IterableDatasetFetcher, "fetch", lambda fetch: _fetching(fetch, ("__iter__",)))
@@ -144,6 +147,7 @@ def _working(original: Callable[..., None]) -> Callable[..., None]:
     queues = (names.index("index_queue"), names.index("data_queue"))
 
     def loop(*args: Any, **kwargs: Any) -> None:
+        enter_worker()
         recorder = STATE.recorder
         if recorder is None or not recorder.detailed or len(args) <= max(queues):
             return original(*args, **kwargs)
@@ -220,5 +224,4 @@ PLUGIN = Hook(
         "torch.utils.data._utils.fetch": _install_fetchers,
         "torch.utils.data._utils.worker": lambda module: patch(module, "_worker_loop", _working),
     },
-    levels=DETAILED,
 )

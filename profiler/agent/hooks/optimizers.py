@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, Final
 
-from profiler.agent.hooks._syncs import OPEN
+from profiler.agent.hooks._syncs import NESTED, OPEN
 from profiler.agent.patching import STATE, Hook, caller, on_unpatch, patch, user_frame
 from profiler.agent.recorder import now
 from profiler.run.tables import BoundaryKind
@@ -167,7 +167,7 @@ def _scaled(original: Callable[..., Any]) -> Callable[..., Any]:
 def _found_inf(scaler: Any, optimizer: Any) -> bool:
     """Whether the scaler found gradients that are not finite. On a GPU that is not read: it would be a sync."""
     state = getattr(scaler, "_per_optimizer_states", {}).get(id(optimizer), {})
-    before, OPEN.inside = OPEN.inside, True  # not a sync of the program
+    before, OPEN.inside = OPEN.inside, NESTED  # not a sync of the program
     try:
         return any(flag.is_cpu and flag.item() for flag in state.get("found_inf_per_device", {}).values())
     finally:

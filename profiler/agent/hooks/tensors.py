@@ -12,14 +12,13 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any, Final
 
 from profiler.agent.hooks import _syncs
-from profiler.agent.hooks._syncs import OPEN
+from profiler.agent.hooks._syncs import NESTED, OPEN
 from profiler.agent.patching import STATE, Hook, caller, patch
 from profiler.agent.recorder import now
-from profiler.run.tables import CallKind
 
 # method: its name in the run
 WAITS: Final = {
@@ -46,7 +45,6 @@ LEAVES: Final = frozenset(
     {"item", "tolist", "numpy", "__bool__", "__int__", "__index__", "__float__", "__complex__", "is_nonzero"}
 )
 """Methods of these in which torch calls no other one of them."""
-_WOULD_SYNC: Final = (_syncs.WOULD_SYNC,)
 COPIES: Final = ("to", "cpu", "cuda", "copy_")
 
 Make = Callable[[Any], Callable[..., Any]]
@@ -55,8 +53,10 @@ Select = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 def _install(module: ModuleType) -> None:
     tensor = module.Tensor
+    _syncs.use_torch(module)
     makers: dict[str, Make] = {
-        method: _leaf(module, name) if method in LEAVES else waiting(module, name) for method, name in WAITS.items()
+        method: _leaf(module, name, method) if method in LEAVES else waiting(module, name, method=method)
+        for method, name in WAITS.items()
     }
     makers |= {method: _copying(module, method) for method in COPIES}
     makers["repeat_interleave"] = waiting(module, "repeat_interleave", repeats(module))
@@ -69,7 +69,7 @@ def _install(module: ModuleType) -> None:
 
 
 def _install_step_count(module: ModuleType) -> None:
-    _step_count[0] = getattr(getattr(module, "_get_value", None), "__code__", None)
+    _syncs.not_a_read = getattr(getattr(module, "_get_value", None), "__code__", None)
 
 
 def _is_sequence(torch: ModuleType) -> bool:
@@ -80,10 +80,11 @@ def _is_sequence(torch: ModuleType) -> bool:
     return bool(ctypes.pythonapi.PySequence_Check(ctypes.py_object(torch.empty((), device="cpu"))))
 
 
-def waiting(torch: ModuleType, name: str, select: Select | None = None) -> Make:
+def waiting(torch: ModuleType, name: str, select: Select | None = None, method: str = "") -> Make:
     """For a function or method that needs the values of a tensor on the host.
 
     :param select: returns the tensor from the arguments; None if this call waits for nothing. Else it is the first one.
+    :param method: its name in torch, where that differs.
     """
     overridden, handle = torch._C._has_torch_function, torch.overrides.handle_torch_function
 
@@ -92,19 +93,19 @@ def waiting(torch: ModuleType, name: str, select: Select | None = None) -> Make:
             arguments = (*args, *kwargs.values()) if kwargs else args
             if overridden(arguments):
                 return handle(wrapper, arguments, *args, **kwargs)
-            recorder = STATE.recorder
-            if recorder is None or OPEN.inside:
+            recorder, inside = STATE.recorder, OPEN.inside
+            if recorder is None or inside == NESTED:
                 return original(*args, **kwargs)
             tensor = select(arguments, kwargs) if select else arguments[0] if arguments else None
             if tensor is None:
                 return original(*args, **kwargs)
             begin = now()
-            OPEN.inside = True
+            OPEN.inside = NESTED
             try:
                 result = original(*args, **kwargs)
             finally:
-                OPEN.inside = False
-            _syncs.waited(recorder, name, tensor, begin, caller(1))
+                OPEN.inside = inside
+            _syncs.waited(recorder, (name, method), tensor, begin, caller(1))
             return result
 
         return wrapper
@@ -124,46 +125,47 @@ def repeats(torch: ModuleType) -> Select:
     return select
 
 
-def _leaf(torch: ModuleType, name: str) -> Make:
+def _leaf(torch: ModuleType, name: str, method: str) -> Make:
     """Make a wrapper like that of `waiting`, but a faster one, for methods called thousands of times a second.
 
     Our code is not in the CPU's caches then: each function called here would cost 1 µs more.
     """
     overridden, handle = torch._C._has_torch_function_unary, torch.overrides.handle_torch_function
-    waited, frame_at, plain = _syncs.waited, sys._getframe, torch.Tensor
+    waited, tally_of, frame_at, plain = _syncs.waited, _syncs.tally_of, sys._getframe, torch.Tensor
 
     def make(original: Any) -> Callable[..., Any]:
         def wrapper(self: Any, /, *args: Any, **kwargs: Any) -> Any:
             if overridden(self):
                 return handle(wrapper, (self,), self, *args, **kwargs)
+            recorder, inside = STATE.recorder, OPEN.inside
+            if recorder is None or (inside and (inside == NESTED or self.is_cpu)):
+                return original(self, *args, **kwargs)
             try:
                 frame = frame_at(1)  # what `caller` does, inlined
             except ValueError:
                 frame = None
-            if frame is not None and frame.f_code is _step_count[0] and self.is_cpu:
+            if frame is None or type(self) is not plain or not self.is_cpu:
+                begin = now()
+                result = original(self, *args, **kwargs)
+                waited(recorder, (name, method), self, begin, frame)
+                return result
+            tally = recorder.lines.get(id(frame.f_code) + frame.f_lasti)
+            if type(tally) is not list:
+                tally = tally_of(recorder, frame, name, method, self)
+            if not tally:
                 return original(self, *args, **kwargs)
-            recorder = STATE.recorder
-            if recorder is None or OPEN.inside:
-                return original(self, *args, **kwargs)
-            begin = now()
-            result = original(self, *args, **kwargs)
-            if type(self) is not plain or _syncs.on_device(self) or OPEN.on_cpu_already:
-                waited(recorder, name, self, begin, frame)
-            elif self.is_cpu:
-                recorder.increment(_WOULD_SYNC)
-                if recorder.detailed:
-                    recorder.call(CallKind.WOULD_SYNC, name, begin, site=_syncs.site(recorder, frame))
+            if recorder.detailed:
+                begin = now()
+                result = original(self, *args, **kwargs)
+                tally[1] += now() - begin
+            else:
+                result = original(self, *args, **kwargs)
+            tally[0] += 1
             return result
 
         return wrapper
 
     return make
-
-
-_step_count: Final[list[CodeType | None]] = [None]
-"""Code of torch's function by which optimizers read their step count. That is on the CPU wherever the model is, so it
-would not sync on a GPU either. (ASGD's is on the model's device: it counts on a GPU, and not on a CPU.)
-"""
 
 
 def _copying(torch: ModuleType, name: str) -> Make:
@@ -174,18 +176,18 @@ def _copying(torch: ModuleType, name: str) -> Make:
         def wrapper(self: Any, /, *args: Any, **kwargs: Any) -> Any:
             if overridden(self, *args):
                 return handle(wrapper, (self, *args), self, *args, **kwargs)
-            recorder = STATE.recorder
-            if recorder is None or OPEN.inside:
+            recorder, inside = STATE.recorder, OPEN.inside
+            if recorder is None or inside == NESTED:
                 return original(self, *args, **kwargs)
             begin = now()
-            OPEN.inside = True
+            OPEN.inside = NESTED
             try:
                 result = original(self, *args, **kwargs)
             finally:
-                OPEN.inside = False
-            if name == "cpu" and result is self:
-                if _syncs.on_cpu(self) and _syncs.has_values(self):
-                    _syncs.would_wait(recorder, name, self, begin, caller(1))
+                OPEN.inside = inside
+            if result is self:
+                if name == "cpu" or (name == "to" and _names_cpu(args, kwargs)):
+                    _syncs.waited(recorder, (name, name), self, begin, caller(1))
                 return result
             source = self if name != "copy_" else args[0] if args else kwargs.get("src", self)
             if source is not result and on_device(source) is not on_device(result) and _syncs.has_values(source):
@@ -195,6 +197,12 @@ def _copying(torch: ModuleType, name: str) -> Make:
         return wrapper
 
     return make
+
+
+def _names_cpu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a call of `to` may name the CPU, as a literal or in a variable."""
+    device = args[0] if args else kwargs.get("device")
+    return device == "cpu" if isinstance(device, str) else getattr(device, "type", None) == "cpu"
 
 
 def _blocks(args: tuple[Any, ...], kwargs: dict[str, Any], source: Any, result: Any) -> bool:

@@ -12,6 +12,7 @@ from profiler.analyse.intervals import times
 from profiler.analyse.model import FlameDiff, FlameNode
 from profiler.analyse.sampling.code_origin import OURS, code_owner
 from profiler.analyse.sampling.stacks import Stacks, weighted_samples
+from profiler.analyse.timing.counters import call_counts
 from profiler.analyse.window import LEVEL_LIGHT, Window
 from profiler.core.notice import Notice
 from profiler.run.model import Run, Site
@@ -58,7 +59,8 @@ def _operations(run: Run) -> dict[tuple[str, int], str]:
     calls = run.calls[(run.calls["site"] >= 0) & (run.calls["kind"] != CallKind.OTHER)]
     if not len(calls):
         return {}
-    keys, count = np.unique(times(calls["site"]) * len(run.names) + calls["name"], return_counts=True)
+    keys, group = np.unique(times(calls["site"]) * len(run.names) + calls["name"], return_inverse=True)
+    count = np.bincount(group, call_counts(calls))
     operations: dict[tuple[str, int], str] = {}
     for row in np.argsort(count, kind="stable").tolist():  # the most frequent comes last and stays
         number, name = divmod(int(keys[row]), len(run.names))

@@ -52,7 +52,6 @@ from profiler.analyse.timing.host_timeline import CODE, REGION, HostTimeline
 from profiler.analyse.timing.scheduler import ThreadTime, thread_time
 from profiler.analyse.window import Window, device_kind, has_ranks
 from profiler.run.model import Run
-from profiler.run.tables import CallKind
 
 _WAITING_FILES: Final = (
     "/selectors.py", "/threading.py", "/multiprocessing/connection.py", "/subprocess.py", "/queue.py",
@@ -244,7 +243,7 @@ def native_category(run: Run, host: HostTimeline) -> int:
     """Number of the category of native work: operators only launch it if the run states CUDA, or if device calls were
     recorded."""
     device = device_kind(run)
-    launches = device == "cuda" or (device != "cpu" and bool((host.calls["kind"] != CallKind.WOULD_SYNC).any()))
+    launches = device == "cuda" or (device != "cpu" and bool(len(host.calls)))
     return CODE["framework" if launches else "compute"]
 
 

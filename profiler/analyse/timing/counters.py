@@ -18,13 +18,15 @@ from profiler.core.metrics import COUNTERS, PER_STEP, counter_unit
 from profiler.core.notice import Notice
 from profiler.run.filter import rows_by
 from profiler.run.model import Run, Table
-from profiler.run.tables import RECOMPILED, TOKENIZED, WORKER_OF, CallKind, ValueKind
+from profiler.run.tables import READS, RECOMPILED, TOKENIZED, WORKER_OF, CallKind, ValueKind
 
 EXPECTED_COUNTERS: Final = tuple(counter.name for counter in COUNTERS if counter.needs_device)
 """Counters of a device; those that a run lacks are reported as not measured."""
 NO_DEVICE: Final = "cpu"
 """Value of the fact `device` of a program that uses none, and of that part of a baseline's key."""
 WOULD_SYNC: Final = "would_sync"
+MIGHT_SYNC: Final = "might_sync"
+"""Reads of tensors of which it is not known whether they would be on a GPU: an estimate, which cannot fail a check."""
 _HOOKS: Final = {
     **dict.fromkeys(("syncs", WOULD_SYNC, "h2d", "d2h", "h2d_bytes", "d2h_bytes"), "tensors"),
     TOKENIZED: "",
@@ -147,11 +149,22 @@ def gauge_per_step(run: Run, window: Window, name: str) -> npt.NDArray[np.float6
     return values
 
 
+def call_counts(calls: Table) -> npt.NDArray[np.float64]:
+    """How many calls each record stands for: one record is written for all reads by one line in one step."""
+    counts = np.where(np.isin(calls["kind"], READS), np.maximum(calls["bytes"], 1), 1)
+    return counts.astype(np.float64)
+
+
 def calls_in_steps(run: Run, window: Window) -> Table:
     """Calls of all threads of the stepping process that began in a measured step."""
     calls = process_rows(run.calls, window)
     inside: Table = calls[window.step_rows(calls["begin"]) >= 0]
     return inside
+
+
+def _bytes(calls: Table) -> Table:
+    size: Table = np.where(np.isin(calls["kind"], READS), 0, calls["bytes"])
+    return size
 
 
 def call_sites(run: Run, window: Window, *, with_operations: bool) -> tuple[CallSite, ...]:
@@ -168,7 +181,8 @@ def call_sites(run: Run, window: Window, *, with_operations: bool) -> tuple[Call
     keys, group = np.unique(np.ravel_multi_index((calls["site"], calls["kind"], name), shape), return_inverse=True)
     length = times(calls["end"]) - times(calls["begin"])
     sums = [
-        np.bincount(group, column) for column in (None, length, np.clip(calls["blocked"], 0, length), calls["bytes"])
+        np.bincount(group, column)
+        for column in (call_counts(calls), length, np.clip(calls["blocked"], 0, length), _bytes(calls))
     ]
     steps, rows = len(window), []
     parts = (part.tolist() for part in np.unravel_index(keys, shape))

@@ -13,7 +13,7 @@ from profiler.analyse.intervals import Indices, Segments, Times, innermost, time
 from profiler.analyse.model import HOST_CATEGORIES
 from profiler.analyse.window import Window, device_kind, has_name, thread_rows
 from profiler.run.model import Run, Table
-from profiler.run.tables import COLLECTIVES, CallKind
+from profiler.run.tables import COLLECTIVES, READS, CallKind
 
 REGION, CALL, BLOCKED = range(3)
 _CALL_RANK = 1 << 20
@@ -59,6 +59,7 @@ CALL_CATEGORIES: Final[Mapping[CallKind, str]] = {
     CallKind.EVENT: "launch",
     CallKind.OTHER: "launch",
     CallKind.WOULD_SYNC: "compute",
+    CallKind.MIGHT_SYNC: "compute",
 }
 """Kind of a runtime call -> host category of the time in which it did not block; where it blocked, it is `sync`."""
 
@@ -111,7 +112,7 @@ def host_timeline(run: Run, window: Window) -> HostTimeline:
 
 def thread_timeline(run: Run, regions: Table, calls: Table) -> HostTimeline:
     """Attribute the time of the thread that these regions and calls are of."""
-    calls = calls[calls["kind"] != CallKind.WOULD_SYNC]
+    calls = calls[~np.isin(calls["kind"], READS)]
     begin, end = times(calls["begin"]), times(calls["end"])
     blocked = np.clip(times(calls["blocked"]), 0, end - begin)
     waits = np.flatnonzero(blocked)

@@ -31,7 +31,6 @@ import profiler
 from profiler.analyse.sampling.code_origin import working_folder
 from profiler.analyse.timing.counters import EXPECTED_COUNTERS, NO_DEVICE, WOULD_SYNC
 from profiler.check.counters.compare import UNGATED
-from profiler.check.counters.counted import IN_LOADER
 from profiler.check.counters.environment_key import Key, environment_key, nearest_key
 from profiler.check.counters.paths import missing_script, portable_command
 from profiler.check.model import Counted, Line, Location
@@ -50,8 +49,8 @@ _DIGITS: Final = 32
 """Hexadecimal digits of SHA-256 in a checksum, which protects from accidents and not from malice."""
 _CONFLICT: Final = re.compile(r"^(?:<{7}|={7}|>{7}|\|{7})(?: |$)", re.MULTILINE)
 _HELP: Final = "restore it from version control, or replace all of it with --update --reason TEXT"
-_WORKER_NAMES: Final = {WOULD_SYNC: IN_LOADER}
-"""Former name of a counter of workers -> its present one."""
+_DROPPED: Final = "would_sync_in_loader"
+"""A counter of former versions. Reads in loaders, and all reads of their workers, do not wait for a device."""
 _WHOLE: Final = 1e-6
 """A total this near to a whole number is one: it went through a division by the number of steps."""
 _MAX_SHOWN: Final = 40
@@ -376,25 +375,21 @@ def _rows(
 def as_processes(section: BaselineSection) -> tuple[Counted, ...]:
     """The lowest and the highest amounts of a section, as two processes that counted them."""
     steps = section.steps
-    worker_lines = {
-        (_WORKER_NAMES.get(location[0], location[0]), *location[1:]): lines
-        for location, lines in _lines_by_location(section.worker_sites, steps).items()
-    }
     return tuple(
         Counted(
             steps,
-            {name: _total(ends[end], steps) for name, ends in section.counters.items()},
-            {name: _total(ends[end], steps) for name, ends in worker_ranges(section).items()},
+            {name: _total(ends[end], steps) for name, ends in _current(section.counters).items()},
+            {name: _total(ends[end], steps) for name, ends in _current(section.workers, WOULD_SYNC).items()},
             _lines_by_location(section.sites, steps),
-            worker_lines,
+            _lines_by_location(section.worker_sites, steps),
         )
         for end in (0, 1)
     )
 
 
-def worker_ranges(section: BaselineSection) -> dict[str, Range]:
-    """Counters of its loader's workers by their present names."""
-    return {_WORKER_NAMES.get(name, name): ends for name, ends in section.workers.items()}
+def _current(ranges: Mapping[str, Range], *dropped: str) -> dict[str, Range]:
+    """Counters of a section, without those of former versions that nothing counts any more."""
+    return {name: ends for name, ends in ranges.items() if name not in (_DROPPED, *dropped)}
 
 
 def _lines_by_location(rows: Sequence[Row], steps: int) -> dict[Location, tuple[Line, ...]]:
@@ -417,8 +412,8 @@ def loosened_counters(old: BaselineSection, new: BaselineSection) -> tuple[str, 
     """A line for each counter of which more would pass under `new` than under `old`: such an update needs a reason."""
     unknown = EXPECTED_COUNTERS if new.key.get("device") == NO_DEVICE else ()  # former versions wrote 0 for these
     return (
-        *_loosened(old.counters, new.counters, "", unknown),
-        *_loosened(worker_ranges(old), worker_ranges(new), " in loader workers", unknown),
+        *_loosened(_current(old.counters), new.counters, "", unknown),
+        *_loosened(_current(old.workers, WOULD_SYNC), new.workers, " in loader workers", unknown),
     )
 
 

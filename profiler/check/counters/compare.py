@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from profiler.check.counters.counted import IN_LOADER
+from profiler.analyse.timing.counters import MIGHT_SYNC
 from profiler.check.model import (
     FAIL,
     INCONCLUSIVE,
@@ -29,7 +29,7 @@ from profiler.core.notice import Notice
 GATED: Final = tuple(counter.name for counter in COUNTERS if counter.gated)
 """Counters that may not rise even if no limit names them. Other counters of a program are shown, and checked only where
 a limit names them: more of them may well be better."""
-UNGATED: Final = (IN_LOADER,)
+UNGATED: Final = (MIGHT_SYNC,)
 """Counters of the hooks that are checked only where a limit names them."""
 EVERY: Final = "*"
 WIDTHS: Final = 3.0
@@ -168,7 +168,7 @@ def _line(name: str, scope: str, base: Sequence[Counted], candidate: Sequence[Co
     if name in limits.ignore:
         return ungated(PASS, "ignored")
     if name not in GATED and name not in limits.counters:
-        return ungated(PASS, "loader-counter" if name in UNGATED else "not-limited")
+        return ungated(PASS, "estimate" if name in UNGATED else "not-limited")
     for label, processes, amounts in zip(("baseline", "candidate"), (base, candidate), sides, strict=True):
         if scope == WORKER and not any(amounts):
             return ungated(PASS, "no-worker-counts", label)

@@ -1,8 +1,4 @@
-"""A recorded run -> what its stepping process and its loader's workers counted in the measured steps, and where.
-
-Calls within a data loader are counted separately: its batches are made of tensors that stay on the host, as samplers'
-random numbers are, so an `.item()` there would not wait on a GPU either. It is checked only where a limit names it.
-"""
+"""A recorded run -> what its stepping process and its loader's workers counted in the measured steps, and where."""
 
 from __future__ import annotations
 
@@ -14,7 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.sampling.code_origin import working_folder
-from profiler.analyse.timing.counters import WOULD_SYNC, active_counters, counter_sums, uncounted_on_cpu
+from profiler.analyse.timing.counters import (
+    MIGHT_SYNC,
+    WOULD_SYNC,
+    active_counters,
+    call_counts,
+    counter_sums,
+    uncounted_on_cpu,
+)
 from profiler.analyse.window import Window, measured_window, process_rows
 from profiler.check.counters.paths import line_text, portable_path, root_folder
 from profiler.check.model import Counted, Line, Location
@@ -23,8 +26,6 @@ from profiler.report.text import describe
 from profiler.run.model import Run, Site, Table
 from profiler.run.tables import RECOMPILED, TOKENIZED, WORKER_OF, CallKind, ValueKind
 
-IN_LOADER: Final = "would_sync_in_loader"
-"""Would-syncs of a loader's worker, or of the stepping process while it waited for a loader."""
 _TIMES: Final = ("_ns", "_s", "_seconds")
 """Endings of counters that are times, which vary and are left out."""
 _SECOND_SOURCE: Final = ("debug_syncs", "debug_syncs_seen")
@@ -37,12 +38,8 @@ _CALL_COUNTERS: Final = {
     CallKind.LAUNCH: "launches",
 }
 _COPIES: Final = (CallKind.H2D, CallKind.D2H)
-_LOADER_REGIONS: Final = ("data", "loader start")
-"""Regions of the loader's hook: around the next batch, and around the start of an epoch."""
 _BATCH_REGION: Final = "dataset"
 """Region of a loader's worker around the making of a batch."""
-_LOADER_PACKAGE: Final = "torch/utils/data/"
-"""A site in it has no line of the user's code above it."""
 
 Text = Callable[[str, int], str]
 Mask = npt.NDArray[np.bool_]
@@ -72,10 +69,9 @@ def counted(run: Run, spans: Sequence[tuple[int, int]] | None, *, folder: str = 
     root = root_folder(folder or working_folder(run), run.info.argv)
     calls = process_rows(run.calls, window)
     calls = calls[window.step_rows(calls["begin"]) >= 0]
-    loading = _calls_in_loader(run, window, calls)
-    totals = _totals(run, window, _amounts(run, calls, loading))
+    totals = _totals(run, window)
     workers, worker_lines = _workers(run, window, root, text)
-    lines = _lines(run, calls, loading, root, text=text)
+    lines = _lines(run, calls, root, text=text)
     return Counted(len(window), totals, workers, lines, worker_lines, uncounted_on_cpu(run, totals))
 
 
@@ -109,32 +105,22 @@ def _stepping_window(steps: Table) -> Window | None:
 # ---------------------------------------------------------------- amounts
 
 
-def _totals(run: Run, window: Window, amounts: Amounts) -> dict[str, float]:
-    """Amounts in all steps; 0 for what was active and counted nothing.
-
-    :param amounts: of the calls in these steps, which tell a loader's from the others.
-    """
+def _totals(run: Run, window: Window) -> dict[str, float]:
+    """Amounts in all steps; 0 for what was active and counted nothing."""
     values = process_rows(run.values, window)
     counters = np.unique(values["name"][values["kind"] == ValueKind.COUNTER]).tolist()
     names = [run.names[number] for number in counters]
     names = [name for name in names if name not in _SECOND_SOURCE and not name.endswith(_TIMES)]
     recorded = {name: float(sums.sum()) for name, sums in counter_sums(run, window, names).items()}
-    totals = {**dict.fromkeys(active_counters(run), 0.0), **recorded}
-    if WOULD_SYNC in totals and IN_LOADER not in recorded and run.info.level != "light":  # light: no calls
-        totals[IN_LOADER] = float(amounts[IN_LOADER].sum()) if IN_LOADER in amounts else 0.0
-        totals[WOULD_SYNC] = max(totals[WOULD_SYNC] - totals[IN_LOADER], 0.0)
-    return totals
+    return {**dict.fromkeys(active_counters(run), 0.0), **recorded}
 
 
-def _amounts(run: Run, calls: Table, loading: Mask) -> Amounts:
-    """Counter -> what each call adds to it; only counters to which some call adds.
-
-    :param loading: which of the calls a loader made.
-    """
+def _amounts(run: Run, calls: Table) -> Amounts:
+    """Counter -> what each call adds to it; only counters to which some call adds."""
     kind, ones = calls["kind"], np.ones(len(calls))
     amounts: Amounts = {name: ones * (kind == call) for call, name in _CALL_COUNTERS.items()}
-    amounts[WOULD_SYNC] = ones * ((kind == CallKind.WOULD_SYNC) & ~loading)
-    amounts[IN_LOADER] = ones * ((kind == CallKind.WOULD_SYNC) & loading)
+    amounts[WOULD_SYNC] = call_counts(calls) * (kind == CallKind.WOULD_SYNC)
+    amounts[MIGHT_SYNC] = call_counts(calls) * (kind == CallKind.MIGHT_SYNC)
     for copy in _COPIES:
         amounts[f"{_CALL_COUNTERS[copy]}_bytes"] = calls["bytes"] * (kind == copy).astype(np.float64)
     # a copy that the host waits for is a sync too
@@ -146,12 +132,10 @@ def _amounts(run: Run, calls: Table, loading: Mask) -> Amounts:
     return {name: amount for name, amount in amounts.items() if amount.any()}
 
 
-def _lines(
-    run: Run, calls: Table, loading: Mask, root: str, *, text: Text, scale: float = 1.0
-) -> dict[Location, tuple[Line, ...]]:
+def _lines(run: Run, calls: Table, root: str, *, text: Text, scale: float = 1.0) -> dict[Location, tuple[Line, ...]]:
     """The lines by counter, file, function and operation, with their amounts."""
     sums: dict[Location, dict[tuple[int, str], float]] = defaultdict(lambda: defaultdict(float))
-    for counter, amounts in _amounts(run, calls, loading).items():
+    for counter, amounts in _amounts(run, calls).items():
         rows = np.flatnonzero(amounts)
         pairs = np.stack([calls["site"][rows], calls["name"][rows]], axis=1)
         keys, group = np.unique(pairs, axis=0, return_inverse=True)
@@ -184,11 +168,10 @@ def _workers(
     if batches is None:
         return {}, {}
     calls, scale = batches
-    everything = np.ones(len(calls), np.bool_)
-    totals = dict.fromkeys((IN_LOADER if name == WOULD_SYNC else name for name in active_counters(run)), 0.0)
-    for counter, amounts in _amounts(run, calls, everything).items():
+    totals = dict.fromkeys((name for name in active_counters(run) if name not in (WOULD_SYNC, MIGHT_SYNC)), 0.0)
+    for counter, amounts in _amounts(run, calls).items():
         totals[counter] = float(amounts.sum()) * scale
-    return totals, _lines(run, calls, everything, root, text=text, scale=scale)
+    return totals, _lines(run, calls, root, text=text, scale=scale)
 
 
 def _worker_batches(run: Run, window: Window) -> tuple[Table, float] | None:
@@ -206,14 +189,6 @@ def _worker_batches(run: Run, window: Window) -> tuple[Table, float] | None:
     if not len(batches):
         return None
     return run.calls[_within(run.calls, batches)], len(window) / len(batches)
-
-
-def _calls_in_loader(run: Run, window: Window, calls: Table) -> Mask:
-    """Mask of the calls that the stepping process made while it waited for a loader."""
-    waiting = np.isin(run.regions["name"], [_name_number(run, name) for name in _LOADER_REGIONS])
-    in_torch = np.array([*(_LOADER_PACKAGE in site.file for site in run.sites), False])  # the last: of site -1
-    inside: Mask = in_torch[calls["site"]]
-    return inside | _within(calls, process_rows(run.regions[waiting], window))
 
 
 def _name_number(run: Run, name: str) -> int:

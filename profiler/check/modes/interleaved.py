@@ -16,7 +16,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
-from profiler.analyse.timing.counters import WOULD_SYNC
 from profiler.check.counters.compare import compare, overall
 from profiler.check.model import BASE, CANDIDATE, CONFIRM, FAIL, CounterLine, GateResult, Limits, Round
 from profiler.check.modes.counters import compare_to_baseline, merge_baseline, with_baseline_steps
@@ -187,13 +186,8 @@ def _located(
 
 
 def with_source_lines(line: CounterLine, detailed: CounterLine | None) -> CounterLine:
-    """A line with the source lines at which it rose. Light runs count what loaders do as the step's; runs with source
-    lines tell them apart."""
-    if detailed is None:
-        return line
-    if line.counter == WOULD_SYNC and line.state != detailed.state:
-        return replace(detailed, reasons=detailed.reasons or (Notice("loaders-only"),))
-    return replace(line, changes=detailed.changes)
+    """A line with the source lines at which it rose."""
+    return line if detailed is None else replace(line, changes=detailed.changes)
 
 
 # ---------------------------------------------------------------- rounds

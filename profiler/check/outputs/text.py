@@ -354,8 +354,7 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     # reasons of a counter's state
     "ignored": "ignored",
     "not-limited": "has no limit, so it cannot fail the check",
-    "loader-counter": "listed only: batches are prepared on the CPU",
-    "loaders-only": "only counters of loaders rose, which cannot fail the check",
+    "estimate": "listed only: it is not known whether these tensors would be on a GPU",
     "no-worker-counts": "the {side} counted no loader workers",
     "no-device": "the {side} ran without a device, where it is not counted",
     "varies": "varies in the baseline: {low:g} to {high:g} per step",

@@ -159,14 +159,14 @@ def idle(report_input: ReportInput) -> Iterator[Block]:
 
 # ---------------------------------------------------------------- device calls
 
-_WOULD_SYNC = "would_sync"
+_READS = ("would_sync", "might_sync")
 _MAX_CALL_SITES = 15
 
 
 def _operation(row: CallSite) -> Cell:
     if not row.operation:
         return Cell(row.kind)
-    return Cell(row.operation, note="" if row.kind == _WOULD_SYNC else row.kind.replace("_", " "))
+    return Cell(row.operation, note="" if row.kind == _READS[0] else row.kind.replace("_", " "))
 
 
 _CALL_FIELDS = (
@@ -194,7 +194,7 @@ def call_sites(report_input: ReportInput) -> Iterator[Block]:
             continue
         hidden = len(rows) - _MAX_CALL_SITES
         note = f"{plural(hidden, 'more line')} {'is' if hidden == 1 else 'are'} left out." if hidden > 0 else ""
-        on_cpu = all(row.kind == _WOULD_SYNC for row in rows)
+        on_cpu = all(row.kind in _READS for row in rows)
         caption = "calls that would sync on a GPU, by line" if on_cpu else "calls toward the device by line"
         fields = _CALL_FIELDS[:4] if on_cpu else _CALL_FIELDS
         yield make_table(f"{side.label}: {caption}", fields, rows[:_MAX_CALL_SITES], note)

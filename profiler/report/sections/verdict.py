@@ -32,10 +32,11 @@ _TOP_LINES = 3
 _DEVICE: Final = ("device_utilization", "syncs_per_step", "h2d_per_step", "d2h_per_step")
 _HOST: Final = ("host_cpu", "children_cpu", "peak_memory", "loss", "accuracy")
 _KEY_MEASURES: Final = ("tokens_per_s", *_DEVICE, "allocations_per_step", "host_cpu", "loss")
-_OTHER_MEASURES: Final = ("step_time", *_DEVICE, "would_sync_per_step", "allocations_per_step", *_HOST)
+_READS: Final = ("would_sync_per_step", "might_sync_per_step")
+_OTHER_MEASURES: Final = ("step_time", *_DEVICE, *_READS, "allocations_per_step", *_HOST)
 """For programs that report no tokens or have no device with a queue: which of these apply is not known beforehand, so
 only those that were measured are shown."""
-_SINGLE_RUN_MEASURES: Final = (*_DEVICE, "allocations_per_step", "would_sync_per_step", *_HOST)
+_SINGLE_RUN_MEASURES: Final = (*_DEVICE, "allocations_per_step", *_READS, *_HOST)
 
 
 def _brief(report_input: ReportInput) -> Iterator[Block]:

@@ -69,9 +69,10 @@ def test_collectives_are_calls_without_a_wait(recorder: Recorder, tmp_path: Path
 
 
 def test_functions_take_their_arguments_by_name(recorder: Recorder) -> None:
-    x = torch.tensor([0.0, 1.0])
-    assert torch.nonzero(input=x).tolist() == [[1]]
-    assert torch.unique(x, return_counts=True)[1].tolist() == [1, 1]
-    assert torch.repeat_interleave(torch.tensor([1, 2])).tolist() == [0, 1, 1]
-    assert torch.where(condition=x > 0, input=x, other=x).tolist() == [0, 1]
+    x = torch.tensor([0.0, 1.0], requires_grad=True).detach()
+    nonzero, unique = torch.nonzero(input=x), torch.unique(x, return_counts=True)[1]
+    repeated = torch.repeat_interleave(x.long() + 1)
+    torch.where(condition=x > 0, input=x, other=x)
+    recorder.write_tallies(recorder.clocks()[0])
     assert recorder.counters == {"would_sync": 3}
+    assert (nonzero.tolist(), unique.tolist(), repeated.tolist()) == ([[1]], [1, 1], [0, 1, 1])

@@ -230,18 +230,12 @@ def test_workers_that_only_one_side_has_gate_nothing() -> None:
 
 
 @pytest.mark.parametrize("limits", [NONE, Limits(counters={"*": Limit()}), Limits(counters={"would_sync": Limit()})])
-def test_waits_that_would_be_in_a_loader_are_shown_and_gate_nothing(limits: Limits) -> None:
-    name, expected = "would_sync_in_loader", ["loader-counter"]
-    (found,) = compare(worked(20, name=name), worked(90, name=name), limits)
-    assert (found.scope, found.state, found.allowed, found.after) == ("worker", PASS, None, (4.5, 4.5))
-    assert codes(found) == expected
-    (found,) = compare(two(**{name: 20}), two(**{name: 90}), limits) if limits is NONE else (found,)
-    assert (found.state, codes(found)) == (PASS, expected)
-    limits = Limits(counters={name: Limit()})
-    assert line(two(**{name: 20}), two(**{name: 21}), limits).state == FAIL, "a limit that names them gates them"
-    (found,) = compare(worked(20, name=name), worked(90, name=name), limits)
-    assert found.state == FAIL
-    assert compare(two(syncs=1), two(syncs=1), limits)[0].state == PASS, "known, and counted by no loader here"
+def test_reads_of_unknown_descent_are_shown_and_gate_nothing(limits: Limits) -> None:
+    found = line(two(might_sync=20), two(might_sync=90), limits)
+    assert (found.state, found.allowed, found.after, codes(found)) == (PASS, None, (4.5, 4.5), ["estimate"])
+    limits = Limits(counters={"might_sync": Limit()})
+    assert line(two(might_sync=20), two(might_sync=21), limits).state == FAIL, "a limit that names them gates them"
+    assert compare(two(syncs=1), two(syncs=1), limits)[0].state == PASS, "known, and nothing counted any"
 
 
 # ---------------------------------------------------------------- together

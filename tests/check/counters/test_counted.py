@@ -81,7 +81,7 @@ def test_what_cannot_be_counted(run: Run, spans: list[tuple[int, int]] | None, w
         counted(run, spans)
 
 
-HOOKS = ("would_sync", "would_sync_in_loader", "h2d", "d2h", "h2d_bytes", "d2h_bytes", "tokenized", "recompilations")
+HOOKS = ("would_sync", "h2d", "d2h", "h2d_bytes", "d2h_bytes", "tokenized", "recompilations")
 
 
 def test_a_0_is_said_of_what_hooks_watched_and_of_nothing_else() -> None:
@@ -102,7 +102,6 @@ def test_without_a_device_what_only_one_counts_is_not_0_but_not_counted() -> Non
     found = counted(builder.build(), None)
     assert found.totals == {
         "would_sync": 3.0,
-        "would_sync_in_loader": 0.0,
         "h2d": 1.0,
         "tokenized": 0.0,
         "recompilations": 0.0,
@@ -156,66 +155,41 @@ def test_files_are_relative_to_the_folder_of_the_program() -> None:
 
 
 def with_worker(batches: int, *, ahead: int = 0, of: int = PID) -> Run:
-    """A worker that makes a batch of 8 samples every 10 ms, with an `.item()` each; and something at its start."""
+    """A worker that makes a batch of 8 tokenized texts every 10 ms, and tokenizes one at its start."""
     builder = stepped(10, package="/profiler")
     site = builder.site("data.py:3:__getitem__")
     common = {"pid": WORKER, "tid": WORKER}
     builder.bulk("calls", 1, kind=CallKind.OTHER, name=builder.name(WORKER_OF), bytes=of, site=-1, **common)
-    builder.bulk("calls", 1, kind=CallKind.WOULD_SYNC, name=builder.name("item"), site=site, begin=-50 * MS, **common)
+    text = {"kind": CallKind.OTHER, "name": builder.name(TOKENIZED), "site": site, "bytes": 1, **common}
+    builder.bulk("calls", 1, begin=-50 * MS, **text)
     for number in range(-ahead, batches - ahead):
         begin = number * 10 * MS + MS
         builder.region("dataset", begin, begin + 5 * MS, pid=WORKER, tid=WORKER)
         moments = [begin + (at + 1) * MS // 4 for at in range(8)]
-        builder.bulk(
-            "calls", 8, kind=CallKind.WOULD_SYNC, name=builder.name("item"), site=site, begin=moments, **common
-        )
+        builder.bulk("calls", 8, begin=moments, **text)
     return builder.build()
 
 
 def test_workers_are_counted_by_whole_batches_however_far_they_are_ahead() -> None:
     for batches, ahead in ((10, 0), (12, 2), (14, 4), (7, 1)):
         found = counted(with_worker(batches, ahead=ahead), None, text=no_text)
-        assert found.workers["would_sync_in_loader"] == 80.0, f"{batches} batches, {ahead} ahead"
-        assert "would_sync" not in found.workers, "they wait nowhere"
-        assert found.totals["would_sync"] == 0.0, "not the stepping process's"
-        assert found.worker_lines["would_sync_in_loader", "data.py", "__getitem__", "item"] == ((3, 80.0, "text 3"),)
-    assert counted(with_worker(3, ahead=3), None).workers["would_sync_in_loader"] == 80.0, "all were made before"
+        assert found.workers[TOKENIZED] == 80.0, f"{batches} batches, {ahead} ahead"
+        assert not {"would_sync", "might_sync"} & set(found.workers), "they wait nowhere"
+        assert found.totals[TOKENIZED] == 0.0, "not the stepping process's"
+        assert found.worker_lines[TOKENIZED, "data.py", "__getitem__", ""] == ((3, 80.0, "text 3"),)
+    assert counted(with_worker(3, ahead=3), None).workers[TOKENIZED] == 80.0, "all were made before"
     assert counted(with_worker(10, of=PID + 1), None).workers == {}, "workers of another process are not ours"
 
 
-def asking(level: str = "standard") -> RunBuilder:
-    """Two steps with a call of each kind of place: a loader's two regions, torch's own code, the loop's own line."""
-    builder = RunBuilder(level=level, package="/profiler", device="cpu")
+def test_a_record_of_reads_stands_for_as_many_as_it_says() -> None:
+    builder = RunBuilder(package="/profiler", device="cpu")
     builder.steps(2, 100 * MS)
-    builder.region("loader start", 1 * MS, 5 * MS)
-    builder.region("data", 10 * MS, 20 * MS)
-    places = ((2, "train.py:9"), (12, "data.py:3"), (110, "/x/torch/utils/data/sampler.py:5"), (30, "train.py:12"))
-    for moment, site in places:
-        builder.named_call(CallKind.WOULD_SYNC, "item", moment * MS, moment * MS, site=site)
-    builder.named_call(CallKind.WOULD_SYNC, "item", 12 * MS, 12 * MS, site="other.py:1", tid=TID + 7)
-    for step, amount in ((0, 4), (1, 1)):
-        builder.counter("would_sync", amount, step=step)
-    return builder
-
-
-def test_what_a_loader_does_in_the_stepping_process_is_apart() -> None:
-    found = counted(asking().build(), None)
-    assert (found.totals["would_sync"], found.totals["would_sync_in_loader"]) == (2.0, 3.0)
-    by_line = {(counter, file) for counter, file, _, _ in found.lines}
-    assert by_line == {
-        ("would_sync", "train.py"),
-        ("would_sync", "other.py"),  # of another thread
-        ("would_sync_in_loader", "train.py"),
-        ("would_sync_in_loader", "data.py"),
-        ("would_sync_in_loader", "…/data/sampler.py"),
-    }
-    told_apart = asking()
-    told_apart.counter("would_sync_in_loader", 3, step=0)
-    found = counted(told_apart.build(), None)
-    assert (found.totals["would_sync"], found.totals["would_sync_in_loader"]) == (5.0, 3.0), "the hooks have done it"
-    light = counted(asking("light").build(), None).totals
-    assert light["would_sync"] == 5.0
-    assert "would_sync_in_loader" not in light, "it has no calls to tell them apart by"
+    for kind, number in ((CallKind.WOULD_SYNC, 0), (CallKind.WOULD_SYNC, 5), (CallKind.MIGHT_SYNC, 2)):
+        row = {"kind": kind, "name": builder.name("item"), "site": builder.site("train.py:9:main"), "bytes": number}
+        builder.bulk("calls", 1, begin=9 * MS, end=9 * MS, **row)
+    lines = counted(builder.build(), None, text=no_text).lines
+    assert lines["would_sync", "train.py", "main", "item"] == ((9, 6.0, "text 9"),), "a 0 of an older run is one"
+    assert lines["might_sync", "train.py", "main", "item"] == ((9, 2.0, "text 9"),)
 
 
 def test_the_thread_with_most_steps_in_the_blocks_is_counted() -> None:
@@ -259,7 +233,7 @@ def train(data, model, optimizer):
 """
 
 
-def test_the_loss_gates_and_what_torchs_sampler_and_a_collate_do_does_not(tmp_path: Path) -> None:
+def test_the_loss_counts_and_what_torchs_sampler_and_a_collate_read_does_not(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     dataloader = pytest.importorskip("torch.utils.data.dataloader")
     optimizer = pytest.importorskip("torch.optim.optimizer")
@@ -278,9 +252,7 @@ def test_the_loss_gates_and_what_torchs_sampler_and_a_collate_do_does_not(tmp_pa
     assert {key[2:]: own for key, own in found.lines.items() if key[0] == "would_sync"} == {
         ("train", "item"): ((16, 5.0, "loss.item()"),)
     }
-    apart = {(key[2], key[3]) for key in found.lines if key[0] == "would_sync_in_loader"}
-    assert apart >= {("make", "item"), ("train", "tolist")}, "a collate of one's own; the sampler's numbers"
-    assert found.totals["would_sync_in_loader"] >= 5 + 2, "five batches, two epochs that began"
+    assert "might_sync" not in found.totals, "a collate of one's own and the sampler's numbers stay on the CPU"
 
 
 # ---------------------------------------------------------------- real training in blocks of steps
@@ -326,7 +298,7 @@ def test_two_processes_of_a_program_with_loader_workers_count_the_same(tmp_path:
     base = processes(("train.py",), tmp_path, tmp_path / "runs", 2)
     assert base[0] == base[1], "two processes of the same program"
     assert base[0].totals["would_sync"] == 2.0, "every 10th of 20 steps"
-    assert base[0].workers["would_sync_in_loader"] == 160.0, "8 samples a batch"
+    assert "would_sync" not in base[0].workers, "a data set's tensors are on the CPU in any program"
     assert not {"syncs", "h2d", "launches"} & {*base[0].totals, *base[0].workers}, "there is no device"
 
 

@@ -35,7 +35,6 @@ from profiler.check.modes.interleaved import (
     progress,
     progress_text,
     rounds_saved,
-    with_source_lines,
 )
 from profiler.check.modes.options import check_spelling
 from profiler.check.modes.sides import load_recordings, marks_itself, programs_of_sides, short_program
@@ -136,16 +135,6 @@ def test_of_each_counter_the_worse_of_file_and_revision_counts() -> None:
     merged = merge_baseline(GateResult(mode="against", counters=revision[:1], counters_state=PASS), file)
     assert (merged.counters_state, merged.counters_reasons) == (INCONCLUSIVE, file.counters_reasons)
     assert merge_baseline(GateResult(mode="against", counters_state=None), file).counters_state == INCONCLUSIVE
-
-
-def test_what_rose_in_a_loader_only_is_no_fail() -> None:
-    """Rounds record no calls that would tell them apart; the runs with source lines do."""
-    risen = counter("would_sync", FAIL)
-    found = with_source_lines(risen, counter("would_sync", PASS))
-    assert (found.state, found.reasons) == (PASS, (Notice("loaders-only"),))
-    assert with_source_lines(risen, risen).state == FAIL
-    assert with_source_lines(counter("syncs", FAIL), counter("syncs", PASS)).state == FAIL
-    assert with_source_lines(risen, None).state == FAIL
 
 
 def test_a_counter_of_the_program_is_not_taken_for_a_misspelt_one() -> None:
