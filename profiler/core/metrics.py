@@ -73,7 +73,7 @@ _MEASURES: Final = (
     Metric("step_time_p95", "Time of a step, 95th percentile", "s", "lower"),
     Metric("steps", "Steps measured", "steps"),
     Metric("device_utilization", "Device busy", "1", "higher", is_share=True),
-    Metric("gc_time", "Full garbage collections, per step", "s", "lower"),
+    Metric("gc_time", "Garbage collections, per step", "s", "lower"),
     Metric("host_cpu", "Host CPU", "cores", "lower"),
     Metric("children_cpu", "CPU of its other processes", "cores", "lower"),
     Metric("device_cpu", "Device CPU", "cores"),

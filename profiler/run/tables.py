@@ -59,7 +59,7 @@ their number."""
 RECOMPILED: Final = "recompilations"
 """The same for code that torch.compile compiles again; each call stands for one recompilation."""
 GARBAGE_COLLECTION: Final = "garbage collection"
-"""Name of the region of a full garbage collection, which stops all Python of a process."""
+"""Name of the region of a long garbage collection, which stops all Python of a process."""
 
 COLLECTIVES: Final = (
     "all_reduce",

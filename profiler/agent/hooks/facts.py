@@ -1,7 +1,7 @@
 """Facts about a program: torch's version, device, rank and world size, dtypes, threads, compiler, and where code lies.
 
-What the program may still change after its imports is read at a few of its first steps. Full garbage collections are
-recorded as regions, since they stop every thread that runs Python. Facts that the program states itself take
+What the program may still change after its imports is read at a few of its first steps. Garbage collections that take
+long are recorded as regions, since they stop every thread that runs Python. Facts that the program states itself take
 precedence.
 """
 
@@ -26,8 +26,8 @@ _LAUNCHERS: Final = ("torch", "accelerate", *sys.stdlib_module_names)
 """Packages that run the user's program."""
 _READ_AT: Final = (2, 20, 100)
 """The boundaries between steps at which facts are read: some 50 µs each."""
-_FULL: Final = 2
-"""The generation of a full garbage collection. Others are frequent and take microseconds."""
+_LONG_COLLECTION_NS: Final = 50_000
+"""A garbage collection that takes longer is recorded: shorter ones may be frequent, and a record takes 2 µs."""
 _MAX_THREADS: Final = 32
 """Names of threads that are recorded."""
 
@@ -165,20 +165,19 @@ def _float64_share(torch: Any) -> float:
 
 
 class _Collections:
-    """Records each full garbage collection as a region of the thread that runs it."""
+    """Records each long garbage collection as a region of the thread that runs it."""
 
     def __init__(self) -> None:
-        self._begun = 0
+        self._begun = now()
 
-    def notify(self, phase: str, info: Mapping[str, int]) -> None:
+    def notify(self, phase: str, _: Mapping[str, int]) -> None:
         """Python calls this before and after each collection, with the GIL held."""
-        if info["generation"] < _FULL:
-            return
         if phase == "start":
             self._begun = now()
-        elif self._begun and (recorder := STATE.recorder) is not None and recorder.detailed:
-            recorder.region(GARBAGE_COLLECTION, self._begun, recorder.thread.depth)
-            self._begun = 0
+        elif now() - self._begun > _LONG_COLLECTION_NS:
+            recorder = STATE.recorder
+            if recorder is not None and recorder.detailed:
+                recorder.region(GARBAGE_COLLECTION, self._begun, recorder.thread.depth)
 
 
 # ---------------------------------------------------------------- the program's package and its ranks

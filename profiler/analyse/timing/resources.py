@@ -65,7 +65,7 @@ def _cpu(window: Window) -> Iterator[Measure]:
 
 
 def _garbage_collections(run: Run, window: Window) -> Iterator[Measure]:
-    """The time of full garbage collections in the stepping process: each stops all of its Python."""
+    """The time of long garbage collections in the stepping process: each stops all of its Python."""
     rows = process_rows(run.regions[has_name(run, run.regions, GARBAGE_COLLECTION)], window)
     inside = overlaps(rows["begin"], rows["end"], window.spans)
     if len(inside.left):

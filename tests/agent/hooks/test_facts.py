@@ -127,11 +127,14 @@ def test_facts_of_the_first_steps_are_read_when_the_program_has_set_them(tmp_pat
         assert not [callback for callback in recorder.on_step if "_StepFacts" in repr(callback)], "it costs no more"
 
 
-def test_a_full_garbage_collection_is_a_region(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("limit", "expected"), [(-1, {"garbage collection"}), (1 << 60, set())])
+def test_a_long_garbage_collection_is_a_region(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, expected: set[str]
+) -> None:
     torch = pytest.importorskip("torch")
+    monkeypatch.setattr(facts, "_LONG_COLLECTION_NS", limit)
     callbacks = list(gc.callbacks)
     with watched(tmp_path, (facts.PLUGIN, torch)) as loaded:
-        gc.collect(1)
-        gc.collect()
-        assert regions(loaded()) == ["garbage collection"]
+        gc.collect(0)
+        assert set(regions(loaded())) == expected
     assert gc.callbacks == callbacks
