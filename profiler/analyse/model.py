@@ -335,6 +335,8 @@ class ThreadState(StrEnum):
     CHECKPOINTING = "writing-checkpoint"
     LOGGING = "logging"
     LOCK = "waiting-for-lock"
+    GIL = "waiting-for-gil"
+    CORE = "waiting-for-core"
     NETWORK = "waiting-for-network"
     CHILD = "waiting-for-process"
     IDLE = "idle"

@@ -150,6 +150,8 @@ THREAD_STATES: Final[Mapping[str, str]] = {
     ThreadState.CHECKPOINTING: "writing a checkpoint",
     ThreadState.LOGGING: "logging",
     ThreadState.LOCK: "waiting for a lock",
+    ThreadState.GIL: "waiting for the GIL",
+    ThreadState.CORE: "waiting for a free core",
     ThreadState.NETWORK: "waiting for the network",
     ThreadState.CHILD: "waiting for another process",
     ThreadState.IDLE: "idle",

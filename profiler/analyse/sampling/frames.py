@@ -60,7 +60,6 @@ _ROLES: Final = (
     ("network", re.compile(r"^(socket|ssl|http/client)\.py$")),
     ("network", re.compile(r"^(requests|urllib3|httpx|httpcore|aiohttp|grpc|botocore|fsspec)/")),
     ("pool", re.compile(r"^(concurrent/futures/(thread|process)|multiprocessing/(pool|resource_tracker))\.py$")),
-    ("loader", re.compile(r"^torch/utils/data/_utils/(worker|pin_memory)\.py$")),
     (
         "compiler",
         re.compile(r"^(torch/(_inductor|_functorch/_aot_autograd|fx/experimental)/|triton/(compiler|backends)/)"),
@@ -74,6 +73,10 @@ _SYNC_FUNCTIONS: Final = frozenset(
     ("synchronize", "wait", "query", "item", "tolist", "cpu", "_str", "_tensor_str", "tensor_totype")
 )
 _DATALOADER: Final = "torch/utils/data/dataloader.py"
+_LOADER_FOLDER: Final = "torch/utils/data/_utils/"
+_LOADER_LOOPS: Final = {"_worker_loop": ("loader", "worker"), "_pin_memory_loop": ("loader",)}
+"""The roles of what a loader's workers, and its thread that pins memory, run all their life. Other functions of those
+files run in any process: `get_worker_info` in the main process, for an IterableDataset without workers."""
 _RECEIVE_FUNCTIONS: Final = frozenset(("_get_data", "_try_get_data", "_process_data", "_try_put_index"))
 """Methods of the iterator that has workers, and of no other."""
 _PASSES_ON: Final = ("__iter__", "__next__", "track")
@@ -185,6 +188,8 @@ def _frame_roles(path: str, name: str) -> frozenset[str]:
         roles.add("sync")
     if path == _DATALOADER and name in _RECEIVE_FUNCTIONS:
         roles.add("receive")
+    if path.startswith(_LOADER_FOLDER):
+        roles.update(_LOADER_LOOPS.get(name, ()))
     return frozenset(roles) if roles else _NO_ROLES
 
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from profiler.analyse.intervals import covered_within, times
+from profiler.analyse.intervals import Intervals, covered_within, times, union
 from profiler.analyse.model import LineCost, ThreadActivity, ThreadState
 from profiler.analyse.sampling.batch_means import MAX_BATCHES, effective_sample_size, sum_in_batches
 from profiler.analyse.sampling.code_origin import USER
@@ -20,12 +19,12 @@ from profiler.analyse.sampling.gil import WINDOWS, window_intervals
 from profiler.analyse.sampling.lines import most_frequent
 from profiler.analyse.sampling.stacks import PERIOD, Stacks
 from profiler.analyse.statistics import share_interval
+from profiler.analyse.timing.scheduler import ThreadTime, thread_time
 from profiler.analyse.window import NS_PER_S, named_rows
 from profiler.core.samples import SOURCE_LINE, THREAD_NAME
 from profiler.run.filter import rows_by
 from profiler.run.model import Run, Site, Table
 
-_WORKER: Final = "/torch/utils/data/_utils/worker.py"
 _TORCH: Final = "/torch/"
 _SYNC_CALLS: Final = re.compile(
     r"\.(item|tolist|cpu|numpy|nonzero|synchronize|wait_stream)\(|\bsynchronize\(|\b(bool|float|int|print)\("
@@ -42,21 +41,35 @@ _MIN_LINE_SHARE: Final = 0.02
 """Share of a thread's time below which a line is not listed."""
 _MIN_BUSY: Final = 0.1
 """A thread other than the main one that was busy in less than this share of its samples is left out."""
+_ALWAYS_BLOCKED: Final = 0.02
+"""A thread that used less CPU than this share of its time was blocked in every sample whose state is not known."""
+_ALSO_ACTIVE: Final = 0.05
+"""Share of the time at a line in which a thread was active from which it may wait there for the GIL to go on."""
+_BY_OTHERS: Final = 0.05
+"""Share of the time in which other threads held the GIL, from which a thread may have waited for it."""
 
-_State = tuple[int, int]
-"""Number of a stack, and its CPU state."""
+_Key = tuple[int, int]
+"""Number of a stack, and its CPU state: 1 active (on a core, or without one though it could have run), 0 blocked, -1
+unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """All samples of a thread with one stack and one CPU state."""
+    """The time of a thread with one stack and in one state."""
 
     number: int
-    active: int
-    """1: on a CPU; 0: not; -1: unknown."""
-    ns: int
+    ns: float
     stack: Stack
     state: ThreadState
+
+
+@dataclass(frozen=True, slots=True)
+class _Clock:
+    """What clocks tell of a thread: the shares of its time in which it was active and had no core; None: unknown."""
+
+    active: float | None = None
+    without_core: float = 0.0
+    """Share of the active time."""
 
 
 def thread_activities(stacks: Stacks) -> tuple[ThreadActivity, ...]:
@@ -115,25 +128,22 @@ class _Process:
         self._windows = window_intervals(named_rows(run, samples, WINDOWS))
         periods = named_rows(run, samples, PERIOD)["value"]
         self._period = float(np.median(periods)) if len(periods) else 0.0
-        sites = {site for number in np.unique(rows["stack"]).tolist() for site in run.stack_frames[number]}
-        self._has_torch = any(_TORCH in site.file for site in sites)
+        numbers = np.unique(rows["stack"]).tolist()
+        self._has_torch = any(_TORCH in site.file for number in numbers for site in run.stack_frames[number])
         self._has_device = bool(run.info.devices) or run.info.facts.get("device", "cpu") != "cpu"
-        self._name = "loader worker" if any(map(_in_worker, sites)) else self._role()
+        self._name = "loader worker" if self._is_worker(rows) else self._role()
 
     def thread(self, tid: int, rows: Table) -> ThreadActivity:
         """The activity of one of its threads."""
-        state_ns = _state_ns(rows)
-        total = sum(state_ns.values()) or 1
+        key_ns = _key_ns(rows)
+        total = sum(key_ns.values()) or 1
         count = max(1, round(total / NS_PER_S / self._period)) if self._period else max(1, len(rows))
         holding = self._holders.get(tid, self._no_holders)
         lifetime = np.concatenate([rows["begin"], rows["end"], holding["begin"], holding["end"]])
-        watched = int(covered_within(self._windows, lifetime.min(keepdims=True), lifetime.max(keepdims=True))[0])
-        gil = self._gil_shares(holding, watched, state_ns, total, count) if watched else {}
-        entries = []
-        for (number, active), ns in state_ns.items():
-            stack = self._stacks[number]
-            held = gil.get(self._leaf(number))
-            entries.append(_Entry(number, active, ns, stack, self._state(stack, active, held)))
+        lived = union(lifetime.min(keepdims=True), lifetime.max(keepdims=True))
+        watched = int(covered_within(self._windows, lived.begin, lived.end)[0])
+        gil = self._gil_shares(holding, watched, key_ns, total, count) if watched else {}
+        entries = list(self._entries(key_ns, gil, self._clock(tid, lived), self._held_by_others(tid, watched)))
         shares = sorted(((name, ns / total) for name, ns in _sums(entries, "state").items()), key=_largest_first)
         state, share = shares[0]
         main = [entry for entry in entries if entry.state == state]
@@ -158,37 +168,131 @@ class _Process:
             lines=tuple(_lines(entries, rows, count)),
         )
 
-    def _state(self, stack: Stack, active: int, gil: float | None) -> ThreadState:
-        """The state of one stack.
+    def _entries(
+        self, key_ns: Mapping[_Key, int], gil: Mapping[Site | None, float], clock: _Clock, by_others: float
+    ) -> Iterator[_Entry]:
+        """The time at each stack, divided into active and blocked time, and each part with its state.
 
-        :param gil: share of this stack's time in which the GIL was held; None: unknown.
+        :param gil: see `_gil_shares`.
+        :param by_others: share of the time in which other threads held the GIL.
         """
-        waits = bool(stack.leaf_roles & {"wait", "launcher"}) and active != 1
-        state = _library_state(stack, waits=waits) or _waiting_state(stack, waits=waits)
+        active_time = self._active_time(key_ns, gil, clock)
+        active_share = self._active_shares(key_ns, active_time)
+        for key, ns in key_ns.items():
+            number, active = key[0], active_time[key]
+            stack, leaf = self._stacks[number], self._leaf(number)
+            share, held = active_share[leaf], gil.get(leaf)
+            if active:
+                while_active = None if held is None else held / share
+                state = self._active_state(stack, while_active)
+                yield _Entry(number, active * (1 - clock.without_core), stack, state)
+            if active and clock.without_core:
+                yield _Entry(number, active * clock.without_core, stack, ThreadState.CORE)
+            if ns > active:
+                resumes = by_others > _BY_OTHERS and bool(held) and share > _ALSO_ACTIVE
+                yield _Entry(number, ns - active, stack, self._blocked_state(stack, resumes=resumes))
+
+    def _active_shares(self, key_ns: Mapping[_Key, int], active: Mapping[_Key, float]) -> dict[Site | None, float]:
+        """For each innermost frame, the share of its time in which the thread was active."""
+        sums = defaultdict[Site | None, list[float]](lambda: [0.0, 0.0])
+        for key, ns in key_ns.items():
+            sum_of_leaf = sums[self._leaf(key[0])]
+            sum_of_leaf[0] += active[key]
+            sum_of_leaf[1] += ns
+        return {leaf: part / max(1.0, whole) for leaf, (part, whole) in sums.items()}
+
+    def _active_time(
+        self, key_ns: Mapping[_Key, int], gil: Mapping[Site | None, float], clock: _Clock
+    ) -> dict[_Key, float]:
+        """The ns of each key in which the thread was active.
+
+        Where samples do not tell, it was active while it held the GIL, and so much of the remaining time that the total
+        is that of its clocks; without clocks, all of it but the library's waits.
+        """
+        sure, open_ns = dict[_Key, float](), dict[_Key, float]()
+        for key, ns in key_ns.items():
+            number, state = key
+            held = min(1.0, gil.get(self._leaf(number), 0.0))
+            if state >= 0:  # one that holds the GIL is only waiting for a core
+                sure[key] = float(ns) if state == 1 or held >= _MOSTLY else 0.0
+            elif self._stacks[number].leaf_roles & _WAITS:
+                sure[key] = 0.0
+            else:
+                sure[key] = held * ns
+                open_ns[key] = ns - held * ns
+        remaining = sum(open_ns.values())
+        share = 1.0
+        if clock.active is not None and remaining:
+            share = min(1.0, max(0.0, clock.active * sum(key_ns.values()) - sum(sure.values())) / remaining)
+        return {key: known + share * open_ns.get(key, 0.0) for key, known in sure.items()}
+
+    def _active_state(self, stack: Stack, held: float | None) -> ThreadState:
+        """The state of a thread that is active.
+
+        :param held: share of its active time at this line in which it held the GIL; None: unknown.
+        """
+        state = _library_state(stack, waits=False) or _waiting_state(stack, waits=False)
         if state is not None:
             return state
-        native = gil is not None and gil < _MOSTLY
-        # no library frame: whatever the line called was native
-        line = "" if stack.calls else self._source.get((stack.site.file, stack.site.line), "")
-        if self._has_device and (active == 0 or native) and _SYNC_CALLS.search(line):
+        native = held is not None and held < _MOSTLY
+        if self._syncs(stack) and native:
             return ThreadState.PROBABLY_SYNC
-        if active == 0 and (gil is None or native):  # a thread that holds the GIL is only waiting for a core
-            return ThreadState.TORCH if stack.in_torch else ThreadState.IDLE
         if stack.in_torch or (native and self._has_torch):
             return ThreadState.TORCH
         return ThreadState.NATIVE if native else ThreadState.PYTHON
 
+    def _blocked_state(self, stack: Stack, *, resumes: bool) -> ThreadState:
+        """The state of a thread that is blocked.
+
+        :param resumes: whether it runs Python at this line too, and other threads hold the GIL.
+        """
+        waits = bool(stack.leaf_roles & _WAITS)
+        state = _library_state(stack, waits=waits) or _waiting_state(stack, waits=waits)
+        if state is not None:
+            return state
+        if self._syncs(stack):
+            return ThreadState.PROBABLY_SYNC
+        if stack.in_torch:
+            return ThreadState.TORCH  # it waits for torch's own threads
+        return ThreadState.GIL if resumes else ThreadState.IDLE
+
+    def _syncs(self, stack: Stack) -> bool:
+        """Whether the line may wait for a device: what it calls is native, as no frame of a library shows it."""
+        line = "" if stack.calls else self._source.get((stack.site.file, stack.site.line), "")
+        return self._has_device and bool(_SYNC_CALLS.search(line))
+
+    def _clock(self, tid: int, lived: Intervals) -> _Clock:
+        time: ThreadTime | None = thread_time(self._run, self._pid, tid, lived)
+        if time is not None:
+            active = time.on_core + time.runnable
+            return _Clock(active / time.wall, time.runnable / active if active else 0.0)
+        on_cpu = self._on_cpu(tid)
+        return _Clock(on_cpu if on_cpu is not None and on_cpu < _ALWAYS_BLOCKED else None)
+
+    def _held_by_others(self, tid: int, watched: int) -> float:
+        others = sum(int((rows["end"] - rows["begin"]).sum()) for other, rows in self._holders.items() if other != tid)
+        return others / watched if watched else 0.0
+
+    def _is_worker(self, rows: Table) -> bool:
+        """Whether most samples of its main thread are in the loop of a loader's worker."""
+        own = rows[rows["tid"] == self._pid]
+        own = own if len(own) else rows
+        ns = Counter[bool]()
+        for (number, _), length in _key_ns(own).items():
+            ns["worker" in self._stacks[number].roles] += length
+        return ns[True] > ns[False]
+
     def _gil_shares(
-        self, holding: Table, watched: int, state_ns: Mapping[_State, int], total: int, count: int
+        self, holding: Table, watched: int, key_ns: Mapping[_Key, int], total: int, count: int
     ) -> dict[Site | None, float]:
         """For each innermost frame, the share of its time in which the thread held the GIL.
 
         :param watched: ns of windows of the GIL's holder during the thread's lifetime.
         """
         present, held_ns = defaultdict[Site | None, float](float), defaultdict[Site | None, float](float)
-        for (number, _), ns in state_ns.items():
+        for (number, _), ns in key_ns.items():
             present[self._leaf(number)] += ns / total
-        for (number, _), ns in _state_ns(holding).items():
+        for (number, _), ns in _key_ns(holding).items():
             held_ns[self._leaf(number)] += ns / watched
         return {leaf: held_ns[leaf] / share for leaf, share in present.items() if share * count >= _MIN_SAMPLES}
 
@@ -211,8 +315,13 @@ class _Process:
         return str(entry.get("name", "")) or ("training process" if len(steps) else "process")
 
 
+_WAITS: Final = frozenset(("wait", "launcher"))
+"""Roles of an innermost frame that only waits."""
+
+
 def _library_state(stack: Stack, *, waits: bool) -> ThreadState | None:
-    """The state that frames of a library indicate by themselves."""
+    """The state that frames of a library indicate by themselves. A library's own thread that only waits is idle:
+    loggers, progress bars, notebooks and compilers have such threads."""
     if "loader" in stack.roles and waits:
         return ThreadState.IDLE  # a worker or the thread that pins memory has nothing to do
     if stack.calls.startswith("import "):
@@ -221,6 +330,8 @@ def _library_state(stack: Stack, *, waits: bool) -> ThreadState | None:
         if waits:
             return ThreadState.WAITING_FOR_DATA
         return ThreadState.RECEIVING_DATA if "receive" in stack.roles else ThreadState.MAKING_DATA
+    if waits and stack.owner != USER and (stack.category == "log" or "compiler" in stack.roles):
+        return ThreadState.IDLE
     if stack.stratum == CHECKPOINT or stack.category == "checkpoint":
         return ThreadState.CHECKPOINTING
     if stack.category == "log":
@@ -247,7 +358,7 @@ def _waiting_state(stack: Stack, *, waits: bool) -> ThreadState | None:
 def _lines(entries: list[_Entry], rows: Table, count: int) -> Iterator[LineCost]:
     """The lines with the most of a thread's samples, whatever it did there."""
     weights = _sums(entries, "site")
-    total = weights.total() or 1
+    total = sum(weights.values()) or 1
     for site, ns in [item for item in sorted(weights.items(), key=_largest_first) if item[0].file][:_MAX_LINES]:
         share = ns / total
         if share < _MIN_LINE_SHARE:
@@ -259,9 +370,9 @@ def _lines(entries: list[_Entry], rows: Table, count: int) -> Iterator[LineCost]
         yield LineCost(site, callee, ns / NS_PER_S, share, low, high, samples, mix)
 
 
-def _sums(entries: Iterable[_Entry], field: Literal["state", "site", "calls"]) -> Counter[Any]:
+def _sums(entries: Iterable[_Entry], field: Literal["state", "site", "calls"]) -> dict[Any, float]:
     """ns by state of the thread, or by line, or by what the line calls."""
-    sums = Counter[Any]()
+    sums = defaultdict[Any, float](float)
     for entry in entries:
         sums[entry.state if field == "state" else getattr(entry.stack, field)] += entry.ns
     return sums
@@ -271,18 +382,8 @@ def _largest_first(item: tuple[Any, float]) -> tuple[float, Any]:
     return -item[1], item[0]
 
 
-def _in_worker(site: Site) -> bool:
-    """Whether it is a loader's worker at work: any process that imports torch runs that file once."""
-    return site.file.endswith(_WORKER) and site.function.rpartition(".")[2] != "<module>"
-
-
-def _state_keys(rows: Table) -> npt.NDArray[np.int64]:
-    keys: npt.NDArray[np.int64] = rows["stack"].astype(np.int64) * 3 + rows["active"] + 1
-    return keys
-
-
-def _state_ns(rows: Table) -> dict[_State, int]:
-    keys, group = np.unique(_state_keys(rows), return_inverse=True)
+def _key_ns(rows: Table) -> dict[_Key, int]:
+    keys, group = np.unique(rows["stack"].astype(np.int64) * 3 + rows["active"] + 1, return_inverse=True)
     spans = np.bincount(group, (rows["end"] - rows["begin"]).astype(np.float64), minlength=len(keys))
     return {(key // 3, key % 3 - 1): round(span) for key, span in zip(keys.tolist(), spans.tolist(), strict=True)}
 
@@ -291,9 +392,13 @@ def _effective_size(rows: Table, entries: Iterable[_Entry], count: int) -> float
     """The number of independent samples behind the share of `entries`, which is lower than `count` if the program has
     long phases."""
     ns = (rows["end"] - rows["begin"]).astype(np.float64)
-    chosen = np.isin(_state_keys(rows), [entry.number * 3 + entry.active + 1 for entry in entries])
+    numbers, row = np.unique(rows["stack"], return_inverse=True)
+    chosen = defaultdict[int, float](float)
+    for entry in entries:
+        chosen[entry.number] += entry.ns
+    part_of_stack = np.array([chosen[number] for number in numbers.tolist()]) / np.bincount(row, ns)
     first, last = int(rows["begin"].min()), int(rows["end"].max())
     edges = times(np.linspace(first, last, MAX_BATCHES + 1)[1:-1])
     unsampled = max(0.0, 1 - float(ns.sum()) / max(1, last - first))
-    part, whole = (sum_in_batches(edges, rows["begin"], each) for each in (ns * chosen, ns))
+    part, whole = (sum_in_batches(edges, rows["begin"], each) for each in (ns * part_of_stack[row], ns))
     return effective_sample_size(part, whole, count, unsampled)

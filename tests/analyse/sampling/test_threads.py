@@ -133,6 +133,58 @@ def test_other_threads_are_listed_where_they_were_not_idle() -> None:
     assert thread.states[1] == (ThreadState.PYTHON, pytest.approx(0.2))
 
 
+@pytest.mark.parametrize(
+    "frames",
+    [
+        (SERVING, f"{SITE}ipykernel/iostream.py:92:IOPubThread._thread_main", f"{LIB}selectors.py:468:select"),
+        (SERVING, f"{SITE}tqdm/_monitor.py:69:TMonitor.run", WAIT),
+        (SERVING, f"{SITE}torch/_inductor/async_compile.py:9:watch", WAIT),
+    ],
+)
+def test_a_librarys_own_thread_that_only_waits_is_idle(frames: Frames) -> None:
+    assert threads(process((frames, 0, 1000), tid=8)) == ()
+
+
+def test_a_thread_without_cpu_time_is_idle_though_no_sample_knows_it() -> None:
+    frames = (SERVING, f"{SITE}ipykernel/heartbeat.py:103:Heartbeat.run")
+    builder = process((frames, -1, 1000), gil={}, tid=8)
+    assert threads(builder)[0].state is ThreadState.NATIVE, "a quarter of a core"
+    idle = RunBuilder(state="attached")
+    idle.stack(frames, 0, S, active=-1, tid=8, pid=7)
+    for time in (0, S):
+        idle.sample("thread.cpu_s", time, 1.0, pid=7, tid=8)
+    assert threads(idle) == ()
+
+
+def with_delay(builder: RunBuilder, seconds: float) -> RunBuilder:
+    """The kernel's count of the time in which the thread had no core."""
+    for time, delay in ((0, 3.0), (S, 3.0 + seconds)):
+        builder.sample("thread.wait_s", time, delay, pid=7, tid=7)
+    return builder
+
+
+def test_time_without_a_core_is_neither_python_nor_operators() -> None:
+    [thread] = threads(with_delay(process(((MAIN, STEP, MODULE), 1, 1000), gil={}), 0.75))
+    assert thread.states == ((ThreadState.CORE, pytest.approx(0.75)), (ThreadState.TORCH, pytest.approx(0.25)))
+
+
+def test_samples_of_unknown_state_are_as_active_as_the_clocks_tell() -> None:
+    waiting, busy = (MAIN, STEP), (MAIN, "/home/someone/train.py:40:log")
+    rows: list[Row] = [(waiting, -1, 800), (busy, -1, 200)]
+    [thread] = threads(with_delay(process(*rows, gil={busy: 200}), 0.0))
+    states = dict(thread.states)
+    assert states[ThreadState.PYTHON] == pytest.approx(0.2), "the holder of the GIL is active"
+    assert states[ThreadState.IDLE] == pytest.approx(0.75), "the clocks have 0.25"
+
+
+def test_a_line_that_goes_on_when_others_release_the_gil_waits_for_it() -> None:
+    builder = process(((MAIN, STEP), 1, 300), ((MAIN, STEP), 0, 700), gil={(MAIN, STEP): 300})
+    builder.stack((SERVING, MAIN), 0, S, tid=9, pid=7)
+    builder.holder((SERVING, MAIN), 300 * MS, S, tid=9, pid=7)
+    thread = threads(builder)[0]
+    assert dict(thread.states) == {ThreadState.GIL: pytest.approx(0.7), ThreadState.PYTHON: pytest.approx(0.3)}
+
+
 def test_the_gil_is_a_share_of_the_time_in_which_the_thread_lived() -> None:
     builder = process(((WAIT,), 0, 1000), tid=9, gil={})
     builder.stack(("t.py:5:prepare",), 0, 100 * MS, tid=8, pid=7)
@@ -166,6 +218,11 @@ BUSY: Row = ((MAIN, STEP), 1, 1000)
         ([BUSY], [CHILD], (), "child"),
         ([BUSY], [CHILD | {"rank": 3}], (), "rank 3"),
         ([((WORKER, "/home/someone/data.py:5:__getitem__"), 1, 1000)], [], (), "loader worker"),
+        # the data set of a training process asks whether it is in a worker
+        ([((MAIN, NEXT, f"{WORKER.rpartition(':')[0]}:get_worker_info"), 1, 900), BUSY], [], (), "process"),
+        # a worker that is forked has the frames of its parent; a process that once was in its loop is none
+        ([((MAIN, NEXT, WORKER, WAIT), 0, 900), ((MAIN,), 1, 100)], [], (), "loader worker"),
+        ([((MAIN, NEXT, WORKER), 1, 100), ((MAIN,), 1, 900)], [], (), "process"),
         # a launcher that imports torch is no worker
         ([BUSY, ((MAIN, f"{WORKER.rpartition(':')[0]}:<module>"), 1, 100)], [], (), "process"),
         # processes that train a model each are no ranks
