@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Intervals, Times, covered_within, times
+from profiler.analyse.sampling.stacks import COINCIDENT
 from profiler.analyse.statistics import Z, student_t
 from profiler.analyse.window import Window
 
@@ -24,8 +25,6 @@ MAX_BATCHES: Final = 20
 """Batches of time: enough for a variance, and few enough to be longer than most phases."""
 MIN_BATCHES: Final = 4
 """With fewer batches their variance means nothing."""
-_MOSTLY: Final = 0.6
-"""Windows of the GIL's holder that alternated with others covered at most 0.5 of the time."""
 _RATIOS: Final = 101
 """Ratios between 0 and 1 that are tested for an interval."""
 
@@ -61,7 +60,7 @@ def batch_edges(window: Window, gil_windows: Intervals) -> Times:
         or none, the batches are of one length.
     """
     first, last = int(window.begin[0]), int(window.end[-1])
-    if 2 * len(gil_windows) < MIN_BATCHES or gil_windows.measure() > _MOSTLY * (last - first):
+    if 2 * len(gil_windows) < MIN_BATCHES or gil_windows.measure() > COINCIDENT * (last - first):
         return times(np.linspace(first, last, MAX_BATCHES + 1)[1:-1])
     edges = np.empty(2 * len(gil_windows) - 1, np.int64)
     edges[::2] = (gil_windows.begin + gil_windows.end) // 2

@@ -21,8 +21,7 @@ import numpy.typing as npt
 
 from profiler.analyse.intervals import times
 from profiler.analyse.sampling.frames import Stack
-from profiler.analyse.sampling.gil import gil_windows
-from profiler.analyse.sampling.stacks import sample_ns
+from profiler.analyse.sampling.stacks import gil_windows, sample_ns
 from profiler.analyse.sampling.strata import Floats, Numbers
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.timing.scheduler import other_threads

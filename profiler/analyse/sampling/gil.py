@@ -13,15 +13,13 @@ from typing import Final
 
 import numpy as np
 
-from profiler.analyse.intervals import Intervals, Times, overlaps, times, union
+from profiler.analyse.intervals import Intervals, Times
 from profiler.analyse.sampling.batch_means import Batches, Floats, covered_in_batches, ratio_interval, sum_in_batches
-from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, Stacks, sample_ns
+from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, WINDOWS, Stacks, sample_ns
 from profiler.analyse.sampling.strata import StackStrata
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
-from profiler.run.model import Run, Table
 
-WINDOWS: Final = "stacks.gil_window_s"
 LOOKS: Final = "stacks.gil_ticks"
 
 
@@ -34,26 +32,12 @@ class Probability:
     high: float
 
 
-def gil_windows(run: Run, window: Window) -> Intervals:
-    """The measured time in which the GIL's holder was sampled."""
-    rows = named_rows(run, run.samples, WINDOWS)
-    windows = window_intervals(rows[(rows["pid"] == window.pid) | (rows["pid"] == 0)])
-    inside = overlaps(windows.begin, windows.end, window.spans)
-    return union(inside.begin, inside.end)
-
-
 def gil_looks(stacks: Stacks, window: Window, windows: Intervals) -> float:
     """How often the GIL's holder was looked for within `windows`."""
     rows = [named_rows(stacks.run, stacks.run.samples, name) for name in (WINDOWS, LOOKS)]
     seconds, looks = (float(part["value"][np.isin(part["pid"], (window.pid, 0))].sum()) for part in rows)
     measured = windows.measure() / NS_PER_S
     return measured * looks / seconds if looks and seconds else measured / (stacks.period or USUAL_PERIOD_S)
-
-
-def window_intervals(rows: Table) -> Intervals:
-    """The windows of the GIL's holder: a row of WINDOWS has the end of one as its time and its length as its value."""
-    end = times(rows["time"])
-    return union(end - times(np.rint(rows["value"] * NS_PER_S)), end)
 
 
 class GilHolders:

@@ -33,8 +33,8 @@ from profiler.analyse.model import HOST_CATEGORIES
 from profiler.analyse.sampling.batch_means import Batches, batch_edges, sum_in_batches
 from profiler.analyse.sampling.blocked import BlockedCalls, Waits, blocked_calls, divide_waits, is_own_wait
 from profiler.analyse.sampling.frames import BACKWARD, CALL, Stack
-from profiler.analyse.sampling.gil import GilHolders, Probability, gil_windows
-from profiler.analyse.sampling.stacks import Stacks, weighted_samples
+from profiler.analyse.sampling.gil import GilHolders, Probability
+from profiler.analyse.sampling.stacks import Stacks, gil_windows, weighted_samples
 from profiler.analyse.sampling.strata import (
     DIVIDED,
     FIXED,

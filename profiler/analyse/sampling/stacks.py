@@ -11,13 +11,17 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import Intervals, overlaps, times
+from profiler.analyse.intervals import Intervals, overlaps, times, union
 from profiler.analyse.sampling.code_origin import USER, code_owner, package_folders, relative_site, working_folder
 from profiler.analyse.sampling.frames import Stack, classify_stack
 from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
 from profiler.run.model import Run, Site, Table
 
 PERIOD: Final = "stacks.period_s"
+WINDOWS: Final = "stacks.gil_window_s"
+COINCIDENT: Final = 0.6
+"""Share of the measured time from which windows of the GIL's holder lie beside those of all threads: in runs in which
+they alternated, they covered at most 0.5."""
 USUAL_PERIOD_S: Final = 0.01
 """Assumed for a sampler that did not record its period: a run requests 100 samples per second."""
 
@@ -72,12 +76,30 @@ def sample_ns(samples: Table, spans: Intervals) -> npt.NDArray[np.int64]:
     return np.bincount(cut.left, cut.end - cut.begin, minlength=len(samples)).astype(np.int64)
 
 
+def gil_windows(run: Run, window: Window) -> Intervals:
+    """The measured time in which the GIL's holder was sampled."""
+    rows = named_rows(run, run.samples, WINDOWS)
+    windows = window_intervals(rows[(rows["pid"] == window.pid) | (rows["pid"] == 0)])
+    inside = overlaps(windows.begin, windows.end, window.spans)
+    return union(inside.begin, inside.end)
+
+
+def window_intervals(rows: Table) -> Intervals:
+    """The windows of the GIL's holder: a row of WINDOWS has the end of one as its time and its length as its value."""
+    end = times(rows["time"])
+    return union(end - times(np.rint(rows["value"] * NS_PER_S)), end)
+
+
 def weighted_samples(run: Run, window: Window) -> tuple[Table, npt.NDArray[np.int64]]:
     """The stepping thread's samples, and how many ns of measured steps each stands for.
 
     A sample that was taken before a step, while the program was set up, tells nothing of the step, however long it is
-    until the next sample.
+    until the next sample. Nor do the few of the first steps count that were taken at the low rate of the time before:
+    each would stand for many others. The GIL's holder is sampled from then on that the rate is higher.
     """
     samples = thread_rows(run.stacks, window)
     weight = np.where(window.step_rows(samples["begin"]) >= 0, sample_ns(samples, window.spans), 0)
+    windows = gil_windows(run, window)
+    if windows.measure() > COINCIDENT * window.wall_ns:
+        weight[samples["begin"] < windows.begin[0]] = 0
     return samples[weight > 0], weight[weight > 0]

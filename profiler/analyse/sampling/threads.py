@@ -15,9 +15,8 @@ from profiler.analyse.model import LineCost, ThreadActivity, ThreadState
 from profiler.analyse.sampling.batch_means import MAX_BATCHES, effective_sample_size, sum_in_batches
 from profiler.analyse.sampling.code_origin import USER
 from profiler.analyse.sampling.frames import CHECKPOINT, DATA, Stack
-from profiler.analyse.sampling.gil import WINDOWS, window_intervals
 from profiler.analyse.sampling.lines import most_frequent
-from profiler.analyse.sampling.stacks import PERIOD, Stacks
+from profiler.analyse.sampling.stacks import PERIOD, WINDOWS, Stacks, window_intervals
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.timing.scheduler import ThreadTime, thread_time
 from profiler.analyse.window import NS_PER_S, named_rows

@@ -12,13 +12,13 @@ import pytest
 from profiler.analyse.analysis import analyse
 from profiler.analyse.model import Analysis
 from profiler.analyse.sampling.attribute import host_time
-from profiler.analyse.sampling.stacks import Stacks
+from profiler.analyse.sampling.stacks import Stacks, weighted_samples
 from profiler.analyse.window import measured_window
 from profiler.core.notice import Notice
 from profiler.run.model import Run
 from profiler.run.tables import CallKind
 from tests.analyse.sampling.test_frames import ADAM, ENGINE, FETCH, ITEM, LINEAR, LOADER, MODULE, STEP
-from tests.recorded.builders import MS, TID, RunBuilder, add_records, timeline
+from tests.recorded.builders import MS, TID, RunBuilder, S, add_records, timeline
 
 STEPS, STEP_NS, PERIOD = 200, 100 * MS, 10 * MS
 GRAPH = ENGINE[0].rpartition("torch/")[0] + "torch/autograd/graph.py:979:_engine_run_backward"
@@ -185,6 +185,20 @@ def test_samples_of_windows_of_different_rates_are_counted_at_their_own_rate() -
     assert stacks.sample_count(samples, samples["end"] - samples["begin"]) == pytest.approx(110)
     half = samples[samples["begin"] >= 1000 * MS]
     assert stacks.sample_count(half, half["end"] - half["begin"]) == pytest.approx(100)
+
+
+def test_few_samples_at_the_low_rate_before_the_steps_were_noticed_do_not_count() -> None:
+    builder = RunBuilder(span=(0, 2 * S))
+    builder.boundary(0)
+    builder.steps(20, 100 * MS)
+    builder.stack(("t.py:1:setup",), 0, 200 * MS)  # one sample that lasts long
+    for at in range(200, 2000, 10):
+        builder.stack(("t.py:2:main",), at * MS, (at + 10) * MS)
+    alone, _ = weighted_samples(run := builder.build(), measured_window(run))
+    assert len(alone) == 181, "nothing tells that the rate was lower"
+    builder.gil_window(200 * MS, 2 * S)
+    samples, weight = weighted_samples(run := builder.build(), measured_window(run))
+    assert (len(samples), int(weight.sum())) == (180, 1800 * MS)
 
 
 def test_frames_of_a_loader_that_no_hook_recorded_are_input_all_the_same() -> None:

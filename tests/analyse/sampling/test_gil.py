@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from profiler.analyse.sampling.gil import gil_probability, gil_windows
-from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, Stacks
+from profiler.analyse.sampling.gil import gil_probability
+from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, Stacks, gil_windows
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.window import measured_window
 from tests.recorded.builders import RunBuilder, S
