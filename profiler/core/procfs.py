@@ -202,6 +202,10 @@ _SYSTEM_CALLS: Final = {"x86_64": (202, 230, 35), "aarch64": (98, 115, 101)}
 """By machine: the numbers of futex, clock_nanosleep and nanosleep."""
 
 
+_FUTEX_OPERATION: Final = 0x7F
+"""Bits of a futex's second argument that are its operation: 0 is FUTEX_WAIT, and glibc uses FUTEX_WAIT_BITSET."""
+
+
 def blocked_in(pid: int, tid: int, proc: Folder = PROC) -> BlockedIn | None:
     """What a thread is blocked in now, 10 µs; None where it may not be read, or the machine's calls are not known."""
     numbers = _SYSTEM_CALLS.get(os.uname().machine)
@@ -213,6 +217,8 @@ def blocked_in(pid: int, tid: int, proc: Folder = PROC) -> BlockedIn | None:
             return BlockedIn.NOTHING
         futex, *sleeps = numbers
         if int(words[0]) == futex:
+            if int(words[2], 16) & _FUTEX_OPERATION == 0:
+                return BlockedIn.OPENMP
             return BlockedIn.TIMED_FUTEX if int(words[4], 16) else BlockedIn.FUTEX
         return BlockedIn.SLEEP if int(words[0]) in sleeps else BlockedIn.OTHER
     except (OSError, ValueError, IndexError):

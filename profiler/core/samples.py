@@ -14,9 +14,11 @@ class BlockedIn(IntEnum):
     TIMED_FUTEX = 1
     """A wait with a time limit: Python waits for the GIL in this way, 5 ms each time."""
     FUTEX = 2
-    """A wait without a time limit: a lock, or threads of a pool."""
+    """A wait without a time limit: a lock, or a condition of native code."""
     SLEEP = 3
     OTHER = 4
+    OPENMP = 5
+    """A plain futex, as GNU's OpenMP uses it where its threads wait for each other."""
 
 
 # name: (unit, meaning). Values named *_s, ctx_* and peak_* are cumulative or high-water marks: take differences.

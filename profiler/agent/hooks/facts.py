@@ -13,6 +13,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from types import FrameType, ModuleType
 from typing import Any, Final
 
@@ -132,6 +133,8 @@ class _StepFacts:
         }
         if limit := os.environ.get("OMP_NUM_THREADS"):
             facts["omp_num_threads"] = limit
+        if _has_gnu_openmp(torch):
+            facts["openmp"] = "gnu"
         if share := _float64_share(torch):
             facts["float64_parameters"] = share
         default = str(torch.get_default_dtype()).removeprefix("torch.")
@@ -141,6 +144,13 @@ class _StepFacts:
             "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
         }
         recorder.add_hook_facts(**facts, **{name: value for name, value in switches.items() if value})
+
+
+def _has_gnu_openmp(torch: Any) -> bool:
+    """Whether torch comes with GNU's OpenMP, as its wheels for Linux do."""
+    with suppress(OSError):
+        return any(name.startswith("libgomp") for name in os.listdir(f"{torch.__path__[0]}/lib"))  # noqa: PTH208
+    return False
 
 
 def _other_threads() -> Iterator[str]:

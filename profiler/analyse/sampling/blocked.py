@@ -7,8 +7,9 @@ loop all stacks get about the same mixture: the totals stay right.
 - A sleep, a file or a socket, and every wait in the standard library or at a line that is never active, is a wait of
   the program's own: the line shows for what.
 - Python waits for the GIL in futexes with a time limit, and only while another thread holds it.
-- Pools of threads are waited for in futexes without one. As long as one thread of the pool had no core, that is why the
+- Threads of OpenMP wait for each other in plain futexes. As long as one thread of the pool had no core, that is why the
   wait lasted; as long as they had one, they computed. Nothing tells what the remainder was for.
+- A futex without a limit is a lock, or within torch's frames a wait of native code, for what is not known.
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ class BlockedCalls:
     n: int
     """How many samples of the system call lie in the measured steps."""
 
+    tells_openmp: bool
+    """Whether waits for OpenMP's threads can be told from locks: they can with GNU's library, which torch ships."""
+
     def active(self, stack: Numbers) -> Floats:
         """The share of each stack's time in which it was not blocked."""
         return np.asarray(self.shares[stack, BlockedIn.NOTHING])
@@ -72,7 +76,8 @@ def blocked_calls(run: Run, window: Window) -> BlockedCalls | None:
     cell = stacks["stack"][row[matched]].astype(np.int64) * len(BlockedIn) + kind[matched]
     by_stack = np.bincount(cell, minlength=len(run.stack_frames) * len(BlockedIn)).reshape(-1, len(BlockedIn))
     counts = by_stack + _PRIOR * mean
-    return BlockedCalls(np.asarray(counts / counts.sum(axis=1, keepdims=True), np.float64), len(calls))
+    shares = np.asarray(counts / counts.sum(axis=1, keepdims=True), np.float64)
+    return BlockedCalls(shares, len(calls), run.info.facts.get("openmp") == "gnu")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -99,32 +104,41 @@ def is_own_wait(stack: Stack, active: float) -> bool:
     return "wait" in stack.leaf_roles or (not stack.in_torch and active < _ALSO_ACTIVE)
 
 
-def divide_waits(
-    run: Run, window: Window, calls: BlockedCalls | None, rows: tuple[Numbers, Floats, npt.NDArray[np.bool_]]
-) -> Waits:
-    """Divide the blocked time of rows of samples.
+@dataclass(frozen=True, eq=False, slots=True)
+class BlockedRows:
+    """Rows of blocked samples."""
 
-    :param rows: of each the number of its stack, its blocked ns, and whether it is a wait of the program's own.
-    """
-    stack, ns, is_own = rows
+    stack: Numbers
+    ns: Floats
+    is_own: npt.NDArray[np.bool_]
+    """Whether the frames show a wait of the program's own."""
+    in_torch: npt.NDArray[np.bool_]
+
+
+def divide_waits(run: Run, window: Window, calls: BlockedCalls | None, rows: BlockedRows) -> Waits:
+    """Divide the blocked time of rows of samples."""
+    stack, ns, is_own = rows.stack, rows.ns, rows.is_own
     held, mixed = _held_by_others(run, window), (~is_own).astype(np.float64)
-    own, gil, nothing = is_own.astype(np.float64), np.zeros(len(ns)), np.zeros(len(ns))
+    nothing = np.zeros(len(ns))
+    own, gil, unknown = is_own.astype(np.float64), nothing, nothing
     error = nothing, nothing
     if calls is not None:
         sleeps = calls.given_blocked(stack, BlockedIn.SLEEP) + calls.given_blocked(stack, BlockedIn.OTHER)
         timed = calls.given_blocked(stack, BlockedIn.TIMED_FUTEX)
-        own = np.where(is_own, 1.0, sleeps if held else sleeps + timed)
+        futex = calls.given_blocked(stack, BlockedIn.FUTEX) if calls.tells_openmp else nothing
+        own = np.where(is_own, 1.0, sleeps + np.where(rows.in_torch, 0.0, futex) + (0.0 if held else timed))
+        unknown = np.where(rows.in_torch & ~is_own, futex, 0.0)
         gil = mixed * timed if held else nothing
         if gil.any():
             share = min(1.0, float(ns @ gil) / window.wall_ns)
             low, high = (end / share for end in share_interval(share, calls.n))
-            error = gil * (1 - low), np.minimum(gil * (high - 1), mixed * (1 - sleeps - gil))
+            error = gil * (1 - low), np.minimum(gil * (high - 1), mixed * (1 - own - gil).clip(0))
     elif held != 0 and (total := float(ns @ mixed)):
         gil = mixed * min(1.0, (held or 0.0) / total)
         error = gil, nothing if held else mixed
-    rest = 1 - own - gil
-    core, native = _pool_shares(run, window, float(ns @ rest))
-    return Waits(own, gil, rest * core, rest * native, rest * max(0.0, 1 - core - native), error)
+    pool = 1 - own - gil - unknown
+    core, native = _pool_shares(run, window, float(ns @ pool))
+    return Waits(own, gil, pool * core, pool * native, unknown + pool * max(0.0, 1 - core - native), error)
 
 
 def _pool_shares(run: Run, window: Window, wait: float) -> tuple[float, float]:

@@ -31,7 +31,7 @@ import numpy.typing as npt
 from profiler.analyse.intervals import overlaps
 from profiler.analyse.model import HOST_CATEGORIES
 from profiler.analyse.sampling.batch_means import Batches, batch_edges, sum_in_batches
-from profiler.analyse.sampling.blocked import BlockedCalls, Waits, blocked_calls, divide_waits, is_own_wait
+from profiler.analyse.sampling.blocked import BlockedCalls, BlockedRows, Waits, blocked_calls, divide_waits, is_own_wait
 from profiler.analyse.sampling.frames import BACKWARD, CALL, Stack
 from profiler.analyse.sampling.gil import GilHolders, Probability
 from profiler.analyse.sampling.stacks import Stacks, gil_windows, weighted_samples
@@ -130,7 +130,8 @@ def classify_samples(stacks: Stacks, window: Window, host: HostTimeline) -> Clas
         gil = {key: holders.probability(*key, each, batches, n) for key, each in on_cpu.items()}
     shares, busy, uncertainty = _category_shares(rows, gil)
     blocked = ns * (1 - active) * rows.is_divided() * (window.wall_ns / float(ns.sum()))
-    waits = divide_waits(run, window, calls, (stack, blocked, _own_waits(stacks, stack, ns, active)))
+    own = _own_waits(stacks, stack, ns, active)
+    waits = divide_waits(run, window, calls, BlockedRows(stack, blocked, own, rows.leaf == TORCH_LEAF))
     _add_waits((shares, uncertainty), rows, waits, several_ranks=has_ranks(run))
     in_call = np.flatnonzero(stratum == NUMBER[CALL])
     shares[in_call] = _call_shares(run, host, window, stack[in_call], region[in_call] - 1)

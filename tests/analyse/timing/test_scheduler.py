@@ -20,7 +20,7 @@ LINE = ("t.py:3:main",)
 
 def program(*, delay: float = 0.0, cpu: float = 1.0, steps: int = 100, active: int = 1) -> RunBuilder:
     """Steps of 10 ms at one line; `cpu` of them on a core, `delay` without one."""
-    builder = RunBuilder(device="cpu")
+    builder = RunBuilder(device="cpu", openmp="gnu")
     builder.boundary(0)
     builder.steps(steps, STEP)
     for number in range(steps + 1):
@@ -116,7 +116,8 @@ def test_each_step_has_its_own_time_without_a_core_and_sums_to_its_wall_time() -
         (BlockedIn.TIMED_FUTEX, 8, {"python": 20, "gil": 80}),
         (BlockedIn.TIMED_FUTEX, TID, {"python": 20, "waiting": 80}),
         (BlockedIn.SLEEP, 8, {"python": 20, "waiting": 80}),
-        (BlockedIn.FUTEX, TID, {"python": 20, "compute": 50, "core": 30}),
+        (BlockedIn.FUTEX, TID, {"python": 20, "waiting": 80}),
+        (BlockedIn.OPENMP, TID, {"python": 20, "compute": 50, "core": 30}),
     ],
 )
 def test_what_a_blocked_thread_waits_for(call: BlockedIn, holder: int, expected: dict[str, float]) -> None:
