@@ -141,6 +141,8 @@ class Snapshot:
     gpus: tuple[GpuUse, ...] = ()
     steps: StepUse | None = None
     unknown: Mapping[str, str] = field(default_factory=dict)
+    throttled: float | None = None
+    """Time that CPU quotas of its groups cost it, summed over cores and divided by the interval; None: no quota."""
 
     @property
     def training(self) -> ThreadUse | None:

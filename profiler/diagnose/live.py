@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from profiler.core.live import GpuUse, ProcessUse, Snapshot, ThreadUse
+from profiler.core.scheduling import estimate_throttling
 from profiler.diagnose.device import BUSY
 from profiler.diagnose.model import LiveDiagnosis, LiveLimit
 
@@ -43,6 +44,9 @@ def diagnose_live(snapshot: Snapshot) -> LiveDiagnosis:
             part, part_share, part_window = name, share, steps.window
         if steps.since_last > max(STALLED, STALLED * (steps.step_time or 0.0)):
             stalled = steps.since_last
+    delayed = min(1.0, thread.delayed or 0.0)
+    all_delays = sum(use.delayed or 0.0 for use in snapshot.threads)
+    throttling = estimate_throttling(snapshot.throttled or 0.0, delayed, all_delays)
     busy_workers = sum(worker.cpu is not None and worker.cpu >= _WORKING for worker in snapshot.workers)
     return LiveDiagnosis(
         _limit(snapshot, thread, gpu, part, busy_workers),
@@ -55,17 +59,20 @@ def diagnose_live(snapshot: Snapshot) -> LiveDiagnosis:
         gpu,
         snapshot.cpu,
         snapshot.cores,
-        min(1.0, thread.delayed or 0.0),
+        delayed * (1 - throttling.share),
         busy_workers,
         len(snapshot.workers),
+        delayed * throttling.share,
     )
 
 
 def _limit(snapshot: Snapshot, thread: ThreadUse, gpu: float | None, part: str, busy_workers: int) -> LiveLimit:
     host_busy = thread.cpu is not None and thread.cpu >= BUSY
+    if gpu is not None and gpu >= BUSY:
+        return LiveLimit.GPU
+    if (thread.delayed or 0.0) >= _CROWDED:  # before the CPU: its cores are busy, but with other work
+        return LiveLimit.CORES
     if gpu is not None:
-        if gpu >= BUSY:
-            return LiveLimit.GPU
         if host_busy:
             return LiveLimit.HOST if gpu < _IDLE_GPU else LiveLimit.HOST_OR_WAITS
     else:
@@ -73,8 +80,6 @@ def _limit(snapshot: Snapshot, thread: ThreadUse, gpu: float | None, part: str, 
             return LiveLimit.CPU
         if host_busy:
             return LiveLimit.THREAD
-    if (thread.delayed or 0.0) >= _CROWDED:
-        return LiveLimit.CORES
     if part:
         return LiveLimit.RECORDED_PART
     if busy_workers and (gpu is None or gpu < _IDLE_GPU):

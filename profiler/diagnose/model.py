@@ -289,3 +289,5 @@ class LiveDiagnosis:
     """Share of time in which the thread waited for a free core."""
     busy_workers: int = 0
     workers: int = 0
+    throttled: float = 0.0
+    """Share of time in which it had no core because the CPU quota of its group was used up: an estimate."""

@@ -180,11 +180,26 @@ def _category_cause(analysis: Analysis, category: str, total: float) -> Cause:
     # a program with an engine waits for its workers, not for a device
     if category == "sync" and facts.get("device") == "cpu" and facts.get("engine", "inline") != "inline":
         notice = Notice("waits-for-workers")
+    if category in ("core", "throttled"):
+        notice = _excess_threads(analysis, category)
     low, high = (None if end is None else end / total for end in (measure.low, measure.high))
     places = analysis.locations.get(category, ())
     main = next((place for place in places[:1] if place.share > MOST), None)
     further = places[1:] if main else places
     return Cause(category, (measure.value or 0.0) / total, low, high, main, further, notice)
+
+
+def _excess_threads(analysis: Analysis, category: str) -> Notice | None:
+    """The threads that compute, where there are more than cores, or than the CPU quota allows."""
+    facts, host = analysis.info.facts, analysis.info.host
+    threads, cores, quota = facts.get("torch_threads"), facts.get("cores", host.get("cores")), host.get("cpu_quota")
+    if not isinstance(threads, int) or not isinstance(cores, int):
+        return None
+    threads *= len(analysis.ranks.ranks) if analysis.ranks else 1
+    if category == "throttled":
+        exceeds = isinstance(quota, (int, float)) and threads > quota
+        return Notice("more-threads-than-quota", {"threads": threads, "quota": quota}) if exceeds else None
+    return Notice("more-threads-than-cores", {"threads": threads, "cores": cores}) if threads > cores else None
 
 
 def _phase_location(phase: Phase) -> Location | None:

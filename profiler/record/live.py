@@ -150,7 +150,11 @@ class SystemReader:
 
     def cores(self, pid: int) -> float:
         """Cores that `pid` may use."""
-        return min(float(limits.cores(pid)), limits.cpu_limit() or float("inf"))
+        return min(float(limits.cores(pid)), limits.cpu_limit(membership=Path(f"/proc/{pid}/cgroup")) or float("inf"))
+
+    def throttled(self, pid: int) -> float | None:
+        """Seconds so far that CPU quotas cost the groups of `pid`; None: there is no quota."""
+        return limits.throttled_seconds(membership=Path(f"/proc/{pid}/cgroup"))
 
     def uptime(self) -> float:
         """Seconds since boot."""
@@ -187,6 +191,7 @@ class LiveProgram:
         self._start_ticks: int | None = None
         self._processes: dict[int, ProcessStat] = {}
         self._threads: dict[tuple[int, int], ThreadTimes] = {}
+        self._throttled: float | None = None
 
     def snapshot(self) -> Snapshot | None:
         """Now; None when the program has ended."""
@@ -215,6 +220,7 @@ class LiveProgram:
             interval=interval,
             cores=self._reader.cores(self.watched.pid),
             cpu=sum(process.cpu or 0.0 for process in processes) if interval else None,
+            throttled=self._throttled_share(interval),
             rss=sum(process.rss for process in processes),
             processes=processes,
             threads=tuple(
@@ -225,6 +231,12 @@ class LiveProgram:
             steps=steps,
             unknown=unknown,
         )
+
+    def _throttled_share(self, interval: float | None) -> float | None:
+        before, self._throttled = self._throttled, self._reader.throttled(self.watched.pid)
+        if interval is None or before is None or self._throttled is None:
+            return None
+        return max(0.0, self._throttled - before) / interval
 
     def _thread_uses(
         self, stats: dict[int, ProcessStat], interval: float | None, steps: StepUse | None

@@ -260,6 +260,9 @@ def _clause(cause: Cause) -> str:
 
 CAUSE_NOTICES: Final[Mapping[str, str]] = {
     "python-or-device-wait": "is spent in Python, or waiting for the device in it",
+    "more-threads-than-cores": "is spent waiting for a core: {threads} threads compute on {cores} cores",
+    "more-threads-than-quota": "is lost to throttling: {threads} threads compute, and the CPU quota of their group is "
+    "{quota:g} cores",
     "waits-for-workers": "is spent waiting for its worker processes, whose stacks show what they do",
 }
 """Notices of causes -> what follows a share of the step."""
@@ -538,8 +541,12 @@ def live_sentence(diagnosis: LiveDiagnosis) -> str:
     stalled = f"no step for {seconds(diagnosis.stalled)}; " if diagnosis.stalled is not None else ""
     host = f"the {diagnosis.role} thread is on a CPU {share(diagnosis.thread_cpu)} of the time"
     if diagnosis.limit is LiveLimit.CORES:
-        host = f"too few cores: the {diagnosis.role} thread runs {share(diagnosis.thread_cpu)} of the time and waits "
-        host += f"for a core {share(diagnosis.delayed)}"
+        crowded = diagnosis.delayed >= diagnosis.throttled
+        waits = [f"waits for a core {share(diagnosis.delayed)}", f"is throttled {share(diagnosis.throttled)}"]
+        if not diagnosis.throttled:
+            waits.pop()
+        host = f"{'too few cores' if crowded else 'the CPU quota is used up'}: the {diagnosis.role} thread runs "
+        host += f"{share(diagnosis.thread_cpu)} of the time and {' and '.join(waits if crowded else waits[::-1])}"
     if diagnosis.part:
         window = seconds(diagnosis.part_window)
         host += f", {share(diagnosis.part_share)} of the last {window} {_LIVE_PARTS[diagnosis.part]}"

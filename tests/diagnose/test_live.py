@@ -9,6 +9,7 @@ import pytest
 from profiler.core.live import StepUse
 from profiler.diagnose.live import RecentMean, diagnose_live
 from profiler.diagnose.model import LiveLimit
+from profiler.report.verdict_text import live_sentence
 from profiler.run.model import StepDefinition, StepKind
 from tests.fakes.live import gpu, snapshot
 
@@ -31,6 +32,7 @@ def step_use(since: float = 0.05, step: float = 0.1, **parts: float) -> StepUse:
         ({"cpu": 0.1, "gpus": (gpu(0.2),), "state": "D"}, LiveLimit.DISK),
         ({"cpu": 0.1}, LiveLimit.WAIT),
         ({"cpu": 0.4, "delayed": 0.5}, LiveLimit.CORES),
+        ({"cpu": 0.4, "delayed": 0.5, "cores": 0.4}, LiveLimit.CORES),
         ({}, LiveLimit.THREAD),
         ({"gpus": (gpu(None),)}, LiveLimit.THREAD),  # a GPU that does not tell is no evidence
         ({"cpu": 0.99, "cores": 1.2}, LiveLimit.CPU),
@@ -41,6 +43,17 @@ def step_use(since: float = 0.05, step: float = 0.1, **parts: float) -> StepUse:
 )
 def test_what_limits(given: dict[str, Any], limit: LiveLimit) -> None:
     assert diagnose_live(snapshot(**given)).limit is limit
+
+
+def test_a_quota_is_told_from_other_programs() -> None:
+    """The thread has no core for 80% of the time; quotas cost its group 0.6 s a second."""
+    diagnosis = diagnose_live(snapshot(cpu=0.2, delayed=0.8, throttled=0.6))
+    assert (diagnosis.limit, diagnosis.delayed, diagnosis.throttled) == (
+        LiveLimit.CORES, pytest.approx(0.2), pytest.approx(0.6)
+    )  # fmt: skip
+    assert live_sentence(diagnosis) == (
+        "the CPU quota is used up: the main thread runs 20% of the time and is throttled 60% and waits for a core 20%"
+    )
 
 
 def test_figures() -> None:

@@ -45,6 +45,9 @@ class FakeReader:
     def cores(self, pid: int) -> float:
         return 4.0
 
+    def throttled(self, pid: int) -> float | None:
+        return None
+
     def uptime(self) -> float:
         return 65.0
 

@@ -31,7 +31,7 @@ from profiler.core.samples import BlockedIn
 from profiler.run.model import Run
 
 BLOCKED_IN: Final = "thread.blocked_in"
-_MIN_CALLS: Final = 50
+MIN_CALLS: Final = 50
 """Samples of the system call below which they are not used: the interval of a share is then wider than +-14 points."""
 _ALSO_ACTIVE: Final = 0.05
 """Share of a stack's time in which it was active from which it computes or runs Python there, besides waiting."""
@@ -65,7 +65,7 @@ def blocked_calls(run: Run, window: Window) -> BlockedCalls | None:
     calls = thread_rows(named_rows(run, run.samples, BLOCKED_IN), window)
     calls = calls[window.step_rows(calls["time"]) >= 0]
     stacks = thread_rows(run.stacks, window)
-    if len(calls) < _MIN_CALLS or not len(stacks):
+    if len(calls) < MIN_CALLS or not len(stacks):
         return None
     stacks = stacks[np.argsort(stacks["begin"], kind="stable")]
     at = times(calls["time"])

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from profiler.analyse.intervals import Intervals, overlaps
 from profiler.analyse.model import HOST_CATEGORIES, WAIT_CATEGORIES, Measure
 from profiler.analyse.timing.host_timeline import CODE, HostTimeline
-from profiler.analyse.timing.scheduler import Throttling
 from profiler.analyse.window import LEVEL_LIGHT, Window
 from profiler.core.notice import Notice
+from profiler.core.scheduling import Throttling
 
 Floats = npt.NDArray[np.float64]
 

@@ -9,7 +9,7 @@ kernel counts that time for the whole control group, summed over cores, so a thr
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from profiler.analyse.intervals import Intervals, Times, covered_within, times
 from profiler.analyse.window import NS_PER_S, Window, named_rows
+from profiler.core.scheduling import Throttling, estimate_throttling
 from profiler.run.filter import rows_by
 from profiler.run.model import Run
 
@@ -30,15 +31,6 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Throttling:
-    """The part of a thread's run delay that CPU quotas caused, as a share of the delay with its bounds."""
-
-    share: float = 0.0
-    low: float = 0.0
-    high: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class ThreadTime:
     """How the time of one thread divides, in ns; the three parts sum to `wall`."""
 
@@ -47,12 +39,8 @@ class ThreadTime:
     runnable: float
     """It could have run and had no core; throttled time is part of it."""
     blocked: float
-    throttling: Throttling = Throttling()
-
-    @property
-    def throttled(self) -> float:
-        """The estimated part of `runnable` that CPU quotas caused."""
-        return self.runnable * self.throttling.share
+    throttling: Throttling = field(default_factory=Throttling)
+    """The part of `runnable` that CPU quotas caused."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -148,21 +136,14 @@ def other_threads(run: Run, window: Window) -> dict[int, ThreadTime]:
 
 
 def throttling(run: Run, runnable: float, spans: Intervals) -> Throttling:
-    """The share of a thread's run delay that CPU quotas caused.
-
-    The group's throttled time is shared by all its threads in proportion to their delays. At least what the delays
-    of all threads exceed it by may be other threads' or this one's, which gives the bounds.
-    """
+    """The share of a thread's run delay `runnable` that CPU quotas caused."""
     rows = named_rows(run, run.samples, THROTTLED)
-    if len(rows) < 2 or not runnable:
+    if not len(rows):
         return Throttling()
     rows = rows[np.argsort(rows["time"], kind="stable")]
     throttled = _increase(times(rows["time"]), rows["value"] * NS_PER_S, spans)
-    delays = sum(float(readings.within(spans.begin, spans.end)[2].sum()) for _, readings in _sampled_readings(run))
-    delays = max(delays, runnable)
-    high = min(1.0, throttled / runnable)
-    low = max(0.0, runnable - max(0.0, delays - throttled)) / runnable
-    return Throttling(min(1.0, throttled / delays), min(low, high), high)
+    delays = [readings.within(spans.begin, spans.end)[2] for _, readings in _sampled_readings(run)]
+    return estimate_throttling(throttled, runnable, sum(float(delay.sum()) for delay in delays))
 
 
 def _increase(at: Times, value: Floats, spans: Intervals) -> float:

@@ -9,18 +9,21 @@ from profiler.analyse.intervals import union
 from profiler.analyse.sampling.attribute import host_time
 from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.timing.host_timeline import CODE
-from profiler.analyse.timing.scheduler import Throttling, other_threads, step_delays, thread_time
+from profiler.analyse.timing.scheduler import other_threads, step_delays, thread_time
 from profiler.analyse.window import measured_window
 from profiler.core.samples import BlockedIn
+from profiler.core.scheduling import Throttling
+from profiler.diagnose.run import diagnose_run
+from profiler.report.verdict_text import run_statement
 from tests.recorded.builders import MS, PID, TID, RunBuilder
 
 STEP = 10 * MS
 LINE = ("t.py:3:main",)
 
 
-def program(*, delay: float = 0.0, cpu: float = 1.0, steps: int = 100, active: int = 1) -> RunBuilder:
+def program(*, delay: float = 0.0, cpu: float = 1.0, steps: int = 100, active: int = 1, **facts: object) -> RunBuilder:
     """Steps of 10 ms at one line; `cpu` of them on a core, `delay` without one."""
-    builder = RunBuilder(device="cpu", openmp="gnu")
+    builder = RunBuilder(device="cpu", openmp="gnu", **facts)
     builder.boundary(0)
     builder.steps(steps, STEP)
     for number in range(steps + 1):
@@ -92,6 +95,13 @@ def test_the_share_of_throttling_is_an_estimate_with_bounds(
 
 def test_what_ran_without_a_core_is_no_python() -> None:
     assert shares_of(program(cpu=0.3, delay=0.7)) == {"python": 30, "core": 70}
+
+
+@pytest.mark.parametrize(("threads", "reason"), [(8, ": 8 threads compute on 2 cores"), (2, "")])
+def test_more_threads_than_cores_are_named_as_the_reason(threads: int, reason: str) -> None:
+    analysis = analyse(program(cpu=0.3, delay=0.7, torch_threads=threads, cores=2).build())
+    headline = run_statement(diagnose_run(analysis)).headline
+    assert headline == f"70% of each step is spent waiting for a core{reason}."
 
 
 def test_each_step_has_its_own_time_without_a_core_and_sums_to_its_wall_time() -> None:
