@@ -41,12 +41,12 @@ class Environment:
         if case.source is not None:
             file = self.checkout(case) / case.source.file
             if not file.exists():
-                return f"{file} does not exist: check out {case.source.repository} at {case.source.revision[:12]}"
+                return f"WILD_DIR has no checkout of {case.source.repository} at {case.source.revision[:12]}"
         for package in case.packages:
             name = package.replace("-", "_")
             command = [self.python, "-c", f"import importlib.util as u, sys; sys.exit(u.find_spec('{name}') is None)"]
             if subprocess.run(command, check=False, capture_output=True).returncode:
-                return f"{self.python} has no package {package}"
+                return f"the interpreter WILD_PYTHON has no package {package}"
         return ""
 
     def checkout(self, case: Case) -> Path:
