@@ -21,13 +21,13 @@ from tests.wild.table import markdown, verdicts
 FOLDER: Final = ROOT / "reports" / "wild"
 _HEAD: Final = """# Verdicts on programs of known illness
 
-`make wild` made this page of recordings at {commits}. The cases, with the source, the command, the data and the truth of
-each, are in `tests/wild/manifest.toml`. A verdict is right if the number of steps is exact, every true cause of at least
-13% of a step is named at its place, no other cause of at least 10% is named, and all shares, the time without a core
-included, agree with the independent measure. `core` and `throttled` may be named under every condition, because the
-machine is shared; the scheduler's clock of the main thread tells how much of them is true. Conditions: `quiet` (nothing
-is added), `busy` (a busy loop on the program's core), `quota` (a control group with 0.6 cores), `slow-rank-N` (a busy
-loop on the core of rank N).
+`make wild` made this page of recordings at {commits}. The cases, with the source, the command, the data and the truth
+of each, are in `tests/wild/manifest.toml`. A verdict is right if the number of steps is exact, every true cause of at
+least 13% of a step is named at its place, no other cause of at least 10% is named, and all shares, the time without a
+core included, agree with the independent measure. `core` and `throttled` may be named under every condition, because
+the machine is shared; the scheduler's clock of the main thread tells how much of them is true. Conditions: `quiet`
+(nothing is added), `busy` (a busy loop on the program's core), `quota` (a control group with 0.6 cores),
+`slow-rank-N` (a busy loop on the core of rank N).
 
 Public programs are read from the folder `WILD_DIR`, which has a checkout `owner+name` of each repository, and run with
 the interpreter `WILD_PYTHON`."""
