@@ -41,14 +41,6 @@ def words(folder: Path) -> None:
         (folder / f"{name}.txt").write_text(text + "\n")
 
 
-def waves(folder: Path) -> None:
-    """The sine waves of time_sequence_prediction, fewer and shorter."""
-    import torch
-
-    places = np.arange(200) + np.random.default_rng(0).integers(-80, 80, (20, 1))
-    torch.save(np.sin(places / 20.0), folder / "traindata.pt")
-
-
 def characters(folder: Path) -> None:
     """nanoGPT's train.bin, val.bin and meta.pkl of a text."""
     import pickle
@@ -84,5 +76,4 @@ GENERATORS: Final[dict[str, Callable[[Path], None]]] = {
     "words": words,
     "characters": characters,
     "images": images,
-    "waves": waves,
 }

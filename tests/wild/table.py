@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
@@ -36,11 +36,13 @@ def outcome_of_row(row: Mapping[str, Any]) -> Outcome:
     return Outcome(**{field.name: row[field.name] for field in fields(Outcome)})
 
 
-def verdicts(cases: Sequence[Case], rows: Iterable[Mapping[str, Any]]) -> list[Verdict]:
-    """One for each case and condition that was tried, judged by the manifest as it is now."""
+def verdicts(cases: Sequence[Case], rows: Sequence[Mapping[str, Any]]) -> list[Verdict]:
+    """One for each case and condition that was tried, at the last commit, by the manifest as it is now."""
     groups: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
+    newest = {(row["case"], row["condition"]): row["commit"] for row in rows}
     for row in rows:
-        groups[row["case"], row["condition"]].append(outcome_of_row(row))
+        if row["commit"] == newest[row["case"], row["condition"]]:
+            groups[row["case"], row["condition"]].append(outcome_of_row(row))
     result = []
     for case in cases:
         for condition in case.conditions:
