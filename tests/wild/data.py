@@ -34,10 +34,13 @@ def mnist(folder: Path) -> None:
 
 
 def words(folder: Path) -> None:
-    """Texts of words: train.txt, valid.txt and test.txt, and input.txt for models of characters."""
+    """Texts of words: train.txt, valid.txt and test.txt, and input.txt for models of characters.
+
+    Their first line is the context from which minGPT samples.
+    """
     random = np.random.default_rng(0)
-    for name, lines in (("train", 3_000), ("valid", 300), ("test", 300), ("input", 6_000)):
-        text = "\n".join(" ".join(random.choice(_TEXT.split(), 12)) for _ in range(lines))
+    for name, lines in (("train", 2_999), ("valid", 300), ("test", 300), ("input", 6_000)):
+        text = "O God, O God!\n" + "\n".join(" ".join(random.choice(_TEXT.split(), 12)) for _ in range(lines))
         (folder / f"{name}.txt").write_text(text + "\n")
 
 

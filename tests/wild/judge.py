@@ -145,7 +145,7 @@ def must_be_named(cause: TrueCause, outcome: Outcome) -> bool:
 
 
 def _judge_causes(case: Case, outcome: Outcome) -> list[Problem]:
-    named = [cause for cause in _all_causes(outcome) if cause["category"] not in LOADED]
+    named = [cause for cause in _all_causes(outcome) if cause["category"] not in LOADED or cause["notice"]]
     problems = []
     matched: list[int] = []
     for true in case.causes:
@@ -162,7 +162,7 @@ def _judge_causes(case: Case, outcome: Outcome) -> list[Problem]:
         problems.append(Problem(Miss.ORDER, _named(outcome), "; ".join(_truth(true, outcome) for true in case.causes)))
     true_categories = {category for true in case.causes for category in true.category}
     for cause in named:
-        if cause["share"] >= NAMED and cause["category"] not in true_categories | set(case.allowed):
+        if cause["share"] >= NAMED and cause["category"] not in true_categories | set(case.allowed) | LOADED:
             truth = "; ".join(_truth(true, outcome) for true in case.causes) or "nothing is wrong"
             problems.append(Problem(Miss.FALSE, _describe(cause), truth))
     return problems
