@@ -78,7 +78,7 @@ def judge(case: Case, outcome: Outcome) -> list[Problem]:
     """Everything that is false or missing in the run's verdict, the worst first."""
     facts = outcome.facts
     if outcome.exit_code or not facts or facts.get("state") != "complete":
-        last = " ".join(outcome.output.splitlines()[-3:])[-300:]
+        last = " ".join(outcome.output.partition("\nrecorded ")[0].splitlines()[-2:])[-200:]
         return [Problem(Miss.FAILED, f"exit code {outcome.exit_code}: {last}", "the program ends well")]
     problems = [
         *_judge_steps(case, outcome),
