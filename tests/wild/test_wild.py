@@ -17,7 +17,7 @@ CASE = Case(
     causes=(TrueCause(category=("python",), at=("train.py:count",), part="python"),),
 )  # fmt: skip
 HEALTHY = Case(name="healthy", kind="script", command=("python",), steps=100, truth="made up")
-FRAME = ["/work/train.py", 17, "count"]
+FRAME = ["project/train.py", 17, "count"]
 
 
 def _cause(category: str = "python", share: float = 0.6, **more: Any) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def test_a_true_verdict_has_no_problem() -> None:
         (CASE, _outcome(_cause(), steps=101), Miss.STEPS),
         (CASE, _outcome(_cause(), state="failed"), Miss.FAILED),
         (CASE, _outcome(), Miss.NOT_NAMED),
-        (CASE, _outcome(_cause(path=[["/work/train.py", 9, "main"]])), Miss.PLACE),
+        (CASE, _outcome(_cause(path=[["project/train.py", 9, "main"]])), Miss.PLACE),
         (CASE, _outcome(_cause(share=0.8)), Miss.SHARE),
         (CASE, _outcome(_cause(), _cause("checkpoint", 0.2)), Miss.FALSE),
         (CASE, _outcome(_cause(), screen="neither data nor Python is what limits this run"), Miss.ALL_CLEAR),
