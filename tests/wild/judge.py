@@ -181,6 +181,8 @@ def _judge_rank(case: Case, outcome: Outcome) -> list[Problem]:
     late = outcome.facts.get("straggler")
     if case.ranks == 1 or (expected is None and outcome.condition != "quiet"):
         return []
+    if slowed and not _is_slowed(int(slowed[1]), outcome):
+        return []
     said = f"rank {late['rank']} is late: {_describe(late)}" if late else "no rank is late"
     if expected is None:
         is_small = late is None or late["lead"] < NAMED or late["category"] in LOADED
@@ -190,6 +192,13 @@ def _judge_rank(case: Case, outcome: Outcome) -> list[Problem]:
     if slowed and late["category"] not in LOADED:
         return [Problem(Miss.FALSE, said, f"rank {expected} waits for a core")]
     return []
+
+
+def _is_slowed(rank: int, outcome: Outcome) -> bool:
+    """Whether the rank waited for a core clearly longer than the others: on a full machine one more program is little."""
+    waited = {row["rank"]: outcome.runnable.get(str(row["pid"]), 0.0) for row in outcome.facts["steps"]}
+    others = [share for other, share in waited.items() if other != rank]
+    return bool(others) and waited.get(rank, 0.0) >= max(others) + NAMED
 
 
 def _matches(true: TrueCause, cause: Mapping[str, Any]) -> bool:
