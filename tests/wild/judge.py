@@ -195,7 +195,7 @@ def _judge_rank(case: Case, outcome: Outcome) -> list[Problem]:
 
 
 def _is_slowed(rank: int, outcome: Outcome) -> bool:
-    """Whether the rank waited for a core clearly longer than the others: on a full machine one more program is little."""
+    """Whether the rank waited for a core clearly longer than the others; on a full machine it may not."""
     waited = {row["rank"]: outcome.runnable.get(str(row["pid"]), 0.0) for row in outcome.facts["steps"]}
     others = [share for other, share in waited.items() if other != rank]
     return bool(others) and waited.get(rank, 0.0) >= max(others) + NAMED
