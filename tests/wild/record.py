@@ -100,7 +100,12 @@ def _record(case: Case, condition: str, environment: Environment, scratch: Path,
             watch.start()
             if conditions.slow_rank is not None:
                 RankPinner(process.pid, conditions.slow_rank).start()
-            code = process.wait(timeout=4 * case.timeout)
+            try:
+                code = process.wait(timeout=4 * case.timeout)
+            except BaseException:  # also where this program is told to stop: nothing stays behind
+                process.terminate()
+                process.wait()
+                raise
     stdout, stderr = ((scratch / name).read_text(errors="replace") for name in ("stdout", "stderr"))
     facts = _facts(run)
     runnable = {}
