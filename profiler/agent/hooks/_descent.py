@@ -13,11 +13,23 @@ import builtins
 import linecache
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType
 from typing import Any, Final
+
+from profiler.agent.hooks._source import (
+    COMPREHENSIONS,
+    Binding,
+    Position,
+    Scope,
+    Source,
+    child_expressions,
+    dotted,
+    imported,
+    last_name,
+    own_nodes,
+)
 
 NOTHING, HOST, UNKNOWN, DEVICE = range(4)
 """Origins, in the order in which one of two operands decides that of the result. NOTHING: not a tensor."""
@@ -48,195 +60,6 @@ _IMPLICIT: Final = frozenset(
      "__iter__", "__len__", "__repr__", "__str__"}
 )  # fmt: skip
 """Methods of Python's own that another expression than their call runs, such as `np.asarray(x)`."""
-_ADDING: Final = frozenset({"append", "extend", "add", "insert", "update", "appendleft"})
-_COMPREHENSION_CODE: Final = {
-    ast.ListComp: "<listcomp>", ast.SetComp: "<setcomp>", ast.DictComp: "<dictcomp>", ast.GeneratorExp: "<genexpr>"
-}  # fmt: skip
-_COMPREHENSIONS: Final = tuple(_COMPREHENSION_CODE)
-_FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-_SCOPES: Final = (*_FUNCTIONS, *_COMPREHENSIONS, ast.Module)
-
-Position = tuple[int, int]
-
-
-@dataclass(slots=True)
-class _Binding:
-    """A statement that gives a name a value.
-
-    :param end: where the statement ends; the name has the value from there on.
-    :param block: the list of statements that it stands in.
-    :param replaces: whether the name loses its value of before: not for `x += value` and `x.append(value)`.
-    """
-
-    end: Position
-    value: ast.AST
-    block: object
-    replaces: bool
-
-
-class _Source:
-    """The syntax tree of a file."""
-
-    def __init__(self, text: str) -> None:
-        self.tree = ast.parse(text)
-        self.parents: dict[ast.AST, ast.AST] = {}
-        self.blocks: dict[ast.AST, object] = {}
-        """Statement -> the list of statements that it stands in."""
-        self.expressions: dict[tuple[int, int, int, int], ast.AST] = {}
-        """Position -> the outermost expression there; of a statement with a condition, that condition."""
-        self.calls: dict[str, list[ast.Call]] = {}
-        """Name of a function or method -> its calls."""
-        self.functions: dict[str, list[Any]] = {}
-        self._bindings: dict[ast.AST, dict[str, list[_Binding]]] = {}
-        for node in ast.walk(self.tree):
-            for _, value in ast.iter_fields(node):
-                for child in value if isinstance(value, list) else (value,):
-                    if isinstance(child, ast.AST):
-                        self.parents[child] = node
-                        self.blocks[child] = value
-            if isinstance(node, (ast.expr, ast.If, ast.While, ast.Assert)):
-                at = node.lineno, node.end_lineno or 0, node.col_offset, node.end_col_offset or 0
-                self.expressions.setdefault(at, node if isinstance(node, ast.expr) else node.test)
-            if isinstance(node, ast.Call) and (name := _last_name(node.func)):
-                self.calls.setdefault(name, []).append(node)
-            elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                self.functions.setdefault(node.name, []).append(node)
-
-    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
-        """The node, then what contains it, outward."""
-        current: ast.AST | None = node
-        while current is not None:
-            yield current
-            current = self.parents.get(current)
-
-    def scope(self, node: ast.AST) -> ast.AST:
-        """The function, comprehension or module that `node` is evaluated in."""
-        return next((outer for outer in islice(self.ancestors(node), 1, None) if isinstance(outer, _SCOPES)), self.tree)
-
-    def class_of(self, function: ast.AST) -> ast.ClassDef | None:
-        parent = self.parents.get(function)
-        return parent if isinstance(parent, ast.ClassDef) else None
-
-    def bindings(self, scope: ast.AST) -> dict[str, list[_Binding]]:
-        found = self._bindings.get(scope)
-        if found is None:
-            found = self._bindings[scope] = {}
-            for node in _own_nodes(scope):
-                for target, value, replaces, end in _assignments(node):
-                    for name, part, whole in _names(target, value):
-                        binding = _Binding(end, part, self.blocks.get(node), replaces=replaces and whole)
-                        found.setdefault(name, []).append(binding)
-        return found
-
-
-def _end(node: Any) -> Position:
-    return node.end_lineno, node.end_col_offset
-
-
-def _last_name(function: ast.AST) -> str:
-    if isinstance(function, ast.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ast.Name) else ""
-
-
-def _dotted(target: ast.AST) -> str:
-    """`x`, or `self.x`; empty for other expressions."""
-    if isinstance(target, ast.Name):
-        return target.id
-    if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
-        return f"{target.value.id}.{target.attr}"
-    return ""
-
-
-def _own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a scope without those of the scopes in it."""
-    pending = list(ast.iter_child_nodes(scope))
-    while pending:
-        node = pending.pop()
-        yield node
-        if not isinstance(node, (*_SCOPES, ast.ClassDef)):
-            pending += ast.iter_child_nodes(node)
-
-
-def _names(target: Any, value: Any) -> Iterator[tuple[str, Any, bool]]:
-    """(name, its value, whether all of it is assigned) for each name in the target of an assignment."""
-    if isinstance(target, (ast.Tuple, ast.List)):
-        pairs = isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts)
-        for number, each in enumerate(target.elts):
-            yield from _names(each, value.elts[number] if pairs else value)
-        return
-    whole = True
-    while isinstance(target, (ast.Starred, ast.Subscript)):
-        whole = whole and isinstance(target, ast.Starred)
-        target = target.value
-    name = target if isinstance(target, str) else _dotted(target)
-    if name:
-        yield name, value, whole
-
-
-def _assignments(node: Any) -> Iterator[tuple[Any, Any, bool, Position]]:
-    """(target, value, whether it replaces the value of before, where it takes effect) for each name that it binds."""
-    if isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.AugAssign)) and node.value is not None:
-        for target in node.targets if isinstance(node, ast.Assign) else (node.target,):
-            yield target, node.value, not isinstance(node, ast.AugAssign), _end(node)
-    elif isinstance(node, (ast.For, ast.AsyncFor)):
-        yield node.target, node.iter, True, _end(node.iter)
-    elif isinstance(node, ast.comprehension):
-        yield node.target, node.iter, True, (0, 0)
-    elif isinstance(node, ast.withitem) and node.optional_vars is not None:
-        yield node.optional_vars, node.context_expr, True, _end(node.context_expr)
-    elif isinstance(node, (ast.Import, ast.ImportFrom)):
-        for alias in node.names:
-            yield alias.asname or alias.name.partition(".")[0], node, True, _end(node)
-    elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        yield node.name, node, True, (0, 0)
-    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and node.value.args:
-        function = node.value.func
-        if isinstance(function, ast.Attribute) and function.attr in _ADDING:
-            yield function.value, node.value.args[-1], False, _end(node)
-
-
-@dataclass(slots=True)
-class _Scope:
-    """A scope in which expressions are evaluated.
-
-    :param names: the globals of its module.
-    :param frame: the frame that runs it, if one does; the `depth`-th caller of the one that reads.
-    :param arguments: the origins of its arguments, where the search followed a call into it.
-    """
-
-    source: _Source
-    node: ast.AST
-    names: Mapping[str, Any]
-    frame: FrameType | None = None
-    depth: int = 0
-    arguments: Mapping[str, int] | None = None
-
-    def outer(self) -> _Scope:
-        """The scope around it, whose names it can see."""
-        source, frame, depth = self.source, None, self.depth
-        node = source.scope(self.node)
-        if isinstance(self.node, _COMPREHENSIONS):
-            frame = self.frame
-            if frame is not None and frame.f_code.co_name == _COMPREHENSION_CODE[type(self.node)]:
-                frame, depth = frame.f_back, depth + 1
-            return _Scope(source, node, self.names, frame, depth, self.arguments)
-        return _Scope(source, node, self.names, frame, depth)
-
-    def parameters(self) -> list[str]:
-        """Names of its positional parameters."""
-        arguments: ast.arguments | None = getattr(self.node, "args", None)
-        if not isinstance(arguments, ast.arguments):
-            return []
-        return [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
-
-    def keywords(self) -> list[str]:
-        arguments: ast.arguments | None = getattr(self.node, "args", None)
-        return [each.arg for each in arguments.kwonlyargs] if isinstance(arguments, ast.arguments) else []
-
-    def star(self) -> str:
-        arguments: ast.arguments | None = getattr(self.node, "args", None)
-        return arguments.vararg.arg if isinstance(arguments, ast.arguments) and arguments.vararg else ""
 
 
 class Descent:
@@ -245,7 +68,7 @@ class Descent:
     def __init__(self, torch: Any) -> None:
         self.torch = torch
         self.factories = {id(getattr(torch, name)) for name in _FACTORIES if hasattr(torch, name)}
-        self._sources: dict[str, _Source | None] = {}
+        self._sources: dict[str, Source | None] = {}
 
     def origin(self, frame: FrameType, method: str) -> tuple[int, int]:
         """The origin of the tensor on which `frame` calls `method` now, and how many callers of `frame` decide it."""
@@ -270,13 +93,13 @@ class Descent:
         names = ("Dataset", "DataLoader", "Sampler")
         return tuple(kind for name in names if isinstance(kind := getattr(data, name, None), type))
 
-    def source(self, file: str, names: Mapping[str, Any]) -> _Source | None:
+    def source(self, file: str, names: Mapping[str, Any]) -> Source | None:
         """The syntax tree of a file, also of a cell of a notebook; None if there is no text."""
         if file not in self._sources:
             if len(self._sources) >= _MAX_FILES:
                 self._sources.clear()
             text = "".join(linecache.getlines(file, dict(names)))
-            self._sources[file] = _Source(text) if 0 < len(text) <= _MAX_SOURCE else None
+            self._sources[file] = Source(text) if 0 < len(text) <= _MAX_SOURCE else None
         return self._sources[file]
 
 
@@ -324,26 +147,26 @@ class _Search:
             return origin or UNKNOWN
         if isinstance(node, ast.Subscript) and method in ("__index__", "__int__"):
             return self.expression(node.slice, scope) or UNKNOWN
-        return max((self.expression(child, scope) for child in _expressions(node)), default=NOTHING) or UNKNOWN
+        return max((self.expression(child, scope) for child in child_expressions(node)), default=NOTHING) or UNKNOWN
 
-    def _read_by_copy(self, node: ast.AST, scope: _Scope, method: str) -> int:
+    def _read_by_copy(self, node: ast.AST, scope: Scope, method: str) -> int:
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != method:
             return UNKNOWN if method == "cpu" else HOST
         if method == "to" and self._target(node, scope) != HOST:
             return HOST
         return self.expression(node.func.value, scope) or UNKNOWN
 
-    def _locate(self, frame: FrameType, depth: int) -> tuple[ast.AST, _Scope] | None:
+    def _locate(self, frame: FrameType, depth: int) -> tuple[ast.AST, Scope] | None:
         source = self.rules.source(frame.f_code.co_filename, frame.f_globals)
         at = _position(frame)
         node = source.expressions.get(at) if source is not None and at is not None else None
         if source is None or node is None:
             return None
-        return node, _Scope(source, source.scope(node), frame.f_globals, frame, depth)
+        return node, Scope(source, source.scope(node), frame.f_globals, frame, depth)
 
     # ------------------------------------------------------------ expressions
 
-    def expression(self, node: ast.AST, scope: _Scope) -> int:
+    def expression(self, node: ast.AST, scope: Scope) -> int:
         """The origin of the value of an expression."""
         key = id(node), id(scope.arguments)
         self._nodes += 1
@@ -359,7 +182,7 @@ class _Search:
             self._open.discard(key)
             self._level -= 1
 
-    def _expression(self, node: ast.AST, scope: _Scope) -> int:
+    def _expression(self, node: ast.AST, scope: Scope) -> int:
         if isinstance(node, (ast.Constant, ast.JoinedStr, ast.Lambda)):
             return NOTHING
         if isinstance(node, ast.Name):
@@ -372,13 +195,13 @@ class _Search:
             return self.expression(node.value, scope)
         if isinstance(node, ast.IfExp):
             return max(self.expression(node.body, scope), self.expression(node.orelse, scope))
-        if isinstance(node, _COMPREHENSIONS):
-            inner = _Scope(scope.source, node, scope.names, scope.frame, scope.depth, scope.arguments)
+        if isinstance(node, COMPREHENSIONS):
+            inner = Scope(scope.source, node, scope.names, scope.frame, scope.depth, scope.arguments)
             parts = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)  # type: ignore[attr-defined]
             return max(self.expression(part, inner) for part in parts)
-        return max((self.expression(child, scope) for child in _expressions(node)), default=NOTHING)
+        return max((self.expression(child, scope) for child in child_expressions(node)), default=NOTHING)
 
-    def _name(self, name: str, node: ast.AST, scope: _Scope) -> int:
+    def _name(self, name: str, node: ast.AST, scope: Scope) -> int:
         use: ast.AST | None = node
         while not isinstance(scope.node, ast.Module):
             bindings = scope.source.bindings(scope.node).get(name)
@@ -386,7 +209,7 @@ class _Search:
             if bindings or is_parameter:
                 earlier = partial(self._parameter, name, scope) if is_parameter else None
                 return self._bound(bindings or [], use, scope, earlier)
-            use = use if isinstance(scope.node, _COMPREHENSIONS) else None
+            use = use if isinstance(scope.node, COMPREHENSIONS) else None
             scope = scope.outer()
         value = scope.names.get(name, getattr(builtins, name, None))
         origin = self._object(value)
@@ -396,7 +219,7 @@ class _Search:
         return self._bound(bindings, use, scope, None)
 
     def _bound(
-        self, bindings: Sequence[_Binding], use: ast.AST | None, scope: _Scope, earlier: Callable[[], int] | None
+        self, bindings: Sequence[Binding], use: ast.AST | None, scope: Scope, earlier: Callable[[], int] | None
     ) -> int:
         """The origin of a name: of the last assignment before `use`, and of those before it that may still count."""
         at: Position = (use.lineno, use.col_offset) if isinstance(use, ast.expr) else (sys.maxsize, 0)
@@ -415,7 +238,7 @@ class _Search:
             origin = max((self._bound_value(binding.value, scope) for binding in bindings), default=NOTHING)
         return origin
 
-    def _bound_value(self, value: ast.AST, scope: _Scope) -> int:
+    def _bound_value(self, value: ast.AST, scope: Scope) -> int:
         return self.expression(value, scope) if isinstance(value, ast.expr) else NOTHING
 
     def _object(self, value: Any) -> int | None:
@@ -430,19 +253,19 @@ class _Search:
             return NOTHING
         return None
 
-    def _attribute(self, node: ast.Attribute, scope: _Scope) -> int:
+    def _attribute(self, node: ast.Attribute, scope: Scope) -> int:
         if node.attr in _NO_TENSOR:
             return NOTHING
         value = self.value(node, scope)
         if value is not None:
             return self._object(value) or NOTHING
-        name = _dotted(node)
+        name = dotted(node)
         bindings = scope.source.bindings(scope.node).get(name) if name else None
         if bindings:
             return self._bound(bindings, node, scope, lambda: self._own_attribute(node, scope))
         return self._own_attribute(node, scope)
 
-    def _own_attribute(self, node: ast.Attribute, scope: _Scope) -> int:
+    def _own_attribute(self, node: ast.Attribute, scope: Scope) -> int:
         """The origin of `self.x`, from all methods that assign it; of another attribute, that of its object."""
         method = self._method_of(node.value, scope)
         if method is None:
@@ -455,15 +278,15 @@ class _Search:
             if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) and function.args.args:
                 is_method = is_method or function.name == node.attr
                 this = function.args.args[0].arg
-                inner = scope if function is scope.node else _Scope(scope.source, function, scope.names)
+                inner = scope if function is scope.node else Scope(scope.source, function, scope.names)
                 for name, bindings in scope.source.bindings(function).items():
                     if name == f"{this}.{node.attr}" or (node.attr == "__dict__" and name.startswith(f"{this}.")):
                         origin = max(origin, *(self._bound_value(each.value, inner) for each in bindings))
         return origin or (NOTHING if is_method else UNKNOWN)
 
-    def _method_of(self, node: ast.AST, scope: _Scope) -> tuple[ast.ClassDef, int | None] | None:
+    def _method_of(self, node: ast.AST, scope: Scope) -> tuple[ast.ClassDef, int | None] | None:
         """For `self`: its class, and the origin of everything in it if it is a module or a data set."""
-        while isinstance(scope.node, _COMPREHENSIONS):
+        while isinstance(scope.node, COMPREHENSIONS):
             scope = scope.outer()
         owner = scope.source.class_of(scope.node)
         parameters = scope.parameters()
@@ -471,7 +294,7 @@ class _Search:
             return None
         return owner, self._kind(owner, scope)
 
-    def _kind(self, owner: ast.ClassDef, scope: _Scope) -> int | None:
+    def _kind(self, owner: ast.ClassDef, scope: Scope) -> int | None:
         for value in (scope.names.get(owner.name), *(self.value(base, scope) for base in owner.bases)):
             if isinstance(value, type):
                 if issubclass(value, self._module):
@@ -482,7 +305,7 @@ class _Search:
 
     # ------------------------------------------------------------ arguments
 
-    def _parameter(self, name: str, scope: _Scope) -> int:
+    def _parameter(self, name: str, scope: Scope) -> int:
         if scope.arguments is not None:
             return scope.arguments.get(name, NOTHING)
         owner = scope.source.class_of(scope.node)
@@ -496,7 +319,7 @@ class _Search:
             index = len(parameters)
         return self._passed(scope, index, name, is_method)
 
-    def _passed(self, scope: _Scope, index: int, name: str, is_method: bool) -> int:
+    def _passed(self, scope: Scope, index: int, name: str, is_method: bool) -> int:
         """What the callers of the scope's function pass for its parameter: the running caller, else all in its file."""
         frame, depth = scope.frame, scope.depth
         caller = frame.f_back if frame is not None else None
@@ -509,20 +332,20 @@ class _Search:
                 return UNKNOWN
             node, inner = located
             called = getattr(scope.node, "name", "")
-            if isinstance(node, ast.Call) and not (called in _IMPLICIT and _last_name(node.func) != called):
+            if isinstance(node, ast.Call) and not (called in _IMPLICIT and last_name(node.func) != called):
                 return self._argument(node, inner, index, name, is_method)
             if isinstance(node, ast.Subscript):  # it runs __getitem__
                 return self.expression(node.slice if index else node.value, inner) or UNKNOWN
-            return max((self.expression(child, inner) for child in _expressions(node)), default=NOTHING) or UNKNOWN
+            return max((self.expression(child, inner) for child in child_expressions(node)), default=NOTHING) or UNKNOWN
         function = getattr(scope.node, "name", "")
         calls = scope.source.calls.get(function, ()) if function else ()
         origin = NOTHING
         for call in calls:
-            inner = _Scope(scope.source, scope.source.scope(call), scope.names)
+            inner = Scope(scope.source, scope.source.scope(call), scope.names)
             origin = max(origin, self._argument(call, inner, index, name, is_method))
         return origin or UNKNOWN
 
-    def _argument(self, call: ast.Call, scope: _Scope, index: int, name: str, is_method: bool) -> int:
+    def _argument(self, call: ast.Call, scope: Scope, index: int, name: str, is_method: bool) -> int:
         """The origin of one argument of a call: by keyword, else by position."""
         for keyword in call.keywords:
             if keyword.arg == name:
@@ -538,13 +361,13 @@ class _Search:
                 return self.expression(argument, scope)
         return NOTHING
 
-    def _arguments(self, call: ast.Call, scope: _Scope) -> int:
+    def _arguments(self, call: ast.Call, scope: Scope) -> int:
         values = (*call.args, *(keyword.value for keyword in call.keywords))
         return max((self.expression(value, scope) for value in values), default=NOTHING)
 
     # ------------------------------------------------------------ calls
 
-    def _call(self, node: ast.Call, scope: _Scope) -> int:
+    def _call(self, node: ast.Call, scope: Scope) -> int:
         function = node.func
         target = self.value(function, scope)
         if target is not None:
@@ -556,7 +379,7 @@ class _Search:
             return self._result(definition, scope.source, scope.names, node, scope)
         return max(self.expression(function, scope), self._arguments(node, scope), UNKNOWN)
 
-    def _call_of(self, target: Any, node: ast.Call, scope: _Scope) -> int:
+    def _call_of(self, target: Any, node: ast.Call, scope: Scope) -> int:
         """The origin of what a known function or class returns."""
         if id(target) in self.rules.factories:
             learned = any(each.arg == "requires_grad" for each in node.keywords)
@@ -586,7 +409,7 @@ class _Search:
             return max(origin, UNKNOWN)  # an object of the program: what its attributes hold is not followed
         return origin or (NOTHING if isinstance(target, (type, BuiltinFunctionType)) else UNKNOWN)
 
-    def _method_call(self, node: ast.Call, function: ast.Attribute, scope: _Scope) -> int:
+    def _method_call(self, node: ast.Call, function: ast.Attribute, scope: Scope) -> int:
         name = function.attr
         if name in _TO_HOST:
             return HOST
@@ -608,9 +431,9 @@ class _Search:
         arguments = self._arguments(node, scope)
         return UNKNOWN if (origin, arguments) == (NOTHING, HOST) else max(origin, arguments)
 
-    def _result(self, definition: Any, source: _Source, names: Mapping[str, Any], call: ast.Call, scope: _Scope) -> int:
+    def _result(self, definition: Any, source: Source, names: Mapping[str, Any], call: ast.Call, scope: Scope) -> int:
         """The origin of what a function of the program returns or yields for the arguments of a call."""
-        inner = _Scope(source, definition, names)
+        inner = Scope(source, definition, names)
         parameters = inner.parameters()
         is_method = source.class_of(definition) is not None and parameters[:1] in (["self"], ["cls"])
         named = [*parameters, *inner.keywords(), *([inner.star()] if inner.star() else [])]
@@ -623,27 +446,27 @@ class _Search:
             return kind
         origins = [
             self.expression(node.value, inner)
-            for node in _own_nodes(definition)
+            for node in own_nodes(definition)
             if isinstance(node, (ast.Return, ast.Yield, ast.YieldFrom)) and node.value is not None
         ]
         return max(origins, default=NOTHING)
 
-    def _target(self, node: ast.Call, scope: _Scope) -> int:
+    def _target(self, node: ast.Call, scope: Scope) -> int:
         """Where `.to(...)` moves a tensor, or a function of torch makes one: DEVICE, HOST, or NOTHING if not named."""
         argument = next((each.value for each in node.keywords if each.arg == "device"), None)
         if argument is None and node.args and isinstance(node.func, ast.Attribute) and node.func.attr == "to":
             argument = node.args[0]
         if argument is None:
             return NOTHING
-        if isinstance(argument, ast.Call) and _last_name(argument.func) == "device" and argument.args:
+        if isinstance(argument, ast.Call) and last_name(argument.func) == "device" and argument.args:
             argument = argument.args[0]
         if isinstance(argument, ast.Constant):
             return HOST if argument.value == "cpu" else DEVICE if isinstance(argument.value, str) else NOTHING
         return NOTHING if self._is_dtype(argument, scope) else DEVICE
 
-    def _is_dtype(self, argument: ast.AST, scope: _Scope) -> bool:
+    def _is_dtype(self, argument: ast.AST, scope: Scope) -> bool:
         value = self.value(argument, scope)
-        return isinstance(value, self.rules.torch.dtype) or "dtype" in _last_name(argument).lower()
+        return isinstance(value, self.rules.torch.dtype) or "dtype" in last_name(argument).lower()
 
     def _default_device(self) -> object:
         module = sys.modules.get("torch.utils._device")
@@ -651,7 +474,7 @@ class _Search:
 
     # ------------------------------------------------------------ objects
 
-    def value(self, node: ast.AST, scope: _Scope) -> Any:
+    def value(self, node: ast.AST, scope: Scope) -> Any:
         """The module, class, function or other global object that an expression names; None if it names none."""
         if isinstance(node, ast.Attribute):
             owner = self.value(node.value, scope)
@@ -663,14 +486,14 @@ class _Search:
         while not isinstance(scope.node, ast.Module):
             bindings = scope.source.bindings(scope.node).get(node.id)
             if bindings:
-                return _imported(bindings[-1].value, node.id)
+                return imported(bindings[-1].value, node.id)
             if node.id in scope.parameters() or node.id in scope.keywords() or node.id == scope.star():
                 return None
             scope = scope.outer()
         value = scope.names.get(node.id, getattr(builtins, node.id, None))
         return None if isinstance(value, self.rules.torch.Tensor) else value
 
-    def _definition(self, function: ast.AST, scope: _Scope) -> Any:
+    def _definition(self, function: ast.AST, scope: Scope) -> Any:
         """The definition of a function that is local to another one."""
         while isinstance(function, ast.Name) and not isinstance(scope.node, ast.Module):
             for binding in scope.source.bindings(scope.node).get(function.id, ()):
@@ -678,23 +501,3 @@ class _Search:
                     return binding.value
             scope = scope.outer()
         return None
-
-
-def _expressions(node: ast.AST) -> Iterator[ast.AST]:
-    """The expressions that a node is made of."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.expr):
-            yield child
-        elif isinstance(child, (ast.keyword, ast.Slice)):
-            yield from _expressions(child)
-
-
-def _imported(node: ast.AST, name: str) -> Any:
-    """What an import within a function binds to `name`."""
-    if isinstance(node, ast.Import):
-        full = next((each.name for each in node.names if each.asname == name), name)
-        return sys.modules.get(full)
-    if isinstance(node, ast.ImportFrom):
-        original = next((each.name for each in node.names if (each.asname or each.name) == name), name)
-        return getattr(sys.modules.get(node.module or ""), original, None)
-    return None
