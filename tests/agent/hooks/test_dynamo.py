@@ -68,7 +68,9 @@ for backend, capture, function in ways:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         warnings.simplefilter("ignore", ResourceWarning)  # when garbage is collected, is nobody's to say
-        values = [float(compiled(torch.arange(4.0), torch.arange(4.0) + k)) for k in range(4)]
+        there = "cpu"  # where a program that has a GPU would say cuda
+        tensors_of = lambda k: (torch.arange(4.0, device=there), torch.arange(4.0, device=there) + k)
+        values = [float(compiled(*tensors_of(k))) for k in range(4)]
     result.append({
         "values": values, "graphs": counter.frame_count, "operators": counter.op_count,
         "breaks": sum(counters["graph_break"].values()), "frames": dict(counters["frames"]),
@@ -86,7 +88,9 @@ again = torch.compile(lambda x: x + 1, backend="eager", dynamic=False)
 before = hooked and recorder.counters.get("recompilations", 0)
 for length in (2, 2, 3, 3, 4):
     again(torch.ones(length))
-result.append(hooked and recorder.counters.get("would_sync", 0))
+if hooked:
+    recorder.write_tallies(recorder.clocks()[0])
+result.append(hooked and sum(recorder.counters.get(name, 0) for name in ("would_sync", "might_sync")))
 result.append(hooked and recorder.counters.get("recompilations", 0) - before)
 print(json.dumps(result))
 """
