@@ -197,7 +197,7 @@ def _excess_threads(analysis: Analysis, category: str) -> Notice | None:
         return None
     threads *= len(analysis.ranks.ranks) if analysis.ranks else 1
     if category == "throttled":
-        exceeds = isinstance(quota, (int, float)) and threads > quota
+        exceeds = isinstance(quota, (int, float)) and threads > max(1, quota)
         return Notice("more-threads-than-quota", {"threads": threads, "quota": quota}) if exceeds else None
     return Notice("more-threads-than-cores", {"threads": threads, "cores": cores}) if threads > cores else None
 

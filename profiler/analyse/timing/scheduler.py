@@ -122,7 +122,10 @@ def step_delays(run: Run, window: Window) -> npt.NDArray[np.int64] | None:
         return None
     covered, _, delay = readings.within(window.begin, window.end)
     rate = float(delay.sum() / covered.sum())
-    return times(np.rint(np.clip(delay + (window.wall - covered) * rate, 0, window.wall)))
+    # a thread may lose its core after the time of a boundary, before its clocks are read: that is the next step's delay
+    so_far, wall = np.cumsum(delay + (window.wall - covered) * rate), np.cumsum(window.wall)
+    within = wall + np.minimum(0.0, np.minimum.accumulate(so_far - wall))
+    return times(np.diff(np.rint(within), prepend=0))
 
 
 def other_threads(run: Run, window: Window) -> dict[int, ThreadTime]:

@@ -72,6 +72,17 @@ def test_steps_between_two_readings_share_the_delay() -> None:
     assert step_delays(RunBuilder().build(), measured_window(run)) is None
 
 
+def test_a_delay_between_a_boundary_and_the_reading_of_its_clocks_is_the_next_steps() -> None:
+    builder = RunBuilder(device="cpu")
+    builder.steps(3, STEP)
+    for number, delay in enumerate((0, 25 * MS, 25 * MS, 25 * MS)):
+        builder.thread_clocks(number * STEP, 0, delay)
+    run = builder.build()
+    delays = step_delays(run, measured_window(run))
+    assert delays is not None
+    assert delays.tolist() == [10 * MS, 10 * MS, 5 * MS]
+
+
 @pytest.mark.parametrize(
     ("throttled", "others", "expected"),
     [(0.9, 0.0, (1.0, 1.0, 1.0)), (0.2, 0.0, (0.5, 0.5, 0.5)), (0.2, 0.4, (0.25, 0.0, 0.5))],
