@@ -35,12 +35,13 @@ from profiler.analyse.window import (
     common_steps,
     has_name,
     in_lockstep,
+    is_collective,
     process_rows,
     thread_rows,
 )
 from profiler.core.notice import Notice
 from profiler.run.model import Run, Site, StepKind, Table
-from profiler.run.tables import COLLECTIVES, ActivityKind, CallKind
+from profiler.run.tables import ActivityKind
 
 LOCKSTEP: Final = 1.5
 """A rank that waits for the others in every step is at most one step ahead of them, and may be nearly one: where its
@@ -167,7 +168,7 @@ def _exchanges(run: Run, window: Window) -> Floats:
     """ns of each step in which the stepping thread exchanged data with other ranks or waited for a device."""
     regions, calls = thread_rows(run.regions, window), thread_rows(run.calls, window)
     backward = regions[has_name(run, regions, "backward")]
-    collectives = calls[(calls["kind"] == CallKind.OTHER) & has_name(run, calls, *COLLECTIVES)]
+    collectives = calls[is_collective(run, calls)]
     blocked = calls[calls["blocked"] > 0]
     begin = (times(backward["begin"]), times(collectives["begin"]), times(blocked["end"]) - times(blocked["blocked"]))
     end = (times(table["end"]) for table in (backward, collectives, blocked))

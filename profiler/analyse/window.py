@@ -13,6 +13,7 @@ import numpy.typing as npt
 from profiler.analyse.intervals import Intervals, Times, times, union
 from profiler.core.notice import Notice
 from profiler.run.model import Run, Table
+from profiler.run.tables import COLLECTIVE_METHODS, COLLECTIVES, CallKind
 
 NS_PER_S = 1_000_000_000
 LEVEL_LIGHT = Notice("level-light")
@@ -215,6 +216,11 @@ def named_rows(run: Run, table: Table, *names: str) -> Table:
 def has_name(run: Run, table: Table, *names: str) -> npt.NDArray[np.bool_]:
     """Whether each row of `table` bears one of these names."""
     return np.isin(table["name"], [number for number, name in enumerate(run.names) if name in names])
+
+
+def is_collective(run: Run, calls: Table) -> npt.NDArray[np.bool_]:
+    """Whether a rank may wait for other ranks in each call."""
+    return (calls["kind"] == CallKind.OTHER) & has_name(run, calls, *COLLECTIVES, *COLLECTIVE_METHODS.values())
 
 
 def device_kind(run: Run) -> str:

@@ -68,18 +68,27 @@ COLLECTIVES: Final = (
     "all_gather_object",
     "all_to_all",
     "all_to_all_single",
+    "all_reduce_coalesced",
     "barrier",
     "broadcast",
     "broadcast_object_list",
     "gather",
+    "gather_object",
+    "monitored_barrier",
     "recv",
     "reduce",
     "reduce_scatter",
     "reduce_scatter_tensor",
     "scatter",
+    "scatter_object_list",
     "send",
 )
 """Functions of torch.distributed in which a rank may wait for other ranks: names of OTHER calls."""
+COLLECTIVE_METHODS: Final = {
+    "nn.parallel.DistributedDataParallel._sync_buffers": "broadcast of buffers",
+    "_C._distributed_c10d.Work.wait": "wait for a collective",
+}
+"""Methods below torch in which a rank may wait for other ranks -> names of OTHER calls."""
 
 
 class ActivityKind(IntEnum):

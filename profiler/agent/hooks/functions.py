@@ -17,7 +17,7 @@ from profiler.agent.hooks._syncs import NESTED, OPEN
 from profiler.agent.hooks.tensors import Make, repeats, waiting
 from profiler.agent.patching import STATE, Hook, patch
 from profiler.agent.recorder import now
-from profiler.run.tables import COLLECTIVES, CallKind
+from profiler.run.tables import COLLECTIVE_METHODS, COLLECTIVES, CallKind
 
 # function: its name in the run
 WAITS: Final = {
@@ -56,6 +56,11 @@ def _install(module: Any) -> None:
         for function in COLLECTIVES:
             if hasattr(distributed, function):
                 patch(distributed, function, _explicit(function, CallKind.OTHER))
+        for path, name in COLLECTIVE_METHODS.items():
+            owner_path, _, method = path.rpartition(".")
+            owner = reduce(lambda owner, part: getattr(owner, part, None), owner_path.split("."), module)
+            if hasattr(owner, method):
+                patch(owner, method, _explicit(name, CallKind.OTHER))
 
 
 def _condition(arguments: tuple[Any, ...], _: dict[str, Any]) -> Any:

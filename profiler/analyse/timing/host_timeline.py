@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from profiler.analyse.intervals import Indices, Segments, Times, innermost, times
 from profiler.analyse.model import HOST_CATEGORIES
-from profiler.analyse.window import Window, device_kind, has_name, thread_rows
+from profiler.analyse.window import Window, device_kind, is_collective, thread_rows
 from profiler.run.model import Run, Table
-from profiler.run.tables import COLLECTIVES, READS, CallKind
+from profiler.run.tables import READS, CallKind
 
 REGION, CALL, BLOCKED = range(3)
 _CALL_RANK = 1 << 20
@@ -127,7 +127,7 @@ def thread_timeline(run: Run, regions: Table, calls: Table) -> HostTimeline:
     by_name = np.array([CODE[region_category(name, device_kind(run))] for name in run.names] or [0], np.int64)
     by_kind = np.array([CODE[CALL_CATEGORIES[kind]] for kind in CallKind], np.int64)[calls["kind"]]
     if device_kind(run) != "cuda":  # there a collective only queues its work
-        by_kind[(calls["kind"] == CallKind.OTHER) & has_name(run, calls, *COLLECTIVES)] = CODE["ranks"]
+        by_kind[is_collective(run, calls)] = CODE["ranks"]
     category = np.concatenate([by_name[regions["name"]], by_kind, np.full(len(waits), CODE["sync"], np.int64)])
     owner = segments.owner
     return HostTimeline(regions, calls, begin, segments, source[owner], record[owner], times(category)[owner])

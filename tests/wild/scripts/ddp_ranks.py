@@ -1,4 +1,4 @@
-"""Data-parallel training with gloo in which one rank can be ill: `ddp_ranks.py ILLNESS RANK [--ranks N] [--steps N]`.
+"""Data-parallel training with gloo in which one rank can be ill: `ddp_ranks.py ILLNESS RANK [OPTIONS]`.
 
 The script starts its ranks itself (`mp.spawn`), unless torchrun did. Illnesses, all of rank RANK:
 
@@ -11,6 +11,9 @@ The script starts its ranks itself (`mp.spawn`), unless torchrun did. Illnesses,
 - `python`: 25 ms of a Python loop between the steps. Expected: Python at `spin`.
 - `checkpoint`: `torch.save` of 24 MB to a file every 4th step. Expected: checkpoint at `save`.
 - `log`: 25 ms of `logging` to a file between the steps. Expected: logging.
+
+`--exchange` chooses how gradients are averaged: by DDP, by DDP with a model whose buffers rank 0 broadcasts in each
+forward pass, by `all_reduce` of each gradient, or by asynchronous ones with `wait()`.
 
 The truth is the script's own clock: each rank prints the seconds per step in its own part of the step, that is without
 the backward pass, in which ranks wait for each other, and the seconds of the part that is ill.
@@ -90,14 +93,24 @@ def save(step, payload, path):
         torch.save(payload, path)
 
 
-def train(rank, ranks, illness, ill, steps):
+def average_gradients(model, exchange, ranks):
+    """Average the gradients without DDP, one collective for each parameter."""
+    works = [dist.all_reduce(each.grad, async_op=exchange == "async") for each in model.parameters()]
+    for work in works if exchange == "async" else ():
+        work.wait()
+    for each in model.parameters():
+        each.grad /= ranks
+
+
+def train(rank, ranks, illness, ill, steps, exchange):
     torch.set_num_threads(1)
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     dist.init_process_group("gloo", rank=rank, world_size=ranks)
     torch.manual_seed(0)
     mine = illness if rank == ill else "none"
-    model = torch.nn.Sequential(torch.nn.Linear(WIDTH, 256), torch.nn.ReLU(), torch.nn.Linear(256, 1))
-    parallel = DistributedDataParallel(model)
+    norm = [torch.nn.BatchNorm1d(256)] if exchange == "ddp-buffers" else []
+    model = torch.nn.Sequential(torch.nn.Linear(WIDTH, 256), *norm, torch.nn.ReLU(), torch.nn.Linear(256, 1))
+    parallel = DistributedDataParallel(model) if exchange.startswith("ddp") else model
     optimizer = torch.optim.SGD(parallel.parameters(), lr=0.01)
     data = Samples(steps * BATCH, LOADER_SLEEP if mine == "loader" else 0)
     loader = DataLoader(data, BATCH, collate_fn=slow_collate if mine == "collate" else None)
@@ -116,6 +129,8 @@ def train(rank, ranks, illness, ill, steps):
         optimizer.zero_grad()
         own += time.perf_counter() - mark
         loss.backward()
+        if not exchange.startswith("ddp"):
+            average_gradients(model, exchange, ranks)
         mark = time.perf_counter()
         optimizer.step()
         if mine == "sleep":
@@ -137,8 +152,9 @@ if __name__ == "__main__":
     parser.add_argument("rank", nargs="?", type=int, default=0)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--exchange", choices=("ddp", "ddp-buffers", "all-reduce", "async"), default="ddp")
     args = parser.parse_args()
-    rest = args.illness, args.rank, args.steps
+    rest = args.illness, args.rank, args.steps, args.exchange
     if "RANK" in os.environ:
         train(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), *rest)
     else:
