@@ -59,11 +59,14 @@ def test_collectives_are_calls_without_a_wait(recorder: Recorder, tmp_path: Path
     try:
         torch.distributed.all_reduce(x)
         torch.distributed.barrier()
+        torch.distributed.all_reduce(x, async_op=True).wait()
+        torch.nn.parallel.DistributedDataParallel(torch.nn.BatchNorm1d(3))(torch.ones(2, 3))
     finally:
         torch.distributed.destroy_process_group()
     assert x.sum() == 3
     found = [(name, kind) for name, kind, _ in hooks.calls(recorder)]
-    assert found == [("all_reduce", CallKind.OTHER), ("barrier", CallKind.OTHER)]
+    names = ("all_reduce", "barrier", "all_reduce", "wait for a collective", "broadcast of buffers")
+    assert found == [(name, CallKind.OTHER) for name in names]
     assert not hooks.call_rows(recorder)["blocked"].any()
     assert "syncs" not in recorder.counters
 
