@@ -422,6 +422,8 @@ class Straggler:
     """Whether more than half of the excess is at this line; else only its function has as much."""
     alike: tuple[int, ...] = ()
     """Other ranks that are nearly as late."""
+    core: float = 0.0
+    """Seconds per step that it waits longer for a core than the others, where the category is another one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ is a wait, and the larger one counts:
   the threads, but it does not see a rank that works for longer inside the exchange.
 - The process was blocked for longer than the rest of the step lasted: so much of the exchange was blocked. This sees a
   slow backward pass, whose rank has a CPU while the others are blocked.
+
+A wait is never longer than the thread was blocked: time in which it could have run and had no core is its own.
 """
 
 from __future__ import annotations
@@ -27,12 +29,14 @@ import numpy.typing as npt
 from profiler.analyse.intervals import Times, covered_within, times, union
 from profiler.analyse.model import DEVICE_CATEGORIES, HOST_CATEGORIES, LineCost, RankActivity, RankLedger, Straggler
 from profiler.analyse.timing.breakdown import Ledger
+from profiler.analyse.timing.scheduler import step_delays
 from profiler.analyse.window import (
     LEVEL_LIGHT,
     NEARLY_ALL,
     NS_PER_S,
     Window,
     common_steps,
+    device_kind,
     has_name,
     in_lockstep,
     is_collective,
@@ -64,12 +68,12 @@ SAME_END: Final = 0.25
 SAME_END_NS: Final = 1_000_000
 """A collective ends on all ranks at the same time, but for what its last messages take: a small part of its length, or
 about 1 ms with gloo, whose threads wait for a core."""
-MAY_BE_WAITS: Final = ("waiting", "python", "unattributed", "compute", "framework", "sync", "launch", "core")
+MAY_BE_WAITS: Final = ("waiting", "python", "unattributed", "compute", "framework", "sync", "launch")
 """Categories that waits for other ranks may have been counted as, the most likely first."""
 SCHEDULER: Final = ("core", "throttled")
-MIN_WORK: Final = 0.25
-"""Part of the lead from which more work of another category explains it, also if it waits even longer for a core: a
-rank that has more to compute waits for a core more often, too."""
+MORE_WORK: Final = 0.25
+"""Part of the usual own work of the other ranks from which more work is the reason, also where the straggler waits even
+longer for a core: a rank that has more to do waits for a core more often, too."""
 UNIFORM: Final = 0.1
 """Largest difference between the shares of a category on balanced ranks, if one verdict holds for all."""
 MOST: Final = 0.5
@@ -153,15 +157,18 @@ def _own_work(
     """
     exchange = np.zeros(rows.shape)
     blocked, walls = np.zeros(rows.shape), np.zeros(rows.shape)
+    possible = np.full(rows.shape, np.inf)
     for at, window in enumerate(windows):
         steps = rows[:, at]
         part = communications[at].in_steps(window) if communications else _exchanges(run, window)
         exchange[:, at], walls[:, at] = part[steps], window.wall[steps]
-        blocked[:, at] = 0 if communications else _blocked(window)[steps]
+        if not communications:
+            low, high = _blocked(run, window)
+            blocked[:, at], possible[:, at] = low[steps], high[steps]
     if run.step is not None and run.step.kind is StepKind.WHOLE_TRACE:  # the traces began at different times
         walls[:] = walls.min(axis=1, keepdims=True)
     waits = np.maximum(exchange - exchange.min(axis=1, keepdims=True), blocked - (walls - exchange))
-    return np.asarray(walls - np.clip(waits, 0, exchange))
+    return np.asarray(walls - np.clip(waits, 0, np.minimum(exchange, possible)))
 
 
 def _exchanges(run: Run, window: Window) -> Floats:
@@ -176,12 +183,20 @@ def _exchanges(run: Run, window: Window) -> Floats:
     return covered_within(spans, window.begin, window.end).astype(np.float64)
 
 
-def _blocked(window: Window) -> Floats:
-    """ns of each step in which no thread of the process was on a CPU, at least; 0 where that was not measured."""
-    cpu = window.steps["process_cpu"].astype(np.float64)
-    if not cpu.any():
-        return np.zeros(len(window))
-    return np.maximum(0.0, window.wall - cpu)
+def _blocked(run: Run, window: Window) -> tuple[Floats, Floats]:
+    """ns of each step in which the stepping thread was blocked: at least, since no thread of the process was on a core,
+    and at most. A thread that waits for a core is not blocked. A host that waits for CUDA spins, so nothing bounds it.
+    """
+    delays = step_delays(run, window)
+    in_process, in_thread = (window.steps[name].astype(np.float64) for name in ("process_cpu", "thread_cpu"))
+    runnable = np.zeros(len(window)) if delays is None else delays.astype(np.float64)
+    least = np.maximum(0.0, window.wall - in_process - runnable)
+    most = np.maximum(0.0, window.wall - in_thread - runnable)
+    if not in_process.any():
+        least[:] = 0.0
+    if delays is None or device_kind(run) == "cuda":
+        most[:] = np.inf
+    return least, most
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -314,7 +329,7 @@ def _explain(
     own = steps.own.mean(axis=0) / NS_PER_S
     typical = float(np.median(np.delete(own, leader)))
     lead = float(own[leader]) - typical
-    category, seconds, others = _category(leader, lead, [each.categories for each in activities])
+    category, seconds, others = _category(leader, [each.categories for each in activities])
     site, at_line = _excess_line(leader, times_by_rank, category)
     if (of_device := _device_category(leader, [time.device for time in times_by_rank])) is not None:
         (category, seconds, others), site = of_device, None
@@ -328,18 +343,26 @@ def _explain(
         site=site,
         at_line=at_line,
         alike=tuple(activities[at].rank for at in late),
+        core=0.0 if category in SCHEDULER else _excess_of(SCHEDULER, leader, [each.categories for each in activities]),
     )
 
 
-def _category(leader: int, lead: float, by_rank: Sequence[Mapping[str, float]]) -> tuple[str, float, float]:
+def _category(leader: int, by_rank: Sequence[Mapping[str, float]]) -> tuple[str, float, float]:
     """The host category that explains the lead: its seconds per step on the straggler, and the others' median."""
     seconds = by_rank[leader]
     others = {name: _median(each.get(name, 0.0) for each in _without(by_rank, leader)) for name in seconds}
     excess = {name: seconds[name] - others[name] for name in seconds if name != "ranks"}
-    work = {name: value for name, value in excess.items() if name not in SCHEDULER and value >= MIN_WORK * lead}
-    named = work or excess
+    work = {name: value for name, value in excess.items() if name not in SCHEDULER and value > 0}
+    usual = sum(value for name, value in others.items() if name not in (*SCHEDULER, "ranks"))
+    named = work if sum(work.values()) > MORE_WORK * usual else excess
     category = max(named, key=lambda name: named[name], default="unattributed")
     return category, seconds.get(category, 0.0), others.get(category, 0.0)
+
+
+def _excess_of(names: Iterable[str], leader: int, by_rank: Sequence[Mapping[str, float]]) -> float:
+    """Seconds per step of these categories beyond the median of the other ranks; 0 where there are less."""
+    sums = [sum(each.get(name, 0.0) for name in names) for each in by_rank]
+    return max(0.0, sums[leader] - _median(_without(sums, leader)))
 
 
 def _device_category(leader: int, by_rank: Sequence[Mapping[str, float]]) -> tuple[str, float, float] | None:

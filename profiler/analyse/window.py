@@ -220,7 +220,8 @@ def has_name(run: Run, table: Table, *names: str) -> npt.NDArray[np.bool_]:
 
 def is_collective(run: Run, calls: Table) -> npt.NDArray[np.bool_]:
     """Whether a rank may wait for other ranks in each call."""
-    return (calls["kind"] == CallKind.OTHER) & has_name(run, calls, *COLLECTIVES, *COLLECTIVE_METHODS.values())
+    collective = has_name(run, calls, *COLLECTIVES, *COLLECTIVE_METHODS.values())
+    return np.asarray((calls["kind"] == CallKind.OTHER) & collective, np.bool_)
 
 
 def device_kind(run: Run) -> str:

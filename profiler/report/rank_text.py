@@ -29,6 +29,8 @@ _SPENT: Final[Mapping[str, str]] = {
     "device copy": "in copies of its device",
 }
 """Category -> how a rank spends its time: `32 ms of each of its steps it spends ...`."""
+MUCH: Final = 0.25
+"""Part of the straggler's lead from which its waits for a core are named beside its work."""
 _NONE: Final = 0.01
 """Part of the straggler's time below which the other ranks have none of it."""
 
@@ -40,10 +42,11 @@ def straggler_sentence(ledger: RankLedger) -> str:
         return ""
     others = "rank" if len(ledger.ranks) == 2 else "ranks"
     spends = f"it spends {seconds(straggler.seconds)} {_SPENT[straggler.category]}{_location(straggler)}"
+    core = f"; it waits {seconds(straggler.core)} longer for a core" if straggler.core > MUCH * straggler.lead else ""
     recorded = "" if ledger.size == len(ledger.ranks) else f", of the {len(ledger.ranks)} recorded ones,"
     return (
         f"Rank {straggler.rank}{recorded} makes the other {others} wait {seconds(straggler.lead)} of each step: "
-        f"{spends}, {_others(ledger, straggler)}."
+        f"{spends}, {_others(ledger, straggler)}{core}."
     )
 
 

@@ -168,3 +168,37 @@ def test_other_late_ranks_are_named() -> None:
     assert (ranks.straggler.rank, ranks.straggler.alike) == (0, (1,))
     assert "Rank 1 is nearly as late." in balance_sentence(ranks)
     assert "median" in straggler_sentence(ranks)
+
+
+def clocks(builder: RunBuilder, pid: int, rank: int, cpu: float, delay: float) -> None:
+    """Readings of the clocks of a rank's thread: ms of CPU time and of run delay in each step."""
+    count = np.arange(STEPS + 1)
+    builder.bulk(
+        "thread_clocks", STEPS + 1, time=count * STEP * MS, cpu=count * round(cpu * MS),
+        delay=count * round(delay * MS), tid=pid, pid=pid, rank=rank,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("work", "category"), [(4.0, "core"), (12.0, "compute")])
+def test_a_rank_without_a_core_is_late_for_that_reason_unless_it_has_more_work(work: float, category: str) -> None:
+    """Rank 1 waits for a core for 24 ms of each backward pass, in which the others wait for it."""
+    builder = RunBuilder(device="cpu")
+    for rank, (cpu, delay) in enumerate(((4.0, 0.0), (work, 24.0))):
+        pid = 100 + rank
+        clocks(builder, pid, rank, cpu, delay)
+        for step in range(STEPS):
+            begin, used = step * STEP * MS, round(cpu * MS)
+            builder.step(
+                begin, begin + STEP * MS, index=step, pid=pid, tid=pid, rank=rank, thread_cpu=used, process_cpu=used
+            )
+            builder.region("backward", begin, begin + STEP * MS, pid=pid, tid=pid)
+            builder.boundary(begin + STEP * MS)
+    run = builder.build()
+    steps = rank_steps(run, rank_windows(run))
+    assert steps.own is not None
+    assert (steps.own.mean(axis=0) / MS).round(3).tolist() == [4.0, work + 24.0]
+    ranks = analyse(run).ranks
+    assert ranks is not None
+    assert ranks.straggler is not None
+    assert (ranks.straggler.rank, ranks.straggler.category) == (1, category)
+    assert ranks.straggler.core == pytest.approx(0.0 if category == "core" else 0.024)

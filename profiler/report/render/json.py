@@ -264,7 +264,7 @@ def _spikes(spikes: Spikes) -> dict[str, Any]:
 
 def _ranks(ledger: RankLedger) -> dict[str, Any]:
     straggler, unknown = ledger.straggler, ledger.reason
-    names = ("rank", "lead", "category", "seconds", "others", "at_line")
+    names = ("rank", "lead", "category", "seconds", "others", "at_line", "core")
     return {
         **_fields(ledger, "size", "analysed", "synchronous", "uniform"),
         "straggler": {**_fields(straggler, *names), **_site(straggler.site), "alike": list(straggler.alike)}
