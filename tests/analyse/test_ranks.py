@@ -202,3 +202,19 @@ def test_a_rank_without_a_core_is_late_for_that_reason_unless_it_has_more_work(w
     assert ranks.straggler is not None
     assert (ranks.straggler.rank, ranks.straggler.category) == (1, category)
     assert ranks.straggler.core == pytest.approx(0.0 if category == "core" else 0.024)
+
+
+def test_time_without_a_core_is_no_wait_for_other_ranks() -> None:
+    """Rank 1 is in its backward pass for 30 ms longer than rank 0, but had no core meanwhile."""
+    builder = RunBuilder(device="cpu")
+    for rank, (backward, delay) in enumerate(((10, 0.0), (40, 30.0))):
+        pid = 100 + rank
+        clocks(builder, pid, rank, 10.0, delay)
+        for step in range(STEPS):
+            begin, end, used = step * STEP * MS, (step + 1) * STEP * MS, 10 * MS
+            builder.step(begin, end, index=step, pid=pid, tid=pid, rank=rank, thread_cpu=used, process_cpu=used)
+            builder.region("backward", end - backward * MS, end, pid=pid, tid=pid)
+    run = builder.build()
+    own = rank_steps(run, rank_windows(run)).own
+    assert own is not None
+    assert (own.mean(axis=0) / MS).round(3).tolist() == [40.0, 40.0]
