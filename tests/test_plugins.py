@@ -15,7 +15,7 @@ PLUGINS = {
     "profiler.record.collectors": "environment gpu host stacks",
     "profiler.agent.hooks": (
         "backward cuda_syncs dynamo facts functions loader loader-workers optimizers regions stages tensors "
-        "tokenizers torch-trace"
+        "tokenizers torch-trace warning-sites"
     ),
     "profiler.diagnose.rules": "",
     "profiler.report.sections": (

@@ -11,6 +11,8 @@ INTERNAL_FACTS: Final = frozenset({"hooks", "main", "package", "processes", "tor
 """Facts that reports do not list: which hooks came in, whose code is where, a trace's clock, whose versions."""
 HOST_DEVICE: Final = "host device (CPU)"
 _DEVICE_NAMES: Final = {"host": HOST_DEVICE, "cpu": "CPU"}
+_KINDS: Final = {"cuda": "GPU"}
+"""Names of devices that have no label."""
 
 
 def fact_rows(facts: Mapping[str, Any], prefix: str = "", skip: Sequence[str] = ()) -> dict[str, str]:
@@ -38,4 +40,4 @@ def stated_device(facts: Mapping[str, Any], devices: Iterable[Mapping[str, Any]]
         return _DEVICE_NAMES[kind]
     label = str(facts.get("device_label", ""))
     labels = [label] if label else [str(device.get("name", "")) for device in devices]
-    return ", ".join(dict.fromkeys(filter(None, labels))) or kind or "device not named"
+    return ", ".join(dict.fromkeys(filter(None, labels))) or _KINDS.get(kind, kind) or "device not named"

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
 from profiler.analyse.model import (
     AFTER_OPTIMIZER,
     INTERRUPTIONS,
-    MIN_SAMPLES,
     WAIT_CATEGORIES,
     WAITING_FOR_INDEX,
     WAITING_FOR_WORKERS,
     Analysis,
     Cause,
+    InputPart,
     Location,
     LocationKind,
     Phase,
@@ -42,6 +43,9 @@ _BESIDE_A_DEVICE: Final = ("input", "log", "checkpoint")
 """Categories that take the host's time whether the device is busy or not; in all others it may be waiting for it."""
 _NOT_TRAINING: Final = (AFTER_OPTIMIZER, *INTERRUPTIONS)
 """Phases of a step that are causes themselves; their time is also time of categories."""
+_NO_CORE: Final = ("core", "throttled")
+_OUTWEIGHS_PHASES: Final = ("gil", "ranks", "waiting", "log", "checkpoint")
+"""Categories that tell more than the phase after the optimizer, where they take most of it."""
 _PHASE_WEIGHT: Final = 1.25
 """The time after the optimizer is also time of some categories: if both are about equal, the phase is more
 informative."""
@@ -89,10 +93,13 @@ def _diagnose_host(analysis: Analysis, reason: Notice | None) -> RunDiagnosis:
             return RunDiagnosis(RunVerdict.STEP_TIME_ONLY, seconds=analysis.value("step_time") or 0.0)
         return RunDiagnosis(RunVerdict.UNKNOWN, reason=reason)
     computing, unknown = (parts.get(name, 0.0) / total for name in ("compute", "unattributed"))
-    causes = _named(_step_causes(analysis), computing)
+    every = _step_causes(analysis)
+    causes = _named(every, 0.0 if any(cause.category == "compute" for cause in every) else computing)
     largest = causes[0] if causes else None
-    leads = largest is not None and largest.category in _NOT_TRAINING and largest.share >= AFTER_LEADS
-    if largest and (leads or (computing < COMPUTING_LEADS and largest.share >= unknown)):
+    leads = largest is not None and (
+        largest.category == "compute" or (largest.category in _NOT_TRAINING and largest.share >= AFTER_LEADS)
+    )
+    if largest and largest.share >= unknown and (leads or computing < COMPUTING_LEADS):
         verdict = RunVerdict.CAUSE
     elif computing >= unknown:
         verdict = RunVerdict.COMPUTING
@@ -130,20 +137,26 @@ def _parts(analysis: Analysis) -> tuple[dict[str, float], float]:
 def _named(causes: list[Cause], computing: float = 0.0) -> tuple[Cause, ...]:
     """The causes to name, the largest first: all from NAMED on; a single smaller one where it is worth it.
 
-    Phases overlap the categories: a cause that would make the sum exceed the step is left out.
+    Time in which the program got no core says nothing about the program: beside it, causes count by their share of the
+    remaining time. Phases overlap the categories, so a cause that would make the sum exceed the step is left out, and
+    so is a phase of which a category takes most.
 
     :param computing: share of a step, which is named too.
     """
+    waits = max((cause.share for cause in causes if cause.category in _OUTWEIGHS_PHASES), default=0.0)
 
     def weighted(cause: Cause) -> float:
+        if cause.category == AFTER_OPTIMIZER and waits >= MOST * cause.share:
+            return 0.0
         return cause.share * (_PHASE_WEIGHT if cause.category in _NOT_TRAINING else 1.0)
 
-    ordered = sorted(causes, key=lambda cause: -weighted(cause))
+    own = 1.0 - sum(cause.share for cause in causes if cause.category in _NO_CORE)
     named, total = list[Cause](), computing
-    for cause in ordered:
+    for cause in sorted(causes, key=lambda cause: -weighted(cause)):
+        smallest = (NAMED if named else WORTH_NAMING) * (1.0 if cause.category in _NO_CORE else own)
         is_stage = cause.category in INTERRUPTIONS  # a stage is time of all categories, and its sentence says so
         fits = not named or is_stage or total + cause.share <= 1.0 + _ROUNDING
-        if cause.share >= (NAMED if named else WORTH_NAMING) and fits and len(named) < _MAX_CAUSES:
+        if cause.share >= smallest and weighted(cause) and fits and len(named) < _MAX_CAUSES:
             named.append(cause)
             total += 0.0 if is_stage else cause.share
     return tuple(named)
@@ -154,22 +167,48 @@ def _step_causes(analysis: Analysis) -> list[Cause]:
     parts, total = _parts(analysis)
     causes = [_category_cause(analysis, name, total) for name in _STEP_CATEGORIES if parts.get(name)]
     if parts.get("input"):
-        making = [part for part in analysis.input if part.name not in (WAITING_FOR_INDEX, WAITING_FOR_WORKERS)]
-        loader = max(making, key=lambda part: part.seconds_per_step, default=None)
-        causes.append(replace(_category_cause(analysis, "input", total), loader=loader))
-    if _samples(analysis) >= MIN_SAMPLES:
-        causes += [
-            Cause(AFTER_OPTIMIZER, phase.share, phase.low, phase.high, _phase_location(phase))
-            for phase in analysis.phases
-            if phase.name == AFTER_OPTIMIZER
-        ]
+        cause = _category_cause(analysis, "input", total)
+        causes.append(replace(cause, loader=_largest_part(analysis.input, cause.share)))
+    causes += [
+        Cause(AFTER_OPTIMIZER, phase.share, phase.low, phase.high, _phase_location(phase))
+        for phase in analysis.phases
+        if phase.name == AFTER_OPTIMIZER and phase.low >= WORTH_NAMING
+    ]
     # stages are recorded exactly: they need no samples
     causes += [
         Cause(phase.name, phase.share, location=_phase_location(phase))
         for phase in analysis.phases
         if phase.name in INTERRUPTIONS
     ]
-    return causes
+    return [*_without_collections(causes, analysis, total), *_slow_computing(analysis, total)]
+
+
+def _without_collections(causes: list[Cause], analysis: Analysis, total: float) -> list[Cause]:
+    """The causes with full garbage collections apart from the other Python, which they were counted as."""
+    share = (analysis.value("gc_time") or 0.0) / total
+    python = next((cause for cause in causes if cause.category == "python"), None)
+    if python is None or share < NAMED:
+        return causes
+    share = min(share, python.share)
+    others = [cause for cause in causes if cause is not python]
+    remaining = replace(python, share=python.share - share, low=None, high=None)
+    return [*others, remaining, Cause("python", share, notice=Notice("garbage-collection"))]
+
+
+def _slow_computing(analysis: Analysis, total: float) -> Iterator[Cause]:
+    """Computing that could be faster for a reason that is known exactly."""
+    double = analysis.info.facts.get("float64_parameters")
+    measure = analysis.breakdown.get("compute")
+    if isinstance(double, int | float) and double >= MOST and measure is not None and measure.value:
+        low, high = (None if end is None else end / total for end in (measure.low, measure.high))
+        yield Cause("compute", measure.value / total, low, high, notice=Notice("float64", {"share": float(double)}))
+
+
+def _largest_part(parts: Iterable[InputPart], share: float) -> InputPart | None:
+    """What the training process does itself, where it takes most of the input's `share`; else what takes most time."""
+    making = [part for part in parts if part.name not in (WAITING_FOR_INDEX, WAITING_FOR_WORKERS)]
+    own = [part for part in making if part.where == "main process" and part.share > MOST * share]
+    return max(own or making, key=lambda part: part.seconds_per_step, default=None)
 
 
 def _category_cause(analysis: Analysis, category: str, total: float) -> Cause:
@@ -182,6 +221,8 @@ def _category_cause(analysis: Analysis, category: str, total: float) -> Cause:
         notice = Notice("waits-for-workers")
     if category in ("core", "throttled"):
         notice = _excess_threads(analysis, category)
+    if category == "gil":
+        notice = _gil_holder(analysis)
     low, high = (None if end is None else end / total for end in (measure.low, measure.high))
     places = analysis.locations.get(category, ())
     main = next((place for place in places[:1] if place.share > MOST), None)
@@ -200,6 +241,17 @@ def _excess_threads(analysis: Analysis, category: str) -> Notice | None:
         exceeds = isinstance(quota, (int, float)) and threads > max(1, quota)
         return Notice("more-threads-than-quota", {"threads": threads, "quota": quota}) if exceeds else None
     return Notice("more-threads-than-cores", {"threads": threads, "cores": cores}) if threads > cores else None
+
+
+def _gil_holder(analysis: Analysis) -> Notice | None:
+    """The thread beside the main one that held the GIL most; None where no window saw one hold it."""
+    main = next((thread for thread in analysis.threads if thread.tid == thread.pid), None)
+    others = [thread for thread in analysis.threads if main and thread.pid == main.pid and thread is not main]
+    holder = max(others, key=lambda thread: thread.gil or 0.0, default=None)
+    if holder is None or not holder.gil or holder.gil < NAMED:
+        return None
+    site = holder.site if holder.share_at_site > MOST else None
+    return Notice("gil-held", {"share": holder.gil, "site": site})
 
 
 def _phase_location(phase: Phase) -> Location | None:

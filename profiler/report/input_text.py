@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from profiler.analyse.model import InputPart
+from profiler.analyse.model import BETWEEN_BATCHES, MARKED_DATA, THE_LOADER, InputPart
 from profiler.core.units import count, seconds, share
 from profiler.diagnose.model import InputAdvice, InputDiagnosis
 from profiler.report.text import at, input_part, plural
@@ -25,6 +25,10 @@ def input_advice(found: InputDiagnosis) -> str:
 
 
 _NO_ADVICE: Final = (InputAdvice.NONE, InputAdvice.KEEPS_UP, InputAdvice.LITTLE_TO_GAIN)
+
+
+UNNAMED_PARTS: Final = (THE_LOADER, MARKED_DATA, BETWEEN_BATCHES)
+"""Parts of the input that say nothing about its work."""
 
 
 def part_name(part: InputPart) -> str:
@@ -53,6 +57,10 @@ def _workers(found: InputDiagnosis, one: str, several: str) -> str:
 
 def _part(part: InputPart | None) -> str:
     return f"{part_name(part)}{at(part.site)}" if part else "nothing that was recorded"
+
+
+def _most(part: InputPart | None) -> str:
+    return f", most of it {_part(part)}" if part and part.name not in UNNAMED_PARTS else ""
 
 
 def _busy(found: InputDiagnosis) -> str:
@@ -111,8 +119,8 @@ _ADVICE: Final[Mapping[InputAdvice, Callable[[InputDiagnosis], str]]] = {
         f"The training thread spends {share(found.making)} of each step in its loader: there is little to gain."
     ),
     InputAdvice.USE_WORKERS: lambda found: (
-        f"The training thread makes its batches itself, {seconds(found.batch_seconds)} each, most of it "
-        f"{_part(found.part)}: workers (num_workers) could make them meanwhile."
+        f"The training thread makes its batches itself, {seconds(found.batch_seconds)} each{_most(found.part)}: "
+        "workers (num_workers) could make them meanwhile."
     ),
     InputAdvice.CHEAP_BATCHES: _cheap,
     InputAdvice.NO_WORKERS: lambda found: (

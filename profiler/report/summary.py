@@ -27,6 +27,7 @@ _MAX_WARNINGS: Final = 3
 _NO_STEPS: Final = "no steps: no optimizer stepped, no loader was asked, and the program does not call profiler.step()"
 _NO_TORCH: Final = "no step: the program did not import torch, and marks no steps"
 _LINES: Final = 3
+_NO_CORE: Final = ("core", "throttled")
 _BAR: Final = 60
 """Characters of the bar; a terminal has at least 80."""
 _FILLS: Final = "█▓▒░▞▤▥▦▚·"
@@ -93,7 +94,9 @@ def _phases(analysis: Analysis, fills: str) -> Iterator[Line]:
 
 def _cost(line: LineCost) -> str:
     """`56.2%  39.4 ms a step  compute, in graph._engine_run_backward`"""
-    category = max(line.categories, key=lambda name: line.categories[name], default="")
+    # what the line does, and not that the machine was busy
+    doing = {name: value for name, value in line.categories.items() if name not in _NO_CORE} or line.categories
+    category = max(doing, key=lambda name: doing[name], default="")
     callee = f", in {callee_cell(line).text}" if line.calls else ""
     return f"{percent(line.share):>6}  {units.seconds(line.seconds_per_step)} a step  {category}{callee}".rstrip()
 

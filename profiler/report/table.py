@@ -14,7 +14,7 @@ from profiler.core.metrics import is_constant, is_share, label
 from profiler.core.notice import Notice
 from profiler.report.blocks import Cell, Column, Table
 from profiler.report.model import BREAKDOWN_PASS, ReportInput, ReportSide
-from profiler.report.text import NO_REASON, describe
+from profiler.report.text import NO_REASON, describe, notebook_cell
 from profiler.run.model import Site
 
 T = TypeVar("T")
@@ -210,7 +210,7 @@ def site_cell(site: Site | None, reason: str = "no site was recorded") -> Cell:
 
 def short_site(site: Site) -> str:
     """The end of the path, and the line."""
-    return f"{short_path(site.file)}:{site.line}"
+    return f"{notebook_cell(site.file) or short_path(site.file)}:{site.line}"
 
 
 def short_path(path: str) -> str:

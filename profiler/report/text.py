@@ -54,15 +54,22 @@ def listed(names: Sequence[str]) -> str:
     return f"{', '.join(before)} and {last}" if before else last
 
 
-_NOTEBOOK: Final = re.compile(r".*/ipykernel_\d+/\d+\.py")
-"""The file that IPython invents for a cell of a notebook."""
+_NOTEBOOK: Final = re.compile(r"(?:.*/ipykernel_\d+/\d+\.py|<ipython-input-(\d+)-\w+>)")
+"""The name that IPython gives to the code of a cell: a file that does not exist, or, before version 7.23, one with the
+number of the cell."""
+
+
+def notebook_cell(file: str) -> str:
+    """`notebook cell`, with its number where it is known; empty for a file."""
+    match = _NOTEBOOK.fullmatch(file)
+    return "" if match is None else " ".join(filter(None, ("notebook cell", match[1])))
 
 
 def file_name(site: Site) -> str:
-    """`train.py`, `models/__init__.py`, `a notebook cell`."""
+    """`train.py`, `models/__init__.py`, `notebook cell`."""
     path = PurePath(site.file)
-    if _NOTEBOOK.fullmatch(site.file):
-        return "a notebook cell"
+    if cell := notebook_cell(site.file):
+        return cell
     return f"{path.parent.name}/{path.name}".lstrip("/") if path.stem == "__init__" else path.name
 
 
@@ -70,8 +77,9 @@ def at(site: Site | None) -> str:
     """` at train.py:88`, ` at line 3 of a notebook cell`; empty where the site is not known."""
     if site is None:
         return ""
-    name = file_name(site)
-    return f" at {name}:{site.line}" if name.endswith(".py") or " " not in name else f" at line {site.line} of {name}"
+    if cell := notebook_cell(site.file):
+        return f" at line {site.line} of {'a ' * (not cell[-1].isdigit())}{cell}"
+    return f" at {file_name(site)}:{site.line}"
 
 
 def function_name(site: Site) -> str:

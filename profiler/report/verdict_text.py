@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from profiler.analyse.model import (
     AFTER_OPTIMIZER,
@@ -22,7 +22,6 @@ from profiler.analyse.model import (
 )
 from profiler.core.units import count, nth, ratio, seconds, share, significant
 from profiler.diagnose.model import (
-    NAMED,
     WORTH_NAMING,
     ChangeKind,
     ComparisonDiagnosis,
@@ -35,7 +34,7 @@ from profiler.diagnose.model import (
     TimeChange,
     UnknownShare,
 )
-from profiler.report.input_text import input_advice, input_text, part_name
+from profiler.report.input_text import UNNAMED_PARTS, input_advice, input_text, part_name
 from profiler.report.rank_text import balance_sentence, straggler_sentence
 from profiler.report.table import factor, ratio_text
 from profiler.report.text import (
@@ -59,7 +58,7 @@ class CategoryText(NamedTuple):
     idle: str
     """Follows `61% of the time it was idle`."""
     step: str
-    """Follows a share of the step: `61% of each step is waiting for data`."""
+    """Follows a share of the step: `61% of each step is waiting for data`. The place comes last, or at `{place}`."""
 
 
 CATEGORY_TEXTS: Final[Mapping[str, CategoryText]] = {
@@ -75,7 +74,7 @@ CATEGORY_TEXTS: Final[Mapping[str, CategoryText]] = {
     "checkpoint": CategoryText("while the host wrote a checkpoint", "is spent on writing checkpoints"),
     "python": CategoryText("while the host ran Python", "is spent in Python code"),
     "gil": CategoryText(
-        "while the host waited for the GIL", "is spent waiting for the GIL, which another thread holds"
+        "while the host waited for the GIL", "is spent waiting for the GIL{place}: another thread holds it"
     ),
     "ranks": CategoryText("while the host waited for other ranks", "is spent waiting for other ranks"),
     "waiting": CategoryText("while the host waited", "is spent waiting"),
@@ -194,20 +193,22 @@ def _busy_by_nvml(run: RunDiagnosis) -> Iterable[str]:
 def _step(run: RunDiagnosis) -> Iterable[str]:
     """The largest part of the step, then the others; what is not known comes first where it is larger than these."""
     computing = f"Computing takes {share(run.share)}"
-    parts = [_cause(cause, "of each step ") for cause in run.causes[:1]]
+    whole = "" if run.verdict is RunVerdict.COMPUTING else "of each step "
+    parts = [_cause(cause, whole) for cause in run.causes[:1]]
     parts += [_cause(cause) for cause in run.causes[1:]]
     if run.verdict is RunVerdict.COMPUTING:
-        nothing = f", and nothing else takes {share(WORTH_NAMING)}"
+        nothing = f"; no other part takes {WORTH_NAMING:.0%} of it"
         yield f"{computing} of each step{nothing if not (parts or run.unknown) else ''}."
     unknown = _unknown(run.unknown) if run.unknown else ""
     if run.verdict is RunVerdict.UNKNOWN_STEP:
         yield unknown
     yield from parts
-    if run.verdict is not RunVerdict.COMPUTING and run.share >= WORTH_NAMING:
+    has_computing = run.verdict is RunVerdict.COMPUTING or any(cause.category == "compute" for cause in run.causes)
+    if run.share >= WORTH_NAMING and not has_computing:
         yield f"{computing}{'' if parts else ' of each step'}."
     if run.verdict is not RunVerdict.UNKNOWN_STEP:
         yield unknown
-    if run.input and any(cause.category == "input" and cause.share >= NAMED for cause in run.causes):
+    if run.input and any(cause.category == "input" for cause in run.causes):
         yield input_advice(run.input)
     if run.driver:
         yield _driver(run.driver)
@@ -246,7 +247,8 @@ def _clause(cause: Cause) -> str:
     """What follows `12% of each step`: how the time of a cause is spent, and where."""
     place = "" if cause.category in _PLACELESS else _place(cause)
     if cause.notice is not None:
-        return CAUSE_NOTICES[cause.notice.code].format(**cause.notice.values) + place
+        values = cause.notice.values
+        return _with_place(CAUSE_NOTICES[cause.notice.code], place, at=at(values.get("site")), **values)
     if cause.category == "input":
         return _input(cause, place)
     if cause.category == AFTER_OPTIMIZER:
@@ -255,10 +257,20 @@ def _clause(cause: Cause) -> str:
         return f"is {_STAGES[cause.category]}{place}, with all that runs in it"
     if cause.category == "waiting" and not place:
         return f"{CATEGORY_TEXTS['waiting'].step}, for what is not known"
-    return f"{CATEGORY_TEXTS[cause.category].step}{place}"
+    return _with_place(CATEGORY_TEXTS[cause.category].step, place)
+
+
+def _with_place(text: str, place: str, **values: Any) -> str:
+    return (text if "{place}" in text else text + "{place}").format(place=place, **values)
 
 
 CAUSE_NOTICES: Final[Mapping[str, str]] = {
+    "float64": (
+        "is spent on computing, with {share:.0%} of the parameters in float64, which usually takes twice as long as "
+        "float32"
+    ),
+    "gil-held": "is spent waiting for the GIL{place}: another thread holds it {share:.0%} of the time{at}",
+    "garbage-collection": "is spent in full garbage collections of Python",
     "python-or-device-wait": "is spent in Python, or waiting for the device in it",
     "more-threads-than-cores": "is spent waiting for a core: {threads} threads compute on {cores} cores",
     "more-threads-than-quota": "is lost to throttling: {threads} threads compute, and the CPU quota of their group is "
@@ -315,10 +327,10 @@ def _input(cause: Cause, place: str) -> str:
         return f"is spent receiving batches from the workers{place}"
     if part.name == "loader start":
         return f"is spent on starting the loader and waiting for its data{place}"
-    work = f"{part_name(part)}{at(part.site)}"
+    work = "" if part.name in UNNAMED_PARTS else f"{part_name(part)}{at(part.site)}"
     if part.where == "worker":
-        return f"is spent waiting for data, which the workers make mostly in {work}"
-    return f"is spent on making data{place or f', mostly in {work}'}"
+        return f"is spent waiting for data, which the workers make{work and f' mostly in {work}'}"
+    return f"is spent on making data{place or (work and f', mostly in {work}')}"
 
 
 _RUN: Final[Mapping[RunVerdict, Callable[[RunDiagnosis], Iterable[str]]]] = {
@@ -418,7 +430,7 @@ def _side_statement(side: SideDiagnosis) -> Statement:
     if speed is None or speed.value is None:
         return Statement(f"the speed of {side.side} relative to {side.base} is not known:", (describe(side.reason),))
     where = f" on the {' and the '.join(side.devices)}" if side.devices else ""
-    interval = f" ({describe(speed.reason)})" if speed.reason else ""
+    interval = f" ({_ONE_PAIR if speed.n == 1 else describe(speed.reason)})" if speed.reason else ""
     if speed.low is not None and speed.high is not None:
         interval = f" (95% {factor(speed.low)[0]} to {factor(speed.high)[0]})"
     if speed.n > 1 and not speed.different:
@@ -429,6 +441,9 @@ def _side_statement(side: SideDiagnosis) -> Statement:
     if side.explained:
         return Statement(f"{head}, {more}")
     return Statement(f"{head},", (more,)) if more else Statement(head)
+
+
+_ONE_PAIR: Final = "one pair of runs: it may be chance"
 
 
 def _moved(side: SideDiagnosis) -> str:

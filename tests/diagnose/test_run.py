@@ -20,6 +20,8 @@ from profiler.analyse.model import (
     Measure,
     Period,
     Phase,
+    ThreadActivity,
+    ThreadState,
     UnmeasuredPeriod,
 )
 from profiler.core.notice import Notice
@@ -137,7 +139,7 @@ def analysis(
     """
     known = (
         Phase("data", parts.get("input", 0.0), parts.get("input", 0.0), 0, 1, LOADER),
-        Phase("after the optimizer", after, after, 0, 1, AFTER, "log_metrics"),
+        Phase("after the optimizer", after, after, after / 2, 1, AFTER, "log_metrics"),
     )
     lines = tuple(
         LineCost(Site(f"/x/{name}.py", 7, "f"), "", share, share, 0, 1, samples, {name: share})
@@ -180,12 +182,21 @@ UNKNOWN, BUSY = RunVerdict.UNKNOWN_STEP, RunVerdict.DEVICE_BUSY_SAMPLED
         (analysis({"python": 0.4, "compute": 0.6}, after=0.38), CAUSE, ["after the optimizer"], None),
         (analysis({"compute": 0.9, "python": 0.1}, after=0.72), CAUSE, ["after the optimizer"], None),
         (analysis({"python": 0.9, "compute": 0.1}, after=0.2), CAUSE, ["python"], None),
+        (analysis({"waiting": 0.69, "compute": 0.2, "python": 0.11}, after=0.71), CAUSE, "waiting python", None),
+        # time without a core says nothing about the program
+        (analysis({"core": 0.9, "input": 0.06, "python": 0.01, "compute": 0.03}), CAUSE, "core input python", None),
+        (analysis({"core": 0.9, "input": 0.06, "python": 0.009, "compute": 0.031}), CAUSE, "core input", None),
         # what is unknown leads where it is larger than any cause
         (analysis({"input": 0.08, "unattributed": 0.92}, samples=10), UNKNOWN, ["input"], (0.92, 20)),
         (analysis({"input": 0.5, "unattributed": 0.4}, samples=10), CAUSE, ["input"], (0.44, 20)),
         (analysis({"input": 0.06, "compute": 0.87, "unattributed": 0.07}, samples=10), COMPUTING, ["input"], None),
         (analysis({"unattributed": 1.0}, samples=10), UNKNOWN, [], (1.0, 10)),
-        (analysis({"unattributed": 0.6, "compute": 0.4}, samples=10, after=0.3), UNKNOWN, [], (0.6, 20)),
+        (
+            analysis({"unattributed": 0.6, "compute": 0.4}, samples=10, after=0.3),
+            UNKNOWN,
+            ["after the optimizer"],
+            (0.6, 20),
+        ),
         # where NVML saw the device busy, what the host waits in or launches late is no cause
         (analysis({"sync": 0.75, "framework": 0.25}, nvml=0.99), BUSY, [], None),
         (analysis({"framework": 1.0}, nvml=0.99), BUSY, [], None),
@@ -200,6 +211,41 @@ def test_every_cause_of_a_tenth_of_a_step_is_named(
     assert diagnosis.verdict is verdict
     assert [cause.category for cause in diagnosis.causes] == (named.split() if isinstance(named, str) else named)
     assert (diagnosis.unknown and (round(diagnosis.unknown.share, 2), diagnosis.unknown.samples)) == unknown
+
+
+def test_computing_in_float64_is_a_cause() -> None:
+    given = analysis({"compute": 0.9, "python": 0.1})
+    assert diagnose_run(given).verdict is COMPUTING
+    for parameters, expected in ((1.0, ["compute", "python"]), (0.2, ["python"])):
+        info = replace(given.info, facts={**given.info.facts, "float64_parameters": parameters})
+        diagnosis = diagnose_run(replace(given, info=info))
+        assert [cause.category for cause in diagnosis.causes] == expected
+    notice = diagnose_run(replace(given, info=replace(info, facts={"float64_parameters": 0.9}))).causes[0].notice
+    assert notice == Notice("float64", {"share": 0.9})
+
+
+def test_garbage_collections_are_a_cause_apart_from_other_python() -> None:
+    given = analysis({"compute": 0.4, "python": 0.6})
+    measures = {**given.measures, "gc_time": Measure("gc_time", 0.35, "s")}
+    found = diagnose_run(replace(given, measures=measures)).causes
+    assert [(cause.notice and cause.notice.code, round(cause.share, 2)) for cause in found] == [
+        ("garbage-collection", 0.35),
+        (None, 0.25),
+    ]
+
+
+def test_the_thread_that_holds_the_gil_is_named() -> None:
+    def thread(tid: int, gil: float | None, at_site: float) -> ThreadActivity:
+        line = LineCost(AFTER, "", 1.0, at_site, 0.0, 1.0, 50, {ThreadState.PYTHON: 1.0})
+        return ThreadActivity(
+            7, tid, "main process", "", ThreadState.PYTHON, 0.9, 0.8, 1.0, 60, AFTER, "", "", None, gil, lines=(line,)
+        )
+
+    given = analysis({"gil": 0.6, "compute": 0.4})
+    for gil, at_site, expected in ((0.7, 0.8, (0.7, AFTER)), (0.7, 0.3, (0.7, None)), (None, 0.8, None)):
+        threads = (thread(7, 0.9, 0.9), thread(8, gil, at_site))
+        notice = diagnose_run(replace(given, threads=threads)).causes[0].notice
+        assert (notice and (notice.values["share"], notice.values["site"])) == expected
 
 
 def test_a_place_that_holds_less_than_half_of_a_category_is_not_its_place() -> None:

@@ -90,6 +90,15 @@ RUNS = {
     "Python or wait": RunDiagnosis(
         RunVerdict.CAUSE, causes=(Cause("python", 0.6, notice=Notice("python-or-device-wait")),)
     ),
+    "float64": RunDiagnosis(
+        RunVerdict.CAUSE, share=0.9, causes=(Cause("compute", 0.9, notice=Notice("float64", {"share": 0.98})),)
+    ),
+    "GIL": RunDiagnosis(RunVerdict.CAUSE, causes=(Cause("gil", 0.4, location=IN_FUNCTION),)),
+    "GIL of a thread": RunDiagnosis(
+        RunVerdict.CAUSE,
+        causes=(Cause("gil", 0.4, notice=Notice("gil-held", {"share": 0.7, "site": LOG})),),
+    ),
+    "collections": RunDiagnosis(RunVerdict.CAUSE, causes=(Cause("python", 0.4, notice=Notice("garbage-collection")),)),
     "unknown": RunDiagnosis(RunVerdict.UNKNOWN, reason=Notice("no-queue")),
     "nothing": RunDiagnosis(RunVerdict.NOTHING_MEASURED, reason=Notice("no-step")),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Final
 
 import numpy as np
@@ -20,6 +21,8 @@ from profiler.run.tables import CallKind
 
 MAX_DEPTH: Final = 100
 """Deeper frames are folded into the one at this depth, because functions that read the tree recurse."""
+_RECORDING_CALLS: Final = ("tensors", "functions", "_syncs", "cuda_syncs")
+"""Files of hooks that record calls of one operation. Another wrapper, such as a loader's, may lie around calls too."""
 MIN_SHARE: Final = 0.0005
 """A frame with less of the total is folded into its parent: 1/2000 is half a pixel of a wide screen."""
 
@@ -73,7 +76,7 @@ def _without_wrappers(stacks: Stacks, number: int, operations: Mapping[tuple[str
     """The frames without our wrappers; where one was the innermost, the call that it recorded stands in its place."""
     frames = stacks.run.stack_frames[number]
     remaining = tuple(site for site in frames if code_owner(site.file, stacks.folders) != OURS)
-    if not remaining or remaining[-1] is frames[-1]:
+    if not remaining or remaining[-1] is frames[-1] or PurePath(frames[-1].file).stem not in _RECORDING_CALLS:
         return remaining
     file, line = remaining[-1].file, remaining[-1].line
     name = operations.get((file, line))

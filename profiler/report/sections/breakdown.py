@@ -51,11 +51,7 @@ _CATEGORIES: Final[Mapping[str, tuple[str, str]]] = {
     "idle": ("idle", "nothing to do"),
 }
 """Tone and meaning of the host's and the device's categories; the same name has the same tone in both."""
-_LABELS: Final[Mapping[str, str]] = {
-    "gil": "waiting for the GIL",
-    "ranks": "waiting for other ranks",
-    "core": "waiting for a core",
-}
+_LABELS: Final[Mapping[str, str]] = {"gil": "GIL wait", "ranks": "rank wait", "core": "core wait"}
 """The label of a category whose name alone does not say what it is."""
 _OTHER_CATEGORY: Final = ("c8", "")
 _HOST_SHARES: Final = "Shares of a step's host time"
@@ -101,7 +97,7 @@ def _category_bars(sides: tuple[ReportSide, ...], *, share: bool, device: bool =
     for side in sides:
         measured = _measures(side, device)
         names = (name for name in _category_names(sides, device=device) if name in measured)
-        values = {name: value for name in names if (value := measured[name].value)}
+        values = {name: value for name in names if (value := measured[name].value or 0.0) > 0}
         total = sum(values.values())
         if total > 0:
             texts = {name: percent(value / total) if share else phrase(value, "s") for name, value in values.items()}

@@ -8,7 +8,7 @@ from typing import Final
 
 from profiler.analyse.model import Comparison, Ratio
 from profiler.core.metrics import RATES, is_share, label
-from profiler.report.blocks import Block, Callout, Cell, Column, Group, Stat, Stats, Table, Text
+from profiler.report.blocks import Block, Callout, Cell, Column, Group, Items, Stat, Stats, Table, Text
 from profiler.report.build import section
 from profiler.report.model import ReportInput, ReportSide, exit_status, has_no_steps, noisy_machine
 from profiler.report.sections.breakdown import share_bars
@@ -80,10 +80,12 @@ def _tables(report_input: ReportInput) -> Iterator[Table]:
     yield from compare_lines(report_input.sides)
 
 
-def _head(report_input: ReportInput) -> Iterator[Callout]:
+def _head(report_input: ReportInput) -> Iterator[Block]:
     """The verdict, and what qualifies it: programs that ended early, sides that do not compare, a noisy machine."""
-    yield _verdict(report_input)
     comparison, analysis = report_input.comparison, report_input.analysis
+    yield _verdict(report_input)
+    if analysis is not None and analysis.findings and not report_input.failed_before_first_step:
+        yield Items(analysis.findings)
     if comparison is not None:
         yield from _comparison_warnings(comparison)
     elif analysis is not None and not has_no_steps(analysis) and (status := exit_status(analysis.info)):
@@ -93,7 +95,7 @@ def _head(report_input: ReportInput) -> Iterator[Callout]:
 
 
 def _verdict(report_input: ReportInput) -> Callout:
-    """The verdict, with everything after its headline in smaller type.
+    """The headline of a run, or the verdict on a comparison with everything after its headline in smaller type.
 
     Of a program that ended with an error before its first step, only that: no optimization applies to it.
     """
@@ -104,6 +106,8 @@ def _verdict(report_input: ReportInput) -> Callout:
     assert results is not None
     verdict = results.verdict or "No verdict was reached."
     measured = f"Measured on {report_input.devices}"
+    if analysis is not None and analysis.findings:
+        return Callout(analysis.headline, "verdict", measured)
     if len(verdict) <= _HEADLINE or not results.headline:
         return Callout(verdict, "verdict", measured)
     return Callout(results.headline, "verdict", measured, detail=verdict[len(results.headline) :].strip())
@@ -205,8 +209,12 @@ _Row = tuple[str, Cell]
 
 
 def _key_table(side: ReportSide) -> Table:
-    """Key measures of one run: rate, time of a step with its spread, waiting for data, and what else was measured."""
-    measured = (_known(side, name) for name in _SINGLE_RUN_MEASURES)
+    """Key measures of one run: rate, time of a step with its spread, waiting for data, and what else was measured.
+
+    Where nothing would sync on a GPU there is no reason to mention one.
+    """
+    names = (name for name in _SINGLE_RUN_MEASURES if name != "would_sync_per_step" or side.measure(name).value)
+    measured = (_known(side, name) for name in names)
     rows = (_rate(side), _step_time(side), _waiting_for_data(side), *measured)
     columns = (Column("Measure"), Column(side.label, number=True, tone=side.tone))
     return Table("Key measures", columns, tuple((Cell(row[0]), row[1]) for row in rows if row is not None))
