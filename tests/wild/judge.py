@@ -84,7 +84,7 @@ def judge(case: Case, outcome: Outcome) -> list[Problem]:
         *_judge_steps(case, outcome),
         *_judge_causes(case, outcome),
         *_judge_rank(case, outcome),
-        *_judge_core(outcome),
+        *_judge_core(case, outcome),
         *_judge_text(case, outcome),
     ]
     order = list(Miss)
@@ -242,8 +242,12 @@ def is_at(place: str, cause: Mapping[str, Any]) -> bool:
 # ---------------------------------------------------------------- the machine and the text
 
 
-def _judge_core(outcome: Outcome) -> list[Problem]:
-    """Waiting for a core is as long as the scheduler's own clock says."""
+def _judge_core(case: Case, outcome: Outcome) -> list[Problem]:
+    """Waiting for a core is as long as the scheduler's clock of the main thread says.
+
+    Where the main thread waits for other threads or ranks, which may lack a core too, it is at least as long.
+    """
+    waits_for_others = case.ranks > 1 or case.env.get("OMP_NUM_THREADS") != "1"
     waited = outcome.waited
     parts = outcome.facts["breakdown"]
     known = [parts[name] for name in LOADED if name in parts]
@@ -251,7 +255,7 @@ def _judge_core(outcome: Outcome) -> list[Problem]:
         return []
     said = sum(part[0] for part in known)
     wide = sum(part[2] - part[1] for part in known if part[1] is not None and part[2] is not None) / 2
-    if abs(said - waited) <= max(2 * POINTS, wide):
+    if abs(said - waited) <= max(2 * POINTS, wide) or (waits_for_others and said > waited):
         return []
     text = f"{said:.0%} waiting for a core or throttled" if known else "no time waiting for a core"
     return [Problem(Miss.SHARE, text, f"{waited:.0%} by the scheduler's clock")]
