@@ -124,10 +124,16 @@ class _StepFacts:
             return
         if self._boundaries == _READ_AT[-1]:
             recorder.on_step = [callback for callback in recorder.on_step if callback != self.read]
+        try:
+            recorder.add_hook_facts(**self._facts())
+        except Exception as error:  # noqa: BLE001 - the edge to the program, which goes on; the run's status reports it
+            recorder.hook_errors["facts"] = f"{type(error).__name__}: {error}"
+
+    def _facts(self) -> dict[str, Any]:
         torch = self._torch
         facts: dict[str, Any] = {
-            "torch_threads": torch.get_num_threads(),
-            "torch_interop_threads": torch.get_num_interop_threads(),
+            "torch_threads": _call(torch, "get_num_threads"),
+            "torch_interop_threads": _call(torch, "get_num_interop_threads"),
             "cores": len(os.sched_getaffinity(0)),
             "python_threads": list(_other_threads()),
         }
@@ -135,21 +141,28 @@ class _StepFacts:
             facts["omp_num_threads"] = limit
         if _has_gnu_openmp(torch):
             facts["openmp"] = "gnu"
-        if share := _float64_share(torch):
+        if share := _float64_share():
             facts["float64_parameters"] = share
-        default = str(torch.get_default_dtype()).removeprefix("torch.")
+        default = str(_call(torch, "get_default_dtype") or "torch.float32").removeprefix("torch.")
         switches = {
             "default_dtype": default if default != "float32" else "",
-            "anomaly_detection": torch.is_anomaly_enabled(),
-            "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+            "anomaly_detection": _call(torch, "is_anomaly_enabled"),
+            "deterministic_algorithms": _call(torch, "are_deterministic_algorithms_enabled"),
         }
-        recorder.add_hook_facts(**facts, **{name: value for name, value in switches.items() if value})
+        known = {name: value for name, value in facts.items() if value is not None}
+        return {**known, **{name: value for name, value in switches.items() if value}}
+
+
+def _call(torch: Any, function: str) -> Any:
+    """What a function of torch returns; None in a version of torch that does not have it."""
+    return getattr(torch, function, lambda: None)()
 
 
 def _has_gnu_openmp(torch: Any) -> bool:
     """Whether torch comes with GNU's OpenMP, as its wheels for Linux do."""
     with suppress(OSError):
-        return any(name.startswith("libgomp") for name in os.listdir(f"{torch.__path__[0]}/lib"))  # noqa: PTH208
+        folder = str(torch.__file__).rpartition("/")[0]
+        return any(name.startswith("libgomp") for name in os.listdir(f"{folder}/lib"))  # noqa: PTH208
     return False
 
 
@@ -161,16 +174,15 @@ def _other_threads() -> Iterator[str]:
     return (name for name, _ in zip(names, range(_MAX_THREADS), strict=False))
 
 
-def _float64_share(torch: Any) -> float:
+def _float64_share() -> float:
     """The share of the optimizers' parameters, by elements, that are in float64 now."""
     total = double = 0
     for reference in list(_optimizers.values()):
         for group in getattr(reference(), "param_groups", ()):
             for parameter in group["params"]:
-                if isinstance(parameter, torch.Tensor):
-                    elements = parameter.numel()
-                    total += elements
-                    double += elements * (parameter.dtype == torch.float64)
+                elements, dtype = parameter.numel(), str(parameter.dtype)
+                total += elements
+                double += elements * (dtype == "torch.float64")
     return round(double / total, 3) if total else 0.0
 
 
