@@ -17,11 +17,11 @@ import numpy.typing as npt
 
 from profiler.analyse.intervals import Intervals, Times, covered_within, overlaps, subtract, times, union
 from profiler.analyse.model import Stage, StageTime
-from profiler.analyse.sampling.frames import CHECKPOINT
+from profiler.analyse.sampling.frames import CHECKPOINT, FORWARD
 from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, Stacks, sample_ns
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.window import NS_PER_S, Window, named_rows, process_rows, thread_rows
-from profiler.run.model import Site, StepKind, Table
+from profiler.run.model import StepKind, Table
 from profiler.run.tables import BoundaryKind, StageKind
 
 MIN_STRETCH: Final = 0.5
@@ -31,6 +31,8 @@ LONG: Final = 2.0
 without gradients in every step."""
 WELL_SAMPLED: Final = 0.5
 """If samples cover at least this share of the start, they are scaled to all of it; else they count as they are."""
+COMMON: Final = 0.8
+"""Share of the samples of all intervals that must show a stage to give it to an interval without samples."""
 _NEVER: Final = np.iinfo(np.int64).max
 _ROLLOUT: Final = re.compile(r"roll_?out|collect|episode|(^|_)(play|act|explore)(_|$)", re.IGNORECASE)
 _ENVIRONMENT: Final = re.compile(r"/(gymnasium|gym|pettingzoo|dm_env|dm_control|envpool|procgen|minigrid)/")
@@ -159,44 +161,47 @@ def _long_stretches(rows: Table, trained: Times, window: Window) -> Intervals:
 def _name_spans(
     stacks: Stacks, window: Window, evaluations: Intervals, stretches: Intervals
 ) -> Mapping[Stage, Intervals]:
-    """What the intervals are: of the two kinds, samples of functions that collect experience tell roll-outs, and other
-    stretches without gradients are evaluations where a function's name says so."""
+    """The stage that most samples of an interval show; without samples, the one that those of all intervals show if
+    they agree.
+
+    What was certain not to be training is a roll-out or an evaluation. A stretch that is only unusually long counts if
+    its samples show that, or a model that runs: an update by hand takes long, too, when the machine is busy.
+    """
     samples = thread_rows(stacks.run.stacks, window)
-    chosen: dict[Stage, list[Intervals]] = {Stage.EVALUATION: [], Stage.ROLLOUT: [], Stage.NO_GRADIENTS: []}
-    for spans, otherwise in ((evaluations, Stage.EVALUATION), (stretches, Stage.NO_GRADIENTS)):
+    shown = np.full(len(stacks.run.stack_frames), -1)
+    for number in set(samples["stack"].tolist()):
+        shown[number] = _shown_stage(stacks, number)
+    chosen = {stage: [union([], [])] for stage in _WITHOUT_GRADIENTS}
+    for spans, otherwise in ((evaluations, 0), (stretches, -1)):
         cut = overlaps(times(samples["begin"]), times(samples["end"]), spans)
-        ns = (cut.end - cut.begin).astype(np.float64)
-        evidence = np.zeros((2, len(spans)))
-        patterns = {number: _evidence(stacks.run.stack_frames[number]) for number in set(samples["stack"].tolist())}
-        for column in (0, 1):
-            shows = np.array([patterns[number][column] for number in samples["stack"][cut.left].tolist()], np.bool_)
-            evidence[column] = np.bincount(cut.right, ns * shows, minlength=len(spans))
-        sampled = np.bincount(cut.right, ns, minlength=len(spans))
-        rolled, evaluated = evidence
-        overall = bool(rolled.sum() > sampled.sum() / 2)
-        is_rollout = np.where(sampled > 0, rolled > sampled / 2, overall)
-        is_evaluation = ~is_rollout & (
-            np.where(sampled > 0, evaluated > sampled / 2, evaluated.sum() > sampled.sum() / 2)
-            if otherwise is Stage.NO_GRADIENTS
-            else True
-        )
-        for stage, mask in (
-            (Stage.ROLLOUT, is_rollout),
-            (Stage.EVALUATION, is_evaluation),
-            (otherwise, ~is_rollout & ~is_evaluation),
-        ):
-            chosen[stage].append(Intervals(spans.begin[mask], spans.end[mask]))
+        stage, count = shown[samples["stack"][cut.left]], len(_WITHOUT_GRADIENTS)
+        cell = cut.right * (count + 1) + stage + 1
+        ns = np.bincount(cell, cut.end - cut.begin, minlength=len(spans) * (count + 1)).reshape(-1, count + 1)
+        most, overall = ns.argmax(axis=1) - 1, ns.sum(axis=0)
+        common = int(overall.argmax()) - 1 if overall.max(initial=0) > COMMON * overall.sum() else otherwise
+        most = np.where(ns.any(axis=1), most, common)
+        if not otherwise:
+            most = np.where(most == _WITHOUT_GRADIENTS.index(Stage.ROLLOUT), most, otherwise)
+        for number, name in enumerate(_WITHOUT_GRADIENTS):
+            chosen[name].append(Intervals(spans.begin[most == number], spans.end[most == number]))
     return {
         stage: union(np.concatenate([part.begin for part in parts]), np.concatenate([part.end for part in parts]))
         for stage, parts in chosen.items()
     }
 
 
-def _evidence(frames: tuple[Site, ...]) -> tuple[bool, bool]:
-    """Whether a stack shows a roll-out, and whether it shows an evaluation."""
+_WITHOUT_GRADIENTS: Final = (Stage.EVALUATION, Stage.ROLLOUT, Stage.NO_GRADIENTS)
+
+
+def _shown_stage(stacks: Stacks, number: int) -> int:
+    """The stage that a stack shows, as its number in _WITHOUT_GRADIENTS; -1 for none."""
+    frames = stacks.run.stack_frames[number]
     names = [site.function.rpartition(".")[2] for site in frames]
-    rollout = any(map(_ROLLOUT.search, names)) or any(_ENVIRONMENT.search(site.file) for site in frames)
-    return rollout, any(map(_EVALUATION.search, names))
+    if any(map(_ROLLOUT.search, names)) or any(_ENVIRONMENT.search(site.file) for site in frames):
+        return _WITHOUT_GRADIENTS.index(Stage.ROLLOUT)
+    if any(map(_EVALUATION.search, names)):
+        return _WITHOUT_GRADIENTS.index(Stage.EVALUATION)
+    return _WITHOUT_GRADIENTS.index(Stage.NO_GRADIENTS) if stacks[number].phase == FORWARD else -1
 
 
 # ---------------------------------------------------------------- the whole run
