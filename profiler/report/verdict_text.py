@@ -485,6 +485,9 @@ _PHASES: Final[Mapping[str, str]] = {
     "data": "the time of waiting for data",
     AFTER_OPTIMIZER: "the time after the optimizer",
     "elsewhere": "the time of other code",
+    Stage.ROLLOUT: "the time of roll-outs",
+    Stage.NO_GRADIENTS: "the time of work without gradients",
+    Stage.COMPILE: "the time of compilation",
 }
 
 

@@ -76,6 +76,7 @@ class _Patches:
                     self._on()
                     if STATE.recorder is not None:  # calls of other threads were not recorded meanwhile
                         STATE.recorder.count("compile_ns", now() - self._since)
+                        STATE.recorder.stage(StageKind.COMPILE, "torch.compile", self._since, now())
 
     @contextmanager
     def back(self) -> Iterator[None]:
@@ -154,7 +155,8 @@ def _install(module: Any) -> None:
 
 
 def _time_compilations(handler: Any) -> None:
-    """Record the time from torch's outermost event that compilation begins to the one that it ends."""
+    """Record the time from torch's outermost event that compilation begins to the one that it ends: that of a backward
+    pass does not pass through the functions that the wrappers are put aside for."""
     begun = 0
 
     def started(original: Any) -> Callable[..., Any]:

@@ -31,6 +31,8 @@ from profiler.run.model import Run, Site, StepKind
 ORDER: Final = (DATA, FORWARD, BACKWARD, OPTIMIZER, *INTERRUPTIONS, AFTER_OPTIMIZER, ELSEWHERE)
 _OF_STAGE: Final = 0.9
 """Share of a line's samples within a stage from which the line is work of that stage only."""
+_OF_LOOP: Final = 0.5
+"""Share of the samples without any stage from which a line is a part of the loop."""
 _RARE: Final = 0.05
 """Share of the samples of the commonest line below which a line that calls an optimizer is ignored."""
 _Line = tuple[Site | None, str]
@@ -140,10 +142,13 @@ def _sampled_phases(
 
 def _entry_lines(stacks: Stacks, ns: Mapping[int, float], share: Floats) -> dict[_Line, float]:
     """The lines through which the program enters a stage, with the user's function that each calls, and their ns: for
-    each stack of the stage its outermost line of the user that is work of that stage only.
+    each stack of the stage its outermost line of the user that is work of that stage only, and not a part of the loop.
+
+    A library may run training and evaluation below one line of the user; then this is the line.
 
     :param share: of each stack, the share of its samples in the stage.
     """
+    other_ns = sum(amount * (1 - share[number]) for number, amount in ns.items())
     own = {number: [site for site in stacks.run.stack_frames[number] if stacks.is_user(site)] for number in ns}
     below: defaultdict[Site, npt.NDArray[np.float64]] = defaultdict(lambda: np.zeros(2))
     for number, sites in own.items():
@@ -153,8 +158,15 @@ def _entry_lines(stacks: Stacks, ns: Mapping[int, float], share: Floats) -> dict
     for number, sites in own.items():
         if not share[number] or not sites:
             continue
-        only = (at for at, site in enumerate(sites) if below[site][0] >= _OF_STAGE * below[site][1])
-        at = next(only, len(sites) - 1)
+        only = (
+            at
+            for at, (inside, total) in enumerate(below[site] for site in sites)
+            if inside >= _OF_STAGE * total and total - inside <= _OF_LOOP * other_ns
+        )
+        at = next(only, 0 if len(set(sites)) == 1 else -1)
+        if at < 0:
+            entries[None, ""] += ns[number] * float(share[number])
+            continue
         entries[sites[at], sites[at + 1].function if at + 1 < len(sites) else ""] += ns[number] * float(share[number])
     return entries
 
