@@ -48,6 +48,9 @@ def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> TimeChang
     if before is None or after is None or not (before or after):
         return None
     gains = _gains(before, after) if faster else _gains(after, before)
+    # what one side measured may be a part of what is not known of the other
+    unknown = (after if faster else before).get("unattributed", 0.0)
+    gains = {name: value - unknown * (name != "unattributed") for name, value in gains.items()}
     name = max(gains, key=lambda key: gains[key])
     if gains[name] <= MIN_SHARE_OF_CHANGE * abs(gain):
         return None

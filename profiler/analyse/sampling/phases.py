@@ -31,7 +31,7 @@ from profiler.run.model import Run, Site, StepKind
 ORDER: Final = (DATA, FORWARD, BACKWARD, OPTIMIZER, *INTERRUPTIONS, AFTER_OPTIMIZER, ELSEWHERE)
 _OF_STAGE: Final = 0.9
 """Share of a line's samples within a stage from which the line is work of that stage only."""
-_OF_LOOP: Final = 0.5
+_OF_LOOP: Final = 0.9
 """Share of the samples without any stage from which a line is a part of the loop."""
 _RARE: Final = 0.05
 """Share of the samples of the commonest line below which a line that calls an optimizer is ignored."""
