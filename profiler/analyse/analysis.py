@@ -18,15 +18,15 @@ from profiler.analyse.sampling.strata import has_hooked_steps
 from profiler.analyse.sampling.threads import thread_activities
 from profiler.analyse.timing.breakdown import Ledger, breakdown
 from profiler.analyse.timing.counters import call_sites, counters, gauges
-from profiler.analyse.timing.device import device_breakdown, device_warnings, no_queue_reason
+from profiler.analyse.timing.device import device_breakdown, device_parts, device_warnings, no_queue_reason
 from profiler.analyse.timing.host_timeline import HostTimeline
 from profiler.analyse.timing.idle import idle_blame
 from profiler.analyse.timing.input import input_measures, input_parts, loader_use
 from profiler.analyse.timing.resources import resources, series
 from profiler.analyse.timing.throughput import counted_unit, throughput
-from profiler.analyse.timing.trace_timeline import full_timeline
+from profiler.analyse.timing.trace_timeline import full_timeline, trace_locations
 from profiler.analyse.timing.warnings import contradictions, run_warnings
-from profiler.analyse.window import LEVEL_LIGHT, Window, device_window, job_size, rank_windows
+from profiler.analyse.window import LEVEL_LIGHT, Window, device_window, is_trace, job_size, rank_windows
 from profiler.core.notice import Notice
 from profiler.run.model import Run
 
@@ -70,6 +70,7 @@ def analyse(run: Run) -> Analysis:
         measures=measures,
         breakdown=host_breakdown,
         device_breakdown=device,
+        device_parts=device_parts(run, on_device),
         idle=idle,
         call_sites=sites,
         series=series(run, window),
@@ -79,7 +80,7 @@ def analyse(run: Run) -> Analysis:
         threads=thread_activities(stacks),
         step=run.step,
         lines=lines,
-        locations=locations(stacks, samples),
+        locations=trace_locations(run, window, host) if host and is_trace(run) else locations(stacks, samples),
         input=input_parts(run, window),
         loader=loader_use(run, window),
         phases=phases(stacks, window, host, samples, stages) if host and hooked else (),

@@ -40,6 +40,8 @@ for something else, for a free core, or because its group had used up its CPU qu
 where it takes time, or where it was not measured and may take time."""
 # Device categories of a step, exclusive; idle is what remains of the wall time.
 DEVICE_CATEGORIES = ("compute", "copy", "communication", "idle")
+COMMUNICATING, COPYING = "communicating", "copying"
+"""Causes that are time of the device: it only communicated, or copied, and no kernel computed at the same time."""
 MIN_SAMPLES = 50
 """Stack samples below which nothing is concluded from them: the 95% interval of a share is wider than +-14 points."""
 
@@ -107,6 +109,21 @@ class IdleBlame:
     seconds_per_step: float
     share_of_wall: float
     gaps_per_step: float
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePart:
+    """What occupied a device; several devices are averaged."""
+
+    kind: str
+    """compute | communication | h2d | d2h | d2d | memset"""
+    memory: str
+    """The memory on the host's side of a copy: pageable | pinned; empty: not known."""
+    share: float
+    """The share of the wall time."""
+    exposed: float
+    """The share of the wall time in which nothing else occupied the device that comes earlier in DEVICE_CATEGORIES: the
+    remainder is hidden behind that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,7 +467,7 @@ class Cause:
     """What takes part of a step, or leaves the device idle for part of it."""
 
     category: str
-    """A host category, or the phase after the optimizer."""
+    """A host category, the phase after the optimizer, or COMMUNICATING or COPYING, which are time of the device."""
     share: float
     """The share of the wall time; low and high are its 95% interval, None if it was recorded exactly."""
     low: float | None = None
@@ -463,6 +480,10 @@ class Cause:
     """What else is known about the reason."""
     blame: IdleBlame | None = None
     """The row of this category with the largest share, if it is idle time."""
+    places: tuple[IdleBlame, ...] = ()
+    """Of a foreign trace: operators, calls and functions that at least a tenth of the wall time is charged to."""
+    parts: tuple[DevicePart, ...] = ()
+    """What the device did in this time, if it is time of the device."""
     loader: InputPart | None = None
     """The part that the loader spends most time on, if it is a wait for data."""
 
@@ -545,6 +566,8 @@ class Analysis:
     """Host seconds per step of each of HOST_CATEGORIES; exclusive, they sum to step_time."""
     device_breakdown: Mapping[str, Measure]
     """Device seconds per step of each of DEVICE_CATEGORIES."""
+    device_parts: tuple[DevicePart, ...] = ()
+    """The device's time by kind of work, with what is hidden behind other work."""
     idle: tuple[IdleBlame, ...] = ()
     """Largest first."""
     call_sites: tuple[CallSite, ...] = ()

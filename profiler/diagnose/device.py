@@ -1,36 +1,63 @@
-"""Diagnoses a device with a queue whose activities were recorded: why it was idle, or that it was busy."""
+"""Diagnoses a device with a queue whose activities were recorded: what it was busy with, and why it was idle.
+
+A foreign trace has no samples, so what the host did is known from its operators, calls and Python functions alone.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final
 
-from profiler.analyse.model import Analysis, Cause, HostState, IdleBlame, Location, LocationKind, Measure, Topic
+from profiler.analyse.model import (
+    COMMUNICATING,
+    COPYING,
+    Analysis,
+    Cause,
+    HostState,
+    IdleBlame,
+    Location,
+    LocationKind,
+    Measure,
+    Topic,
+)
 from profiler.core.facts import stated_device
 from profiler.core.notice import Notice
-from profiler.diagnose.model import WORTH_NAMING, RunDiagnosis, RunVerdict
+from profiler.diagnose.model import NAMED, WORTH_NAMING, RunDiagnosis, RunVerdict
 from profiler.run.model import Site
 
 BUSY: Final = 0.8
 """Share of time from which a device, or of a step from which computing, counts as the limit."""
 MOST: Final = 0.5
 """Share of a category's idle time that a line must exceed to be named as its place."""
-_MAX_CAUSES: Final = 2
+MIN_LAUNCHES: Final = 50
+"""Launches below which no cause of idle time is named. A step of a model makes hundreds; the public traces with fewer
+show first calls, or a single step that is one CUDA graph."""
+_MAX_CAUSES: Final = 5
+_MAX_PLACES: Final = 3
+_COPIES: Final = ("h2d", "d2h", "d2d")
+_LAUNCH_CALLS: Final = ("launch", "memset", "event")
 
 
 def diagnose_device(analysis: Analysis) -> RunDiagnosis | None:
-    """Why the device was idle, that it was busy, or that the reason was not measured; None where the run does not tell
-    when the device was busy."""
+    """What the device was busy with and why it was idle, or that the reason was not measured; None where the run does
+    not tell when the device was busy."""
     device = stated_device(analysis.info.facts, analysis.info.devices)
-    if analysis.idle:
-        idle = sum(row.share_of_wall for row in analysis.idle)
-        if idle > 1 - BUSY:
-            return RunDiagnosis(RunVerdict.DEVICE_IDLE, device, idle, _idle_causes(analysis, _MAX_CAUSES))
-        return RunDiagnosis(RunVerdict.DEVICE_BUSY, device, 1 - idle, _idle_causes(analysis, 1))
     busy = analysis.measures.get("device_utilization")
+    parts = analysis.device_parts
+    computing = sum(part.exposed for part in parts if part.kind == "compute") if parts else None
+    if analysis.idle:
+        idle = _mean_idle(analysis, sum(row.share_of_wall for row in analysis.idle))
+        verdict = RunVerdict.DEVICE_IDLE if idle > 1 - BUSY else RunVerdict.DEVICE_BUSY
+        few = _too_few_launches(analysis) if verdict is RunVerdict.DEVICE_IDLE else None
+        causes = _named([*([] if few else _idle_causes(analysis)), *_busy_causes(analysis)], verdict)
+        value = idle if verdict is RunVerdict.DEVICE_IDLE else 1 - idle
+        return RunDiagnosis(verdict, device, value, causes, reason=few, computing=computing)
     if busy is None or busy.value is None or is_sampled(busy):
         return None
     if busy.value >= BUSY:
-        return RunDiagnosis(RunVerdict.DEVICE_BUSY, device, busy.value)
+        causes = _named(_busy_causes(analysis), RunVerdict.DEVICE_BUSY)
+        return RunDiagnosis(RunVerdict.DEVICE_BUSY, device, busy.value, causes, computing=computing)
     why = next((gap.reason for gap in analysis.missing if gap.topic is Topic.IDLE_BLAME), Notice("no-idle-blame"))
     return RunDiagnosis(RunVerdict.DEVICE_IDLE_UNEXPLAINED, device, 1 - busy.value, reason=why)
 
@@ -45,18 +72,94 @@ def program_blame(analysis: Analysis) -> list[IdleBlame]:
     return [row for row in analysis.idle if row.state is not HostState.RECORDING]
 
 
-def _idle_causes(analysis: Analysis, limit: int) -> tuple[Cause, ...]:
-    """The categories that most of the idle time is charged to; at least one where there is any."""
-    rows: dict[str, list[IdleBlame]] = {}
-    for row in program_blame(analysis):
-        rows.setdefault(row.category, []).append(row)
+def _mean_idle(analysis: Analysis, idle: float) -> float:
+    """The mean idle share of several devices; `idle` is the share in which none of them ran."""
+    busy = next((notice.values["busy"] for notice in analysis.warnings if notice.code == "several-devices"), ())
+    return 1 - sum(share for _, share in busy) / len(busy) if busy else idle
+
+
+def _too_few_launches(analysis: Analysis) -> Notice | None:
+    launches = analysis.measures.get("launches_per_step")
+    if not is_trace(analysis) or launches is None or launches.value is None:
+        return None
+    count = round(launches.value * launches.n)
+    return Notice("few-launches", {"launches": count}) if count < MIN_LAUNCHES else None
+
+
+def is_trace(analysis: Analysis) -> bool:
+    """Whether the run is a foreign trace of torch's profiler."""
+    return analysis.step is not None and analysis.step.is_trace
+
+
+def _named(causes: Iterable[Cause], verdict: RunVerdict) -> tuple[Cause, ...]:
+    """The causes to name, the largest first: all from NAMED on, and of an idle device the largest if it is worth it."""
+    ordered = sorted(causes, key=lambda cause: -cause.share)[:_MAX_CAUSES]
+    first = WORTH_NAMING if verdict is RunVerdict.DEVICE_IDLE else NAMED
+    return tuple(cause for number, cause in enumerate(ordered) if cause.share >= (NAMED if number else first))
+
+
+# ---------------------------------------------------------------- a busy device
+
+
+def _busy_causes(analysis: Analysis) -> list[Cause]:
+    """Time in which the device communicated or copied, and no kernel computed."""
     causes = []
-    for category, blamed in rows.items():
+    for category, kinds in ((COMMUNICATING, ("communication",)), (COPYING, _COPIES)):
+        parts = sorted((part for part in analysis.device_parts if part.kind in kinds), key=lambda part: -part.exposed)
+        exposed = sum(part.exposed for part in parts)
+        causes.append(Cause(category, exposed, parts=tuple(part for part in parts if part.exposed >= WORTH_NAMING)))
+    return causes
+
+
+# ---------------------------------------------------------------- an idle device
+
+
+def _idle_causes(analysis: Analysis) -> list[Cause]:
+    """The idle time by category; what nothing recorded in a trace may be Python."""
+    key: Callable[[IdleBlame], tuple[str, str]] = _trace_category if is_trace(analysis) else _category
+    operators = analysis.breakdown.get("framework")
+    has_functions = any(row.state is HostState.IN_PYTHON for row in analysis.idle)
+    rows: dict[tuple[str, str], list[IdleBlame]] = {}
+    for row in program_blame(analysis):
+        rows.setdefault(key(row), []).append(row)
+    causes = []
+    for (category, code), blamed in rows.items():
         largest = max(blamed, key=lambda row: row.share_of_wall)
-        location = _idle_location(blamed)
-        causes.append(Cause(category, sum(row.share_of_wall for row in blamed), location=location, blame=largest))
-    causes.sort(key=lambda cause: -cause.share)
-    return tuple(cause for cause in causes[:limit] if cause.share >= WORTH_NAMING) or tuple(causes[:1])
+        known = code != "between-operators" or (operators is not None and operators.value and not has_functions)
+        notice = Notice(code) if code and known else None
+        share = sum(row.share_of_wall for row in blamed)
+        places = _places(blamed) if is_trace(analysis) else ()
+        blame = None if category == "unattributed" and is_trace(analysis) else largest
+        causes.append(Cause(category, share, None, None, _idle_location(blamed), (), notice, blame, places))
+    return causes
+
+
+def _category(row: IdleBlame) -> tuple[str, str]:
+    return row.category, ""
+
+
+def _trace_category(row: IdleBlame) -> tuple[str, str]:
+    """The category of a row of a trace, and the code of what is to be added; calls that launch are the framework's."""
+    if row.category == "launch":
+        return ("framework", "") if row.subject in _LAUNCH_CALLS else ("launch", "setup-calls")
+    if row.category in ("python", "unattributed") and row.state is not HostState.IN_PYTHON:
+        return "unattributed", "between-operators"
+    return row.category, ""
+
+
+def _places(rows: list[IdleBlame]) -> tuple[IdleBlame, ...]:
+    """The operators, calls and functions with at least NAMED of the wall time each, the largest first."""
+    merged: dict[tuple[HostState, str, str], IdleBlame] = {}
+    for row in rows:
+        key = row.state, row.subject, str(row.site) if row.state is HostState.IN_PYTHON else ""
+        before = merged.get(key)
+        if before is None:
+            merged[key] = row
+        else:
+            site = row.site if row.site == before.site else None
+            merged[key] = replace(before, site=site, share_of_wall=before.share_of_wall + row.share_of_wall)
+    named = (row for row in merged.values() if row.share_of_wall >= NAMED and row.state is not HostState.BETWEEN_CALLS)
+    return tuple(sorted(named, key=lambda row: -row.share_of_wall)[:_MAX_PLACES])
 
 
 def _idle_location(rows: list[IdleBlame]) -> Location | None:
@@ -66,4 +169,5 @@ def _idle_location(rows: list[IdleBlame]) -> Location | None:
         lines[row.site] = lines.get(row.site, 0.0) + row.share_of_wall
     site = max(lines, key=lambda line: lines[line])
     share = lines[site] / (sum(lines.values()) or 1.0)
-    return Location(LocationKind.LINE, (site,), share, share, share) if site is not None and share > MOST else None
+    kind = LocationKind.FUNCTION if any(row.state is HostState.IN_PYTHON for row in rows) else LocationKind.LINE
+    return Location(kind, (site,), share, share, share) if site is not None and share > MOST else None

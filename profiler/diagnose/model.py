@@ -25,7 +25,6 @@ from profiler.run.model import Site
 
 WORTH_NAMING: Final = 0.05
 """Share of the wall time below which a cause, or computing, is not named beside a larger cause."""
-
 NAMED: Final = 0.1
 """Share of a step from which every cause is named."""
 
@@ -41,7 +40,7 @@ class RunVerdict(StrEnum):
     """`share` is the share of time in which the device was idle; `causes` explain it."""
     DEVICE_IDLE_UNEXPLAINED = "device-idle-unexplained"
     DEVICE_BUSY = "device-busy"
-    """Share of time in which the device was busy: the host is not what limits the run."""
+    """Share of time in which the device was busy; `causes` are what it did instead of computing, and its idle time."""
     DEVICE_BUSY_SAMPLED = "device-busy-sampled"
     """The same by NVML, which does not see short gaps."""
     COMPUTING = "computing"
@@ -62,6 +61,8 @@ class UnknownShare:
     samples: int
     has_samples_outside: bool = False
     """Stacks were sampled before the first measured step or after the last."""
+    in_trace: bool = False
+    """The run is a foreign trace, which has no stack samples."""
 
 
 class InputAdvice(StrEnum):
@@ -142,6 +143,8 @@ class RunDiagnosis:
     """The line below which a library drives the steps."""
     input: InputDiagnosis | None = None
     """None: no input was seen."""
+    computing: float | None = None
+    """Share of the time in which a device with a queue computed; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)

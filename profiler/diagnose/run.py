@@ -22,7 +22,7 @@ from profiler.analyse.model import (
 )
 from profiler.core.facts import stated_device
 from profiler.core.notice import Notice
-from profiler.diagnose.device import BUSY, MOST, diagnose_device
+from profiler.diagnose.device import BUSY, MOST, diagnose_device, is_trace
 from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.model import NAMED, WORTH_NAMING, RunDiagnosis, RunVerdict, UnknownShare
 
@@ -95,6 +95,8 @@ def _diagnose_host(analysis: Analysis, reason: Notice | None) -> RunDiagnosis:
     computing, unknown = (parts.get(name, 0.0) / total for name in ("compute", "unattributed"))
     every = _step_causes(analysis)
     causes = _named(every, 0.0 if any(cause.category == "compute" for cause in every) else computing)
+    if any(cause.category == "unattributed" for cause in causes):
+        unknown = 0.0
     largest = causes[0] if causes else None
     leads = largest is not None and (
         largest.category == "compute" or (largest.category in _NOT_TRAINING and largest.share >= AFTER_LEADS)
@@ -121,7 +123,9 @@ def _driver(analysis: Analysis) -> Location | None:
 
 
 def _unknown_share(analysis: Analysis, share: float) -> UnknownShare:
-    return UnknownShare(share, _samples(analysis), any(period.lines for period in analysis.startup_teardown))
+    return UnknownShare(
+        share, _samples(analysis), any(period.lines for period in analysis.startup_teardown), is_trace(analysis)
+    )
 
 
 def _samples(analysis: Analysis) -> int:
@@ -166,6 +170,9 @@ def _step_causes(analysis: Analysis) -> list[Cause]:
     """Everything in a step that could be removed."""
     parts, total = _parts(analysis)
     causes = [_category_cause(analysis, name, total) for name in _STEP_CATEGORIES if parts.get(name)]
+    operators = parts.get("compute", 0.0) + parts.get("framework", 0.0)
+    if is_trace(analysis) and operators >= WORTH_NAMING * total and parts.get("unattributed"):
+        causes.append(_category_cause(analysis, "unattributed", total))
     if parts.get("input"):
         cause = _category_cause(analysis, "input", total)
         causes.append(replace(cause, loader=_largest_part(analysis.input, cause.share)))
@@ -213,7 +220,9 @@ def _largest_part(parts: Iterable[InputPart], share: float) -> InputPart | None:
 
 def _category_cause(analysis: Analysis, category: str, total: float) -> Cause:
     measure, notice = analysis.breakdown[category], None
-    if category == "python" and hides_waits(analysis):
+    if is_trace(analysis) and category in ("python", "unattributed") and not analysis.locations.get(category):
+        notice = Notice("between-operators")
+    elif category == "python" and hides_waits(analysis):
         notice = Notice("python-or-device-wait")
     facts = analysis.info.facts
     # a program with an engine waits for its workers, not for a device

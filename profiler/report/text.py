@@ -126,7 +126,7 @@ def host_state(blame: IdleBlame) -> str:
     if blame.state is HostState.IN_PYTHON:
         if blame.site is None:
             return "in Python"
-        return f"{'in torch, below' if blame.category == 'framework' else 'in'} {blame.site.function}()"
+        return f"{'in torch or Triton, below' if blame.category == 'framework' else 'in'} {blame.site.function}()"
     if blame.state is HostState.BETWEEN_CALLS:
         return ("python" if blame.category == "python" else "outside of any region") + (near or " between calls")
     return _STATES[blame.state].format(blame.subject)
@@ -349,6 +349,9 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
         f"not measured; NVML saw a kernel run {units.share(values['share'])} of the time, but no short gaps"
     ),
     "no-records": "this run has no records at all",
+    "few-launches": lambda values: (
+        f"the trace has only {values['launches']} {'launch' if values['launches'] == 1 else 'launches'} of kernels"
+    ),
     "trace-too-large": lambda values: f"a single step of it takes {units.size(values['bytes'])}, too much for a page",
     # why there is no ratio
     "one-pair": "one pair: no interval",

@@ -8,11 +8,14 @@ from typing import Any, Final, NamedTuple
 
 from profiler.analyse.model import (
     AFTER_OPTIMIZER,
+    COMMUNICATING,
+    COPYING,
     MIN_SAMPLES,
     RECEIVE,
     Analysis,
     Cause,
     Comparison,
+    DevicePart,
     Location,
     LocationKind,
     SpikeLine,
@@ -67,7 +70,7 @@ CATEGORY_TEXTS: Final[Mapping[str, CategoryText]] = {
     "copy": CategoryText("in copy calls", "goes to copies between host and device"),
     "launch": CategoryText("in launch and allocation calls", "is spent in device calls"),
     "framework": CategoryText(
-        "during the framework's operators", "is spent in the framework's own Python and in launching its operators"
+        "while the host launched operators", "is spent in the framework's own Python and in launching its operators"
     ),
     "compute": CategoryText("while the host computed", "is spent on computing"),
     "log": CategoryText("while the host logged", "goes to logging"),
@@ -156,13 +159,52 @@ def _thread_state(thread: ThreadActivity | None) -> str:
 
 def _idle_cause(cause: Cause) -> str:
     """`33% of the time it was idle in copy calls (20% in the d2h call at train.py:61).`"""
+    if cause.category in (COMMUNICATING, COPYING):
+        return _busy_cause(cause)
     idle = f"{share(cause.share)} of the time it was idle"
-    if cause.blame is None or cause.blame.share_of_wall <= _MOSTLY * cause.share:
-        return f"{idle} {CATEGORY_TEXTS[cause.category].idle}{_in_parentheses(cause)}."
+    notice = IDLE_NOTICES[cause.notice.code] if cause.notice else ""
+    meanwhile = notice or CATEGORY_TEXTS[cause.category].idle
+    if cause.places:
+        places = (f"{share(row.share_of_wall)} {host_state(row)}{at(row.site)}" for row in cause.places)
+        return f"{idle} {meanwhile} ({', '.join(places)})."
+    if notice or cause.blame is None or cause.blame.share_of_wall <= _MOSTLY * cause.share:
+        return f"{idle} {meanwhile}{_in_parentheses(cause)}."
     row = f"{host_state(cause.blame)}{at(cause.blame.site)}"
     if share(cause.blame.share_of_wall) == share(cause.share):
         return f"{idle} {row}."
-    return f"{idle} {CATEGORY_TEXTS[cause.category].idle} ({share(cause.blame.share_of_wall)} {row})."
+    return f"{idle} {meanwhile} ({share(cause.blame.share_of_wall)} {row})."
+
+
+IDLE_NOTICES: Final[Mapping[str, str]] = {
+    "between-operators": "while the host ran no operator and made no call: in Python code, or waiting",
+    "setup-calls": "while the host was in calls that allocate or free memory or set the device up",
+}
+"""Notices of causes of idle time -> what the host did meanwhile."""
+
+
+def _busy_cause(cause: Cause) -> str:
+    """`66% of the time it communicated while no kernel computed.`"""
+    if cause.category == COMMUNICATING:
+        return f"{share(cause.share)} of the time it communicated while no kernel computed."
+    kinds = [f"{share(part.exposed)} {_COPIES[part.kind]}{_memory(part)}" for part in cause.parts]
+    copied = f"{share(cause.share)} of the time it copied while no kernel computed"
+    waits = " The host waits for copies of pageable memory." if any(map(_is_pageable, cause.parts)) else ""
+    return f"{copied}{f' ({listed(kinds)})' if kinds else ''}.{waits}"
+
+
+_COPIES: Final[Mapping[str, str]] = {
+    "h2d": "from the host",
+    "d2h": "to the host",
+    "d2d": "within the device or between devices",
+}
+
+
+def _memory(part: DevicePart) -> str:
+    return f"'s {part.memory} memory" if part.memory else ""
+
+
+def _is_pageable(part: DevicePart) -> bool:
+    return part.memory == "pageable"
 
 
 def _in_parentheses(cause: Cause) -> str:
@@ -173,13 +215,29 @@ def _in_parentheses(cause: Cause) -> str:
 def _idle_device(run: RunDiagnosis) -> Iterable[str]:
     yield f"The {run.device} was idle {share(run.share)} of the time."
     yield from map(_idle_cause, run.causes)
-    if not run.causes:
-        yield "No cause of that was found in the program."
+    if run.reason:
+        yield f"There is no cause to name for its idle time: {describe(run.reason)}."
+    elif not run.causes:
+        yield "There is no cause to name: none takes as much as 5% of the time."
 
 
 def _busy_device(run: RunDiagnosis) -> Iterable[str]:
-    yield f"The {run.device} was busy {share(run.share)} of the time: the host is not what limits this run."
+    busy = f"The {run.device} was busy {share(run.share)} of the time"
+    if run.computing is None:
+        yield f"{busy}: the host is not what limits this run."
+    elif not round(100 * run.computing):
+        yield f"{busy}, but no kernel computed."
+    elif run.computing < MUCH_COMPUTING * run.share:
+        yield f"{busy}, but kernels computed only {share(run.computing)} of the time."
+    else:
+        yield f"{busy}, and kernels computed {share(run.computing)} of the time: the host is not what limits this run."
     yield from map(_idle_cause, run.causes)
+    if not run.causes and run.computing is not None:
+        yield "There is no cause to name."
+
+
+MUCH_COMPUTING: Final = 0.8
+"""Share of a device's busy time from which it mostly computes."""
 
 
 def _busy_by_nvml(run: RunDiagnosis) -> Iterable[str]:
@@ -202,6 +260,8 @@ def _step(run: RunDiagnosis) -> Iterable[str]:
     unknown = _unknown(run.unknown) if run.unknown else ""
     if run.verdict is RunVerdict.UNKNOWN_STEP:
         yield unknown
+        if run.unknown and run.unknown.in_trace and not parts:
+            yield "There is no cause to name."
     yield from parts
     has_computing = run.verdict is RunVerdict.COMPUTING or any(cause.category == "compute" for cause in run.causes)
     if run.share >= WORTH_NAMING and not has_computing:
@@ -217,7 +277,9 @@ def _step(run: RunDiagnosis) -> Iterable[str]:
 
 
 def _unknown(unknown: UnknownShare) -> str:
-    if unknown.samples >= MIN_SAMPLES:
+    if unknown.in_trace:
+        why = "the trace has no event of it"
+    elif unknown.samples >= MIN_SAMPLES:
         why = "stack samples do not show whether Python ran or waited for the device"
     elif unknown.samples:
         why = f"{too_few(unknown.samples)} to tell; record for longer"
@@ -265,6 +327,7 @@ def _with_place(text: str, place: str, **values: Any) -> str:
 
 
 CAUSE_NOTICES: Final[Mapping[str, str]] = {
+    "between-operators": "is spent between operators, in Python code or waiting",
     "float64": (
         "is spent on computing, with {share:.0%} of the parameters in float64, which usually takes twice as long as "
         "float32"

@@ -12,6 +12,7 @@ from profiler.analyse.model import (
     WAITING_FOR_WORKERS,
     Analysis,
     Cause,
+    DevicePart,
     HostState,
     IdleBlame,
     InputPart,
@@ -51,6 +52,9 @@ IN_CALLS = Location(LocationKind.CALL_PATH, (LINE, LOG), 0.95, 0.8, 1.0, 80)
 IN_LIBRARY = replace(AT_LINE, library=(("rl.Model.learn", 0.97), ("rl.Model.collect_rollouts", 0.85)))
 IN_CELL = replace(AT_LINE, path=(Site("/tmp/ipykernel_12/3456.py", 4, "<module>"),))
 SYNC = IdleBlame(HostState.AFTER_SYNC, "sync", SiteOrigin.ITSELF, "sync", LINE, 0.06, 0.6, 1.0)
+RESIZE = Site("transformers/image_transforms.py", 390, "resize")
+FUNCTION = IdleBlame(HostState.IN_PYTHON, "", SiteOrigin.ITSELF, "input", RESIZE, 0.03, 0.3, 1.0)
+OPERATOR = IdleBlame(HostState.IN_REGION, "operator aten::div", SiteOrigin.ITSELF, "input", None, 0.02, 0.2, 1.0)
 DATA = InputPart("dataset", "worker", 0.5, 0.9, Site("data.py", 12, "Data.__getitem__"))
 EVALUATE = SpikeLine(Site("a/train.py", 36, "evaluate"), 0.97)
 SPIKES = Spikes(6, 60, 10, 25.6, 0.72, (EVALUATE,), 150, enough=True)
@@ -64,6 +68,28 @@ RUNS = {
     "no cause": RunDiagnosis(RunVerdict.DEVICE_IDLE, "H200", 0.5),
     "unexplained": RunDiagnosis(RunVerdict.DEVICE_IDLE_UNEXPLAINED, "H200", 0.9, reason=Notice("level-light")),
     "busy": RunDiagnosis(RunVerdict.DEVICE_BUSY, "H200", 0.9, (Cause("sync", 0.06, location=AT_LINE),)),
+    "communicating": RunDiagnosis(
+        RunVerdict.DEVICE_BUSY, "H200", 0.95, (Cause("communicating", 0.66),), computing=0.26
+    ),
+    "copying": RunDiagnosis(
+        RunVerdict.DEVICE_BUSY,
+        "H200",
+        0.99,
+        (Cause("copying", 0.99, parts=(DevicePart("h2d", "pageable", 0.5, 0.5), DevicePart("d2h", "", 0.49, 0.49))),),
+        computing=0.0,
+    ),
+    "busy computing": RunDiagnosis(RunVerdict.DEVICE_BUSY, "H200", 0.87, computing=0.84),
+    "few launches": RunDiagnosis(RunVerdict.DEVICE_IDLE, "H200", 0.9, reason=Notice("few-launches", {"launches": 4})),
+    "setup calls": RunDiagnosis(
+        RunVerdict.DEVICE_IDLE, "H200", 0.9, (Cause("launch", 0.6, notice=Notice("setup-calls")),)
+    ),
+    "between operators": RunDiagnosis(
+        RunVerdict.DEVICE_IDLE, "H200", 0.9, (Cause("unattributed", 0.6, notice=Notice("between-operators")),)
+    ),
+    "functions of a trace": RunDiagnosis(
+        RunVerdict.DEVICE_IDLE, "H200", 0.9, (Cause("input", 0.6, blame=FUNCTION, places=(FUNCTION, OPERATOR)),)
+    ),
+    "trace without events": RunDiagnosis(RunVerdict.UNKNOWN_STEP, unknown=UnknownShare(1.0, 0, in_trace=True)),
     "busy alone": RunDiagnosis(RunVerdict.DEVICE_BUSY, "H200", 0.9),
     "NVML": RunDiagnosis(RunVerdict.DEVICE_BUSY_SAMPLED, "H200", 0.85, (Cause("log", 0.2, 0.1, 0.3, IN_FUNCTION),)),
     "computing": RunDiagnosis(

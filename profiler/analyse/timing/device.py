@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from profiler.analyse.intervals import Intervals, intersect, subtract, union
-from profiler.analyse.model import DEVICE_CATEGORIES, Measure
+from profiler.analyse.model import DEVICE_CATEGORIES, DevicePart, Measure
 from profiler.analyse.window import LEVEL_LIGHT, NO_QUEUE, Window, device_kind, process_rows
 from profiler.core.notice import Notice
 from profiler.run.filter import rows_by
@@ -59,6 +59,39 @@ def device_warnings(run: Run, window: Window) -> Iterable[Notice]:
     busy = tuple((number, intersect(times, window.spans).measure() / window.wall_ns) for number, times in devices)
     if len(busy) > 1:
         yield Notice("several-devices", {"busy": busy})
+
+
+def device_parts(run: Run, window: Window) -> tuple[DevicePart, ...]:
+    """The device's time by kind of work and of memory; what an earlier kind occupies at the same time is hidden."""
+    if no_queue_reason(run, window):
+        return ()
+    parts: dict[tuple[str, str], tuple[int, int]] = {}
+    devices = _activities_by_device(run, window).values()
+    memory_of = np.array([_memory(name) for name in run.names] or [0])
+    for rows in devices:
+        remaining = window.spans
+        for kind in _PART_KINDS:
+            of_kind = rows[rows["kind"] == kind]
+            memories = memory_of[of_kind["name"]]
+            for number in np.unique(memories).tolist():
+                chosen = of_kind[memories == number]
+                busy = intersect(window.spans, union(chosen["begin"], chosen["end"]))
+                key = _PART_NAMES.get(kind, kind.name.lower()), _MEMORIES[number]
+                total, exposed = parts.get(key, (0, 0))
+                parts[key] = total + busy.measure(), exposed + intersect(remaining, busy).measure()
+                remaining = subtract(remaining, busy)
+    whole = window.wall_ns * max(1, len(devices))
+    return tuple(DevicePart(*key, total / whole, exposed / whole) for key, (total, exposed) in parts.items() if total)
+
+
+_PART_KINDS: Final = tuple(kind for _, kinds in _CATEGORIES for kind in kinds)
+_PART_NAMES: Final[Mapping[ActivityKind, str]] = {ActivityKind.KERNEL: "compute"}
+_MEMORIES: Final = ("", "pageable", "pinned")
+
+
+def _memory(name: str) -> int:
+    """The memory on the host's side that the name of a copy tells, as a number in _MEMORIES."""
+    return next((number for number, memory in enumerate(_MEMORIES) if memory and memory.title() in name), 0)
 
 
 def device_breakdown(run: Run, window: Window) -> Mapping[str, Measure]:

@@ -189,6 +189,9 @@ def _side(side: ReportSide) -> dict[str, Any]:
         result[key] = measures_json({name: parts.get(name, absent) for name in dict.fromkeys((*usual, *parts))})
     if side.slowdown is not None:
         result |= measures_json({"recording_slowdown": side.slowdown})
+    result["device_parts"] = [
+        _fields(part, "kind", "memory", "share", "exposed") for part in side.detailed.device_parts
+    ]
     result["idle"] = [
         {
             "doing": host_state(row),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from profiler.analyse.model import CallSite, HostState, IdleBlame, Series, Topic
+from profiler.analyse.model import CallSite, DevicePart, HostState, IdleBlame, Series, Topic
 from profiler.core.metrics import PER_STEP, find_metric, in_order
 from profiler.report.blocks import Block, Cell, Curve, Lines, NotMeasured, Panel, Table, side_tone
 from profiler.report.build import section
@@ -124,6 +124,14 @@ _IDLE_FIELDS = (
 )
 _BRIEF_FIELDS = (Field[IdleBlame]("The host was", lambda blame: Cell(host_state(blame))), _SITE, _SHARE)
 _MAX_CAUSES, _BRIEF_CAUSES = 12, 3
+_PART_NAMES = {"compute": "computing", "h2d": "copies from the host", "d2h": "copies to the host",
+               "d2d": "copies within the device or between devices", "memset": "filling memory"}  # fmt: skip
+_PART_FIELDS = (
+    Field[DevicePart]("Work", lambda part: Cell(_PART_NAMES.get(part.kind, part.kind), note=part.memory)),
+    Field[DevicePart]("Share of wall", lambda part: share_cell(part.share), number=True, bar=True),
+    Field[DevicePart]("Not hidden", lambda part: share_cell(part.exposed), number=True),
+)
+_HIDDEN_NOTE = "Copies are hidden while a kernel computes, and communication while a kernel computes or a copy runs."
 
 
 def idle_summary(side: ReportSide) -> Iterator[Table]:
@@ -144,6 +152,11 @@ def idle(report_input: ReportInput) -> Iterator[Block]:
     if report_input.has_no_queue and not sides[0].detailed.idle:
         return
     yield from share_bars(sides, "Device time of a step, as shares", device=True)
+    for side in sides:
+        if len(side.detailed.device_parts) > 1:
+            caption = f"{side.label}: what occupied the device{side.source_note}"
+            parts = sorted(side.detailed.device_parts, key=lambda part: -part.share)
+            yield make_table(caption, _PART_FIELDS, parts, _HIDDEN_NOTE)
     for side in sides:
         causes, remaining = side.detailed.idle, side.detailed.idle[_MAX_CAUSES:]
         if not causes:

@@ -66,7 +66,6 @@ def read_run(path: Path) -> Run:
 def _info(path: Path, trace: Trace, steps: Table) -> RunInfo:
     """The manifest of a trace, which does not contain the program's command."""
     begin, end = int(steps["begin"].min()), int(steps["end"].max())
-    on_device = bool(trace.device or trace.runtime)
     return RunInfo(
         schema=tables.SCHEMA,
         run_id=str(trace.meta.get("trace_id", "")) or path.name,
@@ -81,7 +80,7 @@ def _info(path: Path, trace: Trace, steps: Table) -> RunInfo:
         versions={
             name.removesuffix("_version"): str(value) for name, value in trace.meta.items() if name.endswith("_version")
         },
-        facts={"device": "cuda" if on_device else "cpu"} | _ranks(trace.meta),
+        facts={"device": trace.device_kind} | _ranks(trace.meta),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import gzip
 import json
+import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +19,10 @@ from profiler.core.errors import ProfilerError
 
 DEVICE_CATEGORIES: Final = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"})
 """Categories of device activity; the capitalized ones are from 2021."""
-RUNTIME_CATEGORIES: Final = frozenset({"cuda_runtime", "cuda_driver", "hip_runtime", "Runtime"})
+_OTHER_RUNTIMES: Final = frozenset(
+    {"xpu_runtime", "xpu_driver", "mtia_runtime", "privateuse1_runtime", "privateuse1_driver"}
+)
+RUNTIME_CATEGORIES: Final = frozenset({"cuda_runtime", "cuda_driver", "hip_runtime", "Runtime"}) | _OTHER_RUNTIMES
 OPERATOR_CATEGORIES: Final = frozenset({"cpu_op", "Operator"})
 ANNOTATION_CATEGORY: Final = "user_annotation"
 FRAME_CATEGORY: Final = "python_function"
@@ -28,6 +32,8 @@ FORWARD_TO_BACKWARD: Final = "fwdbwd"
 STEP_PREFIX: Final = "ProfilerStep#"
 ANNOTATION_PREFIXES: Final = (STEP_PREFIX, "enumerate(DataLoader)", "Optimizer.")
 """Prefixes of torch's own annotations, which until 2021 were among the operators."""
+_OPERATOR: Final = re.compile(r"::|Backward|^Torch|^record_param_comms$")
+"""Names of operators. Others among them are stretches that a program named with record_function."""
 _GZIP: Final = b"\x1f\x8b"
 _SQLITE: Final = b"SQLite format 3\x00"
 _NSIGHT: Final = (".sqlite", ".nsys-rep", ".qdrep")
@@ -136,6 +142,14 @@ class Trace:
     broken: int = 0
     """Number of events without a valid time; they are left out."""
 
+    @property
+    def device_kind(self) -> str:
+        """cpu, cuda (also AMD's GPUs), or the name of another kind of accelerator: xpu, mtia, privateuse1."""
+        if not (self.device or self.runtime):
+            return "cpu"
+        category = self.runtime[0].category if self.runtime else ""
+        return category.partition("_")[0] if category in _OTHER_RUNTIMES else "cuda"
+
 
 def read_trace(path: Path) -> Trace:
     """The trace at `path`: an object with traceEvents, or a bare list of them; gzipped or not.
@@ -192,7 +206,8 @@ def _sort(events: Iterable[Any], trace: Trace) -> None:
 
 def _host_list(trace: Trace, category: Any, name: Any) -> list[OnHost] | None:
     if category in OPERATOR_CATEGORIES:
-        return trace.annotations if str(name).startswith(ANNOTATION_PREFIXES) else trace.operators
+        is_annotation = str(name).startswith(ANNOTATION_PREFIXES) or not _OPERATOR.search(str(name))
+        return trace.annotations if is_annotation else trace.operators
     if category in RUNTIME_CATEGORIES:
         return trace.runtime
     if category == FRAME_CATEGORY:

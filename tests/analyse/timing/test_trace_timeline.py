@@ -152,3 +152,18 @@ def test_the_stepping_thread_of_a_trace_without_steps(tmp_path: Path) -> None:
 def test_idle_states_of_python_functions(tmp_path: Path) -> None:
     path = written(tmp_path / "t.json", [STEP, KERNEL, event("python_function", "train.py(3): main", 0, 100)])
     assert {row.state for row in analyse(load(path)).idle} == {HostState.IN_PYTHON}
+
+
+def test_functions_of_a_trace_are_places_of_its_time(tmp_path: Path) -> None:
+    events = [
+        event("user_annotation", "ProfilerStep#1", 0, 100),
+        event("python_function", "train.py(3): main", 0, 100),
+        event("python_function", "train.py(9): metrics", 10, 70),
+        event("cpu_op", "aten::mm", 80, 20),
+    ]
+    places = analyse(load(written(tmp_path / "trace.json", events))).locations
+    assert [(place.site.function, round(place.share, 3)) for place in places["python"]] == [
+        ("metrics", 0.875),
+        ("main", 0.125),
+    ]
+    assert [place.site.function for place in places["compute"]] == ["main"]

@@ -230,3 +230,26 @@ def test_copies_that_return_when_the_device_is_done(name: str) -> None:
 def test_kernels_that_communicate(name: str, communicates: bool) -> None:
     kind = activity_kind("kernel", name)
     assert kind is (ActivityKind.COMMUNICATION if communicates else ActivityKind.KERNEL)
+
+
+@pytest.mark.parametrize(
+    ("category", "kind"), [("cuda_runtime", "cuda"), ("xpu_runtime", "xpu"), ("mtia_runtime", "mtia")]
+)
+def test_accelerators_of_other_makers_are_no_cpu(tmp_path: Path, category: str, kind: str) -> None:
+    run = load(written(tmp_path / "t.json", [event("cpu_op", "aten::mm", 100, 20), event(category, "launch", 105, 5)]))
+    assert run.info.facts == {"device": kind}
+
+
+def test_stretches_that_a_program_named_are_no_operators(tmp_path: Path) -> None:
+    """In old traces, and with record_function in C++, they have the category of operators."""
+    names = (
+        "forward",
+        "aten::mm",
+        "MulBackward0",
+        "Torch-Compiled Region: 0/0",
+        "## sort ##",
+        "torch::autograd::Accumulate",
+    )
+    run = load(written(tmp_path / "t.json", [event("cpu_op", name, 100 + 10 * n, 5) for n, name in enumerate(names)]))
+    shown = [run.names[number] for number in run.regions["name"]]
+    assert [name for name in shown if not name.startswith("operator ")] == ["forward", "## sort ##"]

@@ -1,0 +1,60 @@
+"""The verdicts on real GPU traces against a table that was written before the code, and their idle shares.
+
+The traces lie beside the project, not in it: PROFILER_TRACES says where. Skipped where they are not.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from profiler import read
+from profiler.analyse.model import Cause
+from tests.fakes.programs import ROOT
+from tests.run.ingest.test_real_traces import FILES, TRACES
+
+TABLE: Final[dict[str, Any]] = tomllib.loads((ROOT / "tests/run/ingest/trace_verdicts.toml").read_text())
+NAMES: Final = {"communicating": "communication", "copying": "copy", "launch": "allocation", "unattributed": "python"}
+TOLERANCE: Final = 0.03
+_SMALL: Final = 200_000  # bytes: read within half a second
+
+pytestmark = pytest.mark.skipif(not FILES, reason=f"there are no recorded traces in {TRACES}")
+
+
+def _params() -> list[Any]:
+    return [
+        pytest.param(file, id=file.name.removesuffix(".json.gz"), marks=[] if small else [pytest.mark.slow])
+        for file in FILES
+        for small in (file.stat().st_size < _SMALL,)
+    ]
+
+
+def _name(cause: Cause) -> str:
+    return NAMES.get(cause.category, cause.category)
+
+
+@pytest.mark.parametrize("file", _params())
+def test_verdicts_on_public_traces(file: Path) -> None:
+    name = file.name.removesuffix(".json.gz")
+    truth = json.loads((TRACES / "truth" / f"{name}.json").read_text())
+    analysis = read(file)
+    if truth["kernels"]["count"] or truth["memcpy"]:
+        of_steps = truth.get("gpu_busy_pct_of_step_window") if truth["steps"] else None
+        share = (of_steps if of_steps is not None else truth["gpu_busy_pct_of_wall"]) / 100
+        assert analysis.measures["device_utilization"].value == pytest.approx(share, abs=TOLERANCE)
+        assert sum(row.share_of_wall for row in analysis.idle) == pytest.approx(1 - share, abs=TOLERANCE)
+    named, expected = [_name(cause) for cause in analysis.causes[:2]], TABLE[name]["causes"]
+    if expected:
+        assert set(named) & set(expected), TABLE[name]["evidence"]
+        assert expected[0] in named or not TABLE[name]["labelled"]
+    else:
+        assert not named
+        assert "no cause to name" in analysis.verdict
+
+
+def test_the_table_lists_every_trace() -> None:
+    assert {file.name.removesuffix(".json.gz") for file in FILES} <= set(TABLE)
