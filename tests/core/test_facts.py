@@ -32,7 +32,7 @@ GPUS = ({"name": "NVIDIA H200"}, {"name": "NVIDIA H200"})
         ({"device": "cpu"}, (), "CPU"),
         ({"device": "cuda", "device_label": "NVIDIA L4"}, GPUS, "NVIDIA L4"),
         ({"device": "cuda"}, GPUS, "NVIDIA H200"),
-        ({"device": "cuda"}, (), "cuda"),
+        ({"device": "cuda"}, (), "GPU"),
         ({}, ({},), "device not named"),
     ],
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from profiler.agent.hooks import loader_workers, regions
+from profiler.agent.hooks import regions
 from tests.fakes.watched import regions as recorded
 from tests.fakes.watched import watched
 
@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 
 
 def test_no_time_is_taken_at_level_light() -> None:
-    assert "light" not in {*regions.PLUGIN.levels, *loader_workers.PLUGIN.levels}
+    assert "light" not in regions.PLUGIN.levels
 
 
 @pytest.mark.parametrize("library", ["torch", "safetensors"])
