@@ -44,8 +44,8 @@ _BESIDE_A_DEVICE: Final = ("input", "log", "checkpoint")
 _NOT_TRAINING: Final = (AFTER_OPTIMIZER, *INTERRUPTIONS)
 """Phases of a step that are causes themselves; their time is also time of categories."""
 _NO_CORE: Final = ("core", "throttled")
-_OUTWEIGHS_PHASES: Final = ("gil", "ranks", "waiting", "log", "checkpoint")
-"""Categories that tell more than the phase after the optimizer, where they take most of it."""
+_OUTWEIGHS_PHASES: Final = ("python", "gil", "ranks", "waiting", "log", "checkpoint")
+"""Categories that tell more than the phase after the optimizer, where they take most of it; operators do not."""
 _PHASE_WEIGHT: Final = 1.25
 """The time after the optimizer is also time of some categories: if both are about equal, the phase is more
 informative."""
