@@ -320,8 +320,10 @@ class Recorder:
         return tally
 
     def forget_lines(self) -> None:
-        """Forget which lines have which tallies."""
-        self.lines, self.codes = {}, {}
+        """Forget which lines have which tallies, and the tallies that have been written."""
+        self.codes = {}  # first: what enters `lines` from now on must be kept alive
+        self.lines = {}
+        self._tallies = [tally for tally in self._tallies if tally[0]]
 
     def write_tallies(self, when: int) -> None:
         """Record what was tallied in the step that ends at `when`, as one call for each line."""

@@ -39,7 +39,8 @@ _MAX_NODES: Final = 4_000
 """Expressions that one search may visit: about 10 ms."""
 _MAX_SOURCE: Final = 400_000
 """Characters of a file that is still parsed: about 0.2 s, once."""
-_MAX_FILES: Final = 50
+_MAX_KEPT: Final = 500_000
+"""Characters of the files whose syntax trees are kept: about 35 MB of memory."""
 _MAX_LEVEL: Final = 40
 """Nested calls and callers that one search may follow."""
 _FACTORIES: Final = (
@@ -69,6 +70,7 @@ class Descent:
         self.torch = torch
         self.factories = {id(getattr(torch, name)) for name in _FACTORIES if hasattr(torch, name)}
         self._sources: dict[str, Source | None] = {}
+        self._kept = 0
 
     def origin(self, frame: FrameType, method: str) -> tuple[int, int]:
         """The origin of the tensor on which `frame` calls `method` now, and how many callers of `frame` decide it."""
@@ -96,11 +98,24 @@ class Descent:
     def source(self, file: str, names: Mapping[str, Any]) -> Source | None:
         """The syntax tree of a file, also of a cell of a notebook; None if there is no text."""
         if file not in self._sources:
-            if len(self._sources) >= _MAX_FILES:
-                self._sources.clear()
             text = "".join(linecache.getlines(file, dict(names)))
-            self._sources[file] = Source(text) if 0 < len(text) <= _MAX_SOURCE else None
+            source = _parsed(text) if 0 < len(text) <= _MAX_SOURCE else None
+            if source is not None:
+                self._kept += len(text)
+                if self._kept > _MAX_KEPT:
+                    self._kept = len(text)
+                    self._sources.clear()
+            self._sources[file] = source
+            return source
         return self._sources[file]
+
+
+def _parsed(text: str) -> Source | None:
+    """The syntax tree; None if the text is no Python that can be parsed: the file may have changed since its import."""
+    try:
+        return Source(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 def frames(frame: FrameType | None) -> Iterator[FrameType]:

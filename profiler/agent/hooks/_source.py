@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from types import FrameType
@@ -17,6 +20,10 @@ _COMPREHENSION_CODE: Final = {
 COMPREHENSIONS: Final = tuple(_COMPREHENSION_CODE)
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _SCOPES: Final = (*_FUNCTIONS, *COMPREHENSIONS, ast.Module)
+
+_PARSED: Final = "<parsed by the profiler>"
+_SILENT: Final = ("ignore", None, Warning, re.compile(re.escape(_PARSED)), 0)
+"""A filter of warnings about the source, such as invalid escape sequences: Python gave them when it compiled it."""
 
 Position = tuple[int, int]
 
@@ -40,7 +47,7 @@ class Source:
     """The syntax tree of a file."""
 
     def __init__(self, text: str) -> None:
-        self.tree = ast.parse(text)
+        self.tree = _parse(text)
         self.parents: dict[ast.AST, ast.AST] = {}
         self.blocks: dict[ast.AST, object] = {}
         """Statement -> the list of statements that it stands in."""
@@ -89,6 +96,17 @@ class Source:
                         binding = Binding(end, part, self.blocks.get(node), replaces=replaces and whole)
                         found.setdefault(name, []).append(binding)
         return found
+
+
+def _parse(text: str) -> ast.Module:
+    """Parse without warnings. `warnings.catch_warnings` would make the program's own warnings appear again."""
+    filters: Any = warnings.filters
+    filters.insert(0, _SILENT)
+    try:
+        return ast.parse(text, _PARSED)
+    finally:
+        with suppress(ValueError):  # the program has replaced the filters meanwhile
+            filters.remove(_SILENT)
 
 
 def _end(node: Any) -> Position:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from profiler.agent.hooks import _syncs
-from profiler.agent.hooks._syncs import OPEN
+from profiler.agent.hooks._syncs import NESTED, OPEN
 from profiler.agent.installation import report_failure
 from profiler.agent.patching import DETAILED, STATE, Hook, on_unpatch, patch
 from profiler.agent.recorder import now
@@ -49,7 +49,7 @@ class _SyncFilter:
         if not self.active or recorder is None or not text.startswith(MESSAGE):
             return False
         recorder.count("debug_syncs")
-        if OPEN.inside:
+        if OPEN.inside == NESTED:
             recorder.count("debug_syncs_seen")
         else:
             _syncs.explicit(recorder, CallKind.SYNC, "other", now())

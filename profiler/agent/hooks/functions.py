@@ -60,7 +60,7 @@ def _install(module: Any) -> None:
             owner_path, _, method = path.rpartition(".")
             owner = reduce(lambda owner, part: getattr(owner, part, None), owner_path.split("."), module)
             if hasattr(owner, method):
-                patch(owner, method, _explicit(name, CallKind.OTHER))
+                patch(owner, method, _explicit_method(name, CallKind.OTHER, method))
 
 
 def _condition(arguments: tuple[Any, ...], _: dict[str, Any]) -> Any:
@@ -104,6 +104,23 @@ def _explicit(name: str, kind: CallKind) -> Make:
             return result
 
         return wrapper
+
+    return make
+
+
+def _explicit_method(name: str, kind: CallKind, method: str) -> Make:
+    """Make a wrapper like that of `_explicit` for a method that C++ may dispatch to a subclass in Python.
+
+    pybind11 ends the dispatch when the innermost frame of Python bears the method's name and has the object as its
+    first argument. Otherwise a subclass that calls `super().wait()` would recurse without end.
+    """
+
+    def make(original: Any) -> Callable[..., Any]:
+        def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+            return original(self, *args, **kwargs)
+
+        call.__code__ = call.__code__.replace(co_name=method)
+        return _explicit(name, kind)(call)
 
     return make
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from profiler.agent.hooks import cuda_syncs
-from profiler.agent.hooks._syncs import OPEN
+from profiler.agent.hooks._syncs import LOADING, NESTED, OPEN
 from profiler.agent.patching import STATE, patch_count, unpatch
 from profiler.agent.recorder import Recorder
 from profiler.run.tables import CallKind
@@ -141,12 +141,22 @@ def test_survives_catch_warnings_that_began_before(torch: Any, recorder: Recorde
 
 def test_a_wait_in_a_wrapper_of_ours_is_not_counted_again(torch: Any, recorder: Recorder) -> None:
     torch.initialise()
-    OPEN.inside = True
+    OPEN.inside = NESTED
     try:
         emit()
     finally:
         OPEN.inside = False
     assert recorder.counters == {"debug_syncs": 1, "debug_syncs_seen": 1}
+
+
+def test_a_wait_of_a_loader_without_a_wrapper_is_counted(torch: Any, recorder: Recorder) -> None:
+    torch.initialise()
+    OPEN.inside = LOADING
+    try:
+        emit()
+    finally:
+        OPEN.inside = 0
+    assert (recorder.counters, len(hooks.calls(recorder))) == ({"debug_syncs": 1, "syncs": 1}, 1)
 
 
 def test_the_mode_is_the_programs_once_it_sets_it(torch: Any, recorder: Recorder) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from profiler.agent.hooks import functions, tensors
+from profiler.agent.hooks import _descent, functions, tensors
 from profiler.agent.recorder import Recorder
 from tests.fakes import hooks
 
@@ -215,3 +216,32 @@ def test_only_reads_of_tensors_from_the_device_count(program: dict[str, Any], re
 def test_reads_by_code_without_source_are_an_estimate(recorder: Recorder) -> None:
     eval(compile("x.item()", "nowhere.py", "eval"), {"x": torch.ones(())})
     assert reads(recorder) == {"might_sync": 1}
+
+
+@pytest.mark.parametrize("action", ["always", "error"])
+def test_a_search_gives_no_warnings_about_the_source(
+    tmp_path: Path, recorder: Recorder, recwarn: pytest.WarningsRecorder, action: Any
+) -> None:
+    file = tmp_path / "escapes.py"
+    file.write_text('PATTERN = "\\d"\ndef read(model):\n    return model(torch.zeros(1, 4)).detach().sum().item()\n')
+    space: dict[str, Any] = {"__name__": "escapes", "torch": torch}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exec(compile(file.read_text(), str(file), "exec"), space)
+    warnings.simplefilter(action)
+    filters = list(warnings.filters)
+    space["read"](torch.nn.Linear(4, 3))
+    assert (recwarn.list, warnings.filters) == ([], filters)
+    assert reads(recorder) == {"would_sync": 1}
+
+
+def test_few_syntax_trees_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_descent, "_MAX_KEPT", 25)
+    rules = _descent.Descent(torch)
+    for number in range(5):
+        (tmp_path / f"{number}.py").write_text("x = 1  # 12 ch")
+        assert rules.source(str(tmp_path / f"{number}.py"), {}) is not None
+        assert len(rules._sources) == 1
+    (tmp_path / "bad.py").write_text("x = (")
+    assert rules.source(str(tmp_path / "bad.py"), {}) is None
+    assert str(tmp_path / "bad.py") in rules._sources

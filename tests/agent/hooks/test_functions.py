@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -79,3 +80,20 @@ def test_functions_take_their_arguments_by_name(recorder: Recorder) -> None:
     recorder.write_tallies(recorder.clocks()[0])
     assert recorder.counters == {"would_sync": 3}
     assert (nonzero.tolist(), unique.tolist(), repeated.tolist()) == ([[1]], [1, 1], [0, 1, 1])
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without torch.distributed")
+def test_subclasses_of_work_in_python_may_call_their_base_class(recorder: Recorder) -> None:
+    """C++ sends a call of the base class's method to the subclass unless it comes from a frame of that name."""
+    limit, calls = timedelta(milliseconds=1), 0
+
+    class Overriding(torch.distributed._Work):  # type: ignore[misc]
+        def wait(self, timeout: timedelta = limit) -> Any:
+            nonlocal calls
+            calls += 1
+            assert calls == 1, "it recurses"
+            return super().wait(timeout)
+
+    for work in (Overriding(), type("Inheriting", (torch.distributed._Work,), {})()):
+        with pytest.raises(RuntimeError, match="timed out"):
+            work.wait(limit)

@@ -234,7 +234,7 @@ def test_copies_count_and_say_whether_the_host_waited(
     monkeypatch.setattr(_syncs, "_plain", {OnDevice: True})
     host, device = OnDevice(CPU, pinned=pinned), OnDevice(GPU)
     source, result = (device, host) if from_gpu else (host, device)
-    fake: Any = SimpleNamespace(_C=torch._C, overrides=torch.overrides)
+    fake: Any = SimpleNamespace(_C=torch._C, overrides=torch.overrides, device=torch.device, dtype=torch.dtype)
     to = tensors._copying(fake, "to")(lambda self, *args, **kwargs: result)
     assert to(source, "there", **({"non_blocking": True} if non_blocking else {})) is result
     way = "d2h" if from_gpu else "h2d"
