@@ -41,7 +41,8 @@ def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> TimeChang
         return None
     gain = first - last if faster else last - first
     if base.phases and side.phases:
-        return _phase_change(base, side, faster=faster, gain=gain)
+        phase = _phase_change(base, side, faster=faster, gain=gain)
+        return _core_change(base, side, faster=faster, gain=gain) or phase
     kind, before, after = ChangeKind.IDLE, _idle_seconds(base), _idle_seconds(side)
     if before is None or after is None:
         kind, before, after = ChangeKind.HOST, _host_seconds(base), _host_seconds(side)
@@ -73,6 +74,22 @@ def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> TimeChang
 def _gains(slow: Mapping[str, float], fast: Mapping[str, float]) -> dict[str, float]:
     """The seconds by which each part is longer on the slow side."""
     return {name: slow.get(name, 0.0) - fast.get(name, 0.0) for name in {**slow, **fast}}
+
+
+def _core_change(base: Analysis, side: Analysis, *, faster: bool, gain: float) -> TimeChange | None:
+    """The change of the waits for a core, where it explains more of the step time than any phase; they fall into every
+    phase.
+
+    :param gain: see `_phase_change`.
+    """
+    before, after = (_host_seconds(analysis) or {} for analysis in (base, side))
+    if gain <= 0 or "core" not in before or "core" not in after:
+        return None
+    long, short = (base, side) if faster else (side, base)
+    core = before["core"] - after["core"] if faster else after["core"] - before["core"]
+    if core < _ALONE * gain or core <= max(_gains(_phase_seconds(long), _phase_seconds(short)).values()):
+        return None
+    return TimeChange(ChangeKind.HOST, "core", faster, is_cause=True, before=before["core"], after=after["core"])
 
 
 def _phase_change(base: Analysis, side: Analysis, *, faster: bool, gain: float) -> TimeChange | None:

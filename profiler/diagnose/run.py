@@ -142,8 +142,8 @@ def _named(causes: list[Cause], computing: float = 0.0) -> tuple[Cause, ...]:
     """The causes to name, the largest first: all from NAMED on; a single smaller one where it is worth it.
 
     Time in which the program got no core says nothing about the program: beside it, causes count by their share of the
-    remaining time. Phases overlap the categories, so a cause that would make the sum exceed the step is left out, and
-    so is a phase of which a category takes most.
+    remaining time, and it never displaces them. Phases overlap the categories, so another cause that would make the sum
+    exceed the step is left out, and so is a phase of which a category takes most.
 
     :param computing: share of a step, which is named too.
     """
@@ -158,11 +158,12 @@ def _named(causes: list[Cause], computing: float = 0.0) -> tuple[Cause, ...]:
     named, total = list[Cause](), computing
     for cause in sorted(causes, key=lambda cause: -weighted(cause)):
         smallest = (NAMED if named else WORTH_NAMING) * (1.0 if cause.category in _NO_CORE else own)
-        is_stage = cause.category in INTERRUPTIONS  # a stage is time of all categories, and its sentence says so
-        fits = not named or is_stage or total + cause.share <= 1.0 + _ROUNDING
+        # a stage is time of all categories, and waits for a core are time of all phases: their sentences say so
+        overlaps = cause.category in (*INTERRUPTIONS, *_NO_CORE)
+        fits = not named or overlaps or total + cause.share <= 1.0 + _ROUNDING
         if cause.share >= smallest and weighted(cause) and fits and len(named) < _MAX_CAUSES:
             named.append(cause)
-            total += 0.0 if is_stage else cause.share
+            total += 0.0 if overlaps else cause.share
     return tuple(named)
 
 

@@ -10,6 +10,7 @@ from profiler.analyse.model import (
     AFTER_OPTIMIZER,
     COMMUNICATING,
     COPYING,
+    INTERRUPTIONS,
     MIN_SAMPLES,
     RECEIVE,
     Analysis,
@@ -252,8 +253,9 @@ def _step(run: RunDiagnosis) -> Iterable[str]:
     """The largest part of the step, then the others; what is not known comes first where it is larger than these."""
     computing = f"Computing takes {share(run.share)}"
     whole = "" if run.verdict is RunVerdict.COMPUTING else "of each step "
-    parts = [_cause(cause, whole) for cause in run.causes[:1]]
-    parts += [_cause(cause) for cause in run.causes[1:]]
+    phased = any(cause.category in (AFTER_OPTIMIZER, *INTERRUPTIONS) for cause in run.causes)
+    parts = [_cause(cause, whole, phased=phased) for cause in run.causes[:1]]
+    parts += [_cause(cause, phased=phased) for cause in run.causes[1:]]
     if run.verdict is RunVerdict.COMPUTING:
         nothing = f"; no other part takes {WORTH_NAMING:.0%} of it"
         yield f"{computing} of each step{nothing if not (parts or run.unknown) else ''}."
@@ -294,15 +296,17 @@ _WIDE: Final = 0.1
 """Width of an interval from which a share is shown with it: then the share alone would claim too much."""
 
 
-def _cause(cause: Cause, whole: str = "") -> str:
+def _cause(cause: Cause, whole: str = "", *, phased: bool = False) -> str:
     """`61% of each step is waiting for data at train.py:44.`
 
     :param whole: what follows the share in the first sentence.
+    :param phased: whether parts of the step are named too, which the waits for a core overlap.
     """
     amount = share(cause.share)
     if cause.low is not None and cause.high is not None and cause.high - cause.low > _WIDE:
         amount += f" ({100 * cause.low:.0f} to {share(cause.high)})"
-    return f"{amount} {whole}{_clause(cause)}."
+    overlaps = ", which overlaps the other parts" if phased and cause.category == "core" and not cause.notice else ""
+    return f"{amount} {whole}{_clause(cause)}{overlaps}."
 
 
 def _clause(cause: Cause) -> str:
@@ -563,7 +567,7 @@ def _what(change: TimeChange) -> str:
     if change.kind is ChangeKind.IDLE:
         return f"idle {CATEGORY_TEXTS[change.name].idle}"
     if change.kind is ChangeKind.HOST:
-        return f"the host's {change.name} time"
+        return "the time of waiting for a core" if change.name == "core" else f"the host's {change.name} time"
     if change.kind is ChangeKind.PHASE:
         return _PHASES.get(change.name, f"the time of {change.name}")
     return "all parts" if change.kind is ChangeKind.ALL_PHASES else "several parts"

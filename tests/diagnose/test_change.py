@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -104,6 +105,22 @@ def test_several_of_which_most_is_unexplained_are_no_cause() -> None:
 def test_passes_that_went_the_other_way_have_no_list() -> None:
     largest = change(steps(forward=10, backward=10, data=10), steps(forward=14, backward=13, data=2))
     assert (largest.kind, largest.name, largest.is_cause) == (ChangeKind.PHASE, "forward", False)
+
+
+@pytest.mark.parametrize(
+    ("before_ms", "after_ms", "expected"),
+    [(4, 10, ("host", "core", True)), (4, 6, ("several-phases", "", True)), (0, 3.9, ("several-phases", "", True))],
+)
+def test_waits_for_a_core_are_the_change_where_they_exceed_every_phase(
+    before_ms: float, after_ms: float, expected: tuple[str, str, bool]
+) -> None:
+    before, after = steps(forward=10, backward=10, optimizer=10), steps(forward=14, backward=13.9, optimizer=10)
+    before, after = (
+        replace(side, breakdown={"core": Measure("core", ms / 1000, "s")})
+        for side, ms in ((before, before_ms), (after, after_ms))
+    )
+    for largest in (change(before, after), change(after, before, faster=True)):
+        assert (largest.kind, largest.name, largest.is_cause) == expected
 
 
 @pytest.mark.parametrize(

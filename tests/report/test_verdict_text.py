@@ -23,3 +23,11 @@ def test_every_category_can_be_the_cause_of_a_slow_step(category: str) -> None:
 def test_every_category_can_leave_the_device_idle(category: str) -> None:
     diagnosis = RunDiagnosis(RunVerdict.DEVICE_IDLE, "GPU", share=0.6, causes=(Cause(category, 0.6),))
     assert CATEGORY_TEXTS[category].idle in run_statement(diagnosis).text
+
+
+def test_waits_for_a_core_beside_a_phase_overlap_it() -> None:
+    core, python = Cause("core", 0.8), Cause("python", 0.1)
+    for causes, expected in (((Cause(AFTER_OPTIMIZER, 0.7), core), True), ((core, python), False)):
+        text = run_statement(RunDiagnosis(RunVerdict.CAUSE, share=0.1, causes=causes)).text
+        assert "waiting for a core" in text
+        assert ("waiting for a core, which overlaps the other parts." in text) is expected
