@@ -20,6 +20,7 @@ from profiler.run.model import Run, RunInfo
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 MAX_RECORDS: Final = 2_000_000
 """A run with more records is not analysed right after it was recorded: that would take too long."""
@@ -28,6 +29,8 @@ _NO_STEPS: Final = "no steps: no optimizer stepped, no loader was asked, and the
 _NO_TORCH: Final = "no step: the program did not import torch, and marks no steps"
 _LINES: Final = 3
 _NO_CORE: Final = ("core", "throttled")
+_CONTINUED: Final = " " * 4
+"""Indentation of a broken line's remainder."""
 _BAR: Final = 60
 """Characters of the bar; a terminal has at least 80."""
 _FILLS: Final = "█▓▒░▞▤▥▦▚·"
@@ -111,17 +114,22 @@ def print_summary(run: Run, analyse: Callable[[Run], Analysis]) -> None:
     seconds = ((info.end or info.begin) - info.begin) / 1e9
     has_steps = len(run.steps) > 0 and not (run.step and run.step.is_whole_run)
     counts = {"step": run.steps if has_steps else (), "sample": run.samples, "stack": run.stacks, "call": run.calls}
-    counted = ", ".join(plural(len(table), noun) for noun, table in counts.items() if len(table))
-    head = f"\nrecorded {info.label}: {info.state}, {seconds:.1f} s at level {info.level}"
-    console.print(Text.assemble((head, "bold"), f"; {counted}" if counted else ""))
+    ranks = len(set(run.steps["rank"].tolist()))
+    of_ranks = {"step": f" of {ranks} ranks"} if ranks > 1 else {}
+    counted = ", ".join(
+        plural(len(table), noun) + of_ranks.get(noun, "") for noun, table in counts.items() if len(table)
+    )
+    head = f"recorded {info.label}: {info.state}, {seconds:.1f} s at level {info.level}"
+    console.print()
+    _print(console, Text.assemble((head, "bold"), f"; {counted}" if counted else ""))
     failure = exit_status(info)
     if line := _step_line(run, failure, has_steps=has_steps):
-        console.print(Text(f"  {line}", style="yellow" if failure else ""))
+        _print(console, Text(f"  {line}", style="yellow" if failure else ""))
     if failure and has_steps:
-        console.print(Text(f"  {step_text(run.step)}"))
+        _print(console, Text(f"  {step_text(run.step)}"))
     warnings = [*_unavailable(info), *map(describe, run.problems)]  # failed collectors are among the problems
     for warning in warnings[:_MAX_WARNINGS]:
-        console.print(Text(f"  {warning}", style="yellow"))
+        _print(console, Text(f"  {warning}", style="yellow"))
     if len(warnings) > _MAX_WARNINGS:
         console.print(Text(f"  and {len(warnings) - _MAX_WARNINGS} more like this, in the report", style="yellow"))
     if len(run.steps) and (has_steps or not failure):
@@ -168,9 +176,21 @@ def _print_verdict(console: Console, run: Run, analyse: Callable[[Run], Analysis
     styles = {**COLOURS, "strong": "bold", "warning": "yellow", "": ""}
     try:
         for line in summary(analyse(run), unicode=is_unicode(console)):
-            console.print(Text.assemble(*((text, styles.get(tone, "")) for text, tone in line)))
+            _print(console, Text.assemble(*((text, styles.get(tone, "")) for text, tone in line)))
     except Exception as error:  # noqa: BLE001 (the program has run, and its exit code counts)
         console.print(Text(f"  the analysis failed: {type(error).__name__}: {error}", style="yellow"))
+
+
+def _print(console: Console, text: Text) -> None:
+    """Print a line: in a terminal broken between words, and elsewhere whole. Paths and commands to copy stay whole."""
+    if not console.is_terminal or text.cell_len <= console.width:
+        console.print(text)
+        return
+    from rich.text import Text
+
+    for number, line in enumerate(text.wrap(console, console.width - len(_CONTINUED))):
+        line.rstrip()
+        console.print(line if not number else Text(_CONTINUED).append_text(line))
 
 
 def next_commands(path: Path) -> str:

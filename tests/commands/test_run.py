@@ -101,6 +101,34 @@ def test_a_large_run_is_not_analysed_here(monkeypatch: pytest.MonkeyPatch, capsy
     assert "a step takes" not in short
 
 
+def test_a_terminal_breaks_sentences_between_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    builder = RunBuilder(level="standard")
+    builder.steps(10, 200 * MS)
+    finding = "Each of these words stays whole " + "here " * 20
+    analysed = replace(analyse(builder.build()), verdict="x", headline="x", findings=(finding,))
+    monkeypatch.setenv("COLUMNS", "80")
+    print_summary(builder.build(), lambda run: analysed)
+    assert f"  {finding}" in capsys.readouterr().err, "a file has whole lines"
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb-no")
+    print_summary(builder.build(), lambda run: analysed)
+    lines = [line for line in capsys.readouterr().err.splitlines() if "here" in line]
+    assert lines[0].startswith("  Each of")
+    assert len(lines) == 2
+    assert lines[1].startswith("    here")
+
+
+def test_the_steps_of_several_ranks_are_counted_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+    builder = RunBuilder(level="standard")
+    for rank in (0, 1):
+        for index in range(10):
+            builder.step(index * 200 * MS, (index + 1) * 200 * MS, index=index, rank=rank, pid=100 + rank)
+    print_summary(builder.build(), analyse)
+    assert "; 20 steps of 2 ranks" in capsys.readouterr().err
+
+
 def test_a_run_without_steps_counts_none(capsys: pytest.CaptureFixture[str]) -> None:
     builder = RunBuilder(level="standard", state="failed", exit_code=3)
     builder.steps(1, 200 * MS)

@@ -62,6 +62,11 @@ def category_tone(name: str) -> str:
     return _CATEGORIES.get(name, _OTHER_CATEGORY)[0]
 
 
+def category_label(name: str) -> str:
+    """The name of a category of the host or the device in all figures and tables."""
+    return _LABELS.get(name, name)
+
+
 def _brief_breakdown(report_input: ReportInput) -> Iterable[Block]:
     return share_bars(report_input.sides, _HOST_SHARES)
 
@@ -103,7 +108,7 @@ def _category_bars(sides: tuple[ReportSide, ...], *, share: bool, device: bool =
             texts = {name: percent(value / total) if share else phrase(value, "s") for name, value in values.items()}
             tones = {name: category_tone(name) for name in values}
             segments = tuple(
-                Segment(_LABELS.get(name, name), value, texts[name], tones[name]) for name, value in values.items()
+                Segment(category_label(name), value, texts[name], tones[name]) for name, value in values.items()
             )
             bars.append(Bar(side.label, segments, phrase(total, "s")))
     return tuple(bars)
@@ -137,7 +142,7 @@ def _breakdown_table(report_input: ReportInput) -> Table:
         measured = sides[0].detailed.breakdown
         names = tuple(name for name in names if measured[name].value or name not in _DEVICE_CALLS)
     meaning = Field[str](
-        "Category", lambda name: Cell(_LABELS.get(name, name), note=_CATEGORIES.get(name, _OTHER_CATEGORY)[1])
+        "Category", lambda name: Cell(category_label(name), note=_CATEGORIES.get(name, _OTHER_CATEGORY)[1])
     )
     fields = (meaning, *(field for side in sides for field in _side_fields(side)))
     caption = "Host seconds per step; the categories exclude each other and sum to the step"
@@ -183,7 +188,9 @@ _INPUT_NOTE = (
 def _brief_input(report_input: ReportInput) -> Iterator[Block]:
     sides = [side for side in report_input.sides if side.detailed.input]
     for side in sides:
-        if text := side.detailed.input_conclusion:
+        text = side.detailed.input_conclusion
+        in_verdict = report_input.analysis is not None and text in report_input.analysis.findings
+        if text and not in_verdict:
             yield Text(text if len(sides) == 1 else f"{side.label}: {text}")
 
 

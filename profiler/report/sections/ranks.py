@@ -11,7 +11,7 @@ from profiler.report.blocks import Bar, Block, Cell, Segment, StackedBars, Text
 from profiler.report.build import section
 from profiler.report.model import ReportInput
 from profiler.report.rank_text import balance_sentence, straggler_sentence
-from profiler.report.sections.breakdown import category_tone
+from profiler.report.sections.breakdown import category_label, category_tone
 from profiler.report.table import Field, make_table, missing_cell, percent, seconds_cell
 from profiler.report.text import describe
 
@@ -51,7 +51,8 @@ def _shown(ranks_: Sequence[RankActivity]) -> list[RankActivity]:
 def _bar(rank: RankActivity) -> Bar:
     names = [name for name in HOST_CATEGORIES if rank.categories.get(name)]
     segments = tuple(
-        Segment(name, rank.categories[name], seconds(rank.categories[name]), category_tone(name)) for name in names
+        Segment(category_label(name), rank.categories[name], seconds(rank.categories[name]), category_tone(name))
+        for name in names
     )
     return Bar(f"rank {rank.rank}", segments, seconds(sum(rank.categories.values())))
 
@@ -78,7 +79,7 @@ def _seconds(value: float | None, why: str) -> Cell:
 
 def _largest(rank: RankActivity) -> str:
     largest = sorted(rank.categories, key=lambda name: -rank.categories[name])[:_CATEGORIES_NAMED]
-    return ", ".join(f"{name} {seconds(rank.categories[name])}" for name in largest)
+    return ", ".join(f"{category_label(name)} {seconds(rank.categories[name])}" for name in largest)
 
 
 PLUGIN = ranks
