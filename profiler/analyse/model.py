@@ -239,6 +239,8 @@ class Phase:
     """The line under which most of it lies."""
     calls: str = ""
     """The function of the user's own that this line calls, where it does."""
+    categories: Mapping[str, float] = field(default_factory=dict)
+    """Host category -> seconds per step in this phase, by samples; of the optimizer and of INTERRUPTIONS only."""
 
 
 class Stage(StrEnum):

@@ -50,7 +50,10 @@ def diagnose_device(analysis: Analysis) -> RunDiagnosis | None:
         idle = _mean_idle(analysis, sum(row.share_of_wall for row in analysis.idle))
         verdict = RunVerdict.DEVICE_IDLE if idle > 1 - BUSY else RunVerdict.DEVICE_BUSY
         few = _too_few_launches(analysis) if verdict is RunVerdict.DEVICE_IDLE else None
-        causes = _named([*([] if few else _idle_causes(analysis)), *_busy_causes(analysis)], verdict)
+        idle_causes = _idle_causes(analysis)
+        if few and (blocking := _blocking(idle_causes)):
+            few, idle_causes = None, blocking
+        causes = _named([*([] if few else idle_causes), *_busy_causes(analysis)], verdict)
         value = idle if verdict is RunVerdict.DEVICE_IDLE else 1 - idle
         return RunDiagnosis(verdict, device, value, causes, reason=few, computing=computing)
     if busy is None or busy.value is None or is_sampled(busy):
@@ -84,6 +87,14 @@ def _too_few_launches(analysis: Analysis) -> Notice | None:
         return None
     count = round(launches.value * launches.n)
     return Notice("few-launches", {"launches": count}) if count < MIN_LAUNCHES else None
+
+
+def _blocking(causes: Iterable[Cause]) -> list[Cause]:
+    """The cause of which one blocking call takes nearly all of the time: then few launches are enough to name it."""
+    rows = [(cause, cause.blame) for cause in causes]
+    return [
+        cause for cause, row in rows if row and row.state is HostState.BLOCKED_IN_CALL and row.share_of_wall >= BUSY
+    ]
 
 
 def is_trace(analysis: Analysis) -> bool:

@@ -70,7 +70,7 @@ def _with_workers(found: InputDiagnosis) -> InputAdvice:
     if found.receives > found.waits or (found.receives >= SUBSTANTIAL and found.busy < BUSY):
         return InputAdvice.LARGER_BATCHES
     if found.busy < BUSY:
-        return InputAdvice.LATE
+        return InputAdvice.LATE if found.waits >= SUBSTANTIAL / 2 else InputAdvice.NONE
     return _busy_workers(found)
 
 
@@ -91,6 +91,8 @@ def _without_workers(found: InputDiagnosis, loader: list[InputPart]) -> InputAdv
         return InputAdvice.NONE
     if found.making < SUBSTANTIAL:
         return InputAdvice.LITTLE_TO_GAIN
+    if found.starts > MOSTLY * found.making:  # workers would not start a loader sooner
+        return InputAdvice.NONE
     return InputAdvice.USE_WORKERS if found.batch_seconds > HANDOVER else InputAdvice.CHEAP_BATCHES
 
 

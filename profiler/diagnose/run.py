@@ -18,6 +18,7 @@ from profiler.analyse.model import (
     Location,
     LocationKind,
     Phase,
+    Stage,
     ThreadState,
 )
 from profiler.core.facts import stated_device
@@ -28,6 +29,8 @@ from profiler.diagnose.model import NAMED, WORTH_NAMING, RunDiagnosis, RunVerdic
 
 MUCH_UNKNOWN: Final = 0.1
 """Share of a step from which what is unknown is named: it may be larger than any cause."""
+NEARLY_ALL: Final = 0.9
+"""Share of a category that must lie outside of compilation and the optimizer for its places to be named."""
 COMPUTING_LEADS: Final = 0.6
 """Share of a step from which computing is named before what can be removed beside it."""
 AFTER_LEADS: Final = 0.2
@@ -36,6 +39,8 @@ not part of the training."""
 _MAX_CAUSES: Final = 5
 """Causes that a first screen has room for."""
 _ROUNDING: Final = 0.001
+_NOTHING: Final = 0.005
+"""Lower end of an interval below which a small cause may be chance."""
 _STANDING_BY: Final = (ThreadState.IDLE, ThreadState.CHILD)
 """States of a launcher while its children work."""
 _STEP_CATEGORIES: Final = ("sync", "copy", "log", "checkpoint", "python", "framework", "launch", *WAIT_CATEGORIES)
@@ -43,6 +48,10 @@ _BESIDE_A_DEVICE: Final = ("input", "log", "checkpoint")
 """Categories that take the host's time whether the device is busy or not; in all others it may be waiting for it."""
 _NOT_TRAINING: Final = (AFTER_OPTIMIZER, *INTERRUPTIONS)
 """Phases of a step that are causes themselves; their time is also time of categories."""
+_UPDATE: Final = "optimizer"
+MUCH_UPDATING: Final = 1 / 3
+"""Share of a step from which the optimizer's step is a cause: fused or larger updates would take less. A step that
+computes gradients of one batch usually spends a tenth on the update."""
 _NO_CORE: Final = ("core", "throttled")
 _OUTWEIGHS_PHASES: Final = ("python", "gil", "ranks", "waiting", "log", "checkpoint")
 """Categories that tell more than the phase after the optimizer, where they take most of it; operators do not."""
@@ -99,7 +108,7 @@ def _diagnose_host(analysis: Analysis, reason: Notice | None) -> RunDiagnosis:
         unknown = 0.0
     largest = causes[0] if causes else None
     leads = largest is not None and (
-        largest.category == "compute" or (largest.category in _NOT_TRAINING and largest.share >= AFTER_LEADS)
+        largest.category in ("compute", _UPDATE) or (largest.category in _NOT_TRAINING and largest.share >= AFTER_LEADS)
     )
     if largest and largest.share >= unknown and (leads or computing < COMPUTING_LEADS):
         verdict = RunVerdict.CAUSE
@@ -133,9 +142,29 @@ def _samples(analysis: Analysis) -> int:
 
 
 def _parts(analysis: Analysis) -> tuple[dict[str, float], float]:
-    """Seconds of each category, and their sum."""
+    """Seconds of each category, and of a step. What runs in the phases of `_whole_phases` is not in the categories:
+    only time without a core is, because it is no work of these phases."""
     parts = {name: measure.value or 0.0 for name, measure in analysis.breakdown.items()}
-    return parts, sum(parts.values())
+    total = sum(parts.values())
+    for phase in _whole_phases(analysis):
+        for name, seconds in phase.categories.items():
+            if name not in _NO_CORE:
+                parts[name] = max(0.0, parts.get(name, 0.0) - seconds)
+    return parts, total
+
+
+def _whole_phases(analysis: Analysis) -> list[Phase]:
+    """Compilation, and an optimizer that takes much of a step: the phases of which nothing but the whole is named.
+
+    On a GPU the host may wait in the optimizer, so there its time says little.
+    """
+    on_cpu = analysis.info.facts.get("device") == "cpu"
+    return [
+        phase
+        for phase in analysis.phases
+        if (phase.name == Stage.COMPILE and phase.share >= NAMED)
+        or (phase.name == _UPDATE and phase.low >= MUCH_UPDATING and on_cpu)
+    ]
 
 
 def _named(causes: list[Cause], computing: float = 0.0) -> tuple[Cause, ...]:
@@ -152,16 +181,17 @@ def _named(causes: list[Cause], computing: float = 0.0) -> tuple[Cause, ...]:
     def weighted(cause: Cause) -> float:
         if cause.category == AFTER_OPTIMIZER and waits >= MOST * cause.share:
             return 0.0
-        return cause.share * (_PHASE_WEIGHT if cause.category in _NOT_TRAINING else 1.0)
+        return cause.share * (_PHASE_WEIGHT if cause.category in (_UPDATE, *_NOT_TRAINING) else 1.0)
 
     own = 1.0 - sum(cause.share for cause in causes if cause.category in _NO_CORE)
     named, total = list[Cause](), computing
     for cause in sorted(causes, key=lambda cause: -weighted(cause)):
         smallest = (NAMED if named else WORTH_NAMING) * (1.0 if cause.category in _NO_CORE else own)
         # a stage is time of all categories, and waits for a core are time of all phases: their sentences say so
-        overlaps = cause.category in (*INTERRUPTIONS, *_NO_CORE)
+        overlaps = cause.category in (_UPDATE, *INTERRUPTIONS, *_NO_CORE)
         fits = not named or overlaps or total + cause.share <= 1.0 + _ROUNDING
-        if cause.share >= smallest and weighted(cause) and fits and len(named) < _MAX_CAUSES:
+        is_chance = bool(named) and cause.share < NAMED and cause.low is not None and cause.low < _NOTHING
+        if cause.share >= smallest and weighted(cause) and fits and not is_chance and len(named) < _MAX_CAUSES:
             named.append(cause)
             total += 0.0 if overlaps else cause.share
     return tuple(named)
@@ -170,12 +200,12 @@ def _named(causes: list[Cause], computing: float = 0.0) -> tuple[Cause, ...]:
 def _step_causes(analysis: Analysis) -> list[Cause]:
     """Everything in a step that could be removed."""
     parts, total = _parts(analysis)
-    causes = [_category_cause(analysis, name, total) for name in _STEP_CATEGORIES if parts.get(name)]
+    causes = [_category_cause(analysis, name, parts[name], total) for name in _STEP_CATEGORIES if parts.get(name)]
     operators = parts.get("compute", 0.0) + parts.get("framework", 0.0)
     if is_trace(analysis) and operators >= WORTH_NAMING * total and parts.get("unattributed"):
-        causes.append(_category_cause(analysis, "unattributed", total))
+        causes.append(_category_cause(analysis, "unattributed", parts["unattributed"], total))
     if parts.get("input"):
-        cause = _category_cause(analysis, "input", total)
+        cause = _category_cause(analysis, "input", parts["input"], total)
         causes.append(replace(cause, loader=_largest_part(analysis.input, cause.share)))
     causes += [
         Cause(AFTER_OPTIMIZER, phase.share, phase.low, phase.high, _phase_location(phase))
@@ -188,11 +218,19 @@ def _step_causes(analysis: Analysis) -> list[Cause]:
         for phase in analysis.phases
         if phase.name in INTERRUPTIONS
     ]
-    return [*_without_collections(causes, analysis, total), *_slow_computing(analysis, total)]
+    causes += [
+        Cause(_UPDATE, phase.share, location=_phase_location(phase))
+        for phase in _whole_phases(analysis)
+        if phase.name == _UPDATE
+    ]
+    return [
+        *_without_collections(causes, analysis, total),
+        *_slow_computing(analysis, parts.get("compute", 0.0), total),
+    ]
 
 
 def _without_collections(causes: list[Cause], analysis: Analysis, total: float) -> list[Cause]:
-    """The causes with full garbage collections apart from the other Python, which they were counted as."""
+    """The causes with garbage collections apart from the other Python, which they were counted as."""
     share = (analysis.value("gc_time") or 0.0) / total
     python = next((cause for cause in causes if cause.category == "python"), None)
     if python is None or share < NAMED:
@@ -203,13 +241,12 @@ def _without_collections(causes: list[Cause], analysis: Analysis, total: float) 
     return [*others, remaining, Cause("python", share, notice=Notice("garbage-collection"))]
 
 
-def _slow_computing(analysis: Analysis, total: float) -> Iterator[Cause]:
+def _slow_computing(analysis: Analysis, computing: float, total: float) -> Iterator[Cause]:
     """Computing that could be faster for a reason that is known exactly."""
     double = analysis.info.facts.get("float64_parameters")
-    measure = analysis.breakdown.get("compute")
-    if isinstance(double, int | float) and double >= MOST and measure is not None and measure.value:
-        low, high = (None if end is None else end / total for end in (measure.low, measure.high))
-        yield Cause("compute", measure.value / total, low, high, notice=Notice("float64", {"share": float(double)}))
+    if isinstance(double, int | float) and double >= MOST and computing:
+        cause = _category_cause(analysis, "compute", computing, total)
+        yield replace(cause, location=None, further=(), notice=Notice("float64", {"share": float(double)}))
 
 
 def _largest_part(parts: Iterable[InputPart], share: float) -> InputPart | None:
@@ -219,8 +256,10 @@ def _largest_part(parts: Iterable[InputPart], share: float) -> InputPart | None:
     return max(own or making, key=lambda part: part.seconds_per_step, default=None)
 
 
-def _category_cause(analysis: Analysis, category: str, total: float) -> Cause:
+def _category_cause(analysis: Analysis, category: str, seconds: float, total: float) -> Cause:
+    """The time of a category as a cause, of which `seconds` count; their places are known only where most count."""
     measure, notice = analysis.breakdown[category], None
+    counted = seconds / (measure.value or 1.0)
     if is_trace(analysis) and category in ("python", "unattributed") and not analysis.locations.get(category):
         notice = Notice("between-operators")
     elif category == "python" and hides_waits(analysis):
@@ -233,11 +272,11 @@ def _category_cause(analysis: Analysis, category: str, total: float) -> Cause:
         notice = _excess_threads(analysis, category)
     if category == "gil":
         notice = _gil_holder(analysis)
-    low, high = (None if end is None else end / total for end in (measure.low, measure.high))
-    places = analysis.locations.get(category, ())
+    low, high = (None if end is None else min(1.0, counted * end / total) for end in (measure.low, measure.high))
+    places = analysis.locations.get(category, ()) if counted >= NEARLY_ALL else ()
     main = next((place for place in places[:1] if place.share > MOST), None)
     further = places[1:] if main else places
-    return Cause(category, (measure.value or 0.0) / total, low, high, main, further, notice)
+    return Cause(category, seconds / total, low, high, main, further, notice)
 
 
 def _excess_threads(analysis: Analysis, category: str) -> Notice | None:
@@ -267,5 +306,6 @@ def _gil_holder(analysis: Analysis) -> Notice | None:
 def _phase_location(phase: Phase) -> Location | None:
     if phase.site is None:
         return None
-    low = 1.0 if phase.name in INTERRUPTIONS else 0.0  # the samples of a stage lie in a recorded interval
+    # the samples of a stage, and of the optimizer, lie in a recorded interval
+    low = 0.0 if phase.name == AFTER_OPTIMIZER else 1.0
     return Location(LocationKind.LINE, (phase.site,), 1.0, low, 1.0, calls=phase.calls)

@@ -44,10 +44,12 @@ def straggler_sentence(ledger: RankLedger) -> str:
     spends = f"it spends {seconds(straggler.seconds)} {_SPENT[straggler.category]}{_location(straggler)}"
     core = f"; it waits {seconds(straggler.core)} longer for a core" if straggler.core > MUCH * straggler.lead else ""
     recorded = "" if ledger.size == len(ledger.ranks) else f", of the {len(ledger.ranks)} recorded ones,"
-    return (
-        f"Rank {straggler.rank}{recorded} makes the other {others} wait {seconds(straggler.lead)} of each step: "
-        f"{spends}, {_others(ledger, straggler)}{core}."
-    )
+    waits = f"Rank {straggler.rank}{recorded} makes the other {others} wait {seconds(straggler.lead)} of each step"
+    if straggler.seconds <= straggler.others:
+        return (
+            f"{waits}; no part of its steps takes longer than on the other {others}, so the reason is not known{core}."
+        )
+    return f"{waits}: {spends}, {_others(ledger, straggler)}{core}."
 
 
 def balance_sentence(ledger: RankLedger) -> str:

@@ -226,7 +226,7 @@ def _busy_device(run: RunDiagnosis) -> Iterable[str]:
     busy = f"The {run.device} was busy {share(run.share)} of the time"
     if run.computing is None:
         yield f"{busy}: the host is not what limits this run."
-    elif not round(100 * run.computing):
+    elif not run.computing:
         yield f"{busy}, but no kernel computed."
     elif run.computing < MUCH_COMPUTING * run.share:
         yield f"{busy}, but kernels computed only {share(run.computing)} of the time."
@@ -319,7 +319,9 @@ def _clause(cause: Cause) -> str:
         return _input(cause, place)
     if cause.category == AFTER_OPTIMIZER:
         return f"runs after optimizer.step(){place}"
-    if cause.category in _STAGES:
+    if cause.category == "optimizer":
+        return f"is spent in optimizer.step(){place}, with all that runs in it"
+    if cause.category in INTERRUPTIONS:
         return f"is {_STAGES[cause.category]}{place}, with all that runs in it"
     if cause.category == "waiting" and not place:
         return f"{CATEGORY_TEXTS['waiting'].step}, for what is not known"
@@ -337,11 +339,12 @@ CAUSE_NOTICES: Final[Mapping[str, str]] = {
         "float32"
     ),
     "gil-held": "is spent waiting for the GIL{place}: another thread holds it {share:.0%} of the time{at}",
-    "garbage-collection": "is spent in full garbage collections of Python",
+    "garbage-collection": "is spent in Python's garbage collections",
     "python-or-device-wait": "is spent in Python, or waiting for the device in it",
-    "more-threads-than-cores": "is spent waiting for a core: {threads} threads compute on {cores} cores",
-    "more-threads-than-quota": "is lost to throttling: {threads} threads compute, and the CPU quota of their group is "
-    "{quota:g} cores",
+    "more-threads-than-cores": "is spent waiting for a core: torch may use {threads} threads on {cores} cores",
+    "more-threads-than-quota": (
+        "is lost to throttling: torch may use {threads} threads, and the CPU quota of their group is {quota:g} cores"
+    ),
     "waits-for-workers": "is spent waiting for its worker processes, whose stacks show what they do",
 }
 """Notices of causes -> what follows a share of the step."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -168,6 +169,8 @@ def test_other_late_ranks_are_named() -> None:
     assert (ranks.straggler.rank, ranks.straggler.alike) == (0, (1,))
     assert "Rank 1 is nearly as late." in balance_sentence(ranks)
     assert "median" in straggler_sentence(ranks)
+    alike = replace(ranks, straggler=replace(ranks.straggler, seconds=0.01, others=0.02))
+    assert straggler_sentence(alike).endswith("takes longer than on the other ranks, so the reason is not known.")
 
 
 def clocks(builder: RunBuilder, pid: int, rank: int, cpu: float, delay: float) -> None:

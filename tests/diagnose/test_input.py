@@ -55,6 +55,9 @@ def test_busy_workers_run_or_wait_for_a_core_or_for_something_else(
     [
         ([worker("waiting for an index", 0.9), main_process("receive", 0.02)], InputAdvice.KEEPS_UP),
         ([IDLE, WAITS], InputAdvice.LATE),
+        # a loader that starts rarely: nothing comes late
+        ([IDLE, main_process("loader start", 0.1)], InputAdvice.NONE),
+        ([main_process("loader start", 0.1), main_process("dataset", 0.02)], InputAdvice.NONE),
         ([IDLE, worker("dataset", 3.0), RECEIVES], InputAdvice.LARGER_BATCHES),
         # 1 ms of work in a worker, for which the training process spends 10 ms
         ([IDLE, worker("dataset", 0.1), RECEIVES], InputAdvice.NO_WORKERS),

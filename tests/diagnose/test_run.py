@@ -13,6 +13,7 @@ from profiler.analyse.model import (
     Analysis,
     Cause,
     HostState,
+    IdleBlame,
     InputPart,
     LineCost,
     Location,
@@ -20,6 +21,7 @@ from profiler.analyse.model import (
     Measure,
     Period,
     Phase,
+    SiteOrigin,
     ThreadActivity,
     ThreadState,
     UnmeasuredPeriod,
@@ -27,7 +29,7 @@ from profiler.analyse.model import (
 from profiler.core.notice import Notice
 from profiler.diagnose.model import RunDiagnosis, RunVerdict
 from profiler.diagnose.run import diagnose_run
-from profiler.run.model import RunInfo, Site
+from profiler.run.model import RunInfo, Site, StepDefinition, StepKind
 from profiler.run.tables import ActivityKind, CallKind
 from tests.diagnose.runs import fast, idle_in_region, slow
 from tests.recorded.builders import MS, RunBuilder
@@ -238,6 +240,38 @@ def test_garbage_collections_are_a_cause_apart_from_other_python() -> None:
         ("garbage-collection", 0.35),
         (None, 0.25),
     ]
+
+
+def test_what_runs_in_a_compilation_is_no_further_cause() -> None:
+    given = analysis({"framework": 0.5, "core": 0.3, "compute": 0.2})
+    within = {"framework": 0.45, "core": 0.25, "compute": 0.1}
+    compiling = Phase("compile", 0.8, 0.8, 0.8, 0.8, LOADER, "", within)
+    diagnosis = diagnose_run(replace(given, phases=(compiling,)))
+    found = [(cause.category, round(cause.share, 2)) for cause in diagnosis.causes]
+    assert (found, round(diagnosis.share, 2)) == ([("compile", 0.8), ("core", 0.3)], 0.1)
+
+
+@pytest.mark.parametrize(("low", "named"), [(0.0, ["core"]), (0.03, ["core", "python"])])
+def test_a_small_cause_that_may_be_chance_is_not_named_beside_another(low: float, named: list[str]) -> None:
+    given = analysis({"core": 0.6, "compute": 0.35, "python": 0.05})
+    breakdown = {**given.breakdown, "python": Measure("python", 0.05, "s", low, 0.11)}
+    assert [cause.category for cause in diagnose_run(replace(given, breakdown=breakdown)).causes] == named
+
+
+@pytest.mark.parametrize(("share", "named"), [(0.9, 1), (0.5, 0)])
+def test_of_a_trace_with_few_launches_only_a_call_that_blocks_nearly_all_of_it_is_a_cause(
+    share: float, named: int
+) -> None:
+    given = analysis({"copy": share, "unattributed": 1 - share})
+    rows = (
+        IdleBlame(HostState.BLOCKED_IN_CALL, "d2h", SiteOrigin.ITSELF, "copy", None, share, share, 1),
+        IdleBlame(HostState.BETWEEN_CALLS, "", SiteOrigin.ITSELF, "unattributed", None, 0.05, 0.05, 1),
+    )
+    measures = {**given.measures, "launches_per_step": Measure("launches_per_step", 4.0, "1", n=1)}
+    step = StepDefinition(StepKind.WHOLE_TRACE)
+    diagnosis = diagnose_run(replace(given, idle=rows, step=step, measures=measures))
+    assert [cause.category for cause in diagnosis.causes] == ["copy"] * named
+    assert (diagnosis.reason is None) == bool(named)
 
 
 def test_the_thread_that_holds_the_gil_is_named() -> None:

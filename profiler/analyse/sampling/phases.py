@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Intervals, intersect, subtract, union
-from profiler.analyse.model import AFTER_OPTIMIZER, ELSEWHERE, INTERRUPTIONS, Phase
+from profiler.analyse.model import AFTER_OPTIMIZER, ELSEWHERE, HOST_CATEGORIES, INTERRUPTIONS, Phase
 from profiler.analyse.sampling.batch_means import effective_sample_size
 from profiler.analyse.sampling.frames import BACKWARD, BETWEEN, DATA, FORWARD, OPTIMIZER
 from profiler.analyse.sampling.shares import ClassifiedSamples
@@ -47,7 +47,7 @@ def phases(
     """The phases of a step in their order; none where nothing was sampled."""
     if samples is None:
         return ()
-    sampled, lines = _sampled_phases(stacks, samples, stages)
+    sampled, lines, within_phase = _sampled_phases(stacks, samples, stages)
     # total, low and high ns of each phase
     exact = _exact_phases(stacks.run, window, host, stages)
     ns = {name: np.full(3, float(spans.measure())) for name, spans in exact.items()}
@@ -77,8 +77,18 @@ def phases(
             site, calls = _main_line(lines.get(name, {}))
             wall, seconds = window.wall_ns, total / len(window) / NS_PER_S
             site = stacks.relative(site) if site else None
-            rows.append(Phase(str(name), seconds, total / wall, low / wall, high / wall, site, calls))
+            categories = _categories(samples, within_phase[name], seconds) if name in within_phase else {}
+            rows.append(Phase(str(name), seconds, total / wall, low / wall, high / wall, site, calls, categories))
     return tuple(rows)
+
+
+def _categories(samples: ClassifiedSamples, within: Floats, seconds: float) -> dict[str, float]:
+    """The seconds of a phase by host category; `within` is the share of each stack's samples that lies in the phase."""
+    ns = (samples.ns * within[samples.stack]) @ samples.line_shares
+    total = float(ns.sum())
+    return {
+        name: seconds * amount / total for name, amount in zip(HOST_CATEGORIES, ns.tolist(), strict=True) if amount > 0
+    }
 
 
 def _main_line(lines: Mapping[_Line, float]) -> _Line:
@@ -104,8 +114,9 @@ def _exact_phases(run: Run, window: Window, host: HostTimeline, stages: StageSpa
 
 def _sampled_phases(
     stacks: Stacks, samples: ClassifiedSamples, stages: StageSpans
-) -> tuple[Mapping[tuple[str, bool], Floats], Mapping[str, Mapping[_Line, float]]]:
-    """ns of samples of each phase within and without an optimizer by batch of time, and the lines of each phase."""
+) -> tuple[Mapping[tuple[str, bool], Floats], Mapping[str, Mapping[_Line, float]], Mapping[str, Floats]]:
+    """ns of samples of each phase within and without an optimizer by batch of time, the lines of each phase, and for
+    the optimizer and each stage the share of every stack's samples that lies in it."""
     weight, run = samples.batches.sum_by(samples.stack), stacks.run
     # steps that the program marks need not end with an optimizer's: then nothing comes after it
     is_marked = run.step is not None and run.step.kind is StepKind.MARKED
@@ -117,6 +128,7 @@ def _sampled_phases(
         if len(stages.spans[stage])
     }
     interrupted = np.asarray(sum(shares.values(), start=np.zeros(len(run.stack_frames))))
+    updates = np.zeros(len(run.stack_frames))
     sampled: dict[tuple[str, bool], Floats] = {}
     lines: defaultdict[str, defaultdict[_Line, float]] = defaultdict(lambda: defaultdict(float))
     for number, stack in samples.stacks.items():
@@ -133,11 +145,12 @@ def _sampled_phases(
         key, remaining = (name, stack.in_optimizer), 1.0 - min(1.0, float(interrupted[number]))
         sampled[key] = sampled.get(key, 0.0) + weight[number] * remaining
         lines[name][line] += float(weight[number].sum()) * remaining
+        updates[number] = remaining if name == OPTIMIZER else 0.0
     ns = weight.sum(axis=1)
     for stage, share in shares.items():
         for line, amount in _entry_lines(stacks, {number: ns[number] for number in samples.stacks}, share).items():
             lines[stage][line] += amount
-    return sampled, lines
+    return sampled, lines, {**shares, OPTIMIZER: updates}
 
 
 def _entry_lines(stacks: Stacks, ns: Mapping[int, float], share: Floats) -> dict[_Line, float]:

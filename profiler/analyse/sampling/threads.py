@@ -76,7 +76,8 @@ def thread_activities(stacks: Stacks) -> tuple[ThreadActivity, ...]:
     run = stacks.run
     source, holders, samples = dict(_source_lines(run)), rows_by(run.gil_stacks, "pid"), rows_by(run.samples, "pid")
     threads = list[ThreadActivity]()
-    for pid, rows in rows_by(run.stacks, "pid").items():
+    lasting = run.stacks[run.stacks["end"] > run.stacks["begin"]]
+    for pid, rows in rows_by(lasting, "pid").items():
         process = _Process(
             stacks, source, rows, holders.get(pid, run.gil_stacks[:0]), samples.get(pid, run.samples[:0])
         )

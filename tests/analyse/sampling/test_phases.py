@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from profiler.analyse.analysis import analyse
+from profiler.diagnose.run import diagnose_run
+from profiler.report.verdict_text import run_statement
 from profiler.run.model import StepDefinition, StepKind
 from tests.analyse.sampling.test_attribute import GRAPH, Part, program
 from tests.analyse.sampling.test_frames import ADAM, ENGINE, LINEAR, MODULE, STEP
@@ -48,3 +50,14 @@ def test_in_steps_that_the_program_marks_nothing_comes_after_the_optimizer() -> 
     assert "after the optimizer" not in phases
     assert phases["optimizer"].share == pytest.approx(0.1, abs=0.03)
     assert phases["forward"].share == pytest.approx(0.7, abs=0.08)
+
+
+def test_an_optimizer_that_takes_most_of_a_step_is_a_cause_and_its_time_is_in_no_other() -> None:
+    steps = (*parts("")[:2], Part(60, ("t.py:7:main", STEP, ADAM), gil=0.5, region="optimizer"))
+    analysis = analyse(program(3, steps))
+    optimizer = next(phase for phase in analysis.phases if phase.name == "optimizer")
+    assert sum(optimizer.categories.values()) == pytest.approx(optimizer.seconds_per_step)
+    diagnosis = diagnose_run(analysis)
+    where = "in optimizer.step() at t.py:7, in main(), with all that runs in it"
+    assert run_statement(diagnosis).headline == f"60% of each step is spent {where}."
+    assert sum(cause.share for cause in diagnosis.causes) + diagnosis.share <= 1.001

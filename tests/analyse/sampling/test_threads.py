@@ -246,3 +246,10 @@ def test_processes_come_in_the_order_of_the_recorder() -> None:
 
 def test_no_stacks_no_threads() -> None:
     assert threads(RunBuilder()) == ()
+
+
+def test_samples_without_length_tell_nothing() -> None:
+    assert analyse(process(((MAIN,), 1, 0)).build()).threads == ()
+    (thread,) = analyse(process(((MAIN,), 1, 0), ((STEP,), 1, 100)).build()).threads
+    assert (thread.share, str(thread.site)) == (1.0, "/home/someone/train.py:30 (step)")
+    assert 0 < thread.low < thread.high <= 1

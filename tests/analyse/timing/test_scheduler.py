@@ -108,7 +108,7 @@ def test_what_ran_without_a_core_is_no_python() -> None:
     assert shares_of(program(cpu=0.3, delay=0.7)) == {"python": 30, "core": 70}
 
 
-@pytest.mark.parametrize(("threads", "reason"), [(8, ": 8 threads compute on 2 cores"), (2, "")])
+@pytest.mark.parametrize(("threads", "reason"), [(8, ": torch may use 8 threads on 2 cores"), (2, "")])
 def test_more_threads_than_cores_are_named_as_the_reason(threads: int, reason: str) -> None:
     analysis = analyse(program(cpu=0.3, delay=0.7, torch_threads=threads, cores=2).build())
     headline = run_statement(diagnose_run(analysis)).headline
