@@ -77,7 +77,7 @@ def phases(
             site, calls = _main_line(lines.get(name, {}))
             wall, seconds = window.wall_ns, total / len(window) / NS_PER_S
             site = stacks.relative(site) if site else None
-            categories = _categories(samples, within_phase[name], seconds) if name in within_phase else {}
+            categories = _categories(samples, within_phase[str(name)], seconds) if name in within_phase else {}
             rows.append(Phase(str(name), seconds, total / wall, low / wall, high / wall, site, calls, categories))
     return tuple(rows)
 
@@ -150,7 +150,7 @@ def _sampled_phases(
     for stage, share in shares.items():
         for line, amount in _entry_lines(stacks, {number: ns[number] for number in samples.stacks}, share).items():
             lines[stage][line] += amount
-    return sampled, lines, {**shares, OPTIMIZER: updates}
+    return sampled, lines, {**{str(stage): share for stage, share in shares.items()}, OPTIMIZER: updates}
 
 
 def _entry_lines(stacks: Stacks, ns: Mapping[int, float], share: Floats) -> dict[_Line, float]:
