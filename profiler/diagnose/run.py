@@ -212,11 +212,11 @@ def _step_causes(analysis: Analysis) -> list[Cause]:
         for phase in analysis.phases
         if phase.name == AFTER_OPTIMIZER and phase.low >= WORTH_NAMING
     ]
-    # stages are recorded exactly: they need no samples
+    # Stages are recorded exactly, so they need no samples. Other work without gradients may be an update of parameters.
     causes += [
         Cause(phase.name, phase.share, location=_phase_location(phase))
         for phase in analysis.phases
-        if phase.name in INTERRUPTIONS
+        if phase.name in INTERRUPTIONS and phase.name != Stage.NO_GRADIENTS
     ]
     causes += [
         Cause(_UPDATE, phase.share, location=_phase_location(phase))
