@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import PurePath
 from types import CodeType
 from typing import Any, Final
 
+from profiler.agent.hooks.functions import register_builtin
 from profiler.agent.patching import STATE, Hook, caller, patch, user_frame
 from profiler.agent.recorder import now
 from profiler.run.tables import BoundaryKind
@@ -35,8 +37,10 @@ id is not reused."""
 
 
 def _install(module: Any) -> None:
-    patch(module, "backward", lambda original: _recorded(original, ends_step=True))
-    patch(module, "grad", lambda original: _recorded(original, ends_step=False))
+    for name in ("backward", "grad"):
+        original = getattr(module, name)
+        patch(module, name, partial(_recorded, ends_step=name == "backward"))
+        register_builtin(original, getattr(module, name))
 
 
 def _recorded(original: Callable[..., Any], *, ends_step: bool) -> Callable[..., Any]:

@@ -7,6 +7,7 @@ it takes on the device is not known here.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from functools import reduce
 from types import ModuleType
@@ -79,13 +80,18 @@ def _replace_function(torch: ModuleType, name: str, make: Make) -> None:
         return
     patch(torch, name, make)
     wrapper = getattr(torch, name)
-    _wrappers.append(wrapper)
-    builtins = getattr(torch.jit._builtins, "_builtin_table", None)  # None until something is scripted
-    if builtins is not None and id(original) in builtins:
-        builtins[id(wrapper)] = builtins[id(original)]
+    register_builtin(original, wrapper)
     dispatched = torch._jit_internal.boolean_dispatched
     if inspect.isfunction(original) and original in dispatched:
         dispatched[wrapper] = dispatched[original]
+
+
+def register_builtin(original: Any, wrapper: Any) -> None:
+    """Have torch.jit.script compile a call of `wrapper` as it compiles one of `original`."""
+    _wrappers.append(wrapper)
+    builtins = getattr(sys.modules.get("torch.jit._builtins"), "_builtin_table", None)  # None until torch is imported
+    if builtins is not None and id(original) in builtins:
+        builtins[id(wrapper)] = builtins[id(original)]
 
 
 def _explicit(name: str, kind: CallKind) -> Make:

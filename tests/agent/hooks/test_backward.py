@@ -75,3 +75,14 @@ def test_a_backward_pass_that_fails_is_no_boundary(tmp_path: Path) -> None:
             torch.ones(2).sum().backward()
         torch.ones(2, requires_grad=True).sum().backward()
         assert len(loaded().boundaries) == 1
+
+
+def test_scripts_call_autograd_as_before(tmp_path: Path) -> None:
+    def scripted(x: torch.Tensor) -> torch.Tensor:
+        torch.autograd.backward([(x * x).sum()])
+        return (x * x).sum()
+
+    value = torch.ones(2, requires_grad=True)
+    with watched(tmp_path, HOOK, level="light"):
+        torch.jit.script(scripted)(value)
+    assert value.grad.tolist() == [2.0, 2.0]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from profiler.agent.hooks import functions
+from profiler.agent.hooks import _syncs, functions
 from profiler.agent.recorder import Recorder
 from profiler.run.tables import CallKind
 from tests.fakes import hooks
@@ -24,6 +24,7 @@ def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Record
     for owner, name in ((torch.cuda.Stream, "synchronize"), (torch.cuda.Event, "synchronize")):
         monkeypatch.setattr(owner, name, lambda self: None)
     monkeypatch.setattr(torch.cuda.Stream, "wait_event", lambda self, event: None)
+    _syncs.use_torch(torch)  # as the hook of tensors does
     with hooks.installed(Recorder(tmp_path, "standard"), functions.PLUGIN, module=torch) as made:
         yield made
 
