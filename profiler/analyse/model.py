@@ -48,6 +48,9 @@ MIN_SAMPLES = 50
 # Phases of a step that are not regions.
 AFTER_OPTIMIZER, ELSEWHERE = "after the optimizer", "elsewhere"
 
+UPDATE = "optimizer"
+"""The phase of a step in which the optimizer updates the parameters."""
+
 LOADED_MACHINE = ("other-programs", "other-machines")
 """Codes of warnings about other work on the machine: reports show them beside the verdict, which they qualify."""
 

@@ -50,10 +50,14 @@ def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> TimeChang
         return None
     gains = _gains(before, after) if faster else _gains(after, before)
     # what one side measured may be a part of what is not known of the other
-    unknown = (after if faster else before).get("unattributed", 0.0)
+    fast, fast_step = (after, last) if faster else (before, first)
+    unknown = fast.get("unattributed", 0.0)
     gains = {name: value - unknown * (name != "unattributed") for name, value in gains.items()}
-    name = max(gains, key=lambda key: gains[key])
-    if gains[name] <= MIN_SHARE_OF_CHANGE * abs(gain):
+    if kind is ChangeKind.HOST:
+        is_known = unknown <= _SMALL * fast_step
+        gains = {name: value for name, value in gains.items() if _is_measured(fast, name, is_known=is_known)}
+    name = max(gains, key=lambda key: gains[key], default="")
+    if not name or gains[name] <= MIN_SHARE_OF_CHANGE * abs(gain):
         return None
     amounts = before.get(name, 0.0), after.get(name, 0.0)
     shares = amounts[0] / first, amounts[1] / last
@@ -69,6 +73,15 @@ def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> TimeChang
         as_shares=as_shares,
         site=_blamed_line(base if faster else side, name) if kind is ChangeKind.IDLE else None,
     )
+
+
+def _is_measured(parts: Mapping[str, float], name: str, *, is_known: bool) -> bool:
+    """Whether the time of a category is known, also if it is 0: beside much time that is not known a 0 says nothing.
+    A thread whose waits for a core are measured always has some.
+
+    :param is_known: little of the step is unattributed.
+    """
+    return bool(parts.get(name)) or name == "unattributed" or (is_known and name != "core")
 
 
 def _gains(slow: Mapping[str, float], fast: Mapping[str, float]) -> dict[str, float]:

@@ -9,6 +9,7 @@ from typing import Final
 from profiler.analyse.model import (
     AFTER_OPTIMIZER,
     INTERRUPTIONS,
+    UPDATE,
     WAIT_CATEGORIES,
     WAITING_FOR_INDEX,
     WAITING_FOR_WORKERS,
@@ -48,10 +49,9 @@ _BESIDE_A_DEVICE: Final = ("input", "log", "checkpoint")
 """Categories that take the host's time whether the device is busy or not; in all others it may be waiting for it."""
 _NOT_TRAINING: Final = (AFTER_OPTIMIZER, *INTERRUPTIONS)
 """Phases of a step that are causes themselves; their time is also time of categories."""
-_UPDATE: Final = "optimizer"
 MUCH_UPDATING: Final = 1 / 3
-"""Share of a step from which the optimizer's step is a cause: fused or larger updates would take less. A step that
-computes gradients of one batch usually spends a tenth on the update."""
+"""Share of a step from which the optimizer's step is a cause. A choice: below it an update is a usual part of a step, and
+tests/wild/scripts/optimizer_loop.py, which is ill, spends half of its steps on updates."""
 _NO_CORE: Final = ("core", "throttled")
 _OUTWEIGHS_PHASES: Final = ("python", "gil", "ranks", "waiting", "log", "checkpoint")
 """Categories that tell more than the phase after the optimizer, where they take most of it; operators do not."""
@@ -108,7 +108,7 @@ def _diagnose_host(analysis: Analysis, reason: Notice | None) -> RunDiagnosis:
         unknown = 0.0
     largest = causes[0] if causes else None
     leads = largest is not None and (
-        largest.category in ("compute", _UPDATE) or (largest.category in _NOT_TRAINING and largest.share >= AFTER_LEADS)
+        largest.category in ("compute", UPDATE) or (largest.category in _NOT_TRAINING and largest.share >= AFTER_LEADS)
     )
     if largest and largest.share >= unknown and (leads or computing < COMPUTING_LEADS):
         verdict = RunVerdict.CAUSE
@@ -163,7 +163,7 @@ def _whole_phases(analysis: Analysis) -> list[Phase]:
         phase
         for phase in analysis.phases
         if (phase.name == Stage.COMPILE and phase.share >= NAMED)
-        or (phase.name == _UPDATE and phase.low >= MUCH_UPDATING and on_cpu)
+        or (phase.name == UPDATE and phase.low >= MUCH_UPDATING and on_cpu)
     ]
 
 
@@ -181,14 +181,14 @@ def _named(causes: list[Cause], computing: float = 0.0) -> tuple[Cause, ...]:
     def weighted(cause: Cause) -> float:
         if cause.category == AFTER_OPTIMIZER and waits >= MOST * cause.share:
             return 0.0
-        return cause.share * (_PHASE_WEIGHT if cause.category in (_UPDATE, *_NOT_TRAINING) else 1.0)
+        return cause.share * (_PHASE_WEIGHT if cause.category in (UPDATE, *_NOT_TRAINING) else 1.0)
 
     own = 1.0 - sum(cause.share for cause in causes if cause.category in _NO_CORE)
     named, total = list[Cause](), computing
     for cause in sorted(causes, key=lambda cause: -weighted(cause)):
         smallest = (NAMED if named else WORTH_NAMING) * (1.0 if cause.category in _NO_CORE else own)
         # a stage is time of all categories, and waits for a core are time of all phases: their sentences say so
-        overlaps = cause.category in (_UPDATE, *INTERRUPTIONS, *_NO_CORE)
+        overlaps = cause.category in (UPDATE, *INTERRUPTIONS, *_NO_CORE)
         fits = not named or overlaps or total + cause.share <= 1.0 + _ROUNDING
         is_chance = bool(named) and cause.share < NAMED and cause.low is not None and cause.low < _NOTHING
         if cause.share >= smallest and weighted(cause) and fits and not is_chance and len(named) < _MAX_CAUSES:
@@ -219,9 +219,9 @@ def _step_causes(analysis: Analysis) -> list[Cause]:
         if phase.name in INTERRUPTIONS and phase.name != Stage.NO_GRADIENTS
     ]
     causes += [
-        Cause(_UPDATE, phase.share, location=_phase_location(phase))
+        Cause(UPDATE, phase.share, location=_phase_location(phase))
         for phase in _whole_phases(analysis)
-        if phase.name == _UPDATE
+        if phase.name == UPDATE
     ]
     return [
         *_without_collections(causes, analysis, total),

@@ -13,6 +13,7 @@ from profiler.analyse.model import (
     INTERRUPTIONS,
     MIN_SAMPLES,
     RECEIVE,
+    UPDATE,
     Analysis,
     Cause,
     Comparison,
@@ -253,7 +254,7 @@ def _step(run: RunDiagnosis) -> Iterable[str]:
     """The largest part of the step, then the others; what is not known comes first where it is larger than these."""
     computing = f"Computing takes {share(run.share)}"
     whole = "" if run.verdict is RunVerdict.COMPUTING else "of each step "
-    phased = any(cause.category in (AFTER_OPTIMIZER, *INTERRUPTIONS) for cause in run.causes)
+    phased = any(cause.category in (AFTER_OPTIMIZER, UPDATE, *INTERRUPTIONS) for cause in run.causes)
     parts = [_cause(cause, whole, phased=phased) for cause in run.causes[:1]]
     parts += [_cause(cause, phased=phased) for cause in run.causes[1:]]
     if run.verdict is RunVerdict.COMPUTING:
@@ -319,7 +320,7 @@ def _clause(cause: Cause) -> str:
         return _input(cause, place)
     if cause.category == AFTER_OPTIMIZER:
         return f"runs after optimizer.step(){place}"
-    if cause.category == "optimizer":
+    if cause.category == UPDATE:
         return f"is spent in optimizer.step(){place}, with all that runs in it"
     if cause.category in INTERRUPTIONS:
         return f"is {_STAGES[cause.category]}{place}, with all that runs in it"

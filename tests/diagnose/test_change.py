@@ -132,6 +132,9 @@ def test_waits_for_a_core_are_the_change_where_they_exceed_every_phase(
         ("cpu", {"input": 80, "python": 20}, {"input": 78, "python": 20}, ("input", True, False, 0.08, 0.078)),
         ("cuda", {"python": 80, "log": 20}, {"python": 10, "log": 20}, None),  # Python may be a wait inside CUDA
         ("cpu", {}, {"python": 20}, None),
+        # a 0 that nothing measured
+        ("cpu", {"python": 87, "compute": 13}, {"compute": 13, "unattributed": 8}, None),
+        ("cpu", {"core": 80, "python": 20}, {"python": 20}, None),
     ],
 )
 def test_without_idle_time_the_host_is_compared_by_category(
