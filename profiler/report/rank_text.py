@@ -59,11 +59,13 @@ def balance_sentence(ledger: RankLedger) -> str:
             return ""
         return f"{_ranks(ledger.straggler.alike)} nearly as late."
     count, rank = len(ledger.ranks), ledger.analysed
+    if ledger.reason is not None:
+        only = "" if ledger.size <= count else f"Only {count} of {ledger.size} ranks were recorded. "
+        return f"{only}All of this is about rank {rank} of {max(count, ledger.size)}; {describe(ledger.reason)}."
     if ledger.size > count:
         alike = "it holds for each of them" if ledger.uniform else f"this is about rank {rank}"
-        return f"Only {count} of {ledger.size} ranks were recorded, and none of these makes the other wait; {alike}."
-    if ledger.reason is not None:
-        return f"All of this is about rank {rank} of {count}; {describe(ledger.reason)}."
+        others = "the other" if count == 2 else "the others"
+        return f"Only {count} of {ledger.size} ranks were recorded, and none of these makes {others} wait; {alike}."
     if ledger.uniform:
         return f"This holds for all {count} ranks."
     return f"No rank makes the others wait; all of this is about rank {rank} of {count}."

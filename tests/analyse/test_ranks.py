@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.model import Analysis
+from profiler.analyse.model import Analysis, RankLedger
 from profiler.analyse.ranks import find_straggler, rank_steps
 from profiler.analyse.window import measured_window, rank_windows
+from profiler.core.notice import Notice
 from profiler.diagnose.run import diagnose_run
 from profiler.report.rank_text import balance_sentence, straggler_sentence
 from profiler.report.verdict_text import with_verdict
@@ -145,6 +146,12 @@ def test_level_light_says_that_the_straggler_was_not_measured() -> None:
     assert ranks is not None
     assert (ranks.straggler, ranks.ranks[0].own_work) == (None, None)
     assert "--level standard" in balance_sentence(ranks)
+
+
+def test_ranks_of_which_some_were_not_recorded_claim_nothing_that_was_not_measured() -> None:
+    ledger = RankLedger((), 0, synchronous=False, straggler=None, reason=Notice("level-light"), uniform=False, size=4)
+    assert balance_sentence(ledger).startswith("Only 0 of 4 ranks were recorded. All of this is about rank 0 of 4; rec")
+    assert "none of these makes the others wait" in balance_sentence(replace(ledger, reason=None))
 
 
 def test_noise_and_one_long_step_make_no_straggler() -> None:
