@@ -31,6 +31,10 @@ _SYNC_CALLS: Final = re.compile(
 )
 """Source text of a line that makes the host wait for the device: these calls are native, so no Python frame shows
 them."""
+_OTHER_CALLS: Final = re.compile(
+    r"\.(write|writelines|flush|read|readline|readlines|recv|send|sendall)\(|\bopen\(|\b(os|np|numpy|cv2|zlib)\.\w"
+)
+"""Source text of a line whose native code may belong to Python or another library than torch."""
 _MOSTLY: Final = 0.5
 """If a thread held the GIL for more than this share of the time, it ran Python itself and not native code."""
 _MIN_SAMPLES: Final = 5
@@ -237,7 +241,7 @@ class _Process:
         native = held is not None and held < _MOSTLY
         if self._syncs(stack) and native:
             return ThreadState.PROBABLY_SYNC
-        if stack.in_torch or (native and self._has_torch):
+        if stack.in_torch or (native and self._has_torch and not _OTHER_CALLS.search(self._native_line(stack))):
             return ThreadState.TORCH
         return ThreadState.NATIVE if native else ThreadState.PYTHON
 
@@ -258,8 +262,11 @@ class _Process:
 
     def _syncs(self, stack: Stack) -> bool:
         """Whether the line may wait for a device: what it calls is native, as no frame of a library shows it."""
-        line = "" if stack.calls else self._source.get((stack.site.file, stack.site.line), "")
-        return self._has_device and bool(_SYNC_CALLS.search(line))
+        return self._has_device and bool(_SYNC_CALLS.search(self._native_line(stack)))
+
+    def _native_line(self, stack: Stack) -> str:
+        """The text of a line without Python frames below it: what it calls is native."""
+        return "" if stack.calls else self._source.get((stack.site.file, stack.site.line), "")
 
     def _clock(self, tid: int, lived: Intervals) -> _Clock:
         time: ThreadTime | None = thread_time(self._run, self._pid, tid, lived)

@@ -113,6 +113,8 @@ def test_frames_and_the_clock_give_the_state(frames: Frames, active: int, expect
         ("total += loss.item()", 1, 20, GPU, ThreadState.PROBABLY_SYNC),
         ("total += loss.item()", 1, 20, (), ThreadState.TORCH),  # without a device nothing waits for it
         ("y = x @ w", 1, 20, GPU, ThreadState.TORCH),
+        ("file.write(text); os.fsync(file.fileno())", 1, 20, GPU, ThreadState.NATIVE),
+        ("y = np.sort(x)", 1, 20, (), ThreadState.NATIVE),
         ("total += loss.item()", 1, 980, GPU, ThreadState.PYTHON),
         ("for i in range(n): total += i", 1, 980, GPU, ThreadState.PYTHON),
         ("for i in range(n): total += i", 0, 980, GPU, ThreadState.PYTHON),  # other threads have its core
