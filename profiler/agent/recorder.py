@@ -33,6 +33,8 @@ now: Final = time.monotonic_ns
 _FLUSH_NS: Final = 250_000_000  # kill -9 loses at most the records of the last quarter of a second
 _RUN_CHECK_NS: Final = 5_000_000_000  # checking whether the run goes on takes 0.1 ms
 _MAX_CODES: Final = 10_000  # limit of the cache of source lines, since a program may generate code objects forever
+_MAX_TALLIES: Final = 1000
+"""Lines whose reads are tallied: each takes 0.1 µs at every boundary, and a program may generate code forever."""
 # CPU clocks at boundaries are read at most this often, since each read is a system call of 1 to 3 µs
 _CPU_NS: Final = 10_000_000
 _ALWAYS_READ: Final = 100  # the first boundaries always read the CPU clocks, so that a short run has CPU times
@@ -315,15 +317,17 @@ class Recorder:
 
     def tally(self, kind: CallKind, name: str, site: int) -> Tally:
         """A new tally, whose first two numbers callers increase: that is the fastest way of recording a call."""
+        if len(self._tallies) >= _MAX_TALLIES:
+            self.forget_lines()
         tally = [0, 0, int(kind), self.names[name], site]
         self._tallies.append(tally)
         return tally
 
     def forget_lines(self) -> None:
-        """Forget which lines have which tallies, and the tallies that have been written."""
+        """Record all tallies, and forget which lines have which."""
+        self.write_tallies(now())
         self.codes = {}  # first: what enters `lines` from now on must be kept alive
-        self.lines = {}
-        self._tallies = [tally for tally in self._tallies if tally[0]]
+        self.lines, self._tallies = {}, []
 
     def write_tallies(self, when: int) -> None:
         """Record what was tallied in the step that ends at `when`, as one call for each line."""

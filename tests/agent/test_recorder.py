@@ -14,7 +14,7 @@ import pytest
 from profiler.agent import recorder as module
 from profiler.agent.recorder import Recorder, Region
 from profiler.run.source import read_source
-from profiler.run.tables import NOT_READ, BoundaryKind
+from profiler.run.tables import NOT_READ, BoundaryKind, CallKind
 
 
 @pytest.fixture
@@ -173,3 +173,18 @@ def test_the_lines_of_a_program_that_makes_code_as_it_goes_are_bounded(
         exec(compile("frame = sys._getframe()", f"made{number}.py", "exec"), made)
         assert recorder.site(made["frame"]) == number  # type: ignore[arg-type]
     assert len(recorder._sites) <= 5
+
+
+def test_code_that_a_program_makes_without_end_leaves_few_tallies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MAX_TALLIES", 10)
+    recorder = Recorder(tmp_path, "standard")
+    for number in range(95):
+        recorder.tally(CallKind.WOULD_SYNC, f"read {number}", -1)[0] += 1
+    assert len(recorder._tallies) == 5
+    recorder.record_boundary(BoundaryKind.OPTIMIZER, "SGD")
+    recorder.flush()
+    tables = read_source(recorder.directory).tables
+    recorder.close()
+    assert (tables["values"]["value"].tolist(), tables["calls"]["bytes"].tolist()) == ([95.0], [1] * 95)
