@@ -319,7 +319,7 @@ def _clause(cause: Cause) -> str:
     if cause.category == "input":
         return _input(cause, place)
     if cause.category == AFTER_OPTIMIZER:
-        return f"runs after optimizer.step(){place}"
+        return f"runs after optimizer.step(){',' if place.startswith(' probably') else ''}{place}"
     if cause.category == UPDATE:
         return f"is spent in optimizer.step(){place}, with all that runs in it"
     if cause.category in INTERRUPTIONS:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from profiler.analyse.model import AFTER_OPTIMIZER, HOST_CATEGORIES
+from profiler.analyse.model import AFTER_OPTIMIZER, HOST_CATEGORIES, Location, LocationKind
 from profiler.diagnose.model import Cause, RunDiagnosis, RunVerdict
 from profiler.report.verdict_text import CATEGORY_TEXTS, run_statement
+from profiler.run.model import Site
 
 
 def test_every_host_category_has_its_texts() -> None:
@@ -31,3 +32,10 @@ def test_waits_for_a_core_beside_a_phase_overlap_it() -> None:
         text = run_statement(RunDiagnosis(RunVerdict.CAUSE, share=0.1, causes=causes)).text
         assert "waiting for a core" in text
         assert ("waiting for a core, which overlaps the other parts." in text) is expected
+
+
+@pytest.mark.parametrize(("low", "expected"), [(0.0, "step(), probably at t.py:9."), (1.0, "step() at t.py:9.")])
+def test_a_place_that_is_only_probable_is_apart(low: float, expected: str) -> None:
+    place = Location(LocationKind.LINE, (Site("t.py", 9, "<module>"),), 1.0, low, 1.0)
+    diagnosis = RunDiagnosis(RunVerdict.CAUSE, causes=(Cause(AFTER_OPTIMIZER, 0.7, location=place),))
+    assert run_statement(diagnosis).text.endswith(expected)
