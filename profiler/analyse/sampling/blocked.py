@@ -129,8 +129,8 @@ def divide_waits(run: Run, window: Window, calls: BlockedCalls | None, rows: Blo
         own = np.where(is_own, 1.0, sleeps + np.where(rows.in_torch, 0.0, futex) + (0.0 if held else timed))
         unknown = np.where(rows.in_torch & ~is_own, futex, 0.0)
         gil = mixed * timed if held else nothing
-        if gil.any():
-            share = min(1.0, float(ns @ gil) / window.wall_ns)
+        share = min(1.0, float(ns @ gil) / window.wall_ns)
+        if share > 0:  # not where all samples of such stacks lie between steps
             low, high = (end / share for end in share_interval(share, calls.n))
             error = gil * (1 - low), np.minimum(gil * (high - 1), mixed * (1 - own - gil).clip(0))
     elif held != 0 and (total := float(ns @ mixed)):

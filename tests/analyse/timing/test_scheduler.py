@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from profiler.analyse.analysis import analyse
 from profiler.analyse.intervals import union
 from profiler.analyse.sampling.attribute import host_time
+from profiler.analyse.sampling.blocked import BlockedCalls, BlockedRows, divide_waits
 from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.timing.host_timeline import CODE
 from profiler.analyse.timing.scheduler import other_threads, step_delays, thread_time
@@ -153,3 +155,15 @@ def test_what_a_blocked_thread_waits_for(call: BlockedIn, holder: int, expected:
         builder.sample("thread.cpu_s", second * 100 * STEP, 0.5 * second, tid=7)
         builder.sample("thread.wait_s", second * 100 * STEP, 0.3 * second, tid=7)
     assert shares_of(builder) == pytest.approx(expected, abs=0.5)
+
+
+def test_samples_that_stand_for_no_time_wait_for_nothing() -> None:
+    """Samples between steps have a mixture of system calls, but none of the steps' time."""
+    builder = program()
+    builder.holder(LINE, 0, 10 * STEP, tid=8)
+    run = builder.build()
+    shares = np.zeros((len(run.stack_frames), len(BlockedIn)))
+    shares[:, BlockedIn.TIMED_FUTEX] = 1
+    rows = BlockedRows(np.zeros(2, np.int64), np.zeros(2), np.zeros(2, np.bool_), np.zeros(2, np.bool_))
+    waits = divide_waits(run, measured_window(run), BlockedCalls(shares, 100, tells_openmp=True), rows)
+    assert (waits.gil.tolist(), waits.gil_error[0].tolist()) == ([1, 1], [0, 0])
