@@ -23,7 +23,7 @@ from profiler.agent.hooks._source import (
     Binding,
     Position,
     Scope,
-    Source,
+    SyntaxTree,
     child_expressions,
     dotted,
     imported,
@@ -69,7 +69,7 @@ class Descent:
     def __init__(self, torch: Any) -> None:
         self.torch = torch
         self.factories = {id(getattr(torch, name)) for name in _FACTORIES if hasattr(torch, name)}
-        self._sources: dict[str, Source | None] = {}
+        self._sources: dict[str, SyntaxTree | None] = {}
         self._kept = 0
 
     def origin(self, frame: FrameType, method: str) -> tuple[int, int]:
@@ -95,7 +95,7 @@ class Descent:
         names = ("Dataset", "DataLoader", "Sampler")
         return tuple(kind for name in names if isinstance(kind := getattr(data, name, None), type))
 
-    def source(self, file: str, names: Mapping[str, Any]) -> Source | None:
+    def source(self, file: str, names: Mapping[str, Any]) -> SyntaxTree | None:
         """The syntax tree of a file, also of a cell of a notebook; None if there is no text."""
         if file not in self._sources:
             text = "".join(linecache.getlines(file, dict(names)))
@@ -110,10 +110,10 @@ class Descent:
         return self._sources[file]
 
 
-def _parsed(text: str) -> Source | None:
+def _parsed(text: str) -> SyntaxTree | None:
     """The syntax tree; None if the text is no Python that can be parsed: the file may have changed since its import."""
     try:
-        return Source(text)
+        return SyntaxTree(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
@@ -446,7 +446,9 @@ class _Search:
         arguments = self._arguments(node, scope)
         return UNKNOWN if (origin, arguments) == (NOTHING, HOST) else max(origin, arguments)
 
-    def _result(self, definition: Any, source: Source, names: Mapping[str, Any], call: ast.Call, scope: Scope) -> int:
+    def _result(
+        self, definition: Any, source: SyntaxTree, names: Mapping[str, Any], call: ast.Call, scope: Scope
+    ) -> int:
         """The origin of what a function of the program returns or yields for the arguments of a call."""
         inner = Scope(source, definition, names)
         parameters = inner.parameters()

@@ -43,7 +43,7 @@ class Binding:
     replaces: bool
 
 
-class Source:
+class SyntaxTree:
     """The syntax tree of a file."""
 
     def __init__(self, text: str) -> None:
@@ -185,7 +185,7 @@ class Scope:
     :param arguments: the origins of its arguments, where the search followed a call into it.
     """
 
-    source: Source
+    source: SyntaxTree
     node: ast.AST
     names: Mapping[str, Any]
     frame: FrameType | None = None
