@@ -460,7 +460,7 @@ class RankLedger:
     """Whether the ranks wait for each other, so that their steps end together."""
     straggler: Straggler | None = None
     reason: Notice | None = None
-    """Why it is not known whether a rank makes the others wait; None: it is known."""
+    """The reason why the analysis cannot tell whether a rank makes the others wait; None if it can."""
     uniform: bool = False
     """Whether all ranks spend their steps alike, so that what holds for the analysed one holds for all."""
     size: int = 0
@@ -486,7 +486,7 @@ class Cause:
     blame: IdleBlame | None = None
     """The row of this category with the largest share, if it is idle time."""
     places: tuple[IdleBlame, ...] = ()
-    """Of a foreign trace: operators, calls and functions that at least a tenth of the wall time is charged to."""
+    """The operators, calls and functions of a foreign trace that take at least a tenth of the wall time each."""
     parts: tuple[DevicePart, ...] = ()
     """What the device did in this time, if it is time of the device."""
     loader: InputPart | None = None

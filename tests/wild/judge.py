@@ -44,7 +44,7 @@ class Miss(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One difference between what was said and what is true."""
+    """One difference between the verdict and the truth."""
 
     miss: Miss
     said: str

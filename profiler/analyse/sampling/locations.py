@@ -33,7 +33,7 @@ the category's time (95% interval)."""
 WHOLE_LOOP: Final = 0.9
 """Share of all samples from which a function contains the training loop: calls outside of it tell nothing."""
 SAME: Final = 0.95
-"""Of two nested functions whose shares differ by less than this factor, only the inner one is named."""
+"""If the shares of two nested functions differ by less than this factor, only the inner one is named."""
 MIN_SHARE: Final = 0.1
 """Share of a step from which a further function or line is named."""
 _MAX_PLACES: Final = 3

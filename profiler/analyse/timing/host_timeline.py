@@ -96,9 +96,9 @@ class HostTimeline:
     category: Indices
     """The number of the host category (CODE) of each segment."""
     site: Indices | None = None
-    """Of a foreign trace: the number of the site of each segment, or -1. None: only calls have sites."""
+    """The number of the site of each segment in a foreign trace, or -1; None where only calls have sites."""
     yields: npt.NDArray[np.bool_] | None = None
-    """Of a foreign trace: whether each segment may be a wait for another thread."""
+    """Whether each segment of a foreign trace may be a wait for another thread."""
 
 
 def host_timeline(run: Run, window: Window) -> HostTimeline:
