@@ -26,7 +26,7 @@ from profiler.analyse.sampling.strata import LOADING, Floats
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.timing.host_timeline import HostTimeline
 from profiler.analyse.window import NS_PER_S, Window, named_rows
-from profiler.run.model import Run, Site, StepKind
+from profiler.run.model import Run, Site, StepKind, Table
 
 ORDER: Final = (DATA, FORWARD, BACKWARD, OPTIMIZER, *INTERRUPTIONS, AFTER_OPTIMIZER, ELSEWHERE)
 _OF_STAGE: Final = 0.9
@@ -120,8 +120,8 @@ def _sampled_phases(
     weight, run = samples.batches.sum_by(samples.stack), stacks.run
     # steps that the program marks need not end with an optimizer's: then nothing comes after it
     is_marked = run.step is not None and run.step.kind is StepKind.MARKED
-    loop = {} if is_marked else _way_to_optimizer(stacks, samples)
     rows, row_weight = weighted_samples(run, samples.window)
+    loop = {} if is_marked else _way_to_optimizer(stacks, samples, rows, row_weight)
     shares = {
         stage: stages.sample_shares(stage, rows, row_weight, len(run.stack_frames))
         for stage in INTERRUPTIONS
@@ -184,14 +184,16 @@ def _entry_lines(stacks: Stacks, ns: Mapping[int, float], share: Floats) -> dict
     return entries
 
 
-def _way_to_optimizer(stacks: Stacks, samples: ClassifiedSamples) -> _Loop:
-    """The way to the call of the optimizer; of several calls (a GAN's) to the one whose samples end a step."""
+def _way_to_optimizer(stacks: Stacks, samples: ClassifiedSamples, rows: Table, weight: npt.NDArray[np.int64]) -> _Loop:
+    """The way to the call of the optimizer; of several calls (a GAN's) to the one whose samples end a step.
+
+    :param rows: the stepping thread's samples; `weight` is how many ns of measured steps each stands for.
+    """
     steppers = {
         number: stack.site
         for number, stack in samples.stacks.items()
         if stack.phase == OPTIMIZER and stacks.is_user(stack.site)
     }
-    rows, weight = weighted_samples(stacks.run, samples.window)
     in_optimizer = np.isin(rows["stack"], list(steppers))
     rows, weight = rows[in_optimizer], weight[in_optimizer]
     step_ends = samples.window.end
