@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -79,9 +80,9 @@ def collect(
         pid = of or child.pid
         collector.start(Context(RunSpec(("x",), run, stack_rate=10, hooks=False), pid, writer))
         while not collector._samplers or ((sampler := collector._samplers[pid]).windows < windows and sampler.alive):
-            pass
+            time.sleep(0.001)
         while until_it_samples and not ((window := collector._samplers[pid]._window) and window.sampling):
-            pass
+            time.sleep(0.001)
         status = collector.stop()
     writer.close()
     return status, load(run)

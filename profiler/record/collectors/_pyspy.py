@@ -347,7 +347,7 @@ class SamplingWindow:
                 py_spy.notice_start()
                 if priority and py_spy.output.exists():  # made after the last sample, and written then, on any core
                     priority.release(py_spy.process.pid)
-            if priority and all(py_spy.sampling or py_spy.end for py_spy in self.py_spys):  # it starts on any core
+            if priority and self.sampling:  # it starts on any core
                 priority.follow()
         self.lost_priority = priority is not None and priority.refused
         return self.py_spys[0].wrote
@@ -368,8 +368,8 @@ class SamplingWindow:
 
     @property
     def sampling(self) -> bool:
-        """Whether all of them were seen to sample."""
-        return all(py_spy.sampling for py_spy in self.py_spys)
+        """Whether each of them samples or has sampled. One that has ended already may never have been seen at work."""
+        return all(py_spy.sampling or py_spy.end for py_spy in self.py_spys)
 
     @property
     def killed(self) -> bool:
