@@ -244,6 +244,8 @@ class Phase:
     """The function of the user's own that this line calls, where it does."""
     categories: Mapping[str, float] = field(default_factory=dict)
     """Host category -> seconds per step in this phase, by samples; of the optimizer and of INTERRUPTIONS only."""
+    further: tuple[Location, ...] = ()
+    """The lines with most of it, where no line has more than half."""
 
 
 class Stage(StrEnum):

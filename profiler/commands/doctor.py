@@ -13,8 +13,6 @@ from profiler.commands._common import RUNS
 from profiler.core import requirements
 from profiler.core.errors import Exit, ProfilerError
 
-_PIPED: Final = 1000
-"""Width without a terminal: so paths and commands stay in one piece for tools that search the output."""
 _NOTE: Final = (
     "Exit code 0: recording works at level standard. 1: a requirement (in bold) is missing. "
     "Everything else only limits what a run can show."
@@ -39,7 +37,8 @@ class DoctorCommand:
         from rich.console import Console
 
         from profiler.record.doctor import Setup, examine
-        from profiler.report.render.doctor import doctor_json, doctor_view
+        from profiler.report.render.doctor import doctor_json, doctor_lines, doctor_view
+        from profiler.report.render.terminal import is_unicode
 
         python = shutil.which(args.python)
         if python is None:
@@ -48,10 +47,12 @@ class DoctorCommand:
         if args.json:
             print(json.dumps(doctor_json(rows), indent=1))
         else:
-            piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-            console = Console(highlight=False, width=_PIPED if piped else None)
-            unicode = (console.encoding or "").lower().startswith("utf")
-            console.print(doctor_view(rows, width=console.width, unicode=unicode))
+            console = Console(highlight=False)
+            unicode = is_unicode(console)
+            if console.is_terminal or "COLUMNS" in os.environ:
+                console.print(doctor_view(rows, width=console.width, unicode=unicode))
+            else:  # paths and commands stay in one piece for tools that search the output
+                console.print(*doctor_lines(rows, unicode=unicode), sep="\n", soft_wrap=True)
         return int(Exit.FAIL if any(row.lacking for row in rows) else Exit.OK)
 
 

@@ -31,7 +31,7 @@ class MonitorCommand:
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        what = "default: the newest run that you record on this machine, in any folder (as root: that anyone records)"
+        what = "default: the newest run being recorded below this folder, else the newest on this machine"
         add("what", nargs="?", metavar="PID | RUN", help=what)
         once = "print one snapshot after one interval and exit (the default when output is not a terminal)"
         add("--once", action="store_true", help=once)

@@ -89,9 +89,9 @@ _MEASURES: Final = (
 COUNTERS: Final = (
     Counter("syncs", "sync", "syncs", "Syncs per step", needs_device=True, gated=True),
     Counter("would_sync", "call that would sync on a GPU", "calls that would sync on a GPU",
-            "Calls that would sync on a GPU, per step", gated=True),
+            "Would-be GPU syncs per step", gated=True),
     Counter("might_sync", "call that might sync on a GPU", "calls that might sync on a GPU",
-            "Calls that might sync on a GPU, per step (an estimate)"),
+            "Possible GPU syncs per step (an estimate)"),
     Counter("h2d", "H2D copy", "H2D copies", "H2D copies per step", needs_device=True, gated=True),
     Counter("d2h", "D2H copy", "D2H copies", "D2H copies per step", needs_device=True, gated=True),
     Counter("d2d", "D2D copy", "D2D copies", "D2D copies per step"),

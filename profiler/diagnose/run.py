@@ -171,8 +171,8 @@ def _named(causes: list[Cause], computing: float = 0.0) -> tuple[Cause, ...]:
     """The causes to name, the largest first: all from NAMED on; a single smaller one where it is worth it.
 
     Time in which the program got no core says nothing about the program: beside it, causes count by their share of the
-    remaining time, and it never displaces them. Phases overlap the categories, so another cause that would make the sum
-    exceed the step is left out, and so is a phase of which a category takes most.
+    remaining time, and it never displaces them. Phases overlap the categories: one that would make the sum exceed the
+    step is left out, and so are a category below NAMED beside a phase, and a phase of which a category takes most.
 
     :param computing: share of a step, which is named too.
     """
@@ -190,6 +190,8 @@ def _named(causes: list[Cause], computing: float = 0.0) -> tuple[Cause, ...]:
         # a stage is time of all categories, and waits for a core are time of all phases: their sentences say so
         overlaps = cause.category in (UPDATE, *INTERRUPTIONS, *_NO_CORE)
         fits = not named or overlaps or total + cause.share <= 1.0 + _ROUNDING
+        if not fits and cause.category != AFTER_OPTIMIZER and cause.share >= NAMED:
+            fits = overlaps = any(other.category == AFTER_OPTIMIZER for other in named)
         is_chance = bool(named) and cause.share < NAMED and cause.low is not None and cause.low < _NOTHING
         if cause.share >= smallest and weighted(cause) and fits and not is_chance and len(named) < _MAX_CAUSES:
             named.append(cause)
@@ -208,18 +210,18 @@ def _step_causes(analysis: Analysis) -> list[Cause]:
         cause = _category_cause(analysis, "input", parts["input"], total)
         causes.append(replace(cause, loader=_largest_part(analysis.input, cause.share)))
     causes += [
-        Cause(AFTER_OPTIMIZER, phase.share, phase.low, phase.high, _phase_location(phase))
+        Cause(AFTER_OPTIMIZER, phase.share, phase.low, phase.high, _phase_location(phase), phase.further)
         for phase in analysis.phases
         if phase.name == AFTER_OPTIMIZER and phase.low >= WORTH_NAMING
     ]
     # Stages are recorded exactly, so they need no samples. Other work without gradients may be an update of parameters.
     causes += [
-        Cause(phase.name, phase.share, location=_phase_location(phase))
+        Cause(phase.name, phase.share, location=_phase_location(phase), further=phase.further)
         for phase in analysis.phases
         if phase.name in INTERRUPTIONS and phase.name != Stage.NO_GRADIENTS
     ]
     causes += [
-        Cause(UPDATE, phase.share, location=_phase_location(phase))
+        Cause(UPDATE, phase.share, location=_phase_location(phase), further=phase.further)
         for phase in _whole_phases(analysis)
         if phase.name == UPDATE
     ]

@@ -79,14 +79,15 @@ def _process(pid: int, proc: Folder) -> Watched:
 
 
 def _newest_run(proc: Folder) -> Watched:
-    """Find the newest run into which some process of this machine is recorded."""
+    """Find the newest run below the working directory into which some process is recorded, else the newest of all."""
     running: list[tuple[RunInfo, Path]] = []
     for run in {run for pid in pids(proc) if (run := run_directory(pid, proc))}:
         with suppress(ProfilerError):
             info = store.read_manifest(run)
             if info.state == "running":
                 running.append((info, run))
-    for info, run in sorted(running, key=lambda entry: -entry[0].begin):
+    here = Path.cwd()
+    for info, run in sorted(running, key=lambda entry: (not entry[1].is_relative_to(here), -entry[0].begin)):
         pid = _root_process(run, proc)
         if pid is not None:
             return _program_of_run(run, info, pid)

@@ -229,10 +229,9 @@ def _optimizer_steps(count: int) -> str:
 
 def _unrecorded_time(values: Values) -> str:
     what = {"calls": "any region or call", "anything": "anything recorded"}[values["of"]]
-    return (
-        f"{100 * values['share']:.1f}% of the step is outside of {what}, and {too_few(values['samples'])} "
-        f"to say what ran there ({values['needed']} needed)"
-    )
+    samples = f"{too_few(values['samples'])} ({values['needed']} needed)" if values["samples"] else "no stack sample"
+    samples += " to say" if values["samples"] else " says"
+    return f"{100 * values['share']:.1f}% of the step is outside of {what}, and {samples} what ran there"
 
 
 def _several_devices(values: Values) -> str:

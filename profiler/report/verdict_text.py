@@ -92,7 +92,8 @@ CATEGORY_TEXTS: Final[Mapping[str, CategoryText]] = {
     ),
 }
 """The texts of every category of HOST_CATEGORIES; a test checks that none is missing."""
-_PLACELESS: Final = ("core", "throttled", "unattributed")
+_NO_CORE: Final = ("core", "throttled")
+_PLACELESS: Final = (*_NO_CORE, "unattributed")
 """Categories that no line of the program causes."""
 
 
@@ -252,12 +253,14 @@ def _busy_by_nvml(run: RunDiagnosis) -> Iterable[str]:
 
 def _step(run: RunDiagnosis) -> Iterable[str]:
     """The largest part of the step, then the others; what is not known comes first where it is larger than these."""
+    leads = run.verdict is RunVerdict.COMPUTING
+    known, *notes = _overlaps(run)
+    parts = [
+        _cause(cause, "of each step " * (not leads and not number), note)
+        for number, (cause, note) in enumerate(zip(run.causes, notes, strict=True))
+    ]
     computing = f"Computing takes {share(run.share)}"
-    whole = "" if run.verdict is RunVerdict.COMPUTING else "of each step "
-    phased = any(cause.category in (AFTER_OPTIMIZER, UPDATE, *INTERRUPTIONS) for cause in run.causes)
-    parts = [_cause(cause, whole, phased=phased) for cause in run.causes[:1]]
-    parts += [_cause(cause, phased=phased) for cause in run.causes[1:]]
-    if run.verdict is RunVerdict.COMPUTING:
+    if leads:
         nothing = f"; no other part takes {WORTH_NAMING:.0%} of it"
         yield f"{computing} of each step{nothing if not (parts or run.unknown) else ''}."
     unknown = _unknown(run.unknown) if run.unknown else ""
@@ -266,9 +269,9 @@ def _step(run: RunDiagnosis) -> Iterable[str]:
         if run.unknown and run.unknown.in_trace and not parts:
             yield "There is no cause to name."
     yield from parts
-    has_computing = run.verdict is RunVerdict.COMPUTING or any(cause.category == "compute" for cause in run.causes)
+    has_computing = leads or any(cause.category == "compute" for cause in run.causes)
     if run.share >= WORTH_NAMING and not has_computing:
-        yield f"{computing}{'' if parts else ' of each step'}."
+        yield f"{computing}{known if parts else ' of each step'}."
     if run.verdict is not RunVerdict.UNKNOWN_STEP:
         yield unknown
     if run.input and any(cause.category == "input" for cause in run.causes):
@@ -277,6 +280,34 @@ def _step(run: RunDiagnosis) -> Iterable[str]:
         yield _driver(run.driver)
     if run.spikes:
         yield spikes_sentence(run.spikes)
+
+
+_ROUNDING: Final = 0.005
+
+
+def _overlaps(run: RunDiagnosis) -> list[str]:
+    """What to add to the sentence on computing, then to that of each cause, because it is time of another part too.
+
+    Waits for a core are time of all phases. What runs after the optimizer is time of the categories.
+    """
+    categories = [cause.category for cause in run.causes]
+    phased = any(name in (AFTER_OPTIMIZER, UPDATE, *INTERRUPTIONS) for name in categories)
+    after = categories.index(AFTER_OPTIMIZER) if AFTER_OPTIMIZER in categories else len(categories)
+    leads = run.verdict is RunVerdict.COMPUTING
+    total, notes = run.share if leads else 0.0, []
+    for number, cause in enumerate(run.causes):
+        if cause.category in _NO_CORE:
+            overlaps = phased and cause.category == "core" and cause.notice is None
+            notes.append(", which overlaps the other parts" if overlaps else "")
+            continue
+        total += cause.share
+        exceeds = number > after and total > 1 + _ROUNDING and cause.category not in (UPDATE, *INTERRUPTIONS)
+        notes.append(_PARTLY_AFTER if exceeds else "")
+    exceeds = not leads and after < len(categories) and total + run.share > 1 + _ROUNDING
+    return [_PARTLY_AFTER if exceeds else "", *notes]
+
+
+_PARTLY_AFTER: Final = ", partly after optimizer.step()"
 
 
 def _unknown(unknown: UnknownShare) -> str:
@@ -297,17 +328,16 @@ _WIDE: Final = 0.1
 """Width of an interval from which a share is shown with it: then the share alone would claim too much."""
 
 
-def _cause(cause: Cause, whole: str = "", *, phased: bool = False) -> str:
+def _cause(cause: Cause, whole: str = "", note: str = "") -> str:
     """`61% of each step is waiting for data at train.py:44.`
 
     :param whole: what follows the share in the first sentence.
-    :param phased: whether parts of the step are named too, which the waits for a core overlap.
+    :param note: what ends the sentence.
     """
     amount = share(cause.share)
     if cause.low is not None and cause.high is not None and cause.high - cause.low > _WIDE:
         amount += f" ({100 * cause.low:.0f} to {share(cause.high)})"
-    overlaps = ", which overlaps the other parts" if phased and cause.category == "core" and not cause.notice else ""
-    return f"{amount} {whole}{_clause(cause)}{overlaps}."
+    return f"{amount} {whole}{_clause(cause)}{note}."
 
 
 def _clause(cause: Cause) -> str:

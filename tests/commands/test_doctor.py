@@ -31,9 +31,9 @@ def test_in_a_pipe_nothing_is_wrapped(monkeypatch: pytest.MonkeyPatch, capsys: p
     monkeypatch.setattr(doctor, "examine", lambda setup: rows)
     monkeypatch.delenv("COLUMNS", raising=False)
     main(["doctor"])
-    (line,) = (line for line in capsys.readouterr().out.splitlines() if "Python stacks" in line)
-    assert why in line
-    assert do.strip() in line
+    check, remedy = capsys.readouterr().out.splitlines()[:2]
+    assert check == f"Python stacks  no  {why}"
+    assert remedy.strip() == f"-> {do.strip()}"
 
 
 def test_a_python_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:

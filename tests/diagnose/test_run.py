@@ -182,7 +182,14 @@ UNKNOWN, BUSY = RunVerdict.UNKNOWN_STEP, RunVerdict.DEVICE_BUSY_SAMPLED
         (analysis({"python": 0.6, "input": 0.4}, phases=False), CAUSE, "python input", None),
         # what runs after the optimizer is time of the categories too: one that takes most of it tells more
         (analysis({"python": 0.45, "compute": 0.55}, after=0.43), CAUSE, ["python"], None),
-        (analysis({"compute": 0.9, "python": 0.1}, after=0.72), CAUSE, ["after the optimizer"], None),
+        (analysis({"compute": 0.91, "python": 0.09}, after=0.72), CAUSE, ["after the optimizer"], None),
+        # a category of a tenth of a step is named although the phase contains a part of it
+        (
+            analysis({"compute": 0.45, "framework": 0.25, "python": 0.1, "log": 0.2}, after=0.43),
+            CAUSE,
+            ["after the optimizer", "framework", "log", "python"],
+            None,
+        ),
         (analysis({"python": 0.9, "compute": 0.1}, after=0.2), CAUSE, ["python"], None),
         (analysis({"waiting": 0.69, "compute": 0.2, "python": 0.11}, after=0.71), CAUSE, "waiting python", None),
         # time without a core says nothing about the program, but it is named even where phases overlap it

@@ -164,6 +164,17 @@ def test_the_newest_run_that_somebody_writes_to(tmp_path: Path, proc: FakeProc) 
         find_watched(str(over), proc=proc.folder)
 
 
+def test_a_run_below_the_working_directory_comes_before_newer_ones(
+    tmp_path: Path, proc: FakeProc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for pid, name in ((40, "here"), (50, "elsewhere")):
+        add(proc, pid, 1, a_run(tmp_path / name / "run", begin=pid))
+    monkeypatch.chdir(tmp_path / "here")
+    assert find_watched(None, proc=proc.folder).pid == 40
+    monkeypatch.chdir(tmp_path)
+    assert find_watched(None, proc=proc.folder).pid == 50
+
+
 def test_a_recorded_pid_is_identified_by_its_run(tmp_path: Path, proc: FakeProc) -> None:
     run, ours, other = a_run(tmp_path / "run"), 2**22 + 5, 2**22 + 6
     add(proc, other, 1, None, ("/usr/bin/python3", "-u", "fit.py", "--lr", "1"))

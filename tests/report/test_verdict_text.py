@@ -39,3 +39,11 @@ def test_a_place_that_is_only_probable_is_apart(low: float, expected: str) -> No
     place = Location(LocationKind.LINE, (Site("t.py", 9, "<module>"),), 1.0, low, 1.0)
     diagnosis = RunDiagnosis(RunVerdict.CAUSE, causes=(Cause(AFTER_OPTIMIZER, 0.7, location=place),))
     assert run_statement(diagnosis).text.endswith(expected)
+
+
+def test_shares_beyond_a_whole_step_are_explained() -> None:
+    causes = Cause(AFTER_OPTIMIZER, 0.4), Cause("python", 0.3), Cause("log", 0.2)
+    for computing, expected in ((0.5, "Computing takes 50%, partly after optimizer.step()."), (0.1, "takes 10%.")):
+        text = run_statement(RunDiagnosis(RunVerdict.CAUSE, share=computing, causes=causes)).text
+        assert text.endswith(expected)
+        assert "20% goes to logging." in text

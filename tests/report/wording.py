@@ -104,6 +104,15 @@ RUNS = {
     "library": RunDiagnosis(RunVerdict.CAUSE, causes=(Cause("python", 0.6, location=IN_LIBRARY),), driver=IN_LIBRARY),
     "notebook": RunDiagnosis(RunVerdict.CAUSE, causes=(Cause("python", 0.6, location=IN_CELL),)),
     "loader": RunDiagnosis(RunVerdict.CAUSE, share=0.39, causes=(Cause("input", 0.61, location=AT_LINE, loader=DATA),)),
+    "after, at several lines": RunDiagnosis(
+        RunVerdict.CAUSE,
+        share=0.4,
+        causes=(
+            Cause("after the optimizer", 0.35, further=(replace(AT_LINE, share=0.4), replace(AT_LINE, share=0.2))),
+            Cause("framework", 0.24),
+            Cause("python", 0.11),
+        ),
+    ),
     "after": RunDiagnosis(
         RunVerdict.CAUSE, causes=(Cause("after the optimizer", 0.38, location=replace(AT_LINE, calls="log_metrics")),)
     ),

@@ -16,7 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Intervals, intersect, subtract, union
-from profiler.analyse.model import AFTER_OPTIMIZER, ELSEWHERE, HOST_CATEGORIES, INTERRUPTIONS, Phase
+from profiler.analyse.model import (
+    AFTER_OPTIMIZER,
+    ELSEWHERE,
+    HOST_CATEGORIES,
+    INTERRUPTIONS,
+    Location,
+    LocationKind,
+    Phase,
+)
 from profiler.analyse.sampling.batch_means import effective_sample_size
 from profiler.analyse.sampling.frames import BACKWARD, BETWEEN, DATA, FORWARD, OPTIMIZER
 from profiler.analyse.sampling.shares import ClassifiedSamples
@@ -35,6 +43,9 @@ _OF_LOOP: Final = 0.9
 """Share of the samples without any stage from which a line is a part of the loop."""
 _RARE: Final = 0.05
 """Share of the samples of the commonest line below which a line that calls an optimizer is ignored."""
+_MAX_LINES: Final = 3
+_OF_PHASE: Final = 0.1
+"""Share of a phase below which a line of it is not named."""
 _Line = tuple[Site | None, str]
 """A line, and the user's function that it calls."""
 _Loop = Mapping[tuple[str, str], int]
@@ -74,11 +85,11 @@ def phases(
     for name in ORDER:
         total, low, high = ns.get(name, np.zeros(3)).tolist()
         if total:
-            site, calls = _main_line(lines.get(name, {}))
-            wall, seconds = window.wall_ns, total / len(window) / NS_PER_S
-            site = stacks.relative(site) if site else None
+            (site, calls), further = _main_lines(lines.get(name, {}), stacks)
+            seconds = total / len(window) / NS_PER_S
             categories = _categories(samples, within_phase[str(name)], seconds) if name in within_phase else {}
-            rows.append(Phase(str(name), seconds, total / wall, low / wall, high / wall, site, calls, categories))
+            share, low, high = (end / window.wall_ns for end in (total, low, high))
+            rows.append(Phase(str(name), seconds, share, low, high, site, calls, categories, further))
     return tuple(rows)
 
 
@@ -91,10 +102,21 @@ def _categories(samples: ClassifiedSamples, within: Floats, seconds: float) -> d
     }
 
 
-def _main_line(lines: Mapping[_Line, float]) -> _Line:
-    """The line with more than half of a phase."""
-    line, ns = max(lines.items(), key=lambda item: item[1], default=((None, ""), 0.0))
-    return line if ns > sum(lines.values()) / 2 else (None, "")
+def _main_lines(lines: Mapping[_Line, float], stacks: Stacks) -> tuple[_Line, tuple[Location, ...]]:
+    """The line with more than half of a phase; where there is none, the lines with most of it."""
+    total = sum(lines.values())
+    shares = [
+        (stacks.relative(site), calls, ns / total)
+        for (site, calls), ns in sorted(lines.items(), key=lambda item: -item[1])[:_MAX_LINES]
+        if site is not None and ns >= _OF_PHASE * total
+    ]
+    if shares and shares[0][2] > 1 / 2:
+        return shares[0][:2], ()
+    if any(ns > total / 2 for ns in lines.values()):  # of lines that are not the user's
+        return (None, ""), ()
+    return (None, ""), tuple(
+        Location(LocationKind.LINE, (site,), share, share, share, calls=calls) for site, calls, share in shares
+    )
 
 
 def _exact_phases(run: Run, window: Window, host: HostTimeline, stages: StageSpans) -> dict[str, Intervals]:

@@ -42,6 +42,7 @@ COLOURS = {
 }
 JUDGED = {"good": "green", "bad": "red", "open": "yellow"}
 _STAIRS = {"start": "yellow", "gain": "bright_blue", "loss": "red", "same": "bright_black", "total": "bold bright_blue"}
+_BULLET = "- "
 _LABEL = 14
 """Columns for the names of bars."""
 _NARROW = 76
@@ -127,7 +128,9 @@ class _Printer(Terminal):
         if block.title:
             self.paragraph(block.title, "bold")
         for item in block.items:
-            self.paragraph(f"- {item}")
+            for number, line in enumerate(self.text(item).wrap(self.console, self.width - len(_BULLET))):
+                line.rstrip()
+                self.console.print(self.text(" " * len(_BULLET) if number else _BULLET).append_text(line))
 
     def _grid(self, columns: Iterable[tuple[str, bool]], rows: Iterable[Iterable[Text | str]]) -> None:
         """A table with these titles; True: numbers."""

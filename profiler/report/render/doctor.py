@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from profiler.core.capability import NO, NOT_KNOWN, PARTLY, YES, Capability
@@ -10,6 +10,7 @@ from profiler.report.render.terminal import Terminal, TextColumn
 
 if TYPE_CHECKING:
     from rich.console import Group
+    from rich.text import Text
 
 SCHEMA: Final = "doctor/1"
 _COLOURS: Final = {YES: "green", PARTLY: "yellow", NO: "red", NOT_KNOWN: "magenta"}
@@ -38,6 +39,19 @@ def doctor_view(rows: Sequence[Capability], *, width: int, unicode: bool = True)
         cells.append([title, terminal.text(answer.state, _COLOURS[answer.state]), why, *([remedy] if wide else [])])
     table = terminal.table(columns, cells)
     return Group(table, terminal.text(""), terminal.text(conclusion(rows), "bold"))
+
+
+def doctor_lines(rows: Sequence[Capability], *, unicode: bool = True) -> Iterator[Text]:
+    """The same where no terminal limits the width: a line for each check, and one for each command to copy."""
+    terminal = Terminal(0, unicode=unicode)
+    title = max(len(row.title) for row in rows)
+    state = max(len(row.answer.state) for row in rows)
+    for row in rows:
+        yield terminal.text(f"{row.title:{title}}  {row.answer.state:{state}}  {row.answer.why}".rstrip())
+        if row.answer.do:
+            yield terminal.text(f"{'':{title + state + 4}}-> {row.answer.do}")
+    yield terminal.text("")
+    yield terminal.text(conclusion(rows))
 
 
 def conclusion(rows: Sequence[Capability]) -> str:

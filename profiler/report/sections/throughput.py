@@ -162,10 +162,8 @@ _SPIKE_FIELDS = (
         "Long steps", lambda row: Cell(f"{row[1].count:,} of {row[1].steps:,}", sort=row[1].count), number=True
     ),
     Field[_SideSpikes]("How often", _frequency),
-    Field[_SideSpikes](
-        "Length against other steps", lambda row: Cell(*factor(row[1].times), sort=row[1].times), number=True
-    ),
-    Field[_SideSpikes]("Extra time, share of all", lambda row: share_cell(row[1].share), number=True),
+    Field[_SideSpikes]("Length", lambda row: Cell(*factor(row[1].times), sort=row[1].times), number=True),
+    Field[_SideSpikes]("Extra time", lambda row: share_cell(row[1].share), number=True),
 )
 
 
@@ -174,9 +172,10 @@ def long_steps(report_input: ReportInput) -> Iterator[Block]:
     """Steps that take much longer than the others, and the lines in which their extra time is."""
     rows = [(side, spikes) for side in report_input.sides if (spikes := side.detailed.spikes)]
     if rows:
-        caption = "Steps of more than twice the median, and what they take beyond it"
+        caption = "Steps longer than twice the median: their length against the others, their extra share of all time"
+        fields = _SPIKE_FIELDS if len(report_input.sides) > 1 else _SPIKE_FIELDS[1:]
         notes = " ".join(f"{side.label}: {_why_no_line(spikes)}." for side, spikes in rows if not spikes.lines)
-        yield make_table(caption, _SPIKE_FIELDS, rows, notes)
+        yield make_table(caption, fields, rows, notes)
     for side, spikes in rows:
         if spikes.lines:
             yield _spike_lines(side, spikes)
