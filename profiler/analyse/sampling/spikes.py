@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import covered_within, overlaps, times, union
+from profiler.analyse.intervals import covered_within, times, union
 from profiler.analyse.model import SpikeLine, Spikes
-from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, Stacks
+from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, Stacks, weighted_samples
 from profiler.analyse.sampling.stages import StageSpans
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
@@ -159,15 +159,13 @@ def _sample_steps(
     stacks: Stacks, window: Window, steps: tuple[_Mask, _Mask], *, regular: bool
 ) -> tuple[_StepSamples, int]:
     """The stepping thread's samples in both kinds of steps as a tree of lines, and how many lie in the long ones."""
-    rows, root = thread_rows(stacks.run.stacks, window), _Node(Site("", 0, ""))
-    # a row lasts from its first sample to the next one: the samples are points in time, so on average the row began and
-    # ended half a period earlier
-    early = round((stacks.period or 0.0) * NS_PER_S / 2)
+    # a sample shows the moment of its begin; until the next one, several other steps may pass
+    rows, weight = weighted_samples(stacks.run, window)
+    step, root = window.step_rows(rows["begin"]), _Node(Site("", 0, ""))
     sampled_steps = 0
     for column, chosen in enumerate(steps):
-        spans = union(window.begin[chosen], window.end[chosen])
-        cut = overlaps(times(rows["begin"]) - early, times(rows["end"]) - early, spans)
-        sums = np.bincount(rows["stack"][cut.left], cut.end - cut.begin)
+        inside = chosen[step]
+        sums = np.bincount(rows["stack"][inside], weight[inside])
         for number in np.flatnonzero(sums).tolist():
             sites = [site for site in stacks.run.stack_frames[number] if stacks.is_user(site)]
             node = root
@@ -176,7 +174,7 @@ def _sample_steps(
                 node = node.children.setdefault(site, _Node(site))
                 node.ns[column] += sums[number]
         if column == 0:
-            sampled_steps = len(np.unique(window.step_rows(cut.begin)))
+            sampled_steps = len(np.unique(step[inside]))
     long, short = (root.ns / NS_PER_S / (stacks.period or USUAL_PERIOD_S)).tolist()
     lengths = float(window.wall[steps[0]].mean()), float(window.wall[steps[1]].mean())
     return _StepSamples(root, lengths, (long if regular else sampled_steps, short)), round(long)

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import Intervals, Times, covered_within, overlaps, subtract, times, union
+from profiler.analyse.intervals import Intervals, Times, covered_within, subtract, times, union
 from profiler.analyse.model import Stage, StageTime
 from profiler.analyse.sampling.frames import CHECKPOINT, FORWARD
 from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, Stacks, sample_ns
@@ -168,15 +168,18 @@ def _name_spans(
     its samples show that, or a model that runs: an update by hand takes long, too, when the machine is busy.
     """
     samples = thread_rows(stacks.run.stacks, window)
+    at, length = times(samples["begin"]), times(samples["end"]) - times(samples["begin"])
     shown = np.full(len(stacks.run.stack_frames), -1)
     for number in set(samples["stack"].tolist()):
         shown[number] = _shown_stage(stacks, number)
     chosen = {stage: [union([], [])] for stage in _WITHOUT_GRADIENTS}
     for spans, otherwise in ((evaluations, 0), (stretches, -1)):
-        cut = overlaps(times(samples["begin"]), times(samples["end"]), spans)
-        stage, count = shown[samples["stack"][cut.left]], len(_WITHOUT_GRADIENTS)
-        cell = cut.right * (count + 1) + stage + 1
-        ns = np.bincount(cell, cut.end - cut.begin, minlength=len(spans) * (count + 1)).reshape(-1, count + 1)
+        # a sample shows the moment of its begin; until the next one, several other intervals may pass
+        row = np.searchsorted(spans.begin, at, "right") - 1
+        inside = (row >= 0) & (at < np.append(spans.end, 0)[row])
+        stage, count = shown[samples["stack"][inside]], len(_WITHOUT_GRADIENTS)
+        cell = row[inside] * (count + 1) + stage + 1
+        ns = np.bincount(cell, length[inside], minlength=len(spans) * (count + 1)).reshape(-1, count + 1)
         most, overall = ns.argmax(axis=1) - 1, ns.sum(axis=0)
         common = int(overall.argmax()) - 1 if overall.max(initial=0) > COMMON * overall.sum() else otherwise
         most = np.where(ns.any(axis=1), most, common)

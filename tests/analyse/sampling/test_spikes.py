@@ -153,18 +153,15 @@ def test_even_steps_and_few_steps_have_none() -> None:
     assert analyse(RunBuilder().build()).spikes is None
 
 
-def test_a_sample_stands_for_the_time_around_it() -> None:
-    builder = RunBuilder(device="cpu")
-    builder.sample("stacks.period_s", 0, 0.01)
-    for number in range(60):
-        begin = number * 40 * MS
-        if number % 10 == 4:  # 40 ms long; the others are 10 ms, and a pause comes after them
-            builder.step(begin, begin + 40 * MS)
-            builder.stack(EVALUATE, begin + 5 * MS, begin + 45 * MS)
-        else:
-            builder.step(begin, begin + 10 * MS)
-            builder.stack(FORWARD, begin + 5 * MS, begin + 15 * MS)
-    run = builder.build()
-    spikes = analyse(run).spikes
-    assert spikes.samples == 24
-    assert lines(spikes) == [("evaluate", 60, 1.0)]
+def test_a_sample_belongs_to_the_step_in_which_it_was_taken() -> None:
+    builder, end, sampled = RunBuilder(device="cpu"), 0, 0
+    for number in range(800):
+        begin, end = end, end + (20 if number % 20 == 4 else 2) * MS
+        builder.step(begin, end)
+        while sampled < end:  # six steps later than the sample before
+            evaluating = number % 20 == 4 and sampled < end - 2 * MS
+            builder.stack(EVALUATE if evaluating else FORWARD, sampled, sampled + 13 * MS)
+            sampled += 13 * MS
+    spikes = analyse(builder.build()).spikes
+    assert spikes is not None
+    assert [(line.calls, line.site.line) for line in spikes.lines] == [("evaluate", 60)]
