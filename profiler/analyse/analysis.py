@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from profiler.analyse.model import Analysis, IdleBlame, LineCost, Measure, Missing, RankLedger, Topic
-from profiler.analyse.ranks import RankSteps, RankTime, rank_ledger, rank_steps
+from profiler.analyse.rank_ledger import RankTime, rank_ledger, with_rank_waits
+from profiler.analyse.ranks import RankSteps, rank_steps
 from profiler.analyse.sampling.attribute import host_time
 from profiler.analyse.sampling.flame import flame_graph
 from profiler.analyse.sampling.lines import line_costs, startup_teardown
@@ -26,7 +27,7 @@ from profiler.analyse.timing.resources import resources, series
 from profiler.analyse.timing.throughput import counted_unit, throughput
 from profiler.analyse.timing.trace_timeline import full_timeline, trace_locations
 from profiler.analyse.timing.warnings import contradictions, run_warnings
-from profiler.analyse.window import LEVEL_LIGHT, Window, device_window, is_trace, job_size, rank_windows
+from profiler.analyse.window import LEVEL_LIGHT, Window, device_kind, device_window, is_trace, job_size, rank_windows
 from profiler.core.notice import Notice
 from profiler.run.model import Run
 
@@ -36,6 +37,8 @@ def analyse(run: Run) -> Analysis:
     hooked, stacks, steps = has_hooked_steps(run), Stacks(run), rank_steps(run, rank_windows(run))
     window = steps.analysed
     host, ledger, samples = host_time(stacks, window)
+    if device_kind(run) == "cpu" and not is_trace(run):
+        ledger = with_rank_waits(ledger, steps, steps.windows.index(window))
     lines, stages = line_costs(stacks, samples), stage_spans(stacks, window)
     host_breakdown = breakdown(window, ledger, len(host.calls) if host else 0)
     on_device = device_window(run, window)
@@ -94,14 +97,14 @@ def analyse(run: Run) -> Analysis:
 def _rank_ledger(stacks: Stacks, steps: RankSteps, ledger: Ledger | None, lines: tuple[LineCost, ...]) -> RankLedger:
     """The ledger of all ranks. Each is analysed once; the one that stands for the run has been."""
     times, run = [], stacks.run
-    for window in steps.windows:
+    for at, window in enumerate(steps.windows):
         of_rank, of_lines = ledger, lines
         if window is not steps.analysed:
             _, of_rank, samples = host_time(stacks, window)
             of_lines = line_costs(stacks, samples)
         device = device_breakdown(run, device_window(run, window)) if len(run.activities) else {}
         seconds = {name: measure.value for name, measure in device.items() if measure.value is not None}
-        times.append(RankTime(of_rank, of_lines, seconds))
+        times.append(RankTime(with_rank_waits(of_rank, steps, at), of_lines, seconds))
     return rank_ledger(steps, times, job_size(run, steps.windows))
 
 

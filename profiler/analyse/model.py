@@ -444,6 +444,8 @@ class Straggler:
     """The line with most of the excess of that category."""
     at_line: bool = False
     """Whether more than half of the excess is at this line; else only its function has as much."""
+    alone: bool = False
+    """Whether no sample of another rank is in the function of this line."""
     alike: tuple[int, ...] = ()
     """Other ranks that are nearly as late."""
     core: float = 0.0

@@ -10,7 +10,7 @@ from profiler.core.units import seconds
 from profiler.report.text import at, describe, listed
 
 _SPENT: Final[Mapping[str, str]] = {
-    "input": "waiting for data",
+    "input": "on input",
     "sync": "blocked on the device",
     "copy": "in copies between host and device",
     "launch": "in device calls",
@@ -45,6 +45,8 @@ def straggler_sentence(ledger: RankLedger) -> str:
     core = f"; it waits {seconds(straggler.core)} longer for a core" if straggler.core > MUCH * straggler.lead else ""
     recorded = "" if ledger.size == len(ledger.ranks) else f", of the {len(ledger.ranks)} recorded ones,"
     waits = f"Rank {straggler.rank}{recorded} makes the other {others} wait {seconds(straggler.lead)} of each step"
+    if straggler.category == "unattributed" and not straggler.seconds:
+        return f"{waits}; its stacks were not sampled, so the reason is not known{core}."
     if straggler.seconds <= straggler.others:
         return (
             f"{waits}; no part of its steps takes longer than on the other {others}, so the reason is not known{core}."
@@ -85,8 +87,12 @@ def _others(ledger: RankLedger, straggler: Straggler) -> str:
     rest = [each for each in ledger.ranks if each.rank != straggler.rank]
     if straggler.others < _NONE * straggler.seconds:
         return f"and rank {rest[0].rank} none" if len(rest) == 1 else "and the other ranks none"
-    amount = seconds(straggler.others)
-    return f"and rank {rest[0].rank} {amount}" if len(rest) == 1 else f"and the other ranks {amount} (median)"
+    amount, there = seconds(straggler.others), ", none of it there" if straggler.alone else ""
+    return (
+        f"and rank {rest[0].rank} {amount}{there}"
+        if len(rest) == 1
+        else f"and the other ranks {amount} (median){there}"
+    )
 
 
 def _ranks(numbers: Sequence[int]) -> str:

@@ -9,14 +9,17 @@ import numpy as np
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.model import Analysis, RankLedger
-from profiler.analyse.ranks import find_straggler, rank_steps
+from profiler.analyse.model import HOST_CATEGORIES, Analysis, LineCost, RankLedger
+from profiler.analyse.rank_ledger import RankTime, rank_ledger
+from profiler.analyse.ranks import RankSteps, find_straggler, rank_steps
+from profiler.analyse.timing.breakdown import Ledger
+from profiler.analyse.timing.host_timeline import CODE
 from profiler.analyse.window import measured_window, rank_windows
 from profiler.core.notice import Notice
 from profiler.diagnose.run import diagnose_run
 from profiler.report.rank_text import balance_sentence, straggler_sentence
 from profiler.report.verdict_text import with_verdict
-from profiler.run.model import Run
+from profiler.run.model import Run, Site
 from profiler.run.tables import CallKind
 from tests.recorded.builders import MS, RunBuilder
 
@@ -107,6 +110,59 @@ def test_time_in_collectives_is_time_of_waiting_for_ranks() -> None:
     assert [round(rank.categories["ranks"], 4) for rank in ranks.ranks] == [0.035, 0.005]
 
 
+def ledgers(*by_rank: dict[str, tuple[int, int]], window: int = STEPS) -> list[RankTime]:
+    """The time of each rank: category -> ms of each step outside of the backward pass, and in it."""
+    times = []
+    for parts in by_rank:
+        backward, ns = np.zeros((2, window, len(HOST_CATEGORIES)), np.int64)
+        for name, (outside, within) in parts.items():
+            backward[:, CODE[name]], ns[:, CODE[name]] = within * MS, (outside + within) * MS
+        times.append(RankTime(Ledger(ns, 0, backward=backward), (LineCost(Site("x.py", 1, "f"), "", 0, 0, 0, 0, 1),)))
+    return times
+
+
+@pytest.mark.parametrize(("outside", "category"), [(True, "python"), (False, "compute")])
+def test_the_reason_lies_where_the_straggler_leads(outside: bool, category: str) -> None:
+    """What samples find in backward is no reason for a lead that lies outside of it."""
+    windows = rank_windows(job(1.0, 1.0))
+    rows, own = np.stack([np.arange(STEPS)] * 2, axis=1), np.full((STEPS, 2), 20.0 * MS)
+    own[:, 0] += 10 * MS
+    steps = RankSteps(windows, rows, True, own, 0, None, outside)
+    times = ledgers({"python": (10, 0), "compute": (1, 19)}, {"python": (2, 0), "compute": (1, 1)})
+    straggler = rank_ledger(steps, times, 2).straggler
+    assert straggler is not None
+    assert straggler.category == category
+
+
+def test_ranks_that_share_cores_are_late_only_by_their_work() -> None:
+    """Rank 0 of four waits for a core for 8 ms of each step; it does so by chance if there are two cores."""
+
+    def straggler(cores: int) -> int | None:
+        builder = RunBuilder(device="cpu", cores=cores)
+        for rank in range(4):
+            pid, delay = 100 + rank, 8 if rank == 0 else 0
+            for step in range(STEPS):
+                begin = step * STEP * MS
+                builder.step(begin, begin + STEP * MS, index=step, pid=pid, tid=pid, rank=rank)
+                builder.region("backward", begin + (4 + delay) * MS, begin + STEP * MS, pid=pid, tid=pid)
+                builder.thread_clocks(begin, step * 4 * MS, step * delay * MS, pid=pid, tid=pid)
+            builder.thread_clocks(STEPS * STEP * MS, STEPS * 4 * MS, STEPS * delay * MS, pid=pid, tid=pid)
+        ranks = analyse(builder.build()).ranks
+        assert ranks is not None
+        return ranks.straggler.rank if ranks.straggler else None
+
+    assert (straggler(8), straggler(2)) == (0, None)
+
+
+def test_a_straggler_without_samples_has_no_known_reason() -> None:
+    windows = rank_windows(job(1.0, 1.0))
+    rows, own = np.stack([np.arange(STEPS)] * 2, axis=1), np.full((STEPS, 2), 20.0 * MS)
+    own[:, 0] += 10 * MS
+    late, other = ledgers({"compute": (1, 19)}, {"compute": (1, 1)})
+    ledger = rank_ledger(RankSteps(windows, rows, True, own, 0), [replace(late, lines=()), other], 2)
+    assert straggler_sentence(ledger).endswith("its stacks were not sampled, so the reason is not known.")
+
+
 def test_which_rank_stands_for_balanced_ones_is_no_chance() -> None:
     assert measured_window(job(5.0, 5.0)).rank == 0  # though rank 1 ended its first step first
 
@@ -156,17 +212,18 @@ def test_ranks_of_which_some_were_not_recorded_claim_nothing_that_was_not_measur
 
 def test_noise_and_one_long_step_make_no_straggler() -> None:
     noise = np.random.default_rng(0).exponential(10.0, (200, 4))
-    assert find_straggler(noise) is None
+    assert find_straggler(noise, 30.0) is None
     noise[7, 2] += 2000.0
-    assert find_straggler(noise) is None
+    assert find_straggler(noise, 30.0) is None
     noise[:, 1] += 30.0
-    assert find_straggler(noise) == 1
+    assert find_straggler(noise, 60.0) == 1
+    assert find_straggler(noise, 1000.0) is None  # less than 5% of a step
 
 
 def test_checkpoints_of_one_rank_in_few_steps_are_its_work() -> None:
     own = np.full((100, 2), 10.0)
     own[::10, 0] += 100.0
-    assert find_straggler(own) == 0
+    assert find_straggler(own, 20.0) == 0
 
 
 def test_other_late_ranks_are_named() -> None:

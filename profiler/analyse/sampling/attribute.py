@@ -28,6 +28,7 @@ from typing import Final
 import numpy as np
 
 from profiler.analyse.model import HOST_CATEGORIES, MIN_SAMPLES
+from profiler.analyse.sampling.frames import BACKWARD
 from profiler.analyse.sampling.shares import ClassifiedSamples, classify_samples, native_category
 from profiler.analyse.sampling.stacks import Stacks, weighted_samples
 from profiler.analyse.sampling.strata import DIVIDED, NUMBER, Floats, Numbers, has_hooked_steps, stratum_times
@@ -101,7 +102,7 @@ def attribute_unrecorded(
     ns[:, CODE["python"]] -= sum(exact[pool] for pool in DIVIDED) - ns[:, CODE["unattributed"]]
     ns[:, CODE["unattributed"]] = 0
     squares, sums = np.zeros((2, len(HOST_CATEGORIES))), np.zeros((2, len(HOST_CATEGORIES)))
-    python_share = 0.0
+    python_share, backward = 0.0, None
     for pool in DIVIDED:
         undivided = native if pool else CODE["unattributed"]
         divided = usable is not None and (
@@ -109,7 +110,9 @@ def attribute_unrecorded(
         )
         shares, error, uncertainty = _divide(usable, pool) if usable and divided else _single(undivided)
         total = float(exact[pool].sum())
-        ns += _spread(exact[pool], shares)
+        part = _spread(exact[pool], shares)
+        backward = part if pool == BACKWARD else backward
+        ns += part
         squares += (error * total) ** 2
         if usable and usable.gil_known:
             squares += (uncertainty * total) ** 2
@@ -125,7 +128,7 @@ def attribute_unrecorded(
     else:
         warning = _too_few(int(exact[""].sum()) / window.wall_ns, 0, "anything")
     spread = _category_intervals(ns, np.sqrt(squares) + sums, window)
-    return replace(ledger, ns=ns, python_share=python_share, warning=warning, spread=spread)
+    return replace(ledger, ns=ns, python_share=python_share, warning=warning, spread=spread, backward=backward)
 
 
 def seconds_more(samples: float, window: Window) -> int:

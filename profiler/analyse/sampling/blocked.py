@@ -8,7 +8,8 @@ loop all stacks get about the same mixture: the totals stay right.
   the program's own: the line shows for what.
 - Python waits for the GIL in futexes with a time limit, and only while another thread holds it.
 - Threads of OpenMP wait for each other in plain futexes. As long as one thread of the pool had no core, that is why the
-  wait lasted; as long as they had one, they computed. Nothing tells what the remainder was for.
+  wait lasted; as long as they had one, they computed. Nothing tells what the remainder was for. Threads of gloo belong
+  to no pool: they send and receive while the thread waits for other ranks.
 - A futex without a limit is a lock, or within torch's frames a wait of native code, for what is not known.
 """
 
@@ -27,7 +28,7 @@ from profiler.analyse.sampling.strata import Floats, Numbers
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.timing.scheduler import other_threads
 from profiler.analyse.window import Window, named_rows, process_rows, thread_rows
-from profiler.core.samples import BlockedIn
+from profiler.core.samples import THREAD_NAME, BlockedIn
 from profiler.run.model import Run
 
 BLOCKED_IN: Final = "thread.blocked_in"
@@ -35,6 +36,8 @@ MIN_CALLS: Final = 50
 """Samples of the system call below which they are not used: the interval of a share is then wider than +-14 points."""
 _ALSO_ACTIVE: Final = 0.05
 """Share of a stack's time in which it was active from which it computes or runs Python there, besides waiting."""
+COMMUNICATION_THREAD: Final = "gloo"
+"""Part of the names of gloo's threads (`gloo_tcp_loop`) and of torch's around them (`pt_gloo_runloop`)."""
 _PRIOR: Final = 2.0
 """How many samples of the mean mixture each stack is given: one of its own samples is not certainty."""
 
@@ -148,6 +151,7 @@ def _pool_shares(run: Run, window: Window, wait: float) -> tuple[float, float]:
     others = other_threads(run, window)
     if others:
         python = set(np.unique(process_rows(run.stacks, window)["tid"]).tolist())
+        python |= _communicating(run, window)
         pool = [thread for tid, thread in others.items() if tid not in python]
         cpu, delay = sum(thread.on_core for thread in pool), max((thread.runnable for thread in pool), default=0.0)
     else:  # no thread was sampled: the clock of the process includes the pool
@@ -155,6 +159,12 @@ def _pool_shares(run: Run, window: Window, wait: float) -> tuple[float, float]:
         cpu, delay = (max(0.0, process - own) if process else wait), 0.0
     core = min(1.0, delay / wait)
     return core, min(1 - core, cpu / wait)
+
+
+def _communicating(run: Run, window: Window) -> set[int]:
+    """The threads of the stepping process that communicate with other ranks, by their names."""
+    names = [name for name in run.names if name.startswith(THREAD_NAME) and COMMUNICATION_THREAD in name]
+    return set(process_rows(named_rows(run, run.samples, *names), window)["tid"].tolist()) if names else set()
 
 
 def _held_by_others(run: Run, window: Window) -> float | None:

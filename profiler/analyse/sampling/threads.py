@@ -10,16 +10,16 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from profiler.analyse.intervals import Intervals, covered_within, times, union
+from profiler.analyse.intervals import Intervals, covered_within, subtract, times, union
 from profiler.analyse.model import LineCost, ThreadActivity, ThreadState
 from profiler.analyse.sampling.batch_means import MAX_BATCHES, effective_sample_size, sum_in_batches
 from profiler.analyse.sampling.code_origin import USER
-from profiler.analyse.sampling.frames import CHECKPOINT, DATA, Stack
+from profiler.analyse.sampling.frames import BACKWARD, CHECKPOINT, DATA, Stack
 from profiler.analyse.sampling.lines import most_frequent
 from profiler.analyse.sampling.stacks import PERIOD, WINDOWS, Stacks, window_intervals
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.timing.scheduler import ThreadTime, thread_time
-from profiler.analyse.window import NS_PER_S, named_rows
+from profiler.analyse.window import NS_PER_S, has_ranks, named_rows
 from profiler.core.samples import SOURCE_LINE, THREAD_NAME
 from profiler.run.filter import rows_by
 from profiler.run.model import Run, Site, Table
@@ -135,6 +135,7 @@ class _Process:
         numbers = np.unique(rows["stack"]).tolist()
         self._has_torch = any(_TORCH in site.file for number in numbers for site in run.stack_frames[number])
         self._has_device = bool(run.info.devices) or run.info.facts.get("device", "cpu") != "cpu"
+        self._has_ranks = has_ranks(run)
         self._name = "loader worker" if self._is_worker(rows) else self._role()
 
     def thread(self, tid: int, rows: Table) -> ThreadActivity:
@@ -147,7 +148,12 @@ class _Process:
         lived = union(lifetime.min(keepdims=True), lifetime.max(keepdims=True))
         watched = int(covered_within(self._windows, lived.begin, lived.end)[0])
         gil = self._gil_shares(holding, watched, key_ns, total, count) if watched else {}
-        entries = list(self._entries(key_ns, gil, self._clock(tid, lived), self._held_by_others(tid, watched)))
+        others = self._held_by_others(tid, watched)
+        entries = [
+            entry
+            for part, spans in self._periods(tid, rows, lived)
+            for entry in self._entries(_key_ns(part), gil, self._clock(tid, spans), others)
+        ]
         shares = sorted(((name, ns / total) for name, ns in _sums(entries, "state").items()), key=_largest_first)
         state, share = shares[0]
         main = [entry for entry in entries if entry.state == state]
@@ -195,6 +201,16 @@ class _Process:
             if ns > active:
                 resumes = by_others > _BY_OTHERS and bool(held) and share > _ALSO_ACTIVE
                 yield _Entry(number, ns - active, stack, self._blocked_state(stack, resumes=resumes))
+
+    def _periods(self, tid: int, rows: Table, lived: Intervals) -> Iterator[tuple[Table, Intervals]]:
+        """The samples of a thread within its steps and outside of them, with the time of each: clocks tell how active
+        it was in each, and a program that starts is more active than one that waits for other ranks."""
+        steps = self._run.steps[(self._run.steps["pid"] == self._pid) & (self._run.steps["tid"] == tid)]
+        spans = union(steps["begin"], steps["end"])
+        inside = 2 * covered_within(spans, rows["begin"], rows["end"]) >= times(rows["end"]) - times(rows["begin"])
+        for part, time in ((rows[inside], spans), (rows[~inside], subtract(lived, spans))):
+            if len(part):
+                yield part, time
 
     def _active_shares(self, key_ns: Mapping[_Key, int], active: Mapping[_Key, float]) -> dict[Site | None, float]:
         """For each innermost frame, the share of its time in which the thread was active."""
@@ -256,6 +272,8 @@ class _Process:
             return state
         if self._syncs(stack):
             return ThreadState.PROBABLY_SYNC
+        if self._has_ranks and stack.stratum == BACKWARD:
+            return ThreadState.WAITING_FOR_RANKS
         if stack.in_torch:
             return ThreadState.TORCH  # it waits for torch's own threads
         return ThreadState.GIL if resumes else ThreadState.IDLE

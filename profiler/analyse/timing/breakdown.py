@@ -43,6 +43,8 @@ class Ledger:
     warning: Notice | None = None
     spread: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """The ends of the 95% interval of each category that samples divided, in ns over the window."""
+    backward: npt.NDArray[np.int64] | None = None
+    """The part of `ns` in backward, where ranks wait for each other, without time without a core."""
 
 
 def recorded_ledger(host: HostTimeline, window: Window) -> Ledger:
@@ -77,6 +79,12 @@ def take_core(ledger: Ledger, delays: npt.NDArray[np.int64], throttling: Throttl
         for name, (low, high) in ledger.spread.items()
         if name != "core"
     }
+    backward = ledger.backward
+    if backward is not None:
+        backward = np.minimum(
+            ns, backward * np.divide(ns, ledger.ns, out=np.ones(ns.shape), where=ledger.ns > 0)
+        ).astype(np.int64)
+        backward[:, core] = 0
     throttled = np.floor(ns[:, core] * throttling.share).astype(np.int64)
     ns[:, core] -= throttled
     ns[:, CODE["throttled"]] += throttled
@@ -86,7 +94,7 @@ def take_core(ledger: Ledger, delays: npt.NDArray[np.int64], throttling: Throttl
         spread["throttled"] = low * throttling.low, high * throttling.high
     if throttling.high or high > low:
         spread["core"] = low * (1 - throttling.high), high * (1 - throttling.low)
-    return replace(ledger, ns=ns, spread=spread)
+    return replace(ledger, ns=ns, spread=spread, backward=backward)
 
 
 def breakdown(window: Window, ledger: Ledger | None, calls: int) -> Mapping[str, Measure]:

@@ -28,8 +28,8 @@ from profiler.record.collectors._sampling import ProcessSampler
 from profiler.run.model import CollectorStatus
 from profiler.run.tables import packer
 
-MAX_PROCESSES: Final = 8
-"""Sampled at a time: each costs a py-spy, and its target a share of every sample."""
+MAX_PROCESSES: Final = 9
+"""Sampled at a time: eight ranks and their launcher. Each costs a py-spy, and its target a share of every sample."""
 _LOOK_S: Final = 0.5
 """Time between two looks for new processes; a process that is not there at two looks is not sampled."""
 _STEP_LOOK_S: Final = 0.05

@@ -179,6 +179,17 @@ def test_samples_of_unknown_state_are_as_active_as_the_clocks_tell() -> None:
     assert states[ThreadState.IDLE] == pytest.approx(0.75), "the clocks have 0.25"
 
 
+def test_a_rank_that_is_blocked_in_backward_waits_for_other_ranks() -> None:
+    """Clocks tell how active it is within its steps: outside of them it only computes."""
+    engine = f"{SITE}torch/autograd/__init__.py:300:backward", f"{SITE}torch/autograd/graph.py:800:run"
+    builder = process(((MAIN, STEP, *engine), -1, 500), ((MAIN, MODULE), -1, 500), gil={}, world_size=2)
+    builder.step(0, 500 * MS, tid=7, pid=7)
+    for time, cpu in ((0, 0), (500, 100), (1000, 600)):
+        builder.thread_clocks(time * MS, cpu * MS, 0, tid=7, pid=7)
+    states = dict(threads(builder)[0].states)
+    assert states == pytest.approx({ThreadState.WAITING_FOR_RANKS: 0.4, ThreadState.TORCH: 0.6})
+
+
 def test_a_line_that_goes_on_when_others_release_the_gil_waits_for_it() -> None:
     builder = process(((MAIN, STEP), 1, 300), ((MAIN, STEP), 0, 700), gil={(MAIN, STEP): 300})
     builder.stack((SERVING, MAIN), 0, S, tid=9, pid=7)

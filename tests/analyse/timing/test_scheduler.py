@@ -13,7 +13,7 @@ from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.timing.host_timeline import CODE
 from profiler.analyse.timing.scheduler import other_threads, step_delays, thread_time
 from profiler.analyse.window import measured_window
-from profiler.core.samples import BlockedIn
+from profiler.core.samples import THREAD_NAME, BlockedIn
 from profiler.core.scheduling import Throttling
 from profiler.diagnose.run import diagnose_run
 from profiler.report.verdict_text import run_statement
@@ -155,6 +155,19 @@ def test_what_a_blocked_thread_waits_for(call: BlockedIn, holder: int, expected:
         builder.sample("thread.cpu_s", second * 100 * STEP, 0.5 * second, tid=7)
         builder.sample("thread.wait_s", second * 100 * STEP, 0.3 * second, tid=7)
     assert shares_of(builder) == pytest.approx(expected, abs=0.5)
+
+
+@pytest.mark.parametrize(("thread", "expected"), [("python", 50), ("gloo_tcp_loop", None)])
+def test_threads_that_communicate_belong_to_no_pool(thread: str, expected: float | None) -> None:
+    builder = program(cpu=0.2, active=-1)
+    builder.sample(THREAD_NAME + thread, 0, 1, tid=7)
+    for number in range(1000):
+        kind = BlockedIn.OPENMP if number % 10 > 1 else BlockedIn.NOTHING
+        builder.sample("thread.blocked_in", number * MS, int(kind), pid=PID, tid=TID)
+    for second in (0, 1):
+        builder.sample("thread.cpu_s", second * 100 * STEP, 0.5 * second, tid=7)
+        builder.sample("thread.wait_s", second * 100 * STEP, 0.3 * second, tid=7)
+    assert shares_of(builder).get("compute") == pytest.approx(expected, abs=0.5)
 
 
 def test_samples_that_stand_for_no_time_wait_for_nothing() -> None:

@@ -1,0 +1,246 @@
+"""The ledger of all ranks: the time of each by category, and why the straggler is late."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler.analyse.model import DEVICE_CATEGORIES, HOST_CATEGORIES, LineCost, RankActivity, RankLedger, Straggler
+from profiler.analyse.ranks import MOST, RankSteps, step_walls
+from profiler.analyse.timing.breakdown import Ledger
+from profiler.analyse.timing.host_timeline import CODE
+from profiler.analyse.window import LEVEL_LIGHT, NS_PER_S
+from profiler.core.notice import Notice
+from profiler.run.model import Site
+
+ALIKE: Final = 0.5
+"""A rank whose own work exceeds that of the others by this part of the straggler's lead is late as well."""
+MAY_BE_WAITS: Final = ("waiting", "python", "unattributed", "compute", "framework", "sync", "launch")
+"""Categories that waits for other ranks may have been counted as, the most likely first."""
+SCHEDULER: Final = ("core", "throttled")
+MORE_WORK: Final = 0.25
+"""Part of the usual own work of the other ranks from which more work is the reason, also where the straggler waits even
+longer for a core: a rank that has more to do waits for a core more often, too."""
+UNIFORM: Final = 0.1
+"""Largest difference between the shares of a category on balanced ranks, if one verdict holds for all."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RankTime:
+    """The time of one rank by category and by line."""
+
+    ledger: Ledger | None
+    """None at level light."""
+    lines: tuple[LineCost, ...]
+    device: Mapping[str, float] = field(default_factory=dict)
+    """Device category -> seconds per step; empty without recorded activities."""
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether its stacks were sampled; else the ledger says little of what it did."""
+        return bool(self.lines)
+
+    def categories(self, rows: npt.NDArray[np.int64]) -> dict[str, float]:
+        """Seconds per step of each host category in these steps."""
+        if self.ledger is None or not len(rows):
+            return {}
+        sums = self.ledger.ns[rows].sum(axis=0) / len(rows) / NS_PER_S
+        return {name: float(value) for name, value in zip(HOST_CATEGORIES, sums, strict=True) if value}
+
+    def in_backward(self, rows: npt.NDArray[np.int64]) -> dict[str, float]:
+        """Seconds per step of each host category within the backward pass."""
+        if self.ledger is None or self.ledger.backward is None or not len(rows):
+            return {}
+        sums = self.ledger.backward[rows].sum(axis=0) / len(rows) / NS_PER_S
+        return {name: float(value) for name, value in zip(HOST_CATEGORIES, sums, strict=True)}
+
+
+def with_rank_waits(ledger: Ledger | None, steps: RankSteps, at: int) -> Ledger | None:
+    """The ledger of the rank in column `at` with at least its waits for other ranks as such.
+
+    Without samples nothing divides the backward pass, and all of it counts as computing.
+    """
+    if ledger is None or steps.own is None:
+        return ledger
+    rows, ns, ranks = steps.rows[:, at], ledger.ns.copy(), CODE["ranks"]
+    lacking = (step_walls(steps.windows, steps.rows)[:, at] - steps.own[:, at] - ns[rows, ranks]).sum()
+    spread = dict(ledger.spread)
+    for name in MAY_BE_WAITS:
+        possible = ns[rows, CODE[name]]
+        moved = np.floor(possible * min(1.0, max(0.0, lacking) / max(1, possible.sum()))).astype(np.int64)
+        ns[rows, CODE[name]] -= moved
+        ns[rows, ranks] += moved
+        lacking -= moved.sum()
+        for changed, total in ((name, -float(moved.sum())), ("ranks", float(moved.sum()))):
+            if changed in spread:
+                spread[changed] = max(0.0, spread[changed][0] + total), max(0.0, spread[changed][1] + total)
+    return replace(ledger, ns=ns, spread=spread)
+
+
+def rank_ledger(steps: RankSteps, times_by_rank: Sequence[RankTime], size: int) -> RankLedger:
+    """The activity of each rank, and why the straggler is late.
+
+    :param size: the number of ranks of the job.
+    """
+    activities = []
+    for at, (window, time) in enumerate(zip(steps.windows, times_by_rank, strict=True)):
+        activities.append(
+            RankActivity(
+                rank=window.rank,
+                pid=window.pid,
+                steps=len(window),
+                excluded=len(window) - len(steps.rows),
+                step_time=window.per_step(window.wall_ns),
+                own_work=None if steps.own is None else float(steps.own[:, at].mean()) / NS_PER_S,
+                last=None if steps.last is None else float(steps.last[at]),
+                categories=time.categories(steps.rows[:, at]),
+            )
+        )
+    reason = None
+    if not steps.synchronous:
+        reason = Notice("ranks-not-synchronous")
+    elif steps.own is None:
+        reason = LEVEL_LIGHT
+    straggler = None
+    if steps.straggler is not None:
+        straggler = _explain(steps, steps.straggler, activities, times_by_rank)
+    analysed = steps.analysed.rank
+    uniform = straggler is None and reason is None and _uniform(activities, analysed)
+    return RankLedger(tuple(activities), analysed, steps.synchronous, straggler, reason, uniform, size)
+
+
+def _uniform(activities: Sequence[RankActivity], analysed: int) -> bool:
+    """Whether each category takes about the same share of the step on all ranks."""
+    one = next(each for each in activities if each.rank == analysed)
+    return all(
+        abs(each.categories.get(name, 0.0) - one.categories.get(name, 0.0)) <= UNIFORM * one.step_time
+        for each in activities
+        for name in HOST_CATEGORIES
+    )
+
+
+def _explain(
+    steps: RankSteps, leader: int, activities: Sequence[RankActivity], times_by_rank: Sequence[RankTime]
+) -> Straggler:
+    """The category of the straggler's time that exceeds that of the other ranks most, with its line."""
+    assert steps.own is not None
+    own = steps.own.mean(axis=0) / NS_PER_S
+    typical = float(np.median(np.delete(own, leader)))
+    lead = float(own[leader]) - typical
+    exchanged = [
+        time.in_backward(steps.rows[:, at]) if steps.lead_outside else {} for at, time in enumerate(times_by_rank)
+    ]
+    category, seconds, others = _category(leader, [each.categories for each in activities], exchanged)
+    site, at_line = _excess_line(leader, times_by_rank, category)
+    if (of_device := _device_category(leader, [time.device for time in times_by_rank])) is not None:
+        (category, seconds, others), site = of_device, None
+    if not times_by_rank[leader].is_sampled and any(time.is_sampled for time in times_by_rank):
+        category, seconds, others, site = "unattributed", 0.0, 0.0, None
+    alone = site is not None and not any(
+        _function(line.site) == _function(site) for time in _without(times_by_rank, leader) for line in time.lines
+    )
+    late = [at for at in range(len(own)) if at != leader and own[at] - typical >= ALIKE * lead]
+    return Straggler(
+        rank=activities[leader].rank,
+        lead=lead,
+        category=category,
+        seconds=seconds,
+        others=others,
+        site=site,
+        at_line=at_line,
+        alone=alone,
+        alike=tuple(activities[at].rank for at in late),
+        core=0.0 if category in SCHEDULER else _excess_of(SCHEDULER, leader, [each.categories for each in activities]),
+    )
+
+
+def _category(
+    leader: int, by_rank: Sequence[Mapping[str, float]], exchanged: Sequence[Mapping[str, float]]
+) -> tuple[str, float, float]:
+    """The host category that explains the lead: its seconds per step on the straggler, and the others' median.
+
+    :param exchanged: seconds of each category that do not explain it, because they lie where ranks wait.
+    """
+    seconds = by_rank[leader]
+    others = {name: _median(each.get(name, 0.0) for each in _without(by_rank, leader)) for name in seconds}
+    counted = [
+        {name: max(0.0, value - left_out.get(name, 0.0)) for name, value in each.items()}
+        for each, left_out in zip(by_rank, exchanged, strict=True)
+    ]
+    excess = {
+        name: value - _median(each.get(name, 0.0) for each in _without(counted, leader))
+        for name, value in counted[leader].items()
+        if name != "ranks"
+    }
+    work = {name: value for name, value in excess.items() if name not in SCHEDULER and value > 0}
+    usual = sum(value for name, value in others.items() if name not in (*SCHEDULER, "ranks"))
+    named = work if sum(work.values()) > MORE_WORK * usual else excess
+    category = max(named, key=lambda name: named[name], default="unattributed")
+    return category, seconds.get(category, 0.0), others.get(category, 0.0)
+
+
+def _excess_of(names: Iterable[str], leader: int, by_rank: Sequence[Mapping[str, float]]) -> float:
+    """Seconds per step of these categories beyond the median of the other ranks; 0 where there are less."""
+    sums = [sum(each.get(name, 0.0) for name in names) for each in by_rank]
+    return max(0.0, sums[leader] - _median(_without(sums, leader)))
+
+
+def _device_category(leader: int, by_rank: Sequence[Mapping[str, float]]) -> tuple[str, float, float] | None:
+    """Whether the device of the straggler computes or copies for longer; None where it is idle for longer, so that the
+    host is the reason, and where no device was recorded."""
+    if not all(by_rank):
+        return None
+    excess = {
+        name: by_rank[leader].get(name, 0.0) - _median(each.get(name, 0.0) for each in _without(by_rank, leader))
+        for name in DEVICE_CATEGORIES
+        if name != "communication"
+    }
+    name = max(excess, key=lambda name: excess[name])
+    seconds = by_rank[leader].get(name, 0.0)
+    return None if name == "idle" else (f"device {name}", seconds, seconds - excess[name])
+
+
+def _excess_line(leader: int, times_by_rank: Sequence[RankTime], category: str) -> tuple[Site | None, bool]:
+    """The line at which the straggler spends most time of a category beyond the other ranks, and whether it is more
+    than half of that; where only a function has as much, its largest line; else None."""
+    by_rank = [_seconds_by_line(time.lines, category) for time in times_by_rank]
+    excess = {
+        site: seconds - _median(lines.get(site, 0.0) for lines in _without(by_rank, leader))
+        for site, seconds in by_rank[leader].items()
+    }
+    excess = {site: seconds for site, seconds in excess.items() if seconds > 0}
+    if not excess:
+        return None, False
+    functions: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for site, seconds in excess.items():
+        functions[_function(site)] += seconds
+    largest, total = max(excess, key=lambda site: (excess[site], site)), sum(excess.values())
+    if excess[largest] > MOST * total:
+        return largest, True
+    function = max(functions, key=lambda key: (functions[key], key))
+    if functions[function] <= MOST * total:
+        return None, False
+    within = [site for site in excess if _function(site) == function]
+    return max(within, key=lambda site: (excess[site], site)), False
+
+
+def _function(site: Site) -> tuple[str, str]:
+    return site.file, site.function
+
+
+def _seconds_by_line(lines: Iterable[LineCost], category: str) -> dict[Site, float]:
+    return {line.site: line.categories[category] for line in lines if line.categories.get(category)}
+
+
+def _without(items: Sequence[T], leader: int) -> list[T]:
+    return [item for at, item in enumerate(items) if at != leader]
+
+
+def _median(values: Iterable[float]) -> float:
+    return float(np.median(list(values)))
