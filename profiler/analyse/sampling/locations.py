@@ -17,7 +17,6 @@ import numpy as np
 
 from profiler.analyse.model import HOST_CATEGORIES, Location, LocationKind
 from profiler.analyse.sampling.batch_means import effective_sample_size
-from profiler.analyse.sampling.code_origin import LIBRARY, USER, code_owner, is_standard_library
 from profiler.analyse.sampling.frames import callee_name
 from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.stacks import Stacks
@@ -140,7 +139,7 @@ class _Finder:
     def _library(self, weights: Mapping[int, float], numbers: Iterable[int]) -> tuple[tuple[str, float], ...]:
         """The library's functions below the driver's line that hold most of the time, from the outside inward."""
         total = sum(weights.values())
-        below = {number: self._library_frames(number) for number in numbers}
+        below = {number: tuple(map(_function, self._stacks.library_frames(number))) for number in numbers}
         path = _descend({number: weights[number] for number in below}, below.__getitem__, MOST, total)
         names = list[tuple[str, float]]()
         for depth in range(1, len(path) + 1):
@@ -150,16 +149,6 @@ class _Finder:
                 names.pop()
             names.append((name, ns / total))
         return tuple(names)
-
-    def _library_frames(self, number: int) -> tuple[_Function, ...]:
-        frames, folders = self._stacks.run.stack_frames[number], self._stacks.folders
-        owners = [code_owner(site.file, folders) for site in frames]
-        innermost = max((at for at, owner in enumerate(owners) if owner == USER), default=-1)
-        return tuple(
-            _function(site)
-            for site, owner in zip(frames[innermost + 1 :], owners[innermost + 1 :], strict=True)
-            if owner == LIBRARY and not is_standard_library(site.file)
-        )
 
 
 def _user_frames(frames: Iterable[Site], stacks: Stacks) -> tuple[Site, ...]:

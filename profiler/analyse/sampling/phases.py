@@ -9,7 +9,7 @@ that makes it or in those around it. What runs after the step is not forward, th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -176,33 +176,34 @@ def _sampled_phases(
 
 
 def _entry_lines(stacks: Stacks, ns: Mapping[int, float], share: Floats) -> dict[_Line, float]:
-    """The lines through which the program enters a stage, with the user's function that each calls, and their ns: for
-    each stack of the stage its outermost line of the user that is work of that stage only, and not a part of the loop.
+    """The lines through which the program enters a stage, with the function that each calls, and their ns: for each
+    stack of the stage its outermost line of the user that is work of that stage only, and not a part of the loop.
 
-    A library may run training and evaluation below one line of the user; then this is the line.
+    Where a library runs training and the stage below one line of the user, it is a line of that library.
 
     :param share: of each stack, the share of its samples in the stage.
     """
     other_ns = sum(amount * (1 - share[number]) for number, amount in ns.items())
-    own = {number: [site for site in stacks.run.stack_frames[number] if stacks.is_user(site)] for number in ns}
+    user = {number: [site for site in stacks.run.stack_frames[number] if stacks.is_user(site)] for number in ns}
+    library = {number: stacks.library_frames(number) for number in ns}
     below: defaultdict[Site, npt.NDArray[np.float64]] = defaultdict(lambda: np.zeros(2))
-    for number, sites in own.items():
-        for site in set(sites):
+    for number in ns:
+        for site in {*user[number], *library[number]}:
             below[site] += ns[number] * share[number], ns[number]
+
+    def entry(sites: Sequence[Site]) -> _Line | None:
+        for at, (inside, total) in enumerate(below[site] for site in sites):
+            if inside >= _OF_STAGE * total and total - inside <= _OF_LOOP * other_ns:
+                return sites[at], sites[at + 1].function if at + 1 < len(sites) else ""
+        return None
+
     entries: defaultdict[_Line, float] = defaultdict(float)
-    for number, sites in own.items():
+    for number, sites in user.items():
         if not share[number] or not sites:
             continue
-        only = (
-            at
-            for at, (inside, total) in enumerate(below[site] for site in sites)
-            if inside >= _OF_STAGE * total and total - inside <= _OF_LOOP * other_ns
-        )
-        at = next(only, 0 if len(set(sites)) == 1 else -1)
-        if at < 0:
-            entries[None, ""] += ns[number] * float(share[number])
-            continue
-        entries[sites[at], sites[at + 1].function if at + 1 < len(sites) else ""] += ns[number] * float(share[number])
+        driver = (sites[0], sites[1].function if len(sites) > 1 else "") if len(set(sites)) == 1 else (None, "")
+        line = entry(sites) or (entry(library[number]) if driver[0] else None) or driver
+        entries[line] += ns[number] * float(share[number])
     return entries
 
 

@@ -12,7 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Intervals, overlaps, times, union
-from profiler.analyse.sampling.code_origin import USER, code_owner, package_folders, relative_site, working_folder
+from profiler.analyse.sampling.code_origin import (
+    LIBRARY,
+    USER,
+    code_owner,
+    is_standard_library,
+    package_folders,
+    relative_site,
+    working_folder,
+)
 from profiler.analyse.sampling.frames import Stack, classify_stack
 from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
 from profiler.run.model import Run, Site, Table
@@ -64,6 +72,15 @@ class Stacks:
     def is_user(self, site: Site) -> bool:
         """Whether a frame is the user's code."""
         return code_owner(site.file, self.folders) == USER
+
+    def library_frames(self, number: int) -> tuple[Site, ...]:
+        """The frames of a stack that are of libraries, below its innermost line of the user; without torch's, and
+        without those of the standard library."""
+        frames = self.run.stack_frames[number]
+        owners = [code_owner(site.file, self.folders) for site in frames]
+        innermost = max((at for at, owner in enumerate(owners) if owner == USER), default=-1)
+        below = zip(frames[innermost + 1 :], owners[innermost + 1 :], strict=True)
+        return tuple(site for site, owner in below if owner == LIBRARY and not is_standard_library(site.file))
 
     def relative(self, site: Site) -> Site:
         """The site with its file relative to the program's working directory where it is below that."""

@@ -161,11 +161,11 @@ def _long_stretches(rows: Table, trained: Times, window: Window) -> Intervals:
 def _name_spans(
     stacks: Stacks, window: Window, evaluations: Intervals, stretches: Intervals
 ) -> Mapping[Stage, Intervals]:
-    """The stage that most samples of an interval show; without samples, the one that those of all intervals show if
-    they agree.
+    """The stage that most samples of an interval show; where they show none, the one that most samples of all such
+    intervals show, if these agree.
 
     What was certain not to be training is a roll-out or an evaluation. A stretch that is only unusually long counts if
-    its samples show that, or a model that runs: an update by hand takes long, too, when the machine is busy.
+    the samples show that, or a model that runs: an update by hand takes long, too, when the machine is busy.
     """
     samples = thread_rows(stacks.run.stacks, window)
     at, length = times(samples["begin"]), times(samples["end"]) - times(samples["begin"])
@@ -173,18 +173,21 @@ def _name_spans(
     for number in set(samples["stack"].tolist()):
         shown[number] = _shown_stage(stacks, number)
     chosen = {stage: [union([], [])] for stage in _WITHOUT_GRADIENTS}
-    for spans, otherwise in ((evaluations, 0), (stretches, -1)):
+    for spans, is_certain in ((evaluations, True), (stretches, False)):
         # a sample shows the moment of its begin; until the next one, several other intervals may pass
         row = np.searchsorted(spans.begin, at, "right") - 1
         inside = (row >= 0) & (at < np.append(spans.end, 0)[row])
         stage, count = shown[samples["stack"][inside]], len(_WITHOUT_GRADIENTS)
         cell = row[inside] * (count + 1) + stage + 1
         ns = np.bincount(cell, length[inside], minlength=len(spans) * (count + 1)).reshape(-1, count + 1)
-        most, overall = ns.argmax(axis=1) - 1, ns.sum(axis=0)
-        common = int(overall.argmax()) - 1 if overall.max(initial=0) > COMMON * overall.sum() else otherwise
-        most = np.where(ns.any(axis=1), most, common)
-        if not otherwise:
-            most = np.where(most == _WITHOUT_GRADIENTS.index(Stage.ROLLOUT), most, otherwise)
+        if is_certain:
+            ns[:, 1] += ns[:, 3]  # a model that runs
+            ns[:, [0, 3]] = 0
+        overall = ns.sum(axis=0)
+        agree = overall.max(initial=0) > COMMON * overall.sum()
+        common = int(overall.argmax()) - 1 if agree else 0 if is_certain else -1
+        most = ns.argmax(axis=1) - 1
+        most = np.where(most >= 0, most, common)
         for number, name in enumerate(_WITHOUT_GRADIENTS):
             chosen[name].append(Intervals(spans.begin[most == number], spans.end[most == number]))
     return {
