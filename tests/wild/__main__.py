@@ -27,7 +27,8 @@ least 13% of a step is named at its place, no other cause of at least 10% is nam
 core included, agree with the independent measure. `core` and `throttled` may be named under every condition, because
 the machine is shared; the scheduler's clock of the main thread tells how much of them is true. Conditions: `quiet`
 (nothing is added), `busy` (a busy loop on the program's core), `quota` (a control group with 0.6 cores),
-`slow-rank-N` (a busy loop on the core of rank N).
+`slow-rank-N` (a busy loop on the core of rank N). Shares are parts of the time of a step; a range is what can be true,
+because nothing tells in which part of a step its thread waited for a core.
 
 Public programs are read from the folder `WILD_DIR`, which has a checkout `owner+name` of each repository, and run with
 the interpreter `WILD_PYTHON`."""

@@ -64,25 +64,35 @@ def markdown(found: Sequence[Verdict], skipped: Mapping[str, str], head: str) ->
     steps = sum(not any(problem.miss is Miss.STEPS for problem in verdict.problems) for verdict in found)
     same = sum(len(verdict.different) < 2 for verdict in found if verdict.repeats > 1)
     repeated = sum(verdict.repeats > 1 for verdict in found)
+    all_same = f"{same} of {repeated}" if repeated else "not repeated"
     lines = [
         head,
         "",
         "| cases under a condition | verdict right | steps exact | a false sentence | same verdict in all repeats |",
         "|---|---|---|---|---|",
-        f"| {len(found)} | {right} ({right / max(len(found), 1):.0%}) | {steps} | {false} | {same} of {repeated} |",
+        f"| {len(found)} | {right} ({right / max(len(found), 1):.0%}) | {steps} | {false} | {all_same} |",
         "",
-        "| case | condition | right | what was missed: said, and true |",
-        "|---|---|---|---|",
+        "| case | condition | right | what is wrong | the verdict names | true is |",
+        "|---|---|---|---|---|---|",
     ]
     for verdict in found:
-        reasons = [_cell(str(problem)) for problem in verdict.problems[:_MOST_REASONS]]
+        problems = verdict.problems[:_MOST_REASONS]
+        columns = [[_cell(str(text)) for text in column] for column in zip(*map(_columns, problems), strict=True)]
         if len(verdict.different) > 1:
-            reasons.append(_cell("repeats differ: " + " / ".join(verdict.different[:2])))
+            columns = columns or [[], [], []]
+            columns[0].append("repeats differ")
+            columns[1].append(_cell(" / ".join(verdict.different[:2])))
+        texts = ["<br>".join(column) for column in columns] or ["", "", ""]
         count = f"{verdict.good} of {verdict.repeats}"
-        lines.append(f"| {verdict.case.name} | {verdict.condition} | {count} | {'<br>'.join(reasons)} |")
-    if skipped:
-        lines += ["", "Not tried:", "", *(f"- {name}: {reason}" for name, reason in skipped.items())]
+        lines.append(f"| {verdict.case.name} | {verdict.condition} | {count} | {' | '.join(texts)} |")
+    tried = {verdict.case.name for verdict in found}
+    if left := {name: reason for name, reason in skipped.items() if name not in tried}:
+        lines += ["", "Not tried:", "", *(f"- {name}: {reason}" for name, reason in left.items())]
     return "\n".join(lines) + "\n"
+
+
+def _columns(problem: Problem) -> tuple[str, str, str]:
+    return problem.miss, problem.said, problem.true
 
 
 def _cell(text: str) -> str:

@@ -95,6 +95,7 @@ def test_repeats_differ_by_their_first_cause_and_not_by_a_cause_near_the_limit()
 def test_the_table_tells_why_a_case_is_missed() -> None:
     outcome = _outcome(_cause("checkpoint"))
     row = {"case": "loop", "commit": "abc", **{name: getattr(outcome, name) for name in Outcome.__slots__}}
-    page = markdown(verdicts([CASE], [row]), {}, "# Results")
+    page = markdown(verdicts([CASE], [row]), {"loop": "it is not here now", "other": "no package"}, "# Results")
 
-    assert "| loop | quiet | 0 of 1 | false: said checkpoint 60%" in page
+    assert "| loop | quiet | 0 of 1 | false<br>not named | checkpoint 60%" in page
+    assert page.partition("Not tried:")[2].split() == ["-", "other:", "no", "package"]

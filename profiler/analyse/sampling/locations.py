@@ -8,7 +8,6 @@ of that library are named too.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
@@ -19,7 +18,7 @@ from profiler.analyse.model import HOST_CATEGORIES, Location, LocationKind
 from profiler.analyse.sampling.batch_means import effective_sample_size
 from profiler.analyse.sampling.frames import callee_name
 from profiler.analyse.sampling.shares import ClassifiedSamples
-from profiler.analyse.sampling.stacks import Stacks
+from profiler.analyse.sampling.stacks import Function, Stacks, function_of
 from profiler.analyse.sampling.strata import Floats
 from profiler.analyse.statistics import share_interval
 from profiler.run.model import Site
@@ -38,9 +37,6 @@ MIN_SHARE: Final = 0.1
 _MAX_PLACES: Final = 3
 WHOLE_STEP: Final = ""
 
-_COMPREHENSION: Final = re.compile(r"(\.<locals>)?(\.|^)<(listcomp|dictcomp|setcomp|genexpr)>$")
-_Function = tuple[str, str]
-"""File and name of a function."""
 _Place = tuple[LocationKind, tuple[Site, ...], set[int]]
 """The kind of a place, its sites, and the stacks whose time it holds; no sites: no place."""
 T = TypeVar("T")
@@ -60,12 +56,13 @@ class _Finder:
 
     def __init__(self, stacks: Stacks, samples: ClassifiedSamples) -> None:
         self._stacks, self._samples = stacks, samples
-        frames = stacks.run.stack_frames
         # without the frames of the profiler's hooks, and of code that libraries generate
-        self._user = {number: _user_frames(frames[number], stacks) for number in samples.stacks}
+        self._user = {number: stacks.user_frames(number) for number in samples.stacks}
         total = np.bincount(samples.stack, samples.weight)
         weights = {number: float(total[number]) for number in samples.stacks}
-        self._loop_depth = max(1, len(_descend(weights, lambda number: map(_function, self._user[number]), WHOLE_LOOP)))
+        self._loop_depth = max(
+            1, len(_descend(weights, lambda number: map(function_of, self._user[number]), WHOLE_LOOP))
+        )
         lines = _totals(weights, lambda number: self._user[number][-1:])
         line, ns = max(lines.items(), key=_largest, default=(None, 0.0))
         self._driver = line if ns > MOST * sum(weights.values()) else None
@@ -109,11 +106,13 @@ class _Finder:
     def _largest_function(self, weights: Mapping[int, float]) -> _Place:
         """The function with most time, as its line where that holds most of the function's time."""
         leaf = {number: self._user[number][-1:] for number in weights}
-        functions = _totals(weights, lambda number: map(_function, leaf[number]))
+        functions = _totals(weights, lambda number: map(function_of, leaf[number]))
         function, _ = max(functions.items(), key=_largest, default=(None, 0))
         if function is None:
             return LocationKind.FUNCTION, (), set(weights)
-        below = {number: weights[number] for number, sites in leaf.items() if sites and _function(sites[0]) == function}
+        below = {
+            number: weights[number] for number, sites in leaf.items() if sites and function_of(sites[0]) == function
+        }
         line, ns = max(_totals(below, leaf.__getitem__).items(), key=_largest)
         if ns > MOST * sum(below.values()) or function[1] == "<module>":
             return LocationKind.LINE, (line,), {number for number in below if leaf[number] == (line,)}
@@ -125,21 +124,21 @@ class _Finder:
         line, ns = max(lines.items(), key=_largest, default=(None, 0))
         if line is not None and ns > most:
             return LocationKind.LINE, (line,), {number for number in weights if self._user[number][-1:] == (line,)}
-        leaves = _totals(weights, lambda number: map(_function, self._user[number][-1:]))
+        leaves = _totals(weights, lambda number: map(function_of, self._user[number][-1:]))
         function, ns = max(leaves.items(), key=_largest, default=(None, 0))
         if function is not None and ns > most and function[1] != "<module>":
             return self._largest_function(weights)
-        path = _descend(weights, lambda number: map(_function, self._user[number]), MOST)
+        path = _descend(weights, lambda number: map(function_of, self._user[number]), MOST)
         if len(path) <= self._loop_depth:
             return LocationKind.CALL_PATH, (), set()
-        below = {number for number in weights if tuple(map(_function, self._user[number][: len(path)])) == path}
+        below = {number for number in weights if tuple(map(function_of, self._user[number][: len(path)])) == path}
         depths = range(self._loop_depth - 1, len(path))
         return LocationKind.CALL_PATH, tuple(_main_line(weights, below, self._user, depth) for depth in depths), below
 
     def _library(self, weights: Mapping[int, float], numbers: Iterable[int]) -> tuple[tuple[str, float], ...]:
         """The library's functions below the driver's line that hold most of the time, from the outside inward."""
         total = sum(weights.values())
-        below = {number: tuple(map(_function, self._stacks.library_frames(number))) for number in numbers}
+        below = {number: tuple(map(function_of, self._stacks.library_frames(number))) for number in numbers}
         path = _descend({number: weights[number] for number in below}, below.__getitem__, MOST, total)
         names = list[tuple[str, float]]()
         for depth in range(1, len(path) + 1):
@@ -149,20 +148,6 @@ class _Finder:
                 names.pop()
             names.append((name, ns / total))
         return tuple(names)
-
-
-def _user_frames(frames: Iterable[Site], stacks: Stacks) -> tuple[Site, ...]:
-    """The user's frames; a comprehension belongs to the function that contains it."""
-    user = list[Site]()
-    for site in filter(stacks.is_user, frames):
-        inside = user and _function(site) == _function(user[-1]) and _COMPREHENSION.search(site.function)
-        if not inside:
-            user.append(Site(site.file, site.line, _function(site)[1]))
-    return tuple(user)
-
-
-def _function(site: Site) -> _Function:
-    return site.file, _COMPREHENSION.sub("", site.function) or "<module>"
 
 
 def _largest(item: tuple[T, float]) -> tuple[float, T]:
@@ -190,17 +175,17 @@ def _main_line(
 
 def _descend(
     weights: Mapping[int, float],
-    functions: Callable[[int], Iterable[_Function]],
+    functions: Callable[[int], Iterable[Function]],
     part: float,
     total: float | None = None,
-) -> tuple[_Function, ...]:
+) -> tuple[Function, ...]:
     """The functions that a chain of calls from the outside inward has in common, as long as it holds more than `part`
     of the total."""
     most = part * (sum(weights.values()) if total is None else total)
     paths = {number: tuple(functions(number)) for number in weights}
-    path: tuple[_Function, ...] = ()
+    path: tuple[Function, ...] = ()
     while True:
-        children = defaultdict[_Function, float](float)
+        children = defaultdict[Function, float](float)
         for number, frames in paths.items():
             if len(frames) > len(path) and frames[: len(path)] == path:
                 children[frames[len(path)]] += weights[number]

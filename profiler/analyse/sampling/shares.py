@@ -13,13 +13,15 @@ of the thread it gives the category:
 - Blocked elsewhere, it waits for the GIL, for threads of torch's pool, or for what is not known
   (`profiler.analyse.sampling.blocked`). In backward of one of several ranks the latter is a wait for other ranks.
 
-Frames of libraries that log, save or load data have a category of their own, which takes precedence. If no window
+Frames of libraries that log, save or load data have a category of their own, which takes precedence, and so has a
+function of the user that mostly tokenizes. If no window
 sampled the GIL's holder, torch's frames are assumed to do native work and other frames to run Python, and the interval
 covers all possible values.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -32,9 +34,9 @@ from profiler.analyse.intervals import overlaps
 from profiler.analyse.model import HOST_CATEGORIES
 from profiler.analyse.sampling.batch_means import Batches, batch_edges, sum_in_batches
 from profiler.analyse.sampling.blocked import BlockedCalls, BlockedRows, Waits, blocked_calls, divide_waits, is_own_wait
-from profiler.analyse.sampling.frames import BACKWARD, CALL, Stack
+from profiler.analyse.sampling.frames import BACKWARD, BETWEEN, CALL, TOKENIZE, Stack
 from profiler.analyse.sampling.gil import GilHolders, Probability
-from profiler.analyse.sampling.stacks import Stacks, gil_windows, weighted_samples
+from profiler.analyse.sampling.stacks import Function, Stacks, function_of, gil_windows, weighted_samples
 from profiler.analyse.sampling.strata import (
     DIVIDED,
     FIXED,
@@ -53,6 +55,8 @@ from profiler.analyse.timing.scheduler import ThreadTime, thread_time
 from profiler.analyse.window import Window, device_kind, has_ranks
 from profiler.run.model import Run
 
+MOST: Final = 0.5
+"""Share of a function's time that a tokenizer must exceed for the function to prepare input."""
 _WAITING_FILES: Final = (
     "/selectors.py", "/threading.py", "/multiprocessing/connection.py", "/subprocess.py", "/queue.py",
 )  # fmt: skip
@@ -123,7 +127,8 @@ def classify_samples(stacks: Stacks, window: Window, host: HostTimeline) -> Clas
     clock = thread_time(run, window.pid, window.tid, window.spans)
     calls = blocked_calls(run, window)
     active = _active(run, window, calls, (stack, ns, state - 1))
-    rows = _Rows(stratum, strata.leaf[stack], strata.category[stack], active, native_category(run, host))
+    category = _with_tokenizing(stacks, strata.category[stack], (stack, stratum, ns))
+    rows = _Rows(stratum, strata.leaf[stack], category, active, native_category(run, host))
     holders, gil = GilHolders(strata, window, windows, edges) if len(windows) else None, _ASSUMED
     if holders:
         on_cpu = {(pool, kind): active[alike] @ batches.ns[alike] for pool, kind, alike in rows.pools()}
@@ -177,6 +182,26 @@ class _Rows:
         """Each divided stratum and kind of innermost frame, with the rows that have both."""
         for pool, kind in product(range(len(DIVIDED)), LEAVES):
             yield pool, kind, (self.stratum == pool) & (self.leaf == kind)
+
+
+def _with_tokenizing(stacks: Stacks, category: Numbers, rows: tuple[Numbers, Numbers, Floats]) -> Numbers:
+    """The categories of rows, with `input` for what a function of the user does around a tokenizer, if it mostly
+    tokenizes and is no part of the model or of the loop: it makes tensors of the tokens, for example.
+
+    :param rows: of each row the number of its stack, its stratum, and its ns.
+    """
+    stack, stratum, ns = rows
+    if not (stratum == NUMBER[TOKENIZE]).any():
+        return category
+    functions = {number: tuple(map(function_of, stacks.user_frames(number))) for number in np.unique(stack).tolist()}
+    training = {name for number, names in functions.items() if stacks[number].phase != BETWEEN for name in names}
+    times: defaultdict[Function, Floats] = defaultdict(lambda: np.zeros(2))
+    for number, part, amount in zip(stack.tolist(), stratum.tolist(), ns.tolist(), strict=True):
+        for name in functions[number][-1:]:
+            times[name] += amount * (part == NUMBER[TOKENIZE]), amount
+    mostly = {name for name, (inside, total) in times.items() if inside > MOST * total} - training
+    tokenizes = np.array([bool(mostly.intersection(functions[number][-1:])) for number in stack.tolist()])
+    return np.where(tokenizes & (category < 0), CODE["input"], category)
 
 
 def _category_shares(rows: _Rows, gil: Mapping[tuple[int, int], Probability]) -> tuple[Floats, Floats, Floats]:

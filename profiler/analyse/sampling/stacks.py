@@ -6,6 +6,7 @@ sampler's clock is accurate to milliseconds: samples tell how much of the run we
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import numpy as np
@@ -32,6 +33,14 @@ COINCIDENT: Final = 0.6
 they alternated, they covered at most 0.5."""
 USUAL_PERIOD_S: Final = 0.01
 """Assumed for a sampler that did not record its period: a run requests 100 samples per second."""
+_COMPREHENSION: Final = re.compile(r"(\.<locals>)?(\.|^)<(listcomp|dictcomp|setcomp|genexpr)>$")
+Function = tuple[str, str]
+"""File and name of a function."""
+
+
+def function_of(site: Site) -> Function:
+    """The function of a line; a comprehension belongs to the function that contains it."""
+    return site.file, _COMPREHENSION.sub("", site.function) or "<module>"
 
 
 class Stacks:
@@ -72,6 +81,15 @@ class Stacks:
     def is_user(self, site: Site) -> bool:
         """Whether a frame is the user's code."""
         return code_owner(site.file, self.folders) == USER
+
+    def user_frames(self, number: int) -> tuple[Site, ...]:
+        """The user's frames of a stack; a comprehension belongs to the function that contains it."""
+        user = list[Site]()
+        for site in filter(self.is_user, self.run.stack_frames[number]):
+            inside = user and function_of(site) == function_of(user[-1]) and _COMPREHENSION.search(site.function)
+            if not inside:
+                user.append(Site(site.file, site.line, function_of(site)[1]))
+        return tuple(user)
 
     def library_frames(self, number: int) -> tuple[Site, ...]:
         """The frames of a stack that are of libraries, below its innermost line of the user; without torch's, and

@@ -109,6 +109,18 @@ def test_the_truth_lies_within_the_intervals_and_every_step_sums(seed: int) -> N
     assert analysis.breakdown["input"].value == pytest.approx(0.020), "what is recorded stays exact"
 
 
+def test_what_a_function_does_around_a_tokenizer_is_input_unless_it_is_the_loop() -> None:
+    hook = "/env/profiler/agent/hooks/tokenizers.py:60:_recorded.<locals>.tokenize"
+    steps = (Part(20, ("t.py:5:main", MODULE, LINEAR), gil=0.2), Part(20, ("t.py:6:main", *ENGINE, GRAPH), gil=0.1))
+    encode = (
+        Part(40, ("t.py:4:main", "t.py:9:encode", hook), region="tokenize"),
+        Part(20, ("t.py:4:main", "t.py:10:encode"), gil=1.0),
+    )
+    inline = (Part(40, ("t.py:9:main", hook), region="tokenize"), Part(20, ("t.py:10:main",), gil=1.0))
+    assert ms_of(analyse(program(3, (*steps, *encode))))["input"] == pytest.approx(60, abs=3)
+    assert ms_of(analyse(program(3, (*steps, *inline))))["input"] == pytest.approx(40)
+
+
 def test_lines_have_all_of_the_step_with_what_it_was() -> None:
     lines = {line.site.line: line for line in analyse(program(1)).lines}
     assert sum(line.seconds_per_step for line in lines.values()) == pytest.approx(0.1, rel=0.01)

@@ -96,6 +96,14 @@ def test_unusual_work_without_gradients_is_named_after_its_functions(function: s
     assert spans(run) == ({stage: [(41, 46.5)]} if stage else {})
 
 
+def test_an_interval_without_samples_is_of_the_stage_that_the_others_show() -> None:
+    played = build(*BY_HAND, (NO_GRAD, 40.5, 45.9), (NO_GRAD, 70.5, 75.9), name="collect_rollouts")
+    seen = played.stacks[played.stacks["begin"] != 70.5 * MS]
+
+    assert len(seen) < len(played.stacks)
+    assert spans(replace(played, stacks=seen)) == {"roll-out": [(40.5, 45.9), (70.5, 75.9)]}
+
+
 def test_a_roll_out_in_evaluation_mode_is_a_roll_out() -> None:
     run = build((EVAL, 32, None), (NO_GRAD, 32, 36), (TRAIN, 36, None), name="play_episode")
     assert spans(run) == {"roll-out": [(32, 36)]}
@@ -125,6 +133,24 @@ def test_phases_give_what_runs_in_an_evaluation_to_it() -> None:
     assert evaluation.share == evaluation.low == pytest.approx(10 * 4 / (STEPS * 10))
     assert (str(evaluation.site), evaluation.calls) == ("train.py:40 (main)", "evaluate")
     assert sum(phase.share for phase in phases.values()) == pytest.approx(1)
+
+
+def test_a_stage_that_a_library_runs_is_placed_at_a_line_of_the_library() -> None:
+    main, library = "train.py:9:main", "/env/lib/python3.11/site-packages/rl/algo.py"
+    builder = RunBuilder(device="cpu", span=(1, (STEPS + 3) * 10 * MS))
+    builder.boundary(10 * MS)
+    for number in range(1, STEPS + 1):
+        begin = number * 10 * MS
+        builder.step(begin, begin + 10 * MS)
+        builder.stage(EVAL, begin, object_id=7)
+        builder.stage(TRAIN, begin + 6 * MS, object_id=7)
+        builder.stack([main, f"{library}:30:learn", f"{library}:80:collect"], begin, begin + 6 * MS)
+        builder.stack([main, f"{library}:40:learn", MODULE], begin + 6 * MS, begin + 10 * MS)
+        builder.boundary(begin + 10 * MS)
+    run = replace(builder.build(), step=StepDefinition(StepKind.OPTIMIZER, (("Adam",),)))
+    rollout = next(phase for phase in analyse(run).phases if phase.name == Stage.ROLLOUT)
+    assert rollout.site is not None
+    assert (rollout.site.line, rollout.calls) == (30, "collect")
 
 
 def test_the_stages_sum_to_the_run() -> None:
