@@ -60,7 +60,7 @@ def _part(part: InputPart | None) -> str:
 
 
 def _most(part: InputPart | None) -> str:
-    return f", most of it {_part(part)}" if part and part.name not in UNNAMED_PARTS else ""
+    return f", mostly in {_part(part)}" if part and part.name not in UNNAMED_PARTS else ""
 
 
 def _busy(found: InputDiagnosis) -> str:

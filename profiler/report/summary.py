@@ -13,6 +13,7 @@ from profiler.core import units
 from profiler.report.model import exit_status, load_warnings, without_torch
 from profiler.report.render.console import COLOURS
 from profiler.report.render.terminal import is_unicode
+from profiler.report.sections.breakdown import category_label
 from profiler.report.sections.lines import PHASES, callee_cell
 from profiler.report.table import percent, short_site
 from profiler.report.text import describe, plural, step_text
@@ -101,7 +102,8 @@ def _cost(line: LineCost) -> str:
     doing = {name: value for name, value in line.categories.items() if name not in _NO_CORE} or line.categories
     category = max(doing, key=lambda name: doing[name], default="")
     callee = f", in {callee_cell(line).text}" if line.calls else ""
-    return f"{percent(line.share):>6}  {units.seconds(line.seconds_per_step)} a step  {category}{callee}".rstrip()
+    what = f"{category_label(category)}{callee}"
+    return f"{percent(line.share):>6}  {units.seconds(line.seconds_per_step)} a step  {what}".rstrip()
 
 
 def print_summary(run: Run, analyse: Callable[[Run], Analysis]) -> None:

@@ -353,7 +353,7 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     ),
     "trace-too-large": lambda values: f"a single step of it takes {units.size(values['bytes'])}, too much for a page",
     # why there is no ratio
-    "one-pair": "one pair: no interval",
+    "one-pair": "only one pair",
     "no-pair": "no pair of runs was measured",
     "no-pairs": "no pair of runs",
     "not-measured-in": lambda values: f"not measured in {values['side']}: {describe(values['reason'])}",

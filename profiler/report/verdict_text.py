@@ -51,7 +51,6 @@ from profiler.report.text import (
     host_state,
     listed,
     mismatches,
-    plural,
     too_few,
 )
 from profiler.run.model import Site
@@ -469,8 +468,7 @@ def spikes_sentence(spikes: Spikes) -> str:
     often = f"Every {nth(spikes.every)} step" if spikes.every else f"{spikes.count:,} of {spikes.steps:,} steps"
     take = "take" if not spikes.every and spikes.count > 1 else "takes"
     times = f"{spikes.times:,.0f}" if spikes.times >= _WHOLE_TIMES else significant(spikes.times, 2)
-    extra = f"the extra time ({share(spikes.share)} of all)"
-    return f"{often} {take} about {times} times as long; {extra} {_spike_location(spikes)}."
+    return f"{often} {take} about {times} times as long; {_extra_time(spikes)}."
 
 
 _STAGES: Final[Mapping[str, str]] = {
@@ -484,21 +482,20 @@ _STAGES: Final[Mapping[str, str]] = {
 """Stage of the program, or region, that recorded times show -> its name in a sentence."""
 
 
-def _spike_location(spikes: Spikes) -> str:
+def _extra_time(spikes: Spikes) -> str:
+    extra = f"the extra time ({share(spikes.share)} of all)"
     if spikes.stage:
         mostly = "" if spikes.stage_share >= _NEARLY_ALL else "mostly "
         where = _at_line(spikes.lines[0]) if spikes.lines else ""
-        return f"is {mostly}{_STAGES[spikes.stage]}{where}"
+        return f"{extra} is {mostly}{_STAGES[spikes.stage]}{where}"
     if not spikes.enough:
-        samples = plural(spikes.samples, "stack sample") if spikes.samples else "no stack samples"
-        return f"has {samples}: too few to say at which lines it is"
+        few = too_few(spikes.samples) if spikes.samples else "no stack sample"
+        return f"{few} {'to tell' if spikes.samples else 'tells'} at which lines {extra} is"
     if not spikes.lines:
-        return "is at no line in particular: the machine was slow, or these steps had more of the same work"
-    first = spikes.lines[0]
-    if first.share >= _NEARLY_ALL:
-        return f"is{_at_line(first)}"
-    lines = " and ".join(f"{_at_line(line).strip()} ({share(line.share)})" for line in spikes.lines)
-    return f"is {'mostly ' * (first.share >= _MOSTLY)}{lines}"
+        return f"{extra} is at no line in particular: the machine was slow, or these steps had more of the same work"
+    if spikes.lines[0].share >= _NEARLY_ALL:
+        return f"{extra} is{_at_line(spikes.lines[0])}"
+    return f"of {extra}, {listed([f'{share(line.share)} is{_at_line(line)}' for line in spikes.lines])}"
 
 
 def _at_line(line: SpikeLine) -> str:

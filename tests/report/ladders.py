@@ -183,7 +183,7 @@ def with_gains(kind: str, **gains: Ratio) -> Ladder:
 
 def one_round() -> Comparison:
     """No gain has an interval."""
-    single = Ratio("tokens_per_s", 3.0, None, None, 1, different=False, reason=note("one pair: no interval"))
+    single = Ratio("tokens_per_s", 3.0, None, None, 1, different=False, reason=note("only one pair"))
     rows = (item if item.kind in ("baseline", "work") else replace(item, gain=single) for item in ladder().rows)
     return with_ladder(Ladder(tuple(rows), rounds=1, interrupted=True))
 

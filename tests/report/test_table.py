@@ -69,8 +69,8 @@ def test_an_interval_of_an_exact_counter_is_shown_only_where_it_says_something()
 
 
 def test_a_ratio_of_one_pair_gives_its_reason() -> None:
-    cell = q.ratio_cell(Ratio("x", 48.6, None, None, 1, different=False, reason=note("one pair: no interval")))
-    assert (cell.text, cell.note) == ("48.6", "one pair: no interval")
+    cell = q.ratio_cell(Ratio("x", 48.6, None, None, 1, different=False, reason=note("only one pair")))
+    assert (cell.text, cell.note) == ("48.6", "only one pair")
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,8 @@ _NEVER: Final = np.iinfo(np.int64).max
 
 
 def line_costs(stacks: Stacks, samples: ClassifiedSamples | None) -> tuple[LineCost, ...]:
-    """The lines, the most seconds first; none where nothing was sampled."""
+    """The lines, the most seconds first; none where nothing was sampled. A stack may have no frame of the user's: the
+    library's line counts only where no line is the user's."""
     if samples is None:
         return ()
     ns = np.stack([np.bincount(samples.stack, samples.weight * column) for column in samples.line_shares.T], axis=1)
@@ -38,9 +39,11 @@ def line_costs(stacks: Stacks, samples: ClassifiedSamples | None) -> tuple[LineC
     lines: defaultdict[Site, list[int]] = defaultdict(list)
     for number, stack in samples.stacks.items():
         lines[stack.site].append(number)
+    own = [site for site in lines if stacks.is_user(site)]
     error = _ShareError(samples)
     scale, rows = 1 / len(samples.window) / NS_PER_S, []
-    for site, numbers in lines.items():
+    for site in own or lines:
+        numbers = lines[site]
         parts = np.sum([ns[number] for number in numbers], axis=0)
         share = min(1.0, float(parts.sum()) / samples.window.wall_ns)
         if share < MIN_SHARE or not site.file:  # a stack without a frame is of no line
@@ -148,11 +151,13 @@ def _period_lines(stacks: Stacks, samples: Table, spans: Intervals) -> tuple[Lin
     lines: defaultdict[Site, Counter[str]] = defaultdict(Counter)
     for number in np.flatnonzero(ns).tolist():
         lines[stacks[number].site][stacks[number].calls] += ns[number]
+    own = [site for site in lines if stacks.is_user(site)]
     sampled, total = float(ns.sum()), spans.measure()
     period = (stacks.period or USUAL_PERIOD_S) * NS_PER_S
     scale = total / sampled if sampled >= _WELL_SAMPLED * total else 1.0
     rows = []
-    for site, calls in lines.items():
+    for site in own or lines:
+        calls = lines[site]
         line_ns = float(calls.total())
         share = line_ns * scale / total
         low, high = share_interval(share, sampled / period)

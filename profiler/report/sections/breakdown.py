@@ -25,7 +25,7 @@ from profiler.report.table import (
     share_cell,
     site_cell,
 )
-from profiler.report.text import NO_REASON, describe, input_part
+from profiler.report.text import NO_REASON, describe, input_part, listed
 
 # ---------------------------------------------------------------- the host's time
 
@@ -122,17 +122,20 @@ def share_bars(sides: tuple[ReportSide, ...], caption: str, *, device: bool = Fa
 
 def slowdown_note(sides: tuple[ReportSide, ...]) -> str:
     """How much slower the breakdown pass was, per side; empty for a single run."""
-    texts = []
+    slow, unknown = [], dict[str, list[str]]()
     for side in sides:
         if side.slowdown is None:
             continue
         if side.slowdown.value is None:
-            texts.append(f"{side.label} not measured ({describe(side.slowdown.reason) or NO_REASON})")
+            unknown.setdefault(describe(side.slowdown.reason) or NO_REASON, []).append(side.label)
         else:
-            texts.append(f"{side.label} {side.slowdown.value:.2f}×")
-    if not texts:
-        return ""
-    return f"A step of the breakdown pass against one of the light runs: {', '.join(texts)}. Its times enter no ratio."
+            slow.append(f"{side.slowdown.value:.2f}× as long in {side.label}")
+    sentences = [f"In the breakdown pass, whose times enter no ratio, a step takes {listed(slow)}."] if slow else []
+    sentences += [
+        f"How much recording the breakdown slowed {listed(labels)} down was not measured: {reason}."
+        for reason, labels in unknown.items()
+    ]
+    return " ".join(sentences)
 
 
 def _breakdown_table(report_input: ReportInput) -> Table:
@@ -191,7 +194,7 @@ def _brief_input(report_input: ReportInput) -> Iterator[Block]:
         text = side.detailed.input_conclusion
         in_verdict = report_input.analysis is not None and text in report_input.analysis.findings
         if text and not in_verdict:
-            yield Text(text if len(sides) == 1 else f"{side.label}: {text}")
+            yield Text(text if len(report_input.sides) == 1 else f"{side.label}: {text}")
 
 
 @section("input", "Where the input's time goes", 35, brief=_brief_input)

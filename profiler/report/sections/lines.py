@@ -26,6 +26,7 @@ from profiler.report.blocks import (
 )
 from profiler.report.build import section
 from profiler.report.model import ReportInput, ReportSide
+from profiler.report.sections.breakdown import category_label
 from profiler.report.table import (
     Field,
     make_table,
@@ -73,8 +74,8 @@ def _categories(line: LineCost) -> Cell:
     ranked = sorted(((name, value / total) for name, value in line.categories.items()), key=lambda item: -item[1])
     shown = [(name, share) for name, share in ranked if share >= _SMALLEST_CATEGORY] or ranked[:1]
     if len(shown) == 1:
-        return Cell(shown[0][0])
-    return Cell(", ".join(f"{name} {100 * share:.0f}%" for name, share in shown))
+        return Cell(category_label(shown[0][0]))
+    return Cell(", ".join(f"{category_label(name)} {100 * share:.0f}%" for name, share in shown))
 
 
 def _line_share(line: LineCost) -> Cell:
@@ -105,7 +106,7 @@ def lines(report_input: ReportInput) -> Iterator[Block]:
     for side in report_input.sides:
         if side.detailed.lines:
             if side.detailed.step:
-                yield Text(f"A step is: {step_text(side.detailed.step)}.")
+                yield Text(f"Counted as steps: {step_text(side.detailed.step)}.")
             yield from _phase_bars(side)
             yield _lines_table(side)
 

@@ -11,7 +11,7 @@ from profiler.core.metrics import RATES, is_share, label
 from profiler.report.blocks import Block, Callout, Cell, Column, Group, Items, Stat, Stats, Table, Text
 from profiler.report.build import section
 from profiler.report.model import ReportInput, ReportSide, exit_status, has_no_steps, noisy_machine
-from profiler.report.sections.breakdown import share_bars
+from profiler.report.sections.breakdown import category_label, share_bars
 from profiler.report.sections.device import idle_summary
 from profiler.report.sections.lines import compare_lines, compare_phases, top_lines
 from profiler.report.table import (
@@ -160,7 +160,7 @@ def _reason(side: ReportSide) -> str:
     parts = {name: measure.value for name, measure in side.detailed.breakdown.items() if measure.value}
     if parts:
         name = max(parts, key=lambda name: parts[name])
-        return f"The largest part of a step is {side.detailed.breakdown[name].name}: {phrase(parts[name], 's')}."
+        return f"The largest part of a step is {category_label(name)}: {phrase(parts[name], 's')}."
     return "Not known: neither a breakdown nor device idle time was recorded."
 
 
