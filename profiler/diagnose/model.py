@@ -145,6 +145,8 @@ class RunDiagnosis:
     """None: no input was seen."""
     computing: float | None = None
     """Share of the time in which a device with a queue computed; None: not known."""
+    operators: Cause | None = None
+    """Computing with its places, where it takes most of the time in which the program had a core."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -123,7 +123,16 @@ def _diagnose_host(analysis: Analysis, reason: Notice | None) -> RunDiagnosis:
         unknown=_unknown_share(analysis, unknown) if unknown >= MUCH_UNKNOWN else None,
         spikes=analysis.spikes if analysis.spikes and (analysis.spikes.lines or analysis.spikes.stage) else None,
         driver=_driver(analysis),
+        operators=_operators(analysis, parts, total),
     )
+
+
+def _operators(analysis: Analysis, parts: Mapping[str, float], total: float) -> Cause | None:
+    """Computing with its places, where it takes most of the time in which the program had a core."""
+    own = total - sum(parts.get(name, 0.0) for name in _NO_CORE)
+    computing = parts.get("compute", 0.0)
+    mostly = computing and computing >= COMPUTING_LEADS * own
+    return _category_cause(analysis, "compute", computing, total) if mostly else None
 
 
 def _driver(analysis: Analysis) -> Location | None:

@@ -55,6 +55,10 @@ def _workers(found: InputDiagnosis, one: str, several: str) -> str:
     return f"{number} workers {several}" if number else f"Workers {several}"
 
 
+def _verb(found: InputDiagnosis, one: str, several: str) -> str:
+    return one if found.use.workers == 1 else several
+
+
 def _part(part: InputPart | None) -> str:
     return f"{part_name(part)}{at(part.site)}" if part else "nothing that was recorded"
 
@@ -135,11 +139,13 @@ _ADVICE: Final[Mapping[InputAdvice, Callable[[InputDiagnosis], str]]] = {
     InputAdvice.LATE: _late,
     InputAdvice.WORKERS_LIMIT: _limit,
     InputAdvice.MORE_WORKERS: lambda found: (
-        f"{_busy(found)}, but they run on a CPU only {share(found.use.worker_cpu or 0.0)} of it: they wait in "
+        f"{_busy(found)}, but {_verb(found, 'it runs', 'they run')} on a CPU only {share(found.use.worker_cpu or 0.0)} "
+        f"of it: {_verb(found, 'it waits', 'they wait')} in "
         f"{_part(found.part)}, so more workers can help, also more than there are cores."
     ),
     InputAdvice.MORE_CORES: lambda found: (
-        f"{_busy(found)}, but wait for a core {share(found.use.worker_core_wait or 0.0)} of it: more cores would help, "
+        f"{_busy(found)}, but {_verb(found, 'it waits', 'they wait')} for a core "
+        f"{share(found.use.worker_core_wait or 0.0)} of it: more cores would help, "
         "more workers would not."
     ),
 }

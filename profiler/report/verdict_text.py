@@ -259,9 +259,10 @@ def _step(run: RunDiagnosis) -> Iterable[str]:
         for number, (cause, note) in enumerate(zip(run.causes, notes, strict=True))
     ]
     computing = f"Computing takes {share(run.share)}"
+    place = _place(run.operators) if run.operators and not run.driver else ""
     if leads:
         nothing = f"; no other part takes {WORTH_NAMING:.0%} of it"
-        yield f"{computing} of each step{nothing if not (parts or run.unknown) else ''}."
+        yield f"{computing} of each step{place}{nothing if not (parts or run.unknown) else ''}."
     unknown = _unknown(run.unknown) if run.unknown else ""
     if run.verdict is RunVerdict.UNKNOWN_STEP:
         yield unknown
@@ -270,7 +271,7 @@ def _step(run: RunDiagnosis) -> Iterable[str]:
     yield from parts
     has_computing = leads or any(cause.category == "compute" for cause in run.causes)
     if run.share >= WORTH_NAMING and not has_computing:
-        yield f"{computing}{known if parts else ' of each step'}."
+        yield f"{computing}{known if parts else ' of each step'}{place}."
     if run.verdict is not RunVerdict.UNKNOWN_STEP:
         yield unknown
     if run.input and any(cause.category == "input" for cause in run.causes):

@@ -228,6 +228,17 @@ def test_every_cause_of_a_tenth_of_a_step_is_named(
     assert (diagnosis.unknown and (round(diagnosis.unknown.share, 2), diagnosis.unknown.samples)) == unknown
 
 
+@pytest.mark.parametrize(("parts", "named"), [
+    ({"compute": 0.7, "python": 0.3}, True),
+    ({"compute": 0.3, "core": 0.6, "python": 0.1}, True),
+    ({"compute": 0.4, "python": 0.6}, False),
+])  # fmt: skip
+def test_computing_has_places_where_it_takes_most_of_the_time_with_a_core(
+    parts: Mapping[str, float], *, named: bool
+) -> None:
+    assert (diagnose_run(analysis(parts)).operators is not None) is named
+
+
 def test_computing_in_float64_is_a_cause() -> None:
     given = analysis({"compute": 0.9, "python": 0.1})
     assert diagnose_run(given).verdict is COMPUTING

@@ -47,3 +47,13 @@ def test_shares_beyond_a_whole_step_are_explained() -> None:
         text = run_statement(RunDiagnosis(RunVerdict.CAUSE, share=computing, causes=causes)).text
         assert text.endswith(expected)
         assert "20% goes to logging." in text
+
+
+def test_computing_that_takes_most_of_a_step_has_its_lines() -> None:
+    lines = [Location(LocationKind.LINE, (Site("t.py", line, "<module>"),), 0.4, 0.3, 0.5) for line in (5, 9)]
+    operators = Cause("compute", 0.5, further=tuple(lines))
+    for verdict, causes, expected in (
+        (RunVerdict.COMPUTING, (), "Computing takes 50% of each step (20% at t.py:5; 20% at t.py:9); no other"),
+        (RunVerdict.CAUSE, (Cause("core", 0.5),), "Computing takes 50% (20% at t.py:5; 20% at t.py:9)."),
+    ):
+        assert expected in run_statement(RunDiagnosis(verdict, share=0.5, causes=causes, operators=operators)).text
