@@ -108,8 +108,8 @@ def compare(sides: Mapping[str, Iterable[Path | str]], *, anyway: bool = False) 
     from profiler.analyse.compare.comparison import compare as compare_sides
     from profiler.core.errors import Exit, ProfilerError
     from profiler.diagnose.comparison import diagnose_comparison
+    from profiler.report.comparison_text import with_comparison_verdict
     from profiler.report.text import mismatches
-    from profiler.report.verdict_text import with_comparison_verdict
 
     runs = {label: [load(path) for path in paths] for label, paths in sides.items()}
     if not anyway and (group := read_ranks([run for each in runs.values() for run in each])):

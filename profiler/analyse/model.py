@@ -2,8 +2,8 @@
 
 Everything is a frozen dataclass. Durations are float seconds. A `Measure` whose value is None was not measured, and its
 `reason` says why. Facts are codes and values, from which `profiler.report.text` makes sentences. The only sentences
-here are `verdict`, `headline`, `findings` and `input_conclusion`: `profiler.report.verdict_text` adds them after the
-diagnosis.
+here are `verdict`, `headline`, `findings` and `input_conclusion`: `verdict_text` and `comparison_text` in
+`profiler.report` add them after the diagnosis.
 """
 
 from __future__ import annotations

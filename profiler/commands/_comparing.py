@@ -17,9 +17,9 @@ from profiler.diagnose.comparison import diagnose_comparison
 from profiler.record.schedule import Recorded, SideCommand
 from profiler.record.trainers import Experiment
 from profiler.report.build import build_report
+from profiler.report.comparison_text import with_comparison_verdict
 from profiler.report.render.console import print_report
 from profiler.report.text import describe, mismatches
-from profiler.report.verdict_text import with_comparison_verdict
 from profiler.report.write import rendered, write_comparison, write_text
 from profiler.run.store import point_latest
 

@@ -69,9 +69,9 @@ class MonitorCommand:
 def _drawing(console: Console) -> Callable[[Snapshot], RenderableType]:
     """Draws snapshots to the size of the terminal, with the verdict on the last few of them."""
     from profiler.diagnose.live import RecentMean, diagnose_live
+    from profiler.report.live_text import live_sentence
     from profiler.report.render.live import live_view
     from profiler.report.render.terminal import is_unicode
-    from profiler.report.verdict_text import live_sentence
 
     recent, unicode = RecentMean(), is_unicode(console)
 
@@ -84,9 +84,9 @@ def _drawing(console: Console) -> Callable[[Snapshot], RenderableType]:
 
 def _print(console: Console, snapshot: Snapshot, *, as_json: bool) -> None:
     from profiler.diagnose.live import diagnose_live
+    from profiler.report.live_text import live_sentence
     from profiler.report.render.live import live_view, snapshot_json
     from profiler.report.render.terminal import is_unicode
-    from profiler.report.verdict_text import live_sentence
 
     verdict = live_sentence(diagnose_live(snapshot))
     if as_json:

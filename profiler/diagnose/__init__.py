@@ -1,2 +1,1 @@
-"""Turns measurements into diagnoses of runs, comparisons and running programs; `profiler.report.verdict_text` words
-them."""
+"""Turns measurements into diagnoses of runs, comparisons and running programs, which `profiler.report` words."""

@@ -1,6 +1,6 @@
 """Diagnoses as data: why a run is slow, what a comparison shows, what limits a running program.
 
-`profiler.report.verdict_text` makes the sentences.
+`verdict_text`, `comparison_text` and `live_text` in `profiler.report` make the sentences.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Makes sentences of the verdicts on a run, on a comparison, and on a running program."""
+"""Makes sentences of the verdict on a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from profiler.analyse.model import (
     UPDATE,
     Analysis,
     Cause,
-    Comparison,
     DevicePart,
     Location,
     LocationKind,
@@ -25,23 +24,15 @@ from profiler.analyse.model import (
     Stage,
     ThreadActivity,
 )
-from profiler.core.units import count, nth, ratio, seconds, share, significant
+from profiler.core.units import nth, seconds, share, significant
 from profiler.diagnose.model import (
     WORTH_NAMING,
-    ChangeKind,
-    ComparisonDiagnosis,
-    LiveDiagnosis,
-    LiveLimit,
-    PhaseChange,
     RunDiagnosis,
     RunVerdict,
-    SideDiagnosis,
-    TimeChange,
     UnknownShare,
 )
 from profiler.report.input_text import UNNAMED_PARTS, input_advice, input_text, part_name
 from profiler.report.rank_text import balance_sentence, straggler_sentence
-from profiler.report.table import factor, ratio_text
 from profiler.report.text import (
     THREAD_STATES,
     at,
@@ -50,10 +41,8 @@ from profiler.report.text import (
     function_name,
     host_state,
     listed,
-    mismatches,
     too_few,
 )
-from profiler.run.model import Site
 
 
 class CategoryText(NamedTuple):
@@ -120,17 +109,6 @@ def with_verdict(analysis: Analysis, diagnosis: RunDiagnosis) -> Analysis:
         causes=diagnosis.causes,
         input_conclusion=input_text(diagnosis.input) if diagnosis.input else "",
     )
-
-
-def with_comparison_verdict(comparison: Comparison, diagnosis: ComparisonDiagnosis) -> Comparison:
-    """`comparison` with its verdict as a sentence."""
-    statement = comparison_statement(diagnosis)
-    extensions = comparison.extensions.values() if comparison.comparable or comparison.forced else ()
-    sentences = (statement.text, *(extension.verdict_sentence() for extension in extensions))
-    return replace(comparison, verdict=" ".join(filter(None, sentences)), headline=statement.headline)
-
-
-# ---------------------------------------------------------------- a run
 
 
 def run_statement(diagnosis: RunDiagnosis) -> Statement:
@@ -504,203 +482,3 @@ def _at_line(line: SpikeLine) -> str:
         return f"{at(line.site)}, which calls {line.calls}()"
     module = line.site.function in ("", "<module>")
     return at(line.site) + ("" if module else f", in {function_name(line.site)}")
-
-
-# ---------------------------------------------------------------- a comparison
-
-
-def comparison_statement(diagnosis: ComparisonDiagnosis) -> Statement:
-    """Says whether a side is faster, slower or not different, with the interval, and what changed along with it."""
-    if not diagnosis.comparable and not diagnosis.forced:
-        return Statement(f"Not comparable: {mismatches(diagnosis.mismatches)}.")
-    statements = [_side_statement(side) for side in diagnosis.sides]
-    texts = [statement.text for statement in statements]
-    head = f"Not comparable ({mismatches(diagnosis.mismatches)}), compared nevertheless:" if diagnosis.forced else ""
-    starts = _starts(diagnosis.starts)
-    if head:
-        return Statement(head, tuple(filter(None, (f"{'; '.join(texts)}.", starts))))
-    if len(statements) == 1 and statements[0].findings:
-        return Statement(statements[0].headline, tuple(filter(None, (f"{statements[0].findings[0]}.", starts))))
-    return Statement(f"{'; '.join(texts)}.", (starts,) if starts else ())
-
-
-def _side_statement(side: SideDiagnosis) -> Statement:
-    speed = side.speed
-    if speed is None or speed.value is None:
-        return Statement(f"the speed of {side.side} relative to {side.base} is not known:", (describe(side.reason),))
-    where = f" on the {' and the '.join(side.devices)}" if side.devices else ""
-    interval = f" ({_ONE_PAIR if speed.n == 1 else describe(speed.reason)})" if speed.reason else ""
-    if speed.low is not None and speed.high is not None:
-        interval = f" (95% {factor(speed.low)[0]} to {factor(speed.high)[0]})"
-    if speed.n > 1 and not speed.different:
-        head = f"no difference seen between {side.side} and {side.base} in {side.unit}{where}:"
-        return Statement(head, (f"{ratio_text(speed.value)}{interval}",))
-    head = f"{side.side} runs {ratio_text(speed.value)}{interval} the {side.unit} of {side.base}{where}"
-    more = _moved(side) if side.moved else _changed(side)
-    if side.explained:
-        return Statement(f"{head}, {more}")
-    return Statement(f"{head},", (more,)) if more else Statement(head)
-
-
-_ONE_PAIR: Final = "one pair of runs: it may be chance"
-
-
-def _moved(side: SideDiagnosis) -> str:
-    assert side.moved is not None
-    workers = "one worker" if side.moved.workers == 1 else f"{side.moved.workers} workers"
-    return f"with its work done by {workers} (engine {side.moved.engine})"
-
-
-def _changed(side: SideDiagnosis) -> str:
-    """The changes along with the speed; `because` only where the recordings show time that explains most of it."""
-    counted = [f"{_COUNTERS[one.name]} from {count(one.before)} to {count(one.after)}" for one in side.counters]
-    if counted:
-        counted[-1] += " a step"
-    more = f", with {' and '.join(counted)}" if counted else ""
-    slowed = ""
-    if side.slowed:
-        label, factor = side.slowed
-        slowed = f" (the breakdown pass of {label} took {ratio(factor)} the time of its light runs)"
-    change = side.change
-    if change and (side.explained or change.is_several):
-        because = "because" if side.explained else "and"
-        return f"{because} {change_text(change)}{more}{slowed}"
-    first = f"{_what(change)} {_amounts(change)}" if change else ""
-    if side.busy:
-        first = f"device utilization from {share(side.busy[0])} to {share(side.busy[1])}"
-    parts = list(filter(None, (first, *counted)))
-    return f"with {listed(parts)}{slowed}" if parts else ""
-
-
-_COUNTERS: Final[Mapping[str, str]] = {
-    "syncs": "syncs",
-    "would_sync": "reads that would sync on a GPU",
-    "h2d": "H2D copies",
-    "d2h": "D2H copies",
-    "allocations": "allocations",
-    "launches": "launches",
-}
-_PHASES: Final[Mapping[str, str]] = {
-    "data": "the time of waiting for data",
-    AFTER_OPTIMIZER: "the time after the optimizer",
-    "elsewhere": "the time of other code",
-    Stage.ROLLOUT: "the time of roll-outs",
-    Stage.NO_GRADIENTS: "the time of work without gradients",
-    Stage.COMPILE: "the time of compilation",
-}
-
-
-def change_text(change: TimeChange) -> str:
-    """`idle in and after syncs fell from 50% to 17% of a step (train.py:88)`"""
-    return f"{_what(change)} {_verb(change)} {_amounts(change)}"
-
-
-def _what(change: TimeChange) -> str:
-    if change.kind is ChangeKind.IDLE:
-        return f"idle {CATEGORY_TEXTS[change.name].idle}"
-    if change.kind is ChangeKind.HOST:
-        return "the time of waiting for a core" if change.name == "core" else f"the host's {change.name} time"
-    if change.kind is ChangeKind.PHASE:
-        return _PHASES.get(change.name, f"the time of {change.name}")
-    return "all parts" if change.kind is ChangeKind.ALL_PHASES else "several parts"
-
-
-def _verb(change: TimeChange) -> str:
-    if change.is_several:
-        return "shrank:" if change.faster else "grew:"
-    return "fell" if change.faster else "rose"
-
-
-def _amounts(change: TimeChange) -> str:
-    """`from 50% to 17% of a step (train.py:88)`, `forward +3.00 ms, data +1.00 ms (of +4.00 ms a step)`"""
-    if change.is_several:
-        phases = ", ".join(map(_phase_change, change.phases))
-        against = "".join(f"; in the other direction {_phase_change(phase)}" for phase in change.against)
-        return f"{phases}{against} (of {_signed(change.step_seconds)} a step)"
-    if change.kind is ChangeKind.PHASE:
-        cost = f", {seconds(change.site_seconds)}" if change.site_seconds is not None else ""
-        before, after = seconds(change.before), seconds(change.after)
-        most = _most_at(change.site, cost)
-        return f"from {before}{most if change.faster else ''} to {after}{'' if change.faster else most} a step"
-    where = f" ({at(change.site).strip().removeprefix('at ')})" if change.site else ""
-    if change.as_shares:
-        return f"from {share(change.before)} to {share(change.after)} of a step{where}"
-    return f"from {seconds(change.before)} to {seconds(change.after)} a step in the breakdown pass{where}"
-
-
-def _phase_change(change: PhaseChange) -> str:
-    name = "waiting for data" if change.phase == "data" else change.phase
-    return f"{name} {_signed(change.seconds)}{_most_at(change.site)}"
-
-
-def _most_at(site: Site | None, cost: str = "") -> str:
-    return f" (most{at(site)}{cost})" if site else ""
-
-
-def _signed(value: float) -> str:
-    return f"{'+' * (value > 0)}{seconds(value)}"
-
-
-def _starts(starts: tuple[tuple[str, float], ...]) -> str:
-    if not starts:
-        return ""
-    named = listed([f"{seconds(start)} in {label}" for label, start in starts])
-    return f"These figures do not include the time before the first step ({named})."
-
-
-# ---------------------------------------------------------------- a running program
-
-
-def live_sentence(diagnosis: LiveDiagnosis) -> str:
-    """The limit of a running program, in one line."""
-    if diagnosis.limit is LiveLimit.UNKNOWN:
-        return "not known yet: CPU use needs two readings"
-    stalled = f"no step for {seconds(diagnosis.stalled)}; " if diagnosis.stalled is not None else ""
-    host = f"the {diagnosis.role} thread is on a CPU {share(diagnosis.thread_cpu)} of the time"
-    if diagnosis.limit is LiveLimit.CORES:
-        crowded = diagnosis.delayed >= diagnosis.throttled
-        waits = [f"waits for a core {share(diagnosis.delayed)}", f"is throttled {share(diagnosis.throttled)}"]
-        if not diagnosis.throttled:
-            waits.pop()
-        host = f"{'too few cores' if crowded else 'the CPU quota is used up'}: the {diagnosis.role} thread runs "
-        host += f"{share(diagnosis.thread_cpu)} of the time and {' and '.join(waits if crowded else waits[::-1])}"
-    if diagnosis.part:
-        window = seconds(diagnosis.part_window)
-        host += f", {share(diagnosis.part_share)} of the last {window} {_LIVE_PARTS[diagnosis.part]}"
-    if diagnosis.gpu is not None:
-        host += f"; GPU {share(diagnosis.gpu)}"
-    cores = f"{diagnosis.cores_used or 0.0:.1f} of {diagnosis.cores:g} cores are busy"
-    if diagnosis.limit is LiveLimit.CPU:
-        host += f"; {cores}"
-    if diagnosis.limit is LiveLimit.THREAD and diagnosis.cores_used is not None:
-        host += f", and {cores}"
-    if diagnosis.limit is LiveLimit.CORES:
-        return f"{stalled}{host}"
-    return f"{stalled}{host}: {_limit(diagnosis)}"
-
-
-def _limit(diagnosis: LiveDiagnosis) -> str:
-    workers = f"{diagnosis.busy_workers} of {diagnosis.workers} workers are at work"
-    if diagnosis.limit is LiveLimit.RECORDED_PART:
-        return f"that is the bottleneck; {workers}" if diagnosis.busy_workers else "that is the bottleneck"
-    if diagnosis.limit is LiveLimit.WORKERS:
-        return f"it waits, and {workers}: they may be the bottleneck"
-    return _LIMITS[diagnosis.limit]
-
-
-_LIMITS: Final[Mapping[LiveLimit, str]] = {
-    LiveLimit.GPU: "the GPU is the bottleneck, as far as NVML sees (it sees no short gaps)",
-    LiveLimit.HOST: "the host is the bottleneck",
-    LiveLimit.HOST_OR_WAITS: "the host is part of the bottleneck, or it spins while waiting",
-    LiveLimit.CPU: "the CPU is the bottleneck",
-    LiveLimit.THREAD: "this thread is the bottleneck",
-    LiveLimit.DISK: "it waits for a disk",
-    LiveLimit.WAIT_FOR_GPU: "it mostly waits, perhaps for the GPU: the cause cannot be seen from outside",
-    LiveLimit.WAIT: "it mostly waits: the cause cannot be seen from outside",
-}
-_LIVE_PARTS: Final[Mapping[str, str]] = {
-    "data": "in next(loader)",
-    "loader start": "in the start of a loader",
-    "tokenize": "in the tokenizer",
-    "checkpoint": "in writing a checkpoint",
-}

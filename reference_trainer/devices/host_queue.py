@@ -60,7 +60,6 @@ RING = 1024
 
 SLOTS = 1024  # commands in flight, as deep as a CUDA launch queue is
 COMMAND = 192  # bytes of one command
-MAX_ARGUMENTS = 16
 STAGING_BYTES = 1 << 20
 STAGED_MOST = 1 << 16  # pageable uploads up to 64 KiB are staged and return at once, as CUDA documents of its own
 YIELD_NS = 5_000  # a poll without a yield lasts that long; a round trip on two idle cores takes 1 us

@@ -32,11 +32,6 @@ class MemoryStats:
     """Largest amount that was allocated so far (since `reset_peak`, where the system supports it)."""
     reasons: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def used_share(self) -> float | None:
-        """Share of the device's memory that all processes use."""
-        return None if not self.total or self.free is None else 1 - self.free / self.total
-
 
 def get_memory_stats(device: str | torch.device = "cpu", *, proc: Path = Path("/proc")) -> MemoryStats:
     """The current state of a device's memory.

@@ -37,11 +37,11 @@ from profiler.check.outputs.summary import print_result, render_markdown
 from profiler.check.speed.verdict import throughput
 from profiler.diagnose.comparison import diagnose_comparison
 from profiler.report.build import build_report
+from profiler.report.comparison_text import with_comparison_verdict
 from profiler.report.model import Results
 from profiler.report.render import markdown as report_markdown
 from profiler.report.render.console import print_report
 from profiler.report.summary import summary
-from profiler.report.verdict_text import with_comparison_verdict
 from profiler.report.write import rendered
 from tests.check.outputs import results
 from tests.report import hook_samples, ladders, samples, variants, wording

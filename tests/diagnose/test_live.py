@@ -9,7 +9,7 @@ import pytest
 from profiler.core.live import StepUse
 from profiler.diagnose.live import RecentMean, diagnose_live
 from profiler.diagnose.model import LiveLimit
-from profiler.report.verdict_text import live_sentence
+from profiler.report.live_text import live_sentence
 from profiler.run.model import StepDefinition, StepKind
 from tests.fakes.live import gpu, snapshot
 

@@ -8,8 +8,10 @@ from profiler.core.notice import Notice
 from profiler.diagnose.comparison import diagnose_comparison
 from profiler.diagnose.live import diagnose_live
 from profiler.diagnose.run import diagnose_run
+from profiler.report.comparison_text import with_comparison_verdict
+from profiler.report.live_text import live_sentence
 from profiler.report.text import describe, mismatch
-from profiler.report.verdict_text import live_sentence, run_statement, with_comparison_verdict
+from profiler.report.verdict_text import run_statement
 
 
 def verdict(analysis: Analysis) -> str:

@@ -22,8 +22,9 @@ from profiler.analyse.model import (
 from profiler.core.notice import Notice
 from profiler.diagnose.comparison import diagnose_comparison
 from profiler.diagnose.run import diagnose_run
+from profiler.report.comparison_text import with_comparison_verdict
 from profiler.report.model import Results
-from profiler.report.verdict_text import with_comparison_verdict, with_verdict
+from profiler.report.verdict_text import with_verdict
 from profiler.run.model import CollectorStatus, RunInfo, Site, StepDefinition, StepKind
 from tests.fakes.sentences import note
 from tests.report import hook_samples, ladders, samples

@@ -180,7 +180,7 @@ def _compare_runs(sides: Mapping[str, Recordings] | None) -> Comparison | None:
     from profiler import read
     from profiler.analyse.compare.comparison import SideRuns, compare
     from profiler.diagnose.comparison import diagnose_comparison
-    from profiler.report.verdict_text import with_comparison_verdict
+    from profiler.report.comparison_text import with_comparison_verdict
 
     runs = []
     for name in (BASE, CANDIDATE):

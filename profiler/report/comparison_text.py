@@ -1,0 +1,162 @@
+"""Makes sentences of the verdict on a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from profiler.analyse.model import AFTER_OPTIMIZER, Comparison, Stage
+from profiler.core.units import count, ratio, seconds, share
+from profiler.diagnose.model import ChangeKind, ComparisonDiagnosis, PhaseChange, SideDiagnosis, TimeChange
+from profiler.report.table import factor, ratio_text
+from profiler.report.text import at, describe, listed, mismatches
+from profiler.report.verdict_text import CATEGORY_TEXTS, Statement
+from profiler.run.model import Site
+
+
+def with_comparison_verdict(comparison: Comparison, diagnosis: ComparisonDiagnosis) -> Comparison:
+    """`comparison` with its verdict as a sentence."""
+    statement = comparison_statement(diagnosis)
+    extensions = comparison.extensions.values() if comparison.comparable or comparison.forced else ()
+    sentences = (statement.text, *(extension.verdict_sentence() for extension in extensions))
+    return replace(comparison, verdict=" ".join(filter(None, sentences)), headline=statement.headline)
+
+
+def comparison_statement(diagnosis: ComparisonDiagnosis) -> Statement:
+    """Says whether a side is faster, slower or not different, with the interval, and what changed along with it."""
+    if not diagnosis.comparable and not diagnosis.forced:
+        return Statement(f"Not comparable: {mismatches(diagnosis.mismatches)}.")
+    statements = [_side_statement(side) for side in diagnosis.sides]
+    texts = [statement.text for statement in statements]
+    head = f"Not comparable ({mismatches(diagnosis.mismatches)}), compared nevertheless:" if diagnosis.forced else ""
+    starts = _starts(diagnosis.starts)
+    if head:
+        return Statement(head, tuple(filter(None, (f"{'; '.join(texts)}.", starts))))
+    if len(statements) == 1 and statements[0].findings:
+        return Statement(statements[0].headline, tuple(filter(None, (f"{statements[0].findings[0]}.", starts))))
+    return Statement(f"{'; '.join(texts)}.", (starts,) if starts else ())
+
+
+def _side_statement(side: SideDiagnosis) -> Statement:
+    speed = side.speed
+    if speed is None or speed.value is None:
+        return Statement(f"the speed of {side.side} relative to {side.base} is not known:", (describe(side.reason),))
+    where = f" on the {' and the '.join(side.devices)}" if side.devices else ""
+    interval = f" ({_ONE_PAIR if speed.n == 1 else describe(speed.reason)})" if speed.reason else ""
+    if speed.low is not None and speed.high is not None:
+        interval = f" (95% {factor(speed.low)[0]} to {factor(speed.high)[0]})"
+    if speed.n > 1 and not speed.different:
+        head = f"no difference seen between {side.side} and {side.base} in {side.unit}{where}:"
+        return Statement(head, (f"{ratio_text(speed.value)}{interval}",))
+    head = f"{side.side} runs {ratio_text(speed.value)}{interval} the {side.unit} of {side.base}{where}"
+    more = _moved(side) if side.moved else _changed(side)
+    if side.explained:
+        return Statement(f"{head}, {more}")
+    return Statement(f"{head},", (more,)) if more else Statement(head)
+
+
+_ONE_PAIR: Final = "one pair of runs: it may be chance"
+
+
+def _moved(side: SideDiagnosis) -> str:
+    assert side.moved is not None
+    workers = "one worker" if side.moved.workers == 1 else f"{side.moved.workers} workers"
+    return f"with its work done by {workers} (engine {side.moved.engine})"
+
+
+def _changed(side: SideDiagnosis) -> str:
+    """The changes along with the speed; `because` only where the recordings show time that explains most of it."""
+    counted = [f"{_COUNTERS[one.name]} from {count(one.before)} to {count(one.after)}" for one in side.counters]
+    if counted:
+        counted[-1] += " a step"
+    more = f", with {' and '.join(counted)}" if counted else ""
+    slowed = ""
+    if side.slowed:
+        label, factor = side.slowed
+        slowed = f" (the breakdown pass of {label} took {ratio(factor)} the time of its light runs)"
+    change = side.change
+    if change and (side.explained or change.is_several):
+        because = "because" if side.explained else "and"
+        return f"{because} {change_text(change)}{more}{slowed}"
+    first = f"{_what(change)} {_amounts(change)}" if change else ""
+    if side.busy:
+        first = f"device utilization from {share(side.busy[0])} to {share(side.busy[1])}"
+    parts = list(filter(None, (first, *counted)))
+    return f"with {listed(parts)}{slowed}" if parts else ""
+
+
+_COUNTERS: Final[Mapping[str, str]] = {
+    "syncs": "syncs",
+    "would_sync": "reads that would sync on a GPU",
+    "h2d": "H2D copies",
+    "d2h": "D2H copies",
+    "allocations": "allocations",
+    "launches": "launches",
+}
+_PHASES: Final[Mapping[str, str]] = {
+    "data": "the time of waiting for data",
+    AFTER_OPTIMIZER: "the time after the optimizer",
+    "elsewhere": "the time of other code",
+    Stage.ROLLOUT: "the time of roll-outs",
+    Stage.NO_GRADIENTS: "the time of work without gradients",
+    Stage.COMPILE: "the time of compilation",
+}
+
+
+def change_text(change: TimeChange) -> str:
+    """`idle in and after syncs fell from 50% to 17% of a step (train.py:88)`"""
+    return f"{_what(change)} {_verb(change)} {_amounts(change)}"
+
+
+def _what(change: TimeChange) -> str:
+    if change.kind is ChangeKind.IDLE:
+        return f"idle {CATEGORY_TEXTS[change.name].idle}"
+    if change.kind is ChangeKind.HOST:
+        return "the time of waiting for a core" if change.name == "core" else f"the host's {change.name} time"
+    if change.kind is ChangeKind.PHASE:
+        return _PHASES.get(change.name, f"the time of {change.name}")
+    return "all parts" if change.kind is ChangeKind.ALL_PHASES else "several parts"
+
+
+def _verb(change: TimeChange) -> str:
+    if change.is_several:
+        return "shrank:" if change.faster else "grew:"
+    return "fell" if change.faster else "rose"
+
+
+def _amounts(change: TimeChange) -> str:
+    """`from 50% to 17% of a step (train.py:88)`, `forward +3.00 ms, data +1.00 ms (of +4.00 ms a step)`"""
+    if change.is_several:
+        phases = ", ".join(map(_phase_change, change.phases))
+        against = "".join(f"; in the other direction {_phase_change(phase)}" for phase in change.against)
+        return f"{phases}{against} (of {_signed(change.step_seconds)} a step)"
+    if change.kind is ChangeKind.PHASE:
+        cost = f", {seconds(change.site_seconds)}" if change.site_seconds is not None else ""
+        before, after = seconds(change.before), seconds(change.after)
+        most = _most_at(change.site, cost)
+        return f"from {before}{most if change.faster else ''} to {after}{'' if change.faster else most} a step"
+    where = f" ({at(change.site).strip().removeprefix('at ')})" if change.site else ""
+    if change.as_shares:
+        return f"from {share(change.before)} to {share(change.after)} of a step{where}"
+    return f"from {seconds(change.before)} to {seconds(change.after)} a step in the breakdown pass{where}"
+
+
+def _phase_change(change: PhaseChange) -> str:
+    name = "waiting for data" if change.phase == "data" else change.phase
+    return f"{name} {_signed(change.seconds)}{_most_at(change.site)}"
+
+
+def _most_at(site: Site | None, cost: str = "") -> str:
+    return f" (most{at(site)}{cost})" if site else ""
+
+
+def _signed(value: float) -> str:
+    return f"{'+' * (value > 0)}{seconds(value)}"
+
+
+def _starts(starts: tuple[tuple[str, float], ...]) -> str:
+    if not starts:
+        return ""
+    named = listed([f"{seconds(start)} in {label}" for label, start in starts])
+    return f"These figures do not include the time before the first step ({named})."
