@@ -1,8 +1,8 @@
 """Divides the blocked time of the stepping thread by what it waited for.
 
-Samples of the system call that a main thread is blocked in are matched with the stack at that moment. They tell for
-each stack how often the thread was blocked there, and in what. Both clocks are accurate to milliseconds, so in a faster
-loop all stacks get about the same mixture: the totals stay right.
+Samples of the system call that a main thread is blocked in are matched with the stacks sampled before and after that
+moment, by their distance. They tell for each stack how often the thread was blocked there, and in what. Both clocks are
+accurate to milliseconds, so in a faster loop all stacks get about the same mixture: the totals stay right.
 
 - A sleep, a file or a socket, and every wait in the standard library or at a line that is never active, is a wait of
   the program's own: the line shows for what.
@@ -15,13 +15,14 @@ loop all stacks get about the same mixture: the totals stay right.
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import times
+from profiler.analyse.intervals import Times, times
 from profiler.analyse.sampling.frames import Stack
 from profiler.analyse.sampling.stacks import gil_windows, sample_ns
 from profiler.analyse.sampling.strata import Floats, Numbers
@@ -29,7 +30,7 @@ from profiler.analyse.statistics import share_interval
 from profiler.analyse.timing.scheduler import other_threads
 from profiler.analyse.window import Window, named_rows, process_rows, thread_rows
 from profiler.core.samples import THREAD_NAME, BlockedIn
-from profiler.run.model import Run
+from profiler.run.model import Run, Site, Table
 
 BLOCKED_IN: Final = "thread.blocked_in"
 MIN_CALLS: Final = 50
@@ -39,7 +40,10 @@ _ALSO_ACTIVE: Final = 0.05
 COMMUNICATION_THREAD: Final = "gloo"
 """Part of the names of gloo's threads (`gloo_tcp_loop`) and of torch's around them (`pt_gloo_runloop`)."""
 _PRIOR: Final = 2.0
-"""How many samples of the mean mixture each stack is given: one of its own samples is not certainty."""
+"""How many samples of the larger group's mixture each stack is given: one of its own samples is not certainty."""
+_ACCURACY: Final = 2e6
+"""ns to which the moments of both samples are known: a sample of a stack tells less of a moment that is farther away,
+since in a fast loop another line runs by then."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -71,16 +75,43 @@ def blocked_calls(run: Run, window: Window) -> BlockedCalls | None:
     if len(calls) < MIN_CALLS or not len(stacks):
         return None
     stacks = stacks[np.argsort(stacks["begin"], kind="stable")]
-    at = times(calls["time"])
-    row = np.maximum(np.searchsorted(times(stacks["begin"]), at, "right") - 1, 0)
-    matched = (stacks["begin"][row] <= at) & (at < stacks["end"][row])
     kind = calls["value"].astype(np.int64)
-    mean = np.bincount(kind, minlength=len(BlockedIn)) / len(calls)
-    cell = stacks["stack"][row[matched]].astype(np.int64) * len(BlockedIn) + kind[matched]
-    by_stack = np.bincount(cell, minlength=len(run.stack_frames) * len(BlockedIn)).reshape(-1, len(BlockedIn))
-    counts = by_stack + _PRIOR * mean
-    shares = np.asarray(counts / counts.sum(axis=1, keepdims=True), np.float64)
+    shares = np.bincount(kind, minlength=len(BlockedIn))[None] / len(calls)
+    stack, weight = _stacks_beside(times(calls["time"]), stacks)
+    belongs = np.zeros(len(run.stack_frames), np.int64)
+    for group in _groups(run):  # each is given a few samples of the mean mixture of the larger group it belongs to
+        larger = np.zeros(int(group.max()) + 1, np.int64)
+        larger[group] = belongs
+        cell = group[stack] * len(BlockedIn) + kind
+        sums = np.bincount(cell.ravel(), weight.ravel(), minlength=len(larger) * len(BlockedIn))
+        counts = sums.reshape(len(larger), -1) + _PRIOR * shares[larger]
+        shares, belongs = counts / counts.sum(axis=1, keepdims=True), group
     return BlockedCalls(shares, len(calls), run.info.facts.get("openmp") == "gnu")
+
+
+def _stacks_beside(moments: Times, stacks: Table) -> tuple[Numbers, Floats]:
+    """The stacks of the samples before and after each moment (2 x moments), and how much each tells of that moment."""
+    begin = times(stacks["begin"])
+    after = np.searchsorted(begin, moments, "right")
+    row = np.clip(np.stack([after - 1, after]), 0, len(stacks) - 1)
+    distance = np.abs(begin[row] - moments)
+    return stacks["stack"][row].astype(np.int64), 1 / (1 + (distance / _ACCURACY) ** 2) ** 2
+
+
+def _groups(run: Run) -> tuple[Numbers, ...]:
+    """Of each stack the number of its innermost file, of its innermost line, and its own."""
+    leaves = [frames[-1] if frames else Site("", 0, "") for frames in run.stack_frames]
+    return (
+        _numbers([leaf.file for leaf in leaves]),
+        _numbers([(leaf.file, leaf.line) for leaf in leaves]),
+        np.arange(len(leaves)),
+    )
+
+
+def _numbers(keys: Sequence[Hashable]) -> Numbers:
+    """A number for each key, the same for equal keys."""
+    numbers: dict[Hashable, int] = {}
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -139,7 +170,7 @@ def divide_waits(run: Run, window: Window, calls: BlockedCalls | None, rows: Blo
     elif held != 0 and (total := float(ns @ mixed)):
         gil = mixed * min(1.0, (held or 0.0) / total)
         error = gil, nothing if held else mixed
-    pool = 1 - own - gil - unknown
+    pool = (1 - own - gil - unknown).clip(0)
     core, native = _pool_shares(run, window, float(ns @ pool))
     return Waits(own, gil, pool * core, pool * native, unknown + pool * max(0.0, 1 - core - native), error)
 

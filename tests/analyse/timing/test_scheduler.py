@@ -157,6 +157,24 @@ def test_what_a_blocked_thread_waits_for(call: BlockedIn, holder: int, expected:
     assert shares_of(builder) == pytest.approx(expected, abs=0.5)
 
 
+def test_a_wait_is_placed_at_its_line_though_other_lines_run_before_the_next_sample() -> None:
+    """Half of each step is a wait for a lock; a stack is sampled every 2.7 steps, its call at another moment."""
+    builder, length = RunBuilder(device="cpu", openmp="gnu"), 400 * STEP
+    builder.boundary(0)
+    builder.steps(400, STEP)
+    for number in range(401):
+        builder.thread_clocks(number * STEP, number * STEP // 2, 0)
+    for at in range(0, length, 27 * MS):
+        line = ("t.py:9:main",) if at % STEP < STEP // 2 else LINE
+        builder.stack(line, at, min(length, at + 27 * MS), active=-1)
+    for at in range(0, length, 21 * MS):
+        kind = BlockedIn.FUTEX if at % STEP < STEP // 2 else BlockedIn.NOTHING
+        builder.sample("thread.blocked_in", at, int(kind), pid=PID, tid=TID)
+    place, *others = analyse(builder.build()).locations["waiting"]
+    assert (place.site.line, others) == (9, [])
+    assert place.share > 0.85
+
+
 @pytest.mark.parametrize(("thread", "expected"), [("python", 50), ("gloo_tcp_loop", None)])
 def test_threads_that_communicate_belong_to_no_pool(thread: str, expected: float | None) -> None:
     builder = program(cpu=0.2, active=-1)
