@@ -246,6 +246,8 @@ class Phase:
     """Host category -> seconds per step in this phase, by samples; of the optimizer and of INTERRUPTIONS only."""
     further: tuple[Location, ...] = ()
     """The lines with most of it, where no line has more than half."""
+    has_closure: bool = False
+    """Whether it is the optimizer's, which calls a closure; what runs in that is in other phases."""
 
 
 class Stage(StrEnum):

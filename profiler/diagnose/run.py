@@ -230,7 +230,13 @@ def _step_causes(analysis: Analysis) -> list[Cause]:
         if phase.name in INTERRUPTIONS and phase.name != Stage.NO_GRADIENTS
     ]
     causes += [
-        Cause(UPDATE, phase.share, location=_phase_location(phase), further=phase.further)
+        Cause(
+            UPDATE,
+            phase.share,
+            location=_phase_location(phase),
+            further=phase.further,
+            notice=Notice("update-with-closure") if phase.has_closure else None,
+        )
         for phase in _whole_phases(analysis)
         if phase.name == UPDATE
     ]

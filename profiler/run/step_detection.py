@@ -3,7 +3,8 @@
 A program that marks its own steps needs none of this. Otherwise steps of an optimizer come first. Several optimizers
 form rounds, and the last one of a round ends the step (`round_ends`). Where no optimizer of torch steps, or only a few
 times beside many batches, a backward pass ends the step: the program updates its parameters by hand, or by a library
-with optimizers of its own. Without backward passes a step is a batch: from one request to a loader to the next.
+with optimizers of its own. Where there are neither, a call of `torch.autograd.grad` ends the step (torch.func makes
+one for each gradient); else a step is a batch: from one request to a loader to the next.
 
 Loading a run and watching one use `detect_steps` on recorded boundaries. The `check` command chooses while the program
 runs, with `choose_boundary`, by the same rules.
@@ -20,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.run.model import StepDefinition, StepKind, Table
-from profiler.run.tables import MARK, STEP_BOUNDARIES, BoundaryKind
+from profiler.run.tables import GRADIENTS, MARK, STEP_BOUNDARIES, BoundaryKind
 
 RARE: Final = 10
 """A name that occurs less than once per this many occurrences of the most frequent one cannot be the leader, whose
@@ -81,6 +82,7 @@ def detect_steps(boundaries: Table, names: Texts) -> tuple[StepDefinition | None
         order in which the program first reached them, which decides between equally frequent optimizers.
     :param names: text of each name.
     """
+    boundaries = boundaries[_may_end_steps(boundaries, names)]
     found = {kind: _find_step_ends(boundaries, kind, names) for kind in STEP_BOUNDARIES}
     for number, (kind, ends) in enumerate(found.items()):
         others = [other[0] for later, other in found.items() if STEP_BOUNDARIES.index(later) > number and other]
@@ -102,6 +104,15 @@ def detect_steps(boundaries: Table, names: Texts) -> tuple[StepDefinition | None
     return None, []
 
 
+def _may_end_steps(boundaries: Table, names: Texts) -> npt.NDArray[np.bool_]:
+    """All rows, but those of `torch.autograd.grad` only where the process has neither backward passes nor steps of an
+    optimizer: beside these, gradients are a part of a step, as a penalty or an inner loop."""
+    gradients = [number for number in np.unique(boundaries["name"]).tolist() if names[number].startswith(GRADIENTS)]
+    only_gradients = (boundaries["kind"] == BoundaryKind.BACKWARD) & np.isin(boundaries["name"], gradients)
+    others = boundaries[~only_gradients & (boundaries["kind"] != BoundaryKind.LOADER)]
+    return ~only_gradients | ~np.isin(boundaries["pid"], others["pid"])
+
+
 def count_optimizer_steps(boundaries: Table, pid: int) -> int:
     """The number of steps of the busiest optimizer of a process."""
     rows = boundaries[(boundaries["pid"] == pid) & (boundaries["kind"] == BoundaryKind.OPTIMIZER)]
@@ -118,6 +129,7 @@ def choose_boundary(keys: Sequence[str]) -> str | None:
     for kind in STEP_BOUNDARIES:
         enough = MIN_ROUNDS if kind is BoundaryKind.OPTIMIZER else MIN_BATCHES
         events = [key for key in keys if key.startswith(f"{int(kind)} ")]
+        events = [key for key in events if f" {GRADIENTS}" not in key] or events
         if len(events) < enough:
             if events and kind is BoundaryKind.OPTIMIZER and len(keys) < MAX_EVENTS:
                 return None

@@ -121,6 +121,9 @@ STEP_BOUNDARIES: Final = (BoundaryKind.OPTIMIZER, BoundaryKind.BACKWARD, Boundar
 """Kinds of boundaries, the first of which that there is ends the steps: batches of a validation are no steps where
 gradients are computed, and several backward passes may accumulate the gradients of one optimizer step."""
 
+GRADIENTS: Final = "gradients"
+"""Name of the boundary, of the kind BACKWARD, at which `torch.autograd.grad` has computed gradients."""
+
 
 def boundary_priority(key: str) -> int:
     """Precedence of an event as the end of a step: a mark before an optimizer, a backward pass and a loader (0)."""

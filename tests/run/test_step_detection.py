@@ -18,6 +18,7 @@ from tests.recorded.directories import write_manifest
 
 ADAM, SGD, LOADER = "0 Adam (train.py:9)", "0 SGD (train.py:10)", "1 DataLoader (train.py:7)"
 BACKWARD = "2 backward (train.py:12)"
+GRADIENTS = f"{int(BoundaryKind.BACKWARD)} gradients (train.py:14)"
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,8 @@ BACKWARD = "2 backward (train.py:12)"
         (([BACKWARD] * 8 + [ADAM]) * 3, ADAM),
         ([LOADER, BACKWARD] * (MIN_BATCHES - 1), None),
         (([LOADER] * 4 + [BACKWARD]) * MIN_BATCHES, BACKWARD),  # three of four batches are of a validation
+        ([GRADIENTS] * MIN_BATCHES, GRADIENTS),
+        (([GRADIENTS] * 5 + [BACKWARD]) * MIN_BATCHES, BACKWARD),  # an inner loop
     ],
 )
 def test_online_choice(keys: list[str], expected: str | None) -> None:
@@ -67,6 +70,9 @@ OPTIMIZER = BoundaryKind.OPTIMIZER
         ((LOADER,), LOADER),
         ((LOADER, LOADER, BACKWARD), BACKWARD),
         ((BACKWARD, BACKWARD, ADAM), ADAM),
+        ((LOADER, GRADIENTS), GRADIENTS),
+        ((GRADIENTS, GRADIENTS, BACKWARD), BACKWARD),
+        ((GRADIENTS, ADAM), ADAM),
     ],
 )
 def test_load_monitor_and_speed_test_agree(
@@ -77,7 +83,7 @@ def test_load_monitor_and_speed_test_agree(
     write_manifest(tmp_path / "run", state="running")
     recorder = Recorder(tmp_path / "run", "light")
     keys = [*cycle * 24, *cycle[: len(cycle) // 2]]
-    repeats = 4 if leader in (LOADER, BACKWARD) else 1
+    repeats = 4 if leader in (LOADER, BACKWARD, GRADIENTS) else 1
     for key in keys * repeats:
         kind, _, name = key.partition(" ")
         recorder.record_boundary(BoundaryKind(int(kind)), name)

@@ -2,7 +2,9 @@
 
 A backward pass is the time of the thread that starts it and waits for it. One within another (checkpointed activations,
 with `use_reentrant`) is a part of it. The boundary is named after the user's line that calls it: `backward
-(train.py:31)`. Once an optimizer steps, backward passes are no boundaries any more.
+(train.py:31)`. Once an optimizer steps, backward passes are no boundaries any more. Calls of `torch.autograd.grad`,
+which torch.func makes too, are boundaries called `gradients (train.py:31)`: they end steps only in programs without
+`backward()` and without an optimizer of torch.
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ from typing import Any, Final
 from profiler.agent.hooks.functions import register_builtin
 from profiler.agent.patching import STATE, Hook, caller, patch, user_frame
 from profiler.agent.recorder import now
-from profiler.run.tables import BoundaryKind
+from profiler.run.tables import GRADIENTS, BoundaryKind
 
 _REGION: Final = "backward"
+_BOUNDARIES: Final = {"backward": _REGION, "grad": GRADIENTS}
+"""Functions of torch.autograd, and what a boundary at the end of them is called."""
 
 
 class _Thread(threading.local):
@@ -37,13 +41,13 @@ id is not reused."""
 
 
 def _install(module: Any) -> None:
-    for name in ("backward", "grad"):
+    for name, boundary in _BOUNDARIES.items():
         original = getattr(module, name)
-        patch(module, name, partial(_recorded, ends_step=name == "backward"))
+        patch(module, name, partial(_recorded, boundary=boundary))
         register_builtin(original, getattr(module, name))
 
 
-def _recorded(original: Callable[..., Any], *, ends_step: bool) -> Callable[..., Any]:
+def _recorded(original: Callable[..., Any], *, boundary: str) -> Callable[..., Any]:
     def backward(*args: Any, **kwargs: Any) -> Any:
         recorder, here = STATE.recorder, _thread
         if recorder is None or here.is_open or (_open_passes and _is_autograd_thread()):
@@ -62,8 +66,8 @@ def _recorded(original: Callable[..., Any], *, ends_step: bool) -> Callable[...,
             _open_passes.discard(identifier)
             if detailed:
                 recorder.region(_REGION, begin, depth)
-        if recorder.count_backward() and ends_step:
-            recorder.record_boundary(BoundaryKind.BACKWARD, _name())
+        if recorder.count_backward():
+            recorder.record_boundary(BoundaryKind.BACKWARD, _name(boundary))
         return result
 
     return backward
@@ -75,17 +79,17 @@ def _is_autograd_thread() -> bool:
     return threading.get_ident() not in threading._active  # type: ignore[attr-defined]
 
 
-def _name() -> str:
+def _name(boundary: str) -> str:
     frame = user_frame(caller(2))
     if frame is None:
-        return _REGION
+        return boundary
     code = frame.f_code
     key = id(code), frame.f_lasti
     named = _names.get(key)
     if named is None:
         if len(_names) >= _MAX_NAMES:
             _names.clear()
-        name = f"{_REGION} ({PurePath(code.co_filename).name}:{frame.f_lineno})"
+        name = f"{boundary} ({PurePath(code.co_filename).name}:{frame.f_lineno})"
         named = _names[key] = code, name
     return named[1]
 

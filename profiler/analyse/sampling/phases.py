@@ -33,8 +33,9 @@ from profiler.analyse.sampling.stages import StageSpans
 from profiler.analyse.sampling.strata import LOADING, Floats
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.timing.host_timeline import HostTimeline
-from profiler.analyse.window import NS_PER_S, Window, named_rows
+from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
 from profiler.run.model import Run, Site, StepKind, Table
+from profiler.run.tables import BoundaryKind
 
 ORDER: Final = (DATA, FORWARD, BACKWARD, OPTIMIZER, *INTERRUPTIONS, AFTER_OPTIMIZER, ELSEWHERE)
 _OF_STAGE: Final = 0.9
@@ -46,6 +47,9 @@ _RARE: Final = 0.05
 _MAX_LINES: Final = 3
 _OF_PHASE: Final = 0.1
 """Share of a phase below which a line of it is not named."""
+_CUT: Final = 1.5
+"""Recorded stretches for each step of an optimizer from which it has a closure: one without has one, one with has at
+least two."""
 _Line = tuple[Site | None, str]
 """A line, and the user's function that it calls."""
 _Loop = Mapping[tuple[str, str], int]
@@ -89,7 +93,8 @@ def phases(
             seconds = total / len(window) / NS_PER_S
             categories = _categories(samples, within_phase[str(name)], seconds) if name in within_phase else {}
             share, low, high = (end / window.wall_ns for end in (total, low, high))
-            rows.append(Phase(str(name), seconds, share, low, high, site, calls, categories, further))
+            closure = name == OPTIMIZER and _has_closure(stacks.run, window, host)
+            rows.append(Phase(str(name), seconds, share, low, high, site, calls, categories, further, closure))
     return tuple(rows)
 
 
@@ -100,6 +105,13 @@ def _categories(samples: ClassifiedSamples, within: Floats, seconds: float) -> d
     return {
         name: seconds * amount / total for name, amount in zip(HOST_CATEGORIES, ns.tolist(), strict=True) if amount > 0
     }
+
+
+def _has_closure(run: Run, window: Window, host: HostTimeline) -> bool:
+    """Whether optimizers call a closure: what is recorded of a step is then cut in two, before and after it."""
+    boundaries = thread_rows(run.boundaries, window)
+    steps = int((boundaries["kind"] == BoundaryKind.OPTIMIZER).sum())
+    return 0 < _CUT * steps < len(named_rows(run, host.regions, OPTIMIZER))
 
 
 def _main_lines(lines: Mapping[_Line, float], stacks: Stacks) -> tuple[_Line, tuple[Location, ...]]:

@@ -22,10 +22,11 @@ def test_each_backward_pass_is_a_boundary_with_the_line_of_the_user(tmp_path: Pa
     with watched(tmp_path, HOOK, level="light") as loaded:
         for _ in range(3):
             value.sum().backward()
-        torch.autograd.grad(value.sum(), value)  # it leaves no gradients to update parameters with
+        torch.autograd.grad(value.sum(), value)
         run = loaded()
-    assert run.boundaries["kind"].tolist() == [BoundaryKind.BACKWARD] * 3
-    assert [run.names[number].partition(":")[0] for number in set(run.boundaries["name"])] == [f"backward ({HERE}"]
+    assert run.boundaries["kind"].tolist() == [BoundaryKind.BACKWARD] * 4
+    names = [run.names[number].partition(":")[0] for number in run.boundaries["name"]]
+    assert names == [f"backward ({HERE}"] * 3 + [f"gradients ({HERE}"]
 
 
 def test_after_an_optimizer_step_only_many_backward_passes_are_boundaries(tmp_path: Path) -> None:
