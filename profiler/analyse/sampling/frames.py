@@ -86,7 +86,9 @@ _CLOSURES: Final = ("closure", "closure_fn", "wrap_closure", "_wrap_closure", "w
 _STEP_NAMING: Final = "torch/autograd/profiler.py", ("__init__", "__enter__", "__exit__")
 """Through these functions torch records the name of an optimizer's step, before its hooks begin and after they end.
 They take about 30 µs, which belong to the optimizer but are outside its recorded region."""
-_TIMED_CLOSURE: Final = (("/optimizers.py", "/_optimizer_steps.py"), ("closed", "end"))
+CLOSURE: Final = "closed"
+"""The profiler's function that calls the closure of an optimizer."""
+_TIMED_CLOSURE: Final = (("/optimizers.py", "/_optimizer_steps.py"), (CLOSURE, "end"))
 """The profiler's frames around such a closure, and at the end of a step: what runs below them is not recorded as part
 of the optimizer."""
 _HOOK_STRATA: Final = {

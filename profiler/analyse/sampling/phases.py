@@ -26,16 +26,16 @@ from profiler.analyse.model import (
     Phase,
 )
 from profiler.analyse.sampling.batch_means import effective_sample_size
-from profiler.analyse.sampling.frames import BACKWARD, BETWEEN, DATA, FORWARD, OPTIMIZER
+from profiler.analyse.sampling.code_origin import OURS, code_owner
+from profiler.analyse.sampling.frames import BACKWARD, BETWEEN, CLOSURE, DATA, FORWARD, OPTIMIZER
 from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.stacks import Stacks, weighted_samples
 from profiler.analyse.sampling.stages import StageSpans
 from profiler.analyse.sampling.strata import LOADING, Floats
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.timing.host_timeline import HostTimeline
-from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
+from profiler.analyse.window import NS_PER_S, Window, named_rows
 from profiler.run.model import Run, Site, StepKind, Table
-from profiler.run.tables import BoundaryKind
 
 ORDER: Final = (DATA, FORWARD, BACKWARD, OPTIMIZER, *INTERRUPTIONS, AFTER_OPTIMIZER, ELSEWHERE)
 _OF_STAGE: Final = 0.9
@@ -47,9 +47,6 @@ _RARE: Final = 0.05
 _MAX_LINES: Final = 3
 _OF_PHASE: Final = 0.1
 """Share of a phase below which a line of it is not named."""
-_CUT: Final = 1.5
-"""Recorded stretches for each step of an optimizer from which it has a closure: one without has one, one with has at
-least two."""
 _Line = tuple[Site | None, str]
 """A line, and the user's function that it calls."""
 _Loop = Mapping[tuple[str, str], int]
@@ -93,7 +90,7 @@ def phases(
             seconds = total / len(window) / NS_PER_S
             categories = _categories(samples, within_phase[str(name)], seconds) if name in within_phase else {}
             share, low, high = (end / window.wall_ns for end in (total, low, high))
-            closure = name == OPTIMIZER and _has_closure(stacks.run, window, host)
+            closure = name == OPTIMIZER and _has_closure(stacks, samples)
             rows.append(Phase(str(name), seconds, share, low, high, site, calls, categories, further, closure))
     return tuple(rows)
 
@@ -107,11 +104,10 @@ def _categories(samples: ClassifiedSamples, within: Floats, seconds: float) -> d
     }
 
 
-def _has_closure(run: Run, window: Window, host: HostTimeline) -> bool:
-    """Whether optimizers call a closure: what is recorded of a step is then cut in two, before and after it."""
-    boundaries = thread_rows(run.boundaries, window)
-    steps = int((boundaries["kind"] == BoundaryKind.OPTIMIZER).sum())
-    return 0 < _CUT * steps < len(named_rows(run, host.regions, OPTIMIZER))
+def _has_closure(stacks: Stacks, samples: ClassifiedSamples) -> bool:
+    """Whether optimizers call a closure, which the hook of optimizers wraps."""
+    frames = (site for number in samples.stacks for site in stacks.run.stack_frames[number])
+    return any(site.function.endswith(CLOSURE) and code_owner(site.file, stacks.folders) == OURS for site in frames)
 
 
 def _main_lines(lines: Mapping[_Line, float], stacks: Stacks) -> tuple[_Line, tuple[Location, ...]]:
