@@ -110,7 +110,8 @@ def _may_end_steps(boundaries: Table, names: Texts) -> npt.NDArray[np.bool_]:
     gradients = [number for number in np.unique(boundaries["name"]).tolist() if names[number].startswith(GRADIENTS)]
     only_gradients = (boundaries["kind"] == BoundaryKind.BACKWARD) & np.isin(boundaries["name"], gradients)
     others = boundaries[~only_gradients & (boundaries["kind"] != BoundaryKind.LOADER)]
-    return ~only_gradients | ~np.isin(boundaries["pid"], others["pid"])
+    chosen: npt.NDArray[np.bool_] = ~only_gradients | ~np.isin(boundaries["pid"], others["pid"])
+    return chosen
 
 
 def count_optimizer_steps(boundaries: Table, pid: int) -> int:
