@@ -27,7 +27,7 @@ from profiler.analyse.timing.resources import resources, series
 from profiler.analyse.timing.throughput import counted_unit, throughput
 from profiler.analyse.timing.trace_timeline import full_timeline, trace_locations
 from profiler.analyse.timing.warnings import contradictions, run_warnings
-from profiler.analyse.window import LEVEL_LIGHT, Window, device_kind, device_window, is_trace, job_size, rank_windows
+from profiler.analyse.window import LEVEL_LIGHT, Window, device_kind, device_window, job_size, rank_windows
 from profiler.core.notice import Notice
 from profiler.run.model import Run
 
@@ -37,7 +37,7 @@ def analyse(run: Run) -> Analysis:
     hooked, stacks, steps = has_hooked_steps(run), Stacks(run), rank_steps(run, rank_windows(run))
     window = steps.analysed
     host, ledger, samples = host_time(stacks, window)
-    if device_kind(run) == "cpu" and not is_trace(run):
+    if device_kind(run) == "cpu" and not run.is_trace:
         ledger = with_rank_waits(ledger, steps, steps.windows.index(window))
     lines, stages = line_costs(stacks, samples), stage_spans(stacks, window)
     host_breakdown = breakdown(window, ledger, len(host.calls) if host else 0)
@@ -83,7 +83,7 @@ def analyse(run: Run) -> Analysis:
         threads=thread_activities(stacks),
         step=run.step,
         lines=lines,
-        locations=trace_locations(run, window, host) if host and is_trace(run) else locations(stacks, samples),
+        locations=trace_locations(run, window, host) if host and run.is_trace else locations(stacks, samples),
         input=input_parts(run, window),
         loader=loader_use(run, window),
         phases=phases(stacks, window, host, samples, stages) if host and hooked else (),

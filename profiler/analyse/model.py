@@ -624,6 +624,11 @@ class Analysis:
     ranks: RankLedger | None = None
     """None: the program has one rank."""
 
+    @property
+    def is_trace(self) -> bool:
+        """Whether the run is a foreign trace of torch's profiler."""
+        return self.step is not None and self.step.is_trace
+
     def value(self, name: str) -> float | None:
         """The value of a measure; None: the run does not have it, or it was not measured."""
         measure = self.measures.get(name)

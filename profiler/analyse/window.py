@@ -227,8 +227,3 @@ def is_collective(run: Run, calls: Table) -> npt.NDArray[np.bool_]:
 def device_kind(run: Run) -> str:
     """The device that the program states: host, cuda, cpu; empty when it states none."""
     return str(run.info.facts.get("device", ""))
-
-
-def is_trace(run: Run) -> bool:
-    """Whether the run is a foreign trace of torch's profiler, which has no stack samples."""
-    return run.step is not None and run.step.is_trace

@@ -83,7 +83,7 @@ def _mean_idle(analysis: Analysis, idle: float) -> float:
 
 def _too_few_launches(analysis: Analysis) -> Notice | None:
     launches = analysis.measures.get("launches_per_step")
-    if not is_trace(analysis) or launches is None or launches.value is None:
+    if not analysis.is_trace or launches is None or launches.value is None:
         return None
     count = round(launches.value * launches.n)
     return Notice("few-launches", {"launches": count}) if count < MIN_LAUNCHES else None
@@ -95,11 +95,6 @@ def _blocking(causes: Iterable[Cause]) -> list[Cause]:
     return [
         cause for cause, row in rows if row and row.state is HostState.BLOCKED_IN_CALL and row.share_of_wall >= BUSY
     ]
-
-
-def is_trace(analysis: Analysis) -> bool:
-    """Whether the run is a foreign trace of torch's profiler."""
-    return analysis.step is not None and analysis.step.is_trace
 
 
 def _named(causes: Iterable[Cause], verdict: RunVerdict) -> tuple[Cause, ...]:
@@ -127,7 +122,7 @@ def _busy_causes(analysis: Analysis) -> list[Cause]:
 
 def _idle_causes(analysis: Analysis) -> list[Cause]:
     """The idle time by category; what nothing recorded in a trace may be Python."""
-    key: Callable[[IdleBlame], tuple[str, str]] = _trace_category if is_trace(analysis) else _category
+    key: Callable[[IdleBlame], tuple[str, str]] = _trace_category if analysis.is_trace else _category
     operators = analysis.breakdown.get("framework")
     has_functions = any(row.state is HostState.IN_PYTHON for row in analysis.idle)
     rows: dict[tuple[str, str], list[IdleBlame]] = {}
@@ -139,8 +134,8 @@ def _idle_causes(analysis: Analysis) -> list[Cause]:
         known = code != "between-operators" or (operators is not None and operators.value and not has_functions)
         notice = Notice(code) if code and known else None
         share = sum(row.share_of_wall for row in blamed)
-        places = _places(blamed) if is_trace(analysis) else ()
-        blame = None if category == "unattributed" and is_trace(analysis) else largest
+        places = _places(blamed) if analysis.is_trace else ()
+        blame = None if category == "unattributed" and analysis.is_trace else largest
         causes.append(Cause(category, share, None, None, _idle_location(blamed), (), notice, blame, places))
     return causes
 

@@ -24,7 +24,7 @@ from profiler.analyse.model import (
 )
 from profiler.core.facts import stated_device
 from profiler.core.notice import Notice
-from profiler.diagnose.device import BUSY, MOST, diagnose_device, is_trace
+from profiler.diagnose.device import BUSY, MOST, diagnose_device
 from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.model import NAMED, WORTH_NAMING, RunDiagnosis, RunVerdict, UnknownShare
 
@@ -142,7 +142,7 @@ def _driver(analysis: Analysis) -> Location | None:
 
 def _unknown_share(analysis: Analysis, share: float) -> UnknownShare:
     return UnknownShare(
-        share, _samples(analysis), any(period.lines for period in analysis.startup_teardown), is_trace(analysis)
+        share, _samples(analysis), any(period.lines for period in analysis.startup_teardown), analysis.is_trace
     )
 
 
@@ -213,7 +213,7 @@ def _step_causes(analysis: Analysis) -> list[Cause]:
     parts, total = _parts(analysis)
     causes = [_category_cause(analysis, name, parts[name], total) for name in _STEP_CATEGORIES if parts.get(name)]
     operators = parts.get("compute", 0.0) + parts.get("framework", 0.0)
-    if is_trace(analysis) and operators >= WORTH_NAMING * total and parts.get("unattributed"):
+    if analysis.is_trace and operators >= WORTH_NAMING * total and parts.get("unattributed"):
         causes.append(_category_cause(analysis, "unattributed", parts["unattributed"], total))
     if parts.get("input"):
         cause = _category_cause(analysis, "input", parts["input"], total)
@@ -277,7 +277,7 @@ def _category_cause(analysis: Analysis, category: str, seconds: float, total: fl
     """The time of a category as a cause, of which `seconds` count; their places are known only where most count."""
     measure, notice = analysis.breakdown[category], None
     counted = seconds / (measure.value or 1.0)
-    if is_trace(analysis) and category in ("python", "unattributed") and not analysis.locations.get(category):
+    if analysis.is_trace and category in ("python", "unattributed") and not analysis.locations.get(category):
         notice = Notice("between-operators")
     elif category == "python" and hides_waits(analysis):
         notice = Notice("python-or-device-wait")

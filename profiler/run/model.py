@@ -217,6 +217,11 @@ class Run:
     step: StepDefinition | None = None
     """The definition of a step in this run; None if it has no steps."""
 
+    @property
+    def is_trace(self) -> bool:
+        """Whether it is a foreign trace of torch's profiler, which has no stack samples."""
+        return self.step is not None and self.step.is_trace
+
 
 @dataclass(frozen=True, eq=False)
 class Traced:

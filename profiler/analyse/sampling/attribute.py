@@ -37,7 +37,7 @@ from profiler.analyse.timing.breakdown import Ledger, recorded_ledger, take_core
 from profiler.analyse.timing.host_timeline import CODE, HostTimeline
 from profiler.analyse.timing.scheduler import step_delays, thread_time
 from profiler.analyse.timing.trace_timeline import full_timeline
-from profiler.analyse.window import NS_PER_S, Window, device_kind, is_trace
+from profiler.analyse.window import NS_PER_S, Window, device_kind
 from profiler.core.notice import Notice
 from profiler.run.model import Run
 
@@ -61,7 +61,7 @@ def host_time(stacks: Stacks, window: Window) -> tuple[HostTimeline | None, Ledg
         return None, None, None
     host = full_timeline(run, window)
     samples, ledger = classify_samples(stacks, window, host), recorded_ledger(host, window)
-    if is_trace(run):  # it has no stack samples
+    if run.is_trace:  # it has no stack samples
         return host, ledger, samples
     if has_hooked_steps(run):
         ledger = attribute_unrecorded(ledger, run, window, host, samples)

@@ -37,7 +37,7 @@ from profiler.analyse.timing.host_timeline import (
     region_category,
     thread_timeline,
 )
-from profiler.analyse.window import Window, device_kind, is_trace, process_rows
+from profiler.analyse.window import Window, device_kind, process_rows
 from profiler.run.model import Run, Site, Table
 
 FRAME: Final = "frame "
@@ -60,7 +60,7 @@ _Value = TypeVar("_Value", np.bool_, np.int64)
 
 def full_timeline(run: Run, window: Window) -> HostTimeline:
     """What the host was doing: in a recorded run its stepping thread, in a trace all threads that drive the device."""
-    if not is_trace(run):
+    if not run.is_trace:
         return host_timeline(run, window)
     regions, calls = process_rows(run.regions, window), process_rows(run.calls, window)
     merged = None

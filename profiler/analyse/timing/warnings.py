@@ -15,7 +15,7 @@ from profiler.analyse.timing.counters import calls_in_steps, counter_sums
 from profiler.analyse.timing.device import busy_intervals, no_queue_reason
 from profiler.analyse.timing.host_timeline import RECORDING
 from profiler.analyse.timing.resources import BUSY, process_tree_sum, sample_rows
-from profiler.analyse.window import NS_PER_S, Window, is_trace, named_rows, thread_rows
+from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
 from profiler.core.notice import Notice
 from profiler.run.filter import rows_by
 from profiler.run.model import HOOKS, Run, Table
@@ -130,7 +130,7 @@ def _mean_within(run: Run, name: str, first: int, last: int) -> float | None:
 def contradictions(run: Run, window: Window) -> tuple[Notice, ...]:
     """Counters that the recorded calls or activities contradict, and how many of the syncs that another source saw the
     hooks saw too (whether or not they are all of them)."""
-    if not len(window) or is_trace(run):  # the counters of a trace are made from its calls
+    if not len(window) or run.is_trace:  # the counters of a trace are made from its calls
         return ()
     calls = calls_in_steps(run, window)
     runtime = np.isin(calls["name"], [number for number, name in enumerate(run.names) if _RUNTIME.match(name)])
