@@ -57,7 +57,20 @@ def diagnose_input(analysis: Analysis) -> InputDiagnosis | None:
         inline_parts=len(inline),
     )
     advice = _with_workers(diagnosis) if workers else _without_workers(diagnosis, loader)
-    return replace(diagnosis, advice=advice)
+    kept = _share_with_core(analysis, (*loader, *inline))
+    return replace(
+        diagnosis,
+        advice=advice,
+        **{name: kept * getattr(diagnosis, name) for name in ("waits", "receives", "starts", "making", "inline")},
+    )
+
+
+def _share_with_core(analysis: Analysis, parts: Iterable[InputPart]) -> float:
+    """The share of the recorded time of these parts that remains in the breakdown, which takes waits for a core out."""
+    measure, recorded = analysis.breakdown.get("input"), sum(part.seconds_per_step for part in parts)
+    if measure is None or measure.value is None or not recorded:
+        return 1.0
+    return min(1.0, measure.value / recorded)
 
 
 def _with_workers(found: InputDiagnosis) -> InputAdvice:
