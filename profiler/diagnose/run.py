@@ -219,9 +219,11 @@ def _step_causes(analysis: Analysis) -> list[Cause]:
         cause = _category_cause(analysis, "input", parts["input"], total)
         causes.append(replace(cause, loader=_largest_part(analysis.input, cause.share)))
     causes += [
-        Cause(AFTER_OPTIMIZER, phase.share, phase.low, phase.high, _phase_location(phase), phase.further)
+        Cause(AFTER_OPTIMIZER, *shares, _phase_location(phase), phase.further)
         for phase in analysis.phases
         if phase.name == AFTER_OPTIMIZER and phase.low >= WORTH_NAMING
+        for own in [1.0 - sum(phase.categories.get(name, 0.0) for name in _NO_CORE) / phase.seconds_per_step]
+        for shares in [(own * phase.share, own * phase.low, own * phase.high)]  # as the categories, without such waits
     ]
     # Stages are recorded exactly, so they need no samples. Other work without gradients may be an update of parameters.
     causes += [

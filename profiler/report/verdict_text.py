@@ -41,6 +41,7 @@ from profiler.report.text import (
     function_name,
     host_state,
     listed,
+    plural,
     too_few,
 )
 
@@ -266,10 +267,10 @@ _ROUNDING: Final = 0.005
 def _overlaps(run: RunDiagnosis) -> list[str]:
     """What to add to the sentence on computing, then to that of each cause, because it is time of another part too.
 
-    Waits for a core are time of all phases. What runs after the optimizer is time of the categories.
+    Waits for a core are time of the optimizer and of stages. What runs after the optimizer is time of the categories.
     """
     categories = [cause.category for cause in run.causes]
-    phased = any(name in (AFTER_OPTIMIZER, UPDATE, *INTERRUPTIONS) for name in categories)
+    phased = any(name in (UPDATE, *INTERRUPTIONS) for name in categories)
     after = categories.index(AFTER_OPTIMIZER) if AFTER_OPTIMIZER in categories else len(categories)
     leads = run.verdict is RunVerdict.COMPUTING
     total, notes = run.share if leads else 0.0, []
@@ -322,7 +323,9 @@ def _clause(cause: Cause) -> str:
     """What follows `12% of each step`: how the time of a cause is spent, and where."""
     place = "" if cause.category in _PLACELESS else _place(cause)
     if cause.notice is not None:
-        values = cause.notice.values
+        values = dict(cause.notice.values)
+        if "cores" in values:
+            values["cores"] = plural(values["cores"], "core")
         return _with_place(CAUSE_NOTICES[cause.notice.code], place, at=at(values.get("site")), **values)
     if cause.category == "input":
         return _input(cause, place)
@@ -351,7 +354,7 @@ CAUSE_NOTICES: Final[Mapping[str, str]] = {
     "update-with-closure": "is spent in optimizer.step(){place}, besides the closure that it calls",
     "garbage-collection": "is spent in Python's garbage collections",
     "python-or-device-wait": "is spent in Python, or waiting for the device in it",
-    "more-threads-than-cores": "is spent waiting for a core: torch may use {threads} threads on {cores} cores",
+    "more-threads-than-cores": "is spent waiting for a core: torch may use {threads} threads on {cores}",
     "more-threads-than-quota": (
         "is lost to throttling: torch may use {threads} threads, and the CPU quota of their group is {quota:g} cores"
     ),

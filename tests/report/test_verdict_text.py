@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiler.analyse.model import AFTER_OPTIMIZER, HOST_CATEGORIES, Location, LocationKind
+from profiler.analyse.model import AFTER_OPTIMIZER, HOST_CATEGORIES, Location, LocationKind, Stage
 from profiler.diagnose.model import Cause, RunDiagnosis, RunVerdict
 from profiler.report.verdict_text import CATEGORY_TEXTS, run_statement
 from profiler.run.model import Site
@@ -26,9 +26,9 @@ def test_every_category_can_leave_the_device_idle(category: str) -> None:
     assert CATEGORY_TEXTS[category].idle in run_statement(diagnosis).text
 
 
-def test_waits_for_a_core_beside_a_phase_overlap_it() -> None:
+def test_waits_for_a_core_beside_a_stage_overlap_it() -> None:
     core, python = Cause("core", 0.8), Cause("python", 0.1)
-    for causes, expected in (((Cause(AFTER_OPTIMIZER, 0.7), core), True), ((core, python), False)):
+    for causes, expected in (((Cause(Stage.EVALUATION, 0.7), core), True), ((core, python), False)):
         text = run_statement(RunDiagnosis(RunVerdict.CAUSE, share=0.1, causes=causes)).text
         assert "waiting for a core" in text
         assert ("waiting for a core, which overlaps the other parts." in text) is expected

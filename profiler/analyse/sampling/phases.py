@@ -146,7 +146,7 @@ def _sampled_phases(
     stacks: Stacks, samples: ClassifiedSamples, stages: StageSpans
 ) -> tuple[Mapping[tuple[str, bool], Floats], Mapping[str, Mapping[_Line, float]], Mapping[str, Floats]]:
     """ns of samples of each phase within and without an optimizer by batch of time, the lines of each phase, and for
-    the optimizer and each stage the share of every stack's samples that lies in it."""
+    the optimizer, what follows it and each stage the share of every stack's samples that lies in it."""
     weight, run = samples.batches.sum_by(samples.stack), stacks.run
     # steps that the program marks need not end with an optimizer's: then nothing comes after it
     is_marked = run.step is not None and run.step.kind is StepKind.MARKED
@@ -158,7 +158,7 @@ def _sampled_phases(
         if len(stages.spans[stage])
     }
     interrupted = np.asarray(sum(shares.values(), start=np.zeros(len(run.stack_frames))))
-    updates = np.zeros(len(run.stack_frames))
+    updates, after = np.zeros((2, len(run.stack_frames)))
     sampled: dict[tuple[str, bool], Floats] = {}
     lines: defaultdict[str, defaultdict[_Line, float]] = defaultdict(lambda: defaultdict(float))
     for number, stack in samples.stacks.items():
@@ -176,11 +176,16 @@ def _sampled_phases(
         sampled[key] = sampled.get(key, 0.0) + weight[number] * remaining
         lines[name][line] += float(weight[number].sum()) * remaining
         updates[number] = remaining if name == OPTIMIZER else 0.0
+        after[number] = remaining if name == AFTER_OPTIMIZER else 0.0
     ns = weight.sum(axis=1)
     for stage, share in shares.items():
         for line, amount in _entry_lines(stacks, {number: ns[number] for number in samples.stacks}, share).items():
             lines[stage][line] += amount
-    return sampled, lines, {**{str(stage): share for stage, share in shares.items()}, OPTIMIZER: updates}
+    return (
+        sampled,
+        lines,
+        {**{str(stage): share for stage, share in shares.items()}, OPTIMIZER: updates, AFTER_OPTIMIZER: after},
+    )
 
 
 def _entry_lines(stacks: Stacks, ns: Mapping[int, float], share: Floats) -> dict[_Line, float]:

@@ -78,3 +78,15 @@ def test_the_closure_of_an_optimizer_is_no_part_of_its_share() -> None:
     passes = Part(20, ("t.py:7:main", STEP, ADAM, wrapped, "t.py:3:closure"), region="backward")
     diagnosis = diagnose_run(analyse(program(3, (*parts("")[:2], step, passes, step))))
     assert run_statement(diagnosis).headline.endswith("at t.py:7, in main(), besides the closure that it calls.")
+
+
+def test_waits_for_a_core_are_not_counted_with_what_runs_after_the_optimizer() -> None:
+    analysis = analyse(program(3, parts("")))
+    after = next(phase for phase in analysis.phases if phase.name == "after the optimizer")
+    half = replace(after, categories={"core": after.seconds_per_step / 2})
+    phases = tuple(half if phase is after else phase for phase in analysis.phases)
+    shares = [
+        next(cause.share for cause in diagnose_run(each).causes if cause.category == "after the optimizer")
+        for each in (analysis, replace(analysis, phases=phases))
+    ]
+    assert shares[1] == pytest.approx(shares[0] / 2)
