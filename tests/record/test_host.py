@@ -80,18 +80,18 @@ def sample(folder: Path, level: str, times: int) -> tuple[Run, int, int, int]:
 
 
 def test_processes_threads_and_machine(tmp_path: Path) -> None:
-    run, pid, spinner, grandchild = sample(tmp_path / "run", "standard", 3)
+    run, pid, spinner, grandchild = sample(tmp_path / "run", "standard", _SLOW_EVERY)
     assert {name for name in run.names if not name.startswith(THREAD_NAME)} <= set(SAMPLE_NAMES)
     assert any(name.startswith(THREAD_NAME) for name in run.names)
     spun = values(run, "thread.cpu_s", pid, spinner)
     waited = values(run, "thread.cpu_s", pid, pid)
-    assert len(spun) == len(waited) == 4
+    assert len(spun) == len(waited) == _SLOW_EVERY + 1
     assert spun[-1] > spun[0], f"a spinning thread uses CPU: {spun}"
     assert spun == sorted(spun)
     assert values(run, "process.rss", pid)[-1] <= values(run, "process.peak_rss", pid)[-1]
     assert values(run, "process.threads", pid)[-1] == 2
     memory = values(run, "process.rss", grandchild)
-    assert len(memory) >= 4, "forked children are sampled too"
+    assert len(memory) >= _SLOW_EVERY, "forked children are sampled too"
     assert min(memory) > 0, f"one that has ended has no sample: {memory}"
     utilization = values(run, "machine.cpu_util", 0)
     assert all(0 <= value <= 1 for value in utilization), utilization

@@ -143,7 +143,7 @@ def test_sampling_is_rare_until_the_program_steps_and_then_begins_anew() -> None
     schedule.record(before, 0.02 + 8 * 4 * 2e-3, 0.02, 4.0)
     assert schedule.plan(4.0, stepping=False).rate == 5, "deep stacks of imports"
     first, *later = run_schedule(schedule, 4.0, 0.4e-3, 6)
-    assert (first.seconds, first.gil_rate) == (2, first.rate // 2)
+    assert (first.seconds, first.gil_rate) == (2, round(first.rate / 2))
     assert first.rate > 40, "a burst"
     assert [plan.seconds for plan in later] == [4, 8, 8, 8, 8]
     assert all(20 <= plan.rate <= 40 for plan in later)
@@ -154,8 +154,8 @@ def test_the_cost_of_a_long_run_stays_within_its_budget() -> None:
     plans = run_schedule(schedule, 0.0, 0.3e-3, 40)
     seconds = sum(plan.seconds for plan in plans)
     cost = sum(0.3e-3 * plan.seconds * plan.rate + 0.026 for plan in plans)
-    assert cost / seconds < 0.015
-    assert plans[-1].rate == 20, "half of the budget is enough after 500 samples, and a window's start is part of it"
+    assert cost / seconds < 0.01
+    assert plans[-1].rate == 20, "a window's start is part of the budget"
 
 
 def test_a_program_without_steps_is_sampled_fully_after_half_a_minute() -> None:
@@ -336,7 +336,7 @@ def test_the_sampler_follows_the_thread_and_looks_less_often_while_that_stays(sy
     assert not priority.refused
     for _ in range(20):
         priority.follow()
-    assert priority.pause_s <= 0.02, "often enough however long nothing moves"
+    assert priority.pause_s <= 0.04, "often enough however long nothing moves"
 
 
 def test_the_sampler_gets_its_cores_and_priority_back(system: System) -> None:

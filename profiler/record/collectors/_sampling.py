@@ -36,17 +36,13 @@ _LONGEST_STARTUP_S: Final = 30.0
 _WINDOWS_S: Final = (2, 4, 8)
 """Lengths of the windows from the first step on; the last one repeats. A kill -9 of the recorder loses one of them, and
 each starts two processes (13 ms each)."""
-_COST: Final = 0.015
+_COST: Final = 0.0075
 """Share of a core that sampling one process may take. Its target loses twice that: of a small transformer, 0.5 ms for a
-sample of 0.26 ms, the rest by the caches that the sample empties."""
-_LATER_COST: Final = 0.0075
-"""The same once there are _ENOUGH_SAMPLES."""
+sample of 0.26 ms, the rest by the caches that the sample empties. A run of 10 s so takes some 250 samples."""
 _STARTUP_COST: Final = 0.004
 """The same before the first step: the remainder is left for the steps."""
 _REPAYMENT_S: Final = 16.0
 """Time in which what was spent beyond the budget is saved again."""
-_ENOUGH_SAMPLES: Final = 500
-"""With so many samples a share of one half has an error of 4.5 percentage points."""
 _BURST_S: Final = 0.04
 """CPU seconds that the first window of steps may use beyond the budget: some 100 samples, which make the difference
 between a verdict and none for a program that trains for two seconds. Later windows save them again."""
@@ -78,7 +74,6 @@ class SamplingSchedule:
         self._began = began
         self._spent = 0.0
         self._sample_s = _SAMPLE_S
-        self._samples = 0
         self._windows = 0
         self._stepping = False
 
@@ -89,17 +84,17 @@ class SamplingSchedule:
         :param stepping: whether the program steps.
         """
         if stepping and not self._stepping:
-            self._windows, self._samples = 0, 0
+            self._windows = 0
             self._sample_s = min(self._sample_s, _SAMPLE_S)
         self._stepping = stepping
         if not stepping and now - self._began < _LONGEST_STARTUP_S:
             rate = affordable_rate(self._sample_s, _STARTUP_COST, _LOWEST_STARTUP_RATE, self._highest)
             return WindowPlan(self._pid, _STARTUP_WINDOW_S, rate, 0, self.preempt)
         seconds = _WINDOWS_S[min(self._windows, len(_WINDOWS_S) - 1)]
-        share = _COST if self._samples < _ENOUGH_SAMPLES else _LATER_COST
-        saved = share * (now - self._began) - self._spent
-        share += (saved + _BURST_S) / seconds if stepping and not self._windows else saved / _REPAYMENT_S
-        rate = affordable_rate(self._sample_s, share, _LOWEST_RATE, self._highest)
+        saved = _COST * (now - self._began) - self._spent
+        is_first = stepping and not self._windows  # what deep stacks of imports cost is saved later
+        extra = (max(0.0, saved) + _BURST_S) / seconds if is_first else saved / _REPAYMENT_S
+        rate = affordable_rate(self._sample_s, _COST + extra, _LOWEST_RATE, self._highest)
         return WindowPlan(self._pid, seconds, rate, max(1, round(_GIL_RATE * rate)), self.preempt)
 
     def is_over(self, plan: WindowPlan, cpu_s: float, *, stepping: bool) -> bool:
@@ -123,7 +118,6 @@ class SamplingSchedule:
         samples = plan.rate * min(sampled_s, plan.seconds)
         if samples >= 1:
             self._sample_s = max(1e-6, cpu_s - start_cpu_s) / samples
-        self._samples += round(samples)
         self._windows += 1
 
 
