@@ -21,7 +21,8 @@ class BlockedIn(IntEnum):
     """A plain futex, as GNU's OpenMP uses it where its threads wait for each other."""
 
 
-# name: (unit, meaning). Values named *_s, ctx_* and peak_* are cumulative or high-water marks: take differences.
+# name: (unit, meaning). Values named *_s, ctx_* and peak_* are cumulative or high-water marks (take differences), but
+# those of stacks.* are each of a window.
 # pid and tid say whose: a thread, a process (tid 0), the machine (both 0); for gpu.* tid is the device's index.
 SAMPLE_NAMES: Final[dict[str, tuple[str, str]]] = {
     "process.cpu": ("cores", "mean CPU use of the process since its sample before"),
@@ -50,6 +51,10 @@ SAMPLE_NAMES: Final[dict[str, tuple[str, str]]] = {
     "gpu.temperature": ("degC", "temperature of the chip"),
     "stacks.period_s": ("s", "mean time between stack samples in the window that ends here"),
     "stacks.clock_slack_s": ("s", "how far the times of that window's samples may be off"),
+    "stacks.preempted_s": (
+        "s",
+        "time that samples of that window took from the main thread of the process, on its core",
+    ),
     "stacks.gil_window_s": ("s", "length of the window that ends here, in which only the GIL's holder was seen"),
     "stacks.gil_ticks": ("samples", "how often that window looked for a holder"),
 }

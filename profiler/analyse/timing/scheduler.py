@@ -9,7 +9,7 @@ kernel counts that time for the whole control group, summed over cores, so a thr
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -24,6 +24,7 @@ from profiler.run.model import Run
 CPU: Final = "thread.cpu_s"
 DELAY: Final = "thread.wait_s"
 THROTTLED: Final = "group.throttled_s"
+PREEMPTED: Final = "stacks.preempted_s"
 _COVERED: Final = 0.5
 """Share of the spans that readings must cover: outside of them the rates within are assumed."""
 
@@ -68,8 +69,24 @@ def thread_readings(run: Run, pid: int, tid: int) -> ThreadReadings | None:
     rows = run.thread_clocks[(run.thread_clocks["pid"] == pid) & (run.thread_clocks["tid"] == tid)]
     if len(rows) > 1:
         rows = rows[np.argsort(rows["time"], kind="stable")]
-        return ThreadReadings(times(rows["time"]), rows["cpu"].astype(np.float64), rows["delay"].astype(np.float64))
+        cpu, delay = rows["cpu"].astype(np.float64), rows["delay"].astype(np.float64)
+        return _without_preemption(run, pid, tid, ThreadReadings(times(rows["time"]), cpu, delay))
     return dict(_sampled_readings(run, pid, tid)).get((pid, tid))
+
+
+def _without_preemption(run: Run, pid: int, tid: int, readings: ThreadReadings) -> ThreadReadings:
+    """The readings without the run delay that stack sampling caused: it preempts the main thread for each sample.
+
+    A sample delays the thread only where that could run, so the CPU time of sampling counts with that share.
+    """
+    rows = named_rows(run, run.samples, PREEMPTED)
+    rows = rows[(rows["pid"] == pid) & (rows["time"] > readings.time[0])]
+    sampling = float(rows["value"].sum()) * NS_PER_S
+    wall, cpu, delay = (float(clock[-1] - clock[0]) for clock in (readings.time, readings.cpu, readings.delay))
+    if tid != pid or not sampling or wall <= 0 or delay <= 0:
+        return readings
+    caused = min(delay, sampling * min(1.0, (cpu + delay) / wall))
+    return replace(readings, delay=readings.delay * (1 - caused / delay))
 
 
 def _sampled_readings(

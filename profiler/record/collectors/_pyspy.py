@@ -310,6 +310,8 @@ class SamplingWindow:
     """Threads that ran Python in the windows before."""
     lost_priority: bool = False
     """Real-time priority was refused."""
+    preempted_s: float = 0.0
+    """CPU seconds of samples that were taken ahead of the sampled thread, on its core."""
     clocks: list[tuple[int, Mapping[int, ThreadTimes]]] = field(default_factory=list)
 
     @classmethod
@@ -330,28 +332,29 @@ class SamplingWindow:
         """
         pids = (py_spy.process.pid for py_spy in self.py_spys)
         priority = RealtimePriority(pids, self.plan.pid) if self.plan.preempt else None
-        due, ending = 0.0, False
+        due, ending, is_ending = 0.0, False, False
         last_sample = max(py_spy.begin for py_spy in self.py_spys) + self.plan.seconds * 1_000_000_000
         while running := [py_spy for py_spy in self.py_spys if not py_spy.end]:
             if time.monotonic() >= due:
                 due = time.monotonic() + _CLOCK_PERIOD_S
                 self._read_clocks()
-                sampling = all(py_spy.sampling for py_spy in running)
-                if sampling and not ending and is_over(sum(py_spy.cpu_so_far() for py_spy in running)):
+                used = sum(py_spy.cpu_so_far() for py_spy in running if py_spy.sampling)
+                if priority and not is_ending:
+                    self.preempted_s = max(self.preempted_s, used)
+                if all(py_spy.sampling for py_spy in running) and not ending and is_over(used):
                     ending = True
                     self.signal(signal.SIGINT)
             is_ending = ending or time.monotonic_ns() > last_sample
-            pause = (
-                min(_CLOCK_PERIOD_S, _FOLLOW_S[0] if is_ending else priority.pause_s) if priority else _CLOCK_PERIOD_S
-            )
+            pause = min(_CLOCK_PERIOD_S, priority.pause_s) if priority else _CLOCK_PERIOD_S
+            if is_ending:
+                pause = _FOLLOW_S[0]
             for number, py_spy in enumerate(running):
                 if wait_exit(py_spy.process.pid, 0.0 if number else pause):
                     py_spy.reap()
                     continue
                 py_spy.notice_start()
-                if (
-                    priority and is_ending and py_spy.output.exists()
-                ):  # made after the last sample, and written then, on any core
+                # the output is made after the last sample, and written then, on any core
+                if priority and is_ending and py_spy.output.exists():
                     priority.release(py_spy.process.pid)
             if priority and self.sampling:  # it starts on any core
                 priority.follow()
@@ -396,6 +399,7 @@ class SamplingWindow:
         """Read and remove the files of a window that wrote something."""
         spans, rows, errors = self.py_spys[0].spans_of_all_threads(active_clocks(self.clocks))
         gil_spans: list[Span] = []
+        rows.append((self.plan.pid, 0, "stacks.preempted_s", self.preempted_s))
         values = [(self.py_spys[0].end, rows)]
         for py_spy in self.py_spys[1:]:
             if py_spy.wrote:

@@ -51,6 +51,19 @@ def test_the_time_of_a_thread_is_on_a_core_without_one_or_blocked() -> None:
     )
 
 
+def test_the_delay_that_stack_samples_cause_is_not_the_programs() -> None:
+    builder = program(cpu=0.5, delay=0.3)
+    builder.sample("stacks.preempted_s", 100 * STEP, 0.1, pid=PID)
+    for number in range(101):
+        builder.thread_clocks(number * STEP, round(number * 0.5 * STEP), round(number * 0.3 * STEP), tid=PID)
+    main, other = (thread_time(builder.build(), PID, tid, union([0], [100 * STEP])) for tid in (PID, TID))
+    assert main is not None
+    assert other is not None
+    assert main.on_core / STEP == pytest.approx(50)
+    assert main.runnable / STEP == pytest.approx(30 - 10 * 0.8), "it could run in 80% of the time"
+    assert other.runnable / STEP == pytest.approx(30), "only the main thread is preempted"
+
+
 def test_other_threads_are_sampled_and_threads_without_clocks_are_not_measured() -> None:
     builder = program()
     for second in (0, 1):
