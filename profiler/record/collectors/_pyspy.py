@@ -31,6 +31,8 @@ FORBIDDEN: Final = (
 )
 _CLOCK_PERIOD_S: Final = 0.05
 """Between two readings of thread clocks, of about 8 µs a thread."""
+_COST_LOOKS: Final = 10
+"""At every so many of these readings the CPU time of both py-spys is read, of about 0.2 ms."""
 _MAX_THREADS: Final = 64
 """Threads whose clocks are read, besides those that were seen to run Python."""
 _COUNTS: Final = re.compile(r"Samples: (\d+) Errors: (\d+)")
@@ -310,8 +312,6 @@ class SamplingWindow:
     """Threads that ran Python in the windows before."""
     lost_priority: bool = False
     """Real-time priority was refused."""
-    preempted_s: float = 0.0
-    """CPU seconds of samples that were taken ahead of the sampled thread, on its core."""
     clocks: list[tuple[int, Mapping[int, ThreadTimes]]] = field(default_factory=list)
 
     @classmethod
@@ -327,21 +327,21 @@ class SamplingWindow:
     def wait(self, is_over: Callable[[float], bool]) -> bool:
         """Read thread clocks until the py-spys have ended; True when the one of all threads wrote something.
 
-        :param is_over: whether the window should end early, from the CPU seconds that sampling has used; called about
-            20 times a second while it samples.
+        :param is_over: whether the window should end early, from the CPU seconds that sampling had used half a second
+            ago at most; called about 20 times a second while it samples.
         """
         pids = (py_spy.process.pid for py_spy in self.py_spys)
         priority = RealtimePriority(pids, self.plan.pid) if self.plan.preempt else None
-        due, ending, is_ending = 0.0, False, False
+        due, ending, is_ending, used = 0.0, False, False, 0.0
         last_sample = max(py_spy.begin for py_spy in self.py_spys) + self.plan.seconds * 1_000_000_000
         while running := [py_spy for py_spy in self.py_spys if not py_spy.end]:
             if time.monotonic() >= due:
                 due = time.monotonic() + _CLOCK_PERIOD_S
                 self._read_clocks()
-                used = sum(py_spy.cpu_so_far() for py_spy in running if py_spy.sampling)
-                if priority and not is_ending:
-                    self.preempted_s = max(self.preempted_s, used)
-                if all(py_spy.sampling for py_spy in running) and not ending and is_over(used):
+                sampling = all(py_spy.sampling for py_spy in running)
+                if sampling and not is_ending and len(self.clocks) % _COST_LOOKS == 0:
+                    used = sum(py_spy.cpu_so_far() for py_spy in running)
+                if sampling and not ending and is_over(used):
                     ending = True
                     self.signal(signal.SIGINT)
             is_ending = ending or time.monotonic_ns() > last_sample
@@ -368,6 +368,12 @@ class SamplingWindow:
     @property
     def start_cpu_s(self) -> float:
         return sum(py_spy.start_cpu_s for py_spy in self.py_spys)
+
+    @property
+    def preempted_s(self) -> float:
+        """CPU seconds of samples that were taken ahead of the main thread, on its core."""
+        ahead = self.plan.preempt and not self.lost_priority and all(py_spy.sampling for py_spy in self.py_spys)
+        return self.cpu_s - self.start_cpu_s if ahead else 0.0
 
     @property
     def sampled_s(self) -> float:
