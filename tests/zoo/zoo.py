@@ -87,7 +87,7 @@ ZOO: Final = (
     Animal("launched", (*_LAUNCH, "accelerate_loop.py", "{steps}"), "AdamW (accelerate_loop.py:15)", many=6000),
     Animal("tokenizing", ("tokenizing.py", "{steps}"), "SGD (tokenizing.py:16)", regions=("tokenize",), many=4500),
     Animal("interrupted", ("interrupted.py", "{steps}"), "AdamW (interrupted.py:14)", many=14000),
-    Animal("package", ("-m", "package", "{steps}"), "SGD (__main__.py:16)", exit_code=7, quick=True, many=60000),
+    Animal("package", ("-m", "package", "{steps}"), "SGD (__main__.py:16)", exit_code=7, many=60000),
 )  # fmt: skip
 _EXACT: Final = ("exact.py", "--steps", "{steps}", "--seed-file", "seed.txt")
 EXACT: Final = (

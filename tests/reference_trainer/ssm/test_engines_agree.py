@@ -33,6 +33,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "fixed, pool": {"variant": "fixed", "engine": "pool", "workers": 2},
     "flat alone, pool": {"fixes": ("flat-sweep",), "engine": "pool", "workers": 2},
 }
+SLOW = ("fused-recurrence", "flat alone, pool")
+"""Quick tests cover these within `fixed`."""
 
 
 def done(tmp: pytest.TempPathFactory, **way: Any) -> dict[Job, Outcome]:
@@ -60,7 +62,7 @@ def same(way: dict[Job, Outcome], found: dict[Job, Outcome]) -> None:
         assert way[job].points == outcome.points
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [pytest.param(way, marks=[pytest.mark.slow] * (way in SLOW)) for way in WAYS])
 def test_outcomes_are_those_of_as_found(
     way: str, as_found: dict[Job, Outcome], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -16,6 +16,7 @@ import pytest
 from tests.fakes.programs import ROOT, command_line, script
 from tests.report.export.trace_rules import complaints
 
+pytestmark = pytest.mark.slow
 STEPS = 14
 PROGRAM = f"""
 import time
