@@ -88,6 +88,9 @@ class HostState(IntEnum):
     """The recorder wrote its own records: never a cause of the program's."""
     IN_PYTHON = 7
     """It ran the Python function that the site is of, in a foreign trace with Python frames."""
+    EARLIER_WORK = 8
+    """A foreign trace had no activity yet, but its first one was submitted, or the host waited for the device: it may
+    have run work from before the trace began."""
 
 
 class SiteOrigin(IntEnum):

@@ -51,11 +51,13 @@ def diagnose_device(analysis: Analysis) -> RunDiagnosis | None:
         verdict = RunVerdict.DEVICE_IDLE if idle > 1 - BUSY else RunVerdict.DEVICE_BUSY
         few = _too_few_launches(analysis) if verdict is RunVerdict.DEVICE_IDLE else None
         idle_causes = _idle_causes(analysis)
-        if few and (blocking := _blocking(idle_causes)):
-            few, idle_causes = None, blocking
+        if few and (single := _single_calls(idle_causes)):
+            few, idle_causes = None, single
+        earlier = sum(row.share_of_wall for row in analysis.idle if row.state is HostState.EARLIER_WORK)
         causes = _named([*([] if few else idle_causes), *_busy_causes(analysis)], verdict)
         value = idle if verdict is RunVerdict.DEVICE_IDLE else 1 - idle
-        return RunDiagnosis(verdict, device, value, causes, reason=few, computing=computing)
+        earlier = earlier if earlier >= WORTH_NAMING else 0.0
+        return RunDiagnosis(verdict, device, value, causes, reason=few, computing=computing, earlier=earlier)
     if busy is None or busy.value is None or is_sampled(busy):
         return None
     if busy.value >= BUSY:
@@ -71,8 +73,9 @@ def is_sampled(busy: Measure) -> bool:
 
 
 def program_blame(analysis: Analysis) -> list[IdleBlame]:
-    """The idle time that the program can do something about: all but what recording itself took."""
-    return [row for row in analysis.idle if row.state is not HostState.RECORDING]
+    """The idle time that the program can do something about: all but what recording itself took, and what may have
+    been work from before a trace began."""
+    return [row for row in analysis.idle if row.state not in (HostState.RECORDING, HostState.EARLIER_WORK)]
 
 
 def _mean_idle(analysis: Analysis, idle: float) -> float:
@@ -89,11 +92,16 @@ def _too_few_launches(analysis: Analysis) -> Notice | None:
     return Notice("few-launches", {"launches": count}) if count < MIN_LAUNCHES else None
 
 
-def _blocking(causes: Iterable[Cause]) -> list[Cause]:
-    """The cause of which one blocking call takes nearly all of the time: then few launches are enough to name it."""
+def _single_calls(causes: Iterable[Cause]) -> list[Cause]:
+    """The cause of which one call that blocks, allocates or sets the device up takes nearly all of the time: then few
+    launches are enough to name it."""
     rows = [(cause, cause.blame) for cause in causes]
     return [
-        cause for cause, row in rows if row and row.state is HostState.BLOCKED_IN_CALL and row.share_of_wall >= BUSY
+        cause
+        for cause, row in rows
+        if row
+        and row.share_of_wall >= BUSY
+        and (row.state is HostState.BLOCKED_IN_CALL or (row.state is HostState.IN_CALL and cause.category == "launch"))
     ]
 
 

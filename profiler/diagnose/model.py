@@ -147,6 +147,10 @@ class RunDiagnosis:
     """Share of the time in which a device with a queue computed; None: not known."""
     operators: Cause | None = None
     """Computing with its places, where it takes most of the time in which the program had a core."""
+    is_whole_trace: bool = False
+    """Whether the only step is a whole trace, since it has no annotated steps."""
+    earlier: float = 0.0
+    """Share of the time in which the device may have run work that a foreign trace misses, since it began later."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from profiler.core.notice import Notice
 from profiler.diagnose.device import BUSY, MOST, diagnose_device
 from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.model import NAMED, WORTH_NAMING, RunDiagnosis, RunVerdict, UnknownShare
+from profiler.run.model import StepKind
 
 MUCH_UNKNOWN: Final = 0.1
 """Share of a step from which what is unknown is named: it may be larger than any cause."""
@@ -124,6 +125,7 @@ def _diagnose_host(analysis: Analysis, reason: Notice | None) -> RunDiagnosis:
         spikes=analysis.spikes if analysis.spikes and (analysis.spikes.lines or analysis.spikes.stage) else None,
         driver=_driver(analysis),
         operators=_operators(analysis, parts, total),
+        is_whole_trace=analysis.step is not None and analysis.step.kind is StepKind.WHOLE_TRACE,
     )
 
 

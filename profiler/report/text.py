@@ -137,6 +137,7 @@ _STATES: Final[Mapping[HostState, str]] = {
     HostState.IN_CALL: "in the {} call",
     HostState.BLOCKED_IN_CALL: "blocked in the {} call",
     HostState.RECORDING: "in the profiler's own recording",
+    HostState.EARLIER_WORK: "before the first activity of the trace: it may have run earlier work",
 }
 _ORIGINS: Final[Mapping[SiteOrigin, str]] = {
     SiteOrigin.ITSELF: "",

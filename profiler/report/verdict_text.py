@@ -17,6 +17,8 @@ from profiler.analyse.model import (
     Analysis,
     Cause,
     DevicePart,
+    HostState,
+    IdleBlame,
     Location,
     LocationKind,
     SpikeLine,
@@ -147,13 +149,23 @@ def _idle_cause(cause: Cause) -> str:
     meanwhile = notice or CATEGORY_TEXTS[cause.category].idle
     if cause.places:
         places = (f"{share(row.share_of_wall)} {host_state(row)}{at(row.site)}" for row in cause.places)
-        return f"{idle} {meanwhile} ({', '.join(places)})."
+        unknown = any(map(_waits_for_unrecorded_work, cause.places))
+        return f"{idle} {meanwhile} ({', '.join(places)}).{' The trace does not hold what it waited for.' * unknown}"
     if notice or cause.blame is None or cause.blame.share_of_wall <= _MOSTLY * cause.share:
         return f"{idle} {meanwhile}{_in_parentheses(cause)}."
     row = f"{host_state(cause.blame)}{at(cause.blame.site)}"
     if share(cause.blame.share_of_wall) == share(cause.share):
         return f"{idle} {row}."
     return f"{idle} {meanwhile} ({share(cause.blame.share_of_wall)} {row})."
+
+
+LONG_WAIT_S: Final = 0.01
+"""A call that waits for so long while the device does nothing waits for something that is not in the trace: the call
+itself ends some 10 µs after the device."""
+
+
+def _waits_for_unrecorded_work(row: IdleBlame) -> bool:
+    return row.state is HostState.BLOCKED_IN_CALL and row.seconds_per_step >= LONG_WAIT_S * max(1.0, row.gaps_per_step)
 
 
 IDLE_NOTICES: Final[Mapping[str, str]] = {
@@ -194,12 +206,18 @@ def _in_parentheses(cause: Cause) -> str:
 
 
 def _idle_device(run: RunDiagnosis) -> Iterable[str]:
-    yield f"The {run.device} was idle {share(run.share)} of the time."
+    was_idle = "had no recorded activity" if run.earlier else "was idle"
+    yield f"The {run.device} {was_idle} {share(run.share)} of the time."
     yield from map(_idle_cause, run.causes)
+    if run.earlier:
+        yield (
+            f"{share(run.earlier)} of the time lies before its first activity, with work already submitted or the host "
+            "waiting for it: it may have run work from before the trace began."
+        )
     if run.reason:
         yield f"There is no cause to name for its idle time: {describe(run.reason)}."
     elif not run.causes:
-        yield "There is no cause to name: none takes as much as 5% of the time."
+        yield f"There is no cause to name{' beside it' * bool(run.earlier)}: none takes as much as 5% of the time."
 
 
 def _busy_device(run: RunDiagnosis) -> Iterable[str]:
@@ -232,17 +250,18 @@ def _busy_by_nvml(run: RunDiagnosis) -> Iterable[str]:
 def _step(run: RunDiagnosis) -> Iterable[str]:
     """The largest part of the step, then the others; what is not known comes first where it is larger than these."""
     leads = run.verdict is RunVerdict.COMPUTING
+    step = "of the trace" if run.is_whole_trace else "of each step"
     known, *notes = _overlaps(run)
     parts = [
-        _cause(cause, "of each step " * (not leads and not number), note)
+        _cause(cause, f"{step} " * (not leads and not number), note)
         for number, (cause, note) in enumerate(zip(run.causes, notes, strict=True))
     ]
     computing = f"Computing takes {share(run.share)}"
     place = _place(run.operators) if run.operators and not run.driver else ""
     if leads:
         nothing = f"; no other part takes {WORTH_NAMING:.0%} of it"
-        yield f"{computing} of each step{place}{nothing if not (parts or run.unknown) else ''}."
-    unknown = _unknown(run.unknown) if run.unknown else ""
+        yield f"{computing} {step}{place}{nothing if not (parts or run.unknown) else ''}."
+    unknown = _unknown(run.unknown, step) if run.unknown else ""
     if run.verdict is RunVerdict.UNKNOWN_STEP:
         yield unknown
         if run.unknown and run.unknown.in_trace and not parts:
@@ -250,7 +269,7 @@ def _step(run: RunDiagnosis) -> Iterable[str]:
     yield from parts
     has_computing = leads or any(cause.category == "compute" for cause in run.causes)
     if run.share >= WORTH_NAMING and not has_computing:
-        yield f"{computing}{known if parts else ' of each step'}{place}."
+        yield f"{computing}{known if parts else f' {step}'}{place}."
     if run.verdict is not RunVerdict.UNKNOWN_STEP:
         yield unknown
     if run.input and any(cause.category == "input" for cause in run.causes):
@@ -289,9 +308,9 @@ def _overlaps(run: RunDiagnosis) -> list[str]:
 _PARTLY_AFTER: Final = ", partly after optimizer.step()"
 
 
-def _unknown(unknown: UnknownShare) -> str:
+def _unknown(unknown: UnknownShare, step: str) -> str:
     if unknown.in_trace:
-        why = "the trace has no event of it"
+        why = "the trace has no event of the main thread then"
     elif unknown.samples >= MIN_SAMPLES:
         why = "stack samples do not show whether Python ran or waited for the device"
     elif unknown.samples:
@@ -300,7 +319,7 @@ def _unknown(unknown: UnknownShare) -> str:
         why = "no stack sample lies within the measured steps; record for longer"
     else:
         why = "there are no stack samples"
-    return f"What ran in {share(unknown.share)} of each step is not known: {why}."
+    return f"What ran in {share(unknown.share)} {step} is not known: {why}."
 
 
 _WIDE: Final = 0.1

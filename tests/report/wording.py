@@ -82,6 +82,8 @@ RUNS = {
     ),
     "busy computing": RunDiagnosis(RunVerdict.DEVICE_BUSY, "H200", 0.87, computing=0.84),
     "few launches": RunDiagnosis(RunVerdict.DEVICE_IDLE, "H200", 0.9, reason=Notice("few-launches", {"launches": 4})),
+    "earlier work": RunDiagnosis(RunVerdict.DEVICE_IDLE, "H200", 0.9, earlier=0.6),
+    "whole trace": RunDiagnosis(RunVerdict.COMPUTING, share=0.98, is_whole_trace=True),
     "setup calls": RunDiagnosis(
         RunVerdict.DEVICE_IDLE, "H200", 0.9, (Cause("launch", 0.6, notice=Notice("setup-calls")),)
     ),

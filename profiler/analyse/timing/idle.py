@@ -8,6 +8,8 @@ A gap is the time between two activities of the device.
   input is prepared is charged to the input, because it would not be shorter if the wait before it were removed.
 - Any other part of a gap is charged to the innermost region or call at that time. So is the time in which the recorder
   wrote its records.
+- A foreign trace misses the work that was submitted before it began. So the time before its first activity is not the
+  host's, as far as the host waited for the device or that activity was submitted already.
 - Python between calls has no site of its own. It gets the site of the next call or, after the last one, of the
   previous call.
 """
@@ -20,12 +22,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import Indices, Intervals, Times, complement, overlaps, times
+from profiler.analyse.intervals import Indices, Intervals, Overlaps, Times, complement, overlaps, times
 from profiler.analyse.model import HOST_CATEGORIES, HostState, IdleBlame, SiteOrigin
 from profiler.analyse.timing.device import busy_intervals
 from profiler.analyse.timing.host_timeline import CODE, RECORDING, REGION, SUBMITTING, HostTimeline
 from profiler.analyse.timing.trace_timeline import FRAME
-from profiler.analyse.window import Window
+from profiler.analyse.window import Window, process_rows
 from profiler.run.model import Run
 from profiler.run.tables import CallKind
 
@@ -124,11 +126,12 @@ def idle_pieces(run: Run, window: Window, host: HostTimeline, *, unrecorded: int
     in_named_region = by_sync & (part > 0) & in_region & ~in_frame & np.isin(category, _NAMED_AFTER_SYNC)
     call = np.where(by_sync, charged, np.where(in_call, record, -1))
     waiting = (by_sync & (part == 0)) | (~by_sync & in_call & (_take(_waiting(host), segment) > 0))
+    earlier = _is_earlier_work(run, window, cut, waiting) if host.site is not None else np.zeros(len(waiting), np.bool_)
     state = np.select(
-        [by_recorder, waiting, in_named_region, by_sync, in_frame, in_region, in_call],
+        [by_recorder, earlier, waiting, in_named_region, by_sync, in_frame, in_region, in_call],
         [
-            HostState.RECORDING, HostState.BLOCKED_IN_CALL, HostState.AFTER_SYNC_IN_REGION, HostState.AFTER_SYNC,
-            HostState.IN_PYTHON, HostState.IN_REGION, HostState.IN_CALL,
+            HostState.RECORDING, HostState.EARLIER_WORK, HostState.BLOCKED_IN_CALL, HostState.AFTER_SYNC_IN_REGION,
+            HostState.AFTER_SYNC, HostState.IN_PYTHON, HostState.IN_REGION, HostState.IN_CALL,
         ],
         HostState.BETWEEN_CALLS,
     )  # fmt: skip
@@ -148,6 +151,19 @@ def idle_pieces(run: Run, window: Window, host: HostTimeline, *, unrecorded: int
         site=times(site),
         origin=origin,
     )  # fmt: skip
+
+
+def _is_earlier_work(
+    run: Run, window: Window, pieces: Overlaps, waiting: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.bool_]:
+    """Which pieces precede the first activity of a trace, while the host waits or that activity is submitted."""
+    activities, calls = process_rows(run.activities, window), process_rows(run.calls, window)
+    first = activities[np.argmin(activities["begin"])] if len(activities) else None
+    if first is None:
+        return np.zeros(len(waiting), np.bool_)
+    submitting = calls[(calls["correlation"] == first["correlation"]) & (first["correlation"] > 0)]
+    submitted = int(submitting["end"].max()) if len(submitting) else int(first["begin"])
+    return np.asarray((pieces.end <= int(first["begin"])) & (waiting | (pieces.begin >= submitted)))
 
 
 def _charges(gaps: Intervals, host: HostTimeline) -> tuple[Times, Times, Indices]:

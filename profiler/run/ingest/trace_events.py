@@ -34,6 +34,8 @@ ANNOTATION_PREFIXES: Final = (STEP_PREFIX, "enumerate(DataLoader)", "Optimizer."
 """Prefixes of torch's own annotations, which until 2021 were among the operators."""
 _OPERATOR: Final = re.compile(r"::|Backward|^Torch|^record_param_comms$")
 """Names of operators. Others among them are stretches that a program named with record_function."""
+_OF_GPU: Final = re.compile(r"^nccl:|cuda|cudnn|miopen", re.IGNORECASE)
+"""Names on the host that only a program with a GPU has, in a trace of the CPU's activities alone."""
 _GZIP: Final = b"\x1f\x8b"
 _SQLITE: Final = b"SQLite format 3\x00"
 _NSIGHT: Final = (".sqlite", ".nsys-rep", ".qdrep")
@@ -146,7 +148,8 @@ class Trace:
     def device_kind(self) -> str:
         """cpu, cuda (also AMD's GPUs), or the name of another kind of accelerator: xpu, mtia, privateuse1."""
         if not (self.device or self.runtime):
-            return "cpu"
+            on_host = (event.name for events in (self.operators, self.annotations) for event in events)
+            return "cuda" if any(map(_OF_GPU.search, on_host)) else "cpu"
         category = self.runtime[0].category if self.runtime else ""
         return category.partition("_")[0] if category in _OTHER_RUNTIMES else "cuda"
 

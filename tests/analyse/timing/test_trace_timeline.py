@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from profiler import read
 from profiler.analyse.analysis import analyse
 from profiler.analyse.model import HostState
 from profiler.run.load import load
@@ -167,3 +168,37 @@ def test_functions_of_a_trace_are_places_of_its_time(tmp_path: Path) -> None:
         ("main", 0.125),
     ]
     assert [place.site.function for place in places["compute"]] == ["main"]
+
+
+def test_time_before_the_first_activity_may_be_work_from_before_the_trace(tmp_path: Path) -> None:
+    """The host submits a kernel and waits for a copy, but the device begins with neither: its queue is not empty."""
+    trace = [
+        event("cuda_runtime", "cudaLaunchKernel", 10, 2, correlation=1),
+        event("cpu_op", "aten::add", 12, 10),
+        event("cuda_runtime", "cudaStreamSynchronize", 30, 50),
+        on_device("kernel", "k", 75, 5, correlation=1),
+        STEP,
+    ]
+    analysis = read(written(tmp_path / "trace.json", trace))
+    earlier = [row.share_of_wall for row in analysis.idle if row.state is HostState.EARLIER_WORK]
+    assert sum(earlier) == pytest.approx(0.63), "12 to 75"
+    assert HostState.BLOCKED_IN_CALL not in [row.state for row in analysis.idle]
+    verdict = analysis.verdict
+    assert "63% of the time lies before its first activity" in verdict
+    assert "no cause to name" in verdict
+
+
+def test_one_call_that_takes_nearly_all_of_the_time_needs_no_further_launches(tmp_path: Path) -> None:
+    calls = [event("cuda_runtime", "cudaMalloc", 10, 85), KERNEL, LAUNCH, LAST, STEP]
+    [cause] = read(written(tmp_path / "trace.json", calls)).causes
+    assert (cause.category, cause.notice.code if cause.notice else "") == ("launch", "setup-calls")
+
+
+def test_operators_of_a_program_with_a_gpu_launch_work_though_the_trace_has_no_activity(tmp_path: Path) -> None:
+    operator = event("cpu_op", "aten::add", 0, 60)
+    collective = event("user_annotation", "nccl:all_reduce", 70, 10)
+    names = [
+        read(written(tmp_path / "trace.json", [STEP, operator, *more])).causes[0].category
+        for more in ([], [collective])
+    ]
+    assert names == ["unattributed", "framework"]
