@@ -259,7 +259,13 @@ def _without_collections(causes: list[Cause], analysis: Analysis, total: float) 
     share = min(share, python.share)
     others = [cause for cause in causes if cause is not python]
     remaining = replace(python, share=python.share - share, low=None, high=None)
-    return [*others, remaining, Cause("python", share, notice=Notice("garbage-collection"))]
+    place = python.location
+    if place is not None:
+        certain = place.share * python.share - remaining.share  # even if all other Python ran at that place
+        place = replace(place, share=min(1.0, certain / share)) if certain > MOST * share else None
+    if place is not None:
+        remaining = replace(remaining, location=None, further=())
+    return [*others, remaining, Cause("python", share, location=place, notice=Notice("garbage-collection"))]
 
 
 def _slow_computing(analysis: Analysis, computing: float, total: float) -> Iterator[Cause]:
@@ -286,6 +292,8 @@ def _category_cause(analysis: Analysis, category: str, seconds: float, total: fl
     elif category == "python" and hides_waits(analysis):
         notice = Notice("python-or-device-wait")
     facts = analysis.info.facts
+    if category == "python" and notice is None and facts.get("anomaly_detection"):
+        notice = Notice("anomaly-detection")
     # a program with an engine waits for its workers, not for a device
     if category == "sync" and facts.get("device") == "cpu" and facts.get("engine", "inline") != "inline":
         notice = Notice("waits-for-workers")

@@ -371,6 +371,10 @@ CAUSE_NOTICES: Final[Mapping[str, str]] = {
     ),
     "gil-held": "is spent waiting for the GIL{place}: another thread holds it {share:.0%} of the time{at}",
     "update-with-closure": "is spent in optimizer.step(){place}, besides the closure that it calls",
+    "anomaly-detection": (
+        "is spent in Python code{place}; autograd's anomaly detection is on, which formats a stack trace for each "
+        "operation"
+    ),
     "garbage-collection": "is spent in Python's garbage collections",
     "python-or-device-wait": "is spent in Python, or waiting for the device in it",
     "more-threads-than-cores": "is spent waiting for a core: torch may use {threads} threads on {cores}",

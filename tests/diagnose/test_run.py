@@ -260,6 +260,23 @@ def test_garbage_collections_are_a_cause_apart_from_other_python() -> None:
     ]
 
 
+@pytest.mark.parametrize(("collections", "share"), [(0.5, 0.88), (0.11, None)])
+def test_collections_are_at_the_line_that_other_python_cannot_fill(collections: float, share: float | None) -> None:
+    place = Location(LocationKind.LINE, (Site("/x/t.py", 6, "free"),), 0.9, 0.8, 1.0)
+    given = analysis({"compute": 0.4, "python": 0.6})
+    measures = {**given.measures, "gc_time": Measure("gc_time", collections, "s")}
+    found = diagnose_run(replace(given, measures=measures, locations={"python": (place,)})).causes
+    cause = next(cause for cause in found if cause.notice)
+    assert (cause.location and round(cause.location.share, 2)) == share
+
+
+def test_anomaly_detection_is_named_with_python() -> None:
+    given = analysis({"compute": 0.4, "python": 0.6})
+    for facts, expected in (({}, None), ({"anomaly_detection": True}, Notice("anomaly-detection"))):
+        info = replace(given.info, facts={**given.info.facts, **facts})
+        assert diagnose_run(replace(given, info=info)).causes[0].notice == expected
+
+
 def test_what_runs_in_a_compilation_is_no_further_cause() -> None:
     given = analysis({"framework": 0.5, "core": 0.3, "compute": 0.2})
     within = {"framework": 0.45, "core": 0.25, "compute": 0.1}

@@ -137,6 +137,7 @@ RUNS = {
         RunVerdict.CAUSE,
         causes=(Cause("gil", 0.4, notice=Notice("gil-held", {"share": 0.7, "site": LOG})),),
     ),
+    "anomalies": RunDiagnosis(RunVerdict.CAUSE, causes=(Cause("python", 0.4, notice=Notice("anomaly-detection")),)),
     "collections": RunDiagnosis(RunVerdict.CAUSE, causes=(Cause("python", 0.4, notice=Notice("garbage-collection")),)),
     "unknown": RunDiagnosis(RunVerdict.UNKNOWN, reason=Notice("no-queue")),
     "nothing": RunDiagnosis(RunVerdict.NOTHING_MEASURED, reason=Notice("no-step")),
