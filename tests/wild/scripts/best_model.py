@@ -1,4 +1,4 @@
-"""The best state is copied after each short epoch. Expected: what runs after the optimizer, or computing, in keep_best().
+"""The best state is copied after each short epoch. Expected: what runs after the optimizer, in keep_best().
 
 The truth is the time in keep_best() by the script's clock; CURED=1 copies once at the end.
 """

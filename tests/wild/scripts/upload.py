@@ -21,7 +21,8 @@ class Uploader:
         )
 
     def on_step_end(self, loss: float) -> None:
-        assert self.process.stdin and self.process.stdout
+        assert self.process.stdin
+        assert self.process.stdout
         self.process.stdin.write(f"{loss}\n")
         self.process.stdin.flush()
         if not os.environ.get("CURED"):
