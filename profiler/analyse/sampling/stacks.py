@@ -15,6 +15,7 @@ import numpy.typing as npt
 from profiler.analyse.intervals import Intervals, overlaps, times, union
 from profiler.analyse.sampling.code_origin import (
     LIBRARY,
+    OURS,
     USER,
     code_owner,
     is_standard_library,
@@ -31,6 +32,9 @@ WINDOWS: Final = "stacks.gil_window_s"
 COINCIDENT: Final = 0.6
 """Share of the measured time from which windows of the GIL's holder lie beside those of all threads: in runs in which
 they alternated, they covered at most 0.5."""
+_RECORDER: Final = ("agent/recorder.py", "agent/buffers.py")
+"""Files of the recorder. It reads CPU clocks, at which Linux notices that the thread's time slice is used up, so on a
+busy core threads often wait there: 10% of the samples of cleanrl's dqn.py with 18 runnable threads on two cores."""
 USUAL_PERIOD_S: Final = 0.01
 """Assumed for a sampler that did not record its period: a run requests 100 samples per second."""
 _COMPREHENSION: Final = re.compile(r"(\.<locals>)?(\.|^)<(listcomp|dictcomp|setcomp|genexpr)>$")
@@ -125,15 +129,24 @@ def window_intervals(rows: Table) -> Intervals:
     return union(end - times(np.rint(rows["value"] * NS_PER_S)), end)
 
 
+def _in_recorder(run: Run) -> npt.NDArray[np.bool_]:
+    """Of each stack, whether its innermost frame is the recorder's."""
+    folders = package_folders(run)
+    leaves = (frames[-1].file if frames else "" for frames in run.stack_frames)
+    return np.array([file.endswith(_RECORDER) and code_owner(file, folders) == OURS for file in leaves], np.bool_)
+
+
 def weighted_samples(run: Run, window: Window) -> tuple[Table, npt.NDArray[np.int64]]:
     """The stepping thread's samples, and how many ns of measured steps each stands for.
 
     A sample that was taken before a step, while the program was set up, tells nothing of the step, however long it is
     until the next sample. Nor do the few of the first steps count that were taken at the low rate of the time before:
-    each would stand for many others. The GIL's holder is sampled from then on that the rate is higher.
+    each would stand for many others. The GIL's holder is sampled from then on that the rate is higher. Nor do samples
+    in the recorder, whose own time is short.
     """
     samples = thread_rows(run.stacks, window)
-    weight = np.where(window.step_rows(samples["begin"]) >= 0, sample_ns(samples, window.spans), 0)
+    counts = (window.step_rows(samples["begin"]) >= 0) & ~_in_recorder(run)[samples["stack"]]
+    weight = np.where(counts, sample_ns(samples, window.spans), 0)
     windows = gil_windows(run, window)
     if windows.measure() > COINCIDENT * window.wall_ns:
         weight[samples["begin"] < windows.begin[0]] = 0

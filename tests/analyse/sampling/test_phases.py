@@ -90,3 +90,14 @@ def test_waits_for_a_core_are_not_counted_with_what_runs_after_the_optimizer() -
         for each in (analysis, replace(analysis, phases=phases))
     ]
     assert shares[1] == pytest.approx(shares[0] / 2)
+
+
+def test_samples_in_the_recorder_are_no_time_of_the_line_that_calls_it() -> None:
+    hook = "/v/site-packages/profiler/agent/hooks/optimizers.py:111:end"
+    recorder = "/v/site-packages/profiler/agent/recorder.py:254:begin_boundary"
+    work = Part(80, ("t.py:5:main",), gil=1.0)
+    alone, recorded = (
+        analyse(program(3, (work, Part(20, ("t.py:7:main", STEP, hook, *more))))) for more in ((), (recorder,))
+    )
+    assert {line.site.line for line in alone.lines} == {5, 7}
+    assert [(line.site.line, line.share) for line in recorded.lines] == [(5, pytest.approx(1.0))]
