@@ -189,12 +189,13 @@ def _named(causes: list[Cause], computing: float = 0.0) -> tuple[Cause, ...]:
     """
     waits = max((cause.share for cause in causes if cause.category in _OUTWEIGHS_PHASES), default=0.0)
 
+    own = 1.0 - sum(cause.share for cause in causes if cause.category in _NO_CORE)
+
     def weighted(cause: Cause) -> float:
-        if cause.category == AFTER_OPTIMIZER and waits >= MOST * cause.share:
+        if cause.category == AFTER_OPTIMIZER and waits >= MOST * own * cause.share:
             return 0.0
         return cause.share * (_PHASE_WEIGHT if cause.category in (UPDATE, *_NOT_TRAINING) else 1.0)
 
-    own = 1.0 - sum(cause.share for cause in causes if cause.category in _NO_CORE)
     named, total = list[Cause](), computing
     for cause in sorted(causes, key=lambda cause: -weighted(cause)):
         smallest = (NAMED if named else WORTH_NAMING) * (1.0 if cause.category in _NO_CORE else own)
