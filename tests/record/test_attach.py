@@ -77,7 +77,8 @@ def test_a_running_job_is_recorded_and_goes_on(tmp_path: Path) -> None:
     assert (info.state, info.argv[1:], run.problems) == ("attached", (str(tmp_path / "job.py"),), ())
     assert [entry["pid"] for entry in run.info.facts["processes"]] == [pid, child]
     main = analyse(run).threads[0]
-    assert (main.pid, main.state) == (pid, ThreadState.PYTHON)
+    assert main.pid == pid
+    assert main.state in (ThreadState.PYTHON, ThreadState.CORE), "it works, and waits for a core on a busy machine"
     assert main.site is not None
     assert (main.site.function, main.source_line) in (("add_up", "total += 1"), ("add_up", "while not told:"))
     assert main.gil is not None
