@@ -21,7 +21,8 @@ from tests.wild.table import markdown, verdicts
 FOLDER: Final = ROOT / "reports" / "wild"
 _HEAD: Final = """# Verdicts on programs of known illness
 
-`make wild` made this page of recordings at {commits}. The cases, with the source, the command, the data and the truth
+`make wild` made this page of recordings at {commits}.
+The cases, with the source, the command, the data and the truth
 of each, are in `tests/wild/manifest.toml`. A verdict is right if the number of steps is exact, every true cause of at
 least 13% of a step is named at its place, no other cause of at least 10% is named, and all shares, the time without a
 core included, agree with the independent measure. `core` and `throttled` may be named under every condition, because

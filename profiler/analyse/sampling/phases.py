@@ -38,8 +38,9 @@ from profiler.analyse.window import NS_PER_S, Window, named_rows
 from profiler.run.model import Run, Site, StepKind, Table
 
 ORDER: Final = (DATA, FORWARD, BACKWARD, OPTIMIZER, *INTERRUPTIONS, AFTER_OPTIMIZER, ELSEWHERE)
-_OF_STAGE: Final = 0.9
-"""Share of a line's samples within a stage from which the line is work of that stage only."""
+_OF_STAGE: Final = 0.8
+"""Share of a line's samples within a stage from which the line is work of that stage only. The sampler's clock is
+accurate to milliseconds, so some samples of short stages seem to lie outside of them."""
 _OF_LOOP: Final = 0.9
 """Share of the samples without any stage from which a line is a part of the loop."""
 _RARE: Final = 0.05
