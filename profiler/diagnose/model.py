@@ -147,6 +147,8 @@ class RunDiagnosis:
     """Share of the time in which a device with a queue computed; None: not known."""
     operators: Cause | None = None
     """Computing with its places, where it takes most of the time in which the program had a core."""
+    is_rest_small: bool = True
+    """Whether no part of a step beside computing is worth naming. False without causes: samples are too few to tell."""
     is_whole_trace: bool = False
     """Whether the only step is a whole trace, since it has no annotated steps."""
     earlier: float = 0.0

@@ -41,8 +41,8 @@ not part of the training."""
 _MAX_CAUSES: Final = 5
 """Causes that a first screen has room for."""
 _ROUNDING: Final = 0.001
-_NOTHING: Final = 0.005
-"""Lower end of an interval below which a small cause may be chance."""
+_NOTHING: Final = 0.03
+"""Lower end of an interval below which a further cause may be chance: '16% (1 to 25%)' names what may not be there."""
 _STANDING_BY: Final = (ThreadState.IDLE, ThreadState.CHILD)
 """States of a launcher while its children work."""
 _STEP_CATEGORIES: Final = ("sync", "copy", "log", "checkpoint", "python", "framework", "launch", *WAIT_CATEGORIES)
@@ -125,6 +125,7 @@ def _diagnose_host(analysis: Analysis, reason: Notice | None) -> RunDiagnosis:
         spikes=analysis.spikes if analysis.spikes and (analysis.spikes.lines or analysis.spikes.stage) else None,
         driver=_driver(analysis),
         operators=_operators(analysis, parts, total),
+        is_rest_small=all(cause.share < WORTH_NAMING for cause in every if cause.category != "compute"),
         is_whole_trace=analysis.step is not None and analysis.step.kind is StepKind.WHOLE_TRACE,
     )
 
@@ -204,11 +205,16 @@ def _named(causes: list[Cause], computing: float = 0.0) -> tuple[Cause, ...]:
         fits = not named or overlaps or total + cause.share <= 1.0 + _ROUNDING
         if not fits and cause.category != AFTER_OPTIMIZER and cause.share >= NAMED:
             fits = overlaps = any(other.category == AFTER_OPTIMIZER for other in named)
-        is_chance = bool(named) and cause.share < NAMED and cause.low is not None and cause.low < _NOTHING
+        is_chance = (bool(named) or computing > cause.share) and _may_be_chance(cause, own)
         if cause.share >= smallest and weighted(cause) and fits and not is_chance and len(named) < _MAX_CAUSES:
             named.append(cause)
             total += 0.0 if overlaps else cause.share
     return tuple(named)
+
+
+def _may_be_chance(cause: Cause, own: float) -> bool:
+    """Whether so few samples showed a cause that it may not exist; `own` is the share of a step with a core."""
+    return cause.low is not None and cause.low < _NOTHING * own
 
 
 def _step_causes(analysis: Analysis) -> list[Cause]:

@@ -260,6 +260,8 @@ def _step(run: RunDiagnosis) -> Iterable[str]:
     place = _place(run.operators) if run.operators and not run.driver else ""
     if leads:
         nothing = f"; no other part takes {WORTH_NAMING:.0%} of it"
+        if not run.is_rest_small:
+            nothing = "; the stack samples are too few to tell what takes the rest"
         yield f"{computing} {step}{place}{nothing if not (parts or run.unknown) else ''}."
     unknown = _unknown(run.unknown, step) if run.unknown else ""
     if run.verdict is RunVerdict.UNKNOWN_STEP:

@@ -2,8 +2,8 @@
 
 Data, backward, optimizer and the stages that interrupt training (evaluation, roll-out, compilation) are recorded
 exactly; what runs within such a stage is a part of it. Samples tell what of the remaining time is forward, or comes
-after the optimizer: by the model's frames, and by lines that stand below the call of the optimizer, in the function
-that makes it or in those around it. What runs after the step is not forward, though it may call the model.
+after the optimizer: by the model's frames, and by lines that stand below the calls of optimizers and backward passes,
+in the functions that make them or in those around them. What runs after the step is not forward, though it may call the model.
 """
 
 from __future__ import annotations
@@ -44,14 +44,15 @@ accurate to milliseconds, so some samples of short stages seem to lie outside of
 _OF_LOOP: Final = 0.9
 """Share of the samples without any stage from which a line is a part of the loop."""
 _RARE: Final = 0.05
-"""Share of the samples of the commonest line below which a line that calls an optimizer is ignored."""
+"""Share of the samples of the commonest line below which a line that calls an optimizer, or a backward pass, is
+ignored."""
 _MAX_LINES: Final = 3
 _OF_PHASE: Final = 0.1
 """Share of a phase below which a line of it is not named."""
 _Line = tuple[Site | None, str]
 """A line, and the user's function that it calls."""
 _Loop = Mapping[tuple[str, str], int]
-"""(file, function) -> the line at which that function of the user leads to the optimizer call."""
+"""(file, function) -> the last line at which that function of the user leads to an update."""
 
 
 def phases(
@@ -152,7 +153,7 @@ def _sampled_phases(
     # steps that the program marks need not end with an optimizer's: then nothing comes after it
     is_marked = run.step is not None and run.step.kind is StepKind.MARKED
     rows, row_weight = weighted_samples(run, samples.window)
-    loop = {} if is_marked else _way_to_optimizer(stacks, samples, rows, row_weight)
+    loop = {} if is_marked else _way_to_last_update(stacks, samples)
     shares = {
         stage: stages.sample_shares(stage, rows, row_weight, len(run.stack_frames))
         for stage in INTERRUPTIONS
@@ -221,38 +222,31 @@ def _entry_lines(stacks: Stacks, ns: Mapping[int, float], share: Floats) -> dict
     return entries
 
 
-def _way_to_optimizer(stacks: Stacks, samples: ClassifiedSamples, rows: Table, weight: npt.NDArray[np.int64]) -> _Loop:
-    """The way to the call of the optimizer; of several calls (a GAN's) to the one whose samples end a step.
-
-    :param rows: the stepping thread's samples; `weight` is how many ns of measured steps each stands for.
-    """
-    steppers = {
-        number: stack.site
-        for number, stack in samples.stacks.items()
-        if stack.phase == OPTIMIZER and stacks.is_user(stack.site)
-    }
-    in_optimizer = np.isin(rows["stack"], list(steppers))
-    rows, weight = rows[in_optimizer], weight[in_optimizer]
-    step_ends = samples.window.end
-    ends = step_ends[np.minimum(np.searchsorted(step_ends, rows["begin"]), len(step_ends) - 1)]
-    totals = np.bincount(rows["stack"], weight)
-    distances = np.bincount(rows["stack"], weight * np.maximum(0, ends - rows["begin"]))
-    sums: defaultdict[Site, npt.NDArray[np.float64]] = defaultdict(lambda: np.zeros(2))
-    for number in np.flatnonzero(totals).tolist():
-        sums[steppers[number]] += totals[number], distances[number]
-    if not sums:
+def _way_to_last_update(stacks: Stacks, samples: ClassifiedSamples) -> _Loop:
+    """The way to the last update of a step: in each function the last of the lines that lead to an optimizer's step or
+    to a backward pass, because a step may have several of both (a GAN's)."""
+    totals = {phase: defaultdict[Site, float](float) for phase in (OPTIMIZER, BACKWARD)}
+    ways: dict[Site, tuple[Site, ...]] = {}
+    ns = np.bincount(samples.stack, samples.ns)
+    for number, stack in samples.stacks.items():
+        if stack.phase in totals and stacks.is_user(stack.site):
+            frames = stacks.run.stack_frames[number]
+            totals[stack.phase][stack.site] += float(ns[number])
+            ways[stack.site] = frames[: frames.index(stack.site) + 1]
+    if not totals[OPTIMIZER]:
         return {}
-    largest = max(total for total, _ in sums.values())
-    common = [site for site, (total, _) in sums.items() if total >= _RARE * largest]
-    last = min(common, key=lambda site: sums[site][1] / sums[site][0])
-    ways = [number for number, site in steppers.items() if site == last and totals[number] > 0]
-    frames = stacks.run.stack_frames[max(ways, key=lambda number: totals[number])]
-    way = frames[: frames.index(last) + 1]
-    return {(site.file, site.function): site.line for site in way if stacks.is_user(site)}
+    loop: dict[tuple[str, str], int] = {}
+    for by_site in totals.values():
+        largest = max(by_site.values(), default=0.0)
+        for site in (site for site, total in by_site.items() if total >= _RARE * largest):
+            for frame in filter(stacks.is_user, ways[site]):
+                function = (frame.file, frame.function)
+                loop[function] = max(frame.line, loop.get(function, 0))
+    return loop
 
 
 def _left_loop(frames: tuple[Site, ...], loop: _Loop) -> int | None:
-    """Index of the frame that leaves the way to the optimizer below it; None where it leaves above, or does not."""
+    """Index of the frame that leaves the way to the last update below it; None where it leaves above, or does not."""
     for number, site in enumerate(frames):
         line = loop.get((site.file, site.function), site.line)
         if site.line != line:

@@ -32,6 +32,11 @@ WINDOWS: Final = "stacks.gil_window_s"
 COINCIDENT: Final = 0.6
 """Share of the measured time from which windows of the GIL's holder lie beside those of all threads: in runs in which
 they alternated, they covered at most 0.5."""
+_LOW_RATE: Final = 3.0
+"""A window whose samples stand for so many times the time of those of a later window has a low rate. Before the first
+step stacks are sampled 8 times a second, and from then on 20 to 60 times."""
+_ENOUGH: Final = 5.0
+"""Samples that must remain for those of windows with a low rate to be left out."""
 _RECORDER: Final = ("agent/recorder.py", "agent/buffers.py")
 """Files of the recorder. It reads CPU clocks, at which Linux notices that the thread's time slice is used up, so on a
 busy core threads often wait there: 10% of the samples of cleanrl's dqn.py with 18 runnable threads on two cores."""
@@ -72,15 +77,7 @@ class Stacks:
         if self.period is None:
             weight = ns.astype(np.float64)
             return float(weight.sum() ** 2 / (weight**2).sum())
-        count = 0.0
-        for pid in np.unique(samples["pid"]).tolist():
-            own = samples["pid"] == pid
-            windows = self._periods[np.isin(self._periods["pid"], (pid, 0))]
-            windows = np.sort(windows if len(windows) else self._periods, order="time")
-            row = np.searchsorted(windows["time"], samples["begin"][own], "right")  # the row of a window has its end
-            period = windows["value"][np.minimum(row, len(windows) - 1)]
-            count += float((ns[own] / (period * NS_PER_S)).sum())
-        return count
+        return float((ns / (sample_periods(self._periods, samples) * NS_PER_S)).sum())
 
     def is_user(self, site: Site) -> bool:
         """Whether a frame is the user's code."""
@@ -136,13 +133,28 @@ def _in_recorder(run: Run) -> npt.NDArray[np.bool_]:
     return np.array([file.endswith(_RECORDER) and code_owner(file, folders) == OURS for file in leaves], np.bool_)
 
 
+def sample_periods(periods: Table, samples: Table) -> npt.NDArray[np.float64]:
+    """The seconds that each of `samples` stands for on average in its window.
+
+    :param periods: rows of PERIOD, at least one.
+    """
+    found = np.zeros(len(samples))
+    for pid in np.unique(samples["pid"]).tolist():
+        own = samples["pid"] == pid
+        windows = periods[np.isin(periods["pid"], (pid, 0))]
+        windows = np.sort(windows if len(windows) else periods, order="time")
+        row = np.searchsorted(windows["time"], samples["begin"][own], "right")  # the row of a window has its end
+        found[own] = windows["value"][np.minimum(row, len(windows) - 1)]
+    return found
+
+
 def weighted_samples(run: Run, window: Window) -> tuple[Table, npt.NDArray[np.int64]]:
     """The stepping thread's samples, and how many ns of measured steps each stands for.
 
     A sample that was taken before a step, while the program was set up, tells nothing of the step, however long it is
-    until the next sample. Nor do the few of the first steps count that were taken at the low rate of the time before:
-    each would stand for many others. The GIL's holder is sampled from then on that the rate is higher. Nor do samples
-    in the recorder, whose own time is short.
+    until the next sample. Nor do the few of the first steps count that were taken at the low rate of the time before,
+    when the GIL's holder is not sampled: each would stand for many others. Nor do samples in the recorder, whose own
+    time is short.
     """
     samples = thread_rows(run.stacks, window)
     counts = (window.step_rows(samples["begin"]) >= 0) & ~_in_recorder(run)[samples["stack"]]
@@ -150,4 +162,12 @@ def weighted_samples(run: Run, window: Window) -> tuple[Table, npt.NDArray[np.in
     windows = gil_windows(run, window)
     if windows.measure() > COINCIDENT * window.wall_ns:
         weight[samples["begin"] < windows.begin[0]] = 0
-    return samples[weight > 0], weight[weight > 0]
+    samples, weight = samples[weight > 0], weight[weight > 0]
+    periods = named_rows(run, run.samples, PERIOD)
+    periods = periods[periods["value"] > 0]
+    if len(periods) > 1 and len(samples):
+        period = sample_periods(periods, samples)
+        often = period <= _LOW_RATE * period.min()
+        if (weight[often] / period[often]).sum() >= _ENOUGH * NS_PER_S:
+            return samples[often], weight[often]
+    return samples, weight

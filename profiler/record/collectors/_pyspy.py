@@ -259,7 +259,9 @@ class PySpy:
         pid = self.plan.pid
         values = [(pid, 0, "stacks.clock_slack_s", slack / 2e9)]
         if samples:
-            values.append((pid, 0, "stacks.period_s", sum(s.end - s.begin for s in spans) / samples / 1e9))
+            # a thread that ends the interpreter is still sampled, without a stack
+            mean = sum(s.end - s.begin for s in spans) / samples / 1e9
+            values.append((pid, 0, "stacks.period_s", max(mean, 1 / self.rate)))
         return spans, values, errors
 
     def spans_of_gil_holder(self) -> tuple[list[Span], list[tuple[int, int, str, float]], int]:
