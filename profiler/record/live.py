@@ -86,8 +86,11 @@ def _newest_run(proc: Folder) -> Watched:
             info = store.read_manifest(run)
             if info.state == "running":
                 running.append((info, run))
-    here = Path.cwd()
-    for info, run in sorted(running, key=lambda entry: (not entry[1].is_relative_to(here), -entry[0].begin)):
+    try:
+        here = Path.cwd()
+    except OSError:  # it was removed
+        here = Path("/")
+    for info, run in sorted(running, key=lambda entry: (not entry[1].resolve().is_relative_to(here), -entry[0].begin)):
         pid = _root_process(run, proc)
         if pid is not None:
             return _program_of_run(run, info, pid)

@@ -87,7 +87,7 @@ def _others(ledger: RankLedger, straggler: Straggler) -> str:
     rest = [each for each in ledger.ranks if each.rank != straggler.rank]
     if straggler.others < _NONE * straggler.seconds:
         return f"and rank {rest[0].rank} none" if len(rest) == 1 else "and the other ranks none"
-    amount, there = seconds(straggler.others), ", none of it there" if straggler.alone else ""
+    amount, there = seconds(straggler.others), ", none of it at this place" if straggler.alone else ""
     return (
         f"and rank {rest[0].rank} {amount}{there}"
         if len(rest) == 1

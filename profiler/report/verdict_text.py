@@ -372,7 +372,7 @@ CAUSE_NOTICES: Final[Mapping[str, str]] = {
         "float32"
     ),
     "gil-held": "is spent waiting for the GIL{place}: another thread holds it {share:.0%} of the time{at}",
-    "update-with-closure": "is spent in optimizer.step(){place}, besides the closure that it calls",
+    "update-with-closure": "is spent in optimizer.step(){place}, without the closure that it calls",
     "anomaly-detection": (
         "is spent in Python code{place}; autograd's anomaly detection is on, which formats a stack trace for each "
         "operation"

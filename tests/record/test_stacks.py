@@ -99,6 +99,7 @@ def test_windows_are_joined_on_our_clock(tmp_path: Path) -> None:
     assert (run.stacks["end"] - run.stacks["begin"]).tolist() == [1_990_000] * windows
     assert all(run.stacks["begin"][1:] > run.stacks["end"][:-1]), "each window lies after the one before"
     assert len(values(run, "stacks.clock_slack_s")) == windows
+    assert min(values(run, "stacks.period_s")) >= 0.1, "10 samples a second, though the stacks show 2 ms of a window"
     assert [path.name for path in (tmp_path / "run" / "recorder").glob("window-*")] == []
 
 

@@ -92,8 +92,8 @@ def attribute_unrecorded(
     """Return the ledger with all unrecorded time attributed, as far as there are samples.
 
     :param ledger: from the records alone.
-    :param samples: None or fewer than MIN_STRATUM_SAMPLES: the unrecorded time stays unattributed. The time in torch's backward
-        and optimizer is attributed to torch even then. A few samples give wide intervals.
+    :param samples: None or fewer than MIN_STRATUM_SAMPLES: the unrecorded time stays unattributed. The time in torch's
+        backward and optimizer is attributed to torch even then. A few samples give wide intervals.
     """
     exact = samples.exact if samples else stratum_times(run, window, host)
     usable = samples if samples is not None and samples.n >= MIN_STRATUM_SAMPLES else None

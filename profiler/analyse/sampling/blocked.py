@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from profiler.analyse.intervals import Times, times
 from profiler.analyse.sampling.frames import Stack
-from profiler.analyse.sampling.stacks import gil_windows, sample_ns
+from profiler.analyse.sampling.stacks import gil_windows, in_recorder, sample_ns
 from profiler.analyse.sampling.strata import Floats, Numbers
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.timing.scheduler import other_threads
@@ -72,6 +72,7 @@ def blocked_calls(run: Run, window: Window) -> BlockedCalls | None:
     calls = thread_rows(named_rows(run, run.samples, BLOCKED_IN), window)
     calls = calls[window.step_rows(calls["time"]) >= 0]
     stacks = thread_rows(run.stacks, window)
+    stacks = stacks[~in_recorder(run)[stacks["stack"]]]
     if len(calls) < MIN_CALLS or not len(stacks):
         return None
     stacks = stacks[np.argsort(stacks["begin"], kind="stable")]

@@ -3,7 +3,8 @@
 Data, backward, optimizer and the stages that interrupt training (evaluation, roll-out, compilation) are recorded
 exactly; what runs within such a stage is a part of it. Samples tell what of the remaining time is forward, or comes
 after the optimizer: by the model's frames, and by lines that stand below the calls of optimizers and backward passes,
-in the functions that make them or in those around them. What runs after the step is not forward, though it may call the model.
+in the functions that make them or in those around them. What runs after the step is not forward, though it may call the
+model.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from profiler.analyse.sampling.strata import LOADING, Floats
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.timing.host_timeline import HostTimeline
 from profiler.analyse.window import NS_PER_S, Window, named_rows
-from profiler.run.model import Run, Site, StepKind, Table
+from profiler.run.model import Run, Site, StepKind
 
 ORDER: Final = (DATA, FORWARD, BACKWARD, OPTIMIZER, *INTERRUPTIONS, AFTER_OPTIMIZER, ELSEWHERE)
 _OF_STAGE: Final = 0.8
@@ -115,6 +116,8 @@ def _has_closure(stacks: Stacks, samples: ClassifiedSamples) -> bool:
 def _main_lines(lines: Mapping[_Line, float], stacks: Stacks) -> tuple[_Line, tuple[Location, ...]]:
     """The line with more than half of a phase; where there is none, the lines with most of it."""
     total = sum(lines.values())
+    if not total:  # all of it lies in an evaluation or a compilation
+        return (None, ""), ()
     shares = [
         (stacks.relative(site), calls, ns / total)
         for (site, calls), ns in sorted(lines.items(), key=lambda item: -item[1])[:_MAX_LINES]

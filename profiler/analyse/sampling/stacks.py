@@ -126,7 +126,7 @@ def window_intervals(rows: Table) -> Intervals:
     return union(end - times(np.rint(rows["value"] * NS_PER_S)), end)
 
 
-def _in_recorder(run: Run) -> npt.NDArray[np.bool_]:
+def in_recorder(run: Run) -> npt.NDArray[np.bool_]:
     """Of each stack, whether its innermost frame is the recorder's."""
     folders = package_folders(run)
     leaves = (frames[-1].file if frames else "" for frames in run.stack_frames)
@@ -157,7 +157,7 @@ def weighted_samples(run: Run, window: Window) -> tuple[Table, npt.NDArray[np.in
     time is short.
     """
     samples = thread_rows(run.stacks, window)
-    counts = (window.step_rows(samples["begin"]) >= 0) & ~_in_recorder(run)[samples["stack"]]
+    counts = (window.step_rows(samples["begin"]) >= 0) & ~in_recorder(run)[samples["stack"]]
     weight = np.where(counts, sample_ns(samples, window.spans), 0)
     windows = gil_windows(run, window)
     if windows.measure() > COINCIDENT * window.wall_ns:

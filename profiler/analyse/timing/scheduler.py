@@ -79,11 +79,13 @@ def _without_preemption(run: Run, pid: int, tid: int, readings: ThreadReadings) 
 
     A sample delays the thread only where that could run, so the CPU time of sampling counts with that share.
     """
+    if tid != pid:
+        return readings
     rows = named_rows(run, run.samples, PREEMPTED)
     rows = rows[(rows["pid"] == pid) & (rows["time"] > readings.time[0])]
     sampling = float(rows["value"].sum()) * NS_PER_S
     wall, cpu, delay = (float(clock[-1] - clock[0]) for clock in (readings.time, readings.cpu, readings.delay))
-    if tid != pid or not sampling or wall <= 0 or delay <= 0:
+    if not sampling or wall <= 0 or delay <= 0:
         return readings
     caused = min(delay, sampling * min(1.0, (cpu + delay) / wall))
     return replace(readings, delay=readings.delay * (1 - caused / delay))

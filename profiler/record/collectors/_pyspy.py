@@ -337,7 +337,7 @@ class SamplingWindow:
         due, ending, is_ending, used = 0.0, False, False, 0.0
         last_sample = max(py_spy.begin for py_spy in self.py_spys) + self.plan.seconds * 1_000_000_000
         while running := [py_spy for py_spy in self.py_spys if not py_spy.end]:
-            if time.monotonic() >= due:
+            if has_read_clocks := time.monotonic() >= due:
                 due = time.monotonic() + _CLOCK_PERIOD_S
                 self._read_clocks()
                 sampling = all(py_spy.sampling for py_spy in running)
@@ -356,7 +356,7 @@ class SamplingWindow:
                     continue
                 py_spy.notice_start()
                 # the output is made after the last sample, and written then, on any core
-                if priority and is_ending and py_spy.output.exists():
+                if priority and (is_ending or has_read_clocks) and py_spy.output.exists():
                     priority.release(py_spy.process.pid)
             if priority and self.sampling:  # it starts on any core
                 priority.follow()
@@ -375,7 +375,7 @@ class SamplingWindow:
     def preempted_s(self) -> float:
         """CPU seconds of samples that were taken ahead of the main thread, on its core."""
         ahead = self.plan.preempt and not self.lost_priority and all(py_spy.sampling for py_spy in self.py_spys)
-        return self.cpu_s - self.start_cpu_s if ahead else 0.0
+        return max(0.0, self.cpu_s - self.start_cpu_s) if ahead else 0.0
 
     @property
     def sampled_s(self) -> float:

@@ -34,8 +34,9 @@ ANNOTATION_PREFIXES: Final = (STEP_PREFIX, "enumerate(DataLoader)", "Optimizer."
 """Prefixes of torch's own annotations, which until 2021 were among the operators."""
 _OPERATOR: Final = re.compile(r"::|Backward|^Torch|^record_param_comms$")
 """Names of operators. Others among them are stretches that a program named with record_function."""
-_OF_GPU: Final = re.compile(r"^nccl:|cuda|cudnn|miopen", re.IGNORECASE)
-"""Names on the host that only a program with a GPU has, in a trace of the CPU's activities alone."""
+_OF_GPU: Final = re.compile(r"^nccl:|^aten::_?(cudnn|miopen)_(rnn|convolution|batch_norm)")
+"""Names on the host that only a program with a GPU has, in a trace of the CPU's activities alone. `cudnn` in a name is
+not enough: an LSTM on the CPU calls aten::cudnn_is_acceptable."""
 _GZIP: Final = b"\x1f\x8b"
 _SQLITE: Final = b"SQLite format 3\x00"
 _NSIGHT: Final = (".sqlite", ".nsys-rep", ".qdrep")

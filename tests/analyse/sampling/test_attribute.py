@@ -213,6 +213,21 @@ def test_few_samples_at_the_low_rate_before_the_steps_were_noticed_do_not_count(
     assert (len(samples), int(weight.sum())) == (180, 1800 * MS)
 
 
+@pytest.mark.parametrize(("often", "counted"), [(30, 30), (4, 6)], ids=["enough", "too few to do without the others"])
+def test_samples_of_a_low_rate_do_not_count_beside_enough_others(often: int, counted: int) -> None:
+    builder = RunBuilder(span=(0, S))
+    builder.boundary(0)
+    builder.steps(10, 100 * MS)
+    for at in (0, 200):  # as before the first step
+        builder.stack(("t.py:1:main",), at * MS, (at + 200) * MS)
+    builder.sample("stacks.period_s", 400 * MS, 0.2)
+    for at in range(400, 400 + 20 * often, 20):
+        builder.stack(("t.py:2:main",), at * MS, (at + 20) * MS)
+    builder.sample("stacks.period_s", S, 0.02)
+    samples, _ = weighted_samples(run := builder.build(), measured_window(run))
+    assert len(samples) == counted
+
+
 def test_frames_of_a_loader_that_no_hook_recorded_are_input_all_the_same() -> None:
     parts = [Part(one.ms, one.frames, one.gil, one.idle) for one in PARTS]
     assert ms_of(analyse(program(6, parts)))["input"] == pytest.approx(20, abs=3)

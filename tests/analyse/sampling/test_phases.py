@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from profiler.analyse.analysis import analyse
+from profiler.analyse.sampling.phases import _main_lines
+from profiler.analyse.sampling.stacks import Stacks
 from profiler.diagnose.run import diagnose_run
 from profiler.report.verdict_text import run_statement
-from profiler.run.model import StepDefinition, StepKind
+from profiler.run.model import Site, StepDefinition, StepKind
 from tests.analyse.sampling.test_attribute import GRAPH, Part, program
 from tests.analyse.sampling.test_frames import ADAM, ENGINE, LINEAR, MODULE, STEP
 
@@ -39,6 +41,21 @@ def test_an_evaluation_after_the_step_is_not_forward(around: str) -> None:
         "t.py:36 (main)",
         "evaluate",
     )
+
+
+def test_passes_between_two_updates_are_not_after_the_optimizer() -> None:
+    """A GAN updates one model, then the other, and few samples show the short second update."""
+    second = (
+        Part(30, ("t.py:8:main", MODULE, LINEAR), gil=0.2),
+        Part(20, ("t.py:9:main", *ENGINE, GRAPH), gil=0.1, region="backward"),
+    )
+    phases = {phase.name: phase for phase in analyse(program(3, (*parts("")[:3], *second))).phases}
+    assert "after the optimizer" not in phases
+    assert phases["forward"].share == pytest.approx(0.5, abs=0.08)
+
+
+def test_a_phase_whose_samples_all_lie_in_a_stage_has_no_line() -> None:
+    assert _main_lines({(Site("t.py", 1, "f"), ""): 0.0}, Stacks(program(3, parts("")))) == ((None, ""), ())
 
 
 def test_of_a_phase_without_a_main_line_the_largest_are_named() -> None:
@@ -77,7 +94,7 @@ def test_the_closure_of_an_optimizer_is_no_part_of_its_share() -> None:
     wrapped = "/v/site-packages/profiler/agent/hooks/optimizers.py:130:_outside.<locals>.closed"
     passes = Part(20, ("t.py:7:main", STEP, ADAM, wrapped, "t.py:3:closure"), region="backward")
     diagnosis = diagnose_run(analyse(program(3, (*parts("")[:2], step, passes, step))))
-    assert run_statement(diagnosis).headline.endswith("at t.py:7, in main(), besides the closure that it calls.")
+    assert run_statement(diagnosis).headline.endswith("at t.py:7, in main(), without the closure that it calls.")
 
 
 def test_waits_for_a_core_are_not_counted_with_what_runs_after_the_optimizer() -> None:
