@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from profiler.analyse.model import Analysis, IdleBlame, LineCost, Measure, Missing, RankLedger, Topic
-from profiler.analyse.rank_ledger import RankTime, rank_ledger, with_rank_waits
+from profiler.analyse.rank_ledger import MAY_BE_WAITS, MAY_WAIT_FOR_DEVICE, RankTime, rank_ledger, with_rank_waits
 from profiler.analyse.ranks import RankSteps, rank_steps
 from profiler.analyse.sampling.attribute import host_time
 from profiler.analyse.sampling.flame import flame_graph
@@ -104,7 +104,8 @@ def _rank_ledger(stacks: Stacks, steps: RankSteps, ledger: Ledger | None, lines:
             of_lines = line_costs(stacks, samples)
         device = device_breakdown(run, device_window(run, window)) if len(run.activities) else {}
         seconds = {name: measure.value for name, measure in device.items() if measure.value is not None}
-        times.append(RankTime(with_rank_waits(of_rank, steps, at), of_lines, seconds))
+        categories = MAY_BE_WAITS if device_kind(run) == "cpu" else MAY_WAIT_FOR_DEVICE
+        times.append(RankTime(with_rank_waits(of_rank, steps, at, categories), of_lines, seconds))
     return rank_ledger(steps, times, job_size(run, steps.windows))
 
 

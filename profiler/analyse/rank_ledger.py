@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.model import DEVICE_CATEGORIES, HOST_CATEGORIES, LineCost, RankActivity, RankLedger, Straggler
-from profiler.analyse.ranks import MOST, RankSteps, step_walls
+from profiler.analyse.ranks import MOST, RankSteps
 from profiler.analyse.timing.breakdown import Ledger
 from profiler.analyse.timing.host_timeline import CODE
 from profiler.analyse.window import LEVEL_LIGHT, NS_PER_S
@@ -22,6 +22,8 @@ ALIKE: Final = 0.5
 """A rank whose own work exceeds that of the others by this part of the straggler's lead is late as well."""
 MAY_BE_WAITS: Final = ("waiting", "python", "unattributed", "compute", "framework", "sync", "launch")
 """Categories that waits for other ranks may have been counted as, the most likely first."""
+MAY_WAIT_FOR_DEVICE: Final = ("sync", "launch", "waiting")
+"""The same where a device communicates: meanwhile the host need not wait."""
 SCHEDULER: Final = ("core", "throttled")
 MORE_WORK: Final = 0.25
 """Part of the usual own work of the other ranks from which more work is the reason, also where the straggler waits even
@@ -61,26 +63,34 @@ class RankTime:
         return {name: float(value) for name, value in zip(HOST_CATEGORIES, sums, strict=True)}
 
 
-def with_rank_waits(ledger: Ledger | None, steps: RankSteps, at: int) -> Ledger | None:
+def with_rank_waits(
+    ledger: Ledger | None, steps: RankSteps, at: int, categories: Sequence[str] = MAY_BE_WAITS
+) -> Ledger | None:
     """The ledger of the rank in column `at` with at least its waits for other ranks as such.
 
     Without samples nothing divides the backward pass, and all of it counts as computing.
+
+    :param categories: those that the waits may have been counted as. Their time in the backward pass is taken first.
     """
-    if ledger is None or steps.own is None:
+    if ledger is None or steps.waits is None:
         return ledger
     rows, ns, ranks = steps.rows[:, at], ledger.ns.copy(), CODE["ranks"]
-    lacking = (step_walls(steps.windows, steps.rows)[:, at] - steps.own[:, at] - ns[rows, ranks]).sum()
+    backward = np.zeros_like(ns) if ledger.backward is None else ledger.backward.copy()
+    lacking = (steps.waits[:, at] - ns[rows, ranks]).sum()
     spread = dict(ledger.spread)
-    for name in MAY_BE_WAITS:
+    for name in categories:
         possible = ns[rows, CODE[name]]
         moved = np.floor(possible * min(1.0, max(0.0, lacking) / max(1, possible.sum()))).astype(np.int64)
         ns[rows, CODE[name]] -= moved
         ns[rows, ranks] += moved
+        within = np.minimum(moved, backward[rows, CODE[name]])
+        backward[rows, CODE[name]] -= within
+        backward[rows, ranks] += within
         lacking -= moved.sum()
         for changed, total in ((name, -float(moved.sum())), ("ranks", float(moved.sum()))):
             if changed in spread:
                 spread[changed] = max(0.0, spread[changed][0] + total), max(0.0, spread[changed][1] + total)
-    return replace(ledger, ns=ns, spread=spread)
+    return replace(ledger, ns=ns, spread=spread, backward=None if ledger.backward is None else backward)
 
 
 def rank_ledger(steps: RankSteps, times_by_rank: Sequence[RankTime], size: int) -> RankLedger:

@@ -84,6 +84,8 @@ class RankSteps:
     """Share of the collectives, or of the steps, in which each rank was the last."""
     lead_outside: bool = False
     """Whether most of the straggler's lead lies where ranks do not exchange data, so that they do not wait there."""
+    waits: Floats | None = None
+    """ns in which each rank waited for others in each common step; None where it was not recorded."""
 
     @property
     def analysed(self) -> Window:
@@ -109,15 +111,17 @@ def rank_steps(run: Run, windows: tuple[Window, ...]) -> RankSteps:
     if not len(rows) or not synchronous or run.info.level == "light":
         return RankSteps(windows, rows, synchronous, own=None, straggler=None)
     exchange = _exchange(run, windows, rows, communications)
-    own = _own_work(run, windows, rows, exchange, alone=not communications)
+    walls = _step_walls(windows, rows)
+    if run.step is not None and run.step.kind is StepKind.WHOLE_TRACE:  # the traces began at different times
+        walls[:] = walls.min(axis=1, keepdims=True)
+    own = _own_work(run, windows, rows, walls, exchange, alone=not communications)
     last = _shares_of_last(communications) if communications else None
     if last is None:
         last = np.bincount(own.argmax(axis=1), minlength=len(windows)) / len(own)
-    walls = step_walls(windows, rows)
     # which rank lacks a core is no property of a rank where they outnumber the cores
     straggler = find_straggler(own - _shared_core_waits(run, windows, rows), float(walls.max(axis=1).mean()))
     outside = straggler is not None and _lead(walls - exchange, straggler) > MOST * _lead(own, straggler)
-    return RankSteps(windows, rows, synchronous, own, straggler, last, outside)
+    return RankSteps(windows, rows, synchronous, own, straggler, last, outside, walls - own)
 
 
 def _lead(ns: Floats, leader: int) -> float:
@@ -168,18 +172,17 @@ def _exchange(
 
 
 def _own_work(
-    run: Run, windows: Sequence[Window], rows: npt.NDArray[np.int64], exchange: Floats, *, alone: bool
+    run: Run, windows: Sequence[Window], rows: npt.NDArray[np.int64], walls: Floats, exchange: Floats, *, alone: bool
 ) -> Floats:
     """ns of own work (steps x ranks).
 
+    :param walls: ns of the steps.
     :param alone: whether communication was not recorded by itself: then clocks of threads bound the waits.
     """
-    walls, blocked, possible = step_walls(windows, rows), np.zeros(rows.shape), np.full(rows.shape, np.inf)
+    blocked, possible = np.zeros(rows.shape), np.full(rows.shape, np.inf)
     for at, window in enumerate(windows if alone else ()):
         low, high = _blocked(run, window)
         blocked[:, at], possible[:, at] = low[rows[:, at]], high[rows[:, at]]
-    if run.step is not None and run.step.kind is StepKind.WHOLE_TRACE:  # the traces began at different times
-        walls[:] = walls.min(axis=1, keepdims=True)
     waits = np.maximum(exchange - exchange.min(axis=1, keepdims=True), blocked - (walls - exchange))
     return np.asarray(walls - np.clip(waits, 0, np.minimum(exchange, possible)))
 
@@ -255,6 +258,6 @@ def _shares_of_last(communications: Sequence[_Communication]) -> Floats | None:
     return np.bincount(lengths.argmin(axis=1), minlength=len(communications)) / len(lengths)
 
 
-def step_walls(windows: Sequence[Window], rows: npt.NDArray[np.int64]) -> Floats:
+def _step_walls(windows: Sequence[Window], rows: npt.NDArray[np.int64]) -> Floats:
     """ns of each common step of each rank (steps x ranks)."""
     return np.stack([window.wall[rows[:, at]] for at, window in enumerate(windows)], axis=1).astype(np.float64)

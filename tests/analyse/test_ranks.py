@@ -10,7 +10,7 @@ import pytest
 
 from profiler.analyse.analysis import analyse
 from profiler.analyse.model import HOST_CATEGORIES, Analysis, LineCost, RankLedger
-from profiler.analyse.rank_ledger import RankTime, rank_ledger
+from profiler.analyse.rank_ledger import MAY_WAIT_FOR_DEVICE, RankTime, rank_ledger, with_rank_waits
 from profiler.analyse.ranks import RankSteps, find_straggler, rank_steps
 from profiler.analyse.timing.breakdown import Ledger
 from profiler.analyse.timing.host_timeline import CODE
@@ -132,6 +132,21 @@ def test_the_reason_lies_where_the_straggler_leads(outside: bool, category: str)
     straggler = rank_ledger(steps, times, 2).straggler
     assert straggler is not None
     assert straggler.category == category
+
+
+def test_waits_for_other_ranks_are_taken_from_the_backward_pass_first() -> None:
+    windows = rank_windows(job(1.0, 1.0))
+    rows, waits = np.stack([np.arange(STEPS)] * 2, axis=1), np.full((STEPS, 2), 10.0 * MS)
+    steps = RankSteps(windows, rows, True, waits, None, waits=waits)
+    [time] = ledgers({"compute": (6, 8)})
+    ledger = with_rank_waits(time.ledger, steps, 0)
+    assert ledger is not None
+    assert ledger.backward is not None
+    assert (ledger.ns[0, CODE["compute"]], ledger.ns[0, CODE["ranks"]]) == (4 * MS, 10 * MS)
+    assert (ledger.backward[0, CODE["compute"]], ledger.backward[0, CODE["ranks"]]) == (0, 8 * MS)
+    on_device = with_rank_waits(time.ledger, steps, 0, MAY_WAIT_FOR_DEVICE)
+    assert on_device is not None
+    assert on_device.ns[0, CODE["compute"]] == 14 * MS, "the host computes while the device communicates"
 
 
 def test_ranks_that_share_cores_are_late_only_by_their_work() -> None:
