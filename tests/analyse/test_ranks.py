@@ -19,8 +19,8 @@ from profiler.core.notice import Notice
 from profiler.diagnose.run import diagnose_run
 from profiler.report.rank_text import balance_sentence, straggler_sentence
 from profiler.report.verdict_text import with_verdict
-from profiler.run.model import Run, Site
-from profiler.run.tables import CallKind
+from profiler.run.model import Run, Site, StepDefinition, StepKind
+from profiler.run.tables import ActivityKind, CallKind
 from tests.recorded.builders import MS, RunBuilder
 
 STEPS, STEP = 40, 40
@@ -147,6 +147,34 @@ def test_waits_for_other_ranks_are_taken_from_the_backward_pass_first() -> None:
     on_device = with_rank_waits(time.ledger, steps, 0, MAY_WAIT_FOR_DEVICE)
     assert on_device is not None
     assert on_device.ns[0, CODE["compute"]] == 14 * MS, "the host computes while the device communicates"
+
+
+def test_the_host_need_not_wait_while_its_device_communicates() -> None:
+    """Rank 0 communicates for 28 ms longer than rank 1, but both spend 30 ms of each step in the backward pass."""
+    builder = RunBuilder(device="cuda")
+    for rank, length in enumerate((30, 2)):
+        pid = 100 + rank
+        for step in range(STEPS):
+            begin, end = step * STEP * MS, (step + 1) * STEP * MS
+            builder.step(begin, end, index=step, pid=pid, tid=pid, rank=rank)
+            builder.region("backward", begin, begin + 30 * MS, pid=pid, tid=pid)
+            builder.activity(ActivityKind.COMMUNICATION, end - length * MS, end, name="nccl", pid=pid, rank=rank)
+    ranks = analyse(builder.build()).ranks
+    assert ranks is not None
+    assert [round(rank.own_work or 0.0, 4) for rank in ranks.ranks] == [0.012, 0.04]
+    assert not any(rank.categories.get("ranks") for rank in ranks.ranks)
+
+
+def test_a_rank_does_not_wait_for_as_long_as_its_trace_is_longer() -> None:
+    builder = RunBuilder(device="cuda")
+    for rank, length in enumerate((100, 160)):
+        end, pid = length * MS, 100 + rank
+        builder.step(0, end, index=0, pid=pid, tid=pid, rank=rank)
+        builder.activity(ActivityKind.COMMUNICATION, end - 40 * MS, end, name="nccl", pid=pid, rank=rank)
+    run = replace(builder.build(), step=StepDefinition(StepKind.WHOLE_TRACE))
+    waits = rank_steps(run, rank_windows(run)).waits
+    assert waits is not None
+    assert waits.tolist() == [[0.0, 0.0]]
 
 
 def test_ranks_that_share_cores_are_late_only_by_their_work() -> None:
