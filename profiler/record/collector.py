@@ -118,13 +118,17 @@ def describe_error(error: Exception) -> str:
 class Sampler:
     """Calls `tick` every `period` seconds in a thread; `tick` returns how many records it wrote.
 
-    Ticks that come too late are skipped and not made up for. The first one comes even if the end follows at once.
+    Ticks that come too late are skipped and not made up for. The first one comes even if the end follows at once. At
+    the end the thread calls `last`, which also returns how many records it wrote.
     """
 
-    def __init__(self, name: str, period: float, tick: Callable[[], int]) -> None:
+    def __init__(
+        self, name: str, period: float, tick: Callable[[], int], last: Callable[[], int] | None = None
+    ) -> None:
         self._name = name
         self._period = period
         self._tick = tick
+        self._last = last
         self._ended = threading.Event()
         self._records = 0
         self._skipped = 0
@@ -145,6 +149,8 @@ class Sampler:
                     due += self._period * (1 + int(late / self._period))
                 if self._ended.wait(max(0.0, due - time.monotonic())):
                     break
+            if self._last:
+                self._records += self._last()
         except Exception as error:  # noqa: BLE001 - the edge of a thread, and the status reports it
             self._error = describe_error(error)
         finally:

@@ -103,6 +103,24 @@ def test_level_light_reads_threads_with_every_fifth_sample(tmp_path: Path) -> No
     assert len(values(run, "thread.cpu_s", pid, spinner)) == 2
 
 
+def test_peaks_are_read_when_a_process_is_first_seen_and_at_the_end(tmp_path: Path) -> None:
+    store.create(tmp_path / "run")
+    write_manifest(tmp_path / "run")
+    writer = store.RunWriter(tmp_path / "run")
+    taker = HostReader(Context(RunSpec(("x",), tmp_path / "run"), os.getpid(), writer))
+    taker.take()
+    with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as child:
+        taker._find_processes()
+        for _ in range(2):
+            taker.take()  # neither is a slow sample
+        Sampler("x", 60, lambda: 0, taker.take_last).stop()
+    assert taker.take_last() >= 0, "nobody is there any more: no fault"
+    writer.close()
+    run = load(tmp_path / "run")
+    assert len(values(run, "process.rss", child.pid)) == 2
+    assert len(values(run, "process.peak_rss", child.pid)) == 2, "one in its first sample, one at the end"
+
+
 def test_samples_that_cost_much_come_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store.create(tmp_path / "run")
     writer = store.RunWriter(tmp_path / "run")
