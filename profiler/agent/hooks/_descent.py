@@ -37,10 +37,13 @@ NOTHING, HOST, UNKNOWN, DEVICE = range(4)
 _AGENT: Final = __file__.rpartition("/hooks/")[0]
 _MAX_NODES: Final = 4_000
 """Expressions that one search may visit: about 10 ms."""
-_MAX_SOURCE: Final = 400_000
-"""Characters of a file that is still parsed: about 0.2 s, once."""
-_MAX_KEPT: Final = 500_000
-"""Characters of the files whose syntax trees are kept: about 35 MB of memory."""
+_MAX_SOURCE: Final = 250_000
+"""Characters of a file that is still parsed: about 0.1 s, once."""
+_MAX_PARSED: Final = 500_000
+"""Characters of all files that are parsed: about 0.2 s and 35 MB of memory. What is read in further files has no known
+origin. (To parse files anew instead took a second of one step of transformers' Trainer.)"""
+_MAX_FILES: Final = 1_000
+"""Files that are remembered: a program may make code without end."""
 _MAX_LEVEL: Final = 40
 """Nested calls and callers that one search may follow."""
 _FACTORIES: Final = (
@@ -70,7 +73,7 @@ class Descent:
         self.torch = torch
         self.factories = {id(getattr(torch, name)) for name in _FACTORIES if hasattr(torch, name)}
         self._sources: dict[str, SyntaxTree | None] = {}
-        self._kept = 0
+        self._parsed = 0
 
     def origin(self, frame: FrameType, method: str) -> tuple[int, int]:
         """The origin of the tensor on which `frame` calls `method` now, and how many callers of `frame` decide it."""
@@ -96,17 +99,14 @@ class Descent:
         return tuple(kind for name in names if isinstance(kind := getattr(data, name, None), type))
 
     def source(self, file: str, names: Mapping[str, Any]) -> SyntaxTree | None:
-        """The syntax tree of a file, also of a cell of a notebook; None if there is no text."""
+        """The syntax tree of a file, also of a cell of a notebook; None if there is no text, or too much."""
         if file not in self._sources:
+            if len(self._sources) >= _MAX_FILES:
+                return None
             text = "".join(linecache.getlines(file, dict(names)))
-            source = _parsed(text) if 0 < len(text) <= _MAX_SOURCE else None
-            if source is not None:
-                self._kept += len(text)
-                if self._kept > _MAX_KEPT:
-                    self._kept = len(text)
-                    self._sources.clear()
-            self._sources[file] = source
-            return source
+            is_small = 0 < len(text) <= min(_MAX_SOURCE, _MAX_PARSED - self._parsed)
+            self._parsed += len(text) if is_small else 0
+            self._sources[file] = _parsed(text) if is_small else None
         return self._sources[file]
 
 

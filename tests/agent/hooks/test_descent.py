@@ -235,13 +235,17 @@ def test_a_search_gives_no_warnings_about_the_source(
     assert reads(recorder) == {"would_sync": 1}
 
 
-def test_few_syntax_trees_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_descent, "_MAX_KEPT", 25)
+def test_each_file_is_parsed_once_and_only_the_first_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_descent, "_MAX_PARSED", 30)
+    monkeypatch.setattr(_descent, "_MAX_FILES", 5)
     rules = _descent.Descent(torch)
-    for number in range(5):
+    for number in range(4):
         (tmp_path / f"{number}.py").write_text("x = 1  # 12 ch")
-        assert rules.source(str(tmp_path / f"{number}.py"), {}) is not None
-        assert len(rules._sources) == 1
+    trees = [rules.source(str(tmp_path / f"{number}.py"), {}) for number in (*range(4), *range(4))]
+    assert [tree is not None for tree in trees] == [True, True, False, False] * 2
+    assert trees[0] is trees[4], "parsing a large file takes 0.1 s"
     (tmp_path / "bad.py").write_text("x = (")
     assert rules.source(str(tmp_path / "bad.py"), {}) is None
     assert str(tmp_path / "bad.py") in rules._sources
+    assert rules.source(str(tmp_path / "sixth.py"), {}) is None
+    assert len(rules._sources) == 5
