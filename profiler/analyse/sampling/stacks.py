@@ -37,9 +37,10 @@ _LOW_RATE: Final = 3.0
 step stacks are sampled 8 times a second, and from then on 20 to 60 times."""
 _ENOUGH: Final = 5.0
 """Samples that must remain for those of windows with a low rate to be left out."""
-_RECORDER: Final = ("agent/recorder.py", "agent/buffers.py")
-"""Files of the recorder. It reads CPU clocks, at which Linux notices that the thread's time slice is used up, so on a
-busy core threads often wait there: 10% of the samples of cleanrl's dqn.py with 18 runnable threads on two cores."""
+_RECORDER: Final = ("agent/recorder.py", "agent/buffers.py", "agent/hooks/_descent.py", "agent/hooks/_source.py")
+"""Files of the recorder that call nothing of the program's. It parses sources once to follow tensors, and it reads CPU
+clocks, at which Linux notices that the thread's time slice is used up, so on a busy core threads often wait there: 10%
+of the samples of cleanrl's dqn.py with 18 runnable threads on two cores."""
 USUAL_PERIOD_S: Final = 0.01
 """Assumed for a sampler that did not record its period: a run requests 100 samples per second."""
 _COMPREHENSION: Final = re.compile(r"(\.<locals>)?(\.|^)<(listcomp|dictcomp|setcomp|genexpr)>$")
@@ -127,9 +128,12 @@ def window_intervals(rows: Table) -> Intervals:
 
 
 def in_recorder(run: Run) -> npt.NDArray[np.bool_]:
-    """Of each stack, whether its innermost frame is the recorder's."""
+    """Of each stack, whether its innermost frame outside of the standard library is the recorder's."""
     folders = package_folders(run)
-    leaves = (frames[-1].file if frames else "" for frames in run.stack_frames)
+    leaves = (
+        next((site.file for site in reversed(frames) if not is_standard_library(site.file)), "")
+        for frames in run.stack_frames
+    )
     return np.array([file.endswith(_RECORDER) and code_owner(file, folders) == OURS for file in leaves], np.bool_)
 
 

@@ -113,8 +113,11 @@ def test_samples_in_the_recorder_are_no_time_of_the_line_that_calls_it() -> None
     hook = "/v/site-packages/profiler/agent/hooks/optimizers.py:111:end"
     recorder = "/v/site-packages/profiler/agent/recorder.py:254:begin_boundary"
     work = Part(80, ("t.py:5:main",), gil=1.0)
-    alone, recorded = (
-        analyse(program(3, (work, Part(20, ("t.py:7:main", STEP, hook, *more))))) for more in ((), (recorder,))
+    parser = "/v/site-packages/profiler/agent/hooks/_source.py:60:__init__"
+    alone, recorded, parsed = (
+        analyse(program(3, (work, Part(20, ("t.py:7:main", STEP, hook, *more)))))
+        for more in ((), (recorder,), (parser, "/usr/lib/python3.11/ast.py:50:parse"))
     )
+    assert [line.site.line for line in parsed.lines] == [5]
     assert {line.site.line for line in alone.lines} == {5, 7}
     assert [(line.site.line, line.share) for line in recorded.lines] == [(5, pytest.approx(1.0))]
