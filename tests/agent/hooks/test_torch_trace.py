@@ -70,17 +70,17 @@ steps(recorder, 17, BoundaryKind.LOADER, "DataLoader")
 # the program's own profiler: inside of our window, before it, around it, and only prepared (its schedule warms up)
 recorder, trace = scenario("inside")
 steps(recorder, 7)
-with profile(activities=[ProfilerActivity.CPU]) as own:
+with profile(activities=[ProfilerActivity.CPU], acc_events=True) as own:
     work("theirs")
 said["inside"] = [event.name for event in own.events()]
 steps(recorder, 9)
 recorder, trace = scenario("before")
-with profile(activities=[ProfilerActivity.CPU]) as own:
+with profile(activities=[ProfilerActivity.CPU], acc_events=True) as own:
     work("theirs")
 steps(recorder, 12)
 said["before"] = [event.name for event in own.events()]
 unpatch()
-with profile(activities=[ProfilerActivity.CPU]) as own:
+with profile(activities=[ProfilerActivity.CPU], acc_events=True) as own:
     recorder, trace = scenario("around")
     steps(recorder, 12)
     work("theirs")
