@@ -50,17 +50,19 @@ class RankTime:
 
     def categories(self, rows: npt.NDArray[np.int64]) -> dict[str, float]:
         """Seconds per step of each host category in these steps."""
-        if self.ledger is None or not len(rows):
-            return {}
-        sums = self.ledger.ns[rows].sum(axis=0) / len(rows) / NS_PER_S
-        return {name: float(value) for name, value in zip(HOST_CATEGORIES, sums, strict=True) if value}
+        return _per_step(self.ledger.ns if self.ledger else None, rows)
 
     def in_backward(self, rows: npt.NDArray[np.int64]) -> dict[str, float]:
         """Seconds per step of each host category within the backward pass."""
-        if self.ledger is None or self.ledger.backward is None or not len(rows):
-            return {}
-        sums = self.ledger.backward[rows].sum(axis=0) / len(rows) / NS_PER_S
-        return {name: float(value) for name, value in zip(HOST_CATEGORIES, sums, strict=True)}
+        return _per_step(self.ledger.backward if self.ledger else None, rows)
+
+
+def _per_step(ns: npt.NDArray[np.int64] | None, rows: npt.NDArray[np.int64]) -> dict[str, float]:
+    """Seconds per step of each host category that is not 0 in these rows of a table (steps x categories)."""
+    if ns is None or not len(rows):
+        return {}
+    sums = ns[rows].sum(axis=0) / len(rows) / NS_PER_S
+    return {name: float(value) for name, value in zip(HOST_CATEGORIES, sums, strict=True) if value}
 
 
 def with_rank_waits(

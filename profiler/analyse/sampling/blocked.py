@@ -100,7 +100,8 @@ def _stacks_beside(moments: Times, stacks: Table) -> tuple[Numbers, Floats]:
 
 
 def _groups(run: Run) -> tuple[Numbers, ...]:
-    """Of each stack the number of its innermost file, of its innermost line, and its own."""
+    """Three groupings of all stacks, from the largest groups to the smallest: by innermost file, by innermost line, and
+    each stack alone. Each array has the number of the group of every stack."""
     leaves = [frames[-1] if frames else Site("", 0, "") for frames in run.stack_frames]
     return (
         _numbers([leaf.file for leaf in leaves]),

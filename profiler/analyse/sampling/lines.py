@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -39,10 +39,9 @@ def line_costs(stacks: Stacks, samples: ClassifiedSamples | None) -> tuple[LineC
     lines: defaultdict[Site, list[int]] = defaultdict(list)
     for number, stack in samples.stacks.items():
         lines[stack.site].append(number)
-    own = [site for site in lines if stacks.is_user(site)]
     error = _ShareError(samples)
     scale, rows = 1 / len(samples.window) / NS_PER_S, []
-    for site in own or lines:
+    for site in _user_lines(stacks, lines):
         numbers = lines[site]
         parts = np.sum([ns[number] for number in numbers], axis=0)
         share = min(1.0, float(parts.sum()) / samples.window.wall_ns)
@@ -146,17 +145,21 @@ def _traced(run: Run, steps: Table) -> npt.NDArray[np.bool_]:
     return np.asarray((steps["end"] > began) & (steps["begin"] < (ended if isinstance(ended, int) else _NEVER)))
 
 
+def _user_lines(stacks: Stacks, lines: Iterable[Site]) -> list[Site]:
+    """The lines that are the user's; where there is none, all lines."""
+    return [site for site in lines if stacks.is_user(site)] or list(lines)
+
+
 def _period_lines(stacks: Stacks, samples: Table, spans: Intervals) -> tuple[LineCost, ...]:
     ns = np.bincount(samples["stack"], sample_ns(samples, spans))
     lines: defaultdict[Site, Counter[str]] = defaultdict(Counter)
     for number in np.flatnonzero(ns).tolist():
         lines[stacks[number].site][stacks[number].calls] += ns[number]
-    own = [site for site in lines if stacks.is_user(site)]
     sampled, total = float(ns.sum()), spans.measure()
     period = (stacks.period or USUAL_PERIOD_S) * NS_PER_S
     scale = total / sampled if sampled >= _WELL_SAMPLED * total else 1.0
     rows = []
-    for site in own or lines:
+    for site in _user_lines(stacks, lines):
         calls = lines[site]
         line_ns = float(calls.total())
         share = line_ns * scale / total

@@ -14,9 +14,8 @@ of the thread it gives the category:
   (`profiler.analyse.sampling.blocked`). In backward of one of several ranks the latter is a wait for other ranks.
 
 Frames of libraries that log, save or load data have a category of their own, which takes precedence, and so has a
-function of the user that mostly tokenizes. If no window
-sampled the GIL's holder, torch's frames are assumed to do native work and other frames to run Python, and the interval
-covers all possible values.
+function of the user that mostly tokenizes. If no window sampled the GIL's holder, torch's frames are assumed to do
+native work and other frames to run Python, and the interval covers all possible values.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def window_intervals(rows: Table) -> Intervals:
 
 
 def in_recorder(run: Run) -> npt.NDArray[np.bool_]:
-    """Of each stack, whether its innermost frame outside of the standard library is the recorder's."""
+    """A mask over all stacks: whether the innermost frame outside of the standard library is the recorder's."""
     folders = package_folders(run)
     leaves = (
         next((site.file for site in reversed(frames) if not is_standard_library(site.file)), "")
