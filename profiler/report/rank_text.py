@@ -69,7 +69,7 @@ def balance_sentence(ledger: RankLedger) -> str:
         others = "the other" if count == 2 else "the others"
         return f"Only {count} of {ledger.size} ranks were recorded, and none of these makes {others} wait; {alike}."
     if ledger.uniform:
-        return f"This holds for all {count} ranks."
+        return f"This holds for {'both' if count == 2 else f'all {count}'} ranks."
     return f"No rank makes the others wait; all of this is about rank {rank} of {count}."
 
 

@@ -37,6 +37,11 @@ _MAX_TEXTS: Final = 20_000
 """Names and stacks that are remembered. One that occurs again later gets another number, which is equivalent."""
 _OLD_HOOKS_LOADED: Final = re.compile(r"(\d+) of (\d+) Python processes imported torch")
 _TABLES: Final = ("samples", "stacks", "gil_stacks")
+_LAUNCHERS: Final = frozenset({
+    "torchrun", "torch.distributed.run", "torch.distributed.launch",
+    "accelerate", "accelerate.commands.launch", "accelerate.commands.accelerate_cli", "deepspeed",
+})  # fmt: skip
+"""Programs and modules that start the user's program, whose script or module follows their own options."""
 
 Frame = tuple[str, int, str]
 """File, line, function."""
@@ -45,20 +50,32 @@ Frame = tuple[str, int, str]
 # ---------------------------------------------------------------- the directory
 
 
-def program_name(argv: Sequence[str]) -> str:
-    """A short name of a command: the module after -m, the script, or the program."""
-    name = Path(argv[0]).name
-    if not name.startswith("python"):
-        return Path(name).stem
-    options = list(argv[1:])
-    for position, word in enumerate(options):
-        if word == "-m" and position + 1 < len(options):
-            return options[position + 1]
+def program(argv: Sequence[str]) -> str:
+    """The Python script or module that a command runs, of a launcher the one that it starts; empty for none."""
+    words, launcher = iter(argv), ""
+    for word in words:
         if word == "-c":
-            return name
-        if not word.startswith("-"):
-            return Path(word).stem
-    return name
+            break
+        if word == "-m":
+            module = next(words, "")
+            if module not in _LAUNCHERS:
+                return module
+            launcher = module
+        elif word.endswith(".py"):
+            return word
+    return launcher
+
+
+def program_name(argv: Sequence[str]) -> str:
+    """A short name of a command: the script, the module after -m, or the program."""
+    name = Path(argv[0]).name
+    is_python = name.startswith("python")
+    started = program(argv[1:]) if is_python or name in _LAUNCHERS else ""
+    if started:
+        return started.removesuffix(".py").rpartition("/")[2]
+    if is_python:
+        return name if "-c" in argv else next((Path(word).stem for word in argv[1:] if not word.startswith("-")), name)
+    return Path(name).stem
 
 
 def default_directory(argv: Sequence[str], parent: Path) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-VOID = {"meta", "link", "br", "img", "input", "hr", "path", "use"}
+VOID = {"meta", "link", "br", "wbr", "img", "input", "hr", "path", "use"}
 
 
 class Page(HTMLParser):

@@ -25,7 +25,12 @@ from tests.recorded.directories import info
         (("/usr/bin/python3.11", "-u", "-m", "pkg.lm", "--x"), "pkg.lm"),
         (("python3", "-c", "pass"), "python3"),
         (("python",), "python"),
-        (("./train.sh", "a"), "train"),
+        (("./train.sh", "a.py"), "train"),
+        (("python", "-W", "ignore", "train.py"), "train"),
+        (("python", "-m", "torch.distributed.run", "--nproc_per_node", "2", "runs/ddp.py", "--lr", "3"), "ddp"),
+        (("/usr/bin/torchrun", "--standalone", "-m", "pkg.train"), "pkg.train"),
+        (("accelerate", "launch", "train.py"), "train"),
+        (("accelerate", "test"), "accelerate"),
     ],
 )
 def test_program_name(argv: tuple[str, ...], name: str) -> None:

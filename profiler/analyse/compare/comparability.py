@@ -9,6 +9,7 @@ from typing import Any, Final
 from profiler.analyse.compare.ratios import SideRuns
 from profiler.analyse.model import Analysis, Mismatch
 from profiler.run.model import RunInfo
+from profiler.run.store import program
 
 MUST_BE_EQUAL: Final[Mapping[str, str]] = {
     "device": "another device does the same work at another speed",
@@ -91,13 +92,8 @@ def _unlike(name: str, values: Sequence[str]) -> dict[Mismatch, None]:
 
 
 def program_name(info: RunInfo) -> str:
-    """The script in a command line, or the module of `-m`; empty where there is none."""
-    for at, word in enumerate(info.argv):
-        if word == "-m":
-            return info.argv[at + 1] if at + 1 < len(info.argv) else ""
-        if word.endswith(".py"):
-            return PurePath(word).name
-    return ""
+    """The script without its folders, or the module, that a command runs; empty where there is none."""
+    return PurePath(program(info.argv)).name
 
 
 def unstated_facts(sides: Sequence[SideRuns]) -> tuple[str, ...]:

@@ -123,7 +123,7 @@ def _environment_rows(info: RunInfo) -> dict[str, str]:
     rows |= fact_rows(info.host)
     rows |= {f"GPU {number}": str(device.get("name", "unnamed")) for number, device in enumerate(info.devices)}
     rows["git commit"] = info.git_commit or "not in a git checkout"
-    return rows | {f"{name} version": version for name, version in info.versions.items()}
+    return rows | {f"{name} version": version for name, version in info.versions.items() if name not in info.facts}
 
 
 def _method(sides: Sequence[SideRuns], pairs: int) -> Iterator[Notice]:

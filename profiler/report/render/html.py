@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from base64 import b64encode
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ LEANS = 3
 """Steps of a difference's colour on either side of no change."""
 MAX_FRAMES = 900
 """Frames of one flame graph; about 200 bytes each in a page, so that three graphs stay far below 2 MB."""
+
+_NAME_PARTS: Final = re.compile(r"(?<=[/_])(?=[^/_])|(?<=\w)(?=\.\w)")
+"""Where a path or a dotted name may break into two lines."""
 
 # Tables on a small phone, in CSS pixels of page.css at its narrowest: a phone of 390 less the page's margins; the width
 # of a letter at 13 px, of a path, of a letter in a head; padding; least widths of text, names and sides.
@@ -55,6 +59,7 @@ def render(report: Report) -> str:
         flame_tint=flame_tint,
         base64=lambda data: Markup(b64encode(data).decode()),
         row_missing=row_missing,
+        parts=_NAME_PARTS.split,
         phone_layout=phone_layout,
         share_of_row=share_of_row,
         nothing=NOTHING,

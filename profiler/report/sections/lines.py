@@ -235,7 +235,7 @@ def _threads_summary(report_input: ReportInput) -> Iterator[Block]:
     if analysis is not None and analysis.threads:
         yield Items(tuple(map(_thread_sentence, analysis.threads)))
         if rows := [(thread, line) for thread in analysis.threads for line in thread.lines]:
-            fields = _THREAD_LINE_FIELDS if len(analysis.threads) > 1 else _THREAD_LINE_FIELDS[:-1]
+            fields = _THREAD_LINE_FIELDS[len(analysis.threads) == 1 :]
             yield make_table("Lines with the most of each thread's time", fields, rows)
 
 
@@ -306,12 +306,19 @@ def _main_state(line: LineCost) -> Cell:
     return Cell(THREAD_STATES.get(state, state))
 
 
+def _thread_of_line(row: _ThreadLine) -> Cell:
+    """The thread's name, in the first of its rows."""
+    thread, line = row
+    name = _thread_name(thread)
+    return name if line is thread.lines[0] else Cell("", title=name.text)
+
+
 _THREAD_LINE_FIELDS = (
-    Field[_ThreadLine]("Line", lambda row: Cell(short_site(row[1].site))),
+    Field[_ThreadLine]("Process, thread", _thread_of_line),
+    Field[_ThreadLine]("Line", lambda row: site_cell(row[1].site)),
+    Field[_ThreadLine]("In", lambda row: callee_cell(row[1])),
     Field[_ThreadLine]("Share", lambda row: _sampled_share(row[1]), number=True, bar=True),
     Field[_ThreadLine]("Mostly", lambda row: _main_state(row[1])),
-    Field[_ThreadLine]("In", lambda row: Cell(row[1].calls or "the line itself")),
-    Field[_ThreadLine]("Process, thread", lambda row: _thread_name(row[0])),
 )
 
 

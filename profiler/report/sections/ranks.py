@@ -60,7 +60,7 @@ def _bar(rank: RankActivity) -> Bar:
 def _table(ledger: RankLedger) -> Block:
     why = describe(ledger.reason)
     fields: list[Field[RankActivity]] = [
-        Field("Rank", lambda rank: Cell(str(rank.rank)), number=True),
+        Field("Rank", lambda rank: Cell(str(rank.rank))),
         Field("Step", lambda rank: seconds_cell(rank.step_time), number=True),
         Field("Own work", lambda rank: _seconds(rank.own_work, why), number=True),
         Field("Last", lambda rank: missing_cell(why) if rank.last is None else Cell(percent(rank.last)), number=True),

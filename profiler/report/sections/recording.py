@@ -96,7 +96,7 @@ def _environment_rows(info: RunInfo) -> tuple[tuple[str, str], ...]:
         *fact_rows(info.host).items(),
         *((f"GPU {index}", str(device.get("name", "unnamed"))) for index, device in enumerate(info.devices)),
         *fact_rows(facts).items(),
-        *((f"{name} version", version) for name, version in info.versions.items()),
+        *((f"{name} version", version) for name, version in info.versions.items() if name not in facts),
     )
 
 
