@@ -1,8 +1,9 @@
-"""Facts about a program and its machine, from a manifest, as text for people; names of devices."""
+"""Facts about a program and its machine, from a manifest, as text for people; names of devices and programs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from profiler.core.units import size
@@ -13,6 +14,11 @@ HOST_DEVICE: Final = "host device (CPU)"
 _DEVICE_NAMES: Final = {"host": HOST_DEVICE, "cpu": "CPU"}
 _KINDS: Final = {"cuda": "GPU"}
 """Names of devices that have no label."""
+_LAUNCHERS: Final = frozenset({
+    "torchrun", "torch.distributed.run", "torch.distributed.launch",
+    "accelerate", "accelerate.commands.launch", "accelerate.commands.accelerate_cli", "deepspeed",
+})  # fmt: skip
+"""Programs and modules that start the user's program, whose script or module follows their own options."""
 
 
 def fact_rows(facts: Mapping[str, Any], prefix: str = "", skip: Sequence[str] = ()) -> dict[str, str]:
@@ -41,3 +47,31 @@ def stated_device(facts: Mapping[str, Any], devices: Iterable[Mapping[str, Any]]
     label = str(facts.get("device_label", ""))
     labels = [label] if label else [str(device.get("name", "")) for device in devices]
     return ", ".join(dict.fromkeys(filter(None, labels))) or _KINDS.get(kind, kind) or "device not named"
+
+
+def program(argv: Sequence[str]) -> str:
+    """The Python script or module that a command runs, of a launcher the one that it starts; empty for none."""
+    words, launcher = iter(argv), ""
+    for word in words:
+        if word == "-c":
+            break
+        if word == "-m":
+            module = next(words, "")
+            if module not in _LAUNCHERS:
+                return module
+            launcher = module
+        elif word.endswith(".py"):
+            return word
+    return launcher
+
+
+def program_name(argv: Sequence[str]) -> str:
+    """A short name of a command: the script, the module after -m, or the program."""
+    name = Path(argv[0]).name
+    is_python = name.startswith("python")
+    started = program(argv[1:]) if is_python or name in _LAUNCHERS else ""
+    if started:
+        return started.removesuffix(".py").rpartition("/")[2]
+    if is_python:
+        return name if "-c" in argv else next((Path(word).stem for word in argv[1:] if not word.startswith("-")), name)
+    return Path(name).stem

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from profiler.core.errors import ProfilerError
+from profiler.core.facts import program_name
 from profiler.core.procfs import is_alive, is_python, process_tree, read_arguments, read_environment, wait_exit
 from profiler.record.collector import CollectorSet, Context
 from profiler.record.collectors.environment import git_commit
@@ -46,7 +47,7 @@ def check_attachable(pid: int) -> None:
 def attach_spec(pid: int, out: Path) -> RunSpec:
     """Specify the recording of `pid` into `out`."""
     argv = read_arguments(pid) or (f"process-{pid}",)
-    label = f"{store.program_name(argv)} ({pid})"
+    label = f"{program_name(argv)} ({pid})"
     return RunSpec(argv=argv, out=out.absolute(), level=LEVEL, label=label, hooks=False)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from profiler.core.errors import ProfilerError
+from profiler.core.facts import program_name
 from profiler.record.collector import CollectorSet, Context
 from profiler.record.target import Target, find_program
 from profiler.run import store, tables
@@ -97,7 +98,7 @@ def new_manifest(spec: RunSpec, fields: dict[str, Any]) -> RunInfo:
         run_id=secrets.token_hex(6),
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         argv=spec.argv,
-        label=spec.label or store.program_name(spec.argv),
+        label=spec.label or program_name(spec.argv),
         level=spec.level,
         begin=time.monotonic_ns(),
         **fields,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from profiler.core.errors import ProfilerError
+from profiler.core.facts import program_name
 from profiler.core.live import MAIN, TRAINING, WORKER, GpuUse, ProcessUse, Snapshot, StepUse, ThreadUse, Watched
 from profiler.core.procfs import (
     ENDED_STATES,
@@ -73,9 +74,9 @@ def _process(pid: int, proc: Folder) -> Watched:
         run = run_directory(member, proc)
         with suppress(ProfilerError):
             if run is not None and (info := store.read_manifest(run)).state == "running":
-                return Watched(pid, store.program_name(info.argv), info.argv, str(run), info.level)
+                return Watched(pid, program_name(info.argv), info.argv, str(run), info.level)
     argv = read_arguments(pid, proc)
-    return Watched(pid, store.program_name(argv) if argv else f"process {pid}", argv)
+    return Watched(pid, program_name(argv) if argv else f"process {pid}", argv)
 
 
 def _newest_run(proc: Folder) -> Watched:
@@ -101,7 +102,7 @@ def _newest_run(proc: Folder) -> Watched:
 
 
 def _program_of_run(run: Path, info: RunInfo, pid: int) -> Watched:
-    return Watched(pid, info.label or store.program_name(info.argv), info.argv, str(run), info.level)
+    return Watched(pid, info.label or program_name(info.argv), info.argv, str(run), info.level)
 
 
 def _root_process(run: Path, proc: Folder) -> int | None:

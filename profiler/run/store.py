@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from profiler.core.directories import refusal
 from profiler.core.errors import ProfilerError
+from profiler.core.facts import program_name
 from profiler.run import tables
 
 if TYPE_CHECKING:  # model imports NumPy, which writing does not need
@@ -37,45 +38,12 @@ _MAX_TEXTS: Final = 20_000
 """Names and stacks that are remembered. One that occurs again later gets another number, which is equivalent."""
 _OLD_HOOKS_LOADED: Final = re.compile(r"(\d+) of (\d+) Python processes imported torch")
 _TABLES: Final = ("samples", "stacks", "gil_stacks")
-_LAUNCHERS: Final = frozenset({
-    "torchrun", "torch.distributed.run", "torch.distributed.launch",
-    "accelerate", "accelerate.commands.launch", "accelerate.commands.accelerate_cli", "deepspeed",
-})  # fmt: skip
-"""Programs and modules that start the user's program, whose script or module follows their own options."""
 
 Frame = tuple[str, int, str]
 """File, line, function."""
 
 
 # ---------------------------------------------------------------- the directory
-
-
-def program(argv: Sequence[str]) -> str:
-    """The Python script or module that a command runs, of a launcher the one that it starts; empty for none."""
-    words, launcher = iter(argv), ""
-    for word in words:
-        if word == "-c":
-            break
-        if word == "-m":
-            module = next(words, "")
-            if module not in _LAUNCHERS:
-                return module
-            launcher = module
-        elif word.endswith(".py"):
-            return word
-    return launcher
-
-
-def program_name(argv: Sequence[str]) -> str:
-    """A short name of a command: the script, the module after -m, or the program."""
-    name = Path(argv[0]).name
-    is_python = name.startswith("python")
-    started = program(argv[1:]) if is_python or name in _LAUNCHERS else ""
-    if started:
-        return started.removesuffix(".py").rpartition("/")[2]
-    if is_python:
-        return name if "-c" in argv else next((Path(word).stem for word in argv[1:] if not word.startswith("-")), name)
-    return Path(name).stem
 
 
 def default_directory(argv: Sequence[str], parent: Path) -> Path:

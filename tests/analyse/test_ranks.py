@@ -80,7 +80,7 @@ def test_balanced_ranks_have_no_straggler_and_one_verdict() -> None:
     assert analysis.ranks is not None
     assert analysis.ranks.straggler is None
     assert analysis.ranks.analysed == 0
-    assert analysis.verdict.endswith("This holds for all 2 ranks.")
+    assert analysis.verdict.endswith("This holds for both ranks.")
 
 
 def test_a_slow_backward_pass_is_seen_by_the_clock_of_the_process() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from profiler.core.facts import fact_rows, stated_device
+from profiler.core.facts import fact_rows, program_name, stated_device
 
 
 def test_no_python_values_are_shown() -> None:
@@ -38,3 +38,22 @@ GPUS = ({"name": "NVIDIA H200"}, {"name": "NVIDIA H200"})
 )
 def test_names_of_devices(facts: dict[str, Any], devices: tuple[dict[str, Any], ...], expected: str) -> None:
     assert stated_device(facts, devices) == expected
+
+
+@pytest.mark.parametrize(
+    ("argv", "name"),
+    [
+        (("python", "train.py", "--lr", "3"), "train"),
+        (("/usr/bin/python3.11", "-u", "-m", "pkg.lm", "--x"), "pkg.lm"),
+        (("python3", "-c", "pass"), "python3"),
+        (("python",), "python"),
+        (("./train.sh", "a.py"), "train"),
+        (("python", "-W", "ignore", "train.py"), "train"),
+        (("python", "-m", "torch.distributed.run", "--nproc_per_node", "2", "runs/ddp.py", "--lr", "3"), "ddp"),
+        (("/usr/bin/torchrun", "--standalone", "-m", "pkg.train"), "pkg.train"),
+        (("accelerate", "launch", "train.py"), "train"),
+        (("accelerate", "test"), "accelerate"),
+    ],
+)
+def test_program_name(argv: tuple[str, ...], name: str) -> None:
+    assert program_name(argv) == name

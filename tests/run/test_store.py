@@ -18,25 +18,6 @@ from profiler.run.model import CollectorStatus
 from tests.recorded.directories import info
 
 
-@pytest.mark.parametrize(
-    ("argv", "name"),
-    [
-        (("python", "train.py", "--lr", "3"), "train"),
-        (("/usr/bin/python3.11", "-u", "-m", "pkg.lm", "--x"), "pkg.lm"),
-        (("python3", "-c", "pass"), "python3"),
-        (("python",), "python"),
-        (("./train.sh", "a.py"), "train"),
-        (("python", "-W", "ignore", "train.py"), "train"),
-        (("python", "-m", "torch.distributed.run", "--nproc_per_node", "2", "runs/ddp.py", "--lr", "3"), "ddp"),
-        (("/usr/bin/torchrun", "--standalone", "-m", "pkg.train"), "pkg.train"),
-        (("accelerate", "launch", "train.py"), "train"),
-        (("accelerate", "test"), "accelerate"),
-    ],
-)
-def test_program_name(argv: tuple[str, ...], name: str) -> None:
-    assert store.program_name(argv) == name
-
-
 def test_default_directories_differ(tmp_path: Path) -> None:
     first = store.default_directory(("a b/c?d",), tmp_path)
     first.mkdir()

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from profiler.analyse.compare.ratios import SideRuns
 from profiler.analyse.model import Analysis, Mismatch
+from profiler.core.facts import program
 from profiler.run.model import RunInfo
-from profiler.run.store import program
 
 MUST_BE_EQUAL: Final[Mapping[str, str]] = {
     "device": "another device does the same work at another speed",
