@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from profiler.analyse.model import Analysis, IdleBlame, LineCost, Measure, Missing, RankLedger, Topic
+from profiler.analyse.rank_collectives import collective_waits
 from profiler.analyse.rank_ledger import MAY_BE_WAITS, MAY_WAIT_FOR_DEVICE, RankTime, rank_ledger, with_rank_waits
 from profiler.analyse.ranks import RankSteps, rank_steps
 from profiler.analyse.sampling.attribute import host_time
@@ -12,6 +14,7 @@ from profiler.analyse.sampling.flame import flame_graph
 from profiler.analyse.sampling.lines import line_costs, startup_teardown
 from profiler.analyse.sampling.locations import locations
 from profiler.analyse.sampling.phases import phases
+from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.spikes import spikes
 from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.sampling.stages import stage_spans, stage_times
@@ -36,9 +39,7 @@ def analyse(run: Run) -> Analysis:
     """The results of `run`, without a verdict: `profiler.diagnose` adds that. Never fails for lack of data."""
     hooked, stacks, steps = has_hooked_steps(run), Stacks(run), rank_steps(run, rank_windows(run))
     window = steps.analysed
-    host, ledger, samples = host_time(stacks, window)
-    if device_kind(run) == "cpu" and not run.is_trace:
-        ledger = with_rank_waits(ledger, steps, steps.windows.index(window))
+    host, ledger, samples = _host_time(stacks, steps, window)
     lines, stages = line_costs(stacks, samples), stage_spans(stacks, window)
     host_breakdown = breakdown(window, ledger, len(host.calls) if host else 0)
     on_device = device_window(run, window)
@@ -97,16 +98,25 @@ def analyse(run: Run) -> Analysis:
 def _rank_ledger(stacks: Stacks, steps: RankSteps, ledger: Ledger | None, lines: tuple[LineCost, ...]) -> RankLedger:
     """The ledger of all ranks. Each is analysed once; the one that stands for the run has been."""
     times, run = [], stacks.run
-    for at, window in enumerate(steps.windows):
+    for window in steps.windows:
         of_rank, of_lines = ledger, lines
         if window is not steps.analysed:
-            _, of_rank, samples = host_time(stacks, window)
+            _, of_rank, samples = _host_time(stacks, steps, window)
             of_lines = line_costs(stacks, samples)
         device = device_breakdown(run, device_window(run, window)) if len(run.activities) else {}
         seconds = {name: measure.value for name, measure in device.items() if measure.value is not None}
-        categories = MAY_BE_WAITS if device_kind(run) == "cpu" else MAY_WAIT_FOR_DEVICE
-        times.append(RankTime(with_rank_waits(of_rank, steps, at, categories), of_lines, seconds))
-    return rank_ledger(steps, times, job_size(run, steps.windows))
+        times.append(RankTime(of_rank, of_lines, seconds))
+    ledger_of_ranks = rank_ledger(steps, times, job_size(run, steps.windows))
+    return replace(ledger_of_ranks, collectives=collective_waits(stacks, steps))
+
+
+def _host_time(
+    stacks: Stacks, steps: RankSteps, window: Window
+) -> tuple[HostTimeline | None, Ledger | None, ClassifiedSamples | None]:
+    """What the stepping thread of a rank did, with its waits for other ranks."""
+    host, ledger, samples = host_time(stacks, window)
+    categories = MAY_BE_WAITS if device_kind(stacks.run) == "cpu" else MAY_WAIT_FOR_DEVICE
+    return host, with_rank_waits(ledger, steps, steps.windows.index(window), categories), samples
 
 
 def _idle(

@@ -423,6 +423,7 @@ class RankActivity:
     excluded: int
     """Measured steps that not all ranks have, which are left out where ranks are compared."""
     step_time: float
+    """Of the steps that all ranks measured; without any, of all its steps."""
     own_work: float | None
     """The step without the waits for other ranks; None: not recorded, or the ranks do not wait for each other."""
     last: float | None
@@ -458,6 +459,25 @@ class Straggler:
 
 
 @dataclass(frozen=True, slots=True)
+class CollectiveWait:
+    """A collective in which ranks wait because one of them arrives late."""
+
+    name: str
+    site: Site | None
+    """The line that calls it; None: not recorded."""
+    rank: int
+    """The rank that makes the others wait longest."""
+    last: float
+    """Share of the calls at which this rank was the last."""
+    seconds: float
+    """Seconds per step for which another rank waits, on average, until this rank arrives."""
+    before: Site | None = None
+    """The line at which this rank is for longer than the others between the collective before and this one."""
+    at_line: bool = False
+    """Whether more than half of the difference is at this line; else only its function has as much."""
+
+
+@dataclass(frozen=True, slots=True)
 class RankLedger:
     """The ranks of a program, and the one that makes the others wait."""
 
@@ -474,6 +494,8 @@ class RankLedger:
     """Whether all ranks spend their steps alike, so that what holds for the analysed one holds for all."""
     size: int = 0
     """The number of ranks of the job, of which some may not have been recorded."""
+    collectives: tuple[CollectiveWait, ...] = ()
+    """The collectives in which ranks wait for a late one, the longest wait first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,16 +102,18 @@ def rank_ledger(steps: RankSteps, times_by_rank: Sequence[RankTime], size: int) 
     """
     activities = []
     for at, (window, time) in enumerate(zip(steps.windows, times_by_rank, strict=True)):
+        rows = steps.rows[:, at]
         activities.append(
             RankActivity(
                 rank=window.rank,
                 pid=window.pid,
                 steps=len(window),
                 excluded=len(window) - len(steps.rows),
-                step_time=window.per_step(window.wall_ns),
+                step_time=float(window.wall[steps.rows[:, at]].mean() if len(steps.rows) else window.wall.mean())
+                / NS_PER_S,
                 own_work=None if steps.own is None else float(steps.own[:, at].mean()) / NS_PER_S,
                 last=None if steps.last is None else float(steps.last[at]),
-                categories=time.categories(steps.rows[:, at]),
+                categories=time.categories(rows),
             )
         )
     reason = None
@@ -149,7 +151,7 @@ def _explain(
         time.in_backward(steps.rows[:, at]) if steps.lead_outside else {} for at, time in enumerate(times_by_rank)
     ]
     category, seconds, others = _category(leader, [each.categories for each in activities], exchanged)
-    site, at_line = _excess_line(leader, times_by_rank, category)
+    site, at_line = excess_line(leader, [_seconds_by_line(time.lines, category) for time in times_by_rank])
     if (of_device := _device_category(leader, [time.device for time in times_by_rank])) is not None:
         (category, seconds, others), site = of_device, None
     if not times_by_rank[leader].is_sampled and any(time.is_sampled for time in times_by_rank):
@@ -218,10 +220,12 @@ def _device_category(leader: int, by_rank: Sequence[Mapping[str, float]]) -> tup
     return None if name == "idle" else (f"device {name}", seconds, seconds - excess[name])
 
 
-def _excess_line(leader: int, times_by_rank: Sequence[RankTime], category: str) -> tuple[Site | None, bool]:
-    """The line at which the straggler spends most time of a category beyond the other ranks, and whether it is more
-    than half of that; where only a function has as much, its largest line; else None."""
-    by_rank = [_seconds_by_line(time.lines, category) for time in times_by_rank]
+def excess_line(leader: int, by_rank: Sequence[Mapping[Site, float]]) -> tuple[Site | None, bool]:
+    """The line at which the straggler spends most time beyond the other ranks, and whether it is more than half of
+    that; where only a function has as much, its largest line; else None.
+
+    :param by_rank: seconds by line of each rank.
+    """
     excess = {
         site: seconds - _median(lines.get(site, 0.0) for lines in _without(by_rank, leader))
         for site, seconds in by_rank[leader].items()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from profiler.analyse.model import RankLedger, Straggler
-from profiler.core.units import seconds
+from profiler.analyse.model import CollectiveWait, RankLedger, Straggler
+from profiler.core.units import seconds, share
 from profiler.report.text import at, describe, listed
+from profiler.run.tables import COLLECTIVE_METHODS
 
 _SPENT: Final[Mapping[str, str]] = {
     "input": "on input",
@@ -20,7 +21,7 @@ _SPENT: Final[Mapping[str, str]] = {
     "checkpoint": "writing a checkpoint",
     "python": "in Python code",
     "gil": "waiting for the GIL",
-    "ranks": "waiting for other ranks",
+    "ranks": "exchanging data with other ranks or waiting for them",
     "waiting": "blocked",
     "core": "waiting for a core",
     "throttled": "throttled",
@@ -29,6 +30,7 @@ _SPENT: Final[Mapping[str, str]] = {
     "device copy": "in copies of its device",
 }
 """Category -> how a rank spends its time: `32 ms of each of its steps it spends ...`."""
+_WAIT: Final = COLLECTIVE_METHODS["_C._distributed_c10d.Work.wait"]
 MUCH: Final = 0.25
 """Part of the straggler's lead from which its waits for a core are named beside its work."""
 _NONE: Final = 0.01
@@ -54,6 +56,35 @@ def straggler_sentence(ledger: RankLedger) -> str:
     return f"{waits}: {spends}, {_others(ledger, straggler)}{core}."
 
 
+def collective_sentences(ledger: RankLedger) -> list[str]:
+    """`Rank 1 arrives last in 99% of the calls of all_gather() at x.py:86; the other rank waits 21.2 ms of each step
+    for it, while it is at x.py:87.` for each collective whose late rank is not the straggler."""
+    others = "rank waits" if len(ledger.ranks) == 2 else "ranks wait"
+    told = ledger.straggler.rank if ledger.straggler else None
+    return [
+        f"Rank {wait.rank} arrives last in {share(wait.last)} of the calls of {collective_name(wait)}{at(wait.site)}; "
+        f"the other {others} {seconds(wait.seconds)} of each step for it{_before(wait)}."
+        for wait in ledger.collectives
+        if wait.rank != told
+    ]
+
+
+def collective_name(wait: CollectiveWait) -> str:
+    """`all_reduce()`, `wait() for a collective`"""
+    if wait.name == _WAIT:
+        return "wait() of a collective"
+    return wait.name if " " in wait.name else f"{wait.name}()"
+
+
+def _before(wait: CollectiveWait) -> str:
+    if wait.before is None:
+        return ""
+    function = wait.before.function if wait.before.function != "<module>" else ""
+    if wait.at_line or not function:
+        return f", while it is{at(wait.before)}" + (f", in {function}()" if function else "")
+    return f", while it is in {function}()"
+
+
 def balance_sentence(ledger: RankLedger) -> str:
     """What the sentences before it say about the ranks that they do not name; empty with a straggler."""
     if ledger.straggler is not None:
@@ -68,6 +99,8 @@ def balance_sentence(ledger: RankLedger) -> str:
         alike = "it holds for each of them" if ledger.uniform else f"this is about rank {rank}"
         others = "the other" if count == 2 else "the others"
         return f"Only {count} of {ledger.size} ranks were recorded, and none of these makes {others} wait; {alike}."
+    if ledger.collectives:
+        return f"All else is about rank {rank} of {count}."
     if ledger.uniform:
         return f"This holds for {'both' if count == 2 else f'all {count}'} ranks."
     return f"No rank makes the others wait; all of this is about rank {rank} of {count}."

@@ -34,7 +34,7 @@ from profiler.diagnose.model import (
     UnknownShare,
 )
 from profiler.report.input_text import UNNAMED_PARTS, input_advice, input_text, part_name
-from profiler.report.rank_text import balance_sentence, straggler_sentence
+from profiler.report.rank_text import balance_sentence, collective_sentences, straggler_sentence
 from profiler.report.text import (
     THREAD_STATES,
     at,
@@ -72,7 +72,10 @@ CATEGORY_TEXTS: Final[Mapping[str, CategoryText]] = {
     "gil": CategoryText(
         "while the host waited for the GIL", "is spent waiting for the GIL{place}: another thread holds it"
     ),
-    "ranks": CategoryText("while the host waited for other ranks", "is spent waiting for other ranks"),
+    "ranks": CategoryText(
+        "while the host exchanged data with other ranks or waited for them",
+        "is spent exchanging data with other ranks or waiting for them",
+    ),
     "waiting": CategoryText("while the host waited", "is spent waiting"),
     "core": CategoryText("while the host waited for a core", "is spent waiting for a core"),
     "throttled": CategoryText(
@@ -121,8 +124,9 @@ def run_statement(diagnosis: RunDiagnosis) -> Statement:
         straggler, balance = straggler_sentence(ranks), balance_sentence(ranks)
         if straggler:
             sentences = [straggler, balance, f"On rank {ranks.analysed}: {sentences[0]}", *sentences[1:]]
+            sentences += collective_sentences(ranks)
         else:
-            sentences.append(balance)
+            sentences += [*collective_sentences(ranks), balance]
     headline, *findings = filter(None, sentences)
     return Statement(headline, tuple(findings))
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.model import HOST_CATEGORIES, Analysis, LineCost, RankLedger
+from profiler.analyse.model import HOST_CATEGORIES, Analysis, CollectiveWait, LineCost, RankLedger
 from profiler.analyse.rank_ledger import MAY_WAIT_FOR_DEVICE, RankTime, rank_ledger, with_rank_waits
 from profiler.analyse.ranks import RankSteps, find_straggler, rank_steps
 from profiler.analyse.timing.breakdown import Ledger
@@ -17,7 +17,7 @@ from profiler.analyse.timing.host_timeline import CODE
 from profiler.analyse.window import measured_window, rank_windows
 from profiler.core.notice import Notice
 from profiler.diagnose.run import diagnose_run
-from profiler.report.rank_text import balance_sentence, straggler_sentence
+from profiler.report.rank_text import balance_sentence, collective_sentences, straggler_sentence
 from profiler.report.verdict_text import with_verdict
 from profiler.run.model import Run, Site, StepDefinition, StepKind
 from profiler.run.tables import ActivityKind, CallKind
@@ -99,10 +99,8 @@ def test_time_in_collectives_is_time_of_waiting_for_ranks() -> None:
         for step in range(20):
             begin = step * STEP * MS
             builder.step(begin, begin + STEP * MS, index=step, pid=pid, tid=pid, rank=rank)
-            builder._add(
-                "calls", begin=begin + work * MS, end=begin + STEP * MS, kind=int(CallKind.OTHER), site=-1, tid=pid,
-                pid=pid, name=builder.name("all_reduce"), rank=rank,
-            )  # fmt: skip
+            end = begin + STEP * MS
+            builder.named_call(CallKind.OTHER, "all_reduce", begin + work * MS, end, tid=pid, pid=pid, rank=rank)
     ranks = analyse(builder.build()).ranks
     assert ranks is not None
     assert ranks.straggler is not None
@@ -328,3 +326,45 @@ def test_time_without_a_core_is_no_wait_for_other_ranks() -> None:
     own = rank_steps(run, rank_windows(run)).own
     assert own is not None
     assert (own.mean(axis=0) / MS).round(3).tolist() == [40.0, 40.0]
+
+
+def reduced(*work: Sequence[float], until: float = STEP, name: str = "all_reduce") -> tuple[CollectiveWait, ...]:
+    """The waits in a collective of ranks that each work for these ms before it, in turn; it ends at `until` ms."""
+    builder = RunBuilder(device="cpu")
+    for rank, times in enumerate(work):
+        pid = 100 + rank
+        for step in range(STEPS):
+            begin, before = step * STEP * MS, round(times[step % len(times)] * MS)
+            builder.step(begin, begin + STEP * MS, index=step, pid=pid, tid=pid, rank=rank)
+            end = max(begin + before + MS // 100, begin + round(until * MS))
+            builder.named_call(CallKind.OTHER, name, begin + before, end, site="t.py:9:f", tid=pid, pid=pid, rank=rank)
+            builder.stack(["t.py:5:spin"], begin, begin + before, tid=pid, pid=pid)
+            builder.stack(["t.py:9:f"], begin + before, begin + STEP * MS, active=0, tid=pid, pid=pid)
+    ranks = analyse(builder.build()).ranks
+    assert ranks is not None
+    return ranks.collectives
+
+
+def test_a_collective_names_the_rank_that_arrives_last_and_its_line() -> None:
+    [wait] = reduced([5], [5], [17])
+    assert (wait.name, wait.rank, wait.last, wait.before) == ("all_reduce", 2, 1.0, Site("t.py", 5, "spin"))
+    assert wait.seconds == pytest.approx(0.012)
+    assert wait.site == Site("t.py", 9, "f")
+
+
+def test_ranks_that_take_turns_in_being_late_have_no_late_rank() -> None:
+    assert not reduced([5, 17], [17, 5])
+
+
+def test_asynchronous_collectives_and_messages_between_two_ranks_have_no_late_rank() -> None:
+    assert not reduced([5], [17], until=0)
+    assert not reduced([5], [17], name="recv")
+
+
+def test_a_late_rank_that_is_no_straggler_is_told_by_its_collective() -> None:
+    ledger = RankLedger((), 0, True, collectives=reduced([5], [17]))
+    [sentence] = collective_sentences(ledger)
+    assert sentence == (
+        "Rank 1 arrives last in 100% of the calls of all_reduce() at t.py:9; the other ranks wait 12.0 ms of each step "
+        "for it, while it is at t.py:5, in spin()."
+    )

@@ -135,10 +135,19 @@ class RunBuilder:
         )  # fmt: skip
 
     def named_call(
-        self, kind: CallKind, name: str, begin: int, end: int, *, site: Site | str | None = None, tid: int = TID
+        self,
+        kind: CallKind,
+        name: str,
+        begin: int,
+        end: int,
+        *,
+        site: Site | str | None = None,
+        tid: int = TID,
+        **fields: int,
     ) -> None:
-        """One call with the name that a hook gives it: item, dataset, ..."""
-        self._add("calls", begin=begin, end=end, kind=int(kind), site=self.site(site), tid=tid, name=self.name(name))
+        """One call with the name that a hook gives it: item, dataset, ...; `fields` may hold pid, rank."""
+        number = self.name(name)
+        self._add("calls", begin=begin, end=end, kind=int(kind), site=self.site(site), tid=tid, name=number, **fields)
 
     def activity(self, kind: ActivityKind, begin: int, end: int, *, name: str = "kernel", **fields: int) -> None:
         """One activity; `fields` may hold bytes, correlation, stream, device, pid, rank."""

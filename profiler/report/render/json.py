@@ -282,6 +282,14 @@ def _ranks(ledger: RankLedger) -> dict[str, Any]:
             }
             for each in ledger.ranks
         ],
+        "collectives": [
+            {
+                **_fields(each, "name", "rank", "last", "seconds", "at_line"),
+                **_site(each.site),
+                "before": _site(each.before),
+            }
+            for each in ledger.collectives
+        ],
     }
 
 

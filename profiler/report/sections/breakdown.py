@@ -42,7 +42,7 @@ _CATEGORIES: Final[Mapping[str, tuple[str, str]]] = {
     "checkpoint": ("c8", "writing checkpoints"),
     "python": ("c9", "Python code of the program, on a core and with the GIL"),
     "gil": ("c11", "another thread held Python's global interpreter lock"),
-    "ranks": ("c12", "inside a collective operation"),
+    "ranks": ("c12", "exchanging data with other ranks, or waiting for them"),
     "waiting": ("c13", "blocked: in a sleep, on a lock, on a file, or for what is not known"),
     "core": ("c14", "could have run, but no core was free"),
     "throttled": ("c15", "could have run, but its group had used up its CPU quota"),

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from profiler.analyse.model import HOST_CATEGORIES, RankActivity, RankLedger
+from profiler.analyse.model import HOST_CATEGORIES, CollectiveWait, RankActivity, RankLedger
 from profiler.core.units import seconds
 from profiler.report.blocks import Bar, Block, Cell, Segment, StackedBars, Text
 from profiler.report.build import section
 from profiler.report.model import ReportInput
-from profiler.report.rank_text import balance_sentence, straggler_sentence
+from profiler.report.rank_text import balance_sentence, collective_name, straggler_sentence
 from profiler.report.sections.breakdown import category_label, category_tone
 from profiler.report.table import Field, make_table, missing_cell, percent, seconds_cell
-from profiler.report.text import describe
+from profiler.report.text import at, describe
 
 MAX_BARS: Final = 16
 """Ranks that are drawn; of more, the ones with most own work."""
@@ -41,6 +41,8 @@ def ranks(report_input: ReportInput) -> Iterator[Block]:
     if bars:
         yield StackedBars("Seconds per step of each rank, on one scale", bars)
     yield _table(ledger)
+    if ledger.collectives:
+        yield _collectives(ledger)
 
 
 def _shown(ranks_: Sequence[RankActivity]) -> list[RankActivity]:
@@ -71,6 +73,30 @@ def _table(ledger: RankLedger) -> Block:
     if left_out:
         note += f" {left_out:,} steps that not all ranks measured are left out."
     return make_table("Ranks", fields, _shown(ledger.ranks), note)
+
+
+def _collectives(ledger: RankLedger) -> Block:
+    fields: list[Field[CollectiveWait]] = [
+        Field("Collective", lambda wait: Cell(collective_name(wait) + at(wait.site))),
+        Field("Late rank", lambda wait: Cell(str(wait.rank)), number=True),
+        Field("Last", lambda wait: Cell(percent(wait.last)), number=True),
+        Field("Others wait", lambda wait: seconds_cell(wait.seconds), number=True),
+        Field("Longer than the others before it", lambda wait: Cell(_before(wait))),
+    ]
+    note = (
+        "Seconds per step until the late rank arrives, and its line that takes longer than on the other ranks, "
+        "between the collective before and this one."
+    )
+    return make_table("Collectives with a late rank", fields, ledger.collectives, note)
+
+
+def _before(wait: CollectiveWait) -> str:
+    if wait.before is None:
+        return "no line has most of it"
+    function = wait.before.function if wait.before.function != "<module>" else ""
+    if wait.at_line or not function:
+        return at(wait.before).strip() + (f", in {function}()" if function else "")
+    return f"in {function}()"
 
 
 def _seconds(value: float | None, why: str) -> Cell:
