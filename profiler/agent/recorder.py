@@ -32,7 +32,7 @@ now: Final = time.monotonic_ns
 
 _FLUSH_NS: Final = 250_000_000  # kill -9 loses at most the records of the last quarter of a second
 _RUN_CHECK_NS: Final = 5_000_000_000  # checking whether the run goes on takes 0.1 ms
-_MAX_CODES: Final = 10_000  # limit of the cache of source lines, since a program may generate code objects forever
+_MAX_CODES: Final = 10_000  # source lines whose numbers are cached: a program may generate code objects forever
 _MAX_TALLIES: Final = 1000
 """Lines whose reads are tallied: each takes 0.1 µs at every boundary, and a program may generate code forever."""
 # CPU clocks at boundaries are read at most this often, since each read is a system call of 1 to 3 µs
@@ -79,9 +79,10 @@ class Recorder:
         self.regions = self._buffers["regions"]
         self.names = InternedTexts(self.folder, tables.NAMES)
         self._site_texts = InternedTexts(self.folder, tables.SITES)
-        self._sites: dict[int, tuple[CodeType, dict[int, int]]] = {}
-        """Site numbers by `id(code)` and instruction. Hashing a code object would take 1 µs. The code object is kept so
-        that its id is not reused."""
+        self.sites: dict[int, int] = {}
+        """Numbers of sites. The key is `id(code)` plus the instruction, an address within the code object, and so of no
+        other one while `_site_codes` keeps it alive. Hashing a code object would take 1 µs."""
+        self._site_codes: list[CodeType] = []
         self.facts: dict[str, Any] = {}
         """Facts that the program states about itself (`marks.describe`)."""
         self.hook_facts: dict[str, Any] = {}
@@ -394,18 +395,17 @@ class Recorder:
 
     def site(self, frame: FrameType) -> int:
         """Number of the line that `frame` is at."""
-        code, instruction = frame.f_code, frame.f_lasti  # f_lineno decodes a table each time, so results are cached
-        cached = self._sites.get(id(code))
-        if cached is None:
-            if len(self._sites) >= _MAX_CODES:
-                self._sites.clear()
-            cached = self._sites[id(code)] = code, {}
-        number = cached[1].get(instruction)
+        code = frame.f_code
+        key = id(code) + frame.f_lasti  # f_lineno decodes a table each time, so numbers are cached
+        number = self.sites.get(key)
         if number is None:
             line = frame.f_lineno
-            number = cached[1][instruction] = self._site_texts.intern(
+            number = self._site_texts.intern(
                 (code.co_filename, line), lambda: {"file": code.co_filename, "line": line, "function": code.co_qualname}
             )
+            if len(self._site_codes) < _MAX_CODES:
+                self._site_codes.append(code)
+                self.sites[key] = number
         return number
 
     # ------------------------------------------------------------ writing

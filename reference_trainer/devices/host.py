@@ -217,7 +217,7 @@ class HostDevice:
     def _upload(
         self, buffer: HostBuffer, array: np.ndarray, begin: int, site: int, *, allocated: int = 0, row: int = 0
     ) -> None:
-        name = self._records.name("memcpy H2D") if begin else 0
+        name = self._records.names["memcpy H2D"] if begin else 0
         pinned, size = pinned_address(array), array.nbytes
         source = pinned or _address(array)
         offset = row and row * (buffer.nbytes // buffer.shape[0])
@@ -246,7 +246,7 @@ class HostDevice:
         self._download(array, buffer, begin, site, row)
 
     def _download(self, array: np.ndarray, buffer: HostBuffer, begin: int, site: int, row: int = 0) -> None:
-        name = self._records.name("memcpy D2H") if begin else 0
+        name = self._records.names["memcpy D2H"] if begin else 0
         destination, size = pinned_address(array) or _address(array), array.nbytes
         offset = row and row * (buffer.nbytes // buffer.shape[0])
         if offset + size > buffer.nbytes or not array.flags.c_contiguous:
@@ -258,7 +258,7 @@ class HostDevice:
     def fetch_into(self, array: np.ndarray, buffer: HostBuffer) -> int:
         records = self._records
         begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
-        name = records.name("memcpy D2H") if begin else 0
+        name = records.names["memcpy D2H"] if begin else 0
         destination, size = pinned_address(array), array.nbytes
         if size > buffer.nbytes or not destination:
             raise ValueError(f"fetch of {size} bytes from {buffer.nbytes}: must be there, and go to pinned memory")
@@ -281,7 +281,7 @@ class HostDevice:
 
     def _launch(self, kernel: Kernel, arguments: tuple[HostBuffer | int, ...], begin: int, site: int) -> None:
         values = [argument if type(argument) is int else argument.address for argument in arguments]  # type: ignore[union-attr]
-        name = self._records.name(kernel.name) if begin else 0
+        name = self._records.names[kernel.name] if begin else 0
         function = self._substitute or (kernel.double_address if self._double else kernel.address)
         queue.launch(self._queue, function, name, begin, site, *values)
         if begin:
@@ -307,7 +307,7 @@ class HostDevice:
         self._wait(ticket, "event synchronize", begin, site)
 
     def _wait(self, sequence: int, what: str, begin: int, site: int) -> None:
-        name = self._records.name(what) if begin else 0
+        name = self._records.names[what] if begin else 0
         queue.wait(self._queue, sequence, name, begin, site)
         if begin:
             self._records.ended()

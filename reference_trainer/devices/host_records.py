@@ -39,7 +39,7 @@ class Recorder(DeviceRecorder):
             self._activities = np.zeros((queue.LOG_RECORDS, queue.ACTIVITY_BYTES), np.uint8)
             self._call_words = self._calls.reshape(-1).view(np.int64).data
             self._calls_read = 0
-            queue_words[queue.ALLOCATE_NAME // 8] = self.name("allocate")
+            queue_words[queue.ALLOCATE_NAME // 8] = self.names["allocate"]
             queue_words[queue.ACTIVITY_LOG // 8] = self._activities.ctypes.data
             queue_words[queue.CALL_LOG // 8] = self._calls.ctypes.data
         active.device_cpu = lambda: time.clock_gettime_ns(self._clock)

@@ -22,8 +22,8 @@ class DeviceRecorder:
         self._active = active
         self.site = active.site
         """Number of the line that a frame is at. A call takes the time first: finding the site is part of it."""
-        self.name = active.names.intern
-        """Number of a name in the recorder's table."""
+        self.names = active.names
+        """Number of each name in the recorder's table."""
         self._counts = counts
         self._reported = counts()
         self.detailed = active.detailed
