@@ -220,41 +220,41 @@ def _may_be_chance(cause: Cause, own: float) -> bool:
 def _step_causes(analysis: Analysis) -> list[Cause]:
     """Everything in a step that could be removed."""
     parts, total = _parts(analysis)
-    causes = [_category_cause(analysis, name, parts[name], total) for name in _STEP_CATEGORIES if parts.get(name)]
     operators = parts.get("compute", 0.0) + parts.get("framework", 0.0)
-    if analysis.is_trace and operators >= WORTH_NAMING * total and parts.get("unattributed"):
-        causes.append(_category_cause(analysis, "unattributed", parts["unattributed"], total))
-    if parts.get("input"):
-        cause = _category_cause(analysis, "input", parts["input"], total)
-        causes.append(replace(cause, loader=_largest_part(analysis.input, cause.share)))
-    causes += [
-        Cause(AFTER_OPTIMIZER, *shares, _phase_location(phase), phase.further)
-        for phase in analysis.phases
-        if phase.name == AFTER_OPTIMIZER and phase.low >= WORTH_NAMING
-        for own in [1.0 - sum(phase.categories.get(name, 0.0) for name in _NO_CORE) / phase.seconds_per_step]
-        for shares in [(own * phase.share, own * phase.low, own * phase.high)]  # as the categories, without such waits
-    ]
-    # Stages are recorded exactly, so they need no samples. Other work without gradients may be an update of parameters.
-    causes += [
-        Cause(phase.name, phase.share, location=_phase_location(phase), further=phase.further)
-        for phase in analysis.phases
-        if phase.name in INTERRUPTIONS and phase.name != Stage.NO_GRADIENTS
-    ]
-    causes += [
-        Cause(
-            UPDATE,
-            phase.share,
-            location=_phase_location(phase),
-            further=phase.further,
-            notice=Notice("update-with-closure") if phase.has_closure else None,
-        )
-        for phase in _whole_phases(analysis)
-        if phase.name == UPDATE
+    names = [*_STEP_CATEGORIES, "input"]
+    if analysis.is_trace and operators >= WORTH_NAMING * total:
+        names.append("unattributed")
+    causes = [
+        *(_category_cause(analysis, name, parts[name], total) for name in names if parts.get(name)),
+        *(_phase_cause(phase) for phase in analysis.phases if _is_cause(phase, analysis)),
     ]
     return [
         *_without_collections(causes, analysis, total),
         *_slow_computing(analysis, parts.get("compute", 0.0), total),
     ]
+
+
+def _is_cause(phase: Phase, analysis: Analysis) -> bool:
+    """Whether the phase is a cause itself; other work without gradients may be an update of parameters."""
+    if phase.name == AFTER_OPTIMIZER:
+        return phase.low >= WORTH_NAMING
+    if phase.name == UPDATE:
+        return phase in _whole_phases(analysis)
+    return phase.name in INTERRUPTIONS and phase.name != Stage.NO_GRADIENTS
+
+
+def _phase_cause(phase: Phase) -> Cause:
+    """The time of a phase as a cause. Stages and the optimizer are recorded exactly, so they need no samples; the phase
+    after the optimizer is counted as the categories are, without waits for a core."""
+    location = None
+    if phase.site is not None:
+        low = 0.0 if phase.name == AFTER_OPTIMIZER else 1.0  # the samples of all others lie in a recorded interval
+        location = Location(LocationKind.LINE, (phase.site,), 1.0, low, 1.0, calls=phase.calls)
+    cause = Cause(phase.name, phase.share, location=location, further=phase.further)
+    if phase.name == AFTER_OPTIMIZER:
+        own = 1.0 - sum(phase.categories.get(name, 0.0) for name in _NO_CORE) / phase.seconds_per_step
+        return replace(cause, share=own * phase.share, low=own * phase.low, high=own * phase.high)
+    return replace(cause, notice=Notice("update-with-closure")) if phase.name == UPDATE and phase.has_closure else cause
 
 
 def _without_collections(causes: list[Cause], analysis: Analysis, total: float) -> list[Cause]:
@@ -312,7 +312,8 @@ def _category_cause(analysis: Analysis, category: str, seconds: float, total: fl
     places = analysis.locations.get(category, ()) if counted >= NEARLY_ALL else ()
     main = next((place for place in places[:1] if place.share > MOST), None)
     further = places[1:] if main else places
-    return Cause(category, seconds / total, low, high, main, further, notice)
+    loader = _largest_part(analysis.input, seconds / total) if category == "input" else None
+    return Cause(category, seconds / total, low, high, main, further, notice, loader=loader)
 
 
 def _excess_threads(analysis: Analysis, category: str) -> Notice | None:
@@ -337,11 +338,3 @@ def _gil_holder(analysis: Analysis) -> Notice | None:
         return None
     site = holder.site if holder.share_at_site > MOST else None
     return Notice("gil-held", {"share": holder.gil, "site": site})
-
-
-def _phase_location(phase: Phase) -> Location | None:
-    if phase.site is None:
-        return None
-    # the samples of a stage, and of the optimizer, lie in a recorded interval
-    low = 0.0 if phase.name == AFTER_OPTIMIZER else 1.0
-    return Location(LocationKind.LINE, (phase.site,), 1.0, low, 1.0, calls=phase.calls)
