@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from profiler.analyse.intervals import covered_within, times, union
 from profiler.analyse.model import SpikeLine, Spikes
+from profiler.analyse.sampling.frames import callee_name
 from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, Stacks, weighted_samples
 from profiler.analyse.sampling.stages import StageSpans
 from profiler.analyse.statistics import share_interval
@@ -61,11 +62,19 @@ _Mask = npt.NDArray[np.bool_]
 
 @dataclass(slots=True)
 class _Node:
-    """One line below the lines that called it: ns of samples in long steps, and in the others."""
+    """One line below the lines that called it, or a library's function below a line: ns of samples in long steps, and
+    in the others."""
 
     site: Site
     ns: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(2))
     children: dict[Site, _Node] = field(default_factory=dict)
+    functions: dict[Site, _Node] = field(default_factory=dict)
+    """Functions of libraries that the line, or the function, calls without a further line of the user."""
+
+    def add(self, column: int, ns: float) -> _Node:
+        """The node itself, with more time of one kind of steps."""
+        self.ns[column] += ns
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +177,12 @@ def _sample_steps(
         sums = np.bincount(rows["stack"][inside], weight[inside])
         for number in np.flatnonzero(sums).tolist():
             sites = [site for site in stacks.run.stack_frames[number] if stacks.is_user(site)]
-            node = root
-            node.ns[column] += sums[number]
+            node = root.add(column, sums[number])
             for site in (sites or [stacks[number].site])[:_MAX_DEPTH]:
-                node = node.children.setdefault(site, _Node(site))
-                node.ns[column] += sums[number]
+                node = node.children.setdefault(site, _Node(site)).add(column, sums[number])
+            for site in stacks.library_frames(number)[:_MAX_DEPTH]:
+                function = replace(site, line=0)
+                node = node.functions.setdefault(function, _Node(function)).add(column, sums[number])
         if column == 0:
             sampled_steps = len(np.unique(step[inside]))
     long, short = (root.ns / NS_PER_S / (stacks.period or USUAL_PERIOD_S)).tolist()
@@ -185,22 +195,28 @@ def _lines(stacks: Stacks, tree: _StepSamples, *, regular: bool) -> tuple[SpikeL
 
     :param regular: the long steps come at regular distances, which only the program can cause.
     """
-    parts = [(node, share) for node in _parts(tree, tree.root) if (share := tree.extra(node)) > 0]
-    lines = _by_site(stacks, [(node, share) for node, share in parts if tree.stands_out(node)])
+    parts = [node for node in _parts(tree, tree.root) if tree.extra(node) > 0]
+    chosen = [(node, tree.extra(node), _callee(node)) for node in parts if tree.stands_out(node)]
+    if not chosen:  # all steps run the same lines where a library drives them (`trainer.fit()`)
+        chosen = [
+            (node, tree.extra(function), callee_name(function.site, stacks.folders))
+            for node in parts
+            for function in _rare_functions(tree, node)
+            if tree.stands_out(function)
+        ]
+    lines = _by_site(stacks, chosen)
     if not lines and regular:
-        lines = _by_site(stacks, parts)[:1]
+        lines = _by_site(stacks, [(node, tree.extra(node), _callee(node)) for node in parts])[:1]
     return tuple(line for line in lines if line.share >= MIN_SHARE)[:MAX_LINES]
 
 
-def _by_site(stacks: Stacks, parts: list[tuple[_Node, float]]) -> list[SpikeLine]:
-    """One row per line, the largest first."""
-    sums, calls = defaultdict[Site, float](float), dict[Site, str]()
-    for node, share in parts:
-        site = stacks.relative(node.site)
-        sums[site] += share
-        calls[site] = _callee(node)
-    rows = [SpikeLine(site, min(1.0, share), calls[site]) for site, share in sums.items()]
-    return sorted(rows, key=lambda row: (-row.share, row.site))
+def _by_site(stacks: Stacks, parts: list[tuple[_Node, float, str]]) -> list[SpikeLine]:
+    """One row per line and what it calls, the largest first, from parts with their share of the extra time."""
+    sums = defaultdict[tuple[Site, str], float](float)
+    for node, share, callee in parts:
+        sums[stacks.relative(node.site), callee] += share
+    rows = [SpikeLine(site, min(1.0, share), callee) for (site, callee), share in sums.items()]
+    return sorted(rows, key=lambda row: (-row.share, row.site, row.calls))
 
 
 def _parts(tree: _StepSamples, node: _Node) -> Iterator[_Node]:
@@ -211,7 +227,17 @@ def _parts(tree: _StepSamples, node: _Node) -> Iterator[_Node]:
     for child in node.children.values():
         yield from _parts(tree, child)
     if node is not tree.root:
-        yield _Node(node.site, node.ns - sum(child.ns for child in node.children.values()))
+        own = node.ns - sum(child.ns for child in node.children.values())
+        yield _Node(node.site, own, functions=node.functions)
+
+
+def _rare_functions(tree: _StepSamples, node: _Node) -> Iterator[_Node]:
+    """The outermost functions of libraries below a line that hardly any other step runs."""
+    for function in node.functions.values():
+        if tree.shares(function)[1] < RARE:
+            yield function
+        else:
+            yield from _rare_functions(tree, function)
 
 
 def _callee(node: _Node) -> str:

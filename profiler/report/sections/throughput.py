@@ -185,7 +185,7 @@ def _why_no_line(spikes: Spikes) -> str:
     if not spikes.enough:
         samples = plural(spikes.samples, "stack sample") if spikes.samples else "no stack samples"
         return f"{samples} in long steps: too few to tell which lines"
-    return "no line stands out in the long steps: the machine, or more of the same work"
+    return "no line stands out in the long steps: the machine was slow, or these steps had more of the same work"
 
 
 def _spike_lines(side: ReportSide, spikes: Spikes) -> Table:

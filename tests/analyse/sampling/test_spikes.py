@@ -77,6 +77,18 @@ def test_every_tenth_step_is_long(steps: Steps, count: int, named: list[tuple[st
         assert lines(spikes) == named
 
 
+def test_the_functions_of_a_library_that_drives_the_steps() -> None:
+    fit = ("train.py:5:main", "/env/lib/python3.11/site-packages/lib/trainer.py:80:fit")
+    steps = Steps()
+    for number in range(60):
+        begin = steps.now
+        steps.part((*fit, "/env/lib/python3.11/site-packages/lib/trainer.py:90:train"), 10)
+        if number % 10 == 4:
+            steps.part((*fit, "/env/lib/python3.11/site-packages/lib/trainer.py:70:collect"), 250)
+        steps.builder.step(begin, steps.now)
+    assert lines(steps.spikes()) == [("lib.trainer.collect", 5, 1.0)]
+
+
 def test_how_long_they_take() -> None:
     spikes = every_tenth((EVALUATE, 250.0)).spikes()
     assert (spikes.steps, spikes.times, spikes.share) == (60, pytest.approx(26), pytest.approx(1500 / 2100))
