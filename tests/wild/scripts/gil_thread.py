@@ -35,5 +35,5 @@ def train(steps: int) -> None:
 
 if not os.environ.get("CURED"):
     threading.Thread(target=statistics, daemon=True).start()
-train(600)
+train(200)
 done.set()
