@@ -25,9 +25,11 @@ MAY_BE_WAITS: Final = ("waiting", "python", "unattributed", "compute", "framewor
 MAY_WAIT_FOR_DEVICE: Final = ("sync", "launch", "waiting")
 """The same where a device communicates: meanwhile the host need not wait."""
 SCHEDULER: Final = ("core", "throttled")
+ON_CORE: Final = ("compute", "framework", "python")
+"""Categories in which a thread is on a core."""
 MORE_WORK: Final = 0.25
-"""Part of the usual own work of the other ranks from which more work is the reason, also where the straggler waits even
-longer for a core: a rank that has more to do waits for a core more often, too."""
+"""Part of the usual own work of the other ranks, and of the longer wait for a core, from which more work is the reason,
+also where the straggler waits even longer for a core: a rank that has more to do waits for a core more often, too."""
 UNIFORM: Final = 0.1
 """Largest difference between the shares of a category on balanced ranks, if one verdict holds for all."""
 T = TypeVar("T")
@@ -150,7 +152,8 @@ def _explain(
     exchanged = [
         time.in_backward(steps.rows[:, at]) if steps.lead_outside else {} for at, time in enumerate(times_by_rank)
     ]
-    category, seconds, others = _category(leader, [each.categories for each in activities], exchanged)
+    cpu = None if steps.cpu is None else _excess(leader, list(steps.cpu)) / NS_PER_S
+    category, seconds, others = _category(leader, [each.categories for each in activities], exchanged, cpu)
     site, at_line = excess_line(leader, [_seconds_by_line(time.lines, category) for time in times_by_rank])
     if (of_device := _device_category(leader, [time.device for time in times_by_rank])) is not None:
         (category, seconds, others), site = of_device, None
@@ -175,11 +178,16 @@ def _explain(
 
 
 def _category(
-    leader: int, by_rank: Sequence[Mapping[str, float]], exchanged: Sequence[Mapping[str, float]]
+    leader: int,
+    by_rank: Sequence[Mapping[str, float]],
+    exchanged: Sequence[Mapping[str, float]],
+    cpu: float | None = None,
 ) -> tuple[str, float, float]:
     """The host category that explains the lead: its seconds per step on the straggler, and the others' median.
 
     :param exchanged: seconds of each category that do not explain it, because they lie where ranks wait.
+    :param cpu: seconds of CPU time by which the straggler exceeds the others; None: not known. What runs on a core
+        explains no more than that, whatever the samples of each rank find by chance.
     """
     seconds = by_rank[leader]
     others = {name: _median(each.get(name, 0.0) for each in _without(by_rank, leader)) for name in seconds}
@@ -192,17 +200,26 @@ def _category(
         for name, value in counted[leader].items()
         if name != "ranks"
     }
+    on_core = sum(max(0.0, excess.get(name, 0.0)) for name in ON_CORE)
+    if cpu is not None and on_core > 0:
+        excess |= {name: excess[name] * min(1.0, max(0.0, cpu) / on_core) for name in ON_CORE if name in excess}
     work = {name: value for name, value in excess.items() if name not in SCHEDULER and value > 0}
     usual = sum(value for name, value in others.items() if name not in (*SCHEDULER, "ranks"))
-    named = work if sum(work.values()) > MORE_WORK * usual else excess
+    core = sum(excess.get(name, 0.0) for name in SCHEDULER)
+    named = work if sum(work.values()) > MORE_WORK * max(usual, core) else excess
     category = max(named, key=lambda name: named[name], default="unattributed")
     return category, seconds.get(category, 0.0), others.get(category, 0.0)
+
+
+def _excess(leader: int, values: Sequence[float]) -> float:
+    """How far the leader's value exceeds the median of the others; below 0 where it is less."""
+    return float(values[leader]) - _median(_without(values, leader))
 
 
 def _excess_of(names: Iterable[str], leader: int, by_rank: Sequence[Mapping[str, float]]) -> float:
     """Seconds per step of these categories beyond the median of the other ranks; 0 where there are less."""
     sums = [sum(each.get(name, 0.0) for name in names) for each in by_rank]
-    return max(0.0, sums[leader] - _median(_without(sums, leader)))
+    return max(0.0, _excess(leader, sums))
 
 
 def _device_category(leader: int, by_rank: Sequence[Mapping[str, float]]) -> tuple[str, float, float] | None:

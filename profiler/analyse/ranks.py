@@ -86,6 +86,9 @@ class RankSteps:
     """Whether most of the straggler's lead lies where ranks do not exchange data, so that they do not wait there."""
     waits: Floats | None = None
     """ns in which each rank waited for others in each common step; None where it was not recorded."""
+    cpu: Floats | None = None
+    """Mean ns of CPU time of each rank's stepping thread in the common steps; None where it was not recorded, or where
+    a thread spins while it waits."""
 
     @property
     def analysed(self) -> Window:
@@ -121,7 +124,12 @@ def rank_steps(run: Run, windows: tuple[Window, ...]) -> RankSteps:
     # which rank lacks a core is no property of a rank where they outnumber the cores
     straggler = find_straggler(own - _shared_core_waits(run, windows, rows), float(walls.max(axis=1).mean()))
     outside = straggler is not None and _lead(walls - exchange, straggler) > MOST * _lead(own, straggler)
-    return RankSteps(windows, rows, synchronous, own, straggler, last, outside, walls - own)
+    return RankSteps(windows, rows, synchronous, own, straggler, last, outside, walls - own, _cpu(run, windows, rows))
+
+
+def _cpu(run: Run, windows: Sequence[Window], rows: npt.NDArray[np.int64]) -> Floats | None:
+    means = np.array([window.steps["thread_cpu"][rows[:, at]].mean() for at, window in enumerate(windows)])
+    return means if device_kind(run) == "cpu" and means.min() > 0 else None
 
 
 def _lead(ns: Floats, leader: int) -> float:

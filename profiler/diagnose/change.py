@@ -12,7 +12,7 @@ from typing import Final
 
 from profiler.analyse.model import Analysis
 from profiler.core.units import share
-from profiler.diagnose.device import program_blame
+from profiler.diagnose.device import MOST, program_blame
 from profiler.diagnose.model import ChangeKind, PhaseChange, TimeChange
 from profiler.diagnose.run import hides_waits
 from profiler.run.model import Site
@@ -29,6 +29,8 @@ _SMALL: Final = 0.05
 _CHANGED: Final = 0.1
 """Share of its own time by which a larger phase must have changed."""
 _UNEXPLAINED: Final = ("elsewhere", "unattributed")
+_BETWEEN_PHASES: Final = ("checkpoint", "log", "python", "waiting", "gil")
+"""Host categories of code between the phases of a step."""
 
 
 def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> TimeChange | None:
@@ -42,7 +44,9 @@ def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> TimeChang
     gain = first - last if faster else last - first
     if base.phases and side.phases:
         phase = _phase_change(base, side, faster=faster, gain=gain)
-        return _core_change(base, side, faster=faster, gain=gain) or phase
+        change = _core_change(base, side, faster=faster, gain=gain) or phase
+        between = change is not None and change.kind is ChangeKind.PHASE and change.name in _UNEXPLAINED
+        return (_category_change(base, side, faster=faster, gain=gain) if between else None) or change
     kind, before, after = ChangeKind.IDLE, _idle_seconds(base), _idle_seconds(side)
     if before is None or after is None:
         kind, before, after = ChangeKind.HOST, _host_seconds(base), _host_seconds(side)
@@ -55,7 +59,12 @@ def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> TimeChang
     gains = {name: value - unknown * (name != "unattributed") for name, value in gains.items()}
     if kind is ChangeKind.HOST:
         is_known = unknown <= _SMALL * fast_step
-        gains = {name: value for name, value in gains.items() if _is_measured(fast, name, is_known=is_known)}
+        alone = (side if faster else base).ranks is None
+        gains = {
+            name: value
+            for name, value in gains.items()
+            if _is_measured(fast, name, is_known=is_known) or (name == "ranks" and alone)
+        }
     name = max(gains, key=lambda key: gains[key], default="")
     if not name or gains[name] <= MIN_SHARE_OF_CHANGE * abs(gain):
         return None
@@ -103,6 +112,32 @@ def _core_change(base: Analysis, side: Analysis, *, faster: bool, gain: float) -
     if core < _ALONE * gain or core <= max(_gains(_phase_seconds(long), _phase_seconds(short)).values()):
         return None
     return TimeChange(ChangeKind.HOST, "core", faster, is_cause=True, before=before["core"], after=after["core"])
+
+
+def _category_change(base: Analysis, side: Analysis, *, faster: bool, gain: float) -> TimeChange | None:
+    """The change of what a step does between its phases, where one category explains most of the step time.
+
+    :param gain: see `_phase_change`.
+    """
+    before, after = (_host_seconds(analysis) or {} for analysis in (base, side))
+    gains = _gains(before, after) if faster else _gains(after, before)
+    name = max(_BETWEEN_PHASES, key=lambda category: gains.get(category, 0.0))
+    if gain <= 0 or gains.get(name, 0.0) < IS_CAUSE * gain:
+        return None
+    slow = base if faster else side
+    lines = {line.site: line.categories.get(name, 0.0) for line in slow.lines}
+    site = max(lines, key=lambda line: lines[line], default=None)
+    is_most = site is not None and lines[site] > MOST * max(before.get(name, 0.0), after.get(name, 0.0))
+    amounts = before.get(name, 0.0), after.get(name, 0.0)
+    return TimeChange(
+        ChangeKind.HOST,
+        name,
+        faster,
+        is_cause=True,
+        before=amounts[0],
+        after=amounts[1],
+        site=site if is_most else None,
+    )
 
 
 def _phase_change(base: Analysis, side: Analysis, *, faster: bool, gain: float) -> TimeChange | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Final
 
-from profiler.analyse.model import Comparison, Side
+from profiler.analyse.model import Comparison, RankLedger, Side
 from profiler.core.facts import stated_device
 from profiler.core.metrics import PER_STEP, RATES
 from profiler.core.notice import Notice
@@ -39,7 +39,13 @@ def diagnose_comparison(comparison: Comparison) -> ComparisonDiagnosis:
         mismatches=comparison.mismatches,
         sides=tuple(_diagnose_side(comparison, side) for side in comparison.sides[1:]),
         starts=tuple((side.label, start) for side in comparison.sides if (start := _start(side)) is not None),
+        ranks=_ranks(comparison),
     )
+
+
+def _ranks(comparison: Comparison) -> tuple[tuple[str, RankLedger | None], ...]:
+    passes = [(side.label, side.detail or side.runs[0]) for side in comparison.sides if side.detail or side.runs]
+    return tuple((label, each.ranks) for label, each in passes) if any(each.ranks for _, each in passes) else ()
 
 
 def _start(side: Side) -> float | None:

@@ -256,6 +256,8 @@ class ComparisonDiagnosis:
     sides: tuple[SideDiagnosis, ...] = ()
     starts: tuple[tuple[str, float], ...] = ()
     """Label and seconds before the first step, of sides whose programs state it."""
+    ranks: tuple[tuple[str, RankLedger | None], ...] = ()
+    """Label and ranks of every side, None for one process; empty where no program has several ranks."""
 
 
 class LiveLimit(StrEnum):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
 from profiler.analyse.model import AFTER_OPTIMIZER, Comparison, Stage
 from profiler.core.units import count, ratio, seconds, share
 from profiler.diagnose.model import ChangeKind, ComparisonDiagnosis, PhaseChange, SideDiagnosis, TimeChange
+from profiler.report.rank_text import comparison_sentences
 from profiler.report.table import factor, ratio_text
 from profiler.report.text import at, describe, listed, mismatches
 from profiler.report.verdict_text import CATEGORY_TEXTS, Statement
@@ -30,12 +31,12 @@ def comparison_statement(diagnosis: ComparisonDiagnosis) -> Statement:
     statements = [_side_statement(side) for side in diagnosis.sides]
     texts = [statement.text for statement in statements]
     head = f"Not comparable ({mismatches(diagnosis.mismatches)}), compared nevertheless:" if diagnosis.forced else ""
-    starts = _starts(diagnosis.starts)
+    more = (*comparison_sentences(diagnosis.ranks), *_starts(diagnosis.starts))
     if head:
-        return Statement(head, tuple(filter(None, (f"{'; '.join(texts)}.", starts))))
+        return Statement(head, (f"{'; '.join(texts)}.", *more))
     if len(statements) == 1 and statements[0].findings:
-        return Statement(statements[0].headline, tuple(filter(None, (f"{statements[0].findings[0]}.", starts))))
-    return Statement(f"{'; '.join(texts)}.", (starts,) if starts else ())
+        return Statement(statements[0].headline, (f"{statements[0].findings[0]}.", *more))
+    return Statement(f"{'; '.join(texts)}.", more)
 
 
 def _side_statement(side: SideDiagnosis) -> Statement:
@@ -102,6 +103,15 @@ _PHASES: Final[Mapping[str, str]] = {
     Stage.NO_GRADIENTS: "the time of work without gradients",
     Stage.COMPILE: "the time of compilation",
 }
+_HOST: Final[Mapping[str, str]] = {
+    "core": "the time of waiting for a core",
+    "checkpoint": "the time of writing checkpoints",
+    "log": "the time of logging",
+    "python": "the time of Python code",
+    "waiting": "the time of other waits",
+    "gil": "the time of waiting for the GIL",
+    "ranks": "the time of exchanging data with other ranks or waiting for them",
+}
 
 
 def change_text(change: TimeChange) -> str:
@@ -113,7 +123,7 @@ def _what(change: TimeChange) -> str:
     if change.kind is ChangeKind.IDLE:
         return f"idle {CATEGORY_TEXTS[change.name].idle}"
     if change.kind is ChangeKind.HOST:
-        return "the time of waiting for a core" if change.name == "core" else f"the host's {change.name} time"
+        return _HOST.get(change.name, f"the host's {change.name} time")
     if change.kind is ChangeKind.PHASE:
         return _PHASES.get(change.name, f"the time of {change.name}")
     return "all parts" if change.kind is ChangeKind.ALL_PHASES else "several parts"
@@ -155,8 +165,8 @@ def _signed(value: float) -> str:
     return f"{'+' * (value > 0)}{seconds(value)}"
 
 
-def _starts(starts: tuple[tuple[str, float], ...]) -> str:
+def _starts(starts: tuple[tuple[str, float], ...]) -> Iterator[str]:
     if not starts:
-        return ""
+        return
     named = listed([f"{seconds(start)} in {label}" for label, start in starts])
-    return f"These figures do not include the time before the first step ({named})."
+    yield f"These figures do not include the time before the first step ({named})."

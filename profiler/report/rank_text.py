@@ -106,6 +106,31 @@ def balance_sentence(ledger: RankLedger) -> str:
     return f"No rank makes the others wait; all of this is about rank {rank} of {count}."
 
 
+def comparison_sentences(sides: Sequence[tuple[str, RankLedger | None]]) -> list[str]:
+    """How the ranks of the compared programs differ: their number, and which of them makes the others wait.
+
+    :param sides: label and ranks of each, None for one process.
+    """
+    sentences = []
+    sizes = [(label, ledger.size if ledger else 1) for label, ledger in sides]
+    if len({size for _, size in sizes}) > 1:
+        numbers = listed([f"{size} of {label}" for label, size in sizes])
+        sentences.append(f"The numbers of ranks differ ({numbers}), so a step need not be the same work.")
+    known = [(label, ledger) for label, ledger in sides if ledger and ledger.reason is None]
+    if any(ledger.straggler for _, ledger in known):
+        sentences += [_comparison_sentence(label, ledger) for label, ledger in known]
+    return sentences
+
+
+def _comparison_sentence(label: str, ledger: RankLedger) -> str:
+    straggler = ledger.straggler
+    if straggler is None:
+        return f"In {label} no rank makes the others wait; its figures are about rank {ledger.analysed}."
+    others = "rank" if len(ledger.ranks) == 2 else "ranks"
+    waits = f"rank {straggler.rank} makes the other {others} wait {seconds(straggler.lead)} of each step"
+    return f"In {label} {waits}; its figures are about that rank."
+
+
 def _location(straggler: Straggler) -> str:
     site = straggler.site
     if site is None:

@@ -17,7 +17,7 @@ from profiler.analyse.timing.host_timeline import CODE
 from profiler.analyse.window import measured_window, rank_windows
 from profiler.core.notice import Notice
 from profiler.diagnose.run import diagnose_run
-from profiler.report.rank_text import balance_sentence, collective_sentences, straggler_sentence
+from profiler.report.rank_text import balance_sentence, collective_sentences, comparison_sentences, straggler_sentence
 from profiler.report.verdict_text import with_verdict
 from profiler.run.model import Run, Site, StepDefinition, StepKind
 from profiler.run.tables import ActivityKind, CallKind
@@ -368,3 +368,25 @@ def test_a_late_rank_that_is_no_straggler_is_told_by_its_collective() -> None:
         "Rank 1 arrives last in 100% of the calls of all_reduce() at t.py:9; the other ranks wait 12.0 ms of each step "
         "for it, while it is at t.py:5, in spin()."
     )
+
+
+@pytest.mark.parametrize(("cpu", "category"), [(10.0, "python"), (1.0, "core")])
+def test_a_rank_without_more_cpu_time_has_no_more_work_whatever_its_samples_find(cpu: float, category: str) -> None:
+    windows = rank_windows(job(1.0, 1.0))
+    rows, own = np.stack([np.arange(STEPS)] * 2, axis=1), np.full((STEPS, 2), 20.0 * MS)
+    own[:, 0] += 10 * MS
+    steps = RankSteps(windows, rows, True, own, 0, cpu=np.array([5.0 + cpu, 5.0]) * MS)
+    times = ledgers({"python": (9, 5), "core": (8, 0)}, {"python": (1, 5), "core": (2, 0)})
+    straggler = rank_ledger(steps, times, 2).straggler
+    assert straggler is not None
+    assert straggler.category == category
+
+
+def test_a_comparison_tells_how_the_ranks_differ() -> None:
+    slow, alike = (analyse(job(*waits)).ranks for waits in ((33.0, 1.0), (1.0, 1.0, 1.0)))
+    assert comparison_sentences([("slow", slow), ("cured", alike), ("alone", None)]) == [
+        "The numbers of ranks differ (2 of slow, 3 of cured and 1 of alone), so a step need not be the same work.",
+        "In slow rank 0 makes the other rank wait 32.0 ms of each step; its figures are about that rank.",
+        "In cured no rank makes the others wait; its figures are about rank 0.",
+    ]
+    assert not comparison_sentences([("cured", alike), ("again", alike)])

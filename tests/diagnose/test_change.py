@@ -59,6 +59,18 @@ def test_time_that_nothing_explains_is_no_cause() -> None:
     assert (largest.name, largest.is_cause) == ("elsewhere", False)
 
 
+def test_code_between_the_phases_is_named_by_its_category_with_the_line_that_has_most_of_it() -> None:
+    slow, fast = steps(forward=2, elsewhere=20, lines=True), steps(forward=2, elsewhere=1, lines=True)
+    slow, fast = (
+        replace(side, breakdown={"checkpoint": Measure("checkpoint", ms / 1000, "s")})
+        for side, ms in ((slow, 18), (fast, 0))
+    )
+    slow = replace(slow, lines=tuple(replace(line, categories={"checkpoint": 0.017}) for line in slow.lines[1:]))
+    largest = change(fast, slow)
+    assert (largest.kind, largest.name, largest.is_cause) == (ChangeKind.HOST, "checkpoint", True)
+    assert (largest.before, largest.after, largest.site) == (0.0, 0.018, Site("train.py", 2, "main"))
+
+
 @pytest.mark.parametrize("faster", [True, False])
 def test_where_all_phases_changed_no_line_is_to_blame(faster: bool) -> None:
     largest = change(NINE_LAYERS, SIX_LAYERS, faster=True) if faster else change(SIX_LAYERS, NINE_LAYERS)
