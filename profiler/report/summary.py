@@ -26,14 +26,18 @@ if TYPE_CHECKING:
 MAX_RECORDS: Final = 2_000_000
 """A run with more records is not analysed right after it was recorded: that would take too long."""
 _MAX_WARNINGS: Final = 3
-_NO_STEPS: Final = "no steps: no optimizer stepped, no loader was asked, and the program does not call profiler.step()"
+_NO_STEPS: Final = (
+    "no steps: no optimizer stepped, no DataLoader was used, and the program does not call profiler.step()"
+)
 _NO_TORCH: Final = "no step: the program did not import torch, and marks no steps"
 _LINES: Final = 3
 _NO_CORE: Final = ("core", "throttled")
 _CONTINUED: Final = " " * 4
 """Indentation of a broken line's remainder."""
+_TERMINAL: Final = 80
+"""Columns that a terminal has at least."""
 _BAR: Final = 60
-"""Characters of the bar; a terminal has at least 80."""
+"""Characters of the bar."""
 _FILLS: Final = "█▓▒░▞▤▥▦▚·"
 _ASCII_FILLS: Final = "#=+-%$&@:."
 """Fills distinguish the parts without colour."""
@@ -45,7 +49,7 @@ Line = tuple[tuple[str, str], ...]
 
 
 def summary(analysis: Analysis, *, unicode: bool = True) -> Iterator[Line]:
-    """At most nine lines; without steps only the verdict, and warnings about other load on the machine."""
+    """About nine lines; without steps only the verdict, and warnings about other load on the machine."""
     light, step = analysis.info.level == "light", _step_time(analysis)
     warnings = [((f"  {text}", "warning"),) for text in load_warnings(analysis.warnings)]
     if analysis.verdict and not (light and step):
@@ -86,14 +90,17 @@ def _phases(analysis: Analysis, fills: str) -> Iterator[Line]:
     phases = [phase for phase in analysis.phases if phase.name in PHASES and phase.share > 0]
     total = sum(phase.share for phase in phases)
     edges = [round(_BAR * edge / total) for edge in accumulate((phase.share for phase in phases), initial=0.0) if total]
-    bar, legend = [("  ", "")], [("  ", "")]
+    bar, legends = [("  ", "")], [[("  ", "")]]
     for phase, (begin, end) in zip(phases, pairwise(edges), strict=True):
         (name, tone), fill = PHASES[phase.name], fills[list(PHASES).index(phase.name)]
         bar.append((fill * (end - begin), tone))
-        legend += [(fill, tone), (f" {name} {percent(phase.share)}  ", "")]
+        entry = [(fill, tone), (f" {name} {percent(phase.share)}  ", "")]
+        if sum(len(text) for text, _ in legends[-1] + entry) > _TERMINAL:
+            legends.append([("  ", "")])
+        legends[-1] += entry
     if phases:
         yield tuple(bar)
-        yield tuple(legend)
+        yield from map(tuple, legends)
 
 
 def _cost(line: LineCost) -> str:

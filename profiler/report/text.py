@@ -189,7 +189,7 @@ def step_text(step: StepDefinition | None) -> str:
     if step.kind is StepKind.WHOLE_TRACE:
         return f"{step.label}: it has no ProfilerStep annotations"
     if step.kind is StepKind.WHOLE_RUN:
-        asked = "a loader was asked only once" if step.loader_asked else "no loader was asked"
+        asked = "only one batch was requested from a DataLoader" if step.loader_asked else "no DataLoader was used"
         stepped = _optimizer_steps(step.optimizer_steps or 0)
         return f"{step.label}: {stepped}, {asked}, and the program marks no steps (profiler.step())"
     if step.kind is StepKind.BACKWARD:
@@ -346,7 +346,7 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "ranks-not-synchronous": "the ranks do not wait for each other, since their steps do not end together",
     "not-in-runs": "not recorded in these runs",
     "only-nvml": lambda values: (
-        f"not measured; NVML saw a kernel run {units.share(values['share'])} of the time, but no short gaps"
+        f"not measured; by NVML, which does not see short gaps, a kernel ran {units.share(values['share'])} of the time"
     ),
     "no-records": "this run has no records at all",
     "few-launches": lambda values: (
@@ -372,7 +372,7 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
         f"what a step is spent on comes from {plural(values['samples'], 'stack sample')}, so the intervals are wide: "
         f"record about {values['seconds']:,} s more"
     ),
-    "no-gil-samples": "no window of samples saw who held the GIL: Python and native work cannot be told apart",
+    "no-gil-samples": "no sample shows which thread held the GIL: Python and native work cannot be distinguished",
     "overlapping-regions": (
         "{count:,} regions or calls ended later than the one in which they began, and were cut at its end"
     ),

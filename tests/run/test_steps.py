@@ -266,7 +266,7 @@ def test_one_optimizer_step_without_a_loader_is_counted(names: tuple[str, ...]) 
     run = add_steps(replace(run, stacks=builder.build().stacks))
     assert ends(run) == [30]
     assert step_text(run.step).startswith(
-        "the whole run as one step: an optimizer stepped only once, no loader was asked,"
+        "the whole run as one step: an optimizer stepped only once, no DataLoader was used,"
     )
 
 
@@ -336,7 +336,7 @@ def test_without_any_boundary_the_run_is_one_step_where_hooks_looked(hooks: bool
         return
     assert (run.steps["begin"].tolist(), ends(run), run.steps["tid"].tolist()) == ([5 * MS], [30], [9])
     assert step_text(run.step) == (
-        "the whole run as one step: no optimizer stepped, no loader was asked, "
+        "the whole run as one step: no optimizer stepped, no DataLoader was used, "
         "and the program marks no steps (profiler.step())"
     )
 
