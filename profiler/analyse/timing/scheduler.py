@@ -9,7 +9,7 @@ kernel counts that time for the whole control group, summed over cores, so a thr
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -56,12 +56,12 @@ class ThreadReadings:
         """ns of each stretch that readings cover, and the CPU time and the run delay in it."""
         first, last = (np.clip(times(ends), self.time[0], self.time[-1]) for ends in (begin, end))
         covered = np.maximum(0, last - first).astype(np.float64)
-        cpu, delay = (np.interp(last, self.time, clock) - np.interp(first, self.time, clock) for clock in self._clocks)
+        cpu, delay = (after - before for before, after in zip(self.at(first), self.at(last), strict=True))
         return covered, cpu, delay
 
-    @property
-    def _clocks(self) -> tuple[Floats, Floats]:
-        return self.cpu, self.delay
+    def at(self, moments: Times) -> tuple[Floats, Floats]:
+        """The CPU time and the run delay until each moment, interpolated."""
+        return np.interp(moments, self.time, self.cpu), np.interp(moments, self.time, self.delay)
 
 
 def thread_readings(run: Run, pid: int, tid: int) -> ThreadReadings | None:
@@ -75,20 +75,37 @@ def thread_readings(run: Run, pid: int, tid: int) -> ThreadReadings | None:
 
 
 def _without_preemption(run: Run, pid: int, tid: int, readings: ThreadReadings) -> ThreadReadings:
-    """The readings without the run delay that stack sampling caused: it preempts the main thread for each sample.
+    """The readings as they would be without stack sampling, which preempts the main thread for each sample.
 
-    A sample delays the thread only where that could run, so the CPU time of sampling counts with that share.
+    A sample delays the thread only where that could run, so the CPU time of sampling counts with that share. The other
+    parts of a window are scaled to its length, so that each keeps the share that it has without sampling.
     """
-    if tid != pid:
-        return readings
     rows = named_rows(run, run.samples, PREEMPTED)
-    rows = rows[(rows["pid"] == pid) & (rows["time"] > readings.time[0])]
-    sampling = float(rows["value"].sum()) * NS_PER_S
-    wall, cpu, delay = (float(clock[-1] - clock[0]) for clock in (readings.time, readings.cpu, readings.delay))
-    if not sampling or wall <= 0 or delay <= 0:
+    rows = np.sort(rows[rows["pid"] == pid], order="time")
+    if tid != pid or not len(rows):
         return readings
-    caused = min(delay, sampling * min(1.0, (cpu + delay) / wall))
-    return replace(readings, delay=readings.delay * (1 - caused / delay))
+    windows = _sampling_windows(run, pid, times(rows["time"]))
+    ends = np.concatenate(windows)
+    time = np.union1d(readings.time, ends[(readings.time[0] < ends) & (ends < readings.time[-1])])
+    wall, cpu, delay = (np.diff(each) for each in (time, *readings.at(time)))
+    for begin, end, seconds in zip(*windows, rows["value"], strict=True):
+        inside = (begin <= time[:-1]) & (time[1:] <= end)
+        length, used, waited = (float(each[inside].sum()) for each in (wall, cpu, delay))
+        sampling = float(seconds) * NS_PER_S * length / max(1, end - begin)
+        caused = min(waited, sampling * (used + waited) / length) if length else 0.0
+        if 0 < caused < length:
+            cpu[inside] *= length / (length - caused)
+            delay[inside] *= length / (length - caused) * (1 - caused / waited)
+    return ThreadReadings(time, *(np.concatenate([[0.0], np.cumsum(each)]) for each in (cpu, delay)))
+
+
+def _sampling_windows(run: Run, pid: int, end: Times) -> tuple[Times, Times]:
+    """The begins and the ends of the windows of stack sampling that end at `end`: each begins at its first sample."""
+    samples = np.sort(times(run.stacks["begin"][run.stacks["pid"] == pid]))
+    if not len(samples):
+        return end, end
+    first = np.searchsorted(samples, np.concatenate([samples[:1], end[:-1]]))
+    return np.minimum(samples[np.minimum(first, len(samples) - 1)], end), end
 
 
 def _sampled_readings(

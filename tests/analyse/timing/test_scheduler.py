@@ -53,14 +53,21 @@ def test_the_time_of_a_thread_is_on_a_core_without_one_or_blocked() -> None:
 
 def test_the_delay_that_stack_samples_cause_is_not_the_programs() -> None:
     builder = program(cpu=0.5, delay=0.3)
+    builder.sample("stacks.preempted_s", 50 * STEP, 0.01, pid=PID)
     builder.sample("stacks.preempted_s", 100 * STEP, 0.1, pid=PID)
     for number in range(101):
         builder.thread_clocks(number * STEP, round(number * 0.5 * STEP), round(number * 0.3 * STEP), tid=PID)
-    main, other = (thread_time(builder.build(), PID, tid, union([0], [100 * STEP])) for tid in (PID, TID))
+    run = builder.build()
+    main, window, other = (
+        thread_time(run, PID, tid, union([begin * STEP], [100 * STEP])) for tid, begin in ((PID, 0), (PID, 50), (TID, 0))
+    )
     assert main is not None
+    assert window is not None
     assert other is not None
-    assert main.on_core / STEP == pytest.approx(50)
-    assert main.runnable / STEP == pytest.approx(30 - 10 * 0.8), "it could run in 80% of the time"
+    caused = 10 * 0.8  # it could run in 80% of the time
+    shares = window.on_core / window.wall, window.runnable / window.wall
+    assert shares == pytest.approx((25 / (50 - caused), (15 - caused) / (50 - caused))), "as without the samples"
+    assert main.runnable / STEP == pytest.approx(50 * (15 - caused) / (50 - caused) + 50 * (15 - 0.8) / (50 - 0.8))
     assert other.runnable / STEP == pytest.approx(30), "only the main thread is preempted"
 
 
