@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Final
 
 from profiler.analyse.model import Analysis, IdleBlame, LineCost, Measure, Missing, RankLedger, Topic
 from profiler.analyse.rank_collectives import collective_waits
@@ -33,6 +34,9 @@ from profiler.analyse.timing.warnings import contradictions, run_warnings
 from profiler.analyse.window import LEVEL_LIGHT, Window, device_kind, device_window, job_size, rank_windows
 from profiler.core.notice import Notice
 from profiler.run.model import Run
+
+MANY_IN_RECORDER: Final = 0.1
+"""Share of the samples from which leaving them out is a warning: causes are named from a tenth of a step on."""
 
 
 def analyse(run: Run) -> Analysis:
@@ -66,6 +70,7 @@ def analyse(run: Run) -> Analysis:
     warnings = (
         *run_warnings(run, window),
         *_ledger_warnings(ledger),
+        *_sample_warnings(stacks, window),
         *contradictions(run, window),
         *device_warnings(run, on_device),
     )
@@ -149,6 +154,12 @@ def _missing_collectors(run: Run) -> Iterable[Missing]:
         if status.state in ("unavailable", "failed"):
             reason = Notice("text", {"text": status.reason or status.state})
             yield Missing(Topic.COLLECTOR, reason, status.name)
+
+
+def _sample_warnings(stacks: Stacks, window: Window) -> Iterable[Notice]:
+    share = stacks.recorder_share(window)
+    if share >= MANY_IN_RECORDER:
+        yield Notice("recorder-samples", {"share": share})
 
 
 def _ledger_warnings(ledger: Ledger | None) -> Iterable[Notice]:

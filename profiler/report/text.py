@@ -372,6 +372,10 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
         f"what a step is spent on comes from {plural(values['samples'], 'stack sample')}, so the intervals are wide: "
         f"record about {values['seconds']:,} s more"
     ),
+    "recorder-samples": (
+        "{share:.0%} of the stack samples in the steps were taken in the recorder's own code and do not count: "
+        "shares of lines and categories are less certain"
+    ),
     "no-gil-samples": "no sample shows which thread held the GIL: Python and native work cannot be distinguished",
     "overlapping-regions": (
         "{count:,} regions or calls ended later than the one in which they began, and were cut at its end"

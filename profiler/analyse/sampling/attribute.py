@@ -30,7 +30,7 @@ import numpy as np
 from profiler.analyse.model import HOST_CATEGORIES, MIN_SAMPLES
 from profiler.analyse.sampling.frames import BACKWARD
 from profiler.analyse.sampling.shares import ClassifiedSamples, classify_samples, native_category
-from profiler.analyse.sampling.stacks import Stacks, weighted_samples
+from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.sampling.strata import DIVIDED, NUMBER, Floats, Numbers, has_hooked_steps, stratum_times
 from profiler.analyse.statistics import Z, share_interval
 from profiler.analyse.timing.breakdown import Ledger, recorded_ledger, take_core
@@ -66,7 +66,7 @@ def host_time(stacks: Stacks, window: Window) -> tuple[HostTimeline | None, Ledg
     if has_hooked_steps(run):
         ledger = attribute_unrecorded(ledger, run, window, host, samples)
     else:
-        ledger = move_active_python(ledger, run, window, host)
+        ledger = move_active_python(ledger, stacks, window, host)
     delays, clock = step_delays(run, window), thread_time(run, window.pid, window.tid, window.spans)
     if delays is not None and clock is not None:
         ledger = take_core(ledger, delays, clock.throttling, _active_shares(samples))
@@ -190,16 +190,16 @@ def _spread(ns: Numbers, shares: Floats) -> Numbers:
 # ---------------------------------------------------------------- runs that mark everything themselves
 
 
-def move_active_python(ledger: Ledger, run: Run, window: Window, host: HostTimeline) -> Ledger:
+def move_active_python(ledger: Ledger, stacks: Stacks, window: Window, host: HostTimeline) -> Ledger:
     """Move the unrecorded time that stack samples prove to be active Python to `python`."""
     unrecorded = ledger.ns[:, CODE["unattributed"]]
     total, wall = int(unrecorded.sum()), window.wall_ns
     if total < SUBSTANTIAL * wall:
         return ledger
-    activity, samples, error = _python_activity(run, window)
+    activity, samples, error = _python_activity(stacks, window)
     if samples < MIN_SAMPLES:
         return replace(ledger, warning=_too_few(total / wall, samples, "calls"))
-    if device_kind(run) == "cuda" and not len(host.calls):  # it may spin in waits, in Python frames and on a CPU
+    if device_kind(stacks.run) == "cuda" and not len(host.calls):  # it may spin in waits, in Python frames and on a CPU
         return replace(ledger, warning=Notice("python-or-cuda-wait", {"share": total / wall}))
     recorded = wall - total - int(ledger.ns[:, CODE["sync"]].sum())
     share = min(1.0, max(0.0, (activity * wall - recorded) / total))
@@ -212,7 +212,7 @@ def move_active_python(ledger: Ledger, run: Run, window: Window, host: HostTimel
     return replace(ledger, ns=ns, python_share=share, python_error=window.per_step(min(error * wall, total)))
 
 
-def _python_activity(run: Run, window: Window) -> tuple[float, int, float]:
+def _python_activity(stacks: Stacks, window: Window) -> tuple[float, int, float]:
     """The share of the measured time that the thread spent on a CPU in Python frames, the number of samples that tell
     it (0: nothing does), and half of its 95% interval (0: a clock measured it).
 
@@ -220,10 +220,10 @@ def _python_activity(run: Run, window: Window) -> tuple[float, int, float]:
     process cannot tell in a fast loop), the thread's CPU clock, read at every step, tells how long it was active, and
     the samples only prove that it was in Python.
     """
-    samples, weight = weighted_samples(run, window)
+    samples, weight = stacks.weighted_samples(window)
     if not len(samples):
         return 0.0, 0, 0.0
-    framed = np.array([len(frames) > 0 for frames in run.stack_frames])[samples["stack"]]
+    framed = np.array([len(frames) > 0 for frames in stacks.run.stack_frames])[samples["stack"]]
     has_state = samples["active"] >= 0
     if weight[has_state].sum() >= MIN_STATE_SHARE * weight.sum():
         count, active = int(has_state.sum()), framed & (samples["active"] == 1)

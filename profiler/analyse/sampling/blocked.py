@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from profiler.analyse.intervals import Times, times
 from profiler.analyse.sampling.frames import Stack
-from profiler.analyse.sampling.stacks import gil_windows, in_recorder, sample_ns
+from profiler.analyse.sampling.stacks import Stacks, gil_windows, sample_ns
 from profiler.analyse.sampling.strata import Floats, Numbers
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.timing.scheduler import other_threads
@@ -67,18 +67,19 @@ class BlockedCalls:
         return np.asarray(np.divide(self.shares[stack, kind], blocked, out=np.zeros(len(stack)), where=blocked > 0))
 
 
-def blocked_calls(run: Run, window: Window) -> BlockedCalls | None:
+def blocked_calls(stacks: Stacks, window: Window) -> BlockedCalls | None:
     """The kinds of calls by stack; None with too few samples of them."""
+    run = stacks.run
     calls = thread_rows(named_rows(run, run.samples, BLOCKED_IN), window)
     calls = calls[window.step_rows(calls["time"]) >= 0]
-    stacks = thread_rows(run.stacks, window)
-    stacks = stacks[~in_recorder(run)[stacks["stack"]]]
-    if len(calls) < MIN_CALLS or not len(stacks):
+    samples = thread_rows(run.stacks, window)
+    samples = samples[~stacks.in_recorder[samples["stack"]]]
+    if len(calls) < MIN_CALLS or not len(samples):
         return None
-    stacks = stacks[np.argsort(stacks["begin"], kind="stable")]
+    samples = samples[np.argsort(samples["begin"], kind="stable")]
     kind = calls["value"].astype(np.int64)
     shares = np.bincount(kind, minlength=len(BlockedIn))[None] / len(calls)
-    stack, weight = _stacks_beside(times(calls["time"]), stacks)
+    stack, weight = _stacks_beside(times(calls["time"]), samples)
     belongs = np.zeros(len(run.stack_frames), np.int64)
     for group in _groups(run):  # each is given a few samples of the mean mixture of the larger group it belongs to
         larger = np.zeros(int(group.max()) + 1, np.int64)

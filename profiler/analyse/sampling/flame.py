@@ -12,7 +12,7 @@ import numpy as np
 from profiler.analyse.intervals import times
 from profiler.analyse.model import FlameDiff, FlameNode
 from profiler.analyse.sampling.code_origin import OURS, code_owner
-from profiler.analyse.sampling.stacks import Stacks, weighted_samples
+from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.timing.counters import call_counts
 from profiler.analyse.window import LEVEL_LIGHT, Window
 from profiler.core.notice import Notice
@@ -45,7 +45,7 @@ def flame_graph(stacks: Stacks, window: Window) -> tuple[FlameNode | None, Notic
     run = stacks.run
     if not len(window):
         return None, window.reason
-    samples, weight = weighted_samples(run, window)
+    samples, weight = stacks.weighted_samples(window)
     if not len(samples):
         return None, LEVEL_LIGHT if run.info.level == "light" else Notice("no-stack-samples")
     per_stack = np.bincount(samples["stack"], weight, minlength=len(run.stack_frames)).astype(np.int64)

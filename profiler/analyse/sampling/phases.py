@@ -30,7 +30,7 @@ from profiler.analyse.sampling.batch_means import effective_sample_size
 from profiler.analyse.sampling.code_origin import OURS, code_owner
 from profiler.analyse.sampling.frames import BACKWARD, BETWEEN, CLOSURE, DATA, FORWARD, OPTIMIZER
 from profiler.analyse.sampling.shares import ClassifiedSamples
-from profiler.analyse.sampling.stacks import Stacks, weighted_samples
+from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.sampling.stages import StageSpans
 from profiler.analyse.sampling.strata import LOADING, Floats
 from profiler.analyse.statistics import share_interval
@@ -155,7 +155,7 @@ def _sampled_phases(
     weight, run = samples.batches.sum_by(samples.stack), stacks.run
     # steps that the program marks need not end with an optimizer's: then nothing comes after it
     is_marked = run.step is not None and run.step.kind is StepKind.MARKED
-    rows, row_weight = weighted_samples(run, samples.window)
+    rows, row_weight = stacks.weighted_samples(samples.window)
     loop = {} if is_marked else _way_to_last_update(stacks, samples)
     shares = {
         stage: stages.sample_shares(stage, rows, row_weight, len(run.stack_frames))

@@ -35,7 +35,7 @@ from profiler.analyse.sampling.batch_means import Batches, batch_edges, sum_in_b
 from profiler.analyse.sampling.blocked import BlockedCalls, BlockedRows, Waits, blocked_calls, divide_waits, is_own_wait
 from profiler.analyse.sampling.frames import BACKWARD, BETWEEN, CALL, TOKENIZE, Stack
 from profiler.analyse.sampling.gil import GilHolders, Probability
-from profiler.analyse.sampling.stacks import Function, Stacks, function_of, gil_windows, weighted_samples
+from profiler.analyse.sampling.stacks import Function, Stacks, function_of, gil_windows
 from profiler.analyse.sampling.strata import (
     DIVIDED,
     FIXED,
@@ -105,7 +105,7 @@ class ClassifiedSamples:
 def classify_samples(stacks: Stacks, window: Window, host: HostTimeline) -> ClassifiedSamples | None:
     """The classified samples of `window`; None without any."""
     run = stacks.run
-    samples, weight = weighted_samples(run, window)
+    samples, weight = stacks.weighted_samples(window)
     if not len(samples):
         return None
     sampled = weight.astype(np.float64)
@@ -124,7 +124,7 @@ def classify_samples(stacks: Stacks, window: Window, host: HostTimeline) -> Clas
     batches = Batches(sum_in_batches(edges, samples["begin"], sampled, row), unsampled)
 
     clock = thread_time(run, window.pid, window.tid, window.spans)
-    calls = blocked_calls(run, window)
+    calls = blocked_calls(stacks, window)
     active = _active(run, window, calls, (stack, ns, state - 1))
     category = _with_tokenizing(stacks, strata.category[stack], (stack, stratum, ns))
     rows = _Rows(stratum, strata.leaf[stack], category, active, native_category(run, host))

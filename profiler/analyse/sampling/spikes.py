@@ -18,7 +18,7 @@ import numpy.typing as npt
 from profiler.analyse.intervals import covered_within, times, union
 from profiler.analyse.model import SpikeLine, Spikes
 from profiler.analyse.sampling.frames import callee_name
-from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, Stacks, weighted_samples
+from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, Stacks
 from profiler.analyse.sampling.stages import StageSpans
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
@@ -169,7 +169,7 @@ def _sample_steps(
 ) -> tuple[_StepSamples, int]:
     """The stepping thread's samples in both kinds of steps as a tree of lines, and how many lie in the long ones."""
     # a sample shows the moment of its begin; until the next one, several other steps may pass
-    rows, weight = weighted_samples(stacks.run, window)
+    rows, weight = stacks.weighted_samples(window)
     step, root = window.step_rows(rows["begin"]), _Node(Site("", 0, ""))
     sampled_steps = 0
     for column, chosen in enumerate(steps):

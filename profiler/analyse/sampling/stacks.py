@@ -7,6 +7,7 @@ sampler's clock is accurate to milliseconds: samples tell how much of the run we
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -34,7 +35,7 @@ COINCIDENT: Final = 0.6
 they alternated, they covered at most 0.5."""
 _LOW_RATE: Final = 3.0
 """A window whose samples stand for so many times the time of those of a later window has a low rate. Before the first
-step stacks are sampled 8 times a second, and from then on 20 to 60 times."""
+step stacks are sampled 8 times a second, then up to 70 times in a burst, and after it 20 times."""
 _ENOUGH: Final = 5.0
 """Samples that must remain for those of windows with a low rate to be left out."""
 _RECORDER: Final = ("agent/recorder.py", "agent/buffers.py", "agent/hooks/_descent.py", "agent/hooks/_source.py")
@@ -61,6 +62,7 @@ class Stacks:
         self.folders = package_folders(run)
         self._folder = working_folder(run)
         self._classified: dict[int, Stack] = {}
+        self._weighted: dict[Window, tuple[Table, npt.NDArray[np.int64]]] = {}
         rows = named_rows(run, run.samples, PERIOD)
         self._periods = rows[rows["value"] > 0]
         self.period = float(np.median(self._periods["value"])) if len(self._periods) else None
@@ -78,7 +80,60 @@ class Stacks:
         if self.period is None:
             weight = ns.astype(np.float64)
             return float(weight.sum() ** 2 / (weight**2).sum())
-        return float((ns / (sample_periods(self._periods, samples) * NS_PER_S)).sum())
+        period = np.ones(len(samples))
+        for pid in np.unique(samples["pid"]).tolist():
+            own = samples["pid"] == pid
+            windows = self._periods_of(pid)
+            period[own] = windows["value"][_rows_at(windows, samples["begin"][own])]
+        return float((ns / (period * NS_PER_S)).sum())
+
+    def _periods_of(self, pid: int) -> Table:
+        """The rows of PERIOD of the windows in which a process was sampled, in their order; at least one if any was."""
+        own = self._periods[np.isin(self._periods["pid"], (pid, 0))]
+        return np.sort(own if len(own) else self._periods, order="time")
+
+    @cached_property
+    def in_recorder(self) -> npt.NDArray[np.bool_]:
+        """A mask over all stacks: whether the innermost frame outside of the standard library is the recorder's."""
+        leaves = (
+            next((site.file for site in reversed(frames) if not is_standard_library(site.file)), "")
+            for frames in self.run.stack_frames
+        )
+        return np.array(
+            [file.endswith(_RECORDER) and code_owner(file, self.folders) == OURS for file in leaves], np.bool_
+        )
+
+    def weighted_samples(self, window: Window) -> tuple[Table, npt.NDArray[np.int64]]:
+        """The stepping thread's samples, and how many ns of measured steps each stands for.
+
+        A sample that was taken before a step, while the program was set up, tells nothing of the step, however long it
+        is until the next sample. Nor do the few of the first steps count that were taken at the low rate of the time
+        before: each would stand for many others. Nor do samples in the recorder, whose own time is short.
+        """
+        if window not in self._weighted:
+            self._weighted[window] = self._weigh(window)
+        return self._weighted[window]
+
+    def _weigh(self, window: Window) -> tuple[Table, npt.NDArray[np.int64]]:
+        samples = thread_rows(self.run.stacks, window)
+        counts = (window.step_rows(samples["begin"]) >= 0) & ~self.in_recorder[samples["stack"]]
+        weight = np.where(counts, sample_ns(samples, window.spans), 0)
+        samples, weight = samples[weight > 0], weight[weight > 0]
+        windows = self._periods_of(window.pid)
+        if len(windows) > 1 and len(samples):
+            period = windows["value"]
+            shortest_later = np.minimum.accumulate(period[::-1])[::-1]
+            row = _rows_at(windows, samples["begin"])
+            often = (period <= _LOW_RATE * shortest_later)[row]
+            if (weight[often] / period[row][often]).sum() >= _ENOUGH * NS_PER_S:
+                return samples[often], weight[often]
+        return samples, weight
+
+    def recorder_share(self, window: Window) -> float:
+        """The share of the stepping thread's samples in the measured steps that were taken in the recorder."""
+        samples = thread_rows(self.run.stacks, window)
+        samples = samples[window.step_rows(samples["begin"]) >= 0]
+        return float(self.in_recorder[samples["stack"]].mean()) if len(samples) else 0.0
 
     def is_user(self, site: Site) -> bool:
         """Whether a frame is the user's code."""
@@ -127,51 +182,6 @@ def window_intervals(rows: Table) -> Intervals:
     return union(end - times(np.rint(rows["value"] * NS_PER_S)), end)
 
 
-def in_recorder(run: Run) -> npt.NDArray[np.bool_]:
-    """A mask over all stacks: whether the innermost frame outside of the standard library is the recorder's."""
-    folders = package_folders(run)
-    leaves = (
-        next((site.file for site in reversed(frames) if not is_standard_library(site.file)), "")
-        for frames in run.stack_frames
-    )
-    return np.array([file.endswith(_RECORDER) and code_owner(file, folders) == OURS for file in leaves], np.bool_)
-
-
-def sample_periods(periods: Table, samples: Table) -> npt.NDArray[np.float64]:
-    """The seconds that each of `samples` stands for on average in its window.
-
-    :param periods: rows of PERIOD, at least one.
-    """
-    found = np.zeros(len(samples))
-    for pid in np.unique(samples["pid"]).tolist():
-        own = samples["pid"] == pid
-        windows = periods[np.isin(periods["pid"], (pid, 0))]
-        windows = np.sort(windows if len(windows) else periods, order="time")
-        row = np.searchsorted(windows["time"], samples["begin"][own], "right")  # the row of a window has its end
-        found[own] = windows["value"][np.minimum(row, len(windows) - 1)]
-    return found
-
-
-def weighted_samples(run: Run, window: Window) -> tuple[Table, npt.NDArray[np.int64]]:
-    """The stepping thread's samples, and how many ns of measured steps each stands for.
-
-    A sample that was taken before a step, while the program was set up, tells nothing of the step, however long it is
-    until the next sample. Nor do the few of the first steps count that were taken at the low rate of the time before,
-    when the GIL's holder is not sampled: each would stand for many others. Nor do samples in the recorder, whose own
-    time is short.
-    """
-    samples = thread_rows(run.stacks, window)
-    counts = (window.step_rows(samples["begin"]) >= 0) & ~in_recorder(run)[samples["stack"]]
-    weight = np.where(counts, sample_ns(samples, window.spans), 0)
-    windows = gil_windows(run, window)
-    if windows.measure() > COINCIDENT * window.wall_ns:
-        weight[samples["begin"] < windows.begin[0]] = 0
-    samples, weight = samples[weight > 0], weight[weight > 0]
-    periods = named_rows(run, run.samples, PERIOD)
-    periods = periods[periods["value"] > 0]
-    if len(periods) > 1 and len(samples):
-        period = sample_periods(periods, samples)
-        often = period <= _LOW_RATE * period.min()
-        if (weight[often] / period[often]).sum() >= _ENOUGH * NS_PER_S:
-            return samples[often], weight[often]
-    return samples, weight
+def _rows_at(windows: Table, moments: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """The row of the window in which each moment lies: a row has the end of its window."""
+    return times(np.minimum(np.searchsorted(windows["time"], times(moments), "right"), len(windows) - 1))

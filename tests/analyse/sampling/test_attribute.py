@@ -12,7 +12,7 @@ import pytest
 from profiler.analyse.analysis import analyse
 from profiler.analyse.model import Analysis
 from profiler.analyse.sampling.attribute import host_time
-from profiler.analyse.sampling.stacks import Stacks, weighted_samples
+from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.window import measured_window
 from profiler.core.notice import Notice
 from profiler.run.model import Run
@@ -199,22 +199,8 @@ def test_samples_of_windows_of_different_rates_are_counted_at_their_own_rate() -
     assert stacks.sample_count(half, half["end"] - half["begin"]) == pytest.approx(100)
 
 
-def test_few_samples_at_the_low_rate_before_the_steps_were_noticed_do_not_count() -> None:
-    builder = RunBuilder(span=(0, 2 * S))
-    builder.boundary(0)
-    builder.steps(20, 100 * MS)
-    builder.stack(("t.py:1:setup",), 0, 200 * MS)  # one sample that lasts long
-    for at in range(200, 2000, 10):
-        builder.stack(("t.py:2:main",), at * MS, (at + 10) * MS)
-    alone, _ = weighted_samples(run := builder.build(), measured_window(run))
-    assert len(alone) == 181, "nothing tells that the rate was lower"
-    builder.gil_window(200 * MS, 2 * S)
-    samples, weight = weighted_samples(run := builder.build(), measured_window(run))
-    assert (len(samples), int(weight.sum())) == (180, 1800 * MS)
-
-
 @pytest.mark.parametrize(("often", "counted"), [(30, 30), (4, 6)], ids=["enough", "too few to do without the others"])
-def test_samples_of_a_low_rate_do_not_count_beside_enough_others(often: int, counted: int) -> None:
+def test_samples_of_a_low_rate_do_not_count_beside_enough_later_ones(often: int, counted: int) -> None:
     builder = RunBuilder(span=(0, S))
     builder.boundary(0)
     builder.steps(10, 100 * MS)
@@ -224,8 +210,34 @@ def test_samples_of_a_low_rate_do_not_count_beside_enough_others(often: int, cou
     for at in range(400, 400 + 20 * often, 20):
         builder.stack(("t.py:2:main",), at * MS, (at + 20) * MS)
     builder.sample("stacks.period_s", S, 0.02)
-    samples, _ = weighted_samples(run := builder.build(), measured_window(run))
+    samples, _ = Stacks(run := builder.build()).weighted_samples(measured_window(run))
     assert len(samples) == counted
+
+
+@pytest.mark.parametrize(("share", "is_warned"), [(5, False), (20, True)])
+def test_samples_in_the_recorder_do_not_count_and_many_are_a_warning(share: int, is_warned: bool) -> None:
+    builder = RunBuilder(span=(0, S), device="cpu", package="/p/profiler")
+    builder.boundary(0)
+    builder.steps(10, 100 * MS)
+    for number in range(100):
+        frames = ("t.py:1:main", *(["/p/profiler/agent/recorder.py:9:Recorder.end_step"] if number < share else []))
+        builder.stack(frames, number * 10 * MS, (number + 1) * 10 * MS)
+    run = builder.build()
+    assert len(Stacks(run).weighted_samples(measured_window(run))[0]) == 100 - share
+    warned = [warning for warning in analyse(run).warnings if warning.code == "recorder-samples"]
+    assert warned == [Notice("recorder-samples", {"share": share / 100})] * is_warned
+
+
+def test_samples_after_a_burst_count_though_their_rate_is_low() -> None:
+    builder = RunBuilder(span=(0, 10 * S))
+    builder.boundary(0)
+    builder.steps(100, 100 * MS)
+    for begin, end, period in ((0, S, 10), (S, 10 * S, 50)):
+        for at in range(begin, end, period * MS):
+            builder.stack(("t.py:1:main",), at, at + period * MS)
+        builder.sample("stacks.period_s", end, period / 1000)
+    samples, weight = Stacks(run := builder.build()).weighted_samples(measured_window(run))
+    assert (len(samples), int(weight.sum())) == (280, 10 * S)
 
 
 def test_frames_of_a_loader_that_no_hook_recorded_are_input_all_the_same() -> None:

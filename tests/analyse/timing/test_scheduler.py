@@ -59,7 +59,8 @@ def test_the_delay_that_stack_samples_cause_is_not_the_programs() -> None:
         builder.thread_clocks(number * STEP, round(number * 0.5 * STEP), round(number * 0.3 * STEP), tid=PID)
     run = builder.build()
     main, window, other = (
-        thread_time(run, PID, tid, union([begin * STEP], [100 * STEP])) for tid, begin in ((PID, 0), (PID, 50), (TID, 0))
+        thread_time(run, PID, tid, union([begin * STEP], [100 * STEP]))
+        for tid, begin in ((PID, 0), (PID, 50), (TID, 0))
     )
     assert main is not None
     assert window is not None
