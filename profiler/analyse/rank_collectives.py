@@ -19,7 +19,7 @@ from profiler.analyse.intervals import times, union
 from profiler.analyse.model import CollectiveWait
 from profiler.analyse.rank_ledger import excess_line
 from profiler.analyse.ranks import MOSTLY, STRAGGLES, RankSteps
-from profiler.analyse.sampling.stacks import Stacks, in_recorder
+from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.window import NEARLY_ALL, NS_PER_S, Window, is_collective, thread_rows
 from profiler.run.model import Run, Site, Table
 
@@ -108,7 +108,7 @@ def _lines_before(stacks: Stacks, window: Window, calls: Table, rows: npt.NDArra
     rows = rows[rows > 0]
     gaps = union(end[rows - 1], np.maximum(begin[rows], end[rows - 1]))
     samples = thread_rows(stacks.run.stacks, window)
-    samples = samples[~in_recorder(stacks.run)[samples["stack"]]]
+    samples = samples[~stacks.in_recorder[samples["stack"]]]
     gap = np.searchsorted(gaps.begin, samples["begin"], "right") - 1
     within = (gap >= 0) & (samples["begin"] < gaps.end[gap]) if len(gaps) else np.zeros(len(samples), np.bool_)
     counts = Counter(samples["stack"][within].tolist())
