@@ -28,8 +28,11 @@ SCHEDULER: Final = ("core", "throttled")
 ON_CORE: Final = ("compute", "framework", "python")
 """Categories in which a thread is on a core."""
 MORE_WORK: Final = 0.25
-"""Part of the usual own work of the other ranks, and of the longer wait for a core, from which more work is the reason,
-also where the straggler waits even longer for a core: a rank that has more to do waits for a core more often, too."""
+"""Part of the usual own work of the other ranks from which more work is the reason, also where the straggler waits even
+longer for a core: a rank that has more to do waits for a core more often, too."""
+MORE_WORK_THAN_WAIT: Final = 0.3
+"""The same as a part of how much longer it waits for a core: beside three busy loops a thread waits three times as long
+as it runs."""
 UNIFORM: Final = 0.1
 """Largest difference between the shares of a category on balanced ranks, if one verdict holds for all."""
 T = TypeVar("T")
@@ -206,7 +209,7 @@ def _category(
     work = {name: value for name, value in excess.items() if name not in SCHEDULER and value > 0}
     usual = sum(value for name, value in others.items() if name not in (*SCHEDULER, "ranks"))
     core = sum(excess.get(name, 0.0) for name in SCHEDULER)
-    named = work if sum(work.values()) > MORE_WORK * max(usual, core) else excess
+    named = work if sum(work.values()) > max(MORE_WORK * usual, MORE_WORK_THAN_WAIT * core) else excess
     category = max(named, key=lambda name: named[name], default="unattributed")
     return category, seconds.get(category, 0.0), others.get(category, 0.0)
 

@@ -156,9 +156,12 @@ def find_straggler(own: Floats, step: float) -> int | None:
 
 def _shared_core_waits(run: Run, windows: Sequence[Window], rows: npt.NDArray[np.int64]) -> Floats:
     """ns of each step in which each rank had no core, where ranks outnumber cores; else 0 (steps x ranks)."""
-    cores = run.info.facts.get("cores", run.info.host.get("cores"))
+    # each rank may be bound to cores of its own, which are all that it counts
+    cores = max(
+        (each for info in (run.info.facts, run.info.host) if isinstance(each := info.get("cores"), int)), default=0
+    )
     waits = np.zeros(rows.shape)
-    if isinstance(cores, int) and len(windows) > cores:
+    if 0 < cores < len(windows):
         for at, window in enumerate(windows):
             delays = step_delays(run, window)
             waits[:, at] = 0.0 if delays is None else delays[rows[:, at]]

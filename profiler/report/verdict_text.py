@@ -384,6 +384,9 @@ CAUSE_NOTICES: Final[Mapping[str, str]] = {
     "garbage-collection": "is spent in Python's garbage collections",
     "python-or-device-wait": "is spent in Python, or waiting for the device in it",
     "more-threads-than-cores": "is spent waiting for a core: torch may use {threads} threads on {cores}",
+    "threads-spin": (
+        "is spent waiting for a core; with OMP_WAIT_POLICY=active torch's threads stay on cores also while they wait"
+    ),
     "more-threads-than-quota": (
         "is lost to throttling: torch may use {threads} threads, and the CPU quota of their group is {quota:g} cores"
     ),

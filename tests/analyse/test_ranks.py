@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.model import HOST_CATEGORIES, Analysis, CollectiveWait, LineCost, RankLedger
+from profiler.analyse.model import HOST_CATEGORIES, Analysis, CollectiveWait, LineCost, RankActivity, RankLedger
 from profiler.analyse.rank_ledger import MAY_WAIT_FOR_DEVICE, RankTime, rank_ledger, with_rank_waits
 from profiler.analyse.ranks import RankSteps, find_straggler, rank_steps
 from profiler.analyse.timing.breakdown import Ledger
 from profiler.analyse.timing.host_timeline import CODE
 from profiler.analyse.window import measured_window, rank_windows
 from profiler.core.notice import Notice
-from profiler.diagnose.run import diagnose_run
+from profiler.diagnose.run import _excess_threads, diagnose_run
 from profiler.report.rank_text import balance_sentence, collective_sentences, comparison_sentences, straggler_sentence
 from profiler.report.verdict_text import with_verdict
-from profiler.run.model import Run, Site, StepDefinition, StepKind
+from profiler.run.model import Run, RunInfo, Site, StepDefinition, StepKind
 from profiler.run.tables import ActivityKind, CallKind
 from tests.recorded.builders import MS, RunBuilder
 
@@ -390,3 +390,12 @@ def test_a_comparison_tells_how_the_ranks_differ() -> None:
         "In cured no rank makes the others wait; its figures are about rank 0.",
     ]
     assert not comparison_sentences([("cured", alike), ("again", alike)])
+
+
+@pytest.mark.parametrize(("own_cores", "threads", "named"), [(1, 1, False), (4, 4, True)])
+def test_ranks_that_are_bound_to_cores_of_their_own_share_none(own_cores: int, threads: int, named: bool) -> None:
+    facts = {"torch_threads": threads, "cores": own_cores}
+    ranks = RankLedger(tuple(RankActivity(rank, rank, 9, 0, 1.0, None, None) for rank in (0, 1)), 0, True)
+    info = RunInfo(1, "r", "r", ("x",), facts=facts, host={"cores": 4})
+    notice = _excess_threads(Analysis(info, {}, {}, {}, ranks=ranks), "core")
+    assert notice == (Notice("more-threads-than-cores", {"threads": 8, "cores": 4}) if named else None)

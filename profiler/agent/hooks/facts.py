@@ -139,6 +139,8 @@ class _StepFacts:
         }
         if limit := os.environ.get("OMP_NUM_THREADS"):
             facts["omp_num_threads"] = limit
+        if policy := os.environ.get("OMP_WAIT_POLICY"):
+            facts["omp_wait_policy"] = policy.strip().lower()
         if _has_gnu_openmp(torch):
             facts["openmp"] = "gnu"
         if share := _float64_share():

@@ -41,9 +41,8 @@ def read_run(path: Path) -> Run:
         "calls": trace_rows.calls(trace, name_of, loaded=True),
         "regions": trace_rows.regions(trace, name_of),
     }
-    parts["values"] = (
-        trace_rows.counters(parts["calls"], step_rows, names, name_of) if trace.runtime else parts["values"]
-    )
+    if trace.runtime and trace.device_kind == "cuda":  # what the calls of other accelerators do is not known
+        parts["values"] = trace_rows.counters(parts["calls"], step_rows, names, name_of)
     sites = trace_frames.sites(trace.frames)
     trace_frames.add_sites(parts["calls"], trace.frames, sites)
     rank = _distributed(trace.meta, "rank") or 0

@@ -13,6 +13,7 @@ from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.timing.host_timeline import CODE
 from profiler.analyse.timing.scheduler import other_threads, step_delays, thread_time
 from profiler.analyse.window import measured_window
+from profiler.core.notice import Notice
 from profiler.core.samples import THREAD_NAME, BlockedIn
 from profiler.core.scheduling import Throttling
 from profiler.diagnose.run import diagnose_run
@@ -136,6 +137,12 @@ def test_more_threads_than_cores_are_named_as_the_reason(threads: int, reason: s
     analysis = analyse(program(cpu=0.3, delay=0.7, torch_threads=threads, cores=2).build())
     headline = run_statement(diagnose_run(analysis)).headline
     assert headline == f"70% of each step is spent waiting for a core{reason}."
+
+
+def test_threads_that_spin_are_named_as_the_reason() -> None:
+    facts = {"torch_threads": 2, "cores": 2, "omp_wait_policy": "active"}
+    cause = diagnose_run(analyse(program(cpu=0.3, delay=0.7, **facts).build())).causes[0]
+    assert (cause.category, cause.notice) == ("core", Notice("threads-spin"))
 
 
 def test_each_step_has_its_own_time_without_a_core_and_sums_to_its_wall_time() -> None:

@@ -238,6 +238,7 @@ def test_kernels_that_communicate(name: str, communicates: bool) -> None:
 def test_accelerators_of_other_makers_are_no_cpu(tmp_path: Path, category: str, kind: str) -> None:
     run = load(written(tmp_path / "t.json", [event("cpu_op", "aten::mm", 100, 20), event(category, "launch", 105, 5)]))
     assert run.info.facts == {"device": kind}
+    assert bool(len(run.values)) is (kind == "cuda"), "a count of 0 would be false: no call of theirs is known"
 
 
 def test_stretches_that_a_program_named_are_no_operators(tmp_path: Path) -> None:
