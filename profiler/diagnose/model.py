@@ -63,6 +63,8 @@ class UnknownShare:
     """Stacks were sampled before the first measured step or after the last."""
     in_trace: bool = False
     """The run is a foreign trace, which has no stack samples."""
+    is_whole: bool = False
+    """Samples are too few to divide any time: computing is then the recorded time of backward passes and updates."""
 
 
 class InputAdvice(StrEnum):

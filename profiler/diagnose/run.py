@@ -145,7 +145,13 @@ def _driver(analysis: Analysis) -> Location | None:
 
 def _unknown_share(analysis: Analysis, share: float) -> UnknownShare:
     return UnknownShare(
-        share, _samples(analysis), any(period.lines for period in analysis.startup_teardown), analysis.is_trace
+        share,
+        _samples(analysis),
+        has_samples_outside=any(period.lines for period in analysis.startup_teardown),
+        in_trace=analysis.is_trace,
+        is_whole=any(
+            warning.code == "unrecorded-time" and warning.values["of"] == "anything" for warning in analysis.warnings
+        ),
     )
 
 

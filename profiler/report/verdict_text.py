@@ -260,7 +260,8 @@ def _step(run: RunDiagnosis) -> Iterable[str]:
         _cause(cause, f"{step} " * (not leads and not number), note)
         for number, (cause, note) in enumerate(zip(run.causes, notes, strict=True))
     ]
-    computing = f"Computing takes {share(run.share)}"
+    is_sampled = not (run.unknown and run.unknown.is_whole)
+    computing = f"{'Computing takes' if is_sampled else 'Backward passes and updates take'} {share(run.share)}"
     place = _place(run.operators) if run.operators and not run.driver else ""
     if leads:
         nothing = f"; no other part takes {WORTH_NAMING:.0%} of it"

@@ -122,6 +122,9 @@ RUNS = {
     ),
     "without samples": RunDiagnosis(RunVerdict.UNKNOWN_STEP, unknown=UnknownShare(0.92, 0)),
     "samples outside": RunDiagnosis(RunVerdict.UNKNOWN_STEP, unknown=UnknownShare(0.87, 0, has_samples_outside=True)),
+    "backward passes alone": RunDiagnosis(
+        RunVerdict.COMPUTING, share=0.51, unknown=UnknownShare(0.49, 2, is_whole=True)
+    ),
     "few samples": RunDiagnosis(RunVerdict.CAUSE, causes=(Cause("log", 0.3),), unknown=UNKNOWN, spikes=SPIKES),
     "only long steps": RunDiagnosis(RunVerdict.UNKNOWN_STEP, spikes=SPIKES),
     "light": RunDiagnosis(RunVerdict.STEP_TIME_ONLY, seconds=0.06),
