@@ -65,6 +65,7 @@ def take_core(ledger: Ledger, delays: npt.NDArray[np.int64], throttling: Throttl
     :param active: for each category, the share of its time in which the thread was active, as far as that is known.
     """
     ns, core = ledger.ns.copy(), CODE["core"]
+    delays = _within(delays, ns.sum(axis=1) - ns[:, _WITHOUT_CORE].sum(axis=1))
     for weight in (active, np.ones(len(active))):  # the clock is exact: what samples did not see active gives too
         part = ns * np.where(np.isin(np.arange(len(active)), _WITHOUT_CORE), 0.0, weight)
         total = part.sum(axis=1)
@@ -95,6 +96,16 @@ def take_core(ledger: Ledger, delays: npt.NDArray[np.int64], throttling: Throttl
     if throttling.high or high > low:
         spread["core"] = low * (1 - throttling.high), high * (1 - throttling.low)
     return replace(ledger, ns=ns, spread=spread, backward=backward)
+
+
+def _within(delays: npt.NDArray[np.int64], room: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The delays, of which what exceeds the `room` of a step counts in other steps: their sum is exact, but samples
+    divide all steps alike, so a step of much delay seems to wait for the GIL or for other ranks as long as any other.
+    """
+    fitting = np.minimum(delays, room)
+    spare, excess = room - fitting, float((delays - fitting).sum())
+    moved: npt.NDArray[np.int64] = np.floor(spare * min(1.0, excess / max(1, spare.sum()))).astype(np.int64)
+    return fitting + moved
 
 
 def breakdown(window: Window, ledger: Ledger | None, calls: int) -> Mapping[str, Measure]:

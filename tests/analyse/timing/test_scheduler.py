@@ -7,9 +7,11 @@ import pytest
 
 from profiler.analyse.analysis import analyse
 from profiler.analyse.intervals import union
+from profiler.analyse.model import HOST_CATEGORIES
 from profiler.analyse.sampling.attribute import host_time
 from profiler.analyse.sampling.blocked import BlockedCalls, BlockedRows, divide_waits
 from profiler.analyse.sampling.stacks import Stacks
+from profiler.analyse.timing.breakdown import Ledger, take_core
 from profiler.analyse.timing.host_timeline import CODE
 from profiler.analyse.timing.scheduler import other_threads, step_delays, thread_time
 from profiler.analyse.window import measured_window
@@ -143,6 +145,16 @@ def test_threads_that_spin_are_named_as_the_reason() -> None:
     facts = {"torch_threads": 2, "cores": 2, "omp_wait_policy": "active"}
     cause = diagnose_run(analyse(program(cpu=0.3, delay=0.7, **facts).build())).causes[0]
     assert (cause.category, cause.notice) == ("core", Notice("threads-spin"))
+
+
+def test_a_delay_that_does_not_fit_into_a_step_counts_in_others() -> None:
+    ns = np.zeros((2, len(HOST_CATEGORIES)), np.int64)
+    ns[:, CODE["compute"]], ns[:, CODE["ranks"]] = 100, 100  # samples divide both steps alike
+    delays = np.array([150, 10])
+    divided = take_core(Ledger(ns, 0), delays, Throttling(), np.ones(len(HOST_CATEGORIES))).ns
+    assert divided[:, CODE["core"]].tolist() == [100, 60]
+    assert divided.sum(axis=1).tolist() == [200, 200]
+    assert divided[:, CODE["ranks"]].tolist() == [100, 100]
 
 
 def test_each_step_has_its_own_time_without_a_core_and_sums_to_its_wall_time() -> None:
