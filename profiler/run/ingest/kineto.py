@@ -1,11 +1,15 @@
 """Loads a trace of torch's profiler (Kineto), as `export_chrome_trace` writes it, as a Run.
 
-Its clock is the time of day, and it has no samples and stacks.
+Its clock is the time of day, and it has no samples and stacks. The lines of calls come from the calls of Python
+functions in the trace, which show where a function begins and not which of its lines runs: so a line is that of `def`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import sys
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -14,12 +18,20 @@ import numpy as np
 
 from profiler.core.notice import Notice
 from profiler.run import tables
-from profiler.run.ingest import trace_frames, trace_rows
-from profiler.run.ingest.trace_events import Trace, read_trace
-from profiler.run.model import Run, RunInfo, Table
+from profiler.run.ingest import trace_rows
+from profiler.run.ingest.trace_events import OnHost, Trace, read_trace
+from profiler.run.model import Run, RunInfo, Site, Table
 from profiler.run.source import dtype_of
 
 _NS_PER_S: Final = 1_000_000_000
+_FRAME: Final = re.compile(r"^(.*\.py)\((\d+)\): (.*)$", re.DOTALL)
+_GENERIC: Final = frozenset({"numpy", "torch", "triton", "typing_extensions", "tqdm"}) | sys.stdlib_module_names
+"""Packages whose lines tell how something was done, and not what. torch removes the folder of the packages from paths,
+so a package of the program cannot be distinguished from an installed one."""
+_WRAPPERS: Final = frozenset({"wrapper", "wrapped", "inner", "_wrapper"})
+"""Names that functions made by decorators have."""
+_COMPILED: Final = "/torchinductor_"
+"""Part of the path of every file that torch.compile writes."""
 
 
 def read_run(path: Path) -> Run:
@@ -43,8 +55,8 @@ def read_run(path: Path) -> Run:
     }
     if trace.runtime and trace.device_kind == "cuda":  # what the calls of other accelerators do is not known
         parts["values"] = trace_rows.counters(parts["calls"], step_rows, names, name_of)
-    sites = trace_frames.sites(trace.frames)
-    trace_frames.add_sites(parts["calls"], trace.frames, sites)
+    sites = _sites(trace.frames)
+    _add_sites(parts["calls"], trace.frames, sites)
     rank = _distributed(trace.meta, "rank") or 0
     for table in parts.values():
         if "rank" in (table.dtype.names or ()):
@@ -111,3 +123,67 @@ def _distributed(meta: Mapping[str, Any], name: str) -> int | None:
     distributed = meta.get("distributedInfo")
     value = distributed.get(name) if isinstance(distributed, dict) else None
     return value if isinstance(value, int) else None
+
+
+# ---------------------------------------------------------------- the lines of calls
+
+
+def _frame_site(name: str) -> Site | None:
+    """The site in the name of a frame, `train.py(12): main`."""
+    match = _FRAME.match(name)
+    return Site(match[1], int(match[2]), match[3]) if match else None
+
+
+def _is_generic(file: str) -> bool:
+    """Whether a file of a frame belongs to Python, torch or another package that works for any program."""
+    if file.startswith(("/", "<")):
+        return _COMPILED in file or file.startswith("<")
+    return re.split(r"[/.]", file, maxsplit=1)[0] in _GENERIC
+
+
+def _sites(frames: Iterable[OnHost]) -> dict[Site, int]:
+    """A number for each function of the program, or of a library that is not generic."""
+    numbers: dict[Site, int] = {}
+    for name in dict.fromkeys(event.name for event in frames):
+        site = _frame_site(name)
+        if site is not None and site.function not in _WRAPPERS and not _is_generic(site.file):
+            numbers.setdefault(site, len(numbers))
+    return numbers
+
+
+def _add_sites(calls: Table, frames: Iterable[OnHost], numbers: dict[Site, int]) -> None:
+    """Write the site of the innermost function of `numbers` around each call into `calls`."""
+    if not numbers or not len(calls):
+        return
+    by_name = {f"{site.file}({site.line}): {site.function}": number for site, number in numbers.items()}
+    threads: dict[int, list[tuple[int, int, int]]] = {}
+    for event in frames:
+        number = by_name.get(event.name)
+        if number is not None:
+            threads.setdefault(event.tid, []).append((event.begin, -event.end, number))
+    for tid, spans in threads.items():
+        rows = np.flatnonzero(calls["tid"] == tid)
+        moments, site_at = _innermost(sorted(spans))
+        calls["site"][rows] = [site_at[bisect_right(moments, begin) - 1] for begin in calls["begin"][rows].tolist()]
+
+
+def _innermost(spans: list[tuple[int, int, int]]) -> tuple[list[int], list[int]]:
+    """Moments in ascending order, and the innermost span's number from each of them on; -1: none.
+
+    :param spans: begin, minus end and number, sorted; they are nested.
+    """
+    moments, numbers = [-1], [-1]
+    open_spans: list[tuple[int, int]] = []
+
+    def leave(until: int) -> None:
+        while open_spans and open_spans[-1][0] <= until:
+            moments.append(open_spans.pop()[0])
+            numbers.append(open_spans[-1][1] if open_spans else -1)
+
+    for begin, minus_end, number in spans:
+        leave(begin)
+        open_spans.append((-minus_end, number))
+        moments.append(begin)
+        numbers.append(number)
+    leave(sys.maxsize)
+    return moments, numbers
