@@ -79,10 +79,12 @@ def compare_runs(paths: Sequence[Path], *, out: Path, anyway: bool) -> int:
 
 def _labels(paths: Sequence[Path], analyses: Sequence[Analysis]) -> list[str]:
     """Labels of the runs, or the names of their directories if two labels are equal."""
-    labels = [analysis.info.label or path.name for path, analysis in zip(paths, analyses, strict=True)]
+    labels = [
+        analysis.info.label or path.name.removesuffix(".zip") for path, analysis in zip(paths, analyses, strict=True)
+    ]
     if len(set(labels)) == len(labels):
         return labels
-    names = [path.resolve().name for path in paths]
+    names = [path.resolve().name.removesuffix(".zip") for path in paths]
     return names if len(set(names)) == len(names) else [str(path) for path in paths]
 
 
