@@ -103,8 +103,8 @@ class _Finder:
         library = self._library(weights, numbers) if path == (self._driver,) else ()
         return Location(kind, tuple(map(self._stacks.relative, path)), min(1.0, share), low, high, n, library=library)
 
-    def _largest_function(self, weights: Mapping[int, float]) -> _Place:
-        """The function with most time, as its line where that holds most of the function's time."""
+    def _largest_function(self, weights: Mapping[int, float], *, may_be_line: bool = True) -> _Place:
+        """The function with most time, or its line where that may be named and holds most of the function's time."""
         leaf = {number: self._user[number][-1:] for number in weights}
         functions = _totals(weights, lambda number: map(function_of, leaf[number]))
         function, _ = max(functions.items(), key=_largest, default=(None, 0))
@@ -114,7 +114,7 @@ class _Finder:
             number: weights[number] for number, sites in leaf.items() if sites and function_of(sites[0]) == function
         }
         line, ns = max(_totals(below, leaf.__getitem__).items(), key=_largest)
-        if ns > MOST * sum(below.values()) or function[1] == "<module>":
+        if may_be_line and (ns > MOST * sum(below.values()) or function[1] == "<module>"):
             return LocationKind.LINE, (line,), {number for number in below if leaf[number] == (line,)}
         return LocationKind.FUNCTION, (line,), set(below)
 
@@ -127,7 +127,7 @@ class _Finder:
         leaves = _totals(weights, lambda number: map(function_of, self._user[number][-1:]))
         function, ns = max(leaves.items(), key=_largest, default=(None, 0))
         if function is not None and ns > most and function[1] != "<module>":
-            return self._largest_function(weights)
+            return self._largest_function(weights, may_be_line=False)
         path = _descend(weights, lambda number: map(function_of, self._user[number]), MOST)
         if len(path) <= self._loop_depth:
             return LocationKind.CALL_PATH, (), set()

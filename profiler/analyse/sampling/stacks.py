@@ -44,7 +44,7 @@ clocks, at which Linux notices that the thread's time slice is used up, so on a 
 of the samples of cleanrl's dqn.py with 18 runnable threads on two cores."""
 USUAL_PERIOD_S: Final = 0.01
 """Assumed for a sampler that did not record its period: a run requests 100 samples per second."""
-_COMPREHENSION: Final = re.compile(r"(\.<locals>)?(\.|^)<(listcomp|dictcomp|setcomp|genexpr)>$")
+_COMPREHENSION: Final = re.compile(r"((\.<locals>)?(\.|^)<(listcomp|dictcomp|setcomp|genexpr)>)+$")
 Function = tuple[str, str]
 """File and name of a function."""
 

@@ -42,8 +42,13 @@ def described(location: Location) -> tuple[str, list[str], float]:
         # a function holds most, and no line of it does; comprehensions belong to their function
         (
             [(f"{LOOP} /x/f.py:{line}:features", 2) for line in (3, 4, 5)]
-            + [(f"{LOOP} /x/f.py:6:features /x/f.py:6:features.<locals>.<listcomp>", 2), (LOOP, 2)],
+            + [(f"{LOOP} /x/f.py:6:features /x/f.py:6:features.<locals>.<listcomp>.<listcomp>", 2), (LOOP, 2)],
             [("function", ["f.py:6:features"], 0.8), ("line", ["train.py:9:train"], 0.2)],
+        ),
+        # a line holds most of its function, which holds most, but not most of all
+        (
+            [(f"{LOOP} /x/f.py:3:features", 4), (f"{LOOP} /x/f.py:4:features", 3), (LOOP, 3)],
+            [("function", ["f.py:3:features"], 0.7), ("line", ["train.py:9:train"], 0.3)],
         ),
         # the functions that a function calls
         (
