@@ -40,7 +40,7 @@ AFTER_LEADS: Final = 0.2
 not part of the training."""
 _MAX_CAUSES: Final = 5
 """Causes that a first screen has room for."""
-_ROUNDING: Final = 0.001
+_ROUNDING: Final = 1e-6
 _NOTHING: Final = 0.03
 """Lower end of an interval below which a further cause may be chance: '16% (1 to 25%)' names what may not be there."""
 _STANDING_BY: Final = (ThreadState.IDLE, ThreadState.CHILD)
@@ -212,7 +212,7 @@ def _named(causes: list[Cause], computing: float = 0.0) -> tuple[Cause, ...]:
         if not fits and cause.category != AFTER_OPTIMIZER and cause.share >= NAMED:
             fits = overlaps = any(other.category == AFTER_OPTIMIZER for other in named)
         is_chance = (bool(named) or computing > cause.share) and _may_be_chance(cause, own)
-        if cause.share >= smallest and weighted(cause) and fits and not is_chance and len(named) < _MAX_CAUSES:
+        if cause.share >= smallest - _ROUNDING and weighted(cause) and fits and not is_chance and len(named) < _MAX_CAUSES:
             named.append(cause)
             total += 0.0 if overlaps else cause.share
     return tuple(named)

@@ -71,6 +71,10 @@ def line_rows(block: Lines, width: int = 40, *, unicode: bool = True) -> list[tu
     return rows + [(panel.title, level.label, "", level.text) for panel in block.panels for level in panel.levels]
 
 
+_ROUNDING = 1e-9
+"""Shares up to this one are errors of rounding in a frame that only calls others."""
+
+
 def hottest(flame: Flame, limit: int = 10) -> Iterable[tuple[Frame, str]]:
     """The frames with most self time, each with its self time as a share of the root."""
     ranked: list[tuple[float, str, Frame]] = []
@@ -80,9 +84,8 @@ def hottest(flame: Flame, limit: int = 10) -> Iterable[tuple[Frame, str]]:
         ranked.append((frame.value - sum(child.value for child in frame.children), path, frame))
         pending += [(child, f"{path} > {child.label}") for child in frame.children]
     ranked.sort(key=lambda entry: (-entry[0], entry[1]))
-    return [
-        (frame, f"{100 * self_time / flame.root.value:.1f}%") for self_time, _, frame in ranked[:limit] if self_time > 0
-    ]
+    shares = ((frame, self_time / flame.root.value) for self_time, _, frame in ranked[:limit] if self_time > 0)
+    return [(frame, f"{share:.1%}") for frame, share in shares if share > _ROUNDING]
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,11 +34,12 @@ def read(frame: FrameType | None) -> Stack:
 
 
 def within(do: Callable[[], object], function: str) -> list[Stack]:
-    """The stacks of all calls of C functions of this name while `do` runs."""
+    """The stacks of all calls of functions of this name while `do` runs."""
     stacks: list[Stack] = []
 
     def note(frame: FrameType, event: str, called: Any) -> None:
-        if event == "c_call" and called.__name__ == function:
+        name = called.__name__ if event == "c_call" else frame.f_code.co_name if event == "call" else ""
+        if name == function:
             stacks.append(read(frame))
 
     sys.setprofile(note)
@@ -88,7 +89,7 @@ def repeat() -> None:
         (lambda: torch.ones(1).cpu(), "cpu", "copy"),
         (lambda: torch.ones(1, requires_grad=True).sum().backward(), "run_backward", "backward"),
         (step, "add_", "optimizer"),
-        (lambda: torch.save({"weight": torch.ones(3)}, io.BytesIO()), "write_record", "checkpoint"),
+        (lambda: torch.save({"weight": torch.ones(3)}, io.BytesIO()), "_save", "checkpoint"),
     ],
 )
 def test_what_covers_an_operation(do: Callable[[], object], function: str, cover: str) -> None:
