@@ -212,7 +212,8 @@ def _named(causes: list[Cause], computing: float = 0.0) -> tuple[Cause, ...]:
         if not fits and cause.category != AFTER_OPTIMIZER and cause.share >= NAMED:
             fits = overlaps = any(other.category == AFTER_OPTIMIZER for other in named)
         is_chance = (bool(named) or computing > cause.share) and _may_be_chance(cause, own)
-        if cause.share >= smallest - _ROUNDING and weighted(cause) and fits and not is_chance and len(named) < _MAX_CAUSES:
+        is_large = cause.share >= smallest - _ROUNDING
+        if is_large and weighted(cause) and fits and not is_chance and len(named) < _MAX_CAUSES:
             named.append(cause)
             total += 0.0 if overlaps else cause.share
     return tuple(named)

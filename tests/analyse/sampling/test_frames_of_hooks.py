@@ -38,8 +38,7 @@ def within(do: Callable[[], object], function: str) -> list[Stack]:
     stacks: list[Stack] = []
 
     def note(frame: FrameType, event: str, called: Any) -> None:
-        name = called.__name__ if event == "c_call" else frame.f_code.co_name if event == "call" else ""
-        if name == function:
+        if event == "c_call" and called.__name__ == function:
             stacks.append(read(frame))
 
     sys.setprofile(note)
@@ -89,7 +88,7 @@ def repeat() -> None:
         (lambda: torch.ones(1).cpu(), "cpu", "copy"),
         (lambda: torch.ones(1, requires_grad=True).sum().backward(), "run_backward", "backward"),
         (step, "add_", "optimizer"),
-        (lambda: torch.save({"weight": torch.ones(3)}, io.BytesIO()), "_save", "checkpoint"),
+        (lambda: torch.save({"weight": torch.ones(3)}, io.BytesIO()), "data_ptr", "checkpoint"),
     ],
 )
 def test_what_covers_an_operation(do: Callable[[], object], function: str, cover: str) -> None:
