@@ -494,6 +494,8 @@ class RankLedger:
     """Whether all ranks spend their steps alike, so that what holds for the analysed one holds for all."""
     size: int = 0
     """The number of ranks of the job, of which some may not have been recorded."""
+    few_steps: tuple[int, ...] = ()
+    """Ranks that are left out, because they ended fewer than half as many steps as the rank with most of them."""
     collectives: tuple[CollectiveWait, ...] = ()
     """The collectives in which ranks wait for a late one, the longest wait first."""
 

@@ -122,7 +122,9 @@ def rank_ledger(steps: RankSteps, times_by_rank: Sequence[RankTime], size: int) 
             )
         )
     reason = None
-    if not steps.synchronous:
+    if len(steps.windows) == 1:
+        reason = Notice("one-rank")
+    elif not steps.synchronous:
         reason = Notice("ranks-not-synchronous")
     elif steps.own is None:
         reason = LEVEL_LIGHT

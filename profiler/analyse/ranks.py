@@ -104,7 +104,7 @@ class RankSteps:
 def rank_steps(run: Run, windows: tuple[Window, ...]) -> RankSteps:
     """Align the steps of all ranks, and find the rank that makes the others wait."""
     if len(windows) < 2:
-        return RankSteps(windows, np.zeros((0, 1), np.int64), synchronous=False, own=None, straggler=None)
+        return RankSteps(windows, np.arange(len(windows[0]))[:, None], synchronous=False, own=None, straggler=None)
     rows = common_steps(windows)
     communications = [_communication(run, window) for window in windows]
     if not all(len(each.name) for each in communications):

@@ -113,6 +113,12 @@ def has_ranks(run: Run) -> bool:
     return (isinstance(size, int) and size > 1) or len(np.unique(run.steps["rank"])) > 1
 
 
+def ranks_of_few_steps(run: Run, windows: Sequence[Window]) -> tuple[int, ...]:
+    """The ranks whose steps are in no window, because they ended few."""
+    kept = {window.rank for window in windows}
+    return tuple(rank for rank in np.unique(run.steps["rank"]).tolist() if rank not in kept)
+
+
 def job_size(run: Run, windows: Sequence[Window]) -> int:
     """The number of ranks of the job, of which this run may hold only some."""
     size = run.info.facts.get("world_size")

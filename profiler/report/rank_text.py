@@ -88,22 +88,42 @@ def _before(wait: CollectiveWait) -> str:
 def balance_sentence(ledger: RankLedger) -> str:
     """What the sentences before it say about the ranks that they do not name; empty with a straggler."""
     if ledger.straggler is not None:
-        if not ledger.straggler.alike:
-            return ""
-        return f"{_ranks(ledger.straggler.alike)} nearly as late."
+        late = f"{_ranks(ledger.straggler.alike)} nearly as late." if ledger.straggler.alike else ""
+        return " ".join(filter(None, (late, _left_out(ledger))))
+    return " ".join(filter(None, (_left_out(ledger), _about(ledger))))
+
+
+def _about(ledger: RankLedger) -> str:
+    """The ranks that the verdict holds for, where none of them makes the others wait."""
     count, rank = len(ledger.ranks), ledger.analysed
+    recorded = count + len(ledger.few_steps)
+    size = max(recorded, ledger.size)
+    if count == 1:
+        return f"All of this is about rank {rank} of {size}."
     if ledger.reason is not None:
-        only = "" if ledger.size <= count else f"Only {count} of {ledger.size} ranks were recorded. "
-        return f"{only}All of this is about rank {rank} of {max(count, ledger.size)}; {describe(ledger.reason)}."
-    if ledger.size > count:
+        only = "" if size == recorded else f"Only {recorded} of {size} ranks were recorded. "
+        return f"{only}All of this is about rank {rank} of {size}; {describe(ledger.reason)}."
+    if ledger.collectives:
+        return f"All else is about rank {rank} of {size}."
+    if size > recorded:
         alike = "it holds for each of them" if ledger.uniform else f"this is about rank {rank}"
         others = "the other" if count == 2 else "the others"
-        return f"Only {count} of {ledger.size} ranks were recorded, and none of these makes {others} wait; {alike}."
-    if ledger.collectives:
-        return f"All else is about rank {rank} of {count}."
+        return f"Only {recorded} of {size} ranks were recorded, and none of these makes {others} wait; {alike}."
     if ledger.uniform:
-        return f"This holds for {'both' if count == 2 else f'all {count}'} ranks."
-    return f"No rank makes the others wait; all of this is about rank {rank} of {count}."
+        held = "both" if count == 2 else f"all {count}"
+        return f"This holds for {f'the other {count}' if ledger.few_steps else held} ranks."
+    return f"No rank makes the others wait; all of this is about rank {rank} of {size}."
+
+
+def _left_out(ledger: RankLedger) -> str:
+    """`Rank 1 ended fewer than half as many steps as the others, and is left out.`"""
+    if not ledger.few_steps:
+        return ""
+    numbers = listed([str(number) for number in ledger.few_steps])
+    ranks = f"Rank {numbers}" if len(ledger.few_steps) == 1 else f"Ranks {numbers}"
+    others = f"rank {ledger.analysed}" if len(ledger.ranks) == 1 else "the others"
+    left = "is left out" if len(ledger.few_steps) == 1 else "are left out"
+    return f"{ranks} ended fewer than half as many steps as {others}, and {left}."
 
 
 def comparison_sentences(sides: Sequence[tuple[str, RankLedger | None]]) -> list[str]:
@@ -112,7 +132,7 @@ def comparison_sentences(sides: Sequence[tuple[str, RankLedger | None]]) -> list
     :param sides: label and ranks of each, None for one process.
     """
     sentences = []
-    sizes = [(label, ledger.size if ledger else 1) for label, ledger in sides]
+    sizes = [(label, max(ledger.size, len(ledger.ranks)) if ledger else 1) for label, ledger in sides]
     if len({size for _, size in sizes}) > 1:
         numbers = listed([f"{size} of {label}" for label, size in sizes])
         sentences.append(f"The numbers of ranks differ ({numbers}), so a step need not be the same work.")

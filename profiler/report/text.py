@@ -343,6 +343,7 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "no-light-step": "no light run measured a step",
     "no-idle-blame": "causes of idle time were not recorded",
     "not-recorded": "it was not recorded",
+    "one-rank": "no other rank ended enough steps",
     "ranks-not-synchronous": "the ranks do not wait for each other, since their steps do not end together",
     "not-in-runs": "not recorded in these runs",
     "only-nvml": lambda values: (

@@ -399,3 +399,15 @@ def test_ranks_that_are_bound_to_cores_of_their_own_share_none(own_cores: int, t
     info = RunInfo(1, "r", "r", ("x",), facts=facts, host={"cores": 4})
     notice = _excess_threads(Analysis(info, {}, {}, {}, ranks=ranks), "core")
     assert notice == (Notice("more-threads-than-cores", {"threads": 8, "cores": 4}) if named else None)
+
+
+def test_a_rank_that_ended_few_steps_is_left_out_and_named() -> None:
+    builder = RunBuilder(device="cpu", world_size=2)
+    for rank, steps in enumerate((40, 10)):
+        for step in range(steps):
+            builder.step(step * MS, (step + 1) * MS, index=step, pid=100 + rank, tid=100 + rank, rank=rank)
+    ledger = analyse(builder.build()).ranks
+    assert ledger is not None
+    assert balance_sentence(ledger) == (
+        "Rank 1 ended fewer than half as many steps as rank 0, and is left out. All of this is about rank 0 of 2."
+    )

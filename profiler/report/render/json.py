@@ -270,6 +270,7 @@ def _ranks(ledger: RankLedger) -> dict[str, Any]:
     names = ("rank", "lead", "category", "seconds", "others", "at_line", "core")
     return {
         **_fields(ledger, "size", "analysed", "synchronous", "uniform"),
+        "few_steps": list(ledger.few_steps),
         "straggler": {**_fields(straggler, *names), **_site(straggler.site), "alike": list(straggler.alike)}
         if straggler
         else Null(unknown or "no rank makes the others wait"),
