@@ -155,6 +155,9 @@ class RunDiagnosis:
     """Whether the only step is a whole trace, since it has no annotated steps."""
     earlier: float = 0.0
     """Share of the time in which the device may have run work that a foreign trace misses, since it began later."""
+    low: float | None = None
+    """The ends of the 95% interval of `share`; None: it is not of samples, or there are too few."""
+    high: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

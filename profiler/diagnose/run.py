@@ -117,9 +117,12 @@ def _diagnose_host(analysis: Analysis, reason: Notice | None) -> RunDiagnosis:
         verdict = RunVerdict.COMPUTING
     else:
         verdict = RunVerdict.UNKNOWN_STEP
+    compute = _category_cause(analysis, "compute", parts["compute"], total) if parts.get("compute") else None
     return RunDiagnosis(
         verdict,
         share=computing,
+        low=compute.low if compute else None,
+        high=compute.high if compute else None,
         causes=causes,
         unknown=_unknown_share(analysis, unknown) if unknown >= MUCH_UNKNOWN else None,
         spikes=analysis.spikes if analysis.spikes and (analysis.spikes.lines or analysis.spikes.stage) else None,

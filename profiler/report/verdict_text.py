@@ -261,11 +261,11 @@ def _step(run: RunDiagnosis) -> Iterable[str]:
         for number, (cause, note) in enumerate(zip(run.causes, notes, strict=True))
     ]
     is_sampled = not (run.unknown and run.unknown.is_whole)
-    computing = f"{'Computing takes' if is_sampled else 'Backward passes and updates take'} {share(run.share)}"
+    computing = f"{'Computing takes' if is_sampled else 'Backward passes and updates take'} {_amount(run)}"
     place = _place(run.operators) if run.operators and not run.driver else ""
     if leads:
         nothing = f"; no other part takes {WORTH_NAMING:.0%} of it"
-        if not run.is_rest_small:
+        if not run.is_rest_small or (run.low is not None and run.share - run.low > _WIDE):
             nothing = "; the stack samples are too few to tell what takes the rest"
         yield f"{computing} {step}{place}{nothing if not (parts or run.unknown) else ''}."
     unknown = _unknown(run.unknown, step) if run.unknown else ""
@@ -276,7 +276,8 @@ def _step(run: RunDiagnosis) -> Iterable[str]:
     yield from parts
     has_computing = leads or any(cause.category == "compute" for cause in run.causes)
     if run.share >= WORTH_NAMING and not has_computing:
-        yield f"{computing}{known if parts else f' {step}'}{place}."
+        whole = f" {step}" if not parts or (not known and _is_wide(run)) else ""
+        yield f"{computing}{whole}{known if parts else ''}{place}."
     if run.verdict is not RunVerdict.UNKNOWN_STEP:
         yield unknown
     if run.input and any(cause.category == "input" for cause in run.causes):
@@ -339,10 +340,17 @@ def _cause(cause: Cause, whole: str = "", note: str = "") -> str:
     :param whole: what follows the share in the first sentence.
     :param note: what ends the sentence.
     """
-    amount = share(cause.share)
-    if cause.low is not None and cause.high is not None and cause.high - cause.low > _WIDE:
-        amount += f" ({100 * cause.low:.0f} to {share(cause.high)})"
-    return f"{amount} {whole}{_clause(cause)}{note}."
+    return f"{_amount(cause)} {whole}{_clause(cause)}{note}."
+
+
+def _amount(part: Cause | RunDiagnosis) -> str:
+    """`61%`, with its interval where that is wide."""
+    interval = f" ({100 * (part.low or 0.0):.0f} to {share(part.high or 0.0)})" if _is_wide(part) else ""
+    return share(part.share) + interval
+
+
+def _is_wide(part: Cause | RunDiagnosis) -> bool:
+    return part.low is not None and part.high is not None and part.high - part.low > _WIDE
 
 
 def _clause(cause: Cause) -> str:

@@ -57,3 +57,15 @@ def test_computing_that_takes_most_of_a_step_has_its_lines() -> None:
         (RunVerdict.CAUSE, (Cause("core", 0.5),), "Computing takes 50% (20% at t.py:5; 20% at t.py:9)."),
     ):
         assert expected in run_statement(RunDiagnosis(verdict, share=0.5, causes=causes, operators=operators)).text
+
+
+def test_computing_has_its_interval_where_that_is_wide() -> None:
+    python = (Cause("python", 0.2),)
+    for low, causes, expected in (
+        (0.3, (), "Computing takes 80% (30 to 85%) of each step; the stack samples are too few to tell what takes the"),
+        (0.3, python, "Computing takes 80% (30 to 85%) of each step."),
+        (0.78, python, "Computing takes 80%."),
+    ):
+        verdict = RunVerdict.CAUSE if causes else RunVerdict.COMPUTING
+        diagnosis = RunDiagnosis(verdict, share=0.8, low=low, high=0.85, causes=causes)
+        assert expected in run_statement(diagnosis).text

@@ -12,7 +12,7 @@ from profiler.analyse.model import INTERRUPTIONS, Analysis, Stage
 from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.sampling.stages import stage_spans
 from profiler.analyse.window import measured_window
-from profiler.run.model import Run, StepDefinition, StepKind
+from profiler.run.model import Run, Site, StepDefinition, StepKind
 from profiler.run.tables import BoundaryKind, StageKind
 from tests.analyse.sampling.test_frames import MODULE
 from tests.recorded.builders import MS, RunBuilder
@@ -102,6 +102,30 @@ def test_an_interval_without_samples_is_of_the_stage_that_the_others_show() -> N
 
     assert len(seen) < len(played.stacks)
     assert spans(replace(played, stacks=seen)) == {"roll-out": [(40.5, 45.9), (70.5, 75.9)]}
+
+
+def test_an_environment_in_some_stretches_names_all_that_are_as_long() -> None:
+    """Most samples of a roll-out lie in the policy, whose functions have any names."""
+    lengths = [(40.5, 45.9), (50.5, 56), (60.5, 65.8), (70.5, 76)]
+    played = build(*BY_HAND, *((NO_GRAD, *length) for length in lengths), name="choose")
+    number = len(played.stack_frames)
+    cartpole = (Site("/lib/gymnasium/envs/cartpole.py", 165, "CartPoleEnv.step"),)
+    stacks = played.stacks.copy()
+    stacks["stack"][stacks["begin"] == 40.5 * MS] = number
+    stacks["stack"][stacks["begin"] == 50.5 * MS] = number
+
+    run = replace(played, stacks=stacks, stack_frames=(*played.stack_frames, cartpole))
+    assert spans(run) == {"roll-out": lengths}
+
+
+def test_functions_of_torch_name_no_stage() -> None:
+    """Distributions validate each sample."""
+    run = build(*BY_HAND, (NO_GRAD, 41, 46.5), name="draw")
+    frames = [
+        (*stack, Site("/lib/torch/distributions/distribution.py", 287, "Distribution._validate_sample"))
+        for stack in run.stack_frames
+    ]
+    assert spans(replace(run, stack_frames=tuple(frames))) == {"without gradients": [(41, 46.5)]}
 
 
 def test_a_roll_out_in_evaluation_mode_is_a_roll_out() -> None:
