@@ -35,7 +35,8 @@ COMMON: Final = 0.8
 """Share of the samples of all intervals that must show a stage to give it to an interval without samples."""
 ENVIRONMENT: Final = 0.05
 """Share of the samples of all long stretches that must show a roll-out to name those whose samples show nothing: most
-samples of a roll-out lie in the policy, whose functions have any names (PPO of CleanRL: 9% to 30% in environments)."""
+samples of a roll-out lie in the policy, whose functions have any names. In one recording of PPO of CleanRL, 8% of the
+time of these samples was in environments. The value lies below that; other programs were not measured."""
 _NEVER: Final = np.iinfo(np.int64).max
 _ROLLOUT: Final = re.compile(r"roll_?out|collect|episode|(^|_)(play|act|explore)(_|$)", re.IGNORECASE)
 _ENVIRONMENT: Final = re.compile(r"/(gymnasium|gym|pettingzoo|dm_env|dm_control|envpool|procgen|minigrid)/")
