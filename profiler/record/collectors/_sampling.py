@@ -63,7 +63,8 @@ class SamplingSchedule:
     """How often and how long to sample: rarely until the program steps, then anew at the rate that the budget affords.
 
     The stacks of imports and of compilation are deeper than those of steps, so each window's rate follows from the cost
-    of a sample in the one before. What was not spent before the first step is available to the steps.
+    of a sample in the one before. What was not spent before the first step is available to the first window of steps;
+    later windows repay what was spent beyond the budget, and save nothing.
     """
 
     def __init__(self, pid: int, highest_rate: int, began: float, *, preempt: bool) -> None:
@@ -93,7 +94,7 @@ class SamplingSchedule:
         seconds = _WINDOWS_S[min(self._windows, len(_WINDOWS_S) - 1)]
         saved = _COST * (now - self._began) - self._spent
         is_first = stepping and not self._windows  # what deep stacks of imports cost is saved later
-        extra = (max(0.0, saved) + _BURST_S) / seconds if is_first else saved / _REPAYMENT_S
+        extra = (max(0.0, saved) + _BURST_S) / seconds if is_first else min(0.0, saved) / _REPAYMENT_S
         rate = affordable_rate(self._sample_s, _COST + extra, _LOWEST_RATE, self._highest)
         return WindowPlan(self._pid, seconds, rate, max(1, round(_GIL_RATE * rate)), self.preempt)
 
