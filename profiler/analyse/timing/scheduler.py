@@ -82,20 +82,23 @@ def _without_preemption(run: Run, pid: int, tid: int, readings: ThreadReadings) 
     """
     rows = named_rows(run, run.samples, PREEMPTED)
     rows = np.sort(rows[rows["pid"] == pid], order="time")
-    if tid != pid or not len(rows):
+    if tid != pid or not (rows["value"] > 0).any():
         return readings
-    windows = _sampling_windows(run, pid, times(rows["time"]))
-    ends = np.concatenate(windows)
+    begin, end = _sampling_windows(run, pid, times(rows["time"]))
+    ends = np.concatenate([begin, end])
     time = np.union1d(readings.time, ends[(readings.time[0] < ends) & (ends < readings.time[-1])])
     wall, cpu, delay = (np.diff(each) for each in (time, *readings.at(time)))
-    for begin, end, seconds in zip(*windows, rows["value"], strict=True):
-        inside = (begin <= time[:-1]) & (time[1:] <= end)
-        length, used, waited = (float(each[inside].sum()) for each in (wall, cpu, delay))
-        sampling = float(seconds) * NS_PER_S * length / max(1, end - begin)
-        caused = min(waited, sampling * (used + waited) / length) if length else 0.0
-        if 0 < caused < length:
-            cpu[inside] *= length / (length - caused)
-            delay[inside] *= length / (length - caused) * (1 - caused / waited)
+    number = np.minimum(np.searchsorted(end, time[1:]), len(rows) - 1)
+    inside = (begin[number] <= time[:-1]) & (time[1:] <= end[number])
+    length, used, waited = (np.bincount(number, inside * each, len(rows)) for each in (wall, cpu, delay))
+    sampling = rows["value"] * NS_PER_S * length / np.maximum(1, end - begin)
+    caused = np.minimum(waited, sampling * (used + waited) / np.maximum(1, length))
+    counts = (caused > 0) & (caused < length)
+    stretch, remaining = np.ones(len(rows)), np.ones(len(rows))
+    stretch[counts] = length[counts] / (length[counts] - caused[counts])
+    remaining[counts] = 1 - caused[counts] / waited[counts]
+    cpu *= np.where(inside, stretch[number], 1.0)
+    delay *= np.where(inside, (stretch * remaining)[number], 1.0)
     return ThreadReadings(time, *(np.concatenate([[0.0], np.cumsum(each)]) for each in (cpu, delay)))
 
 
