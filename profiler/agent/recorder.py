@@ -32,7 +32,7 @@ now: Final = time.monotonic_ns
 
 _FLUSH_NS: Final = 250_000_000  # kill -9 loses at most the records of the last quarter of a second
 _RUN_CHECK_NS: Final = 5_000_000_000  # checking whether the run goes on takes 0.1 ms
-_MAX_CODES: Final = 10_000  # source lines whose numbers are cached: a program may generate code objects forever
+_MAX_SITES: Final = 10_000  # numbers of places in the code that are cached: a program may generate code forever
 _MAX_TALLIES: Final = 1000
 """Lines whose reads are tallied: each takes 0.1 µs at every boundary, and a program may generate code forever."""
 # CPU clocks at boundaries are read at most this often, since each read is a system call of 1 to 3 µs
@@ -403,7 +403,7 @@ class Recorder:
             number = self._site_texts.intern(
                 (code.co_filename, line), lambda: {"file": code.co_filename, "line": line, "function": code.co_qualname}
             )
-            if len(self._site_codes) < _MAX_CODES:
+            if len(self._site_codes) < _MAX_SITES:
                 self._site_codes.append(code)
                 self.sites[key] = number
         return number

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,9 @@ _LAUNCHERS: Final = frozenset({
     "accelerate", "accelerate.commands.launch", "accelerate.commands.accelerate_cli", "deepspeed",
 })  # fmt: skip
 """Programs and modules that start the user's program, whose script or module follows their own options."""
+_PYTHON: Final = re.compile(r"python[\d.]*")
+_OPTIONS_WITH_VALUES: Final = ("-W", "-X", "--check-hash-based-pycs")
+"""Options of Python whose value is the next word."""
 
 
 def fact_rows(facts: Mapping[str, Any], prefix: str = "", skip: Sequence[str] = ()) -> dict[str, str]:
@@ -51,27 +55,44 @@ def stated_device(facts: Mapping[str, Any], devices: Iterable[Mapping[str, Any]]
 
 def program(argv: Sequence[str]) -> str:
     """The Python script or module that a command runs, of a launcher the one that it starts; empty for none."""
-    words, launcher = iter(argv), ""
+    words = iter(argv)
+    for word in words:
+        name = word.rpartition("/")[2]
+        if name in _LAUNCHERS:
+            return _started_by_launcher(words) or name
+        if _PYTHON.fullmatch(name):
+            return _started_by_python(words)
+        if word.endswith(".py"):
+            return word
+    return ""
+
+
+def _started_by_python(words: Iterator[str]) -> str:
+    """The script or the module that follows the options of Python."""
     for word in words:
         if word == "-c":
             break
-        if word == "-m":
-            module = next(words, "")
-            if module not in _LAUNCHERS:
-                return module
-            launcher = module
-        elif word.endswith(".py"):
+        if word in _OPTIONS_WITH_VALUES:
+            next(words, "")
+        elif word == "-m" or not word.startswith("-"):
+            started = next(words, "") if word == "-m" else word
+            is_launcher = started.rpartition("/")[2] in _LAUNCHERS
+            return (_started_by_launcher(words) if is_launcher else "") or started
+    return ""
+
+
+def _started_by_launcher(words: Iterator[str]) -> str:
+    for word in words:
+        if word in ("-m", "--module"):
+            return next(words, "")
+        if word.endswith(".py"):
             return word
-    return launcher
+    return ""
 
 
 def program_name(argv: Sequence[str]) -> str:
     """A short name of a command: the script, the module after -m, or the program."""
     name = Path(argv[0]).name
-    is_python = name.startswith("python")
-    started = program(argv[1:]) if is_python or name in _LAUNCHERS else ""
-    if started:
-        return started.removesuffix(".py").rpartition("/")[2]
-    if is_python:
-        return name if "-c" in argv else next((Path(word).stem for word in argv[1:] if not word.startswith("-")), name)
-    return Path(name).stem
+    is_python = _PYTHON.fullmatch(name) is not None
+    started = program(argv) if is_python or name in _LAUNCHERS else ""
+    return started.rpartition("/")[2].removesuffix(".py") or (name if is_python else Path(name).stem)

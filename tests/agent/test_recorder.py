@@ -167,7 +167,7 @@ def test_a_region_that_a_child_inherits_is_not_written_to_its_parents_files(reco
 def test_the_lines_of_a_program_that_makes_code_as_it_goes_are_bounded(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_MAX_CODES", 5)
+    monkeypatch.setattr(module, "_MAX_SITES", 5)
     for number in range(20):
         made: dict[str, object] = {"sys": sys}
         exec(compile("frame = sys._getframe()", f"made{number}.py", "exec"), made)

@@ -53,6 +53,11 @@ def test_names_of_devices(facts: dict[str, Any], devices: tuple[dict[str, Any], 
         (("/usr/bin/torchrun", "--standalone", "-m", "pkg.train"), "pkg.train"),
         (("accelerate", "launch", "train.py"), "train"),
         (("accelerate", "test"), "accelerate"),
+        (("torchrun", "--module", "pkg.train"), "pkg.train"),
+        (("python", "/usr/bin/torchrun", "runs/ddp.py"), "ddp"),
+        (("python", "train", "--config", "cfg.py"), "train"),
+        (("python", "bin/train", "-c", "x.yaml"), "train"),
+        (("python", "/data/run", "-m", "resnet50"), "run"),
     ],
 )
 def test_program_name(argv: tuple[str, ...], name: str) -> None:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from profiler.analyse.intervals import Intervals, Times, covered_within, subtract, times, union
 from profiler.analyse.model import Stage, StageTime
+from profiler.analyse.sampling.code_origin import TORCH, code_owner
 from profiler.analyse.sampling.frames import CHECKPOINT, FORWARD
 from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, Stacks, sample_ns
 from profiler.analyse.statistics import share_interval
@@ -40,7 +41,6 @@ time of these samples was in environments. The value lies below that; other prog
 _NEVER: Final = np.iinfo(np.int64).max
 _ROLLOUT: Final = re.compile(r"roll_?out|collect|episode|(^|_)(play|act|explore)(_|$)", re.IGNORECASE)
 _ENVIRONMENT: Final = re.compile(r"/(gymnasium|gym|pettingzoo|dm_env|dm_control|envpool|procgen|minigrid)/")
-_TORCH: Final = re.compile(r"(^|/)torch/")
 _EVALUATION: Final = re.compile(r"eval|valid|(^|_)(test|metrics?|score|accuracy|estimate_loss)(_|$)", re.IGNORECASE)
 """Names of functions, and paths of libraries, that tell what runs without gradients. torch's own functions tell
 nothing: its distributions validate samples."""
@@ -175,9 +175,9 @@ def _name_spans(
     """
     samples = thread_rows(stacks.run.stacks, window)
     at, length = times(samples["begin"]), times(samples["end"]) - times(samples["begin"])
-    shown = np.full(len(stacks.run.stack_frames), -1)
+    shown, in_environment = np.full(len(stacks.run.stack_frames), -1), np.zeros(len(stacks.run.stack_frames))
     for number in set(samples["stack"].tolist()):
-        shown[number] = _shown_stage(stacks, number)
+        shown[number], in_environment[number] = _shown_stage(stacks, number), _is_in_environment(stacks, number)
     chosen = {stage: [union([], [])] for stage in _WITHOUT_GRADIENTS}
     for spans, is_certain in ((evaluations, True), (stretches, False)):
         # a sample shows the moment of its begin; until the next one, several other intervals may pass
@@ -196,7 +196,8 @@ def _name_spans(
         most = ns.argmax(axis=1) - 1
         most = np.where(most >= 0, most, common)
         if not is_certain:
-            most = _with_rollouts(most, ns, spans.end - spans.begin)
+            environment = np.bincount(row[inside], within * in_environment[samples["stack"][inside]], len(spans))
+            most = _with_rollouts(most, ns, environment, spans.end - spans.begin)
         for number, name in enumerate(_WITHOUT_GRADIENTS):
             chosen[name].append(Intervals(spans.begin[most == number], spans.end[most == number]))
     return {
@@ -205,13 +206,17 @@ def _name_spans(
     }
 
 
-def _with_rollouts(stages: npt.NDArray[np.intp], ns: npt.NDArray[Any], length: Times) -> npt.NDArray[np.intp]:
-    """The stages of stretches, where a sample in an environment shows that the whole stretch is a roll-out.
+def _with_rollouts(
+    stages: npt.NDArray[np.intp], ns: npt.NDArray[Any], environment: npt.NDArray[Any], length: Times
+) -> npt.NDArray[np.intp]:
+    """The stages of stretches, where samples in an environment show that the whole stretch is a roll-out.
 
-    :param ns: for each stretch, the samples that show nothing, and those that show each stage of _WITHOUT_GRADIENTS.
+    :param ns: for each stretch, the time of samples that show nothing, and of those that show each stage of
+        _WITHOUT_GRADIENTS.
+    :param environment: for each stretch, the time of samples in an environment.
     """
     _, evaluation, rollout, _ = ns.T
-    if rollout.sum() <= max(evaluation.sum(), ENVIRONMENT * ns.sum()):
+    if environment.sum() <= max(evaluation.sum(), ENVIRONMENT * ns.sum()):
         return stages
     is_rollout = rollout > evaluation
     # the samples of others show only the policy; what is much shorter may be an update by hand
@@ -225,12 +230,17 @@ _WITHOUT_GRADIENTS: Final = (Stage.EVALUATION, Stage.ROLLOUT, Stage.NO_GRADIENTS
 def _shown_stage(stacks: Stacks, number: int) -> int:
     """The stage that a stack shows, as its number in _WITHOUT_GRADIENTS; -1 for none."""
     frames = stacks.run.stack_frames[number]
-    names = [site.function.rpartition(".")[2] for site in frames if not _TORCH.search(site.file)]
-    if any(map(_ROLLOUT.search, names)) or any(_ENVIRONMENT.search(site.file) for site in frames):
+    folders = stacks.folders
+    names = [site.function.rpartition(".")[2] for site in frames if code_owner(site.file, folders) != TORCH]
+    if any(map(_ROLLOUT.search, names)) or _is_in_environment(stacks, number):
         return _WITHOUT_GRADIENTS.index(Stage.ROLLOUT)
     if any(map(_EVALUATION.search, names)):
         return _WITHOUT_GRADIENTS.index(Stage.EVALUATION)
     return _WITHOUT_GRADIENTS.index(Stage.NO_GRADIENTS) if stacks[number].phase == FORWARD else -1
+
+
+def _is_in_environment(stacks: Stacks, number: int) -> bool:
+    return any(_ENVIRONMENT.search(site.file) for site in stacks.run.stack_frames[number])
 
 
 # ---------------------------------------------------------------- the whole run

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import PurePosixPath
 from typing import Final
 
 from profiler.analyse.compare.comparability import MUST_BE_EQUAL, program_name
@@ -44,7 +43,7 @@ def environment_key(run: Run) -> dict[str, str]:
         if value is not None and value != "":
             key[name] = " ".join(str(value).encode("utf-8", "replace").decode("utf-8").split())
     key["hooks"] = "in" if "package" in facts else "out"
-    key["program"] = PurePosixPath(program_name(run.info)).name
+    key["program"] = program_name(run.info)
     return {name: value for name, value in sorted(key.items()) if value}
 
 

@@ -122,7 +122,14 @@ def test_functions_of_torch_name_no_stage() -> None:
     """Distributions validate each sample."""
     run = build(*BY_HAND, (NO_GRAD, 41, 46.5), name="draw")
     frames = [
-        (*stack, Site("/lib/torch/distributions/distribution.py", 287, "Distribution._validate_sample"))
+        (
+            *stack,
+            Site(
+                "/v/lib/python3.11/site-packages/torch/distributions/distribution.py",
+                287,
+                "Distribution._validate_sample",
+            ),
+        )
         for stack in run.stack_frames
     ]
     assert spans(replace(run, stack_frames=tuple(frames))) == {"without gradients": [(41, 46.5)]}
