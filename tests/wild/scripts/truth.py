@@ -15,11 +15,9 @@ with readings in each step most waits for a core would lie in this file."""
 class Part:
     """A part of the loop: `with part:` adds the wall time of the block, and the thread's CPU time of some blocks."""
 
-    _next_reading = 0.0
-
     def __init__(self) -> None:
         self.wall = 0.0
-        self._cpu_read = self._wall_read = 0.0
+        self._cpu_read = self._wall_read = self._next_reading = 0.0
         self._begin, self._begin_cpu, self._reads = 0.0, 0.0, False
 
     @property
@@ -29,9 +27,9 @@ class Part:
 
     def __enter__(self) -> None:
         self._begin = time.perf_counter()
-        self._reads = self._begin >= Part._next_reading or not self._wall_read
+        self._reads = self._begin >= self._next_reading
         if self._reads:
-            Part._next_reading = self._begin + READ_S
+            self._next_reading = self._begin + READ_S
             self._begin_cpu = time.thread_time()
 
     def __exit__(self, *error: object) -> None:
