@@ -130,7 +130,8 @@ def _host_time(
 ) -> tuple[HostTimeline | None, Ledger | None, ClassifiedSamples | None]:
     """What the stepping thread of a rank did, with its waits for other ranks."""
     host, ledger, samples = host_time(stacks, window)
-    categories = MAY_BE_WAITS if device_kind(stacks.run) == "cpu" else MAY_WAIT_FOR_DEVICE
+    run = stacks.run  # in a trace, other threads may communicate while this one computes
+    categories = MAY_BE_WAITS if device_kind(run) == "cpu" and not run.is_trace else MAY_WAIT_FOR_DEVICE
     return host, with_rank_waits(ledger, steps, steps.windows.index(window), categories), samples
 
 

@@ -22,7 +22,7 @@ ALIKE: Final = 0.5
 """A rank whose own work exceeds that of the others by this part of the straggler's lead is late as well."""
 MAY_BE_WAITS: Final = ("waiting", "python", "unattributed", "compute", "framework", "sync", "launch")
 """Categories that waits for other ranks may have been counted as, the most likely first."""
-MAY_WAIT_FOR_DEVICE: Final = ("sync", "launch", "waiting")
+MAY_WAIT_FOR_DEVICE: Final = ("sync", "waiting")
 """The same where a device communicates: meanwhile the host need not wait."""
 SCHEDULER: Final = ("core", "throttled")
 ON_CORE: Final = ("compute", "framework", "python")

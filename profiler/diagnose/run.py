@@ -332,11 +332,12 @@ def _excess_threads(analysis: Analysis, category: str) -> Notice | None:
     threads, cores, quota = facts.get("torch_threads"), facts.get("cores", host.get("cores")), host.get("cpu_quota")
     if not isinstance(threads, int) or not isinstance(cores, int):
         return None
-    if analysis.ranks and threads <= cores:  # each rank may be bound to cores of its own
-        threads, cores = threads * len(analysis.ranks.ranks), max(cores, host.get("cores", 0))
+    of_all = threads * (len(analysis.ranks.ranks) if analysis.ranks else 1)
     if category == "throttled":
-        exceeds = isinstance(quota, (int, float)) and threads > max(1, quota)
-        return Notice("more-threads-than-quota", {"threads": threads, "quota": quota}) if exceeds else None
+        exceeds = isinstance(quota, (int, float)) and of_all > max(1, quota)
+        return Notice("more-threads-than-quota", {"threads": of_all, "quota": quota}) if exceeds else None
+    if analysis.ranks and threads <= cores:  # each rank may be bound to cores of its own
+        threads, cores = of_all, max(cores, host.get("cores", 0))
     if threads > cores:
         return Notice("more-threads-than-cores", {"threads": threads, "cores": cores})
     return Notice("threads-spin") if threads > 1 and facts.get("omp_wait_policy") == "active" else None
