@@ -475,6 +475,8 @@ class CollectiveWait:
     """The line at which this rank is for longer than the others between the collective before and this one."""
     at_line: bool = False
     """Whether more than half of the difference is at this line; else only its function has as much."""
+    reason: Notice | None = None
+    """The reason why `before` is None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -655,6 +657,14 @@ class Analysis:
     def is_trace(self) -> bool:
         """Whether the run is a foreign trace of torch's profiler."""
         return self.step is not None and self.step.is_trace
+
+    @property
+    def job_size(self) -> int:
+        """The number of ranks of the job, of which this run may hold only some."""
+        if self.ranks is not None:
+            return max(self.ranks.size, len(self.ranks.ranks) + len(self.ranks.few_steps))
+        size = self.info.facts.get("world_size")
+        return size if isinstance(size, int) else 1
 
     def value(self, name: str) -> float | None:
         """The value of a measure; None: the run does not have it, or it was not measured."""

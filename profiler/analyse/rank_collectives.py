@@ -8,7 +8,7 @@ and stay out. DDP exchanges gradients within the backward pass, where no call sh
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,10 +21,12 @@ from profiler.analyse.rank_ledger import excess_line
 from profiler.analyse.ranks import MOSTLY, STRAGGLES, RankSteps
 from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.window import NEARLY_ALL, NS_PER_S, Window, is_collective, thread_rows
+from profiler.core.notice import Notice
 from profiler.run.model import Run, Site, Table
 
 _MIN_SAMPLES: Final = 5
-"""Stack samples of the late rank below which no line is named."""
+"""Stack samples of a rank between the collectives below which its lines are not known, unless it is there for less than
+STRAGGLES of its steps."""
 _MAX_COLLECTIVES: Final = 5
 _POINT_TO_POINT: Final = ("send", "recv")
 """Calls that wait for one other rank, which makes another call."""
@@ -58,7 +60,7 @@ def collective_waits(stacks: Stacks, steps: RankSteps) -> tuple[CollectiveWait, 
         if caused[late] < max(STRAGGLES * step, MOSTLY * np.delete(caused, late).max()):
             continue
         before = [_lines_before(stacks, *each) for each in zip(steps.windows, calls, arrivals.rows.T, strict=True)]
-        line, at_line = excess_line(late, before)
+        line, at_line, reason = _late_line(late, before)
         waits.append(
             CollectiveWait(
                 name=arrivals.name,
@@ -68,6 +70,7 @@ def collective_waits(stacks: Stacks, steps: RankSteps) -> tuple[CollectiveWait, 
                 seconds=float(caused[late]) / NS_PER_S,
                 before=line,
                 at_line=at_line,
+                reason=reason,
             )
         )
     return tuple(sorted(waits, key=lambda wait: -wait.seconds)[:_MAX_COLLECTIVES])
@@ -102,8 +105,19 @@ def _matched(run: Run, windows: Sequence[Window], calls: Sequence[Table]) -> Ite
             yield _Arrivals(run.names[name], site, together[own], begin[own])
 
 
-def _lines_before(stacks: Stacks, window: Window, calls: Table, rows: npt.NDArray[np.int64]) -> dict[Site, float]:
-    """Seconds per step of each line between these calls and the collectives before them; empty with few samples."""
+def _late_line(late: int, before: Sequence[Mapping[Site, float] | None]) -> tuple[Site | None, bool, Notice | None]:
+    """The line of the late rank that `excess_line` finds beside ranks whose lines are known, or why there is none."""
+    of_late, others = before[late], [lines for at, lines in enumerate(before) if at != late and lines is not None]
+    if not of_late or not others:
+        return None, False, Notice("few-samples-before")
+    line, at_line = excess_line(0, [of_late, *others])
+    return line, at_line, None if line else Notice("no-line-before")
+
+
+def _lines_before(
+    stacks: Stacks, window: Window, calls: Table, rows: npt.NDArray[np.int64]
+) -> Mapping[Site, float] | None:
+    """Seconds per step of each line between these calls and the collectives before them; None: they are not known."""
     begin, end = times(calls["begin"]), times(calls["end"])
     rows = rows[rows > 0]
     gaps = union(end[rows - 1], np.maximum(begin[rows], end[rows - 1]))
@@ -113,8 +127,9 @@ def _lines_before(stacks: Stacks, window: Window, calls: Table, rows: npt.NDArra
     within = (gap >= 0) & (samples["begin"] < gaps.end[gap]) if len(gaps) else np.zeros(len(samples), np.bool_)
     counts = Counter(samples["stack"][within].tolist())
     lines = defaultdict[Site, float](float)
-    if (total := sum(counts.values())) >= _MIN_SAMPLES:
-        for number, count in counts.items():
-            if (site := stacks[number].site).file:
-                lines[stacks.relative(site)] += count / total * gaps.measure() / len(window) / NS_PER_S
-    return dict(lines)
+    if (total := sum(counts.values())) < _MIN_SAMPLES:
+        return {} if gaps.measure() < STRAGGLES * window.wall_ns else None
+    for number, count in counts.items():
+        if (site := stacks[number].site).file:
+            lines[stacks.relative(site)] += count / total * gaps.measure() / len(window) / NS_PER_S
+    return lines

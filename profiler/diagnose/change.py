@@ -59,7 +59,7 @@ def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> TimeChang
     gains = {name: value - unknown * (name != "unattributed") for name, value in gains.items()}
     if kind is ChangeKind.HOST:
         is_known = unknown <= _SMALL * fast_step
-        alone = (side if faster else base).ranks is None
+        alone = (side if faster else base).job_size <= 1
         gains = {
             name: value
             for name, value in gains.items()

@@ -43,9 +43,13 @@ def diagnose_comparison(comparison: Comparison) -> ComparisonDiagnosis:
     )
 
 
-def _ranks(comparison: Comparison) -> tuple[tuple[str, RankLedger | None], ...]:
+def _ranks(comparison: Comparison) -> tuple[tuple[str, RankLedger | None, int], ...]:
     passes = [(side.label, side.detail or side.runs[0]) for side in comparison.sides if side.detail or side.runs]
-    return tuple((label, each.ranks) for label, each in passes) if any(each.ranks for _, each in passes) else ()
+    return (
+        tuple((label, each.ranks, each.job_size) for label, each in passes)
+        if any(each.ranks for _, each in passes)
+        else ()
+    )
 
 
 def _start(side: Side) -> float | None:

@@ -261,8 +261,9 @@ class ComparisonDiagnosis:
     sides: tuple[SideDiagnosis, ...] = ()
     starts: tuple[tuple[str, float], ...] = ()
     """Label and seconds before the first step, of sides whose programs state it."""
-    ranks: tuple[tuple[str, RankLedger | None], ...] = ()
-    """Label and ranks of every side, None for one process; empty where no program has several ranks."""
+    ranks: tuple[tuple[str, RankLedger | None, int], ...] = ()
+    """Label, ranks and size of the job of every side. The ranks are None where one process was recorded. Empty where
+    that holds for every side."""
 
 
 class LiveLimit(StrEnum):

@@ -45,8 +45,9 @@ def straggler_sentence(ledger: RankLedger) -> str:
     others = "rank" if len(ledger.ranks) == 2 else "ranks"
     spends = f"it spends {seconds(straggler.seconds)} {_SPENT[straggler.category]}{_location(straggler)}"
     core = f"; it waits {seconds(straggler.core)} longer for a core" if straggler.core > MUCH * straggler.lead else ""
-    recorded = "" if ledger.size == len(ledger.ranks) else f", of the {len(ledger.ranks)} recorded ones,"
-    waits = f"Rank {straggler.rank}{recorded} makes the other {others} wait {seconds(straggler.lead)} of each step"
+    waits = (
+        f"Rank {straggler.rank}{_of_some(ledger)} makes the other {others} wait {seconds(straggler.lead)} of each step"
+    )
     if straggler.category == "unattributed" and not straggler.seconds:
         return f"{waits}; its stacks were not sampled, so the reason is not known{core}."
     if straggler.seconds <= straggler.others:
@@ -62,11 +63,19 @@ def collective_sentences(ledger: RankLedger) -> list[str]:
     others = "rank waits" if len(ledger.ranks) == 2 else "ranks wait"
     told = ledger.straggler.rank if ledger.straggler else None
     return [
-        f"Rank {wait.rank} arrives last in {share(wait.last)} of the calls of {collective_name(wait)}{at(wait.site)}; "
+        f"Rank {wait.rank}{_of_some(ledger)} arrives last in {share(wait.last)} of the calls of "
+        f"{collective_name(wait)}{at(wait.site)}; "
         f"the other {others} {seconds(wait.seconds)} of each step for it{_before(wait)}."
         for wait in ledger.collectives
         if wait.rank != told
     ]
+
+
+def rank_sentences(ledger: RankLedger) -> list[str]:
+    """All sentences on the ranks, in the order of the verdict."""
+    straggler, balance = straggler_sentence(ledger), balance_sentence(ledger)
+    collectives = collective_sentences(ledger)
+    return [*filter(None, [straggler, balance, *collectives] if straggler else [*collectives, balance])]
 
 
 def collective_name(wait: CollectiveWait) -> str:
@@ -93,6 +102,13 @@ def balance_sentence(ledger: RankLedger) -> str:
     return " ".join(filter(None, (_left_out(ledger), _about(ledger))))
 
 
+def _of_some(ledger: RankLedger) -> str:
+    """`, of the 2 recorded ones,` where the ranks that were compared are not all of the job."""
+    if len(ledger.ranks) == max(ledger.size, len(ledger.ranks) + len(ledger.few_steps)):
+        return ""
+    return f", of the {len(ledger.ranks)} {'compared' if ledger.few_steps else 'recorded'} ones,"
+
+
 def _about(ledger: RankLedger) -> str:
     """The ranks that the verdict holds for, where none of them makes the others wait."""
     count, rank = len(ledger.ranks), ledger.analysed
@@ -100,15 +116,15 @@ def _about(ledger: RankLedger) -> str:
     size = max(recorded, ledger.size)
     if count == 1:
         return f"All of this is about rank {rank} of {size}."
-    if ledger.reason is not None:
-        only = "" if size == recorded else f"Only {recorded} of {size} ranks were recorded. "
-        return f"{only}All of this is about rank {rank} of {size}; {describe(ledger.reason)}."
-    if ledger.collectives:
-        return f"All else is about rank {rank} of {size}."
+    only = "" if size == recorded else f"Only {recorded} of {size} ranks were recorded. "
+    if ledger.reason is not None or ledger.collectives:
+        what, reason = "All else" if ledger.collectives else "All of this", describe(ledger.reason)
+        return f"{only}{what} is about rank {rank} of {size}{f'; {reason}' if reason else ''}."
     if size > recorded:
         alike = "it holds for each of them" if ledger.uniform else f"this is about rank {rank}"
         others = "the other" if count == 2 else "the others"
-        return f"Only {recorded} of {size} ranks were recorded, and none of these makes {others} wait; {alike}."
+        these = f"the other {count}" if ledger.few_steps else "these"
+        return f"Only {recorded} of {size} ranks were recorded, and none of {these} makes {others} wait; {alike}."
     if ledger.uniform:
         held = "both" if count == 2 else f"all {count}"
         return f"This holds for {f'the other {count}' if ledger.few_steps else held} ranks."
@@ -116,27 +132,26 @@ def _about(ledger: RankLedger) -> str:
 
 
 def _left_out(ledger: RankLedger) -> str:
-    """`Rank 1 ended fewer than half as many steps as the others, and is left out.`"""
+    """`Rank 1 ended fewer than half as many steps as the rank with most steps, and is left out.`"""
     if not ledger.few_steps:
         return ""
     numbers = listed([str(number) for number in ledger.few_steps])
     ranks = f"Rank {numbers}" if len(ledger.few_steps) == 1 else f"Ranks {numbers}"
-    others = f"rank {ledger.analysed}" if len(ledger.ranks) == 1 else "the others"
+    others = f"rank {ledger.analysed}" if len(ledger.ranks) == 1 else "the rank with most steps"
     left = "is left out" if len(ledger.few_steps) == 1 else "are left out"
     return f"{ranks} ended fewer than half as many steps as {others}, and {left}."
 
 
-def comparison_sentences(sides: Sequence[tuple[str, RankLedger | None]]) -> list[str]:
+def comparison_sentences(sides: Sequence[tuple[str, RankLedger | None, int]]) -> list[str]:
     """How the ranks of the compared programs differ: their number, and which of them makes the others wait.
 
-    :param sides: label and ranks of each, None for one process.
+    :param sides: label and ranks of each, None where one process was recorded, and the number of ranks of its job.
     """
     sentences = []
-    sizes = [(label, max(ledger.size, len(ledger.ranks)) if ledger else 1) for label, ledger in sides]
-    if len({size for _, size in sizes}) > 1:
-        numbers = listed([f"{size} of {label}" for label, size in sizes])
+    if len({size for _, _, size in sides}) > 1:
+        numbers = listed([f"{size} in {label}" for label, _, size in sides])
         sentences.append(f"The numbers of ranks differ ({numbers}), so a step need not be the same work.")
-    known = [(label, ledger) for label, ledger in sides if ledger and ledger.reason is None]
+    known = [(label, ledger) for label, ledger, _ in sides if ledger and ledger.reason is None]
     if any(ledger.straggler for _, ledger in known):
         sentences += [_comparison_sentence(label, ledger) for label, ledger in known]
     return sentences

@@ -344,7 +344,11 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "no-idle-blame": "causes of idle time were not recorded",
     "not-recorded": "it was not recorded",
     "one-rank": "no other rank ended enough steps",
-    "ranks-not-synchronous": "the ranks do not wait for each other, since their steps do not end together",
+    "ranks-not-synchronous": (
+        "the ranks do not wait for each other in every step, since their steps do not end together"
+    ),
+    "few-samples-before": "there are too few stack samples between the collectives to compare the ranks",
+    "no-line-before": "no line has most of it",
     "not-in-runs": "not recorded in these runs",
     "only-nvml": lambda values: (
         f"not measured; by NVML, which does not see short gaps, a kernel ran {units.share(values['share'])} of the time"

@@ -17,7 +17,13 @@ from profiler.analyse.timing.host_timeline import CODE
 from profiler.analyse.window import measured_window, rank_windows
 from profiler.core.notice import Notice
 from profiler.diagnose.run import _excess_threads, diagnose_run
-from profiler.report.rank_text import balance_sentence, collective_sentences, comparison_sentences, straggler_sentence
+from profiler.report.rank_text import (
+    balance_sentence,
+    collective_sentences,
+    comparison_sentences,
+    rank_sentences,
+    straggler_sentence,
+)
 from profiler.report.verdict_text import with_verdict
 from profiler.run.model import Run, RunInfo, Site, StepDefinition, StepKind
 from profiler.run.tables import ActivityKind, CallKind
@@ -251,6 +257,21 @@ def test_ranks_of_which_some_were_not_recorded_claim_nothing_that_was_not_measur
     assert "none of these makes the others wait" in balance_sentence(replace(ledger, reason=None))
 
 
+def test_late_ranks_of_some_recorded_ones_claim_nothing_of_the_other_ranks() -> None:
+    waits = reduced([5], [17])
+    ranks = tuple(RankActivity(rank, rank, 9, 0, 1.0, None, None) for rank in (0, 1))
+    ledger = RankLedger(ranks, 0, False, None, Notice("ranks-not-synchronous"), False, 8, collectives=waits)
+    late, balance = rank_sentences(ledger)
+    assert late.startswith("Rank 1, of the 2 recorded ones, arrives last")
+    assert balance == (
+        "Only 2 of 8 ranks were recorded. All else is about rank 0 of 8; the ranks do not wait for each other in every "
+        "step, since their steps do not end together."
+    )
+    text = balance_sentence(replace(ledger, reason=None, collectives=(), few_steps=(2,)))
+    assert "as the rank with most steps, and is left out. Only 3 of 8 ranks were recorded" in text
+    assert "none of the other 2 makes the other wait" in text
+
+
 def test_noise_and_one_long_step_make_no_straggler() -> None:
     noise = np.random.default_rng(0).exponential(10.0, (200, 4))
     assert find_straggler(noise, 30.0) is None
@@ -328,7 +349,9 @@ def test_time_without_a_core_is_no_wait_for_other_ranks() -> None:
     assert (own.mean(axis=0) / MS).round(3).tolist() == [40.0, 40.0]
 
 
-def reduced(*work: Sequence[float], until: float = STEP, name: str = "all_reduce") -> tuple[CollectiveWait, ...]:
+def reduced(
+    *work: Sequence[float], until: float = STEP, name: str = "all_reduce", sampled: Sequence[int] = (0, 1, 2)
+) -> tuple[CollectiveWait, ...]:
     """The waits in a collective of ranks that each work for these ms before it, in turn; it ends at `until` ms."""
     builder = RunBuilder(device="cpu")
     for rank, times in enumerate(work):
@@ -338,8 +361,9 @@ def reduced(*work: Sequence[float], until: float = STEP, name: str = "all_reduce
             builder.step(begin, begin + STEP * MS, index=step, pid=pid, tid=pid, rank=rank)
             end = max(begin + before + MS // 100, begin + round(until * MS))
             builder.named_call(CallKind.OTHER, name, begin + before, end, site="t.py:9:f", tid=pid, pid=pid, rank=rank)
-            builder.stack(["t.py:5:spin"], begin, begin + before, tid=pid, pid=pid)
-            builder.stack(["t.py:9:f"], begin + before, begin + STEP * MS, active=0, tid=pid, pid=pid)
+            if rank in sampled:
+                builder.stack(["t.py:5:spin"], begin, begin + before, tid=pid, pid=pid)
+                builder.stack(["t.py:9:f"], begin + before, begin + STEP * MS, active=0, tid=pid, pid=pid)
     ranks = analyse(builder.build()).ranks
     assert ranks is not None
     return ranks.collectives
@@ -350,6 +374,19 @@ def test_a_collective_names_the_rank_that_arrives_last_and_its_line() -> None:
     assert (wait.name, wait.rank, wait.last, wait.before) == ("all_reduce", 2, 1.0, Site("t.py", 5, "spin"))
     assert wait.seconds == pytest.approx(0.012)
     assert wait.site == Site("t.py", 9, "f")
+
+
+@pytest.mark.parametrize(
+    ("first", "sampled", "named"), [(5, (0, 2), True), (5, (2,), False), (5, (0, 1), False), (1, (2,), True)]
+)
+def test_a_line_is_named_only_beside_a_rank_whose_lines_are_known(
+    first: float, sampled: Sequence[int], named: bool
+) -> None:
+    """Ranks 0 and 1 are before the collective for `first` ms of 40: 1 ms is too short to matter."""
+    [wait] = reduced([first], [first], [17], sampled=sampled)
+    assert (wait.before, wait.reason) == (
+        (Site("t.py", 5, "spin"), None) if named else (None, Notice("few-samples-before"))
+    )
 
 
 def test_ranks_that_take_turns_in_being_late_have_no_late_rank() -> None:
@@ -384,12 +421,17 @@ def test_a_rank_without_more_cpu_time_has_no_more_work_whatever_its_samples_find
 
 def test_a_comparison_tells_how_the_ranks_differ() -> None:
     slow, alike = (analyse(job(*waits)).ranks for waits in ((33.0, 1.0), (1.0, 1.0, 1.0)))
-    assert comparison_sentences([("slow", slow), ("cured", alike), ("alone", None)]) == [
-        "The numbers of ranks differ (2 of slow, 3 of cured and 1 of alone), so a step need not be the same work.",
+    assert comparison_sentences([("slow", slow, 2), ("cured", alike, 3), ("alone", None, 1)]) == [
+        "The numbers of ranks differ (2 in slow, 3 in cured and 1 in alone), so a step need not be the same work.",
         "In slow rank 0 makes the other rank wait 32.0 ms of each step; its figures are about that rank.",
         "In cured no rank makes the others wait; its figures are about rank 0.",
     ]
-    assert not comparison_sentences([("cured", alike), ("again", alike)])
+    assert not comparison_sentences([("cured", alike, 3), ("again", alike, 3)])
+
+
+def test_one_recorded_rank_of_a_job_has_the_size_of_the_job() -> None:
+    runs = job(1.0, world_size=8), job(1.0), job(1.0, 1.0)
+    assert [analyse(run).job_size for run in runs] == [8, 1, 2]
 
 
 @pytest.mark.parametrize(("own_cores", "threads", "named"), [(1, 1, False), (4, 4, True)])

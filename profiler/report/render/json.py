@@ -287,7 +287,7 @@ def _ranks(ledger: RankLedger) -> dict[str, Any]:
             {
                 **_fields(each, "name", "rank", "last", "seconds", "at_line"),
                 **_site(each.site),
-                "before": _site(each.before),
+                "before": _site(each.before) if each.before else Null(each.reason),
             }
             for each in ledger.collectives
         ],

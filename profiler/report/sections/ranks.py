@@ -10,7 +10,7 @@ from profiler.core.units import seconds
 from profiler.report.blocks import Bar, Block, Cell, Segment, StackedBars, Text
 from profiler.report.build import section
 from profiler.report.model import ReportInput
-from profiler.report.rank_text import balance_sentence, collective_name, straggler_sentence
+from profiler.report.rank_text import collective_name, rank_sentences
 from profiler.report.sections.breakdown import category_label, category_tone
 from profiler.report.table import Field, make_table, missing_cell, percent, seconds_cell
 from profiler.report.text import at, describe
@@ -32,11 +32,11 @@ def _brief(report_input: ReportInput) -> Iterator[Block]:
 
 @section("ranks", "Ranks", 25, brief=_brief)
 def ranks(report_input: ReportInput) -> Iterator[Block]:
-    """A sentence on the straggler, a bar for each rank, and the numbers behind them."""
+    """Sentences on the late ranks, a bar for each rank, and the numbers behind them."""
     ledger = _ledger(report_input)
     if ledger is None:
         return
-    yield Text(straggler_sentence(ledger) or balance_sentence(ledger))
+    yield Text(" ".join(rank_sentences(ledger)))
     bars = tuple(_bar(rank) for rank in _shown(ledger.ranks) if rank.categories)
     if bars:
         yield StackedBars("Seconds per step of each rank, on one scale", bars)
@@ -81,7 +81,7 @@ def _collectives(ledger: RankLedger) -> Block:
         Field("Late rank", lambda wait: Cell(str(wait.rank)), number=True),
         Field("Last", lambda wait: Cell(percent(wait.last)), number=True),
         Field("Others wait", lambda wait: seconds_cell(wait.seconds), number=True),
-        Field("Longer than the others before it", lambda wait: Cell(_before(wait))),
+        Field("Longer than the others before it", _before),
     ]
     note = (
         "Seconds per step until the late rank arrives, and its line that takes longer than on the other ranks, "
@@ -90,13 +90,13 @@ def _collectives(ledger: RankLedger) -> Block:
     return make_table("Collectives with a late rank", fields, ledger.collectives, note)
 
 
-def _before(wait: CollectiveWait) -> str:
+def _before(wait: CollectiveWait) -> Cell:
     if wait.before is None:
-        return "no line has most of it"
+        return missing_cell(wait.reason)
     function = wait.before.function if wait.before.function != "<module>" else ""
     if wait.at_line or not function:
-        return at(wait.before).strip() + (f", in {function}()" if function else "")
-    return f"in {function}()"
+        return Cell(at(wait.before).strip() + (f", in {function}()" if function else ""))
+    return Cell(f"in {function}()")
 
 
 def _seconds(value: float | None, why: str) -> Cell:
