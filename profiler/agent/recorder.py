@@ -79,7 +79,7 @@ class Recorder:
         self.regions = self._buffers["regions"]
         self.names = InternedTexts(self.folder, tables.NAMES)
         self._site_texts = InternedTexts(self.folder, tables.SITES)
-        self.sites: dict[int, int] = {}
+        self._sites: dict[int, int] = {}
         """Numbers of sites. The key is `id(code)` plus the instruction, an address within the code object, and so of no
         other one while `_site_codes` keeps it alive. Hashing a code object would take 1 µs."""
         self._site_codes: list[CodeType] = []
@@ -397,7 +397,7 @@ class Recorder:
         """Number of the line that `frame` is at."""
         code = frame.f_code
         key = id(code) + frame.f_lasti  # f_lineno decodes a table each time, so numbers are cached
-        number = self.sites.get(key)
+        number = self._sites.get(key)
         if number is None:
             line = frame.f_lineno
             number = self._site_texts.intern(
@@ -405,7 +405,7 @@ class Recorder:
             )
             if len(self._site_codes) < _MAX_SITES:
                 self._site_codes.append(code)
-                self.sites[key] = number
+                self._sites[key] = number
         return number
 
     # ------------------------------------------------------------ writing

@@ -51,7 +51,8 @@ def analyse(run: Run) -> Analysis:
     """The results of `run`, without a verdict: `profiler.diagnose` adds that. Never fails for lack of data."""
     hooked, stacks, steps = has_hooked_steps(run), Stacks(run), rank_steps(run, rank_windows(run))
     window = steps.analysed
-    has_ranks = len(window) > 0 and (len(steps.windows) > 1 or bool(ranks_of_few_steps(run, steps.windows)))
+    few_steps = ranks_of_few_steps(run, steps.windows)
+    has_ranks = len(window) > 0 and (len(steps.windows) > 1 or bool(few_steps))
     host, ledger, samples = _host_time(stacks, steps, window)
     lines, stages = line_costs(stacks, samples), stage_spans(stacks, window)
     host_breakdown = breakdown(window, ledger, len(host.calls) if host else 0)
@@ -105,7 +106,7 @@ def analyse(run: Run) -> Analysis:
         stages=stage_times(stacks, window, stages) if hooked else (),
         startup_teardown=startup_teardown(stacks, window) if hooked else (),
         spikes=spikes(stacks, window, stages),
-        ranks=_rank_ledger(stacks, steps, ledger, lines) if has_ranks else None,
+        ranks=replace(_rank_ledger(stacks, steps, ledger, lines), few_steps=few_steps) if has_ranks else None,
     )
 
 
@@ -121,8 +122,7 @@ def _rank_ledger(stacks: Stacks, steps: RankSteps, ledger: Ledger | None, lines:
         seconds = {name: measure.value for name, measure in device.items() if measure.value is not None}
         times.append(RankTime(of_rank, of_lines, seconds))
     ledger_of_ranks = rank_ledger(steps, times, job_size(run, steps.windows))
-    few_steps = ranks_of_few_steps(run, steps.windows)
-    return replace(ledger_of_ranks, few_steps=few_steps, collectives=collective_waits(stacks, steps))
+    return replace(ledger_of_ranks, collectives=collective_waits(stacks, steps))
 
 
 def _host_time(

@@ -423,7 +423,7 @@ class RankActivity:
     excluded: int
     """Measured steps that not all ranks have, which are left out where ranks are compared."""
     step_time: float
-    """Of the steps that all ranks measured; without any, of all its steps."""
+    """Mean seconds of the steps that all ranks measured; if there is no such step, of all steps of this rank."""
     own_work: float | None
     """The step without the waits for other ranks; None: not recorded, or the ranks do not wait for each other."""
     last: float | None

@@ -127,8 +127,8 @@ def _category_change(base: Analysis, side: Analysis, *, faster: bool, gain: floa
     slow = base if faster else side
     lines = {line.site: line.categories.get(name, 0.0) for line in slow.lines}
     site = max(lines, key=lambda line: lines[line], default=None)
-    is_most = site is not None and lines[site] > MOST * max(before.get(name, 0.0), after.get(name, 0.0))
     amounts = before.get(name, 0.0), after.get(name, 0.0)
+    is_most = site is not None and lines[site] > MOST * max(amounts)
     return TimeChange(
         ChangeKind.HOST,
         name,

@@ -156,8 +156,9 @@ class RunDiagnosis:
     earlier: float = 0.0
     """Share of the time in which the device may have run work that a foreign trace misses, since it began later."""
     low: float | None = None
-    """The ends of the 95% interval of `share`; None: it is not of samples, or there are too few."""
+    """The lower end of the 95% interval of `share`; None if `share` was not sampled, or by too few samples."""
     high: float | None = None
+    """The upper end of that interval."""
 
 
 @dataclass(frozen=True, slots=True)

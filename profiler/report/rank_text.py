@@ -61,13 +61,13 @@ def collective_sentences(ledger: RankLedger) -> list[str]:
     """`Rank 1 arrives last in 99% of the calls of all_gather() at x.py:86; the other rank waits 21.2 ms of each step
     for it, while it is at x.py:87.` for each collective whose late rank is not the straggler."""
     others = "rank waits" if len(ledger.ranks) == 2 else "ranks wait"
-    told = ledger.straggler.rank if ledger.straggler else None
+    straggler = ledger.straggler.rank if ledger.straggler else None
     return [
         f"Rank {wait.rank}{_of_some(ledger)} arrives last in {share(wait.last)} of the calls of "
         f"{collective_name(wait)}{at(wait.site)}; "
         f"the other {others} {seconds(wait.seconds)} of each step for it{_before(wait)}."
         for wait in ledger.collectives
-        if wait.rank != told
+        if wait.rank != straggler
     ]
 
 

@@ -172,7 +172,7 @@ def test_the_lines_of_a_program_that_makes_code_as_it_goes_are_bounded(
         made: dict[str, object] = {"sys": sys}
         exec(compile("frame = sys._getframe()", f"made{number}.py", "exec"), made)
         assert recorder.site(made["frame"]) == number  # type: ignore[arg-type]
-    assert len(recorder.sites) == 5
+    assert len(recorder._sites) == 5
 
 
 def test_code_that_a_program_makes_without_end_leaves_few_tallies(
