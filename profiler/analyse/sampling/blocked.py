@@ -2,7 +2,8 @@
 
 Samples of the system call that a main thread is blocked in are matched with the stacks sampled before and after that
 moment, by their distance. They tell for each stack how often the thread was blocked there, and in what. Both clocks are
-accurate to milliseconds, so in a faster loop all stacks get about the same mixture: the totals stay right.
+accurate to milliseconds, so in a faster loop other lines run between the two. The records tell exactly in which stretch
+of time, such as a call of the data loader, each sample of a system call lies: only stacks of that stretch match it.
 
 - A sleep, a file or a socket, and every wait in the standard library or at a line that is never active, is a wait of
   the program's own: the line shows for what.
@@ -25,7 +26,7 @@ import numpy.typing as npt
 from profiler.analyse.intervals import Times, times
 from profiler.analyse.sampling.frames import Stack
 from profiler.analyse.sampling.stacks import Stacks, gil_windows, sample_ns
-from profiler.analyse.sampling.strata import Floats, Numbers
+from profiler.analyse.sampling.strata import WEIGHTED_TOGETHER, Floats, Numbers, StackStrata
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.timing.scheduler import other_threads
 from profiler.analyse.window import Window, named_rows, process_rows, thread_rows
@@ -67,7 +68,7 @@ class BlockedCalls:
         return np.asarray(np.divide(self.shares[stack, kind], blocked, out=np.zeros(len(stack)), where=blocked > 0))
 
 
-def blocked_calls(stacks: Stacks, window: Window) -> BlockedCalls | None:
+def blocked_calls(stacks: Stacks, strata: StackStrata, window: Window) -> BlockedCalls | None:
     """The kinds of calls by stack; None with too few samples of them."""
     run = stacks.run
     calls = thread_rows(named_rows(run, run.samples, BLOCKED_IN), window)
@@ -77,36 +78,54 @@ def blocked_calls(stacks: Stacks, window: Window) -> BlockedCalls | None:
     if len(calls) < MIN_CALLS or not len(samples):
         return None
     samples = samples[np.argsort(samples["begin"], kind="stable")]
-    kind = calls["value"].astype(np.int64)
+    kind, moments, stretch = calls["value"].astype(np.int64), times(calls["time"]), strata.groups()
+    within = strata.groups_at(moments)
     shares = np.bincount(kind, minlength=len(BlockedIn))[None] / len(calls)
-    stack, weight = _stacks_beside(times(calls["time"]), samples)
-    belongs = np.zeros(len(run.stack_frames), np.int64)
-    for group in _groups(run):  # each is given a few samples of the mean mixture of the larger group it belongs to
+    sums = np.bincount(within * len(BlockedIn) + kind, minlength=len(WEIGHTED_TOGETHER) * len(BlockedIn))
+    shares, belongs = _mixtures(sums, shares), stretch
+    stack, weight = _stacks_beside(moments, within, samples, stretch)
+    for group in _groups(run, stretch):
         larger = np.zeros(int(group.max()) + 1, np.int64)
         larger[group] = belongs
         cell = group[stack] * len(BlockedIn) + kind
         sums = np.bincount(cell.ravel(), weight.ravel(), minlength=len(larger) * len(BlockedIn))
-        counts = sums.reshape(len(larger), -1) + _PRIOR * shares[larger]
-        shares, belongs = counts / counts.sum(axis=1, keepdims=True), group
+        shares, belongs = _mixtures(sums, shares[larger]), group
     return BlockedCalls(shares, len(calls), run.info.facts.get("openmp") == "gnu")
 
 
-def _stacks_beside(moments: Times, stacks: Table) -> tuple[Numbers, Floats]:
-    """The stacks of the samples before and after each moment (2 x moments), and how much each tells of that moment."""
-    begin = times(stacks["begin"])
-    after = np.searchsorted(begin, moments, "right")
-    row = np.clip(np.stack([after - 1, after]), 0, len(stacks) - 1)
-    distance = np.abs(begin[row] - moments)
-    return stacks["stack"][row].astype(np.int64), 1 / (1 + (distance / _ACCURACY) ** 2) ** 2
+def _mixtures(sums: Floats | Numbers, larger: Floats) -> Floats:
+    """The shares of the kinds of calls in each group: its own samples, and a few of the larger group's mixture."""
+    counts = sums.reshape(-1, len(BlockedIn)) + _PRIOR * larger
+    return np.asarray(counts / counts.sum(axis=1, keepdims=True))
 
 
-def _groups(run: Run) -> tuple[Numbers, ...]:
-    """Three groupings of all stacks, from the largest groups to the smallest: by innermost file, by innermost line, and
-    each stack alone. Each array has the number of the group of every stack."""
+def _stacks_beside(moments: Times, within: Numbers, samples: Table, stretch: Numbers) -> tuple[Numbers, Floats]:
+    """The stacks of the samples before and after each moment (2 x moments), and how much each tells of that moment.
+
+    :param within: the stretch of time of each moment; only samples of it are used, if there are any.
+    :param stretch: the stretch of time of each stack.
+    """
+    stack, weight = np.zeros((2, len(moments)), np.int64), np.zeros((2, len(moments)))
+    of = stretch[samples["stack"]]
+    for number in np.unique(within).tolist():
+        inside, alike = within == number, samples[of == number]
+        alike = alike if len(alike) else samples
+        begin, at = times(alike["begin"]), moments[inside]
+        after = np.searchsorted(begin, at, "right")
+        row = np.clip(np.stack([after - 1, after]), 0, len(alike) - 1)
+        stack[:, inside] = alike["stack"][row]
+        weight[:, inside] = 1 / (1 + (np.abs(begin[row] - at) / _ACCURACY) ** 2) ** 2
+    return stack, weight
+
+
+def _groups(run: Run, stretch: Numbers) -> tuple[Numbers, ...]:
+    """Three groupings of all stacks, from the largest groups to the smallest: by stretch of time and innermost file, by
+    innermost line, and each stack alone. Each array has the number of the group of every stack."""
     leaves = [frames[-1] if frames else Site("", 0, "") for frames in run.stack_frames]
+    within = list(zip(stretch.tolist(), leaves, strict=True))
     return (
-        _numbers([leaf.file for leaf in leaves]),
-        _numbers([(leaf.file, leaf.line) for leaf in leaves]),
+        _numbers([(number, leaf.file) for number, leaf in within]),
+        _numbers([(number, leaf.file, leaf.line) for number, leaf in within]),
         np.arange(len(leaves)),
     )
 

@@ -124,7 +124,7 @@ def classify_samples(stacks: Stacks, window: Window, host: HostTimeline) -> Clas
     batches = Batches(sum_in_batches(edges, samples["begin"], sampled, row), unsampled)
 
     clock = thread_time(run, window.pid, window.tid, window.spans)
-    calls = blocked_calls(stacks, window)
+    calls = blocked_calls(stacks, strata, window)
     active = _active(run, window, calls, (stack, ns, state - 1))
     category = _with_tokenizing(stacks, strata.category[stack], (stack, stratum, ns))
     rows = _Rows(stratum, strata.leaf[stack], category, active, native_category(run, host))

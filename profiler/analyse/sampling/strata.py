@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import Intervals, overlaps, times
+from profiler.analyse.intervals import Intervals, Times, overlaps, times
 from profiler.analyse.model import HOST_CATEGORIES
 from profiler.analyse.sampling.code_origin import OURS, code_owner
 from profiler.analyse.sampling.frames import BACKWARD, CALL, CHECKPOINT, COPY, DATA, OPTIMIZER, TOKENIZE, Stack
@@ -37,6 +37,8 @@ WEIGHTED_TOGETHER: Final = ((DATA,), (TOKENIZE,), (CHECKPOINT,), (BACKWARD,), (O
 """Strata whose samples are weighted together: frames always distinguish these groups, and their total is exact."""
 STRATA: Final = (*DIVIDED, *FIXED, CALL)
 NUMBER: Final = {name: number for number, name in enumerate(STRATA)}
+_GROUP: Final = np.array([next(n for n, names in enumerate(WEIGHTED_TOGETHER) if name in names) for name in STRATA])
+"""The place in WEIGHTED_TOGETHER of each stratum."""
 HOOKS_FACT: Final = "package"
 """Fact that only hooks state: where their own code is."""
 LEAVES: Final = (OTHER_LEAF := 0, TORCH_LEAF := 1, HOOK_LEAF := 2)
@@ -94,6 +96,7 @@ class StackStrata:
         run = stacks.run
         self.stacks = stacks
         self._segments = host.segments
+        self._recorded = _segment_strata(run, host)
         recorded = {name for name, ns in exact.items() if not name or (ns.any() and (name != CALL or len(host.calls)))}
         has_copies = bool(np.isin(host.calls["kind"], _COPIES).any())
         # of each stack: its stratum, the category that its frames stand for (-1: none), and its leaf, one of LEAVES
@@ -113,14 +116,30 @@ class StackStrata:
         stratum = self._stratum[stack]
         return np.where((stratum == NUMBER[""]) & (region >= 0), region // len(HOST_CATEGORIES), stratum)
 
+    def groups(self) -> Numbers:
+        """The place in WEIGHTED_TOGETHER of each stack's stratum, by the frames of the stack."""
+        return _GROUP[self._stratum]
+
+    def groups_at(self, moments: npt.ArrayLike) -> Numbers:
+        """The place in WEIGHTED_TOGETHER of the stratum at each moment, by the records alone."""
+        row, inside = self._segments_at(times(moments))
+        return _GROUP[np.where(inside, self._recorded[row], NUMBER[""]) if len(self._recorded) else 0 * row]
+
     def regions_at(self, moments: npt.ArrayLike) -> Numbers:
         """The marked region that is open at each moment, in REGION_KINDS; -1 where there is none."""
-        at, segments = times(moments), self._segments
+        at = times(moments)
         if not (self._marked >= 0).any():
             return np.full(len(at), -1, np.int64)
-        row = np.maximum(np.searchsorted(segments.begin, at, "right") - 1, 0)
-        inside = (segments.begin[row] <= at) & (at < segments.end[row])
+        row, inside = self._segments_at(at)
         return np.where(inside, self._marked[row], -1).astype(np.int64)
+
+    def _segments_at(self, at: Times) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+        """The last segment that begins before each moment, and whether the moment lies in it."""
+        begin, end = self._segments.begin, self._segments.end
+        row = np.maximum(np.searchsorted(begin, at, "right") - 1, 0)
+        if not len(begin):
+            return row, np.zeros(len(at), np.bool_)
+        return row, (begin[row] <= at) & (at < end[row])
 
 
 def _stack_stratum(stack: Stack, recorded: set[str], *, has_copies: bool) -> tuple[int, str]:

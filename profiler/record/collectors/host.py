@@ -106,12 +106,13 @@ class HostReader:
         if time.monotonic() < self._waits_due:
             return 0
         before = time.thread_time()
-        calls = ((pid, blocked_in(pid, pid)) for pid in self._processes)
-        rows = [(pid, pid, "thread.blocked_in", int(call)) for pid, call in calls if call is not None]
-        if rows:
-            self._context.writer.samples(time.monotonic_ns(), rows)
+        count = 0
+        for pid in self._processes:
+            if (call := blocked_in(pid, pid)) is not None:
+                self._context.writer.samples(time.monotonic_ns(), [(pid, pid, "thread.blocked_in", int(call))])
+                count += 1
         self._waits_due = time.monotonic() + (time.thread_time() - before) / _COST
-        return len(rows)
+        return count
 
     def take(self) -> int:
         """Read and write one sample; returns its number of records."""

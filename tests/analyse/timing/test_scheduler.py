@@ -20,9 +20,12 @@ from profiler.core.samples import THREAD_NAME, BlockedIn
 from profiler.core.scheduling import Throttling
 from profiler.diagnose.run import diagnose_run
 from profiler.report.verdict_text import run_statement
+from tests.analyse.sampling.test_frames import LOADER
 from tests.recorded.builders import MS, PID, TID, RunBuilder
 
+US = MS // 1000
 STEP = 10 * MS
+
 LINE = ("t.py:3:main",)
 
 
@@ -213,6 +216,25 @@ def test_a_wait_is_placed_at_its_line_though_other_lines_run_before_the_next_sam
     place, *others = analyse(builder.build()).locations["waiting"]
     assert (place.site.line, others) == (9, [])
     assert place.share > 0.85
+
+
+def test_a_wait_in_the_loader_of_a_fast_loop_stays_in_the_loader() -> None:
+    """A step of 2 ms waits in the loader for 1.2 ms; stacks are sampled every 7.3 ms, by a clock that is 1 ms off."""
+    builder, steps, wait, step = RunBuilder(device="cpu", openmp="gnu"), 3000, 1200 * US, 2 * MS
+    builder.boundary(0)
+    builder.steps(steps, step)
+    for number in range(steps):
+        builder.region("data", number * step, number * step + wait)
+        builder.thread_clocks(number * step, number * (step - wait), 0)
+    for at in range(0, steps * step, 7300 * US):
+        frames = (*LINE, LOADER) if at % step < wait else ("t.py:4:main",)
+        builder.stack(frames, at + MS, at + 8300 * US, active=-1)
+    for at in range(0, steps * step, 20100 * US):
+        kind = BlockedIn.OTHER if at % step < wait else BlockedIn.NOTHING
+        builder.sample("thread.blocked_in", at, int(kind), pid=PID, tid=TID)
+    shares = shares_of(builder)
+    assert shares["input"] == pytest.approx(60)
+    assert shares.get("waiting", 0.0) < 1, shares
 
 
 @pytest.mark.parametrize(("thread", "expected"), [("python", 50), ("gloo_tcp_loop", None)])
