@@ -37,6 +37,8 @@ _MAX_TALLIES: Final = 1000
 """Lines whose reads are tallied: each takes 0.1 µs at every boundary, and a program may generate code forever."""
 # CPU clocks at boundaries are read at most this often, since each read is a system call of 1 to 3 µs
 _CPU_NS: Final = 10_000_000
+_CLOCKED_NS: Final = 40_000_000
+"""Time between two regions of a name with readings of the thread's clocks; the two readings take about 16 µs."""
 _ALWAYS_READ: Final = 100  # the first boundaries always read the CPU clocks, so that a short run has CPU times
 _MAX_ACCUMULATED: Final = 64
 """Number of backward passes after an optimizer's step from which they may be steps themselves: gradients are rarely
@@ -125,6 +127,8 @@ class Recorder:
         self._cpu_read = 0, 0
         """The thread that last read its CPU clock at a boundary, and the time of that reading."""
         self._always_read = _ALWAYS_READ
+        self._clocked_from: dict[str, int] = {}
+        """Name of a region -> the time from which the next one has the thread's clocks read at both ends."""
         self._has_delay = True
         """Whether the kernel tells how long a thread waited for a core."""
         self.boundary = self.clocks()
@@ -285,7 +289,11 @@ class Recorder:
         return True
 
     def _record_thread_clocks(self, when: int, cpu: int) -> None:
-        """Record this thread's CPU time and, where the kernel has it, how long it has waited for a core so far."""
+        """Record this thread's CPU time and, where the kernel has it, how long it has waited for a core so far.
+
+        :param cpu: NOT_READ within a step: on a busy core the kernel takes the core away where a thread reads its CPU
+            time, if its turn is over, instead of at its next tick.
+        """
         if not self._has_delay:
             return
         try:
@@ -376,6 +384,19 @@ class Recorder:
         if when - self._flushed > _FLUSH_NS:
             self.flush_if_due(when)
 
+    def begin_clocked(self, name: str, depth: int) -> int:
+        """The time now, at which a region begins whose end `region` will record, at the thread's depth `depth`.
+
+        For one region of each name in 40 ms, the time that the thread has waited for a core so far is read at its begin
+        and at its end: that tells how much of such regions the thread waits for a core.
+        """
+        begin, thread = now(), self.thread
+        if begin >= self._clocked_from.get(name, 0) and thread.clocked_depth < 0:
+            self._clocked_from[name] = begin + _CLOCKED_NS
+            thread.clocked_depth = depth
+            self._record_thread_clocks(begin, tables.NOT_READ)
+        return begin
+
     def region(self, name: str, begin: int, depth: int) -> None:
         """Record a region that ends now and began at the thread's depth `depth`.
 
@@ -385,6 +406,9 @@ class Recorder:
         end = now()
         thread, regions = self.thread, self.regions
         thread.depth = depth
+        if depth == thread.clocked_depth:
+            thread.clocked_depth = -1
+            self._record_thread_clocks(end, tables.NOT_READ)
         regions.append(regions.pack(begin, end, thread.tid, self.names[name], depth))
         if end - self._flushed > _FLUSH_NS:
             self.flush_if_due(end)
@@ -439,6 +463,8 @@ class _Thread(threading.local):
     def __init__(self) -> None:
         self.tid = threading.get_native_id()
         self.depth = 0
+        self.clocked_depth = -1
+        """The depth of the open region at whose begin the clocks were read; -1 where there is none."""
 
 
 class Region:
@@ -460,6 +486,18 @@ class Region:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._recorder.region(self._name, self._begin, self._depth)
+
+
+class ClockedRegion(Region):
+    """A region for which the thread's clocks are read now and then."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        thread = self._recorder.thread
+        self._depth = thread.depth
+        thread.depth = self._depth + 1
+        self._begin = self._recorder.begin_clocked(self._name, self._depth)
 
 
 def start(directory: Path | None = None, level: str = "") -> Recorder | None:

@@ -181,7 +181,10 @@ BOUNDARIES: Final = (
 )
 THREAD_CLOCKS: Final = (
     ("time", "q"),
-    ("cpu", "q"),  # ns of CPU so far, of the thread that recorded a step or a boundary
+    (
+        "cpu",
+        "q",
+    ),  # ns of CPU so far, of the thread that recorded a step or a boundary; at the ends of a region NOT_READ
     ("delay", "q"),  # ns so far in which it could have run and waited for a core: the kernel's run_delay
     ("tid", "q"),
 )

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from profiler.agent import recorder as module
-from profiler.agent.recorder import Recorder, Region
+from profiler.agent.recorder import ClockedRegion, Recorder, Region, now
 from profiler.run.source import read_source
 from profiler.run.tables import NOT_READ, BoundaryKind, CallKind
 
@@ -60,6 +60,28 @@ def test_clocks_of_the_stepping_thread_are_recorded_at_most_every_10_ms(recorder
     assert rows["time"].tolist() == read["time"].tolist()
     assert rows["cpu"].tolist() == read["thread_cpu"].tolist()
     assert (rows["delay"][1:] >= rows["delay"][:-1]).all()
+
+
+def test_regions_have_their_clocks_read_now_and_then_at_both_ends(recorder: Recorder) -> None:
+    began = now()
+    while now() < began + 200_000_000:
+        with ClockedRegion(recorder, "data"), ClockedRegion(recorder, "tokenize"):
+            pass
+        with Region(recorder, "collate"):
+            pass
+    pairs = 2 * ((now() - began) // 40_000_000 + 1)
+    recorder.flush()
+    read = read_source(recorder.directory)
+    rows, regions = read.tables["thread_clocks"], read.tables["regions"]
+    if not len(rows):
+        pytest.skip("this kernel does not tell how long a thread waits for a core")
+    ends = {end: read.names[row["name"]] for row in regions for end in (int(row["begin"]), int(row["end"]))}
+    spans = [ends[moment] for moment in rows["time"].tolist()]
+    assert (rows["cpu"] == NOT_READ).all()
+    assert spans[:2] == ["data", "data"]
+    assert set(spans) == {"data", "tokenize"}
+    assert len(rows) <= 2 * pairs
+    assert spans.count("data") % 2 == spans.count("tokenize") % 2 == 0
 
 
 def test_threads_may_count_while_one_writes_and_nothing_is_lost(recorder: Recorder) -> None:

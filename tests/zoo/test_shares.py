@@ -63,7 +63,7 @@ def _parts(analysis: Analysis) -> dict[str, float]:
     told = {name: (analysis.breakdown[name].value or 0.0) / total for name in ("input", "checkpoint")}
     told |= {name: phase.get(name, 0.0) for name in ("backward", "optimizer")}
     # the other sampler cannot tell that a thread in the loader waits for a core
-    told["input"] += sum(phase.categories.get("core", 0.0) for phase in analysis.phases if phase.name == "data") / total
+    told["input"] = max(told["input"], phase.get("data", 0.0))
     return told | {"rest": 1.0 - sum(told.values())}
 
 

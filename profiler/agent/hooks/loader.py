@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from profiler.agent.hooks._syncs import LOADING, OPEN
 from profiler.agent.patching import STATE, Hook, caller, patch, user_frame
-from profiler.agent.recorder import Region, now
+from profiler.agent.recorder import Region
 from profiler.run.tables import BoundaryKind
 
 _NAME: Final = "_recorded_name"
@@ -104,7 +104,7 @@ def _requested(original: Callable[[Any], Any], here: _Thread, worker: Mapping[st
             if recorder.detailed:
                 depth = thread.depth
                 thread.depth = depth + 1
-                begin = now()
+                begin = recorder.begin_clocked("data", depth)
             return original(self)
         except StopIteration:
             ended = 1

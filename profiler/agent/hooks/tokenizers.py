@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from profiler.agent.hooks import _syncs
 from profiler.agent.patching import STATE, Hook, caller, patch
-from profiler.agent.recorder import Region
+from profiler.agent.recorder import ClockedRegion
 from profiler.run.tables import TOKENIZED
 
 TextCount = Callable[[tuple[Any, ...], dict[str, Any]], int]
@@ -61,7 +61,7 @@ def _recorded(original: Callable[..., Any], count: TextCount) -> Callable[..., A
             if not recorder.detailed:
                 return original(self, *args, **kwargs)
             recorder.instant(TOKENIZED, size=texts, site=_syncs.site(recorder, caller(1)))
-            with Region(recorder, "tokenize"):
+            with ClockedRegion(recorder, "tokenize"):
                 return original(self, *args, **kwargs)
         finally:
             thread.tokenizing = False

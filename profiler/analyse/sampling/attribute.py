@@ -69,18 +69,19 @@ def host_time(stacks: Stacks, window: Window) -> tuple[HostTimeline | None, Ledg
         ledger = move_active_python(ledger, stacks, window, host)
     delays, clock = step_delays(run, window), thread_time(run, window.pid, window.tid, window.spans)
     if delays is not None and clock is not None:
-        ledger = take_core(ledger, delays, clock.throttling, _active_shares(samples))
+        ledger = take_core(ledger, delays, clock.throttling, _core_weights(samples))
     return host, ledger, samples
 
 
-def _active_shares(samples: ClassifiedSamples | None) -> Floats:
-    """The share of each category's time in which samples saw the thread active; without enough of them, all of the time
-    but that of syncs and waits."""
+def _core_weights(samples: ClassifiedSamples | None) -> Floats:
+    """For each category, how much of its time is without a core, relative to the category with most; without enough
+    samples, all categories but syncs and waits are alike."""
     usual = np.array([float(name not in _BLOCKED) for name in HOST_CATEGORIES])
-    if samples is None or samples.n < MIN_SAMPLES:
+    if samples is None or samples.n < MIN_SAMPLES or not samples.without_core.any():
         return usual
-    total, active = (samples.weight @ each for each in (samples.shares, samples.active))
-    return np.asarray(np.divide(active, total, out=usual, where=total > 0), np.float64)
+    total, without = (samples.weight @ each for each in (samples.shares, samples.without_core))
+    rates = np.divide(without, total, out=np.zeros(len(total)), where=total > 0)
+    return np.asarray(np.where(total > 0, rates / rates.max(), usual), np.float64)
 
 
 # ---------------------------------------------------------------- runs with hooks

@@ -20,6 +20,7 @@ native work and other frames to run Python, and the interval covers all possible
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ from profiler.analyse.intervals import overlaps
 from profiler.analyse.model import HOST_CATEGORIES
 from profiler.analyse.sampling.batch_means import Batches, batch_edges, sum_in_batches
 from profiler.analyse.sampling.blocked import BlockedCalls, BlockedRows, Waits, blocked_calls, divide_waits, is_own_wait
-from profiler.analyse.sampling.frames import BACKWARD, BETWEEN, CALL, TOKENIZE, Stack
+from profiler.analyse.sampling.frames import BACKWARD, BETWEEN, CALL, DATA, TOKENIZE, Stack
 from profiler.analyse.sampling.gil import GilHolders, Probability
 from profiler.analyse.sampling.stacks import Function, Stacks, function_of, gil_windows
 from profiler.analyse.sampling.strata import (
@@ -42,6 +43,7 @@ from profiler.analyse.sampling.strata import (
     LEAVES,
     NUMBER,
     REGION_KINDS,
+    STRATA,
     TORCH_LEAF,
     Floats,
     Numbers,
@@ -50,10 +52,13 @@ from profiler.analyse.sampling.strata import (
     stratum_weights,
 )
 from profiler.analyse.timing.host_timeline import CODE, REGION, HostTimeline
-from profiler.analyse.timing.scheduler import ThreadTime, thread_time
+from profiler.analyse.timing.scheduler import ThreadTime, delay_in_regions, thread_time
 from profiler.analyse.window import Window, device_kind, has_ranks
 from profiler.run.model import Run
 
+_CLOCKED: Final = (DATA, TOKENIZE)
+"""Strata at some of whose begins and ends the agent reads how long the thread has waited for a core. The same of
+backward passes and optimizers changed no share."""
 MOST: Final = 0.5
 """Share of a function's time that a tokenizer must exceed for the function to prepare input."""
 _WAITING_FILES: Final = (
@@ -83,10 +88,11 @@ class ClassifiedSamples:
     shares: Floats
     """For each row, the probability of each of HOST_CATEGORIES (columns), which sum to 1. Active time includes time
     without a core."""
-    active: Floats
-    """The part of `shares` in which the thread was active: on a core, or without one though it could have run."""
+    without_core: Floats
+    """The part of `shares` in which the thread could have run and had no core: of recorded stretches of time whose
+    begin and end have readings of the clocks, their own rate, else one rate of all active time."""
     line_shares: Floats
-    """`shares` with the time without a core taken out of the active part, at its mean rate."""
+    """`shares` with that part moved to the categories of time without a core."""
     uncertainty: Floats
     """How far the shares may be wrong, downward and upward, because the holder of the GIL is not known (2 x
     columns)."""
@@ -141,14 +147,16 @@ def classify_samples(stacks: Stacks, window: Window, host: HostTimeline) -> Clas
     shares[in_call] = _call_shares(run, host, window, stack[in_call], region[in_call] - 1)
     whole = (stratum >= len(DIVIDED)) | (rows.category >= 0)  # rows of one category, or a mix of those of calls
     busy[whole] = shares[whole] * active[whole, None]
+    weights = stratum_weights(stratum, ns, exact)
+    without_core = _without_core(run, window, (stratum, weights, busy), clock)
     return ClassifiedSamples(
         stack=stack,
         stratum=stratum,
-        weight=stratum_weights(stratum, ns, exact),
+        weight=weights,
         ns=ns,
         shares=shares,
-        active=busy,
-        line_shares=_without_core(shares, busy, clock),
+        without_core=without_core,
+        line_shares=_take_core(shares, without_core, clock),
         uncertainty=uncertainty,
         stacks={number: stacks[number] for number in np.unique(stack).tolist()},
         n=n,
@@ -253,15 +261,32 @@ def _add_waits(sums: tuple[Floats, Floats], rows: _Rows, waits: Waits, *, severa
             uncertainty[side, :, code] += blocked * error
 
 
-def _without_core(shares: Floats, active: Floats, clock: ThreadTime | None) -> Floats:
-    """`shares` with the time in which the thread had no core taken out of its active time."""
+def _without_core(run: Run, window: Window, rows: tuple[Numbers, Floats, Floats], clock: ThreadTime | None) -> Floats:
+    """The part of the shares of each row in which the thread could have run and had no core.
+
+    :param rows: of each its stratum, its weight, and the active part of its shares.
+    """
+    stratum, weight, active = rows
     if clock is None or not clock.runnable:
-        return shares
-    lost = active * (clock.runnable / (clock.on_core + clock.runnable))
-    without = shares - lost
-    without[:, CODE["core"]] += lost.sum(axis=1) * (1 - clock.throttling.share)
-    without[:, CODE["throttled"]] += lost.sum(axis=1) * clock.throttling.share
-    return without
+        return np.zeros(active.shape)
+    rates = {name: delay_in_regions(run, window, name) for name in _CLOCKED}
+    rate = np.array([math.nan if (each := rates.get(name)) is None else each for name in STRATA])[stratum]
+    rate = np.divide(rate, active.sum(axis=1), out=np.full(len(rate), math.nan), where=active.any(axis=1))
+    total, other = clock.runnable / clock.wall * float(weight.sum()), np.isnan(rate)
+    ns = weight * active.sum(axis=1)
+    known = float(ns[~other] @ rate[~other])
+    rate[~other] *= min(1.0, total / known) if known else 0.0
+    rate[other] = max(0.0, total - known) / max(1.0, float(ns[other].sum()))
+    return np.asarray(active * np.minimum(1.0, rate)[:, None])
+
+
+def _take_core(shares: Floats, without_core: Floats, clock: ThreadTime | None) -> Floats:
+    """`shares` with the time without a core in its own categories."""
+    throttled = clock.throttling.share if clock else 0.0
+    remaining, lost = shares - without_core, without_core.sum(axis=1)
+    remaining[:, CODE["core"]] += lost * (1 - throttled)
+    remaining[:, CODE["throttled"]] += lost * throttled
+    return remaining
 
 
 def native_category(run: Run, host: HostTimeline) -> int:

@@ -16,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Intervals, Times, covered_within, times
-from profiler.analyse.window import NS_PER_S, Window, named_rows
+from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
 from profiler.core.scheduling import Throttling, estimate_throttling
 from profiler.run.filter import rows_by
 from profiler.run.model import Run
+from profiler.run.tables import NOT_READ
 
 CPU: Final = "thread.cpu_s"
 DELAY: Final = "thread.wait_s"
@@ -27,6 +28,8 @@ THROTTLED: Final = "group.throttled_s"
 PREEMPTED: Final = "stacks.preempted_s"
 _COVERED: Final = 0.5
 """Share of the spans that readings must cover: outside of them the rates within are assumed."""
+MIN_CLOCKED: Final = 20
+"""Regions with readings of the clocks at both ends from which their delay is that of all regions of their names."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -66,12 +69,19 @@ class ThreadReadings:
 
 def thread_readings(run: Run, pid: int, tid: int) -> ThreadReadings | None:
     """The readings of one thread: its own ones, else samples; None where its run delay was not measured."""
-    rows = run.thread_clocks[(run.thread_clocks["pid"] == pid) & (run.thread_clocks["tid"] == tid)]
-    if len(rows) > 1:
-        rows = rows[np.argsort(rows["time"], kind="stable")]
-        cpu, delay = rows["cpu"].astype(np.float64), rows["delay"].astype(np.float64)
-        return _without_preemption(run, pid, tid, ThreadReadings(times(rows["time"]), cpu, delay))
+    own = _own_readings(run, pid, tid)
+    if own is not None:
+        return _without_preemption(run, pid, tid, own)
     return dict(_sampled_readings(run, pid, tid)).get((pid, tid))
+
+
+def _own_readings(run: Run, pid: int, tid: int) -> ThreadReadings | None:
+    """The clocks that the thread read itself, as they were; None where it read them less than twice."""
+    rows = run.thread_clocks[(run.thread_clocks["pid"] == pid) & (run.thread_clocks["tid"] == tid)]
+    rows = np.sort(rows[rows["cpu"] != NOT_READ], order="time", kind="stable")
+    if len(rows) < 2:
+        return None
+    return ThreadReadings(times(rows["time"]), rows["cpu"].astype(np.float64), rows["delay"].astype(np.float64))
 
 
 def _without_preemption(run: Run, pid: int, tid: int, readings: ThreadReadings) -> ThreadReadings:
@@ -165,6 +175,32 @@ def step_delays(run: Run, window: Window) -> npt.NDArray[np.int64] | None:
     so_far, wall = np.cumsum(delay + (window.wall - covered) * rate), np.cumsum(window.wall)
     within = wall + np.minimum(0.0, np.minimum.accumulate(so_far - wall))
     return times(np.diff(np.rint(within), prepend=0))
+
+
+def delay_in_regions(run: Run, window: Window, name: str) -> float | None:
+    """The share of the stepping thread's regions of this name in which it could have run and had no core.
+
+    None: its delay was read at both ends of fewer than MIN_CLOCKED of them.
+    """
+    rows = thread_rows(run.thread_clocks, window)
+    rows = np.sort(rows[rows["cpu"] == NOT_READ], order="time", kind="stable")
+    regions = thread_rows(named_rows(run, run.regions, name), window)
+    regions = regions[window.step_rows(regions["begin"]) >= 0]
+    clocked = regions[np.isin(regions["begin"], rows["time"]) & np.isin(regions["end"], rows["time"])]
+    wall = float((clocked["end"] - clocked["begin"]).sum())
+    if len(clocked) < MIN_CLOCKED or not wall:
+        return None
+    at_begin, at_end = (rows["delay"][np.searchsorted(rows["time"], clocked[end])] for end in ("begin", "end"))
+    return min(1.0, _share_of_program(run, window) * float((at_end - at_begin).sum()) / wall)
+
+
+def _share_of_program(run: Run, window: Window) -> float:
+    """The share of the stepping thread's delay that stack sampling did not cause."""
+    own, corrected = _own_readings(run, window.pid, window.tid), thread_readings(run, window.pid, window.tid)
+    if own is None or corrected is None:
+        return 1.0
+    before, after = (float(each.within(window.begin, window.end)[2].sum()) for each in (own, corrected))
+    return min(1.0, after / before) if before else 1.0
 
 
 def other_threads(run: Run, window: Window) -> dict[int, ThreadTime]:

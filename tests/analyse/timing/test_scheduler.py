@@ -20,6 +20,7 @@ from profiler.core.samples import THREAD_NAME, BlockedIn
 from profiler.core.scheduling import Throttling
 from profiler.diagnose.run import diagnose_run
 from profiler.report.verdict_text import run_statement
+from profiler.run.tables import NOT_READ
 from tests.analyse.sampling.test_frames import LOADER
 from tests.recorded.builders import MS, PID, TID, RunBuilder
 
@@ -235,6 +236,22 @@ def test_a_wait_in_the_loader_of_a_fast_loop_stays_in_the_loader() -> None:
     shares = shares_of(builder)
     assert shares["input"] == pytest.approx(60)
     assert shares.get("waiting", 0.0) < 1, shares
+
+
+@pytest.mark.parametrize(("read", "expected"), [(True, 40), (False, 45)])
+def test_the_delay_of_the_loader_is_that_of_its_own_regions(read: bool, expected: float) -> None:
+    """Half of each step is in the loader, and a tenth of the time lacks a core: all of it within the loader."""
+    builder = program(cpu=0.9, delay=0.1, active=-1)
+    for number in range(100):
+        begin, end = number * STEP, number * STEP + STEP // 2
+        builder.region("data", begin, end)
+        builder.stack((*LINE, LOADER), begin, end)
+        builder.stack(LINE, end, begin + STEP)
+        for at, delay in ((begin, 0), (end, MS)) if read else ():
+            builder.thread_clocks(at, NOT_READ, number * MS + delay)
+    shares = shares_of(builder)
+    assert shares["core"] == pytest.approx(10, abs=0.1)
+    assert shares["input"] == pytest.approx(expected, abs=0.5)
 
 
 @pytest.mark.parametrize(("thread", "expected"), [("python", 50), ("gloo_tcp_loop", None)])
