@@ -156,10 +156,10 @@ def find_straggler(own: Floats, step: float) -> int | None:
 
 def _shared_core_waits(run: Run, windows: Sequence[Window], rows: npt.NDArray[np.int64]) -> Floats:
     """ns of each step in which each rank had no core, where ranks outnumber cores; else 0 (steps x ranks)."""
-    # each rank may be bound to cores of its own, which are all that it counts
-    cores = max(
-        (each for info in (run.info.facts, run.info.host) if isinstance(each := info.get("cores"), int)), default=0
-    )
+    facts, host = run.info.facts, run.info.host
+    # in runs without `rank_cores` each rank may be bound to cores of its own, which are all that it counts
+    counts = [facts["rank_cores"]] if "rank_cores" in facts else [facts.get("cores"), host.get("cores")]
+    cores = max((count for count in counts if isinstance(count, int)), default=0)
     waits = np.zeros(rows.shape)
     if 0 < cores < len(windows):
         for at, window in enumerate(windows):

@@ -336,7 +336,10 @@ def _excess_threads(analysis: Analysis, category: str) -> Notice | None:
     if category == "throttled":
         exceeds = isinstance(quota, (int, float)) and of_all > max(1, quota)
         return Notice("more-threads-than-quota", {"threads": of_all, "quota": quota}) if exceeds else None
-    if analysis.ranks and threads <= cores:  # each rank may be bound to cores of its own
+    shared = facts.get("rank_cores")
+    if analysis.ranks and isinstance(shared, int):
+        threads, cores = of_all, shared
+    elif analysis.ranks and threads <= cores:  # each rank may be bound to cores of its own
         threads, cores = of_all, max(cores, host.get("cores", 0))
     if threads > cores:
         return Notice("more-threads-than-cores", {"threads": threads, "cores": cores})

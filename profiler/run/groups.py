@@ -64,6 +64,7 @@ def merge_ranks(runs: Sequence[Run], path: Path) -> Run:
     problems = (Notice("of-file", {"file": run.path.name, "problem": each}) for run in runs for each in run.problems)
     first = runs[0]
     facts = {"world_size": len(runs), **first.info.facts}
+    facts.pop("rank_cores", None)  # of one recording; the others may be of other machines
     begin, ends = min(run.info.begin for run in runs), [run.info.end for run in runs if run.info.end is not None]
     info = replace(first.info, run_id=path.name, label=path.name, facts=facts, begin=begin, end=max(ends, default=None))
     return replace(

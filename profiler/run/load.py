@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
@@ -167,13 +169,17 @@ def _copy(rows: Table, into: Table, source: Source) -> None:
 
 
 def _with_facts(run: Run, sources: Iterable[Source]) -> Run:
-    """Add the facts of the process with the most measured steps to those of the manifest."""
+    """Add the facts of the process with the most measured steps to those of the manifest, and on how many cores the
+    processes with steps may run (`rank_cores`)."""
     steps = run.steps[run.steps["warmup"] == 0] if (run.steps["warmup"] == 0).any() else run.steps
     pids, first, counts = np.unique(steps["pid"], return_index=True, return_counts=True)
     order = sorted(zip((-counts).tolist(), steps["end"][first].tolist(), pids.tolist(), strict=True))
     position = {pid: number for number, (_, _, pid) in enumerate(order)}
     ranked = sorted(sources, key=lambda source: position.get(source.pid, len(position)))
-    facts = next((source.facts for source in ranked if source.facts), {})
+    facts = dict(next((source.facts for source in ranked if source.facts), {}))
+    masks = [source.facts.get("affinity") for source in ranked if source.pid in position]
+    if cores := reduce(or_, (int(mask, 16) for mask in masks if isinstance(mask, str)), 0):
+        facts["rank_cores"] = cores.bit_count()
     return replace(run, info=replace(run.info, facts={**run.info.facts, **facts}))
 
 

@@ -184,8 +184,8 @@ def test_a_rank_does_not_wait_for_as_long_as_its_trace_is_longer() -> None:
 def test_ranks_that_share_cores_are_late_only_by_their_work() -> None:
     """Rank 0 of four waits for a core for 8 ms of each step; it does so by chance if there are two cores."""
 
-    def straggler(cores: int) -> int | None:
-        builder = RunBuilder(device="cpu", cores=cores)
+    def straggler(cores: int, **facts: int) -> int | None:
+        builder = RunBuilder(device="cpu", cores=cores, **facts)
         for rank in range(4):
             pid, delay = 100 + rank, 8 if rank == 0 else 0
             for step in range(STEPS):
@@ -199,6 +199,7 @@ def test_ranks_that_share_cores_are_late_only_by_their_work() -> None:
         return ranks.straggler.rank if ranks.straggler else None
 
     assert (straggler(8), straggler(2)) == (0, None)
+    assert (straggler(8, rank_cores=2), straggler(1, rank_cores=4)) == (None, 0), "of all ranks together"
 
 
 def test_a_straggler_without_samples_has_no_known_reason() -> None:
@@ -434,13 +435,19 @@ def test_one_recorded_rank_of_a_job_has_the_size_of_the_job() -> None:
     assert [analyse(run).job_size for run in runs] == [8, 1, 2]
 
 
-@pytest.mark.parametrize(("own_cores", "threads", "named"), [(1, 1, False), (4, 4, True)])
-def test_ranks_that_are_bound_to_cores_of_their_own_share_none(own_cores: int, threads: int, named: bool) -> None:
-    facts = {"torch_threads": threads, "cores": own_cores}
+@pytest.mark.parametrize(
+    ("own_cores", "threads", "shared", "expected"),
+    [(1, 1, {}, None), (4, 4, {}, (8, 4)), (2, 2, {"rank_cores": 2}, (4, 2)), (2, 2, {"rank_cores": 4}, None)],
+)
+def test_the_threads_of_all_ranks_share_the_cores_that_these_may_use(
+    own_cores: int, threads: int, shared: dict[str, int], expected: tuple[int, int] | None
+) -> None:
+    facts = {"torch_threads": threads, "cores": own_cores, **shared}
     ranks = RankLedger(tuple(RankActivity(rank, rank, 9, 0, 1.0, None, None) for rank in (0, 1)), 0, True)
     info = RunInfo(1, "r", "r", ("x",), facts=facts, host={"cores": 4})
     notice = _excess_threads(Analysis(info, {}, {}, {}, ranks=ranks), "core")
-    assert notice == (Notice("more-threads-than-cores", {"threads": 8, "cores": 4}) if named else None)
+    names = "threads", "cores"
+    assert notice == (Notice("more-threads-than-cores", dict(zip(names, expected, strict=True))) if expected else None)
 
 
 def test_a_rank_that_ended_few_steps_is_left_out_and_named() -> None:

@@ -60,6 +60,17 @@ def process(run: Path, pid: int, ends: range, **facts: Any) -> None:
     )
 
 
+@pytest.mark.parametrize(("masks", "cores"), [(("3", "3"), 2), (("1", "2"), 2), (("1", "1"), 1), ((None, "6"), 2)])
+def test_the_cores_of_the_ranks_are_those_that_any_of_them_may_use(
+    tmp_path: Path, masks: tuple[str | None, str], cores: int
+) -> None:
+    write_manifest(tmp_path)
+    for rank, mask in enumerate(masks):
+        source(tmp_path, 10 + rank, count=2, names=("step",), rank=rank, **({"affinity": mask} if mask else {}))
+    source(tmp_path, 20, count=0, names=("step",), affinity="ff00")  # a process without steps
+    assert load(tmp_path).info.facts["rank_cores"] == cores
+
+
 def test_the_facts_are_those_of_the_process_that_steps(tmp_path: Path) -> None:
     write_manifest(tmp_path, facts={"preset": "tiny"})
     trace = {"state": "recorded", "began": 50_000, "ended": 60_000}

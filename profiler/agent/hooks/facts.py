@@ -130,11 +130,12 @@ class _StepFacts:
             recorder.hook_errors["facts"] = f"{type(error).__name__}: {error}"
 
     def _facts(self) -> dict[str, Any]:
-        torch = self._torch
+        torch, cores = self._torch, os.sched_getaffinity(0)
         facts: dict[str, Any] = {
             "torch_threads": _call(torch, "get_num_threads"),
             "torch_interop_threads": _call(torch, "get_num_interop_threads"),
-            "cores": len(os.sched_getaffinity(0)),
+            "cores": len(cores),
+            "affinity": f"{sum(1 << core for core in cores):x}",  # the mask that taskset prints
             "python_threads": list(_other_threads()),
         }
         if limit := os.environ.get("OMP_NUM_THREADS"):
