@@ -38,7 +38,10 @@ _MAX_TALLIES: Final = 1000
 # CPU clocks at boundaries are read at most this often, since each read is a system call of 1 to 3 µs
 _CPU_NS: Final = 10_000_000
 _CLOCKED_NS: Final = 40_000_000
-"""Time between two regions of a name with readings of the thread's clocks; the two readings take about 16 µs."""
+"""Mean time between two regions of a name with readings of the thread's clocks; the two readings take about 16 µs."""
+_SMOOTHING: Final = 0.03
+"""Weight of the last period of regions in their mean. With 0.1, regions that a CPU quota makes five times as long were
+chosen 4% too rarely."""
 _ALWAYS_READ: Final = 100  # the first boundaries always read the CPU clocks, so that a short run has CPU times
 _MAX_ACCUMULATED: Final = 64
 """Number of backward passes after an optimizer's step from which they may be steps themselves: gradients are rarely
@@ -127,8 +130,7 @@ class Recorder:
         self._cpu_read = 0, 0
         """The thread that last read its CPU clock at a boundary, and the time of that reading."""
         self._always_read = _ALWAYS_READ
-        self._clocked_from: dict[str, int] = {}
-        """Name of a region -> the time from which the next one has the thread's clocks read at both ends."""
+        self._clocked: dict[str, _Clocked] = {}
         self._has_delay = True
         """Whether the kernel tells how long a thread waited for a core."""
         self.boundary = self.clocks()
@@ -387,12 +389,17 @@ class Recorder:
     def begin_clocked(self, name: str, depth: int) -> int:
         """The time now, at which a region begins whose end `region` will record, at the thread's depth `depth`.
 
-        For one region of each name in 40 ms, the time that the thread has waited for a core so far is read at its begin
-        and at its end: that tells how much of such regions the thread waits for a core.
+        For some regions of each name, about one in 40 ms, the time that the thread has waited for a core so far is read
+        at their begin and at their end: that tells how much of such regions the thread waits for a core. Regions are
+        chosen by their number: chosen by time, they would be those that run when a CPU quota is used up, or never.
         """
         begin, thread = now(), self.thread
-        if begin >= self._clocked_from.get(name, 0) and thread.clocked_depth < 0:
-            self._clocked_from[name] = begin + _CLOCKED_NS
+        clocked = self._clocked.get(name)
+        if clocked is None:
+            clocked = self._clocked[name] = _Clocked()
+        clocked.until_next -= 1
+        if clocked.until_next <= 0 and thread.clocked_depth < 0:
+            clocked.choose_next(begin)
             thread.clocked_depth = depth
             self._record_thread_clocks(begin, tables.NOT_READ)
         return begin
@@ -455,6 +462,32 @@ class Recorder:
         """Close the files; nothing more is written."""
         for buffer in self._buffers.values():
             buffer.close()
+
+
+class _Clocked:
+    """Chooses those regions of one name for which the thread's clocks are read."""
+
+    __slots__ = ("_chosen_at", "_period", "_random", "_skipped", "_weight", "until_next")
+
+    def __init__(self) -> None:
+        self.until_next = 0
+        self._skipped = 1
+        self._chosen_at = 0
+        self._period = float(_CLOCKED_NS)
+        """ns from the begin of a region to the begin of the next one, smoothed."""
+        self._weight = 1.0
+        self._random = 1
+
+    def choose_next(self, begin: int) -> None:
+        """Choose the next region after the one that begins at `begin`."""
+        if self._chosen_at:
+            recent = (begin - self._chosen_at) / self._skipped
+            self._period += self._weight * (recent - self._period)
+            self._weight = max(_SMOOTHING, self._weight / (1 + self._weight))  # 1, 1/2, 1/3: at first the mean of all
+        self._chosen_at = begin
+        self._random = (1_103_515_245 * self._random + 12_345) % 2**31  # the generator of the C standard's example
+        fraction = self._random / 2**31
+        self.until_next = self._skipped = 1 + int(2 * fraction * max(0.0, _CLOCKED_NS / self._period - 0.5))
 
 
 class _Thread(threading.local):

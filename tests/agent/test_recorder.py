@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from profiler.agent import recorder as module
-from profiler.agent.recorder import ClockedRegion, Recorder, Region, now
+from profiler.agent.recorder import ClockedRegion, Recorder, Region, _Clocked, now
 from profiler.run.source import read_source
 from profiler.run.tables import NOT_READ, BoundaryKind, CallKind
 
@@ -80,8 +80,23 @@ def test_regions_have_their_clocks_read_now_and_then_at_both_ends(recorder: Reco
     assert (rows["cpu"] == NOT_READ).all()
     assert spans[:2] == ["data", "data"]
     assert set(spans) == {"data", "tokenize"}
-    assert len(rows) <= 2 * pairs
+    assert len(rows) <= 20 + 4 * pairs, "after the first ones, about one in 40 ms"
     assert spans.count("data") % 2 == spans.count("tokenize") % 2 == 0
+
+
+@pytest.mark.parametrize("lengths", [(10,), (15, 15, 15, 15, 40), (1,) * 59 + (41,), (3, 90)])
+def test_regions_are_chosen_whatever_their_length(lengths: tuple[int, ...]) -> None:
+    """Every length is chosen as often as it occurs, also where a CPU quota of 100 ms makes some regions long."""
+    clocked, chosen, now_ms = _Clocked(), [], 0
+    for number in range(100_000):
+        length = lengths[number % len(lengths)]
+        clocked.until_next -= 1
+        if clocked.until_next <= 0:
+            clocked.choose_next(now_ms * 1_000_000)
+            chosen.append(length)
+        now_ms += length
+    assert chosen.count(lengths[-1]) / len(chosen) == pytest.approx(lengths.count(lengths[-1]) / len(lengths), rel=0.05)
+    assert 0.6 < now_ms / len(chosen) / max(40, now_ms / 100_000) < 1.6
 
 
 def test_threads_may_count_while_one_writes_and_nothing_is_lost(recorder: Recorder) -> None:
