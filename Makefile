@@ -65,7 +65,7 @@ docs: $(DOCS) ## build the documentation site into docs/_build/html/
 package: $(DOCS) ## build the wheel and the source archive into dist/, and check them as twine does
 	@rm -rf dist && $(RUN) -m build --no-isolation --outdir dist . >/dev/null && $(BIN)/twine check --strict dist/*
 
-gpu: ## on a CUDA machine: GPU tests, compare at preset base, benchmarks; uses PYTHON as it is; writes OUT=reports/gpu
+gpu: ## on a CUDA machine: GPU tests, compare at preset gpu, benchmarks; uses PYTHON as it is; writes OUT=reports/gpu
 	@$(if $(OUT),OUT='$(OUT)' )scripts/gpu.sh $(PYTHON) $(ARGS)
 
 clean: ## remove caches, builds and the environment, but not reports/runs/

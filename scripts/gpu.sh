@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# On a machine with a CUDA device: the GPU tests, the comparison at preset base, and the GPU benchmarks, in 10 minutes.
+# On a machine with a CUDA device: the GPU tests, the comparison at preset gpu, and the GPU benchmarks, in 10 minutes.
 #
 #     gpu.sh PYTHON [options of compare]
 #
@@ -73,13 +73,13 @@ else
 fi
 
 runs=reports/runs/$(date -u +%Y%m%d-%H%M%S)-gpu
-stage compare "$compare_limit" "$python" -m profiler compare --device cuda --preset base --out "$runs" "$@" || failed=1
+stage compare "$compare_limit" "$python" -m profiler compare --device cuda --preset gpu --out "$runs" "$@" || failed=1
 for report in compare.html compare.md compare.json; do
     [ ! -e "$runs/$report" ] || cp "$runs/$report" "$out/"
 done
 [ ! -d "$runs" ] || tar -czf "$out/runs.tar.gz" -C "$(dirname "$runs")" "$(basename "$runs")"
 
-stage benchmark "$bench_limit" "$python" tests/benchmarks/bench_gpu.py --preset base >"$scratch/bench_gpu.json" ||
+stage benchmark "$bench_limit" "$python" tests/benchmarks/bench_gpu.py --preset gpu >"$scratch/bench_gpu.json" ||
     failed=1
 [ ! -s "$scratch/bench_gpu.json" ] || cp "$scratch/bench_gpu.json" "$out/"
 

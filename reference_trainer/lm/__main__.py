@@ -30,7 +30,7 @@ def _parser() -> Parser:
     add = parser.add_argument
     add("--variant", help=f"as-found or fixed (default: {defaults.variant})")
     add("--fixes", help="fixes by name, separated by commas, instead of a variant's; none: an empty text")
-    add("--preset", default=defaults.preset, help="tiny, small or base (default: %(default)s)")
+    add("--preset", default=defaults.preset, help="tiny, small, gpu or base (default: %(default)s)")
     add("--device", default=defaults.device, help=f"{', '.join(NAMES)} (default: %(default)s: CUDA where there is one)")
     add("--tokens-per-chunk", type=int, default=defaults.tokens_per_chunk, help="default: %(default)s")
     add("--samples-per-chunk", type=int, default=defaults.samples_per_chunk, help="default: %(default)s")
@@ -57,6 +57,11 @@ def _parser() -> Parser:
     _add_learning(parser.add_argument_group("learning, with the fix learn"))
     add_options(parser, UNUSED)
     add("--list-fixes", action="store_true", help="print all fixes as JSON, for a ladder of them, and stop")
+    add(
+        "--roofline",
+        metavar="CARD",
+        help="print how fast the preset would be on a100, h100, h200, b200 or all by a model, and stop",
+    )
     add("--test", action="store_true", help="check that as-found and fixed agree on three short chunks, and stop")
     add("--result", help="write the summary to this file as JSON")
     add("--verbose", action="store_true", help="print how long the tokenization of every chunk took")
@@ -103,6 +108,13 @@ def run(arguments: argparse.Namespace) -> int:
         line, equal = agree(settings)
         print(line)
         return 0 if equal else 1
+    if arguments.roofline:
+        from reference_trainer.lm import roofline
+        from reference_trainer.lm.model import preset
+
+        config = preset(settings.preset)
+        print("\n".join(roofline.table(settings.preset, config, arguments.roofline, "fp32", settings.tokens_per_chunk)))
+        return 0
     if arguments.list_fixes:
         from reference_trainer.devices import kind_of
         from reference_trainer.lm.plan import listing

@@ -30,7 +30,11 @@ def _parser() -> Parser:
     add("--corpus", type=Path, help="what training takes (default: Python's own documentation)")
     add("--out", type=Path, required=True, help="folder of the shards; finished shards in it are kept")
     add("--workers", type=int, default=available_cores(), help="threads (default: %(default)s, the cores)")
-    add("--preset", default=defaults.preset, help="tiny, small or base: gives the vocabulary (default: %(default)s)")
+    add(
+        "--preset",
+        default=defaults.preset,
+        help="tiny, small, gpu or base: gives the vocabulary (default: %(default)s)",
+    )
     add("--tokens-per-chunk", type=int, default=defaults.tokens_per_chunk, help="as in training (default: %(default)s)")
     add("--samples-per-chunk", type=int, default=defaults.samples_per_chunk, help="likewise (default: %(default)s)")
     add(
@@ -53,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"skipped {corpus.skipped} broken lines of {corpus.name}; the first: {corpus.first_skipped}", flush=True)
     tokenizer = train_or_load(corpus, vocabulary)
     text = ChunkedText(corpus, tokenizer, arguments.tokens_per_chunk, arguments.samples_per_chunk)
-    samples = text.samples.epoch_length
+    samples = len(text.samples)
     existing = finished_shards(arguments.out)  # before the lock: nothing is made in a folder that is not ours
     began = time.perf_counter()
     with _bar(samples) as bar:

@@ -37,7 +37,7 @@ def _parser() -> Parser:
     add("--corpus", type=Path, help="what training takes (default: Python's own documentation)")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--vocabulary", type=int, help="tokens of the vocabulary")
-    size.add_argument("--preset", default=defaults.preset, help="vocabulary of tiny, small or base (%(default)s)")
+    size.add_argument("--preset", default=defaults.preset, help="vocabulary of tiny, small, gpu or base (%(default)s)")
     add("--samples", type=int, default=defaults.samples_per_chunk, help="samples of a chunk (default: %(default)s)")
     add("--sample-chars", type=int, help=f"default: such that a chunk has about {defaults.tokens_per_chunk} tokens")
     add("--seconds", type=float, default=SECONDS, help="approximate measured time (default: %(default)s)")

@@ -35,7 +35,7 @@ class DiagnoseTokenizationCommand:
         add("--corpus", type=Path, help="text of the bundled trainer (default: Python's own documentation)")
         size = parser.add_mutually_exclusive_group()
         size.add_argument("--vocabulary", type=int, metavar="N", help="size of the vocabulary")
-        size.add_argument("--preset", help="the vocabulary of tiny, small or base (default: tiny)")
+        size.add_argument("--preset", help="the vocabulary of tiny, small, gpu or base (default: tiny)")
         add("--samples", type=int, metavar="N", help="samples per chunk (per batched call)")
         add("--sample-chars", type=int, metavar="N", help="characters per sample")
         add("--seconds", type=float, metavar="S", help="approximate measured time")

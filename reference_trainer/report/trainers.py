@@ -203,7 +203,7 @@ LM: Final = BundledTrainer(
     description="the language model",
     module="reference_trainer.lm",
     options={
-        "preset": TrainerOption("size of the model: tiny, small or base"),
+        "preset": TrainerOption("size of the model: tiny, small, gpu or base"),
         "corpus": TrainerOption("text to train on"),
         "seconds": TrainerOption("measured time of a run", "3.0", "1.0", type=seconds),
         "device": TrainerOption("auto, cuda, or the CPU: host"),

@@ -1,6 +1,6 @@
 """What the trainer does on a real GPU: speed of the variants, utilisation, each kernel's time, each call's cost.
 
-    python tests/benchmarks/bench_gpu.py [--preset base] [--seconds 5] > bench_gpu.json
+    python tests/benchmarks/bench_gpu.py [--preset gpu] [--seconds 5] > bench_gpu.json
 
 prints one JSON object; interrupted, what it has by then. Kernels are rated by what the mathematics needs at least, as a
 share of peaks measured in the same call. Where there is no GPU it says why on standard error and prints nothing.
@@ -29,6 +29,7 @@ if __name__ == "__main__":
 from reference_trainer.devices import cuda
 from reference_trainer.devices.cuda import CudaDevice
 from reference_trainer.kernels import decode_token, embed, empty, modulate, recurrent_step, scan, score
+from reference_trainer.lm import roofline
 from reference_trainer.lm.loop import train
 from reference_trainer.lm.model import ModelConfig, preset
 from reference_trainer.lm.plan import fixes, variant_fixes
@@ -120,7 +121,13 @@ def variants() -> dict[str, tuple[str, ...]]:
     excluded = {name for name in cures if name in known["learn"].excludes or "learn" in known[name].excludes}
     learning = tuple(name for name in cures if name not in excluded)
     graph = tuple(dict.fromkeys((*cures, "cuda-graph")))
-    return {"as-found": (), "fixed": cures, "fixed, graph": graph, "learning": (*learning, "learn")}
+    return {
+        "as-found": (),
+        "fixed": cures,
+        "fixed, graph": graph,
+        "learning": (*learning, "learn"),
+        "learning, graph": (*learning, "cuda-graph", "learn"),
+    }
 
 
 def device_seconds(work: Callable[[], object]) -> float:
@@ -279,6 +286,7 @@ def measure(preset_name: str, seconds: float, found: dict[str, Any]) -> None:
     found["environment"] = environment()
     found["preset"] = {"name": preset_name, **asdict(config)}
     found["tokens_per_chunk"] = TOKENS
+    found["modeled, not measured"] = roofline.facts(config, device.label, "fp32", TOKENS)
     found["peaks"] = asdict(best)
     found["chunk"] = chunk_kernels(device, config, best)
     found["scan"] = gpu_learning.scans_over_width(device, TOKENS, device_seconds)
@@ -298,7 +306,7 @@ def measure(preset_name: str, seconds: float, found: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--preset", default="base")
+    parser.add_argument("--preset", default="gpu")
     parser.add_argument("--seconds", type=float, default=5.0, help="measured time of each variant")
     arguments = parser.parse_args()
     if reason := cuda.unavailable():

@@ -36,7 +36,7 @@ def options(corpus_file: Path) -> tuple[str, ...]:
         (("--shards", "it"), "--shards means nothing without fix 'pretokenize': add it to --fixes, or leave --shards"),
         (("--corpus", ""), "--corpus is empty: name a path, or leave --corpus out"),
         (("--result", ""), "--result is empty"),
-        (("--preset", "nope"), "unknown preset 'nope': choose one of tiny, small, base"),
+        (("--preset", "nope"), "unknown preset 'nope': choose one of tiny, small, gpu, base"),
         (("--device", "nope"), "unknown device 'nope': choose one of "),
         (("--fixes", "nope"), "unknown fix 'nope': choose from "),
         (("--fixes", "prefetch"), "means nothing without async, device-loss, zero-copy: add them"),

@@ -1,0 +1,281 @@
+"""A roofline of the language model on a GPU: how fast it would be as found and fixed. A model, not a measurement.
+
+The calls, bytes and operations follow from the model's shape and from the CUDA part of each kernel
+(`tests/reference_trainer/lm/test_roofline.py` compares the calls with those of the device). The peaks of the cards are
+those of NVIDIA's data sheets, and the costs of calls on the host were measured by others; each has its source below.
+What is unknown is shown as a range: every cost on the host is halved and doubled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from reference_trainer.errors import TrainerError
+from reference_trainer.kernels.on_cuda import ONE_BLOCK_ELEMENTS
+from reference_trainer.kernels.time_blocks import time_blocks
+from reference_trainer.lm.model import ModelConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """The peaks of a GPU."""
+
+    name: str
+    bytes_per_s: float
+    """Bandwidth of its memory."""
+    flops: Mapping[str, float]
+    """By dtype: dense matrix products, without sparsity."""
+    source: str
+
+
+CARDS: Final = {
+    "a100": Card(
+        "A100 SXM 80 GB",
+        2.039e12,
+        {"fp32": 19.5e12, "tf32": 156e12, "bf16": 312e12},
+        "NVIDIA A100 Tensor Core GPU data sheet, nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf",
+    ),
+    "h100": Card(
+        "H100 SXM",
+        3.35e12,
+        {"fp32": 67e12, "tf32": 494.7e12, "bf16": 989.4e12},
+        "NVIDIA H100 Tensor Core GPU data sheet, nvidia.com/h100 (half of its figures with sparsity)",
+    ),
+    "h200": Card(
+        "H200 SXM",
+        4.8e12,
+        {"fp32": 67e12, "tf32": 494.7e12, "bf16": 989.4e12},
+        "NVIDIA H200 Tensor Core GPU data sheet, nvidia.com/h200 (half of its figures with sparsity)",
+    ),
+    "b200": Card(
+        "B200 SXM",
+        7.7e12,
+        {"fp32": 75e12, "tf32": 1100e12, "bf16": 2250e12},
+        "NVIDIA HGX B200 data sheet, nvidia.com/hgx: an eighth of eight cards (half of its figures with sparsity)",
+    ),
+}
+
+# Costs on the host, in seconds.
+_OWN_PYTHON: Final = 1.7e-6
+"""Of each call: as found, a token of preset tiny takes 22 µs on the host device and makes 13 calls (docs/log.md)."""
+_LAUNCH: Final = 6.6e-6
+"""A launch by Numba without arguments: github.com/NVIDIA/numba-cuda/pull/288, figures of June 2025."""
+_ARRAY: Final = 3.7e-6
+"""More for each array of a launch: 10.6 and 14.1 µs with one and two, the same source. Integers are not counted."""
+_TORCH: Final = 10e-6
+"""A product or a copy by torch: cudaMemcpyAsync alone takes 5 to 7 µs (Wu et al., arXiv:2602.21548, section 5.2), and
+torch needs some µs to dispatch an operator. An assumption."""
+_WAKE: Final = 5e-6
+"""From the device's last command to the host that waits for it. An assumption."""
+_GRAPH: Final = 10e-6
+"""The launch of a graph, by torch. An assumption."""
+_TOKENIZE: Final = 1 / 4.8e6
+"""A token, by one call a sample in one thread: 4.8 million tokens/s at a vocabulary of 4,096 (docs/log.md)."""
+
+_SHORTEST: Final = 2e-6
+"""A kernel or a copy on the device at least: 1.1 µs for a sum of 1,024 numbers by
+github.com/pytorch/pytorch/issues/161104, 2.9 µs for the example of developer.nvidia.com/blog/cuda-graphs."""
+
+UNKNOWN: Final = (0.5, 2.0)
+"""Factors on all costs on the host: the ends of the ranges."""
+_TOKENS: Final = 3000
+AS_FOUND_BUSY, FIXED_BUSY, RATIO = 0.20, 0.85, 300.0
+"""What a case must reach that shows the illness and its cure: at most, at least, at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call that puts one command into the device's queue, or none (`allocate`)."""
+
+    kind: str
+    """launch, product, copy or allocate"""
+    arrays: int = 0
+    """Arrays among the arguments of a launch."""
+    moved: float = 0.0
+    """Bytes that the command reads and writes."""
+    flops: float = 0.0
+
+    @property
+    def host_s(self) -> float:
+        """Seconds of the host."""
+        costs = {"launch": _LAUNCH + self.arrays * _ARRAY, "product": _TORCH, "copy": _TORCH, "allocate": 0.0}
+        return _OWN_PYTHON + costs[self.kind]
+
+    def device_s(self, card: Card, dtype: str) -> float:
+        """Seconds of the device, at its peaks."""
+        if self.kind == "allocate":
+            return 0.0
+        return max(_SHORTEST, self.moved / card.bytes_per_s, self.flops / card.flops[dtype])
+
+
+def as_found_token(config: ModelConfig) -> tuple[list[Call], list[Call]]:
+    """The calls of a token as found, up to each of its two synchronizations: a blocking copy to the host."""
+    width, layers, vocabulary = config.width, config.layers, config.vocabulary
+    row, reward = _fresh_upload(4 * width), [*_fresh_upload(4), Call("launch", 2, 12)]
+    recurrence = [*reward, *row, Call("allocate"), *_recurrent_step(width, layers), Call("copy", moved=8 * width)]
+    return recurrence, [*row, Call("allocate"), *_decode(width, vocabulary), Call("copy", moved=8)]
+
+
+def _fresh_upload(size: int) -> list[Call]:
+    return [Call("allocate"), Call("copy", moved=2 * size)]
+
+
+def _recurrent_step(width: int, layers: int) -> list[Call]:
+    matrix, leak = 2 * width * width, Call("launch", 5, 36 * width)
+    if matrix <= ONE_BLOCK_ELEMENTS:
+        return [Call("launch", 8, 4 * (layers * matrix + width * width))]
+    layer = [Call("product", moved=4 * matrix, flops=2 * matrix), leak]
+    return [*layer * layers, Call("product", moved=2 * matrix, flops=matrix)]
+
+
+def _decode(width: int, vocabulary: int) -> list[Call]:
+    matrix = width * vocabulary
+    if matrix <= ONE_BLOCK_ELEMENTS:
+        return [Call("launch", 5, 4 * matrix)]
+    return [Call("product", moved=4 * matrix, flops=2 * matrix), Call("launch", 3, 8 * vocabulary)]
+
+
+def fixed_chunk(config: ModelConfig, tokens: int) -> list[Call]:
+    """The calls of a chunk with all fixes, without those once in 16 chunks."""
+    width, vocabulary, cells = config.width, config.vocabulary, tokens * config.width
+    blocks, _ = time_blocks(tokens, width)
+    ends = [Call("launch", 6, 8 * cells)] if blocks > 1 else []
+    layer = [_product(tokens, width, 2 * width), *ends, Call("launch", 9, 16 * cells)]
+    return [
+        Call("copy", moved=8 * tokens),
+        Call("launch", 3, 8 * cells),
+        *layer * config.layers,
+        _product(tokens, width, width),
+        _product(tokens, width, vocabulary),
+        Call("launch", 5, 4 * tokens * vocabulary),
+        Call("launch", 3, 0),
+        Call("launch", 2, 0),
+    ]
+
+
+def _product(rows: int, inner: int, columns: int) -> Call:
+    moved = 4 * (rows * inner + inner * columns + rows * columns)
+    return Call("product", moved=moved, flops=2 * rows * inner * columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What the model says for one card; times are per token."""
+
+    as_found_s: float
+    as_found_busy: float
+    """Share of the time in which a kernel or a copy runs."""
+    fixed_s: float
+    fixed_busy: float
+    device_limited: bool
+    """The fixed program waits for the device, not for the host."""
+
+    @property
+    def ratio(self) -> float:
+        """Speed of fixed over that of as found."""
+        return self.as_found_s / self.fixed_s
+
+
+def estimate(
+    config: ModelConfig,
+    card: Card,
+    *,
+    dtype: str = "fp32",
+    tokens: int = _TOKENS,
+    factor: float = 1.0,
+    graph: bool = False,
+) -> Estimate:
+    """Time and device utilization of both programs.
+
+    :param factor: on all costs on the host.
+    :param graph: the fixed program replays its launches as one graph.
+    """
+    as_found = as_found_busy = 0.0
+    for segment in as_found_token(config):
+        host, device = _sums(segment, card, dtype, factor)
+        as_found += max(host, device) + factor * _WAKE
+        as_found_busy += device
+    as_found += factor * _TOKENIZE
+    host, device = _sums(fixed_chunk(config, tokens), card, dtype, factor)
+    if graph:  # the copy of the ids, and accumulate, stay outside it
+        host = factor * (_TORCH + _LAUNCH + 2 * _ARRAY + _GRAPH + 3 * _OWN_PYTHON)
+    host += factor * (_WAKE + 2 * _OWN_PYTHON)
+    fixed = max(host, device)
+    return Estimate(as_found, as_found_busy / as_found, fixed / tokens, device / fixed, device >= host)
+
+
+def _sums(calls: Iterable[Call], card: Card, dtype: str, factor: float) -> tuple[float, float]:
+    """Seconds of the host and of the device."""
+    host = device = 0.0
+    for call in calls:
+        host += factor * call.host_s
+        device += call.device_s(card, dtype)
+    return host, device
+
+
+def margin(config: ModelConfig, *, dtype: str = "fp32") -> float:
+    """By which factor the model may be wrong at least, on any card, before the case misses one of its three bounds."""
+    return min(_margin(config, card, dtype) for card in CARDS.values())
+
+
+def _margin(config: ModelConfig, card: Card, dtype: str) -> float:
+    result = estimate(config, card, dtype=dtype)
+    host, device = _sums(fixed_chunk(config, _TOKENS), card, dtype, 1.0)
+    return min(AS_FOUND_BUSY / result.as_found_busy, device / host / FIXED_BUSY, result.ratio / RATIO)
+
+
+def find_card(label: str) -> Card | None:
+    """The card that a device's name, as CUDA gives it, belongs to; None: its peaks are not known here."""
+    if re.search(r"PCIe|NVL|40GB", label, re.IGNORECASE):
+        return None  # of the same name, but slower
+    return next((card for key, card in CARDS.items() if re.search(rf"\b{key}\b", label, re.IGNORECASE)), None)
+
+
+def facts(config: ModelConfig, label: str, dtype: str, tokens: int) -> dict[str, Any] | None:
+    """The estimate for a device that a run is recorded on, for the report; None: the card is not known."""
+    card = find_card(label)
+    if card is None:
+        return None
+    ends = [estimate(config, card, dtype=dtype, tokens=tokens, factor=factor) for factor in (1.0, *UNKNOWN)]
+    names = ("as_found_s", "as_found_busy", "fixed_s", "fixed_busy", "ratio")
+    return {"card": card.name, **{name: [getattr(end, name) for end in ends] for name in names}}
+
+
+def table(name: str, config: ModelConfig, cards: str, dtype: str, tokens: int) -> Iterator[str]:
+    """The estimates as lines.
+
+    :param cards: the key of a card, or `all`.
+    :raises TrainerError: there is no such card.
+    """
+    if cards != "all" and cards not in CARDS:
+        raise TrainerError(f"--roofline {cards}: choose one of {', '.join(CARDS)}, or all")
+    yield (
+        f"preset {name}: width {config.width}, {config.layers} layers, vocabulary {config.vocabulary}; "
+        f"{dtype}, {tokens:,} tokens a chunk"
+    )
+    yield "A model, not a measurement: ranges are for costs of calls on the host from half to twice the assumed ones."
+    heads = ("as found, µs a token", "busy", "fixed, µs a token", "busy", "ratio")
+    yield f"{'card':<16}" + "".join(f"{head:>24}" for head in heads)
+    for key, card in CARDS.items():
+        if cards not in {"all", key}:
+            continue
+        ends = [estimate(config, card, dtype=dtype, tokens=tokens, factor=factor) for factor in (1.0, *UNKNOWN)]
+        cells = (
+            _range([end.as_found_s * 1e6 for end in ends], "{:.0f}"),
+            _range([end.as_found_busy for end in ends], "{:.0%}"),
+            _range([end.fixed_s * 1e6 for end in ends], "{:.2f}"),
+            _range([end.fixed_busy for end in ends], "{:.0%}"),
+            _range([end.ratio for end in ends], "{:,.0f}"),
+        )
+        yield f"{card.name:<16}" + "".join(f"{cell:>24}" for cell in cells)
+    yield from (f"{card.name}: {card.source}" for key, card in CARDS.items() if cards in {"all", key})
+
+
+def _range(values: list[float], form: str) -> str:
+    """The value at the assumed costs, and the range over both ends."""
+    low, high = form.format(min(values)), form.format(max(values))
+    middle = form.format(values[0])
+    return middle if low == high else f"{middle} ({low} to {high})"
