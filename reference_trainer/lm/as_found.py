@@ -7,7 +7,7 @@ the same predictions, losses and counts of syncs, copies, allocations and launch
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import cycle, pairwise
 
 import numpy as np
 
@@ -34,13 +34,14 @@ def train(
     correct, results = device.zeros((1,)), device.zeros((3,))
     projected, logits = device.zeros((2 * width,)), device.zeros((vocabulary,))
 
-    for number in range(chunks):
-        ids: list[int] = []
-        for sample in text.samples.chunk(number):
-            ids += text.tokenizer.encode(sample)  # one call a sample, in the thread that launches
-        ids = ids[: text.tokens_per_chunk + 1]
+    ids: list[int] = []
+    samples = cycle(text.samples)
+    for _ in range(chunks):
+        while len(ids) <= text.tokens_per_chunk:
+            ids += text.tokenizer.encode(next(samples))  # one call a sample, in the thread that launches
+        chunk, ids = ids[: text.tokens_per_chunk + 1], ids[text.tokens_per_chunk :]
         predicted: list[int] = []
-        for current, target in pairwise(ids):
+        for current, target in pairwise(chunk):
             # a fresh vector on the host, an allocation on the device, a copy
             x = device.upload(np.array(table[current : current + 1]))
             readout = device.empty((1, width))
@@ -58,6 +59,6 @@ def train(
             earned = np.array([1.0 if predicted[-1] == target else 0.0], device.real)
             device.launch(reward.KERNEL, correct, device.upload(earned))
         device.launch(modulate.KERNEL, results, correct, modulator, len(predicted))
-        right = sum(prediction == target for prediction, target in zip(predicted, ids[1:], strict=True))
+        right = sum(prediction == target for prediction, target in zip(predicted, chunk[1:], strict=True))
         marks.step(tokens=len(predicted))
         yield 1 - right / len(predicted), predicted

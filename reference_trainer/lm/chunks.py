@@ -1,11 +1,16 @@
-"""Chunks of token ids, cut from a corpus and tokenized the way that the plan says."""
+"""Chunks of token ids: the text is a stream of tokens, which is cut into chunks of one length.
+
+Samples of text are tokenized in groups, the way that the plan says. No token is left out: chunk i predicts the tokens
+i T + 1 to i T + T of the stream, from the one before each, and the stream begins again where the text ends.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from bisect import bisect_right
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
@@ -23,7 +28,7 @@ class Source(Protocol):
     """A source of chunks for the training loop."""
 
     def ids(self, index: int) -> np.ndarray:
-        """Token ids of chunk `index` >= 0, int32 (T + 1,), 1 <= T <= tokens_per_chunk; epochs wrap.
+        """Token ids of chunk `index` >= 0, int32 (tokens_per_chunk + 1,): the last one is the next chunk's first.
 
         :raises TrainerError: the chunk cannot be made.
         """
@@ -34,40 +39,95 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class ChunkedText:
-    """A corpus, its tokenizer, and the sizes by which the text is cut into chunks."""
+    """A text, its tokenizer, and the sizes by which it is cut into samples and chunks."""
 
     corpus: Corpus
     tokenizer: Tokenizer
     tokens_per_chunk: int
-    """Largest number of predictions of a chunk."""
+    """Predictions of a chunk."""
     samples_per_chunk: int
+    """Samples of a group, which has about as many tokens as a chunk."""
+    begin: int = 0
+    """First sample that belongs to the text."""
+    end: int | None = None
+    """The sample after the last one that belongs to it; None: all from `begin` on."""
 
     @cached_property
     def sample_chars(self) -> int:
-        """Characters of a sample such that the samples of a chunk hold about `tokens_per_chunk` tokens."""
+        """Characters of a sample such that a group of samples holds about `tokens_per_chunk` tokens."""
         return max(1, round(self.tokens_per_chunk * self.tokenizer.chars_per_token / self.samples_per_chunk))
 
     @cached_property
     def samples(self) -> Samples:
-        """The text cut into samples.
+        """The samples.
 
-        :raises TrainerError: it is too short for one chunk.
+        :raises TrainerError: the text is too short for one group.
         """
-        return Samples(self.corpus, self.sample_chars, self.samples_per_chunk)
+        return Samples(self.corpus, self.sample_chars, self.samples_per_chunk, slice(self.begin, self.end))
 
-    def join(self, pieces: Sequence[np.ndarray]) -> np.ndarray:
-        """The ids of a chunk (T + 1,) from those of its samples, without what is beyond its largest size."""
-        return np.concatenate(pieces)[: self.tokens_per_chunk + 1]
+    def only(self, begin: int, end: int | None) -> ChunkedText:
+        """The text of the samples from `begin` to before `end`."""
+        return replace(self, begin=begin, end=end)
 
 
-def check_length(ids: np.ndarray, index: int) -> np.ndarray:
-    """Return the ids of chunk `index`.
+class TokenStream(ABC):
+    """Cuts the tokens of consecutive groups of samples into chunks; a subclass tokenizes a group.
 
-    :raises TrainerError: there are fewer than two, which leaves nothing to predict.
+    Chunks can be requested in any order. The first request of a chunk reads the text up to it, once.
     """
-    if len(ids) < 2:
-        raise TrainerError(f"chunk {index} has {len(ids)} tokens: a prediction needs two, raise --tokens-per-chunk")
-    return ids
+
+    def __init__(self, text: ChunkedText) -> None:
+        self._text = text
+        self._samples = text.samples
+        self._ends: list[int] = []
+        """Tokens up to the end of each group, of the groups that were read so far."""
+        self._last: tuple[int, np.ndarray] | None = None
+        """The group that was read last, and its ids: the next chunk begins in it."""
+
+    @property
+    def whole_groups(self) -> int:
+        """Groups of the text that have all their samples."""
+        return len(self._samples) // self._samples.samples_per_chunk
+
+    @abstractmethod
+    def group(self, number: int) -> np.ndarray:
+        """Token ids of group `number` of the text, int32."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release workers and files. A second call does nothing."""
+
+    def ids(self, index: int) -> np.ndarray:
+        """Token ids of chunk `index`; see `Source.ids`."""
+        with marks.region("data"):  # around all of it: freeing thousands of ints takes time too
+            missing, position = self._text.tokens_per_chunk + 1, index * self._text.tokens_per_chunk
+            pieces = []
+            while missing:
+                group, offset = self._locate(position)
+                piece = self._read(group)[offset : offset + missing]
+                pieces.append(piece)
+                position += len(piece)
+                missing -= len(piece)
+            return np.concatenate(pieces)
+
+    def _locate(self, position: int) -> tuple[int, int]:
+        """The group that holds token `position` of the stream, and the token's place in it."""
+        ends, groups = self._ends, self._samples.groups
+        while len(ends) < groups and position >= (ends[-1] if ends else 0):
+            self._read(len(ends))
+        if len(ends) == groups:  # the length of the text is known
+            if not ends[-1]:
+                raise TrainerError(f"corpus {self._text.corpus.name} has no tokens")
+            position %= ends[-1]
+        group = bisect_right(ends, position)
+        return group, position - (ends[group - 1] if group else 0)
+
+    def _read(self, group: int) -> np.ndarray:
+        if self._last is None or self._last[0] != group:
+            self._last = group, self.group(group)
+            if group == len(self._ends):
+                self._ends.append((self._ends[-1] if self._ends else 0) + len(self._last[1]))
+        return self._last[1]
 
 
 def worker_result(future: Future[T], work: str) -> T:
@@ -83,45 +143,40 @@ def worker_result(future: Future[T], work: str) -> T:
 
 
 def print_duration(how: str, samples: int, took: float, more: str = "") -> None:
-    """Print how long the tokenization of a chunk took, in ms."""
+    """Print how long the tokenization of a group of samples took, in ms."""
     each = took / samples
     print(
         f"{how} {samples} samples in {took:.1f} ms ({each:.{1 if each >= 1 else 2}f} ms per sample){more}", flush=True
     )
 
 
-class Chunks:
-    """Tokenizes each chunk when it is requested, in the thread that requests it.
+class Chunks(TokenStream):
+    """Tokenizes each group of samples when it is needed, in the thread that requests the chunk.
 
-    :param batch: tokenize a chunk's samples in one call instead of one by one.
+    :param batch: tokenize the samples of a group in one call instead of one by one.
     :param threads: threads of the library that share such a call; they end with `close`.
     """
 
     def __init__(self, text: ChunkedText, *, batch: bool, threads: int = 1, verbose: bool = False) -> None:
-        self._text = text
-        self._samples = text.samples
+        super().__init__(text)
         self._thread_count = threads
         self._threads: Any = None
         self._batch = batch
         self._verbose = verbose
 
-    def ids(self, index: int) -> np.ndarray:
-        """Token ids of chunk `index`."""
-        with marks.region("data"):  # around all of it: freeing thousands of ints takes time too
-            return self._ids(self._samples.chunk(index), index)
-
     def close(self) -> None:
         """End the library's threads; a later call of `ids` starts them again."""
         self._threads = None
 
-    def _ids(self, texts: list[str], index: int) -> np.ndarray:
+    def group(self, number: int) -> np.ndarray:
+        texts = self._samples.group(number)
         began = time.perf_counter()
         pieces = self._encode_batch(texts) if self._batch else self._encode_each(texts)
         took = (time.perf_counter() - began) * 1e3
         marks.count("tokenized_samples", len(texts))
         if self._verbose:
             print_duration("Batch tokenized" if self._batch else "Tokenized one by one", len(texts), took)
-        return check_length(self._text.join(pieces), index)
+        return np.concatenate(pieces)
 
     def _encode_each(self, texts: list[str]) -> list[np.ndarray]:
         pieces = []

@@ -102,48 +102,56 @@ def _hub(path: str, max_chars: int, tally: Tally) -> tuple[str, list[str]]:
 class Samples:
     """The corpus as consecutive samples of at most `sample_chars` characters, cut at white space where there is any.
 
-    Sample i is `samples[i]` for any i >= 0: past the end they begin again (epochs wrap). All are cut
-    beforehand, so that the loop only indexes a list. A last piece shorter than half a sample is left out,
-    so that samples are of like length.
+    All are cut beforehand, so that the loop only indexes a list.
+
+    :param part: the samples to keep.
     """
 
-    def __init__(self, corpus: Corpus, sample_chars: int, samples_per_chunk: int = 1) -> None:
+    def __init__(
+        self, corpus: Corpus, sample_chars: int, samples_per_chunk: int = 1, part: slice = slice(0, None)
+    ) -> None:
         """:raises TrainerError: a size below 1, or a text too short for one chunk."""
         if sample_chars < 1 or samples_per_chunk < 1:
             raise TrainerError(
                 f"a sample needs at least 1 character and a chunk 1 sample, not {sample_chars} and {samples_per_chunk}"
             )
         self.samples_per_chunk = samples_per_chunk
-        self._samples = list(_cut(corpus.text, sample_chars))
-        if len(self._samples) < samples_per_chunk:
+        self._samples = list(_cut(corpus.text, sample_chars))[part]
+        if len(self._samples) < samples_per_chunk and part == slice(0, None):
             raise TrainerError(
                 f"corpus {corpus.name} is too short for one chunk: {samples_per_chunk} samples of {sample_chars} "
                 f"characters need {samples_per_chunk * sample_chars} characters of text, it has {len(corpus.text)}"
             )
 
-    @property
-    def epoch_length(self) -> int:
-        """Samples until the text begins again."""
+    def __len__(self) -> int:
         return len(self._samples)
+
+    def __getitem__(self, index: int) -> str:
+        return self._samples[index]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._samples)
 
     @property
     def longest(self) -> int:
         """Characters of the longest sample."""
         return max(map(len, self._samples))
 
-    def __getitem__(self, index: int) -> str:
-        return self._samples[index % len(self._samples)]
+    @property
+    def groups(self) -> int:
+        """Number of groups of `samples_per_chunk` samples; the last one may have fewer."""
+        return -(-len(self._samples) // self.samples_per_chunk)
 
-    def chunk(self, index: int) -> list[str]:
-        """The samples of chunk `index`, from 0; chunks follow one another without a gap, over the end too."""
-        first = index * self.samples_per_chunk
-        return [self[number] for number in range(first, first + self.samples_per_chunk)]
+    def group(self, number: int) -> list[str]:
+        """The samples of group `number`, from 0."""
+        first = number * self.samples_per_chunk
+        return self._samples[first : first + self.samples_per_chunk]
 
 
 def _cut(text: str, sample_chars: int) -> Iterator[str]:
     shortest = max(1, sample_chars // 2)
     begin = 0
-    while len(text) - begin >= shortest:
+    while begin < len(text):
         end = begin + sample_chars
         if end < len(text):
             gap = max(text.rfind(" ", begin + shortest, end), text.rfind("\n", begin + shortest, end))

@@ -10,42 +10,25 @@ from typing import Final
 import numpy as np
 
 from reference_trainer.errors import TrainerError
-from reference_trainer.lm.chunks import ChunkedText, Source
+from reference_trainer.lm.chunks import ChunkedText
 
 SHARE: Final = 0.05
-"""Share of a corpus's chunks, the last ones, that is held out."""
+"""Share of a text's groups of samples, the last ones, that is held out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
-    """The whole chunks of a corpus, by their index: [0, training) are learned from, over and over."""
+def split(text: ChunkedText) -> tuple[ChunkedText, ChunkedText]:
+    """The text that is learned from, over and over, and the one that is held out.
 
-    training: int
-    held_out: int
-
-    def learned(self, step: int) -> int:
-        """Index of the chunk that step `step` >= 0 learns from."""
-        return step % self.training
-
-    @property
-    def judged(self) -> range:
-        """Indices of the held-out chunks."""
-        return range(self.training, self.training + self.held_out)
-
-
-def split(text: ChunkedText) -> Split:
-    """The split of a text's chunks; it depends on nothing else.
-
-    :raises TrainerError: the text has fewer than two whole chunks.
+    :raises TrainerError: the text has fewer than two groups of samples.
     """
-    chunks = text.samples.epoch_length // text.samples_per_chunk
-    if chunks < 2:
+    groups = text.samples.groups
+    if groups < 2:
         raise TrainerError(
             f"corpus {text.corpus.name} is one chunk of {text.tokens_per_chunk} tokens: none is left to be held out; "
             "give more text, or less --tokens-per-chunk"
         )
-    held_out = max(1, round(SHARE * chunks))
-    return Split(chunks - held_out, held_out)
+    training = (groups - max(1, round(SHARE * groups))) * text.samples_per_chunk
+    return text.only(0, training), text.only(training, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +64,9 @@ def _pairs(ids: np.ndarray, vocabulary: int) -> np.ndarray:
 
 
 JUDGED_TOKENS: Final = 30_000
-"""Size of the held-out text, about: its accuracy is known to 0.3 points, and evaluating it takes a few steps' time."""
+"""Largest size of the held-out text: its accuracy is known to 0.3 points, and evaluating it takes a few steps' time."""
 COUNTED_TOKENS: Final = 3_000_000
-"""Largest size of the text that bigrams are counted in, about: a second or two of tokenization."""
+"""Largest size of the text that bigrams are counted in: a second or two of tokenization."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +74,35 @@ class Goal:
     """The held-out text, and the losses that the model has to beat on it."""
 
     held_out: tuple[np.ndarray, ...]
-    """Ids (T + 1,) of chunks that are never learned from."""
+    """Ids (T + 1,) of chunks that are never learned from; the last one may be shorter."""
     baseline: Baseline
     uniform_loss: float
     """Loss of a model that has learned nothing: ln V, in nats."""
 
 
-def goal_of(source: Source, parts: Split, tokens_per_chunk: int, vocabulary: int) -> Goal:
-    """Read the held-out text, and count pairs in the training text: of large corpora in the first part of both."""
-    counted = min(parts.training, max(1, COUNTED_TOKENS // tokens_per_chunk))
-    judged = parts.judged[: max(1, JUDGED_TOKENS // tokens_per_chunk)]
-    training = [source.ids(index) for index in range(counted)]
-    held_out = tuple(source.ids(index) for index in judged)
-    return Goal(held_out, bigram_baseline(training, held_out, vocabulary), math.log(vocabulary))
+def goal_of(training: ChunkedText, held_out: ChunkedText, vocabulary: int) -> Goal:
+    """Read the held-out text, and count pairs in the training text: of large corpora in the first part of both.
+
+    :raises TrainerError: the held-out text has fewer than two tokens.
+    """
+    judged, length = read_ids(held_out, JUDGED_TOKENS), held_out.tokens_per_chunk
+    chunks = tuple(judged[begin : begin + length + 1] for begin in range(0, len(judged) - 1, length))
+    if not chunks:
+        raise TrainerError(
+            f"corpus {held_out.corpus.name}: the held-out text has fewer than two tokens; give more text"
+        )
+    baseline = bigram_baseline([read_ids(training, COUNTED_TOKENS)], chunks, vocabulary)
+    return Goal(chunks, baseline, math.log(vocabulary))
+
+
+def read_ids(text: ChunkedText, most: int) -> np.ndarray:
+    """The token ids of a text from its beginning, at most so many."""
+    pieces: list[np.ndarray] = []
+    missing = most
+    for number in range(text.samples.groups):
+        ids = np.concatenate(text.tokenizer.encode_arrays(text.samples.group(number)))[:missing]
+        pieces.append(ids)
+        missing -= len(ids)
+        if not missing:
+            break
+    return np.concatenate(pieces)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reference_trainer.lm.corpus import Samples
+from reference_trainer.lm.chunks import ChunkedText, TokenStream
 from reference_trainer.lm.tokenizer import TRAINING_CHARS
 
 if TYPE_CHECKING:
@@ -45,22 +45,21 @@ def train(texts: Sequence[str], vocab_size: int, threads: int) -> Tokenizer:
     return tokenizer
 
 
-class HuggingFaceChunks:
-    """The chunks of a text as the ids of another model: nothing is cut off, so that no text is left out."""
+class HuggingFaceChunks(TokenStream):
+    """The chunks of a text as the ids of another model."""
 
-    def __init__(self, tokenizer: Tokenizer, samples: Samples, *, batch: bool) -> None:
+    def __init__(self, tokenizer: Tokenizer, text: ChunkedText, *, batch: bool) -> None:
+        super().__init__(text)
         self._tokenizer = tokenizer
-        self._samples = samples
         self._batch = batch
 
-    def ids(self, index: int) -> np.ndarray:
-        """Token ids of chunk `index`, int32 (T + 1,)."""
-        texts = self._samples.chunk(index)
+    def close(self) -> None:
+        """Do nothing: there is nothing to release."""
+
+    def group(self, number: int) -> np.ndarray:
+        texts = self._samples.group(number)
         if self._batch:  # without the offsets of tokens in the text, which nobody needs
             pieces = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         else:
             pieces = [self._tokenizer.encode(text, add_special_tokens=False) for text in texts]
         return np.concatenate([np.array(piece.ids, np.int32) for piece in pieces])
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to release."""

@@ -120,16 +120,20 @@ def facts(job: Job, device: Device) -> dict[str, Any]:
 
 
 def open_source(job: Job) -> Source:
-    """The same chunks whatever the plan. The caller closes it.
+    """The same chunks whatever the plan; if the model learns, without the text that is held out. The caller closes it.
 
     :raises TrainerError: a text too short for a chunk, or shards that do not fit.
     """
     settings, chosen, text = job.settings, job.plan, job.text
+    if chosen.learn:
+        from reference_trainer.lm.heldout import split
+
+        text, _ = split(text)
     if chosen.tokenize == "shards":
         from reference_trainer.lm.shard_writer import ensure_shards
         from reference_trainer.lm.shards import ShardChunks
 
-        return ShardChunks(ensure_shards(text, settings.shards), text, verbose=settings.verbose)
+        return ShardChunks(ensure_shards(job.text, settings.shards), text, verbose=settings.verbose)
     if chosen.parallel_tokenize:
         from reference_trainer.lm.parallel_tokenize import ParallelChunks
 

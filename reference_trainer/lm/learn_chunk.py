@@ -19,6 +19,7 @@ from reference_trainer.lm.model import ModelConfig, Weights
 from reference_trainer.lm.network import Network
 from reference_trainer.lm.optimizer import Optimizer
 from reference_trainer.lm.parameters import Parameters, unflatten
+from reference_trainer.lm.replay import Replay
 from reference_trainer.lm.result import IN_FLIGHT, Result
 
 RESULTS: Final = 4  # what `kernels.learned` leaves
@@ -29,6 +30,7 @@ class LearnChunk:
 
     :param optimizer: settings of AdamW.
     :param tile: tokens whose logits are in memory together; 0: as suits the device.
+    :param graph: replay the launches of a step as a graph.
     """
 
     def __init__(
@@ -40,8 +42,10 @@ class LearnChunk:
         *,
         optimizer: Optimizer | None = None,
         tile: int = 0,
+        graph: bool = False,
     ) -> None:
         self._device = device
+        self._replay = Replay(device, capacity if graph else 0)
         self._capacity = capacity
         self._parameters = Parameters(device, config, weights)
         self._step_state = device.upload((optimizer or Optimizer()).step_state(device.real))
@@ -64,20 +68,24 @@ class LearnChunk:
         if len(self._flying) == IN_FLIGHT:
             raise RuntimeError(f"{IN_FLIGHT} chunks are in flight already: collect one")
         device, tokens, slot = self._device, self._length(ids), self._submitted % IN_FLIGHT
-        with marks.region("forward"):
-            staged, on_device, fetched = self._staged[slot][: tokens + 1], self._ids[slot], self._fetched[slot]
-            staged[:] = ids
-            device.prefetch_into(on_device, staged)
-            self._network.forward(on_device, tokens, self._state)
-        with marks.region("backward"):
-            self._network.decode(on_device, tokens, learn=True)
-            self._network.backward(on_device, tokens)
-        with marks.region("optimizer"):
-            self._update()
-            self._close(on_device, tokens)
-            self._flying.append((device.fetch_into(fetched, self._results), fetched, tokens))
+        staged, on_device, fetched = self._staged[slot][: tokens + 1], self._ids[slot], self._fetched[slot]
+        staged[:] = ids
+        device.prefetch_into(on_device, staged)
+        self._replay.run(slot, tokens, lambda: self._launch(on_device, tokens))
+        self._flying.append((device.fetch_into(fetched, self._results), fetched, tokens))
         self._submitted += 1
         self._submitted_tokens = tokens
+
+    def _launch(self, ids: Buffer, tokens: int) -> None:
+        """Launch all kernels of a step."""
+        with marks.region("forward"):
+            self._network.forward(ids, tokens, self._state)
+        with marks.region("backward"):
+            self._network.decode(ids, tokens, learn=True)
+            self._network.backward(ids, tokens)
+        with marks.region("optimizer"):
+            self._update()
+            self._close(ids, tokens)
 
     def collect(self) -> Result:
         """Wait for the oldest chunk submitted: the one sync, after which its loss and accuracy are here."""

@@ -11,7 +11,6 @@ from profiler import marks
 from reference_trainer.devices.protocol import Device
 from reference_trainer.errors import TrainerError
 from reference_trainer.lm.checkpoint import Origin
-from reference_trainer.lm.chunks import Source
 from reference_trainer.lm.heldout import goal_of, split
 from reference_trainer.lm.history import COLUMNS, History
 from reference_trainer.lm.job import Job, optimizer
@@ -61,7 +60,6 @@ class Learning:
     def __init__(
         self,
         job: Job,
-        source: Source,
         device: Device,
         history: History,
         *,
@@ -71,12 +69,13 @@ class Learning:
         settings = job.settings
         self._job = job
         self._device = device
-        self._split = split(job.text)
-        self.goal = goal_of(source, self._split, settings.tokens_per_chunk, job.config.vocabulary)
+        self._training, held_out = split(job.text)
+        self.goal = goal_of(self._training, held_out, job.config.vocabulary)
         self._every = EVALUATE_EVERY if settings.evaluate_every is None else settings.evaluate_every
         self._optimizer = optimizer(settings)
         weights = initial_weights(job.config, settings.seed)
-        self.model = LearnChunk(device, job.config, weights, settings.tokens_per_chunk, optimizer=self._optimizer)
+        tokens, graph = settings.tokens_per_chunk, job.plan.graph
+        self.model = LearnChunk(device, job.config, weights, tokens, optimizer=self._optimizer, graph=graph)
         self._buffers = self.model.everything()
         begun = checkpoints.begun if checkpoints else None
         self.first = begun.step if begun else 0
@@ -104,17 +103,13 @@ class Learning:
             "uniform_loss": self.goal.uniform_loss,
             "bigram_loss": self.goal.baseline.loss,
             "bigram_accuracy": self.goal.baseline.accuracy,
-            "training_chunks": self._split.training,
+            "training_samples": len(self._training.samples),
             "heldout_chunks": len(self.goal.held_out),
             "evaluate_every": self._every,
             "checkpoint_every": self.snapshots.every if self.snapshots else None,
             "optimizer": asdict(self._optimizer),
             "resumed_after": self.first,
         }
-
-    def chunk(self, step: int) -> int:
-        """Chunk of the text that the step after `step` steps learns from."""
-        return self._split.learned(step)
 
     def restart(self) -> None:
         """Forget the warm-up: parameters, moments, step count and state as they were, or as in the checkpoint."""

@@ -42,6 +42,11 @@ def train(settings: Settings, progress: Callable[[str], None] | None = None) -> 
         if device.kind == "cuda" and settings.performance.changed:
             apply(settings.performance, device.kind)
         marks.describe(**facts(job, device))
+        if device.kind == "cuda":
+            from reference_trainer.lm import roofline
+
+            if model := roofline.facts(job.config, device.label, "fp32", settings.tokens_per_chunk):
+                marks.describe(roofline=model)
         if device.note:
             say(device.note)
         say(f"{job.label} on {device.label}, preset {settings.preset}, corpus {corpus.name}")
@@ -51,9 +56,7 @@ def train(settings: Settings, progress: Callable[[str], None] | None = None) -> 
             return _Loop(job, source, device, forward, history=history).run(say)
         from reference_trainer.lm.learning import Learning
 
-        learning = stack.enter_context(
-            closing(Learning(job, source, device, history, checkpoints=checkpoints, say=say))
-        )
+        learning = stack.enter_context(closing(Learning(job, device, history, checkpoints=checkpoints, say=say)))
         marks.describe(**learning.facts())
         return _Loop(job, source, device, learning.model, history=history, learning=learning).run(say)
 
@@ -246,7 +249,7 @@ class _Loop:
         while self._submitted - self._collected < self._depth and self._submitted != self._last:
             if learning and self._submitted > self._collected and learning.pauses(self._submitted):
                 return  # the evaluation comes first, with nothing in flight
-            self._forward.submit(self._source.ids(learning.chunk(self._submitted) if learning else self._submitted))
+            self._forward.submit(self._source.ids(self._submitted))
             self._submitted += 1
             if self._snapshots and not warmup:
                 self._snapshots.submitted(self._submitted)

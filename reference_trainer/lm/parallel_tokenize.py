@@ -10,18 +10,19 @@ from __future__ import annotations
 import os
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
 
 from profiler import marks
-from reference_trainer.lm.chunks import ChunkedText, check_length, print_duration, worker_result
+from reference_trainer.lm.chunks import ChunkedText, TokenStream, print_duration, worker_result
 from reference_trainer.lm.tokenizer import library_threads
 
-GROUP: Final = 4
-"""Consecutive chunks of a task: a task costs the requesting thread some 10 µs."""
+TASK_GROUPS: Final = 4
+"""Consecutive groups of samples of a task: a task costs the requesting thread some 10 µs."""
 AHEAD: Final = 4
-"""Groups that are tokenized ahead of the requested one: 16 chunks, 200 kB where each has 3,000 tokens."""
+"""Tasks that are done ahead of the requested one: 16 groups, 200 kB where each has 3,000 tokens."""
 MOST_WORKERS: Final = 4
 """More would wait for our thread: what it does between two calls is some 15% of one worker's time in them."""
 
@@ -36,7 +37,7 @@ def default_workers() -> int:
     return min(MOST_WORKERS, max(1, available_cores() - 1))
 
 
-class ParallelChunks:
+class ParallelChunks(TokenStream):
     """The same chunks as those of `Chunks`, tokenized in advance. Close it: it holds threads.
 
     Chunks are expected to be requested in order; any other chunk is tokenized while the caller waits. The threads start
@@ -46,55 +47,55 @@ class ParallelChunks:
     """
 
     def __init__(self, text: ChunkedText, *, workers: int | None = None, verbose: bool = False) -> None:
-        self._text = text
-        self._samples = text.samples
+        super().__init__(text)
         self._workers = default_workers() if workers is None else workers
         self._verbose = verbose
         self._pool: ThreadPoolExecutor | None = None
         self._threads: Any = None
         self._pending: dict[int, Future[tuple[list[np.ndarray], float]]] = {}
-        """By number of the group: its chunks, and the ms that a chunk took."""
-
-    def ids(self, index: int) -> np.ndarray:
-        """Token ids of chunk `index`.
-
-        :raises TrainerError: there are fewer than two, or the worker that tokenized them failed.
-        """
-        began = time.perf_counter()
-        group, position = divmod(index, GROUP)
-        with marks.region("data"):
-            self._submit(group)
-            chunks, took = worker_result(self._pending[group], f"chunk {index}")
-        marks.count("tokenized_samples", self._text.samples_per_chunk)
-        if self._verbose:
-            waited = (time.perf_counter() - began) * 1e3
-            print_duration("Tokenized in parallel", self._text.samples_per_chunk, took, f", waited {waited:.2f} ms")
-        return check_length(chunks[position], index)
+        """By number of the task: its groups, and the ms that a group took."""
 
     def close(self) -> None:
-        """End the workers: the group that they tokenize takes some milliseconds, the waiting ones are dropped."""
+        """End the workers: the task that they work on takes some milliseconds, the waiting ones are dropped."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = self._threads = None
             self._pending.clear()
 
-    def _submit(self, group: int) -> None:
-        """Submit every group that may be tokenized while `group` is used; drop all others."""
+    def group(self, number: int) -> np.ndarray:
+        """Wait for a group.
+
+        :raises TrainerError: the worker that tokenized it failed.
+        """
+        began = time.perf_counter()
+        task, position = divmod(number, TASK_GROUPS)
+        self._submit(task)
+        groups, took = worker_result(self._pending[task], f"group {number} of samples")
+        samples = len(self._samples.group(number))
+        marks.count("tokenized_samples", samples)
+        if self._verbose:
+            waited = (time.perf_counter() - began) * 1e3
+            print_duration("Tokenized in parallel", samples, took, f", waited {waited:.2f} ms")
+        return groups[position]
+
+    def _submit(self, task: int) -> None:
+        """Submit every task that may be worked on while `task` is used; drop all others."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="tokenize")
             self._threads = library_threads(self._workers) if self._workers > 1 else None
-        wanted = range(group, group + AHEAD + 1)
+        tasks = -(-self._samples.groups // TASK_GROUPS)
+        wanted = {(task + ahead) % tasks: None for ahead in range(AHEAD + 1)}  # in this order, without duplicates
         for number in [number for number in self._pending if number not in wanted]:
             self._pending.pop(number).cancel()
         for number in wanted:
             if number not in self._pending:
                 self._pending[number] = self._pool.submit(self._encode, number)
 
-    def _encode(self, group: int) -> tuple[list[np.ndarray], float]:
-        """Tokenize a group, in the background thread."""
+    def _encode(self, task: int) -> tuple[list[np.ndarray], float]:
+        """Tokenize the groups of a task, in the background thread."""
         began = time.perf_counter()
-        each, first = self._text.samples_per_chunk, group * GROUP
-        texts = [text for index in range(first, first + GROUP) for text in self._samples.chunk(index)]
-        pieces = self._text.tokenizer.encode_arrays(texts, self._threads)
-        chunks = [self._text.join(pieces[i : i + each]) for i in range(0, len(pieces), each)]
-        return chunks, (time.perf_counter() - began) * 1e3 / GROUP
+        numbers = range(task * TASK_GROUPS, min((task + 1) * TASK_GROUPS, self._samples.groups))
+        texts = [self._samples.group(number) for number in numbers]
+        pieces = iter(self._text.tokenizer.encode_arrays([text for group in texts for text in group], self._threads))
+        groups = [np.concatenate(list(islice(pieces, len(group)))) for group in texts]
+        return groups, (time.perf_counter() - began) * 1e3 / len(groups)

@@ -16,6 +16,7 @@ from reference_trainer.devices.protocol import Device
 from reference_trainer.kernels import accumulate, modulate
 from reference_trainer.lm.model import ModelConfig, Weights
 from reference_trainer.lm.plan import Plan
+from reference_trainer.lm.replay import Replay
 from reference_trainer.lm.result import IN_FLIGHT, Result
 from reference_trainer.lm.stages import Stage, Work
 from reference_trainer.lm.stages.decode import DecodeChunk, DecodeTokens
@@ -66,8 +67,7 @@ class Pipeline:
         self._fetched = [device.pinned((3,)) for _ in slots]
         self._copy_ids = work.uploader((capacity + 1,), "int32") if self._needs_ids else None
         self._ids = [device.empty((capacity + 1,), "int32") for _ in range(IN_FLIGHT if plan.prefetch else 0)]
-        self._graphs: dict[int, Any] = {}
-        self._launched: set[int] = set()
+        self._replay = Replay(device, capacity if plan.graph else 0)
         self._submitted = 0
         self._flying: deque[_InFlight] = deque()
         self._known: Result | None = None  # set if the host computed the loss
@@ -82,7 +82,7 @@ class Pipeline:
             work.tokens, work.ids = tokens, ids
             if self._needs_ids:
                 work.ids_on_device = self._upload_ids(ids)
-            self._run(tokens)
+            self._replay.run(self._submitted % IN_FLIGHT, tokens, self._launch)  # ids alternate between slots
             right = self._loss.right()
             if right is None:
                 self._flying.append(self._fetch(tokens))
@@ -124,21 +124,6 @@ class Pipeline:
         if len(work.predicted):
             return np.array(work.predicted, np.int32)
         return self._device.download(work.prediction)[: work.tokens]
-
-    def _run(self, tokens: int) -> None:
-        """Launch all kernels of the chunk; the fix cuda-graph replays a captured graph for a full chunk."""
-        if not self._plan.graph or tokens < self._work.capacity:
-            self._launch()
-            return
-        slot = self._submitted % IN_FLIGHT  # ids alternate between slots, and each slot has its own graph
-        graph = self._graphs.get(slot)
-        if graph is None and slot in self._launched:
-            graph = self._graphs[slot] = self._device.capture(self._launch)
-        if graph is None:  # the first launch compiles and allocates, which a capture forbids
-            self._launched.add(slot)
-            self._launch()
-        else:
-            self._device.replay(graph)
 
     def _launch(self) -> None:
         work = self._work

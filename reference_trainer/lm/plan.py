@@ -152,8 +152,8 @@ FIXES: Final = (
     ),
     Fix(
         name="cuda-graph",
-        does="Capture the launches of a full chunk once, and replay them as one.",
-        code="pipeline.Pipeline._run, devices.cuda_graph",
+        does="Capture the launches of a chunk once, and replay them as one.",
+        code="replay.Replay, devices.cuda_graph",
         removes="a launch from the host for every kernel of a chunk",
         rule="launch-bound",
         changes={"graph": True},
@@ -179,7 +179,7 @@ FIXES: Final = (
         rule="no-learning",
         changes={"learn": True},
         requires=("async", "batch-embed", "batch-recurrence", "batch-decode", "device-loss", "pooled", "zero-copy"),
-        excludes=("quiet-logging", "cuda-graph"),
+        excludes=("quiet-logging",),
         kind="work",
     ),
 )

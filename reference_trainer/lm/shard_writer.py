@@ -183,7 +183,7 @@ def _encoded_blocks(text: ChunkedText, index: Index, workers: int) -> Generator[
         pieces = text.tokenizer.encode_arrays([samples[number] for number in block])
         return [piece.astype(dtype) for piece in pieces]
 
-    size, end = max(1, BLOCK_CHARS // samples.longest), samples.epoch_length
+    size, end = max(1, BLOCK_CHARS // samples.longest), len(samples)
     blocks = [range(begin, min(begin + size, end)) for begin in range(index.samples, end, size)]
     workers = max(1, min(workers, len(blocks)))
     pool = ThreadPoolExecutor(workers, thread_name_prefix="encode")

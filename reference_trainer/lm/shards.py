@@ -22,11 +22,11 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from profiler import marks
 from reference_trainer.errors import TrainerError
-from reference_trainer.lm.chunks import ChunkedText, check_length
+from reference_trainer.lm.chunks import ChunkedText, TokenStream
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
+"""1: the last sample of a text was left out where it was shorter than half a sample."""
 INDEX: Final = "index.json"
 MAKE: Final = "python -m reference_trainer.lm.pretokenize"
 SHARD_TOKENS: Final = 10_000_000
@@ -39,8 +39,8 @@ REPEAT: Final = f"{REMOVE} and make the shards again with {MAKE}"
 ALIGNMENT: Final = 8  # bytes: of the offsets behind the ids
 _OWN_KEY: Final = b'"corpus_sha256"'
 """Every index contains it, and no other program's index.json does."""
-_NEWER: Final = "newer_schema"
-"""The error of an index that a later version wrote."""
+_OTHER_SCHEMA: Final = "other_schema"
+"""The error of an index that another version wrote."""
 
 
 class Shard(BaseModel):
@@ -90,8 +90,8 @@ class Index(BaseModel):
     @field_validator("schema_version")
     @classmethod
     def _is_known(cls, schema: int) -> int:
-        if schema > SCHEMA:
-            raise PydanticCustomError(_NEWER, "newer than this version reads")
+        if schema != SCHEMA:
+            raise PydanticCustomError(_OTHER_SCHEMA, "not the one that this version reads")
         return schema
 
     @model_validator(mode="after")
@@ -165,7 +165,7 @@ def disk_errors(what: str | Path) -> Iterator[None]:
 def read_index(directory: Path) -> Index:
     """The index of a folder of shards.
 
-    :raises TrainerError: it is missing, damaged, another program's, or of a newer schema.
+    :raises TrainerError: it is missing, damaged, another program's, or of another schema.
     """
     path = directory / INDEX
     with disk_errors(f"{path} cannot be read"):
@@ -180,11 +180,9 @@ def read_index(directory: Path) -> Index:
             raise TrainerError(
                 f"{directory} is not a folder of shards: {path} is not an index of them: name another"
             ) from None
-        if newer := next((fault for fault in error.errors() if fault["type"] == _NEWER), None):
-            raise TrainerError(
-                f"{path} has schema {newer['input']}, this version reads up to {SCHEMA}: "
-                f"update it, or make the shards again with {MAKE}"
-            ) from None
+        if other := next((fault for fault in error.errors() if fault["type"] == _OTHER_SCHEMA), None):
+            cure = f"update it, or make the shards again with {MAKE}" if other["input"] > SCHEMA else REPEAT
+            raise TrainerError(f"{path} has schema {other['input']}, this version reads {SCHEMA}: {cure}") from None
         first = error.errors()[0]
         reason = first["msg"].removeprefix("Value error, ")
         where = ".".join(map(str, first["loc"]))
@@ -230,40 +228,33 @@ def open_shard(directory: Path, index: Index, number: int) -> tuple[np.ndarray[A
     return ids, content[_offsets_at(shard, index.dtype) :].view("<i8")
 
 
-class ShardChunks:
+class ShardChunks(TokenStream):
     """The same chunks as those of `Chunks`, read from shards."""
 
     def __init__(self, directory: Path, text: ChunkedText, *, verbose: bool = False) -> None:
         """Map the shards, and read each through once to check it.
 
-        :raises TrainerError: they are of another text, incomplete, missing, damaged, or of a newer schema.
+        :raises TrainerError: they are of another text, incomplete, missing, damaged, or of another schema.
         """
+        super().__init__(text)
         index = check_index(directory, planned_index(text))
-        if index.samples < text.samples_per_chunk:
-            raise TrainerError(
-                f"{directory / INDEX}: {count(index.samples, 'sample')}, too few for a chunk of "
-                f"{text.samples_per_chunk}: give more text, or less --samples-per-chunk"
-            )
         self._shards = [open_shard(directory, index, number) for number in range(len(index.shards))]
         self._starts = [0, *accumulate(shard.samples for shard in index.shards)]
-        self._text = text
         self._verbose = verbose
-
-    def ids(self, index: int) -> np.ndarray:
-        """Token ids of chunk `index`."""
-        with marks.region("data"):
-            began = time.perf_counter()
-            first, samples = index * self._text.samples_per_chunk, self._text.samples_per_chunk
-            pieces = [self._sample(number % self._starts[-1]) for number in range(first, first + samples)]
-            ids = check_length(self._text.join(pieces).astype(np.int32), index)
-            if self._verbose:
-                took = (time.perf_counter() - began) * 1e6
-                print(f"Read {count(samples, 'sample')} from shards in {took:.1f} µs", flush=True)
-            return ids
 
     def close(self) -> None:
         """Release the mapped files."""
         self._shards = []
+
+    def group(self, number: int) -> np.ndarray:
+        began = time.perf_counter()
+        first = number * self._text.samples_per_chunk
+        samples = range(len(self._samples))[first : first + self._text.samples_per_chunk]
+        ids = np.concatenate([self._sample(self._text.begin + sample) for sample in samples]).astype(np.int32)
+        if self._verbose:
+            took = (time.perf_counter() - began) * 1e6
+            print(f"Read {count(len(samples), 'sample')} from shards in {took:.1f} µs", flush=True)
+        return ids
 
     def _sample(self, number: int) -> np.ndarray:
         shard = bisect_right(self._starts, number) - 1

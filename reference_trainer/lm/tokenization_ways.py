@@ -15,7 +15,7 @@ import numpy as np
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.lm import huggingface
-from reference_trainer.lm.chunks import ChunkedText, Chunks, Source
+from reference_trainer.lm.chunks import ChunkedText, Chunks, TokenStream
 from reference_trainer.lm.parallel_tokenize import ParallelChunks
 from reference_trainer.lm.shard_writer import ensure_shards
 from reference_trainer.lm.shards import ShardChunks
@@ -27,14 +27,17 @@ THEIRS: Final = "Hugging Face tokenizers"
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way. Its source is opened before each round, untimed, and closed in the time of that round."""
+    """One way. Its source is opened before each round, untimed, and closed in the time of that round.
+
+    A chunk is here a group of samples: of the cut into chunks of one length nothing is measured.
+    """
 
     name: str
     library: str
     how: str
     """A short description."""
     threads: int
-    open: Callable[[], Source] | None
+    open: Callable[[], TokenStream] | None
     """None: it cannot be measured here."""
     missing: str = ""
     """Why it cannot be measured."""
@@ -50,7 +53,7 @@ def ways(text: ChunkedText, workers: int) -> Iterator[Way]:
     :param workers: threads of the ways that use several.
     :raises TrainerError: the text is too short for a chunk, or shards cannot be written.
     """
-    sources: list[tuple[str, str, int, Source]] = [
+    sources: list[tuple[str, str, int, TokenStream]] = [
         ("sequential", "one call a sample", 1, Chunks(text, batch=False)),
         ("batch", "one call a chunk", 1, Chunks(text, batch=True)),
         ("parallel", "in the background, the next chunks", workers, ParallelChunks(text, workers=workers)),
@@ -66,7 +69,7 @@ def ways(text: ChunkedText, workers: int) -> Iterator[Way]:
     yield from _theirs(text, workers)
 
 
-def _opener(source: Source) -> Callable[[], Source]:
+def _opener(source: TokenStream) -> Callable[[], TokenStream]:
     return lambda: source
 
 
@@ -76,11 +79,11 @@ def _theirs(text: ChunkedText, workers: int) -> Iterator[Way]:
         for name, how, threads, _ in kinds:
             yield Way(f"Hugging Face {name}", THEIRS, how, threads, None, huggingface.MISSING, same=False)
         return
-    texts = [text.samples[number] for number in range(text.samples.epoch_length)]
+    texts = list(text.samples)
     model = huggingface.train(texts, text.tokenizer.vocab_size, workers)
     library = f"{THEIRS} {version('tokenizers')}"
     for name, how, threads, batch in kinds:
-        source = huggingface.HuggingFaceChunks(model, text.samples, batch=batch)
+        source = huggingface.HuggingFaceChunks(model, text, batch=batch)
         yield Way(f"Hugging Face {name}", library, how, threads, _opener(source), same=False)
 
 
@@ -170,15 +173,16 @@ def _check(ways: Sequence[Way]) -> None:
 def _first_chunks(way: Way) -> list[np.ndarray]:
     assert way.open is not None
     with closing(way.open()) as source:
-        return [source.ids(index) for index in range(CHECKED)]
+        return [source.group(number) for number in range(CHECKED)]
 
 
 def run_round(way: Way, samples_per_chunk: int, first: int, chunks: int) -> Round:
     """Time the chunks from `first` on, together with the start and the end of background workers."""
     assert way.open is not None
     with closing(way.open()) as source:
+        groups = [number % source.whole_groups for number in range(first, first + chunks)]
         cpu, began = time.process_time(), time.perf_counter()
-        tokens = sum(len(source.ids(index)) for index in range(first, first + chunks))
+        tokens = sum(len(source.group(number)) for number in groups)
         source.close()
         return Round(time.perf_counter() - began, time.process_time() - cpu, chunks * samples_per_chunk, tokens)
 

@@ -11,7 +11,7 @@ import pytest
 from reference_trainer.devices.host import HostDevice
 from reference_trainer.lm.chunks import ChunkedText, Chunks
 from reference_trainer.lm.corpus import load_corpus
-from reference_trainer.lm.heldout import bigram_baseline, split
+from reference_trainer.lm.heldout import goal_of, split
 from reference_trainer.lm.learn_chunk import LearnChunk
 from reference_trainer.lm.model import ModelConfig, initial_weights
 from reference_trainer.lm.optimizer import Optimizer
@@ -29,26 +29,27 @@ def test_held_out_text(width: int, vocabulary: int) -> None:
     corpus = load_corpus()
     sizes = settings.tokens_per_chunk, settings.samples_per_chunk
     text = ChunkedText(corpus, train_or_load(corpus, vocabulary), *sizes)
-    chunks, parts = Chunks(text, batch=True), split(text)
-    held_out = [chunks.ids(index) for index in parts.judged]
-    baseline = bigram_baseline(map(chunks.ids, range(parts.training)), held_out, vocabulary)
+    training, judged = split(text)
+    chunks, goal = Chunks(training, batch=True), goal_of(training, judged, vocabulary)
+    baseline = goal.baseline
     device = HostDevice()
     model = LearnChunk(device, config, initial_weights(config, settings.seed), settings.tokens_per_chunk)
     began, steps = time.perf_counter(), 0
     model.submit(chunks.ids(0))
     while steps < optimizer.total and time.perf_counter() - began < SECONDS:
         steps += 1
-        model.submit(chunks.ids(parts.learned(steps)))
+        model.submit(chunks.ids(steps))
         model.collect()
     model.collect()
     took = time.perf_counter() - began
-    found = model.evaluate(held_out)
+    found = model.evaluate(goal.held_out)
     device.close()
     assert found.loss is not None
     assert found.accuracy is not None
     share, times = found.loss / log(vocabulary), found.accuracy / baseline.accuracy
     print(
-        f"\nwidth {width}, vocabulary {vocabulary}, {parts.training} chunks learned from, {parts.held_out} held out: "
+        f"\nwidth {width}, vocabulary {vocabulary}, {len(training.samples)} samples learned from, "
+        f"{len(judged.samples)} held out: "
         f"{steps} steps in {took:.1f} s; cross-entropy {found.loss:.3f} = {share:.3f} ln V, of bigrams "
         f"{baseline.loss:.3f}; accuracy {found.accuracy:.1%} = {times:.2f} x {baseline.accuracy:.1%} of bigrams"
     )

@@ -28,7 +28,7 @@ def best(work: Callable[[], object]) -> float:
 def test_unigram_encodes_faster(vocabulary: int) -> None:
     corpus = load_corpus()
     samples = Samples(corpus, 1_000)
-    texts = [samples[number] for number in range(samples.epoch_length)]
+    texts = list(samples)
     rates = {}
     for kind in ("unigram", "bpe"):
         settings = {**SETTINGS, "model_type": kind}

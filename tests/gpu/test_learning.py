@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from reference_trainer.devices.cuda import CudaDevice
-from reference_trainer.lm.model import ModelConfig
+from reference_trainer.lm.learn_chunk import LearnChunk
+from reference_trainer.lm.model import ModelConfig, initial_weights
 from tests.gpu.test_device import is_busy, no_sync
 from tests.reference_trainer.lm.test_learn_chunk import CASES, QUICK, Case, compare_gradients
 
@@ -36,6 +37,24 @@ def test_twice_the_same_bits(device: CudaDevice) -> None:
     for name in ("embedding", "layer", "bias", "readout", "decoder", "decoder_bias"):
         first, second = (getattr(each, name) for each in weights)
         assert np.array_equal(first, second), f"{name}: {np.count_nonzero(first != second)} numbers differ"
+
+
+def test_replayed_steps_learn_the_same(device: CudaDevice) -> None:
+    """Six full steps, of which four are replayed, and a shorter one between them that is launched."""
+    ids = [chunk for _ in range(3) for chunk in (*REAL.chunks()[:1] * 2, REAL.chunks()[1])]
+    results = []
+    for graph in (False, True):
+        learner = LearnChunk(
+            device, REAL.config, initial_weights(REAL.config, 0), 700, optimizer=QUICK, tile=256, graph=graph
+        )
+        losses = []
+        for chunk in ids:
+            learner.submit(chunk)
+            losses.append(learner.collect().loss)
+        results.append((losses, learner.weights().decoder))
+    (plain, weights), (graphed, graphed_weights) = results
+    assert np.allclose(graphed, plain, rtol=1e-5)
+    assert np.allclose(graphed_weights, weights, atol=1e-4 * np.abs(weights).max())
 
 
 def test_a_step_is_submitted_without_a_sync_and_takes_no_memory(device: CudaDevice) -> None:

@@ -171,6 +171,27 @@ def graphed_chunks_agree() -> None:
         checks.equal("predictions", graphed.predictions(), plain.predictions())
 
 
+def graphed_learning_agrees() -> None:
+    """Steps replayed from a graph of each place of their ids, and a short one between them: the same bits."""
+    config, lengths = ModelConfig(width=3, layers=2, vocabulary=5), (3, 3, 3, 2, 3, 3)
+    weights, random = initial_weights(config, seed=1), np.random.default_rng(2)
+    devices = [Unwritten(_torch_device=CUDA) for _ in range(2)]
+    plain, graphed = (
+        LearnChunk(device, config, weights, 3, tile=2, graph=graph)
+        for device, graph in zip(devices, (False, True), strict=True)
+    )
+    for number, length in enumerate(lengths):
+        ids = random.integers(0, config.vocabulary, length + 1).astype(np.int32)
+        plain.submit(ids)
+        before = devices[1].counts().launches
+        graphed.submit(ids)
+        launches = devices[1].counts().launches - before
+        assert (launches == 1) == (number in {2, 4, 5}), f"step {number}: {launches} launches"
+        assert graphed.collect() == plain.collect(), f"step {number}"
+    for name in Weights.__dataclass_fields__:
+        checks.equal(name, getattr(graphed.weights(), name), getattr(plain.weights(), name))
+
+
 def learning_agrees() -> None:
     """Two steps of learning, state carried: the losses, gradients and weights of the host device."""
     config, tokens = ModelConfig(width=3, layers=2, vocabulary=5), 5
@@ -241,6 +262,7 @@ if __name__ == "__main__":
     report("forwards", forwards_agree)
     report("graphed chunks", graphed_chunks_agree)
     report("learning", learning_agrees)
+    report("graphed learning", graphed_learning_agrees)
     report("graph", graphs_replay)
     report("benchmarks", benchmarks_launch)
     report("empty", empty_kernels_launch_once)

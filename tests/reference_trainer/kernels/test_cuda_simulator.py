@@ -14,7 +14,7 @@ TRAINER, SWEEP = "tests.reference_trainer.kernels.simulate", "tests.reference_tr
 NAMES = [
     *map(checks.name, cases.FEW),
     *(cases.name(way, case) for way in cases.WAYS for case in way.few),
-    *("forwards", "graphed chunks", "learning", "graph", "benchmarks", "empty"),
+    *("forwards", "graphed chunks", "learning", "graphed learning", "graph", "benchmarks", "empty"),
 ]
 
 ALL = [*((TRAINER, name) for name in NAMES), *((SWEEP, name) for name in CHECKS)]

@@ -143,23 +143,20 @@ def test_paths_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_samples_follow_one_another_and_are_cut_at_white_space() -> None:
     corpus = load_corpus()
     samples = Samples(corpus, 700, 8)
-    parts = [samples[number] for number in range(samples.epoch_length)]
-    joined = "".join(parts)
-    assert corpus.text.startswith(joined)
-    assert len(corpus.text) - len(joined) < 350
-    assert all(350 <= len(part) <= 700 for part in parts)
+    parts = list(samples)
+    assert "".join(parts) == corpus.text
+    assert all(350 <= len(part) <= 700 for part in parts[:-1])
     assert all(part[-1].isspace() for part in parts[:-1])
     assert samples.longest == max(map(len, parts))
 
 
 def test_cutting_short_texts() -> None:
     samples = Samples(corpus_of("aaa bbb ccc "), 4, 2)
-    assert samples.epoch_length == 3
-    assert [samples.chunk(number) for number in range(3)] == [["aaa ", "bbb "], ["ccc ", "aaa "], ["bbb ", "ccc "]]
-    assert samples[3_000_001] == samples[1], "samples wrap at the end"
+    assert (len(samples), samples.groups) == (3, 2)
+    assert [samples.group(number) for number in range(2)] == [["aaa ", "bbb "], ["ccc "]]
     solid, blank = Samples(corpus_of("x" * 25), 10), Samples(corpus_of("aaa" + " " * 50 + "bbb"), 4)
-    assert [solid[number] for number in range(solid.epoch_length)] == ["x" * 10, "x" * 10, "x" * 5]
-    assert all(blank[number].strip() for number in range(blank.epoch_length)), "blanks make no sample"
+    assert list(solid) == ["x" * 10, "x" * 10, "x" * 5]
+    assert all(sample.strip() for sample in blank), "blanks make no sample"
 
 
 def test_sizes_that_give_no_chunk() -> None:

@@ -22,7 +22,7 @@ from profiler.run.load import load
 from profiler.run.model import Run
 from reference_trainer.lm.__main__ import main
 from reference_trainer.lm.chunks import Chunks
-from reference_trainer.lm.heldout import split
+from reference_trainer.lm.heldout import goal_of, read_ids, split
 from reference_trainer.lm.history import History
 from reference_trainer.lm.job import optimizer, prepare
 from reference_trainer.lm.learn_chunk import LearnChunk
@@ -36,10 +36,11 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def held_out_and_not(settings: Settings) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """The chunks that may be learned from, and those that may not."""
-    text = prepare(settings).text
-    chunks, parts = Chunks(text, batch=True), split(text)
-    return [chunks.ids(index) for index in range(parts.training)], [chunks.ids(index) for index in parts.judged]
+    """The chunks of an epoch of the text that may be learned from, and those that may not."""
+    training, held_out = split(prepare(settings).text)
+    chunks = Chunks(training, batch=True)
+    epoch = len(read_ids(training, 10**9)) // settings.tokens_per_chunk
+    return [chunks.ids(index) for index in range(epoch)], list(goal_of(training, held_out, 256).held_out)
 
 
 def test_learning_learns_and_as_found_does_not(tmp_path: Path) -> None:
@@ -105,10 +106,10 @@ def test_options_reach_the_optimizer(corpus_file: Path, tmp_path: Path) -> None:
 def test_held_out_text_is_never_learned_from(
     corpus_file: Path, monkeypatch: pytest.MonkeyPatch, fixes: tuple[str, ...] | None
 ) -> None:
-    """Over more than two epochs; and every chunk of the rest is, in order."""
+    """Over more than two epochs; and every token of the rest is, in order."""
     settings = learner(corpus_file, max_chunks=1)
     training, held_out = held_out_and_not(settings)
-    settings = replace(settings, max_chunks=2 * len(training) + 3, fixes=fixes or settings.fixes)
+    settings = replace(settings, max_chunks=2 * len(training) + 5, fixes=fixes or settings.fixes)
     observed: list[bytes] = []
     judged: list[list[bytes]] = []
     submit, evaluate = LearnChunk.submit, LearnChunk.evaluate
@@ -125,7 +126,12 @@ def test_held_out_text_is_never_learned_from(
     monkeypatch.setattr(LearnChunk, "evaluate", spy_evaluate)
     train(settings)
     measured = observed[1:]  # the first is the warm-up
-    assert measured == [training[step % len(training)].tobytes() for step in range(settings.max_chunks)]
+    text, _ = split(prepare(settings).text)
+    stream = np.tile(read_ids(text, 10**9), 3)
+    size = settings.tokens_per_chunk
+    assert measured == [
+        stream[begin : begin + size + 1].tobytes() for begin in range(0, settings.max_chunks * size, size)
+    ]
     assert len(judged) >= 3
     assert all(chunks == [ids.tobytes() for ids in held_out] for chunks in judged)
     assert not set(observed) & set(judged[0])

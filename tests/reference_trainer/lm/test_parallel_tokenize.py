@@ -16,9 +16,9 @@ import pytest
 from profiler import marks
 from reference_trainer.errors import TrainerError
 from reference_trainer.lm.chunks import ChunkedText, Chunks
-from reference_trainer.lm.parallel_tokenize import AHEAD, GROUP, ParallelChunks, default_workers
+from reference_trainer.lm.parallel_tokenize import AHEAD, TASK_GROUPS, ParallelChunks, default_workers
 from reference_trainer.lm.tokenizer import Tokenizer
-from tests.reference_trainer.lm.sources import assert_same, made_up
+from tests.reference_trainer.lm.sources import assert_same
 from tests.reference_trainer.lm.threads import all_threads, eventually
 from tests.reference_trainer.processes import started_until
 
@@ -64,25 +64,25 @@ def make(text: ChunkedText, watched: Watched) -> Iterator[Make]:
         watched.go_on.set()  # a test that fails while a worker is held up must end
 
 
-def texts(text: ChunkedText, groups: range) -> list[str]:
-    return [
-        sample for index in range(groups.start * GROUP, groups.stop * GROUP) for sample in text.samples.chunk(index)
-    ]
+def texts(text: ChunkedText, tasks: range) -> list[str]:
+    """The samples of these tasks."""
+    groups = range(tasks.start * TASK_GROUPS, tasks.stop * TASK_GROUPS)
+    return [sample for number in groups for sample in text.samples.group(number)]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_the_same_ids_over_the_end_of_the_text_and_in_any_order(text: ChunkedText, make: Make, workers: int) -> None:
     plain, parallel = Chunks(text, batch=False), make(workers=workers)
-    epoch = text.samples.epoch_length // SAMPLES
+    epoch = text.samples.groups
     assert not assert_same(plain, parallel, (*range(2 * epoch), 3, 4, 4, 0, 30, 33, 2, 3, 9))
     parallel.close()
     assert_same(plain, parallel, [4, 60])
 
 
-def test_only_the_groups_ahead_are_tokenized(text: ChunkedText, watched: Watched, make: Make) -> None:
+def test_only_the_tasks_ahead_are_done(text: ChunkedText, watched: Watched, make: Make) -> None:
     parallel = make(workers=2)
-    for index in range(9):
-        parallel.ids(index)
+    for number in range(9):
+        parallel.group(number)
     parallel._pool.shutdown(wait=True)  # everything that was submitted is done
     assert watched.texts == texts(text, range(2 + AHEAD + 1))
 
@@ -90,13 +90,20 @@ def test_only_the_groups_ahead_are_tokenized(text: ChunkedText, watched: Watched
 def test_a_jump_drops_what_is_no_longer_next(text: ChunkedText, watched: Watched, make: Make) -> None:
     parallel = make(workers=1)
     watched.go_on.clear()
-    parallel._submit(5)
-    assert eventually(lambda: watched.texts == texts(text, range(5, 6))), "the worker is held up in the first group"
-    parallel._submit(8)  # keeps the groups 8 and 9 of 5 to 9
-    parallel._submit(20)
+    parallel._submit(2)
+    assert eventually(lambda: watched.texts == texts(text, range(2, 3))), "the worker is held up in the first task"
+    parallel._submit(5)  # keeps the tasks 5 and 6 of 2 to 6
+    parallel._submit(10)
     watched.go_on.set()
     parallel._pool.shutdown(wait=True)
-    assert watched.texts == texts(text, range(5, 6)) + texts(text, range(20, 20 + AHEAD + 1))
+    assert watched.texts == texts(text, range(2, 3)) + texts(text, range(10, 10 + AHEAD + 1))
+
+
+def test_the_tasks_ahead_begin_again_where_the_text_ends(text: ChunkedText, watched: Watched, make: Make) -> None:
+    parallel, tasks = make(workers=1), -(-text.samples.groups // TASK_GROUPS)
+    parallel._submit(tasks - 2)
+    parallel._pool.shutdown(wait=True)
+    assert watched.texts == texts(text, range(tasks - 2, tasks)) + texts(text, range(AHEAD - 1))
 
 
 def test_nothing_is_tokenized_in_the_requesting_thread(
@@ -106,12 +113,12 @@ def test_nothing_is_tokenized_in_the_requesting_thread(
     monkeypatch.setattr(marks, "region", lambda name: regions.append(name) or nullcontext())
     monkeypatch.setattr(marks, "count", lambda name, amount: counts.append((name, amount)))
     parallel = make(workers=2)
-    for index in range(3):
-        parallel.ids(index)
+    for number in range(3):
+        parallel.group(number)
     parallel.close()
     assert watched.threads
     assert all(name.startswith("tokenize") for name in watched.threads), watched.threads
-    assert regions == ["data"] * 3
+    assert not regions
     assert counts == [("tokenized_samples", SAMPLES)] * 3
 
 
@@ -120,12 +127,12 @@ def test_a_worker_that_fails_is_one_line_and_no_hang(
     watched: Watched, make: Make, capfd: pytest.CaptureFixture[str], fault: BaseException
 ) -> None:
     parallel = make(workers=2)
-    parallel.ids(0)
+    parallel.group(0)
     watched.fault = fault
-    for chunk in (200, 200, 201):
+    for group in (40, 40, 41):
         with pytest.raises(TrainerError) as caught:
-            parallel.ids(chunk)
-        message = rf"chunk {chunk}: its tokenizing worker failed: {type(fault).__name__}: \w[^\n]*"
+            parallel.group(group)
+        message = rf"group {group} of samples: its tokenizing worker failed: {type(fault).__name__}: \w[^\n]*"
         assert re.fullmatch(message, str(caught.value))
     parallel.close()
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("tokenize")]
@@ -142,23 +149,17 @@ def test_close_drops_what_waits_and_leaves_no_thread(text: ChunkedText, watched:
     # `close` waits for the worker, which continues when `close` has dropped the last of what waits
     threading.Thread(target=lambda: (eventually(last.cancelled), watched.go_on.set())).start()
     parallel.close()
-    assert watched.texts == texts(text, range(1)), "no more than the group that was begun"
+    assert watched.texts == texts(text, range(1)), "no more than the task that was begun"
     assert eventually(lambda: not started & all_threads())
     parallel.close()
-    assert_same(Chunks(text, batch=False), parallel, [AHEAD * GROUP])  # dropped, and requested again
+    assert_same(Chunks(text, batch=False), parallel, [AHEAD * TASK_GROUPS])  # dropped, and requested again
 
 
 def test_verbose_prints_what_a_worker_took_and_the_wait(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
-    make(verbose=True).ids(0)
+    make(verbose=True).group(0)
     line = capsys.readouterr().out
     assert line.startswith(f"Tokenized in parallel {SAMPLES} samples in "), line
     assert "ms per sample), waited " in line
-
-
-def test_a_chunk_of_too_few_tokens_is_reported_where_it_is_requested(tokenizer: Tokenizer) -> None:
-    short = made_up("an even shorter text of the and of it " * 9, tokenizer, 1, 1)
-    with closing(ParallelChunks(short, workers=1)) as parallel:
-        assert 0 < assert_same(Chunks(short, batch=True), parallel, range(90)) < 90
 
 
 def test_a_core_is_left_to_the_device(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,7 @@ def test_the_index_describes_the_shards(corpus_file: Path, tmp_path: Path) -> No
     shards, files = index.pop("shards"), sorted(tmp_path.glob("*.bin"))
     text = ChunkedText(corpus, train_or_load(corpus, 256), 3000, 8)
     assert index == {
-        "schema": 1, "complete": True, "tokenizer": text.tokenizer.fingerprint, "corpus": "small.txt",
+        "schema": 2, "complete": True, "tokenizer": text.tokenizer.fingerprint, "corpus": "small.txt",
         "corpus_sha256": corpus.sha256, "vocabulary": 256, "sample_chars": text.sample_chars, "dtype": "uint16",
         "shard_tokens": 9000,
     }  # fmt: skip
