@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from profiler.analyse.compare.ratios import SideRuns
     from profiler.analyse.model import Analysis, Comparison
     from profiler.core.errors import ProfilerError
-    from profiler.marks import count, describe, gauge, open_step, region, step
+    from profiler.marks import count, describe, gauge, open_step, region, result, step
     from profiler.record.session import record
     from profiler.run.model import Run
 
@@ -28,11 +28,12 @@ __all__ = [
     "read",
     "record",
     "region",
+    "result",
     "step",
 ]
 
 __version__ = "0.1.0"
-_MARKS = ("count", "describe", "gauge", "open_step", "region", "step")
+_MARKS = ("count", "describe", "gauge", "open_step", "region", "result", "step")
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Marks that a training program sets: steps, regions, counters, gauges and records of a device of its own.
+"""Marks that a training program sets: steps, regions, counters, gauges, results and records of a device of its own.
 
     from profiler import marks
     marks.describe(device="cuda", step="chunk")
@@ -22,7 +22,19 @@ from typing import Any, Final
 
 from profiler.agent.recorder import Recorder, Region, now, start
 
-__all__ = ["Recorder", "count", "describe", "gauge", "now", "open_step", "recorder", "region", "step", "worked"]
+__all__ = [
+    "Recorder",
+    "count",
+    "describe",
+    "gauge",
+    "now",
+    "open_step",
+    "recorder",
+    "region",
+    "result",
+    "step",
+    "worked",
+]
 
 
 class _NoRegion:
@@ -88,6 +100,23 @@ def gauge(name: str, value: float) -> None:
     """Set a value of the current step: loss, accuracy, ..."""
     if _recorder is not None:
         _recorder.gauges[name] = float(value)
+
+
+def result(name: str, value: Any, *, rtol: float = 1e-3, atol: float = 1e-6, margins: Any = None) -> None:
+    """State a result that must be the same in another version of the program: `compare` holds one against the other.
+
+    Each call adds to the sequence of results of that name, and `compare` takes as many as both runs have, so a call in
+    each step compares runs of different lengths. A checksum and up to 4,096 evenly spaced values are stored, of one
+    name 65,536 values at most. Only while recording, a tensor on a GPU is copied to the host, which waits for the GPU.
+
+    :param value: a number, a sequence of numbers, a NumPy array or a torch tensor.
+    :param rtol: relative difference that two floating-point numbers may have. Integers must be equal.
+    :param atol: absolute difference that they may have in addition.
+    :param margins: for each integer that is the index of the largest score, the gap to the second largest score. Such
+        integers may differ where the gap is at most `atol` on both sides, because rounding decides there.
+    """
+    if _recorder is not None:
+        _recorder.result(name, value, rtol=rtol, atol=atol, margins=margins)
 
 
 def describe(**facts: Any) -> None:

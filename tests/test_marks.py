@@ -18,7 +18,7 @@ from profiler.run import store, tables
 from profiler.run.load import load
 from profiler.run.model import Run
 from tests.fakes.programs import FORKING, ROOT, codes, finished, script
-from tests.recorded.directories import info
+from tests.recorded.directories import info, write_source
 
 
 @pytest.fixture
@@ -71,6 +71,7 @@ def test_nothing_happens_when_nothing_records(tmp_path: Path, monkeypatch: pytes
     with marks.region("data"):
         marks.count("syncs")
         marks.gauge("loss", 1.0)
+    marks.result("answer", object())
     marks.worked()
     marks.step(tokens=3)
     assert marks.recorder() is None
@@ -104,6 +105,7 @@ def region() -> None:
     [
         (lambda: marks.count("a", 1), ["count"]),
         (lambda: marks.gauge("a", 1), ["gauge"]),
+        (lambda: marks.result("a", 1), ["result"]),
         (lambda: marks.step(1), ["step"]),
         (lambda: marks.open_step(), ["open_step"]),  # noqa: PLW0108 - the lambda itself is left out
         (lambda: marks.worked(), ["worked"]),  # noqa: PLW0108
@@ -324,3 +326,60 @@ def test_threads_may_mark_at_once(tmp_path: Path) -> None:
     assert size == 60_000 * tables.packer("regions").size, f"{size} bytes: regions were lost or written twice"
     ids = [json.loads(line)["id"] for line in (source / tables.NAMES).read_text().splitlines()]
     assert sorted(ids) == list(range(150)), "a name has two numbers, or two names have one"
+
+
+# ---------------------------------------------------------------- results
+
+
+def test_results_are_stored_with_their_tolerance(record: Callable[..., Any]) -> None:
+    import torch
+
+    loaded = record("light")
+    marks.result("loss", 2.5, rtol=0.1)
+    marks.result("loss", torch.tensor(2.25, dtype=torch.bfloat16, requires_grad=True))
+    marks.result("ids", np.array([[3, 1], [2, 0]], np.int32), atol=0.01, margins=[0.5, 0.25, 1, 1 / 3])
+    marks.result("flags", (True, np.int64(2), [torch.tensor(7)]))
+    marks.result("ids again", [3, 1, 2, 0])
+    loss, second, ids, flags, again = loaded().results
+    assert (loss.name, loss.values, loss.integer, loss.rtol, loss.atol) == ("loss", (2.5,), False, 0.1, 1e-6)
+    assert (second.values, second.count) == ((2.25,), 1)
+    assert (ids.values, ids.integer, ids.margins) == ((3, 1, 2, 0), True, (0.5, 0.25, 1, 0.3333))
+    assert flags.values == (1, 2, 7)
+    assert again.checksum == ids.checksum, "the width of the numbers does not matter"
+
+
+def test_results_are_of_bounded_size(record: Callable[..., Any]) -> None:
+    loaded = record("light")
+    large = np.arange(100_000)
+    for _ in range(20):
+        marks.result("large", large)
+    for _ in range(20_000):
+        marks.result("loss", 1.0)
+    results = loaded().results
+    stored = [result for result in results if result.name == "large"]
+    assert stored[0].count == len(large)
+    assert stored[0].values[:2] == (0, 25), "evenly spaced"
+    assert sum(len(result.values) for result in stored) < 80_000
+    assert sum(result.name == "loss" for result in results) == 10_000
+
+
+@pytest.mark.parametrize("value", ["text", None, object(), [], [1, "a"], 1j, np.array(["a"]), {"a": "b"}])
+def test_a_result_that_cannot_be_stored_is_reported_once(
+    record: Callable[..., Any], capsys: pytest.CaptureFixture[str], value: Any
+) -> None:
+    loaded = record("light")
+    marks.result("bad", value)
+    marks.result("bad", value)
+    marks.result("good", 1)
+    assert [result.name for result in loaded().results] == ["good"]
+    assert capsys.readouterr().err.count("profiler: result 'bad' could not be recorded: ") == 1
+
+
+def test_results_of_several_ranks_are_those_of_the_lowest(folder: Path) -> None:
+    line = {"name": "loss", "count": 1, "integer": False, "checksum": 0, "rtol": 0, "atol": 0, "margins": []}
+    for rank in (1, 0):
+        source = write_source(folder, 10 - rank, rank=rank)
+        (source / tables.RESULTS).write_text(json.dumps(line | {"values": [rank]}) + "\n{torn")
+    run = load(folder)
+    assert [result.values for result in run.results] == [(0,)]
+    assert {problem.code for problem in run.problems} == {"torn-line"}

@@ -26,6 +26,7 @@ from profiler.run.tables import NOT_READ, BoundaryKind, CallKind, StageKind, Val
 
 if TYPE_CHECKING:
     from profiler.agent.control_client import ControlClient
+    from profiler.agent.results import ResultWriter
 
 now: Final = time.monotonic_ns
 """The clock of every record: CLOCK_MONOTONIC in ns, the same in all processes of a machine."""
@@ -88,6 +89,7 @@ class Recorder:
         """Numbers of sites. The key is `id(code)` plus the instruction, an address within the code object, and so of no
         other one while `_site_codes` keeps it alive. Hashing a code object would take 1 µs."""
         self._site_codes: list[CodeType] = []
+        self._results: ResultWriter | None = None
         self.facts: dict[str, Any] = {}
         """Facts that the program states about itself (`marks.describe`)."""
         self.hook_facts: dict[str, Any] = {}
@@ -367,6 +369,14 @@ class Recorder:
             gauges, self.gauges = self.gauges, {}
             for name, value in gauges.items():
                 values.append(values.pack(when, step, value, names[name], _GAUGE))
+
+    def result(self, name: str, value: Any, *, rtol: float, atol: float, margins: Any) -> None:
+        """Store a result that the program states."""
+        if self._results is None:
+            from profiler.agent.results import ResultWriter  # few programs state any
+
+            self._results = ResultWriter(self.folder)
+        self._results.write(name, value, rtol, atol, margins)
 
     # ------------------------------------------------------------ calls and regions
 

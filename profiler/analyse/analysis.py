@@ -106,6 +106,7 @@ def analyse(run: Run) -> Analysis:
         stages=stage_times(stacks, window, stages) if hooked else (),
         startup_teardown=startup_teardown(stacks, window) if hooked else (),
         spikes=spikes(stacks, window, stages),
+        results=run.results,
         ranks=replace(_rank_ledger(stacks, steps, ledger, lines), few_steps=few_steps) if has_ranks else None,
     )
 

@@ -14,7 +14,7 @@ from enum import IntEnum, StrEnum
 from typing import Literal, Protocol
 
 from profiler.core.notice import Notice
-from profiler.run.model import RunInfo, Site, StepDefinition
+from profiler.run.model import RunInfo, Site, StatedResult, StepDefinition
 
 # Host categories of a step, exclusive, in the order in which reports show them.
 HOST_CATEGORIES = (
@@ -652,6 +652,8 @@ class Analysis:
     """It is None if it was not requested."""
     ranks: RankLedger | None = None
     """None: the program has one rank."""
+    results: tuple[StatedResult, ...] = ()
+    """The results that the program stated with `profiler.result`."""
 
     @property
     def is_trace(self) -> bool:
@@ -720,12 +722,53 @@ class Extension(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ResultDifference:
+    """How the results of a run differ from those of the run that it is compared with."""
+
+    different: int
+    """Number of values that differ by more than their tolerance."""
+    compared: int
+    position: int
+    """Where the first of them is in the sequence of all results of that name."""
+    values: tuple[float, float] | None = None
+    """The two values there; None: the values are not stored, only their checksums differ."""
+    counts: tuple[int, int] | None = None
+    """Where the numbers of values of a call differ: these numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultComparison:
+    """Whether all runs of a comparison state the same results of one name."""
+
+    name: str
+    runs: int
+    """Number of runs that were compared with the first run that states results of that name."""
+    compared: int
+    """Number of values that all these runs have in common with it."""
+    near_ties: int
+    """Number of values that may differ, because the two largest scores were nearly equal."""
+    missing: tuple[str, ...]
+    """Labels of the sides of which no run states a result of that name."""
+    side: str
+    """Label of the side of the run that differs most; empty: none differs."""
+    difference: ResultDifference | None
+    """How that run differs; None: all results are the same."""
+
+    @property
+    def are_same(self) -> bool:
+        """Whether runs of all sides were compared, and none differs."""
+        return bool(self.compared) and not self.missing and self.difference is None
+
+
+@dataclass(frozen=True, slots=True)
 class Mismatch:
     """A fact in which a run differs from the first run of the baseline, so that they are not comparable."""
 
     name: str
-    before: str
-    after: str
+    before: str = ""
+    after: str = ""
+    result: ResultComparison | None = None
+    """Where it is a result of the programs that differs: the comparison of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -740,7 +783,7 @@ class Comparison:
     pairs: int
     comparable: bool
     mismatches: tuple[Mismatch, ...]
-    """Why the sides are not comparable."""
+    """Why the sides are not comparable: facts, or else results, that differ."""
     forced: bool
     """True: not comparable, and compared nevertheless because the user gave --anyway."""
     verdict: str
@@ -759,3 +802,5 @@ class Comparison:
     """The flame graphs of the baseline and the last side laid over each other."""
     extensions: Mapping[str, Extension] = field(default_factory=dict)
     """Extension by its name, such as `ladder`."""
+    results: tuple[ResultComparison, ...] = ()
+    """The stated results of all runs compared with those of the first run; empty: no run states any."""

@@ -18,6 +18,8 @@ from profiler.analyse.model import (
     Mismatch,
     Missing,
     Period,
+    ResultComparison,
+    ResultDifference,
     SiteOrigin,
     ThreadState,
     Topic,
@@ -88,8 +90,36 @@ def function_name(site: Site) -> str:
 
 
 def mismatch(fact: Mismatch) -> str:
-    """`device: cpu against cuda`"""
+    """`device: cpu against cuda`, `result predictions: 790 of 1,380 values of fixed differ from the first run ...`"""
+    if fact.result is not None and fact.result.difference is not None:
+        return f"result {fact.name}: {_difference(fact.result.side, fact.result.difference)}"
     return f"{fact.name}: {fact.before} against {fact.after}"
+
+
+def _difference(side: str, difference: ResultDifference) -> str:
+    text = f"{difference.different:,} of {plural(difference.compared, 'value')} of {side} differ from the first run"
+    if difference.values is not None:
+        before, after = (f"{value:,}" if isinstance(value, int) else f"{value:.6g}" for value in difference.values)
+        return f"{text} (value {difference.position:,} is {after} instead of {before})"
+    if difference.counts is not None:
+        old, new = difference.counts
+        return f"{text} (from value {difference.position:,} on there are {new:,} instead of {old:,})"
+    return f"{text} (the checksum of all values from {difference.position:,} on)"
+
+
+def same_results(results: Iterable[ResultComparison]) -> str:
+    """`predictions 3,000 of 3,000, loss 3 of 3`: the results that are the same in all runs; empty where none are."""
+    texts = []
+    for result in results:
+        if result.are_same:
+            ties = f" ({plural(result.near_ties, 'near tie')})" if result.near_ties else ""
+            texts.append(f"{result.name} {result.compared - result.near_ties:,} of {result.compared:,}{ties}")
+    return ", ".join(texts)
+
+
+def uncompared_results(results: Iterable[ResultComparison]) -> str:
+    """`fixed states no predictions`: the sides that state no result that others state; empty where all do."""
+    return "; ".join(f"{listed(result.missing)} states no {result.name}" for result in results if result.missing)
 
 
 def mismatches(facts: Iterable[Mismatch]) -> str:
@@ -412,6 +442,9 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "breakdown-pass": lambda values: (
         "Breakdown, causes of idle time and flame graphs come from one more run of each side at level "
         f"{' and '.join(values['levels'])}; its times are not used in any ratio."
+    ),
+    "no-results-stated": (
+        "Nothing was compared that the programs compute, because they state no results (profiler.result)."
     ),
     "unstated-facts": lambda values: (
         f"The programs do not state {', '.join(values['facts'])}, so it was not checked whether the sides agree in "

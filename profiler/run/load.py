@@ -18,7 +18,7 @@ from profiler.run import store, tables
 from profiler.run.groups import merge_ranks, ranks_of_names, trace_files
 from profiler.run.ingest.kineto import read_run as read_trace_as_run
 from profiler.run.ingest.run_trace import outside_traces, with_trace
-from profiler.run.model import Run, RunInfo, Site, Table
+from profiler.run.model import Run, RunInfo, Site, StatedResult, Table
 from profiler.run.source import Source, dtype_of, read_source, unpacked
 from profiler.run.steps import add_steps
 
@@ -153,8 +153,17 @@ def _merge(path: Path, info: RunInfo, sources: list[Source]) -> Run:
         sites=sites.values,
         stack_frames=stacks.values,
         problems=tuple(problems),
+        results=tuple(_results(sources)),
         **loaded,
     )
+
+
+def _results(sources: Sequence[Source]) -> Iterable[StatedResult]:
+    """The results of each name from one process: the one of the lowest rank, of these the one with the most steps."""
+    taken: set[str] = set()
+    for source in sorted(sources, key=lambda source: source.rank):
+        yield from (result for result in source.results if result.name not in taken)
+        taken.update(result.name for result in source.results)
 
 
 def _copy(rows: Table, into: Table, source: Source) -> None:

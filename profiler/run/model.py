@@ -185,6 +185,23 @@ _STEP_LABELS: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class StatedResult:
+    """A result that the program stated by one call of `profiler.result`."""
+
+    name: str
+    count: int
+    """Number of its values, of which `values` are all or some that are evenly spaced."""
+    values: tuple[float, ...]
+    integer: bool
+    checksum: int
+    """CRC-32 of all values."""
+    rtol: float
+    atol: float
+    margins: tuple[float, ...] = ()
+    """For each of `values`, the gap between the two largest scores of which it is the index of the largest; or none."""
+
+
 @dataclass(frozen=True, eq=False)
 class Run:
     """One recorded execution, whatever recorded it."""
@@ -216,6 +233,8 @@ class Run:
     """Damaged or missing parts: torn tables, a recorder that was killed."""
     step: StepDefinition | None = None
     """The definition of a step in this run; None if it has no steps."""
+    results: tuple[StatedResult, ...] = ()
+    """The results that the program stated, in the order in which each process stated them."""
 
     @property
     def is_trace(self) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
 from profiler.run import store, tables
-from profiler.run.model import Site, Table
+from profiler.run.model import Site, StatedResult, Table
 
 T = TypeVar("T")
 _NUMPY: Final = {"q": "<i8", "i": "<i4", "d": "<f8"}
@@ -70,6 +70,7 @@ class Source:
     names: dict[int, str] = field(default_factory=dict)
     sites: dict[int, Site] = field(default_factory=dict)
     stacks: dict[int, tuple[Site, ...]] = field(default_factory=dict)
+    results: list[StatedResult] = field(default_factory=list)
     problems: list[Notice] = field(default_factory=list)
 
 
@@ -86,6 +87,7 @@ def read_source(folder: Path) -> Source:
         source.names = _read_texts(folder / tables.NAMES, lambda line: str(line["text"]), source.problems)
         source.sites = _read_texts(folder / tables.SITES, _site, source.problems)
         source.stacks = _read_texts(folder / tables.STACK_TEXTS, _frames, source.problems)
+        source.results = list(_read_lines(folder / tables.RESULTS, _result, source.problems))
     except OSError as error:
         raise ProfilerError(f"cannot read {error.filename or folder}: {error.strerror}") from error
     return source
@@ -97,6 +99,19 @@ def _site(line: Mapping[str, Any]) -> Site:
 
 def _frames(line: Mapping[str, Any]) -> tuple[Site, ...]:
     return tuple(Site(str(file), int(number), str(function)) for file, number, function in line["frames"])
+
+
+def _result(line: Mapping[str, Any]) -> StatedResult:
+    return StatedResult(
+        name=str(line["name"]),
+        count=int(line["count"]),
+        values=tuple(line["values"]),
+        integer=bool(line["integer"]),
+        checksum=int(line["checksum"]),
+        rtol=float(line["rtol"]),
+        atol=float(line["atol"]),
+        margins=tuple(line["margins"]),
+    )
 
 
 def _read_meta(folder: Path, source: Source) -> None:
@@ -125,20 +140,22 @@ def _read_table(path: Path, table: str, problems: list[Notice]) -> Table:
 
 
 def _read_texts(path: Path, parse: Callable[[Mapping[str, Any]], T], problems: list[Notice]) -> dict[int, T]:
-    """Number -> value of a .jsonl; lines that cannot be read are left out and reported."""
-    texts: dict[int, T] = {}
+    """Number -> value of a .jsonl."""
+    return dict(_read_lines(path, lambda line: (int(line["id"]), parse(line)), problems))
+
+
+def _read_lines(path: Path, parse: Callable[[Mapping[str, Any]], T], problems: list[Notice]) -> Iterator[T]:
+    """The values of a .jsonl; lines that cannot be read are left out and reported."""
     try:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:
-        return texts
+        return
     for number, line in enumerate(lines, 1):
         if not line:
             continue
         try:
-            record = json.loads(line)
-            texts[int(record["id"])] = parse(record)
+            yield parse(json.loads(line))
         except (ValueError, KeyError, TypeError):
             torn = number == len(lines)
             values = {"file": f"{path.parent.name}/{path.name}", "line": number}
             problems.append(Notice("torn-line" if torn else "damaged-line", values))
-    return texts

@@ -281,6 +281,7 @@ SOURCE_META: Final = "source.json"
 NAMES: Final = "names.jsonl"
 SITES: Final = "sites.jsonl"
 STACK_TEXTS: Final = "stacks.jsonl"
+RESULTS: Final = "results.jsonl"
 STOPPED: Final = "stopped"  # an empty file: this process could not write on (it needs no room on a full disk)
 HOOKED: Final = (
     "hooked"  # a line for each process that our hooks came into: `python PID`, and `torch PID` once it is there

@@ -12,6 +12,7 @@ from profiler import marks
 from reference_trainer.devices import open_device
 from reference_trainer.devices.protocol import Device
 from reference_trainer.errors import TrainerError
+from reference_trainer.lm import stated
 from reference_trainer.lm.chunks import Source
 from reference_trainer.lm.history import History
 from reference_trainer.lm.job import Job, facts, open_source, prepare
@@ -41,7 +42,8 @@ def train(settings: Settings, progress: Callable[[str], None] | None = None) -> 
         device = stack.enter_context(closing(open_device(settings.device, **options)))
         if device.kind == "cuda" and settings.performance.changed:
             apply(settings.performance, device.kind)
-        marks.describe(**facts(job, device))
+        about = facts(job, device)
+        marks.describe(**about)
         if device.kind == "cuda":
             from reference_trainer.lm import roofline
 
@@ -53,12 +55,13 @@ def train(settings: Settings, progress: Callable[[str], None] | None = None) -> 
         if not job.plan.learn:
             weights = initial_weights(job.config, settings.seed)
             forward = Pipeline(device, job.config, weights, settings.tokens_per_chunk, job.plan)
-            return _Loop(job, source, device, forward, history=history).run(say)
+            return _Loop(job, source, device, forward, history=history, dtype=about["dtype"]).run(say)
         from reference_trainer.lm.learning import Learning
 
         learning = stack.enter_context(closing(Learning(job, device, history, checkpoints=checkpoints, say=say)))
         marks.describe(**learning.facts())
-        return _Loop(job, source, device, learning.model, history=history, learning=learning).run(say)
+        loop = _Loop(job, source, device, learning.model, history=history, dtype=about["dtype"], learning=learning)
+        return loop.run(say)
 
 
 def _checkpoints(job: Job) -> AbstractContextManager[CheckpointFolder | None]:
@@ -88,9 +91,14 @@ class _Loop:
         forward: Forward,
         *,
         history: History,
+        dtype: str,
         learning: Learning | None = None,
     ) -> None:
         self._settings = job.settings
+        is_stating = marks.recorder() is not None and not job.settings.empty_kernels
+        self._stated = stated.CHUNKS if is_stating else 0
+        """Chunks of the warm-up whose results are stated."""
+        self._tolerance = stated.tolerance(dtype, job.config.width)
         self._source = source
         self._device = device
         self._history = history
@@ -154,14 +162,18 @@ class _Loop:
     def _ended(self) -> bool:
         return self._last is not None and self._collected >= self._last
 
-    def _end_after(self, seconds: float, now: float) -> None:
-        """Submit no more chunks once `seconds` have passed since `_began`; those in flight are still steps."""
-        if self._last is None and now - self._began >= seconds:
+    def _end_after(self, seconds: float, *, chunks: int = 0) -> None:
+        """Submit no more chunks once `seconds` have passed since `_began`; those in flight are still steps.
+
+        :param chunks: as many are submitted all the same, unless they take too long.
+        """
+        elapsed = time.perf_counter() - self._began
+        enough = self._submitted >= chunks or elapsed >= stated.MAX_SECONDS
+        if self._last is None and elapsed >= seconds and enough:
             self._last = self._submitted
 
     def _warm_up(self) -> None:
-        seconds = self._settings.warmup_seconds
-        self._last = None if seconds else 1
+        self._last = None if self._settings.warmup_seconds or self._stated else 1
         self._began = time.perf_counter()
         while not self._ended:
             self._step(warmup=True)
@@ -222,10 +234,15 @@ class _Loop:
         self._fill(warmup=warmup)
         with marks.region("results"):
             result = self._forward.collect()
+            if warmup and self._collected < self._stated:
+                stated.state(self._forward.outcome(), self._tolerance, chunk=self._collected)
             self._collected += 1
             self._tokens += result.tokens
             self._empty_cache()
-            self._end_after(self._settings.warmup_seconds if warmup else self._settings.seconds, time.perf_counter())
+            if warmup:
+                self._end_after(self._settings.warmup_seconds, chunks=self._stated)
+            else:
+                self._end_after(self._settings.seconds)
             if result.loss is None and self._ended and not warmup:
                 result = self._with_unread(result)
             if result.loss is not None and not self._settings.empty_kernels:
@@ -249,7 +266,8 @@ class _Loop:
         while self._submitted - self._collected < self._depth and self._submitted != self._last:
             if learning and self._submitted > self._collected and learning.pauses(self._submitted):
                 return  # the evaluation comes first, with nothing in flight
-            self._forward.submit(self._source.ids(self._submitted))
+            keep = warmup and self._submitted < self._stated
+            self._forward.submit(self._source.ids(self._submitted), keep=keep)
             self._submitted += 1
             if self._snapshots and not warmup:
                 self._snapshots.submitted(self._submitted)

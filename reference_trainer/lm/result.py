@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from reference_trainer.errors import TrainerError
+from reference_trainer.lm.stated import Outcome
 
 IN_FLIGHT = 2
 """Chunks: one that the device works on, and the next, so that it never waits for the host."""
@@ -32,8 +33,14 @@ class Result:
 class Forward(Protocol):
     """One way to run a chunk."""
 
-    def submit(self, ids: np.ndarray) -> None:
-        """Begin with the chunk `ids` (T + 1,) int32."""
+    def submit(self, ids: np.ndarray, *, keep: bool = False) -> None:
+        """Begin with the chunk `ids` (T + 1,) int32.
+
+        :param keep: fetch what the chunk leaves on the device too, for `outcome`.
+        """
+
+    def outcome(self) -> Outcome:
+        """What the oldest chunk that was submitted with `keep` left on the device, and that was not returned yet."""
 
     def collect(self) -> Result:
         """Wait for the oldest chunk that was not collected yet."""

@@ -64,6 +64,10 @@ def facts(
 Progress = Callable[[str], None]
 
 _PROGRESS_S: Final = 1.0
+_ROUNDING: Final = 0.01
+"""Relative difference of losses and updates that rounding explains: sums of fp32 and fp64 draws differ by 2e-3."""
+_LOST: Final = 1e-4
+"""Absolute difference of losses, for those that are small differences of larger numbers."""
 
 
 def sweep(
@@ -161,6 +165,7 @@ class _Sweep:
                     self._results.conclude(summary(interrupted=True).as_json())
                 raise
             result = summary(interrupted=False)
+            self._state_results()
             self._results.conclude(result.as_json())
             return result
 
@@ -253,6 +258,18 @@ class _Sweep:
         self._points[combination] += points
         if not self._left[combination]:
             marks.step(tokens=self._points[combination])
+
+    def _state_results(self) -> None:
+        """State the outcomes for `compare`, in the order of the jobs, whichever worker was done first."""
+        fits = [self._results.done[job].fit for job in self._jobs if job in self._results.done]
+        if not fits:
+            return
+        marks.result("guesses", [fit.guesses for fit in fits])
+        # rounding may reach the requested loss an update earlier, and the updates after that are others
+        marks.result("updates", [float(fit.epochs) for fit in fits], rtol=_ROUNDING, atol=1)
+        for name in ("train_loss", "generalization_loss"):
+            values = [getattr(fit, name) for fit in fits]
+            marks.result(name.replace("_", " "), values, rtol=_ROUNDING, atol=_LOST)
 
     def _statistics(self, kind: str, engine: Engine, utilization: Utilization, *, interrupted: bool) -> Statistics:
         wall = time.perf_counter() - self._measured

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Final
 
+from profiler.analyse.compare.equality import compare_results
 from profiler.analyse.compare.ratios import SideRuns
 from profiler.analyse.model import Analysis, Mismatch
 from profiler.core.facts import program
@@ -68,9 +69,9 @@ def find_mismatches(
     """Why the sides are not comparable; empty when they are.
 
     Every run, the detailed ones too, is compared with the first of the baseline. Facts that no run states are no
-    mismatch: `unstated_facts` lists them.
+    mismatch: `unstated_facts` lists them. Results are compared only where all facts are the same.
 
-    :param ignored: facts that may differ.
+    :param ignored: facts that may differ; results then differ too, and are not compared.
     :param same_program: the sides were not named as two programs, so that they should be runs of one.
     """
     infos = [run.info for side in sides for run in all_runs(side)]
@@ -83,7 +84,10 @@ def find_mismatches(
         mismatches |= _unlike("program", [program_name(run.info) for run in light])
     levels = [run.info.level for side in sides for run in side.light]
     mismatches |= dict.fromkeys(Mismatch("level", levels[0], level) for level in levels if level != levels[0])
-    return tuple(mismatches)
+    if mismatches or ignored:
+        return tuple(mismatches)
+    results = (result for result in compare_results(sides) if result.difference is not None)
+    return tuple(Mismatch(result.name, result=result) for result in results)
 
 
 def _unlike(name: str, values: Sequence[str]) -> dict[Mismatch, None]:

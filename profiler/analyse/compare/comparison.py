@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Final
 
 from profiler.analyse.compare.comparability import find_mismatches, unstated_facts
+from profiler.analyse.compare.equality import compare_results
 from profiler.analyse.compare.ratios import SideRuns, over_runs, ratios
 from profiler.analyse.model import Comparison, Extension, FlameDiff, Measure, Side
 from profiler.analyse.sampling.flame import flame_difference
@@ -69,6 +70,7 @@ def compare(
         ),
         flame_diff=_flame_diff(base, sides[-1]),
         extensions=extensions,
+        results=compare_results(sides),
     )
 
 
@@ -138,6 +140,8 @@ def _method(sides: Sequence[SideRuns], pairs: int) -> Iterator[Notice]:
     if separate:
         yield Notice("breakdown-pass", {"levels": tuple(separate)})
     yield from _step_sizes(sides)
+    if not any(run.results for side in sides for run in side.light):
+        yield Notice("no-results-stated")
     unstated = unstated_facts(sides)
     if unstated:
         yield Notice("unstated-facts", {"facts": unstated})

@@ -24,6 +24,7 @@ from profiler.analyse.model import (
     Measure,
     RankLedger,
     Ratio,
+    ResultComparison,
     Spikes,
     ThreadActivity,
 )
@@ -78,6 +79,7 @@ def compare_json(comparison: Comparison) -> dict[str, Any]:
         **_fields(comparison, "title", "created_at", "verdict", "comparable", "forced"),
         "reasons": [mismatch(item) for item in comparison.mismatches],
         "device": report_input.devices,
+        "results": [_result(result) for result in comparison.results],
         "pairs": comparison.pairs,
         "throughput_ratio": ratio_json(report_input.ratio(last, "tokens_per_s")),
         "before": sides[0] if sides else None,
@@ -93,6 +95,17 @@ def compare_json(comparison: Comparison) -> dict[str, Any]:
         "method": [describe(notice) for notice in comparison.method],
         **_section_keys(report_input),
     })  # fmt: skip
+
+
+def _result(result: ResultComparison) -> dict[str, Any]:
+    difference = result.difference
+    return {
+        **_fields(result, "name", "runs", "compared", "near_ties"),
+        "same": result.are_same,
+        "missing": list(result.missing),
+        "different": difference.different if difference else 0,
+        "side": result.side,
+    }
 
 
 def analysis_json(analysis: Analysis) -> dict[str, Any]:

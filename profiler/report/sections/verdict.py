@@ -24,7 +24,7 @@ from profiler.report.table import (
     share_cell,
     short_site,
 )
-from profiler.report.text import NO_REASON, describe, host_state, mismatches
+from profiler.report.text import NO_REASON, describe, host_state, mismatches, same_results, uncompared_results
 
 _HEADLINE = 120
 """Characters that read well in large type."""
@@ -88,6 +88,7 @@ def _head(report_input: ReportInput) -> Iterator[Block]:
         yield Items(analysis.findings)
     if comparison is not None:
         yield from _comparison_warnings(comparison)
+        yield from _result_callouts(comparison)
     elif analysis is not None and not has_no_steps(analysis) and (status := exit_status(analysis.info)):
         yield Callout(f"The program {status}: only its first part is here.", "warning", "Ended early")
     if load := noisy_machine(report_input):
@@ -127,6 +128,14 @@ def _comparison_warnings(comparison: Comparison) -> Iterator[Callout]:
     if ended:
         text = f"{'; '.join(dict.fromkeys(ended))}. Ratios are of the parts before that."
         yield Callout(text, "warning", "Ended early")
+
+
+def _result_callouts(comparison: Comparison) -> Iterator[Callout]:
+    """Whether the sides compute the same, as far as the programs state results; differences are warnings above."""
+    if same := same_results(comparison.results):
+        yield Callout(f"{same}, in all runs.", "info", "Same results", judged="good")
+    if uncompared := uncompared_results(comparison.results):
+        yield Callout(f"{uncompared}: these results were not compared.", "info", "Results not compared")
 
 
 def _on_cpu(report_input: ReportInput) -> bool:

@@ -70,6 +70,7 @@ def read_run(path: Path) -> Run:
         stack_frames=(),
         problems=(Notice("events-without-time", {"file": path.name, "events": trace.broken}),) if trace.broken else (),
         step=definition,
+        results=(),
         **parts,
     )
 

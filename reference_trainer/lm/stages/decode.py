@@ -20,8 +20,8 @@ class DecodeTokens(Stage):
         """Each prediction goes to the host; else they stay on the device until the end of the chunk."""
         self._upload = work.uploader((1, config.width)) if self._visited else None
         self._memory = work.memory((1 if self._fetches else work.capacity,), "int32")
-        logits = work.device.zeros((config.vocabulary,))
-        self._rest = (work.decoder, work.decoder_bias, logits, config.width, config.vocabulary)
+        self._logits = work.device.zeros((config.vocabulary,))
+        self._rest = (work.decoder, work.decoder_bias, self._logits, config.width, config.vocabulary)
         self._pinned = work.device.pinned((1,), "int32") if self._fetches and plan.zero_copy else None
         self._all: np.ndarray = np.zeros((0, 0))
 
@@ -44,6 +44,8 @@ class DecodeTokens(Stage):
             work.prediction_row = t
         rows = (work.prediction_row, readout_row)
         work.device.launch(decode_token.KERNEL, work.prediction, readout, *self._rest, *rows)
+        if work.kept_logits is not None:
+            work.device.fetch_into(work.kept_logits[t : t + 1], self._logits)
         if not self._fetches:
             return
         if self._pinned is None:
@@ -69,6 +71,7 @@ class DecodeChunk(Stage):
     def chunk(self) -> None:
         work, device, sizes = self._work, self._work.device, (self._work.tokens, self._work.config.vocabulary)
         logits, work.prediction = self._logits(), self._prediction()
+        work.logits = logits
         readouts = self._upload(work.visitor) if self._upload else work.readout
         device.matmul(logits, readouts, work.decoder, work.tokens)
         if self._counts:
