@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from profiler.__main__ import main
+from profiler.agent.results import describe_result
 from profiler.record import schedule
+from profiler.run import tables
 from profiler.run.tables import SCHEMA
 from reference_trainer.report import trainers
 from tests.fakes.ladders import document
@@ -297,6 +299,73 @@ def test_recorded_runs_that_are_not_comparable(compare: Compare) -> None:
     assert (found["comparable"], found["forced"], found["reasons"]) == (False, True, ["corpus: a against b"])
     assert found["verdict"].startswith("Not comparable (corpus: a against b), compared nevertheless: ")
     assert "Forced" in Path("here/compare.html").read_text()
+
+
+def state(run: str, value: Any) -> None:
+    """Have the run state the result `answer`."""
+    (source,) = Path(run).glob("source-*")
+    line = describe_result("answer", value, 1e-3, 1e-6, None)
+    (source / tables.RESULTS).write_text(json.dumps(line) + "\n")
+
+
+def test_runs_that_compute_the_same_say_so(compare: Compare) -> None:
+    for name in ("one", "two"):
+        write_run(Path(name))
+        state(name, [1, 2, 3])
+    done = compare("one", "two", "--out", "here")
+    assert "Same results: answer 3 of 3, in all runs." in done.out
+    (result,) = report()["results"]
+    assert (result["name"], result["same"], result["compared"], result["different"]) == ("answer", True, 3, 0)
+    assert '<span class="tag judged good">Same results</span>' in Path("here/compare.html").read_text()
+    (next(Path("two").glob("source-*")) / tables.RESULTS).unlink()
+    done = compare("one", "two", "--out", "there")
+    assert "two states no answer: these results were not compared." in done.out
+
+
+def test_runs_that_compute_something_else_are_refused(compare: Compare) -> None:
+    for name, value in (("one", [1, 2, 3]), ("two", [1, 7, 8])):
+        write_run(Path(name))
+        state(name, value)
+    done = compare("one", "two", "--out", "here")
+    assert done.code == 3
+    reason = "result answer: 2 of 3 values of two differ from the first run (value 1 is 7 instead of 2)"
+    assert done.err == f"error: not comparable: {reason} (--anyway compares them all the same)\n"
+    forced = compare("one", "two", "--out", "here", "--anyway")
+    assert forced.code == 0
+    assert report()["reasons"] == [reason]
+    assert "Forced" in Path("here/compare.html").read_text()
+    assert "Same results" not in Path("here/compare.html").read_text()
+
+
+BROKEN = """
+import sys
+from reference_trainer.devices.host import HostDevice
+from reference_trainer.kernels import scan
+from reference_trainer.lm.__main__ import main
+
+launch = HostDevice.launch
+def changed(device, kernel, *arguments):
+    if kernel is not scan.KERNEL:
+        launch(device, kernel, *arguments)
+HostDevice.launch = changed
+sys.exit(main())
+"""
+
+
+@pytest.mark.slow
+def test_a_fixed_trainer_without_its_recurrence_is_refused(compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    Path("broken.py").write_text(BROKEN)
+    size = "--device host --max-chunks 5 --warmup-seconds 0 --tokens-per-chunk 300"
+    before = f"{sys.executable} -m reference_trainer.lm --variant as-found {size}"
+    after = f"{sys.executable} -m reference_trainer.lm --variant fixed {size}"
+    done = compare("--before", before, "--after", after, "--pairs", "2", "--out", "here")
+    assert done.code == 0, done.err
+    assert all(result["same"] and result["runs"] == 5 for result in report()["results"])
+    broken = f"{sys.executable} broken.py --variant fixed {size}"
+    done = compare("--before", before, "--after", broken, "--pairs", "1", "--out", "there")
+    assert done.code == 3
+    assert "not comparable: result predictions: " in done.err
 
 
 def test_runs_that_cannot_be_read(compare: Compare) -> None:

@@ -22,6 +22,7 @@ from reference_trainer.lm.learn_chunk import LearnChunk
 from reference_trainer.lm.model import ModelConfig, Weights, initial_weights
 from reference_trainer.lm.pipeline import Pipeline
 from reference_trainer.lm.plan import Plan, plan, variant_fixes
+from reference_trainer.lm.stated import Outcome
 from tests.benchmarks import bench_gpu, gpu_learning
 from tests.reference_trainer.kernels import cases, checks, graphs
 
@@ -147,11 +148,22 @@ def forwards_agree() -> None:
     fixed = [name for name in variant_fixes("fixed", "host") if name != "quiet-logging"]
     slow, quick = (Pipeline(device, CONFIG, weights, TOKENS, chosen) for chosen in (Plan(), plan(fixed)))
     for chunk in ids:
-        slow.submit(chunk)
-        quick.submit(chunk)
+        slow.submit(chunk, keep=True)
+        quick.submit(chunk, keep=True)
         expected, result = slow.collect(), quick.collect()
+        same_outcomes(quick.outcome(), slow.outcome())
         checks.equal("predictions", quick.predictions(), slow.predictions())
         assert abs(result.loss - expected.loss) < 1e-6, f"loss {result.loss} is not {expected.loss}"
+
+
+def same_outcomes(result: Outcome, expected: Outcome) -> None:
+    """What both runs of a chunk state."""
+    assert result.correct == expected.correct
+    assert result.margins is not None
+    assert expected.margins is not None
+    checks.close("margins", result.margins, expected.margins)
+    checks.close("state", result.state, expected.state)
+    checks.equal("stated predictions", result.predictions, expected.predictions)
 
 
 def graphed_chunks_agree() -> None:
@@ -162,12 +174,13 @@ def graphed_chunks_agree() -> None:
     plain, graphed = (Pipeline(device, CONFIG, weights, 4, plan(names)) for names in (fixed, [*fixed, "cuda-graph"]))
     for number, length in enumerate(lengths):
         ids = random.integers(0, CONFIG.vocabulary, length + 1).astype(np.int32)
-        plain.submit(ids)
+        plain.submit(ids, keep=True)
         before = device.counts().launches
-        graphed.submit(ids)
+        graphed.submit(ids, keep=True)
         launches = device.counts().launches - before
         assert (launches == 1) == (number in {2, 3, 5, 6}), f"chunk {number}: {launches} launches"
         assert graphed.collect() == plain.collect(), f"chunk {number}"
+        same_outcomes(graphed.outcome(), plain.outcome())
         checks.equal("predictions", graphed.predictions(), plain.predictions())
 
 
@@ -207,10 +220,11 @@ def learning_agrees() -> None:
 def learned(device: Device, config: ModelConfig, weights: Weights, ids: np.ndarray) -> dict[str, np.ndarray]:
     """Losses, and what is left after the last chunk."""
     chunk = LearnChunk(device, config, weights, ids.shape[1] - 1, tile=2)
-    losses = []
+    losses: list[float] = []
     for row in ids:
-        chunk.submit(row)
+        chunk.submit(row, keep=True)
         losses.append(chunk.collect().loss)
+        losses += chunk.outcome().losses.tolist()
     remaining = {"weights": chunk.weights(), "gradients": chunk.gradients()}
     arrays = {
         f"{kind} {name}": getattr(remaining[kind], name) for kind in remaining for name in Weights.__dataclass_fields__
