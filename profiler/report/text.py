@@ -444,7 +444,7 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
         f"{' and '.join(values['levels'])}; its times are not used in any ratio."
     ),
     "no-results-stated": (
-        "Nothing was compared that the programs compute, because they state no results (profiler.result)."
+        "What the programs compute was not compared, because they state no results (profiler.result)."
     ),
     "unstated-facts": lambda values: (
         f"The programs do not state {', '.join(values['facts'])}, so it was not checked whether the sides agree in "

@@ -21,6 +21,7 @@ from profiler.analyse.model import (
     Mismatch,
     Missing,
     Ratio,
+    ResultComparison,
     Series,
     Side,
     SiteOrigin,
@@ -275,6 +276,11 @@ def comparison(*, title: str = "SYNTHETIC: as-found and fixed", after: str = "fi
             note("Breakdown, causes of idle time and flame graphs come from a separate pass."),
         ),
         flame_diff=flame_diff(),
+        results=(
+            ResultComparison("predictions", 9, 3000, 1, (), "", None),
+            ResultComparison("state", 9, 64, 0, (), "", None),
+            ResultComparison("loss", 4, 3, 0, ("fixed",), "", None),
+        ),
     )
 
 

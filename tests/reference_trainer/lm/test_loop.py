@@ -140,7 +140,7 @@ def test_all_the_work_of_the_measured_chunks_is_measured_and_no_other(
     """Whatever is submitted ahead: each chunk is begun and ended on the same side of the warm-up's end."""
     events: list[str] = []
     submit, collect = Pipeline.submit, Pipeline.collect
-    monkeypatch.setattr(Pipeline, "submit", lambda *inputs: (events.append("submit"), submit(*inputs))[1])
+    monkeypatch.setattr(Pipeline, "submit", lambda *inputs, keep: (events.append("submit"), submit(*inputs))[1])
     monkeypatch.setattr(Pipeline, "collect", lambda *inputs: (events.append("collect"), collect(*inputs))[1])
     monkeypatch.setattr(loop.marks, "step", lambda *, tokens, warmup: events.append("warm" if warmup else "step"))
     summary = train(settings(variant=variant, warmup_seconds=warmup, **limit))
