@@ -23,7 +23,7 @@ from profiler.run.model import StatedResult
 from reference_trainer.devices.host import HostDevice
 from reference_trainer.jit import cfunc
 from reference_trainer.kernels import adamw, cross_entropy, embed, embed_backward, modulate, scan, scan_backward, score
-from reference_trainer.lm import chunks, loop, parallel_tokenize, stated
+from reference_trainer.lm import loop, parallel_tokenize, stated
 from reference_trainer.lm.pipeline import Pipeline
 from reference_trainer.lm.plan import fixes, variant_fixes
 from reference_trainer.lm.settings import Settings
@@ -171,8 +171,13 @@ def source(change: Callable[[Callable[[int], np.ndarray], int], np.ndarray]) -> 
 
 
 def swapped_samples(patch: Patch) -> None:
-    join = chunks.ChunkedText.join
-    patch.setattr(chunks.ChunkedText, "join", lambda self, pieces: join(self, [*pieces[::-1]]))
+    encode = parallel_tokenize.ParallelChunks._encode
+
+    def changed(self: parallel_tokenize.ParallelChunks, task: int) -> tuple[list[np.ndarray], float]:
+        pieces, took = encode(self, task)
+        return pieces[::-1], took
+
+    patch.setattr(parallel_tokenize.ParallelChunks, "_encode", changed)
 
 
 def uploads(change: Callable[[Sequence[np.ndarray]], np.ndarray]) -> Mutation:
@@ -268,7 +273,7 @@ ERRORS: dict[str, Mutation] = {
     "a chunk is repeated": source(lambda ids, index: ids(max(0, index - 1))),
     "the last token of a chunk is dropped": source(lambda ids, index: ids(index)[:-1]),
     "two tokens change places": source(lambda ids, index: ids(index)[[1, 0, *range(2, len(ids(index)))]]),
-    "the samples of a chunk are in another order": swapped_samples,
+    "samples are in another order": swapped_samples,
     "one token has another id": source(lambda ids, index: np.where(np.arange(len(ids(index))) == 99, 5, ids(index))),
     # stale buffers
     "the third chunk finds the ids of the first in its buffer": uploads(lambda so_far: so_far[(len(so_far) - 1) % 2]),
