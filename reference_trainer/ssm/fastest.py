@@ -133,9 +133,13 @@ def _agree(results: Mapping[str, torch.Tensor], shape: Shape, device: torch.devi
 
 
 def _example(shape: Shape, device: torch.device, *, backward: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Parameters (3, S, d) and sequences of that shape, made without drawing from any random generator."""
-    line = torch.linspace(0, 1, shape.students * shape.dim, device=device).view(shape.students, shape.dim)
-    parameters = torch.stack((0.5 + 0.45 * line, torch.cos(7 * line), torch.sin(5 * line) / shape.dim))
+    """Parameters (3, S, d) and sequences of that shape, made without drawing from any random generator.
+
+    No output is 0 at any size: ways that all give 0 would agree whatever they compute.
+    """
+    count = shape.students * shape.dim
+    line = torch.arange(1, count + 1, device=device, dtype=torch.float32).div(count).view(shape.students, shape.dim)
+    parameters = torch.stack((0.5 + 0.45 * line, torch.cos(line), (1 + torch.sin(5 * line)) / shape.dim))
     size = shape.students if backward else 1, shape.measurements, shape.length
     inputs = torch.cos(torch.arange(math.prod(size), device=device, dtype=torch.float32)).view(size)
     return parameters, inputs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 
 import pytest
 import torch
@@ -77,6 +78,16 @@ def test_ways_that_do_not_agree_are_reported(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(forward, "_convolve", lambda inputs, responses: 1.01 * right(inputs, responses))
     with pytest.raises(RuntimeError, match="fft and scan differ by"):
         fastest.fastest((2, 2, 8, 4), CPU, backward=True)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_the_ways_agree_at_the_smallest_sizes(monkeypatch: pytest.MonkeyPatch, backward: bool) -> None:
+    """One student of dimension 1 once had parameters whose outputs were all 0, and 0 / 0 is no agreement."""
+    monkeypatch.setattr(fastest, "ENOUGH_S", 0.0)
+    for shape in product((1, 2), repeat=4):
+        parameters, inputs = fastest._example(fastest.Shape(*shape), CPU, backward=backward)
+        assert fastest._pass(parameters, inputs, forward.SCAN, backward=backward).abs().max() > 0, shape
+        fastest.seconds(CURED, fastest.Shape(*shape), CPU, backward=backward)
 
 
 class Products:
