@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -17,11 +18,33 @@ from reference_trainer.errors import USAGE, TrainerError, missing_packages
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports errors in one line: the usage of so many options would push them out of sight."""
+    """Reports errors in one line: the usage of so many options would push them out of sight.
+
+    Options may be written with underscores, as the settings are, although --help lists them with hyphens only.
+    """
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:  # type: ignore[override]
+        """Read `--num_seeds` as `--num-seeds`."""
+        words = sys.argv[1:] if args is None else list(args)
+        return super().parse_known_args([_with_hyphens(word) for word in words], namespace)
 
     def error(self, message: str) -> Never:
         """End with the exit code of bad input."""
         self.exit(USAGE, f"error: {message}; --help lists all options\n")
+
+
+def _with_hyphens(word: str) -> str:
+    """An option's name with hyphens; its value and other words stay as they are."""
+    if not word.startswith("--"):
+        return word
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") + equals + value
+
+
+def log_debug_messages() -> None:
+    """Write the debug messages of this package to stderr, for `--verbose`."""
+    logging.basicConfig(format="%(asctime)s %(process)d %(name)s: %(message)s")
+    logging.getLogger("reference_trainer").setLevel(logging.DEBUG)
 
 
 def flag(name: str) -> str:

@@ -17,6 +17,7 @@ CHECKPOINT_EVERY: Final = 100
 """Steps: what kill -9 can lose."""
 UNUSED: Final[Mapping[str, str]] = {
     "max_load": "the language model runs on the one device that it is given, however busy that is",
+    "max_load_wait": "the language model runs on the one device that it is given, however busy that is",
     "num_devices": "the language model runs on one device",
     "cudnn_benchmark": "nothing of the language model is computed by cuDNN",
     "cudnn_deterministic": "nothing of the language model is computed by cuDNN",

@@ -23,6 +23,8 @@ class PerformanceConfig:
 
     max_load: float = 1.0
     """Share, above 0 and up to 1: a device that is busier than that gets no work."""
+    max_load_wait: float = 0.0
+    """Seconds to wait until a device is at most as busy as `max_load`; 0: it gets no work, at once."""
     max_memory: float = 0.9
     """Share, above 0 and up to 1, of a device's memory that may be in use."""
     num_devices: int | None = None
@@ -45,6 +47,10 @@ class PerformanceConfig:
             value = getattr(self, name)
             if not (isfinite(value) and 0 < value <= 1):
                 raise _wrong(name, value, "a share, above 0 and at most 1")
+        if not 0 <= self.max_load_wait < float("inf"):
+            raise _wrong("max_load_wait", self.max_load_wait, "a number of seconds, 0 (do not wait) or more")
+        if self.max_load_wait and self.max_load == 1:
+            raise TrainerError("performance: max_load_wait waits for nothing at max_load 1, any load: lower max_load")
         if self.num_devices is not None and self.num_devices < 1:
             raise _wrong("num_devices", self.num_devices, "at least 1")
         if self.empty_cache_frequency < 0:
@@ -113,6 +119,7 @@ def _wrong(name: str, value: object, what: str) -> TrainerError:
 
 _TYPES: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
     "max_load": ((int, float), "a number"),
+    "max_load_wait": ((int, float), "a number"),
     "max_memory": ((int, float), "a number"),
     "num_devices": ((int, type(None)), "a whole number"),
     "cudnn_benchmark": ((bool,), "true or false"),
@@ -153,6 +160,12 @@ def add_options(parser: argparse.ArgumentParser, unused: Collection[str] = ()) -
         type=float,
         metavar="SHARE",
         help=f"give a device no work that is busier (default: {default.max_load})",
+    )
+    add(
+        "--max-load-wait",
+        type=float,
+        metavar="SECONDS",
+        help="wait at most so long for a device that is busier, and give up then (default: do not wait)",
     )
     add(
         "--max-memory",

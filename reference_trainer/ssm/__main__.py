@@ -11,11 +11,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig, add_options, from_options
-from reference_trainer.program import Parser, asked_fixes, check_output, flag, guarded, path_of, write_output
+from reference_trainer.program import (
+    Parser,
+    asked_fixes,
+    check_output,
+    flag,
+    guarded,
+    log_debug_messages,
+    path_of,
+    write_output,
+)
 from reference_trainer.ssm.settings import OPTIMIZERS, UNUSED, Settings
 
 if TYPE_CHECKING:
-    from reference_trainer.ssm.statistics import Statistics
+    from reference_trainer.ssm.statistics import Statistics, Used
 
 _PATHS: Final = ("results", "log")
 """Settings that are paths."""
@@ -39,6 +48,7 @@ def _parser() -> Parser:
         help="append outcomes to this file as JSON lines; jobs that it already contains are skipped",
     )
     add("--log", metavar="FILE", help="write the reports of all fits to this file (default: reports are not stored)")
+    add("--verbose", action="store_true", help="write debug messages to stderr: devices, forward passes, groups")
     _add_experiments(parser.add_argument_group("experiments"), defaults)
     _add_engine(parser.add_argument_group("engine, with the fix flat-sweep"), defaults)
     add_options(parser, UNUSED)
@@ -159,6 +169,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(listing(kind_of(arguments.device)[0])))
         return 0
     settings, config, result = _settings(arguments), from_options(arguments), path_of(arguments, "result")
+    if settings.verbose:
+        log_debug_messages()
     _keep_results(settings, result)
     if result:  # fail before the sweep rather than after it
         check_output("--result", result)
@@ -214,9 +226,19 @@ def _lines(summary: Statistics) -> Iterator[str]:
         f"including their start {summary.total_s:.2f} s, {summary.total_jobs_per_s or 0:,.1f} jobs/s"
     )
     for name, used in summary.devices.items():
-        share = f"utilization unknown: {used.why_not}" if used.utilisation is None else f"{used.utilisation:.0%} used"
-        yield f"{name}: {used.jobs} jobs, workers busy {used.busy:.0%} of the time, {share}"
+        yield f"{name}: {', '.join(_parts(used))}"
     yield f"memory: {(summary.memory_per_job or 0) / 2**20:.2f} MiB per job in addition to what its process held before"
+
+
+def _parts(used: Used) -> Iterator[str]:
+    """Return what is printed about a device."""
+    yield f"{used.jobs} jobs"
+    if used.success_rate is not None:
+        yield f"{used.failed} failed attempts, success rate {used.success_rate:.1%}"
+    if used.memory_per_job is not None:
+        yield f"{used.memory_per_job / 2**20:.2f} MiB per job"
+    yield f"workers busy {used.busy:.0%} of the time"
+    yield f"utilization unknown: {used.why_not}" if used.utilisation is None else f"{used.utilisation:.0%} used"
 
 
 def _print_cells(summary: Statistics) -> None:

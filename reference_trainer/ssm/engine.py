@@ -7,6 +7,7 @@ in the order in which they end. If a task raises an exception or its workers die
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import pkgutil
 import sys
@@ -16,7 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, Self, TypeVar
 
@@ -39,6 +40,7 @@ ONE_THREAD: Final = dict.fromkeys(
 """Environment of a worker if there is one per core: more threads would compete for cores."""
 _PACKAGE: Final = "reference_trainer.ssm.engines"
 _DIED_EARLY: Final = "each died before it received a task"
+_log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class Failure:
     """Every worker that ran it died."""
     refused: bool = False
     """The error is a TrainerError, whose text is meant for the user."""
+    device: str = ""
+    """Name of the device of its worker; empty if it is unknown, or if there was no worker."""
 
     @classmethod
     def of(cls, error: BaseException) -> Self:
@@ -76,8 +80,8 @@ class Engine(ABC):
     """Number of workers that were started."""
     device_names: tuple[str, ...] = ()
     """The device name of each worker; empty if the workers are not on this machine."""
-    redone: int = 0
-    """How often a task was started again so far because its worker died."""
+    redone: tuple[tuple[Any, str], ...] = ()
+    """Tasks that were started again because their worker died, each with the name of that worker's device."""
 
     def find_devices(self, device: str, config: PerformanceConfig, workers: int | None) -> Placement:
         """Find the devices that can be used; by default those of this machine.
@@ -153,7 +157,8 @@ class Worker(ABC):
         cause = self.cause(error)
         if cause is None:
             raise WorkerDiedError
-        return Failure.of(cause)  # the result, for example, cannot be pickled
+        # the result, for example, cannot be pickled
+        return replace(Failure.of(cause), device=self.device_name)
 
     def memory_use(self) -> MemoryUse:
         """Wait until the first process is ready.
@@ -231,9 +236,10 @@ class WorkerEngine(Engine, Generic[W]):
                 deaths[number] += 1
                 if deaths[number] < MAX_WORKER_DEATHS:
                     waiting.appendleft((number, task))
-                    self.redone += 1
+                    self.redone += ((task, worker.device_name),)
                     continue
-                result = Failure(f"{MAX_WORKER_DEATHS} workers that ran it died: killed, or out of memory", died=True)
+                reason = f"{MAX_WORKER_DEATHS} workers that ran it died: killed, or out of memory"
+                result = Failure(reason, died=True, device=worker.device_name)
             yield task, result
         for _, task in waiting:
             yield task, Failure(f"no worker could be started: {self._why}", died=True)
@@ -278,6 +284,7 @@ class WorkerEngine(Engine, Generic[W]):
 
     def _reopen(self, worker: W) -> None:
         """Start a new process for a worker."""
+        _log.debug("a worker on %s died or failed to start: starting a new one", worker.device_name or "the cluster")
         worker.is_ready = False
         worker.open()
         self._watch(worker)
@@ -307,6 +314,12 @@ def attempt(function: Callable[..., R], *arguments: Any) -> R | Failure:
         return function(*arguments)
     except Exception as error:  # noqa: BLE001 - every exception is reported, and the other tasks continue
         return Failure.of(error)
+
+
+def attempt_task(work: Work[T, R], task: T, slot: WorkerSlot) -> R | Failure:
+    """Do a task in a worker; every exception becomes a `Failure` that names the device."""
+    result = attempt(work, task, slot)
+    return replace(result, device=slot.name) if isinstance(result, Failure) else result
 
 
 def accepted(result: MemoryUse | Failure) -> MemoryUse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -38,6 +39,7 @@ Choices: TypeAlias = dict[tuple[str, bool, tuple[int, ...]], str]
 """The fastest way by device, whether with the gradient, and size as in `Shape`: plain values, which a process without
 torch can receive and pass on."""
 _chosen: Choices = {}
+_log: Final = logging.getLogger(__name__)
 
 
 def fastest(shape: tuple[int, int, int, int], device: torch.device, *, backward: bool) -> str:
@@ -65,7 +67,9 @@ def adopt(others: Choices) -> None:
 
 def _measure(shape: Shape, device: torch.device, *, backward: bool) -> str:
     times = seconds(_candidates(shape, device), shape, device, backward=backward)
-    return min(times, key=lambda way: median(times[way]))
+    medians = {way: median(values) for way, values in times.items()}
+    _log.debug("seconds of a forward pass at %s on %s, with the gradient: %s: %s", shape, device, backward, medians)
+    return min(medians, key=medians.__getitem__)
 
 
 def _candidates(shape: Shape, device: torch.device) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -10,6 +11,7 @@ from typing import Final, NamedTuple
 
 from profiler import marks
 from reference_trainer.performance import PerformanceConfig, apply, emptying
+from reference_trainer.program import log_debug_messages
 from reference_trainer.ssm.engine import Learned
 from reference_trainer.ssm.peak import Peak
 from reference_trainer.ssm.placement import MemoryUse, WorkerSlot, cores, memory_use
@@ -60,6 +62,7 @@ def points(fit: Fit, settings: Settings) -> int:
 Group = tuple[Job, ...]
 JobWork = Callable[[Group, Settings, Plan, str], list[Outcome]]
 
+_log: Final = logging.getLogger(__name__)
 _emptying: dict[str, Callable[[], None]] = {}
 """By device, a function to call after each job: it empties caches at the configured interval."""
 _sharing: dict[str, int] = {}
@@ -101,6 +104,8 @@ def prepare(context: SweepContext, slot: WorkerSlot, learned: Learned = ()) -> M
     """
     from reference_trainer.ssm import fastest
 
+    if context.settings.verbose:
+        log_debug_messages()
     _divide(context, slot)
     for choices in learned:
         fastest.adopt(choices)
@@ -108,7 +113,11 @@ def prepare(context: SweepContext, slot: WorkerSlot, learned: Learned = ()) -> M
     for group in context.samples:
         (context.work or do_jobs)(group, context.short or context.settings, context.plan, slot.device)
     marks.worked()
-    return replace(memory_use(slot.device), learned=fastest.choices())
+    use = memory_use(slot.device)
+    _log.debug(
+        "worker on %s is ready after %d short groups; it holds %s bytes", slot.name, len(context.samples), use.used
+    )
+    return replace(use, learned=fastest.choices())
 
 
 def do(context: SweepContext, group: Group, slot: WorkerSlot) -> GroupResult:
@@ -122,6 +131,7 @@ def do(context: SweepContext, group: Group, slot: WorkerSlot) -> GroupResult:
         for _ in group:
             after()
     marks.worked()
+    _log.debug("%s, group of %d on %s: %.4f s", group[0].name, len(group), slot.name, seconds)
     return GroupResult(outcomes, slot.name, os.getpid(), seconds, cpu, cores())
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +17,9 @@ from reference_trainer.performance import PerformanceConfig, get_memory_stats
 CPU: Final = "cpu"
 CUDA: Final = "cuda"
 AUTO: Final = "auto"
+_LOOK_EVERY_S: Final = 1.0
+"""Seconds between two looks at devices that are too busy: the load of a CPU is a mean over the last minute."""
+_log: Final = logging.getLogger(__name__)
 
 
 class WorkerSlot(NamedTuple):
@@ -76,14 +81,34 @@ def find_free_devices(name: str, config: PerformanceConfig, workers: int | None 
     :raises TrainerError: no device is free.
     """
     kind, _ = kind_of(name)
-    looks = [look(CPU)] if kind == CPU else [look(gpu) for gpu in _gpus(name)]
-    why_not = {device: _too_busy(device, config) for device in looks}
+    names = [CPU] if kind == CPU else _gpus(name)
+    began = time.monotonic()
+    why_not = _wait_for_load(names, config)
     left_out = tuple(why for why in why_not.values() if why)
-    if len(left_out) == len(looks):
-        raise TrainerError(f"no device has room for a sweep: {'; '.join(left_out)}")
+    if len(left_out) == len(names):
+        waited = time.monotonic() - began
+        after = f" after {waited:.1f} s" if waited >= 0.1 else ""
+        raise TrainerError(f"no device has room for a sweep{after}: {'; '.join(left_out)}")
     fit = (device for device, why in why_not.items() if not why)
     devices = sorted(fit, key=lambda device: (device.load or 0, -(device.free or 0)))
     return Placement(tuple(devices[: config.num_devices]), config.max_memory, workers, left_out)
+
+
+def _wait_for_load(names: Sequence[str], config: PerformanceConfig) -> dict[Device, str]:
+    """Look at devices until one of them is free enough, or `max_load_wait` is over; why each gets no work, or ""."""
+    until, is_announced = time.monotonic() + config.max_load_wait, False
+    while True:
+        looks = [look(name) for name in names]
+        for device in looks:
+            _log.debug("%s", device)
+        why_not = {device: _too_busy(device, config) for device in looks}
+        remaining = until - time.monotonic()
+        if not all(why_not.values()) or not any(_is_over_load(device, config) for device in looks) or remaining <= 0:
+            return why_not
+        if not is_announced:
+            _log.warning("waiting at most %g s: %s", config.max_load_wait, "; ".join(why_not.values()))
+            is_announced = True
+        time.sleep(min(remaining, _LOOK_EVERY_S))
 
 
 def look(name: str) -> Device:
@@ -192,9 +217,13 @@ def _load(name: str) -> float | None:
         return None
 
 
+def _is_over_load(device: Device, config: PerformanceConfig) -> bool:
+    return config.max_load < 1 and device.load is not None and device.load > config.max_load
+
+
 def _too_busy(device: Device, config: PerformanceConfig) -> str:
     """Why a device gets no work; empty: it gets work."""
-    if config.max_load < 1 and device.load is not None and device.load > config.max_load:
+    if _is_over_load(device, config):
         return f"{device.name} is busy at {device.load:.0%}, max_load is {config.max_load:.0%}"
     if device.total and device.free is not None and 1 - device.free / device.total > config.max_memory:
         used = 1 - device.free / device.total

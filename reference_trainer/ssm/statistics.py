@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite
-from statistics import quantiles
+from statistics import fmean, quantiles
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -24,6 +24,12 @@ class Used:
     """How much one device was used during the measured part."""
 
     jobs: int
+    failed: int
+    """Attempts of jobs that failed here; a job that failed twice counts twice, and a group with each of its jobs."""
+    success_rate: float | None
+    """Jobs over all attempts; None: there was no attempt."""
+    memory_per_job: float | None
+    """Mean bytes per job in addition to what its process held before; None: no job was done here."""
     busy: float
     """Share of its workers' time in which they had a job."""
     utilisation: float | None
@@ -202,16 +208,30 @@ def _nvml(name: str) -> float:
     return torch.cuda.utilization(name) / 100
 
 
-def used(worked: Sequence[GroupResult], engine: Engine, utilization: Utilization, wall: float) -> dict[str, Used]:
-    """How much each device was used, by name."""
+def used(
+    worked: Sequence[GroupResult], failed: Mapping[str, int], engine: Engine, utilization: Utilization, wall: float
+) -> dict[str, Used]:
+    """How much each device was used, by name.
+
+    :param failed: by device, the attempts of jobs that failed; those whose device is unknown have an empty name.
+    """
     result: dict[str, Used] = {}
-    names = dict.fromkeys([*engine.device_names, *(group.slot for group in worked)])
+    names = dict.fromkeys([*engine.device_names, *(group.slot for group in worked), *filter(None, failed)])
     for name in names:
         here = [group for group in worked if group.slot == name]
-        workers = engine.device_names.count(name) or len({group.process for group in here})
+        workers = engine.device_names.count(name) or len({group.process for group in here}) or 1
         share, why_not = _utilization(name, here, engine, utilization, wall)
-        jobs = sum(len(group.outcomes) for group in here)
-        result[name] = Used(jobs, sum(group.seconds for group in here) / (wall * workers), share, why_not)
+        memory = [outcome.memory_bytes for group in here for outcome in group.outcomes]
+        attempts = len(memory) + failed.get(name, 0)
+        result[name] = Used(
+            jobs=len(memory),
+            failed=failed.get(name, 0),
+            success_rate=len(memory) / attempts if attempts else None,
+            memory_per_job=fmean(memory) if memory else None,
+            busy=sum(group.seconds for group in here) / (wall * workers),
+            utilisation=share,
+            why_not=why_not,
+        )
     return result
 
 

@@ -133,6 +133,8 @@ class _Sweep:
         """By combination, the points that its jobs processed."""
         self._worked: list[GroupResult] = []
         self._failures: dict[str, str] = {}
+        self._failed_attempts: Counter[str] = Counter()
+        """By name of the device, the attempts of jobs that ended with an error."""
         self._retried = 0
         self._began = self._measured = time.perf_counter()
         self._last_progress = 0.0
@@ -222,7 +224,9 @@ class _Sweep:
             obey()
             if not isinstance(result, Failure):
                 self._keep(group, result)
-            elif result.refused:  # for example no space for reports: other jobs would fail in the same way
+                continue
+            self._failed_attempts[result.device] += len(group)
+            if result.refused:  # for example no space for reports: other jobs would fail in the same way
                 path = self._results.path
                 where = f", which are in {path}: the same command continues from there" if path else ""
                 raise TrainerError(f"{result.reason}; the sweep ended after {self._done} jobs{where}")
@@ -275,6 +279,9 @@ class _Sweep:
         wall = time.perf_counter() - self._measured
         own_outcomes = [outcome for group in self._worked for outcome in group.outcomes]
         attempted = len(own_outcomes) + len(self._failures)
+        failed = self._failed_attempts.copy()
+        for group, device in engine.redone:
+            failed[device] += len(group)
         done = [self._results.done[job] for job in self._jobs if job in self._results.done]
         return Statistics(
             variant=self._label,
@@ -286,10 +293,10 @@ class _Sweep:
             done=len(done),
             kept=len(self._jobs) - len(self._todo),
             failures=self._failures,
-            retried=self._retried + engine.redone,
+            retried=self._retried + len(engine.redone),
             success_rate=len(own_outcomes) / attempted if attempted else None,
             memory_per_job=fmean(outcome.memory_bytes for outcome in own_outcomes) if own_outcomes else None,
-            devices=used(self._worked, engine, utilization, wall),
+            devices=used(self._worked, failed, engine, utilization, wall),
             wall_s=wall,
             start_s=self._measured - self._began,
             jobs_per_s=len(own_outcomes) / wall if own_outcomes else None,

@@ -32,6 +32,7 @@ from reference_trainer.ssm.engine import (
     Worker,
     WorkerEngine,
     attempt,
+    attempt_task,
     use_one_thread,
 )
 from reference_trainer.ssm.placement import MemoryUse, Placement, WorkerSlot, shared
@@ -110,7 +111,7 @@ class _Process(Worker):
 
     def submit(self, work: Work[T, R], task: T) -> Future[R | Failure]:
         assert self._executor is not None
-        return self._executor.submit(attempt, work, task, self.slot)
+        return self._executor.submit(attempt_task, work, task, self.slot)
 
     def cause(self, error: BaseException) -> BaseException | None:
         return None if isinstance(error, BrokenProcessPool) else error

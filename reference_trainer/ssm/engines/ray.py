@@ -24,12 +24,13 @@ from reference_trainer.ssm.engine import (
     Worker,
     WorkerEngine,
     attempt,
+    attempt_task,
     use_one_thread,
 )
 from reference_trainer.ssm.engines._ray_cluster import Membership, imported
 from reference_trainer.ssm.placement import AUTO, CPU, CUDA, Device, MemoryUse, Placement, WorkerSlot
 
-_UNUSED: Final = {"max_load": "Ray places work on its cluster by cores and GPUs"}
+_UNUSED: Final = dict.fromkeys(("max_load", "max_load_wait"), "Ray places work on its cluster by cores and GPUs")
 
 
 class Cluster(WorkerEngine["_Actor"]):
@@ -180,7 +181,7 @@ class _Worker:
         return attempt(prepare, self._slot, ())
 
     def attempt(self, work: Work[T, R], task: T) -> R | Failure:
-        return attempt(work, task, self._slot)
+        return attempt_task(work, task, self._slot)
 
 
 PLUGIN = EnginePlugin(

@@ -18,6 +18,8 @@ from tests.reference_trainer.processes import refusal
     [
         ({"max_load": 0}, "max_load is 0, it must be a share, above 0 and at most 1"),
         ({"max_load": 1.01}, "max_load is 1.01"),
+        ({"max_load_wait": -1}, "max_load_wait is -1, it must be a number of seconds, 0 (do not wait) or more"),
+        ({"max_load_wait": 5}, "max_load_wait waits for nothing at max_load 1, any load: lower max_load"),
         ({"max_memory": -0.5}, "max_memory is -0.5"),
         ({"max_memory": float("nan")}, "max_memory is nan"),
         ({"max_memory": "half"}, "max_memory is 'half', it must be a number"),
@@ -61,7 +63,7 @@ def test_a_file(tmp_path: Path) -> None:
     [
         (b"", "there is no section [performance] in it"),
         (b"performance = 3\n", "there is no section [performance] in it"),
-        (b"[performance]\nmax_lod = 1\n", "unknown setting 'max_lod', choose from max_load, max_memory"),
+        (b"[performance]\nmax_lod = 1\n", "unknown setting 'max_lod', choose from max_load, max_load_wait, max_memory"),
         (b"[performance]\nmax_load = 2\n", "max_load is 2, it must be"),
         (b"[performance\n", "performance.toml: Expected"),
         (b"\xff\xfe", "performance.toml: "),
@@ -85,6 +87,7 @@ def test_options_alone() -> None:
     assert parsed() == PerformanceConfig()
     for options, values in (
         ("--max-load 0.5 --max-memory 0.25 --num-devices 3", {"max_load": 0.5, "max_memory": 0.25, "num_devices": 3}),
+        ("--max-load 0.5 --max-load-wait 30", {"max_load": 0.5, "max_load_wait": 30.0}),
         ("--cudnn-deterministic --tf32", {"cudnn_deterministic": True, "tf32": True}),
         ("--cudnn-benchmark --precision fp16", {"cudnn_benchmark": True, "precision": "fp16"}),
         ("--empty-cache-frequency 7", {"empty_cache_frequency": 7}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import subprocess
 import sys
@@ -130,6 +131,32 @@ def test_options_become_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert observed[1] == Settings(device="cpu")
 
 
+def test_options_may_have_underscores_which_help_does_not_list() -> None:
+    parser = command._parser()
+    parts = "--num_seeds 3 --student_dims=4 --gnc_loss 0.5 --no_gnc --max_load 0.5 --log a_b --results=c_d"
+    settings = command._settings(parser.parse_args(parts.split()))
+    assert (settings.num_seeds, settings.student_dims, settings.gnc_loss, settings.gnc) == (3, (4,), 0.5, False)
+    assert (settings.log, settings.results) == (Path("a_b"), Path("c_d")), "values stay as they are"
+    assert "--num_" not in parser.format_help()
+
+
+def test_verbose_sweeps_write_debug_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = logging.getLogger("reference_trainer")
+    messages: list[str] = []
+    handler = logging.Handler()
+    monkeypatch.setattr(handler, "emit", lambda record: messages.append(record.getMessage()))
+    package.addHandler(handler)
+    try:
+        assert main([*QUICK]) == 0
+        assert not messages
+        assert main([*QUICK, "--verbose"]) == 0
+    finally:
+        package.removeHandler(handler)
+        package.setLevel(logging.NOTSET)
+    assert messages[0].startswith("Device(name='cpu'")
+    assert any(message.startswith("gd-r1-d4-s0, group of 1 on cpu: ") for message in messages), messages
+
+
 @pytest.mark.parametrize(
     ("parts", "methods"),
     [
@@ -152,7 +179,7 @@ def test_a_sweep_is_summed_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     out = capsys.readouterr().out
     assert "as-found on cpu: 8 jobs in 8 groups, engine inline, workers: 1\n" in out
     assert "8 of 8 jobs done, 0 failed, 0 retried; success rate 100.0%\n" in out
-    assert "cpu: 8 jobs, workers busy " in out
+    assert "cpu: 8 jobs, 0 failed attempts, success rate 100.0%, 0.01 MiB per job, workers busy " in out
     assert re.search(r"s, [\d,.]+ jobs/s, workers: 1; including their start [\d.]+ s, [\d,.]+ jobs/s\n", out)
     assert "MiB per job in addition to what its process held before\n" in out
     assert "generalization" in out

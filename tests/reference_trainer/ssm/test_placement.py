@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig
 from reference_trainer.ssm import placement
 from reference_trainer.ssm.placement import Device, MemoryUse, Placement, cores, find_free_devices, kind_of, shared
+from tests.reference_trainer.processes import refusal
 
 GB = 1 << 30
 
@@ -103,6 +105,39 @@ def test_no_more_workers_than_have_work() -> None:
     here = Placement(gpus, limit=2)
     assert [slot.name for slot in here.first()] == ["cuda:0", "cuda:1"]
     assert here.rest([MemoryUse(GB, 80 * GB, 79 * GB)] * 2) == []
+
+
+class Clock:
+    """A clock that only `sleep` moves; the load of the first GPU falls by 0.2 in each second."""
+
+    def __init__(self, gpus: list[Device]) -> None:
+        self.now, self._gpus = 100.0, gpus
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self._gpus[0] = replace(self._gpus[0], load=(self._gpus[0].load or 0.0) - 0.2 * seconds)
+
+
+def test_a_busy_device_is_waited_for(
+    gpus: list[Device], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock(gpus)
+    monkeypatch.setattr(placement, "time", clock)
+    busy = Device("cuda:0", 80 * GB, 80 * GB, 0.9)
+    gpus.append(busy)
+    assert names(find_free_devices("cuda", PerformanceConfig(max_load=0.5, max_load_wait=60))) == ["cuda:0"]
+    assert clock.now == 102.0
+    assert caplog.messages == ["waiting at most 60 s: cuda:0 is busy at 90%, max_load is 50%"]
+    gpus[0] = busy
+    line = refusal(find_free_devices, "cuda", PerformanceConfig(max_load=0.1, max_load_wait=1.5))
+    assert line == "no device has room for a sweep after 1.5 s: cuda:0 is busy at 60%, max_load is 10%"
+    gpus[0] = replace(busy, free=GB)
+    line = refusal(find_free_devices, "cuda", PerformanceConfig(max_load=0.95, max_load_wait=60))
+    assert line.startswith("no device has room for a sweep: cuda:0 has 99% of its memory in use")
+    assert clock.now == 103.5, "only the load is waited for"
 
 
 def test_a_share_of_a_gpu() -> None:

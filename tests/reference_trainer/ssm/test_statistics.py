@@ -9,8 +9,10 @@ from dataclasses import asdict
 
 import pytest
 
+from reference_trainer.ssm.engines.inline import Inline
+from reference_trainer.ssm.group_work import GroupResult
 from reference_trainer.ssm.problem import GD, GNC, Fit, Job, Outcome
-from reference_trainer.ssm.statistics import Utilization, cells, plain
+from reference_trainer.ssm.statistics import Utilization, cells, plain, used
 
 
 def outcomes(method: str, dim: int, losses: list[float]) -> list[Outcome]:
@@ -49,6 +51,21 @@ def test_values_that_json_cannot_represent_become_null() -> None:
     result = json.loads(json.dumps(plain({"cells": (asdict(cell),)}), allow_nan=False))
     assert result["cells"][0]["generalization_loss"] is None
     assert result["cells"][0]["dim"] == 8
+
+
+def test_each_device_has_its_jobs_success_and_memory() -> None:
+    done = outcomes(GD, 8, [1.0, 2.0])
+    engine = Inline()
+    engine.device_names = ("cuda:0", "cuda:1")
+    worked = [GroupResult(done, "cuda:0", 1, 0.5, 0.5, 2), GroupResult(done[:1], "cuda:0", 1, 0.25, 0.25, 2)]
+    devices = used(worked, {"cuda:0": 1, "cuda:2": 2, "": 9}, engine, Utilization(()), 1.0)
+    first = devices["cuda:0"]
+    assert (first.jobs, first.failed, first.success_rate, first.busy) == (3, 1, 0.75, 0.75)
+    assert first.memory_per_job == pytest.approx(400 / 3)
+    idle, broken = devices["cuda:1"], devices["cuda:2"]
+    assert (idle.jobs, idle.failed, idle.success_rate, idle.memory_per_job, idle.busy) == (0, 0, None, None, 0.0)
+    assert (broken.failed, broken.success_rate) == (2, 0.0)
+    assert list(devices) == ["cuda:0", "cuda:1", "cuda:2"]
 
 
 def test_gpus_are_sampled_until_the_end() -> None:

@@ -171,6 +171,8 @@ def test_a_failing_job_is_tried_twice_and_then_reported(way: str, times: int, tm
     if times > 1:
         assert result.failures == failed
         assert result.success_rate == 0.5
+        cpu = result.devices["cpu"]
+        assert (cpu.jobs, cpu.failed, cpu.success_rate) == (3, 6, 1 / 3), "every attempt counts"
         where = f"its traceback is in {settings.results}"
         assert f"gd-r13-d8-s2 failed for good, ValueError: no luck with gd-r13-d8-s2; {where}" in lines
         rows = map(json.loads, (tmp_path / "results").read_text().splitlines())
@@ -208,6 +210,7 @@ def test_a_job_that_kills_its_workers_is_reported_and_the_others_are_done(tmp_pa
     result = sweep(settings, work=partial(fake_jobs.deadly, tmp_path, 99))
     assert set(result.failures) == {"gd-r13-d8-s0", "gd-r13-d32-s0"}
     assert {len(path.read_text().split()) for path in tmp_path.glob("gd-*")} == {2}
+    assert result.devices["cpu"].failed == 4
     assert set(result.failures.values()) == {"2 workers that ran it died: killed, or out of memory"}
     assert result.done == 2
 
