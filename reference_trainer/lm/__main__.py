@@ -20,7 +20,7 @@ from reference_trainer.program import Parser, asked_fixes, check_output, guarded
 if TYPE_CHECKING:
     from reference_trainer.lm.result import Summary
 
-_PATHS: Final = ("corpus", "shards", "metrics", "checkpoint")
+_PATHS: Final = ("corpus", "tokenizer", "shards", "metrics", "checkpoint")
 """Settings that are paths."""
 
 
@@ -38,6 +38,7 @@ def _parser() -> Parser:
         "--corpus",
         help=".txt or .jsonl, plain, .gz or .zst, or a folder of these, or hub:NAME; default: Python's own docs",
     )
+    add("--tokenizer", metavar="MODEL", help="a SentencePiece model (default: one is trained on the corpus)")
     add("--seed", type=int, default=defaults.seed, help="of the initial weights (default: %(default)s)")
     add("--max-chunks", type=int, help="measure so many chunks instead of --seconds")
     add("--seconds", type=float, default=defaults.seconds, help="measured time (default: %(default)s)")

@@ -13,7 +13,7 @@ from reference_trainer.lm.corpus import Corpus, load_corpus
 from reference_trainer.lm.model import ModelConfig, preset
 from reference_trainer.lm.plan import Plan, plan, variant_fixes
 from reference_trainer.lm.settings import UNUSED, Settings
-from reference_trainer.lm.tokenizer import train_or_load
+from reference_trainer.lm.tokenizer import load_model, train_or_load
 from reference_trainer.performance import PerformanceConfig, refuse
 
 if TYPE_CHECKING:
@@ -64,13 +64,16 @@ def prepare(settings: Settings) -> Job:
     if chosen.learn:
         optimizer(settings)  # refuses bad options before the text is read
     config = preset(settings.preset)
-    corpus = load_corpus(settings.corpus)
-    return Job(settings, fixes, chosen, config, chunked_text(settings, corpus, config))
+    text = chunked_text(settings, load_corpus(settings.corpus), config)
+    return Job(settings, fixes, chosen, replace(config, vocabulary=text.tokenizer.vocab_size), text)
 
 
 def chunked_text(settings: Settings, corpus: Corpus, config: ModelConfig) -> ChunkedText:
     """The corpus with its tokenizer, and the sizes of chunks and samples from the settings."""
-    tokenizer = train_or_load(corpus, config.vocabulary)
+    if settings.tokenizer is None:
+        tokenizer = train_or_load(corpus, config.vocabulary)
+    else:
+        tokenizer = load_model(settings.tokenizer, corpus)
     return ChunkedText(corpus, tokenizer, settings.tokens_per_chunk, settings.samples_per_chunk)
 
 
@@ -107,6 +110,7 @@ def facts(job: Job, device: Device) -> dict[str, Any]:
         "corpus": job.text.corpus.name,
         "corpus_sha256": job.text.corpus.sha256,
         "tokenizer": job.text.tokenizer.fingerprint,
+        "tokenizer_file": job.text.tokenizer.file,
         "preset": settings.preset,
         "model": asdict(job.config),
         "tokens_per_chunk": settings.tokens_per_chunk,

@@ -23,9 +23,9 @@ MOST_TOKENS = 500  # a chunk: the token loop takes its time at the larger preset
 def agree(settings: Settings) -> tuple[str, bool]:
     """A line that says whether both ways predict the same, and whether they do."""
     short = replace(settings, tokens_per_chunk=min(settings.tokens_per_chunk, MOST_TOKENS))
-    config = preset(short.preset)
-    corpus = load_corpus(short.corpus)
-    chunks = Chunks(chunked_text(short, corpus, config), batch=True)
+    text = chunked_text(short, load_corpus(short.corpus), preset(short.preset))
+    config = replace(preset(short.preset), vocabulary=text.tokenizer.vocab_size)
+    chunks = Chunks(text, batch=True)
     weights = initial_weights(config, short.seed)
     device = open_device(short.device)
     try:

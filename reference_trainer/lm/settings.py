@@ -41,6 +41,8 @@ class Settings:
     samples_per_chunk: int = 8
     corpus: Path | None = None
     """None: the documentation that ships inside CPython."""
+    tokenizer: Path | None = None
+    """File of a SentencePiece model; its vocabulary replaces that of the preset. None: one is trained on the corpus."""
     seed: int = 0
     max_chunks: int | None = None
     """Measured chunks; a model that learns is done after so many, those before a checkpoint among them. None: as many

@@ -66,6 +66,8 @@ class Index(BaseModel):
     """The shards hold the complete corpus."""
     tokenizer: str
     """Fingerprint of the tokenizer's model."""
+    tokenizer_file: str = ""
+    """Name of the user's file that holds the model; empty: the model was trained on the corpus."""
     corpus_sha256: str
     sample_chars: int
     """Largest number of characters of a sample."""
@@ -112,7 +114,11 @@ class Index(BaseModel):
             ours, theirs = (f"{index.corpus} (SHA-256 {index.corpus_sha256[:16]}...)" for index in (self, planned))
             return f"of corpus {ours}, not {theirs}"
         if self.tokenizer != planned.tokenizer:
-            return f"of tokenizer {self.tokenizer}, not {planned.tokenizer}"
+            ours, theirs = (
+                f"{index.tokenizer}{f' ({index.tokenizer_file})' if index.tokenizer_file else ''}"
+                for index in (self, planned)
+            )
+            return f"of tokenizer {ours}, not {theirs} (--tokenizer, --preset)"
         if self.sample_chars != planned.sample_chars:
             return (
                 f"of samples of {self.sample_chars} characters, not {planned.sample_chars} "
@@ -125,6 +131,7 @@ def planned_index(text: ChunkedText, shard_tokens: int = SHARD_TOKENS) -> Index:
     """The index of a text's shards before the first one is written."""
     return Index(
         tokenizer=text.tokenizer.fingerprint,
+        tokenizer_file=text.tokenizer.file,
         corpus_sha256=text.corpus.sha256,
         sample_chars=text.sample_chars,
         corpus=text.corpus.name,

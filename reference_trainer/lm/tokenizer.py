@@ -14,6 +14,7 @@ import os
 import re
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,10 +44,13 @@ _log: Final = logging.getLogger(__name__)
 class Tokenizer:
     """A trained SentencePiece model. Any text can be encoded: what it has no piece for becomes one <unk>."""
 
-    def __init__(self, model: bytes, head: str) -> None:
-        """`head`: text to measure `chars_per_token` on."""
+    def __init__(self, model: bytes, head: str, file: str = "") -> None:
+        """:param head: text to measure `chars_per_token` on.
+        :param file: name of the user's file that holds the model; empty: the model was trained here.
+        """
         from sentencepiece import SentencePieceProcessor
 
+        self.file = file
         self._processor = SentencePieceProcessor(model_proto=model)
         self.fingerprint: str = hashlib.sha256(model).hexdigest()[:16]
         """The same for the same model: runs with different ones are not comparable."""
@@ -82,6 +86,23 @@ def train_or_load(corpus: Corpus, vocab_size: int, cache: Path | None = None) ->
         model = _train(corpus, vocab_size)
         _store(path, model)
     return Tokenizer(model, head)
+
+
+def load_model(path: Path, corpus: Corpus) -> Tokenizer:
+    """The tokenizer in a file of the user's.
+
+    :raises TrainerError: the file cannot be read, or is not a SentencePiece model.
+    """
+    try:
+        model = path.read_bytes()
+    except OSError as error:
+        raise TrainerError(f"--tokenizer {path}: {error.strerror}") from None
+    with suppress(RuntimeError):
+        if model:  # the library takes no bytes for no model at all
+            return Tokenizer(model, corpus.text[:HEAD_CHARS], path.name)
+    raise TrainerError(
+        f"--tokenizer {path}: this is not a SentencePiece model: name the file that SentencePiece wrote as PREFIX.model"
+    )
 
 
 def library_threads(count: int) -> Any:

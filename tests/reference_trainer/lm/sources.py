@@ -18,6 +18,7 @@ class Letters:
 
     vocab_size: int = 200
     fingerprint: str = "letters"
+    file: str = ""
     chars_per_token: float = 1.0
 
     def encode_arrays(self, texts: list[str], threads: object = None) -> list[np.ndarray]:

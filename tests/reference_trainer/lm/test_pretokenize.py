@@ -9,16 +9,19 @@ import resource
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
-from reference_trainer.lm import shard_writer
+from reference_trainer.lm import shard_writer, tokenizer
+from reference_trainer.lm.__main__ import main as trainer
 from reference_trainer.lm.chunks import ChunkedText, Chunks
 from reference_trainer.lm.corpus import load_corpus
+from reference_trainer.lm.job import open_source, prepare
 from reference_trainer.lm.model import PRESETS, ModelConfig
 from reference_trainer.lm.pretokenize import main
+from reference_trainer.lm.settings import Settings
 from reference_trainer.lm.shards import ShardChunks, read_index
 from reference_trainer.lm.tokenizer import train_or_load
 from tests.reference_trainer.lm.sources import assert_same
@@ -108,8 +111,9 @@ def test_the_index_describes_the_shards(corpus_file: Path, tmp_path: Path) -> No
     shards, files = index.pop("shards"), sorted(tmp_path.glob("*.bin"))
     text = ChunkedText(corpus, train_or_load(corpus, 256), 3000, 8)
     assert index == {
-        "schema": 2, "complete": True, "tokenizer": text.tokenizer.fingerprint, "corpus": "small.txt",
-        "corpus_sha256": corpus.sha256, "vocabulary": 256, "sample_chars": text.sample_chars, "dtype": "uint16",
+        "schema": 2, "complete": True, "tokenizer": text.tokenizer.fingerprint, "tokenizer_file": "",
+        "corpus": "small.txt", "corpus_sha256": corpus.sha256, "vocabulary": 256, "sample_chars": text.sample_chars,
+        "dtype": "uint16",
         "shard_tokens": 9000,
     }  # fmt: skip
     assert [(shard["file"], shard["bytes"]) for shard in shards] == [(file.name, file.stat().st_size) for file in files]
@@ -117,6 +121,51 @@ def test_the_index_describes_the_shards(corpus_file: Path, tmp_path: Path) -> No
     longest = 800  # tokens of a sample, well above what 3000 / 8 gives
     assert len(full) > 1
     assert all(9000 <= tokens < 9000 + longest for tokens in full), full
+
+
+@pytest.fixture
+def model_file(corpus_file: Path, tmp_path: Path) -> Path:
+    """A SentencePiece model as its own trainer writes it, with a vocabulary that no preset has."""
+    path = tmp_path / "mine.model"
+    path.write_bytes(tokenizer._train(load_corpus(corpus_file), 300))
+    return path
+
+
+def test_a_model_of_the_user_makes_the_shards_that_train_with_it(
+    corpus_file: Path, model_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shards = tmp_path / "shards"
+    written(corpus_file, shards, "--tokenizer", str(model_file))
+    index = read_index(shards)
+    assert (index.tokenizer_file, index.vocabulary, index.dtype) == ("mine.model", 300, "uint16")
+    options = ("--corpus", str(corpus_file), "--shards", str(shards), "--fixes", "pretokenize", "--device", "host")
+    settings = Settings(corpus=corpus_file, shards=shards, fixes=("pretokenize",), device="host", tokenizer=model_file)
+    job = prepare(settings)
+    assert job.config.vocabulary == 300
+    with closing(open_source(job)) as source:
+        assert_same(Chunks(job.text, batch=True), source, range(3))
+    line = refused(trainer, capsys, *options)
+    assert f"of tokenizer {index.tokenizer} (mine.model), not " in line
+    assert "(--tokenizer, --preset)" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("missing.model", "No such file or directory"),
+        (".", "Is a directory"),
+        ("empty.model", "this is not a SentencePiece model: name the file that SentencePiece wrote as PREFIX.model"),
+        ("tokenizer.json", "this is not a SentencePiece model"),
+    ],
+)
+def test_a_file_that_is_no_model(
+    corpus_file: Path, in_folder: Path, capsys: pytest.CaptureFixture[str], name: str, message: str
+) -> None:
+    Path("empty.model").touch()
+    Path("tokenizer.json").write_text('{"version": "1.0", "model": {"type": "BPE"}}')
+    line = refused(main, capsys, *command(corpus_file, Path("shards"), "--tokenizer", name))
+    assert line.startswith(f"error: --tokenizer {name}: {message}")
+    assert not Path("shards").exists()
 
 
 @pytest.mark.parametrize("workers", ["2", "5"])
