@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -12,12 +13,25 @@ from profiler.core.units import TIMES, count
 from profiler.report.blocks import Cell, Column, Section, Table, Text
 from profiler.report.build import SectionPlugin
 from profiler.report.model import ReportInput, ReportSide
-from profiler.report.table import measure_cell, missing_cell, percent, phrase, ratio_cell, seconds_cell
-from reference_trainer.report.ladder import Ladder, comparison_ladder
+from profiler.report.table import factor, measure_cell, missing_cell, percent, phrase, ratio_cell, seconds_cell
+from reference_trainer.report.ladder import NO_ROW, NOT_RECORDED, SPEED, Ladder, LadderRow, comparison_ladder
 
 SOURCE: Final = "the case as reported"
 
 _THOUSANDS: Final = "thousands, named as a cause"
+_WAITING: Final = "sync"
+_OTHER_PARTS: Final = "16%, 8%, 4% and 2%; the case does not name these parts"
+_PHASES: Final = (
+    (f"2.5{TIMES}, 20 to 50 tokens/s", "async"),
+    (f"40{TIMES}, 50 to 2,000 tokens/s", "device-loss"),
+    (f"3{TIMES}, 2,000 to 6,000 tokens/s", ""),
+)
+"""The factor of each phase of the case, and the last of the ladder's fixes that stands for it (empty: all). The case
+names the factors only: its fixes are divided here by what they remove, waits, calls for single tokens, and the rest."""
+_POINTS: Final = "+20 to 40 points of GPU utilization, hoped for"
+_MOST_TOKEN_S: Final = 1e-3
+_MOST_CPU: Final = 0.2
+"""Thresholds of the case: a token takes less than 1 ms, and the host less than 20% CPU."""
 _MODULE: Final = "reference_trainer.lm"
 _BATCH_SAMPLES: Final = 8
 """Samples of the batch whose tokenization the case timed."""
@@ -36,10 +50,13 @@ class ClaimRow:
 
 
 def claim_rows(report_input: ReportInput) -> tuple[ClaimRow, ...]:
-    """Every claim of the case, measured or not; none without a ladder or of another trainer than the language model."""
+    """Every claim of the case, measured or not; without a ladder its thresholds only; none of another trainer."""
     ladder = comparison_ladder(report_input.comparison)
-    if ladder is None or not report_input.sides or not is_language_model(report_input):
+    if not report_input.sides or not is_language_model(report_input):
         return ()
+    if ladder is None:
+        stated = all(side.info.facts.get("trainer") == _MODULE for side in report_input.sides)
+        return tuple(_thresholds(report_input.sides)) if stated else ()
     as_found, fixed = report_input.sides[0], report_input.sides[-1]
     batch, single = _batched(ladder), _sample_time(as_found.detailed, as_found)
     tokens_per_s = measure_cell(as_found.measure("tokens_per_s"), spread=True)
@@ -59,11 +76,90 @@ def claim_rows(report_input: ReportInput) -> tuple[ClaimRow, ...]:
         ClaimRow("Syncs a chunk", as_found.label, "3,000, one after every token", syncs),
         ClaimRow("Copies a chunk", as_found.label, _THOUSANDS, copies),
         ClaimRow("Allocations a chunk", as_found.label, _THOUSANDS, allocations),
-        ClaimRow(share, as_found.label, "named as a cause", _input_share(as_found)),
-        ClaimRow(share, fixed.label, "not claimed", _input_share(fixed)),
+        ClaimRow("Waiting for the device, share of the host's time", as_found.label, "70%", _share(as_found, _WAITING)),
+        ClaimRow("The other parts of the host's time", as_found.label, _OTHER_PARTS, _other_shares(as_found)),
+        ClaimRow(share, as_found.label, "30 to 40% of a step", _share(as_found, "input")),
+        ClaimRow(share, fixed.label, "not claimed", _share(fixed, "input")),
         ClaimRow(batched, "", "45.3 ms", _times(batch, single, _BATCH_SAMPLES)),
         ClaimRow("The same, a sample", "", "5.7 ms", _times(batch, single, 1)),
+        *_phases(ladder),
+        ClaimRow("Pre-tokenization and prefetching, beside the other fixes", "", _POINTS, _points(ladder, fixed)),
+        *_thresholds(report_input.sides),
     )
+
+
+def _thresholds(sides: Sequence[ReportSide]) -> Iterator[ClaimRow]:
+    """The case's thresholds of every side; whether a side meets them stands below its figure."""
+    for side in sides:
+        yield ClaimRow("Time of a token", side.label, "below 1 ms, the case's threshold", _token_time(side))
+    for side in sides:
+        yield ClaimRow("CPU of the host's threads", side.label, "below 20%, the case's threshold", _cpu_threshold(side))
+
+
+def _token_time(side: ReportSide) -> Cell:
+    speed = side.measure("tokens_per_s")
+    if not speed.value:
+        return missing_cell(speed.reason)
+    spread = ""
+    if speed.low and speed.high and speed.low != speed.high:
+        spread = f"{phrase(1 / speed.high, 's')} to {phrase(1 / speed.low, 's')}; "
+    return replace(seconds_cell(1 / speed.value), note=spread + _met(1 / speed.value < _MOST_TOKEN_S))
+
+
+def _cpu_threshold(side: ReportSide) -> Cell:
+    """The threshold is held against both readings, because the case does not say whether it is of one core."""
+    used, cores = side.measure("host_cpu").value, side.info.host.get("cores")
+    cell = _cpu(side)
+    if used is None or not cores:
+        return cell
+    machine = used / cores
+    one, all_cores = _met(used < _MOST_CPU), _met(machine < _MOST_CPU)
+    return replace(cell, note=f"of one core: {one}; {percent(machine)} of the machine's {cores}: {all_cores}")
+
+
+def _met(is_met: bool) -> str:
+    return "met" if is_met else "missed"
+
+
+def _phases(ladder: Ladder) -> Iterator[ClaimRow]:
+    """The gain of the fixes that stand for each phase, over the phase before."""
+    before, rows = ladder.baseline, ladder.of_kind("cumulative")
+    fixes: tuple[str, ...] = ()
+    for number, (claimed, last) in enumerate(_PHASES, start=1):
+        after = next((row for row in rows if row.fix == last), None) if last else rows[-1] if rows else None
+        added = tuple(fix for fix in after.fixes if fix not in fixes) if after is not None else ()
+        title = f"Tokens a second over the phase before, phase {number}"
+        yield ClaimRow(title, ", ".join(added), claimed, _phase_gain(before, after, is_first=number == 1))
+        before, fixes = after, after.fixes if after is not None else fixes
+
+
+def _phase_gain(before: LadderRow | None, after: LadderRow | None, *, is_first: bool) -> Cell:
+    if before is None or after is None:
+        return missing_cell(NO_ROW)
+    speeds = tuple(row.measure(SPEED).value for row in (before, after))
+    if not (speeds[0] and speeds[1]):
+        return missing_cell(after.total.reason or NOT_RECORDED)
+    rates = " to ".join(phrase(speed, "tokens/s") for speed in speeds if speed)
+    if is_first:  # the phase before is as-found, the one set of fixes that every row is paired with
+        return replace(ratio_cell(after.total), note=rates)
+    ratio = speeds[1] / speeds[0]
+    return Cell(*factor(ratio), sort=ratio, note=f"of the medians; {rates}")
+
+
+def _points(ladder: Ladder, fixed: ReportSide) -> Cell:
+    """Points of device time that each of the two adds to the other fixes: two differences, of medians."""
+    name = "device_utilization"
+    busy = fixed.measure(name).value
+    prefetch = next((row for row in ladder.of_kind("without") if row.fix == "prefetch"), None)
+    shards = next((row for row in ladder.of_kind("instead") if row.fix == "pretokenize"), None)
+    parts = []
+    if busy is not None and prefetch is not None and (without := prefetch.measure(name).value) is not None:
+        parts.append(f"prefetch {100 * (busy - without):+.1f} points")
+    if busy is not None and shards is not None and (instead := shards.measure(name).value) is not None:
+        parts.append(f"pretokenize {100 * (instead - busy):+.1f} points")
+    if not parts:
+        return missing_cell(fixed.measure(name).reason or "no row of the ladder measured how busy the device was")
+    return Cell(", ".join(parts), note="of device time, of the medians")
 
 
 def is_language_model(report_input: ReportInput) -> bool:
@@ -112,13 +208,24 @@ def _times(batch: Measure | None, single: Measure, samples: int) -> Cell:
     return Cell(f"one call a sample: {took}; the batch call was not timed in this run", note=included)
 
 
-def _input_share(view: ReportSide) -> Cell:
+def _share(view: ReportSide, category: str) -> Cell:
+    """The share of a category in the host's time of a step."""
     parts = view.detailed.breakdown
     total = sum(part.value for part in parts.values() if part.value is not None)
-    part = parts.get("input")
+    part = parts.get(category)
     if part is None or part.value is None or not total:
         return missing_cell(part.reason if part is not None and part.reason else view.why_no_breakdown())
     return Cell(percent(part.value / total).removesuffix("%"), "%", sort=part.value / total, note="breakdown pass")
+
+
+def _other_shares(view: ReportSide) -> Cell:
+    """The shares of all categories but waiting, the largest first."""
+    values = {name: part.value for name, part in view.detailed.breakdown.items() if part.value}
+    others = sorted((name for name in values if name != _WAITING), key=lambda name: -values[name])
+    if not others:
+        return missing_cell(view.why_no_breakdown())
+    total = sum(values.values())
+    return Cell(", ".join(f"{name} {percent(values[name] / total)}" for name in others), note="breakdown pass")
 
 
 def _batched(ladder: Ladder) -> Measure | None:
@@ -158,6 +265,11 @@ def _samples(analysis: Analysis) -> float:
 
 
 TITLE = "Claimed and measured"
+_LADDER_NOTE: Final = (
+    "Measured by `python -m profiler compare --ladder`. Ranges are over the runs; a ratio has a 95% interval where its "
+    "runs are paired. The case names no fixes for its phases: here waits for single tokens go first, then calls for "
+    "single tokens, then all others. Differences of medians have no interval."
+)
 _COLUMNS = (Column("What"), Column("Claimed"), Column("Measured here"))
 
 
@@ -168,7 +280,9 @@ def build(report_input: ReportInput) -> Section | None:
         return None
     device = report_input.devices
     caption = f"Claimed by {SOURCE}, and measured on {device}"
-    table = Table(caption, _COLUMNS, tuple(map(_cells, rows)))
+    is_ladder = comparison_ladder(report_input.comparison) is not None
+    note = _LADDER_NOTE if is_ladder else "Thresholds only: `python -m profiler compare --ladder` measures the rest."
+    table = Table(caption, _COLUMNS, tuple(map(_cells, rows)), note)
     return Section("claims", TITLE, (Text(_of_what(device)), table))
 
 
