@@ -100,15 +100,16 @@ class GroupResult(NamedTuple):
 def prepare(context: SweepContext, slot: WorkerSlot, learned: Learned = ()) -> MemoryUse:
     """Do the first work of a worker: configure torch and do small jobs, which loads libraries and compiles kernels.
 
-    :param learned: the ways of the forward pass that earlier workers have chosen.
+    :param learned: the ways of the forward pass and the batch sizes that earlier workers have chosen.
     """
-    from reference_trainer.ssm import fastest
+    from reference_trainer.ssm import fastest, guess_and_check
 
     if context.settings.verbose:
         log_debug_messages()
     _divide(context, slot)
-    for choices in learned:
-        fastest.adopt(choices)
+    for ways, sizes in learned:
+        fastest.adopt(ways)
+        guess_and_check.batch_sizes.update(sizes)
     _emptying[slot.device] = emptying(context.config, slot.device)
     for group in context.samples:
         (context.work or do_jobs)(group, context.short or context.settings, context.plan, slot.device)
@@ -117,7 +118,13 @@ def prepare(context: SweepContext, slot: WorkerSlot, learned: Learned = ()) -> M
     _log.debug(
         "worker on %s is ready after %d short groups; it holds %s bytes", slot.name, len(context.samples), use.used
     )
-    return replace(use, learned=fastest.choices())
+    return replace(use, learned=(fastest.choices(), dict(guess_and_check.batch_sizes)))
+
+
+def batch_sizes(learned: Learned) -> dict[str, int]:
+    """The batch sizes that workers measured, by dimension and device."""
+    sizes = {key: size for _, measured in learned for key, size in measured.items()}
+    return {f"dimension {key.dim} on {key.device}": sizes[key] for key in sorted(sizes)}
 
 
 def do(context: SweepContext, group: Group, slot: WorkerSlot) -> GroupResult:

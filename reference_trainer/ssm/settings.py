@@ -12,6 +12,7 @@ from reference_trainer.program import flag
 from reference_trainer.ssm.problem import DIMS, GD, GNC, RANKS, SEEDS, Job
 
 OPTIMIZERS: Final = ("adam", "sgd")
+AUTO: Final = "auto"
 UNUSED: Final = {"precision": "students, losses and responses are in fp32 in every variant"}
 """Performance settings that have no effect here, and why."""
 MOST_JOBS: Final = 1_000_000
@@ -44,6 +45,9 @@ class Settings:
     gnc_loss: float = 0.01
     """A guess with a training loss below it is accepted."""
     max_guesses: int = 10_000
+    batch_size: int | str | None = None
+    """Guesses that are drawn and checked together for all jobs of a group, or AUTO: measured before the sweep, for each
+    dimension. None: FIRST_BATCH of `guess_and_check` per job at first, and more while guesses get cheaper."""
     report_every: int = 10
     """Updates or guesses between two reports."""
 
@@ -67,7 +71,7 @@ class Settings:
     def __post_init__(self) -> None:
         for name, minimum in _LEAST.items():
             value = getattr(self, name)
-            if value is not None and value < minimum:
+            if isinstance(value, int) and value < minimum:
                 raise TrainerError(f"{flag(name)} {value}: must be at least {minimum}")
         for name in ("lr", "init_scale", "gd_loss", "gnc_loss"):
             value = getattr(self, name)
@@ -82,6 +86,8 @@ class Settings:
             if len(set(values)) < len(values):
                 raise TrainerError(f"{flag(name)}: a value is given twice")
         self._check_size()
+        if isinstance(self.batch_size, str) and self.batch_size != AUTO:
+            raise TrainerError(f"--batch-size {self.batch_size!r}: must be a whole number, or {AUTO}")
         if not (self.gd or self.gnc):
             raise TrainerError("nothing to do: remove --no-gd or --no-gnc")
         if self.optimizer not in OPTIMIZERS:
@@ -128,6 +134,7 @@ _LEAST: Final = {
     "measurements": 1,
     "epochs": 1,
     "max_guesses": 1,
+    "batch_size": 1,
     "report_every": 1,
     "workers": 1,
 }

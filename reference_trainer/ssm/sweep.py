@@ -106,7 +106,11 @@ def chosen(settings: Settings) -> tuple[tuple[str, ...], Plan]:
     # A cluster has its own devices, so this machine's devices do not matter.
     kind = "" if settings.engine == "ray" else kind_of(settings.device)[0]
     names = variant_fixes(settings.variant, kind) if settings.fixes is None else settings.fixes
-    return names, plan(names, kind)
+    result = plan(names, kind)
+    if settings.batch_size is not None and not (result.batched_draws and settings.gnc):
+        missing = "the method --gnc" if result.batched_draws else "the fix 'batched-draws'"
+        raise TrainerError(f"--batch-size has no effect without {missing}: add it, or leave --batch-size out")
+    return names, result
 
 
 class _Sweep:
@@ -136,6 +140,7 @@ class _Sweep:
         self._failed_attempts: Counter[str] = Counter()
         """By name of the device, the attempts of jobs that ended with an error."""
         self._retried = 0
+        self._batch_sizes: dict[str, int] = {}
         self._began = self._measured = time.perf_counter()
         self._last_progress = 0.0
 
@@ -192,6 +197,7 @@ class _Sweep:
         context = SweepContext(self._settings, self._plan, self._config, samples, short, self._work)
         if remaining:
             engine.start(placement, partial(group_work.prepare, context))
+            self._batch_sizes = group_work.batch_sizes(engine.learned)
         about = {
             "variant": self._label,
             "jobs": len(self._jobs),
@@ -200,12 +206,15 @@ class _Sweep:
             "engine": self._engine_name,
             "workers": engine.workers,
             "start_s": time.perf_counter() - self._began,
+            "batch_sizes": self._batch_sizes,
         }
         marks.describe(**facts(self._settings, self._config, placement, fixes=self._names, **about))
         self._say(
             f"{self._label} on {placement.kind}: {len(self._todo)} jobs in {len(remaining)} groups, "
             f"engine {self._engine_name}, workers: {engine.workers}"
         )
+        for what, size in self._batch_sizes.items():
+            self._say(f"batch size of {what}: {size:,} guesses, measured")
         return partial(group_work.do, replace(context, samples=(), short=None))  # it is sent with every group
 
     # ------------------------------------------------------------ the measured part
@@ -301,6 +310,7 @@ class _Sweep:
             start_s=self._measured - self._began,
             jobs_per_s=len(own_outcomes) / wall if own_outcomes else None,
             points=sum(outcome.points for outcome in own_outcomes),
+            batch_sizes=self._batch_sizes,
             interrupted=interrupted,
             cells=cells(done),
         )

@@ -9,22 +9,23 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from itertools import combinations
 from math import isnan
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.ssm import draws, guess_and_check
-from reference_trainer.ssm.group_work import do_jobs, points
+from reference_trainer.ssm.group_work import batch_sizes, do_jobs, points
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.problem import GD, GNC, Fit, Job
 from reference_trainer.ssm.report_log import ReportLog
-from reference_trainer.ssm.settings import Settings
+from reference_trainer.ssm.settings import AUTO, Settings
 from tests.reference_trainer.ssm.method_reference import reference
 
 CLOSE = 2e-3
@@ -57,6 +58,57 @@ def plans() -> list[Plan]:
 
 
 ALL = replace(Plan(), **CURES)
+
+
+def recorded_batches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """A list that gets (jobs, guesses of each) of every batch of guesses that is drawn."""
+    batches: list[tuple[int, int]] = []
+    usual = draws.guesses
+
+    def drawn(jobs: Sequence[Job], first: Sequence[int] | int, count: int, **where: Any) -> Any:
+        batches.append((len(jobs), count))
+        return usual(jobs, first, count, **where)
+
+    monkeypatch.setattr(draws, "guesses", drawn)
+    return batches
+
+
+@pytest.mark.parametrize("seeds_together", [True, False])
+def test_a_given_batch_size_is_of_all_jobs_together_and_changes_no_outcome(
+    monkeypatch: pytest.MonkeyPatch, seeds_together: bool
+) -> None:
+    plan = replace(ALL, batched_seeds=seeds_together)
+    expected = fits(GNC, plan)
+    batches = recorded_batches(monkeypatch)
+    same(fits(GNC, plan, replace(SMALL, batch_size=50)), expected)
+    assert batches[0] == ((6, 8) if seeds_together else (1, 50))
+    assert max(count * size for count, size in batches) <= 50
+    batches.clear()
+    same(fits(GNC, plan, replace(SMALL, batch_size=1)), expected)
+    assert {size for _, size in batches} == {1}
+
+
+def test_the_automatic_batch_size_is_measured_once_a_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guess_and_check, "batch_sizes", {})
+    measured: list[tuple[str, int]] = []
+
+    def choose(run: Callable[[int], object], device: object, *, largest: int) -> int:
+        measured.append((str(device), largest))
+        run(3)
+        return 30
+
+    monkeypatch.setattr(guess_and_check, "get_optimal_batch_size", choose)
+    batches = recorded_batches(monkeypatch)
+    automatic = replace(SMALL, batch_size=AUTO)
+    same(fits(GNC, ALL, automatic), fits(GNC, ALL))
+    assert batches[:2] == [(1, 3), (6, 5)]
+    fits(GNC, ALL, automatic)
+    [(device, largest)] = measured
+    assert (device, largest > 10_000) == ("cpu", True)
+    shape = guess_and_check.Shape(dim=12, device="cpu", measurements=3, length=16)
+    assert guess_and_check.batch_sizes == {shape: 30}
+    learned = (({}, guess_and_check.batch_sizes),)
+    assert batch_sizes(learned) == {"dimension 12 on cpu": 30}
 
 
 def jobs(method: str, settings: Settings = SMALL) -> tuple[Job, ...]:
