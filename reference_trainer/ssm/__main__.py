@@ -183,7 +183,7 @@ def run(arguments: argparse.Namespace) -> int:
     if result:  # fail before the sweep rather than after it
         check_output("--result", result)
     if arguments.test_optimizations:
-        for name in ("variant", "results", "log", *_OF_ENGINE):
+        for name in ("variant", "results", "log", "batch_size", *_OF_ENGINE):
             if getattr(arguments, name) is not None:
                 raise TrainerError(f"{flag(name)} has no effect with --test-optimizations: leave it out")
         return _test_optimizations(settings, config, result)

@@ -251,7 +251,16 @@ def test_the_optimisation_test(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert (device, result, none) == ("cpu", tmp_path / "r.json", None)
 
 
-@pytest.mark.parametrize("parts", ["--variant fixed", "--results r", "--workers 2", "--engine pool --fixes flat-sweep"])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        "--variant fixed",
+        "--results r",
+        "--workers 2",
+        "--engine pool --fixes flat-sweep",
+        "--batch-size 8 --fixes batched-draws",
+    ],
+)
 def test_options_that_mean_nothing_to_the_optimisation_test(parts: str, capsys: pytest.CaptureFixture[str]) -> None:
     line = refused(main, capsys, *QUICK, "--test-optimizations", *parts.split())
-    assert re.match(r"error: --(variant|results|workers|engine)\b", line)
+    assert re.match(r"error: --(variant|results|workers|engine|batch-size)\b", line)
