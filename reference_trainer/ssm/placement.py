@@ -78,7 +78,7 @@ def find_free_devices(name: str, config: PerformanceConfig, workers: int | None 
     """Find the devices of that name that are free enough; the least busy comes first.
 
     :param workers: number of workers, whatever memory they take; None: as many as fit.
-    :raises TrainerError: no device is free.
+    :raises TrainerError: no device is free, nor becomes free within `max_load_wait`.
     """
     kind, _ = kind_of(name)
     names = [CPU] if kind == CPU else _gpus(name)
@@ -95,7 +95,10 @@ def find_free_devices(name: str, config: PerformanceConfig, workers: int | None 
 
 
 def _wait_for_load(names: Sequence[str], config: PerformanceConfig) -> dict[Device, str]:
-    """Look at devices until one of them is free enough, or `max_load_wait` is over; why each gets no work, or ""."""
+    """Look at devices until one of them is free enough or `max_load_wait` is over.
+
+    :returns: for each device why it gets no work; empty: it gets work.
+    """
     until, is_announced = time.monotonic() + config.max_load_wait, False
     while True:
         looks = [look(name) for name in names]
