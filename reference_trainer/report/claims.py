@@ -103,7 +103,9 @@ def _token_time(side: ReportSide) -> Cell:
     spread = ""
     if speed.low and speed.high and speed.low != speed.high:
         spread = f"{phrase(1 / speed.high, 's')} to {phrase(1 / speed.low, 's')}; "
-    return replace(seconds_cell(1 / speed.value), note=spread + _met(1 / speed.value < _MOST_TOKEN_S))
+    is_gpu = side.info.facts.get("device") == "cuda"
+    status = _met(1 / speed.value < _MOST_TOKEN_S) if is_gpu else "not judged: the threshold is of a GPU"
+    return replace(seconds_cell(1 / speed.value), note=spread + status)
 
 
 def _cpu_threshold(side: ReportSide) -> Cell:
@@ -141,7 +143,8 @@ def _phase_gain(before: LadderRow | None, after: LadderRow | None, *, is_first: 
         return missing_cell(after.total.reason or NOT_RECORDED)
     rates = " to ".join(phrase(speed, "tokens/s") for speed in speeds if speed)
     if is_first:  # the phase before is as-found, the one set of fixes that every row is paired with
-        return replace(ratio_cell(after.total), note=rates)
+        cell = ratio_cell(after.total)
+        return cell if cell.missing else replace(cell, note=rates)
     ratio = speeds[1] / speeds[0]
     return Cell(*factor(ratio), sort=ratio, note=f"of the medians; {rates}")
 
@@ -266,7 +269,7 @@ def _samples(analysis: Analysis) -> float:
 
 TITLE = "Claimed and measured"
 _LADDER_NOTE: Final = (
-    "Measured by `python -m profiler compare --ladder`. Ranges are over the runs; a ratio has a 95% interval where its "
+    "Measured by python -m profiler compare --ladder. Ranges are over the runs; a ratio has a 95% interval where its "
     "runs are paired. The case names no fixes for its phases: here waits for single tokens go first, then calls for "
     "single tokens, then all others. Differences of medians have no interval."
 )
@@ -281,7 +284,7 @@ def build(report_input: ReportInput) -> Section | None:
     device = report_input.devices
     caption = f"Claimed by {SOURCE}, and measured on {device}"
     is_ladder = comparison_ladder(report_input.comparison) is not None
-    note = _LADDER_NOTE if is_ladder else "Thresholds only: `python -m profiler compare --ladder` measures the rest."
+    note = _LADDER_NOTE if is_ladder else "Thresholds only: python -m profiler compare --ladder measures the rest."
     table = Table(caption, _COLUMNS, tuple(map(_cells, rows)), note)
     return Section("claims", TITLE, (Text(_of_what(device)), table))
 

@@ -75,9 +75,12 @@ def test_thresholds_are_shown_without_a_ladder_for_the_language_model_alone() ->
         (what, side) for what in ("Time of a token", "CPU of the host's threads") for side in ("as-found", "fixed")
     ]
     slow, fast, busy, _ = (row.measured for row in rows)
-    assert (slow.text, slow.unit, slow.note.rpartition("; ")[2]) == ("47.2", "µs", "met")
+    assert (slow.text, slow.unit) == ("47.2", "µs")
+    assert slow.note.endswith("; not judged: the threshold is of a GPU")
     assert fast.sort is not None
     assert fast.sort < 1e-6
+    on_gpu = replace(ladders.saying(trainer="reference_trainer.lm", device="cuda"), extensions={})
+    assert claims.claim_rows(ReportInput.from_results(on_gpu))[0].measured.note.endswith("; met")
     assert busy.note == "of one core: missed; 51.0% of the machine's 2: missed"
 
 
