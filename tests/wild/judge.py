@@ -121,14 +121,14 @@ def true_share(cause: TrueCause, outcome: Outcome) -> tuple[float, float] | None
     """The least and the largest share that the cause can have, on the rank where it is largest.
 
     The time of a part includes waiting for a core, which the verdict may take out: at most all that the thread waited,
-    and at least the thread's CPU time stays.
+    and at least the thread's CPU time stays, less the error of its measurement.
     """
     waited = outcome.waited or 0.0
     if cause.part and outcome.truth:
         shares = [
-            (max(cpu, wall - waited * row["wall"]) / row["wall"], wall / row["wall"])
+            (max(cpu - sum(error), wall - waited * row["wall"]) / row["wall"], wall / row["wall"])
             for row in outcome.truth
-            for cpu, wall in [row["parts"].get(cause.part, (0.0, 0.0))]
+            for cpu, wall, *error in [row["parts"].get(cause.part, (0.0, 0.0))]
         ]
         return max(shares, key=lambda share: share[1])
     if cause.share is None:

@@ -22,11 +22,20 @@ class Part:
         self._cpu_read = self._wall_read = 0.0
         self._begin, self._begin_cpu, self._reads = 0.0, 0.0, False
         self._first, self._blocks, self._random = 0.0, 0, random.Random(0)
+        self._squares = [0.0, 0.0, 0.0]
 
     @property
     def cpu(self) -> float:
         """CPU seconds of all blocks: at the rate of those in which the clock was read."""
         return self._cpu_read * self.wall / self._wall_read if self._wall_read else 0.0
+
+    @property
+    def error(self) -> float:
+        """Half of the 95% interval of `cpu`, a ratio of sums over the blocks in which the clock was read."""
+        if not self._wall_read:
+            return 0.0
+        ratio, (cpu, both, wall) = self._cpu_read / self._wall_read, self._squares
+        return 1.96 * max(0.0, cpu - 2 * ratio * both + ratio**2 * wall) ** 0.5 * self.wall / self._wall_read
 
     def __enter__(self) -> None:
         self._begin = time.perf_counter()
@@ -41,8 +50,11 @@ class Part:
         wall = time.perf_counter() - self._begin
         self.wall += wall
         if self._reads:
-            self._cpu_read += time.thread_time() - self._begin_cpu
+            cpu = time.thread_time() - self._begin_cpu
+            self._cpu_read += cpu
             self._wall_read += wall
+            for number, square in enumerate((cpu * cpu, cpu * wall, wall * wall)):
+                self._squares[number] += square
 
 
 class Truth:
@@ -66,7 +78,7 @@ class Truth:
                 "updates": updates,
                 "wall": wall,
                 "cpu": time.thread_time() - self._begin_cpu,
-                "parts": {name: [part.cpu, part.wall] for name, part in self._parts.items()},
+                "parts": {name: [part.cpu, part.wall, part.error] for name, part in self._parts.items()},
             }),
             flush=True,
         )  # fmt: skip
