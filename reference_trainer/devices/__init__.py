@@ -37,8 +37,12 @@ def cuda_or(fallback: str, name: str) -> tuple[str, str]:
     return fallback, "" if no_driver else f"there is a GPU, but CUDA cannot be used: {missing}"
 
 
-def open_device(name: str, *, blocking_wait: bool = False, empty_kernels: bool = False) -> Device:
+def open_device(
+    name: str, *, blocking_wait: bool = False, empty_kernels: bool = False, products: str = "fp32"
+) -> Device:
     """Open the device of that name.
+
+    :param products: fp32, or tf32 or bf16, to which the inputs of matrix products of whole chunks are rounded.
 
     :raises TrainerError: there is none.
     """
@@ -46,9 +50,9 @@ def open_device(name: str, *, blocking_wait: bool = False, empty_kernels: bool =
     if kind == "cuda":
         from reference_trainer.devices.cuda import CudaDevice
 
-        return CudaDevice(blocking_wait=blocking_wait, empty_kernels=empty_kernels)
+        return CudaDevice(blocking_wait=blocking_wait, empty_kernels=empty_kernels, products=products)
     from reference_trainer.devices.host import HostDevice
 
-    device = HostDevice(blocking_wait=blocking_wait, empty_kernels=empty_kernels)
+    device = HostDevice(blocking_wait=blocking_wait, empty_kernels=empty_kernels, products=products)
     device.note = note
     return device

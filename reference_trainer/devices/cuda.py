@@ -63,6 +63,7 @@ class CudaDevice:
 
     :param blocking_wait: a waiting host sleeps instead of spinning; CUDA's default is to spin.
     :param empty_kernels: launches run an empty kernel instead: the least that a call pattern can cost.
+    :param products: tf32 or bf16: the inputs of matrix products are rounded to that; sums stay in fp32.
     :param _torch_device: "cpu" for tests: the logic without a GPU, kernels in Numba's simulator.
     """
 
@@ -71,7 +72,12 @@ class CudaDevice:
     real = np.dtype(np.float32)
 
     def __init__(
-        self, *, blocking_wait: bool = False, empty_kernels: bool = False, _torch_device: str = "cuda"
+        self,
+        *,
+        blocking_wait: bool = False,
+        empty_kernels: bool = False,
+        products: str = "fp32",
+        _torch_device: str = "cuda",
     ) -> None:
         import torch
 
@@ -82,7 +88,10 @@ class CudaDevice:
         self._memory = cuda_memory
         self._device = torch.device(_torch_device)
         real = self._device.type == "cuda"
-        torch.backends.cuda.matmul.allow_tf32 = False  # TF32 has 10 bits of mantissa: not the same mathematics
+        torch.backends.cuda.matmul.allow_tf32 = products == "tf32"  # 10 bits of mantissa: not the same mathematics
+        self._bf16 = products == "bf16"
+        if self._bf16 and "dtype_out" not in torch.ops.aten.mm.overloads():
+            raise TrainerError(f"--dtype bf16 needs torch 2.8 or later for sums in fp32, this is {torch.__version__}")
         self.label = torch.cuda.get_device_name() if real else "torch on the CPU, for tests"
         self._stream: Any = torch.cuda.current_stream() if real else _HostStream()
         self._numba_stream = _numba_stream(self._stream.cuda_stream) if real else 0
@@ -321,11 +330,27 @@ class CudaDevice:
         else:
             target = target[:rows]
             second = second.t() if flags & matmul.TRANSPOSE_B else second
-        if flags & matmul.ACCUMULATE:
+        if self._bf16:
+            self._put(self._bf16_product, target, first, second, bool(flags & matmul.ACCUMULATE))
+            for _ in range(2 + bool(flags & matmul.ACCUMULATE)):  # its conversions, and the addition
+                self._launched()
+        elif flags & matmul.ACCUMULATE:
             self._put(target.addmm_, first, second)
         else:
             self._put(self._torch.mm, first, second, out=target)
         self._launched()
+
+    def _bf16_product(self, target: Any, first: Any, second: Any, accumulate: bool) -> None:
+        """Compute target (+)= first @ second with inputs in bf16 and sums in fp32."""
+        torch = self._torch
+        first, second = first.bfloat16(), second.bfloat16()
+        if self._device.type != "cuda":  # torch has this product on CUDA only
+            product = torch.mm(first.float(), second.float())
+            target.add_(product) if accumulate else target.copy_(product)
+        elif accumulate:
+            target.add_(torch.mm(first, second, out_dtype=torch.float32))
+        else:
+            torch.mm(first, second, out_dtype=torch.float32, out=target)
 
     def vector_matrix(self, out: Any, vector: Any, matrix: CudaBuffer, block: int = 0) -> None:
         """Compute out (N,) = vector (K,) @ rows [block * K, ...) of a matrix (_, N) by cuBLAS, on two tensors."""

@@ -125,13 +125,21 @@ class HostDevice:
     :param blocking_wait: a waiting host sleeps instead of spinning; CUDA's default is to spin.
     :param empty_kernels: launches run an empty kernel instead: the least that a call pattern can cost.
     :param double: reals are fp64, compiled anew in every process: for checks of the mathematics.
+    :param products: tf32 or bf16: the inputs of `matmul` are rounded to that, as on CUDA; not with `double`.
     """
 
     kind = "host"
     note = ""
     """A remark about the choice of this device, for the report."""
 
-    def __init__(self, *, blocking_wait: bool = False, empty_kernels: bool = False, double: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        blocking_wait: bool = False,
+        empty_kernels: bool = False,
+        double: bool = False,
+        products: str = "fp32",
+    ) -> None:
         if not sys.platform.startswith("linux"):
             raise TrainerError(f"device host needs Linux, this is {platform.system()}: use --device cuda")
         import scipy.linalg.cython_blas  # noqa: F401 - Numba's np.dot calls it, and it must be loaded to be limited
@@ -140,6 +148,9 @@ class HostDevice:
         self.label = "host device (CPU)"
         self.real = np.dtype(np.float64 if double else np.float32)
         self._double = double
+        self._dropped_bits = matmul_kernel.DROPPED_BITS[products]
+        self._rounded: dict[int, HostBuffer] = {}
+        """Memory for the rounded inputs of a product: those of the next one are rounded when it is done."""
         self._block = _Memory(queue.BLOCK_BYTES)
         self._block.bytes[:] = 0
         self._queue = self._block.address
@@ -277,7 +288,23 @@ class HostDevice:
         begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
         sizes = matmul_kernel.sizes(a.shape, b.shape, rows, flags)
         scalars = matmul_kernel.host_arguments(self.real.itemsize, flags)
-        self._launch(matmul_kernel.KERNEL, (out, a, b, *sizes, *scalars), begin, site)
+        if not self._dropped_bits:
+            self._launch(matmul_kernel.KERNEL, (out, a, b, *sizes, *scalars), begin, site)
+            return
+        lengths = (
+            prod(a.shape[1:]) * rows,
+            prod(b.shape[1:]) * (rows if flags & matmul_kernel.TRANSPOSE_A else b.shape[0]),
+        )
+        first, second = (self._rounding_memory(number, length) for number, length in enumerate(lengths))
+        arguments = (out, a, b, *sizes, *scalars, first, second, *lengths, self._dropped_bits)
+        self._launch(matmul_kernel.ROUNDED, arguments, begin, site)
+
+    def _rounding_memory(self, number: int, length: int) -> HostBuffer:
+        """Memory for `length` numbers of input `number` of a product; it grows to the largest."""
+        buffer = self._rounded.get(number)
+        if buffer is None or buffer.shape[0] < length:
+            buffer = self._rounded[number] = self._allocate((length,), self.real)
+        return buffer
 
     def _launch(self, kernel: Kernel, arguments: tuple[HostBuffer | int, ...], begin: int, site: int) -> None:
         values = [argument if type(argument) is int else argument.address for argument in arguments]  # type: ignore[union-attr]

@@ -61,6 +61,12 @@ IN_DOUBLE = {"vector": vector_double, "matrix": matrix_double}
 
 
 @njit(inline="always")
+def integers_at(address, length):
+    """The memory at an address as int32 (length,)."""
+    return carray(_ints(address), (length,))
+
+
+@njit(inline="always")
 def indices(command, index, length):
     """Argument `index` as int32 (length,)."""
     return carray(_ints(number(command, index)), (length,))

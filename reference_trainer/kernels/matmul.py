@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import numpy as np
 from numba import types
 
 from reference_trainer.devices.host_queue import ARGUMENTS
+from reference_trainer.jit import njit
 from reference_trainer.kernels import Kernel
-from reference_trainer.kernels.arguments import number
+from reference_trainer.kernels.arguments import integers_at, number
 
 TRANSPOSE_A, TRANSPOSE_B, ACCUMULATE = 1, 2, 4
+DROPPED_BITS = {"fp32": 0, "tf32": 13, "bf16": 16}
+"""By dtype of the products: how many of the 23 mantissa bits their inputs lose. Sums are in fp32."""
 
 # kind, transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc: pointers as addresses
 _gemm = types.ExternalFunction("numba_xxgemm", types.intc(*[types.char] * 3, *[types.intp] * 3, *[types.intp] * 8))
 _ONES = {4: 0x3F800000, 8: 0x3FF0000000000000}
 """1.0 as the bits of a float of this many bytes: BLAS takes the addresses of its factors."""
 _ALPHA, _BETA = ARGUMENTS + 8 * 8, ARGUMENTS + 8 * 9
+_EXPONENT = 0x7F800000  # all ones: infinite or NaN
 _N, _T = ord("n"), ord("t")
 
 
-def host(command):
-    """Compute out (M, N) (+)= op(a) @ op(b), op(a) (M, K), op(b) (K, N), all row by row.
-
-    Arguments: out, a, b, M, K, N, flags, kind ('s' or 'd'), 1.0, 1.0 or 0.0.
-    """
+@njit(inline="always")
+def multiply(command, a, b):
+    """Call BLAS for the command, with the matrices at the addresses a and b."""
     rows, inner, columns, flags = number(command, 3), number(command, 4), number(command, 5), number(command, 6)
     transpose_a, transpose_b = flags & TRANSPOSE_A, flags & TRANSPOSE_B
     # BLAS stores matrices column by column: it is called for the transposed product
@@ -34,14 +37,45 @@ def host(command):
         rows,
         inner,
         command + _ALPHA,
-        number(command, 2),
+        b,
         inner if transpose_b else columns,
-        number(command, 1),
+        a,
         rows if transpose_a else inner,
         command + _BETA,
         number(command, 0),
         columns,
     )
+
+
+@njit
+def round_mantissas(target, source, length, dropped):
+    """Round fp32 numbers to the nearest, ties to even, so that their last `dropped` bits are 0; NaN stays NaN."""
+    bits, rounded = integers_at(source, length), integers_at(target, length)
+    below_half = (1 << (dropped - 1)) - 1
+    retained = -(1 << dropped)
+    for i in range(length):
+        pattern = np.int64(bits[i])
+        nearest = (pattern + below_half + ((pattern >> dropped) & 1)) & retained
+        rounded[i] = np.int32(nearest if (pattern & _EXPONENT) != _EXPONENT else pattern)
+
+
+def host(command):
+    """Compute out (M, N) (+)= op(a) @ op(b), op(a) (M, K), op(b) (K, N), all row by row.
+
+    Arguments: out, a, b, M, K, N, flags, kind ('s' or 'd'), 1.0, 1.0 or 0.0.
+    """
+    multiply(command, number(command, 1), number(command, 2))
+
+
+def rounded_host(command):
+    """Compute the same of rounded inputs.
+
+    Further arguments: memory for the rounded a and b, how many numbers they have, how many mantissa bits they lose.
+    """
+    a, b, dropped = number(command, 10), number(command, 11), number(command, 14)
+    round_mantissas(a, number(command, 1), number(command, 12), dropped)
+    round_mantissas(b, number(command, 2), number(command, 13), dropped)
+    multiply(command, a, b)
 
 
 def host_arguments(itemsize: int, flags: int) -> tuple[int, int, int, int]:
@@ -63,3 +97,5 @@ def cuda(device, out, a, b, rows, flags):
 
 
 KERNEL = Kernel("matmul", host=host, cuda=cuda)
+ROUNDED = Kernel("matmul", host=rounded_host, cuda=cuda)
+"""For the host device, which does by it what CUDA's tensor cores do."""

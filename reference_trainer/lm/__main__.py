@@ -32,6 +32,11 @@ def _parser() -> Parser:
     add("--fixes", help="fixes by name, separated by commas, instead of a variant's; none: an empty text")
     add("--preset", default=defaults.preset, help="tiny, small, gpu or base (default: %(default)s)")
     add("--device", default=defaults.device, help=f"{', '.join(NAMES)} (default: %(default)s: CUDA where there is one)")
+    add(
+        "--dtype",
+        default=defaults.dtype,
+        help="fp32, tf32 or bf16: rounding of the inputs of matrix products of whole chunks (default: %(default)s)",
+    )
     add("--tokens-per-chunk", type=int, default=defaults.tokens_per_chunk, help="default: %(default)s")
     add("--samples-per-chunk", type=int, default=defaults.samples_per_chunk, help="default: %(default)s")
     add(
@@ -114,7 +119,11 @@ def run(arguments: argparse.Namespace) -> int:
         from reference_trainer.lm.model import preset
 
         config = preset(settings.preset)
-        print("\n".join(roofline.table(settings.preset, config, arguments.roofline, "fp32", settings.tokens_per_chunk)))
+        print(
+            "\n".join(
+                roofline.table(settings.preset, config, arguments.roofline, settings.dtype, settings.tokens_per_chunk)
+            )
+        )
         return 0
     if arguments.list_fixes:
         from reference_trainer.devices import kind_of

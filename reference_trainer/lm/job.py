@@ -53,6 +53,11 @@ def prepare(settings: Settings) -> Job:
     check_performance(settings.performance, kind)
     fixes = variant_fixes(settings.variant, kind) if settings.fixes is None else settings.fixes
     chosen = plan(fixes, kind)
+    if settings.dtype != "fp32" and not (chosen.recurrence == chosen.decode == "chunk"):
+        raise TrainerError(
+            f"--dtype {settings.dtype} is for products of whole chunks, those of single tokens are in fp32: "
+            "add the fixes batch-recurrence and batch-decode, or leave --dtype out"
+        )
     if settings.empty_kernels and chosen.learn:
         raise TrainerError("--empty-kernels: nothing is learned with them, leave out fix 'learn'")
     if not chosen.learn and (options := settings.learning_options()):
@@ -116,7 +121,7 @@ def facts(job: Job, device: Device) -> dict[str, Any]:
         "tokens_per_chunk": settings.tokens_per_chunk,
         "samples_per_chunk": settings.samples_per_chunk,
         "seed": settings.seed,
-        "dtype": "float32 with TF32 products" if settings.performance.tf32 else "float32",
+        "dtype": settings.stated_dtype,
         "step": "chunk",
         "work": "empty kernels" if settings.empty_kernels else "learning" if job.plan.learn else "forward",
         "device_note": device.note,

@@ -30,7 +30,7 @@ def origin(job: Job) -> Origin:
         samples_per_chunk=job.settings.samples_per_chunk,
         optimizer=asdict(optimizer(job.settings)),
         seed=job.settings.seed,
-        dtype="float32",
+        dtype=job.settings.stated_dtype,
     )
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from profiler import marks
 from reference_trainer.devices import open_device
@@ -19,7 +19,7 @@ from reference_trainer.lm.job import Job, facts, open_source, prepare
 from reference_trainer.lm.model import initial_weights
 from reference_trainer.lm.pipeline import Pipeline
 from reference_trainer.lm.result import IN_FLIGHT, Forward, Metrics, NotWrittenError, Result, Summary
-from reference_trainer.lm.settings import Settings
+from reference_trainer.lm.settings import DTYPES, Settings
 from reference_trainer.performance import apply, emptying, get_memory_stats
 from reference_trainer.program import obey
 
@@ -32,7 +32,11 @@ def train(settings: Settings, progress: Callable[[str], None] | None = None) -> 
     """Run the trainer; `progress` gets a line now and then. Bad input is a TrainerError."""
     say = progress or _silent
     job, history = prepare(settings), History(settings.metrics)
-    options = {"blocking_wait": job.plan.blocking_wait, "empty_kernels": settings.empty_kernels}
+    options: dict[str, Any] = {
+        "blocking_wait": job.plan.blocking_wait,
+        "empty_kernels": settings.empty_kernels,
+        "products": settings.dtype,
+    }
     corpus = job.text.corpus
     if corpus.skipped:
         say(f"skipped {corpus.skipped} broken lines of {corpus.name}; the first: {corpus.first_skipped}")
@@ -41,13 +45,14 @@ def train(settings: Settings, progress: Callable[[str], None] | None = None) -> 
         source = stack.enter_context(closing(open_source(job)))
         device = stack.enter_context(closing(open_device(settings.device, **options)))
         if device.kind == "cuda" and settings.performance.changed:
-            apply(settings.performance, device.kind)
+            tf32 = settings.stated_dtype == DTYPES["tf32"]
+            apply(replace(settings.performance, tf32=tf32), device.kind)
         about = facts(job, device)
         marks.describe(**about)
         if device.kind == "cuda":
             from reference_trainer.lm import roofline
 
-            if model := roofline.facts(job.config, device.label, "fp32", settings.tokens_per_chunk):
+            if model := roofline.facts(job.config, device.label, settings.dtype, settings.tokens_per_chunk):
                 marks.describe(roofline=model)
         if device.note:
             say(device.note)

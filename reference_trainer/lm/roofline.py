@@ -138,27 +138,30 @@ def _decode(width: int, vocabulary: int) -> list[Call]:
     return [Call("product", moved=4 * matrix, flops=2 * matrix), Call("launch", 3, 8 * vocabulary)]
 
 
-def fixed_chunk(config: ModelConfig, tokens: int) -> list[Call]:
+def fixed_chunk(config: ModelConfig, tokens: int, dtype: str = "fp32") -> list[Call]:
     """The calls of a chunk with all fixes, without those once in 16 chunks."""
     width, vocabulary, cells = config.width, config.vocabulary, tokens * config.width
     blocks, _ = time_blocks(tokens, width)
     ends = [Call("launch", 6, 8 * cells)] if blocks > 1 else []
-    layer = [_product(tokens, width, 2 * width), *ends, Call("launch", 9, 16 * cells)]
+    layer = [*_product(tokens, width, 2 * width, dtype), *ends, Call("launch", 9, 16 * cells)]
     return [
         Call("copy", moved=8 * tokens),
         Call("launch", 3, 8 * cells),
         *layer * config.layers,
-        _product(tokens, width, width),
-        _product(tokens, width, vocabulary),
+        *_product(tokens, width, width, dtype),
+        *_product(tokens, width, vocabulary, dtype),
         Call("launch", 5, 4 * tokens * vocabulary),
         Call("launch", 3, 0),
         Call("launch", 2, 0),
     ]
 
 
-def _product(rows: int, inner: int, columns: int) -> Call:
-    moved = 4 * (rows * inner + inner * columns + rows * columns)
-    return Call("product", moved=moved, flops=2 * rows * inner * columns)
+def _product(rows: int, inner: int, columns: int, dtype: str) -> list[Call]:
+    """A product of matrices in fp32; for bf16, each input is converted first."""
+    inputs, flops = (rows * inner, inner * columns), 2 * rows * inner * columns
+    width = 2 if dtype == "bf16" else 4
+    conversions = [Call("product", moved=6 * count) for count in inputs] if dtype == "bf16" else []
+    return [*conversions, Call("product", moved=width * sum(inputs) + 4 * rows * columns, flops=flops)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +173,6 @@ class Estimate:
     """Share of the time in which a kernel or a copy runs."""
     fixed_s: float
     fixed_busy: float
-    device_limited: bool
-    """The fixed program waits for the device, not for the host."""
 
     @property
     def ratio(self) -> float:
@@ -195,16 +196,16 @@ def estimate(
     """
     as_found = as_found_busy = 0.0
     for segment in as_found_token(config):
-        host, device = _sums(segment, card, dtype, factor)
+        host, device = _sums(segment, card, "fp32", factor)  # products of single tokens
         as_found += max(host, device) + factor * _WAKE
         as_found_busy += device
     as_found += factor * _TOKENIZE
-    host, device = _sums(fixed_chunk(config, tokens), card, dtype, factor)
+    host, device = _sums(fixed_chunk(config, tokens, dtype), card, dtype, factor)
     if graph:  # the copy of the ids, and accumulate, stay outside it
         host = factor * (_TORCH + _LAUNCH + 2 * _ARRAY + _GRAPH + 3 * _OWN_PYTHON)
     host += factor * (_WAKE + 2 * _OWN_PYTHON)
     fixed = max(host, device)
-    return Estimate(as_found, as_found_busy / as_found, fixed / tokens, device / fixed, device >= host)
+    return Estimate(as_found, as_found_busy / as_found, fixed / tokens, device / fixed)
 
 
 def _sums(calls: Iterable[Call], card: Card, dtype: str, factor: float) -> tuple[float, float]:
@@ -223,7 +224,7 @@ def margin(config: ModelConfig, *, dtype: str = "fp32") -> float:
 
 def _margin(config: ModelConfig, card: Card, dtype: str) -> float:
     result = estimate(config, card, dtype=dtype)
-    host, device = _sums(fixed_chunk(config, _TOKENS), card, dtype, 1.0)
+    host, device = _sums(fixed_chunk(config, _TOKENS, dtype), card, dtype, 1.0)
     return min(AS_FOUND_BUSY / result.as_found_busy, device / host / FIXED_BUSY, result.ratio / RATIO)
 
 
@@ -257,18 +258,22 @@ def table(name: str, config: ModelConfig, cards: str, dtype: str, tokens: int) -
         f"{dtype}, {tokens:,} tokens a chunk"
     )
     yield "A model, not a measurement: ranges are for costs of calls on the host from half to twice the assumed ones."
-    heads = ("as found, µs a token", "busy", "fixed, µs a token", "busy", "ratio")
+    heads = ("as found, µs a token", "busy", "fixed, µs a token", "busy", "ratio", "busy with cuda-graph")
     yield f"{'card':<16}" + "".join(f"{head:>24}" for head in heads)
     for key, card in CARDS.items():
         if cards not in {"all", key}:
             continue
-        ends = [estimate(config, card, dtype=dtype, tokens=tokens, factor=factor) for factor in (1.0, *UNKNOWN)]
+        ends, graphed = (
+            [estimate(config, card, dtype=dtype, tokens=tokens, factor=f, graph=graph) for f in (1.0, *UNKNOWN)]
+            for graph in (False, True)
+        )
         cells = (
             _range([end.as_found_s * 1e6 for end in ends], "{:.0f}"),
             _range([end.as_found_busy for end in ends], "{:.0%}"),
             _range([end.fixed_s * 1e6 for end in ends], "{:.2f}"),
             _range([end.fixed_busy for end in ends], "{:.0%}"),
             _range([end.ratio for end in ends], "{:,.0f}"),
+            _range([end.fixed_busy for end in graphed], "{:.0%}"),
         )
         yield f"{card.name:<16}" + "".join(f"{cell:>24}" for cell in cells)
     yield from (f"{card.name}: {card.source}" for key, card in CARDS.items() if cards in {"all", key})

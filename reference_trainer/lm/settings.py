@@ -15,13 +15,19 @@ EVALUATE_EVERY: Final = 20
 """Steps: held-out text of 30,000 tokens takes as long as some three steps of 3,000, beside the measured time."""
 CHECKPOINT_EVERY: Final = 100
 """Steps: what kill -9 can lose."""
+DTYPES: Final = {
+    "fp32": "float32",
+    "tf32": "float32 with TF32 products",
+    "bf16": "float32 with bf16 products",
+}
+"""Option --dtype -> the fact by which runs are compared."""
 UNUSED: Final[Mapping[str, str]] = {
     "max_load": "the language model runs on the one device that it is given, however busy that is",
     "max_load_wait": "the language model runs on the one device that it is given, however busy that is",
     "num_devices": "the language model runs on one device",
     "cudnn_benchmark": "nothing of the language model is computed by cuDNN",
     "cudnn_deterministic": "nothing of the language model is computed by cuDNN",
-    "precision": "the kernels of the language model are compiled for fp32",
+    "precision": "the language model has --dtype instead",
 }
 """Setting of `PerformanceConfig` -> why this trainer has no use for it."""
 
@@ -36,6 +42,8 @@ class Settings:
     """Fixes by name instead of a variant's."""
     preset: str = "tiny"
     device: str = "auto"
+    dtype: str = "fp32"
+    """fp32, or tf32 or bf16: the inputs of matrix products of whole chunks are rounded to that, sums are in fp32."""
     tokens_per_chunk: int = 3000
     """Largest number of predictions of a chunk; its samples are cut so that they hold about as many tokens."""
     samples_per_chunk: int = 8
@@ -94,9 +102,18 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not 0 <= value < float("inf"):
                 raise TrainerError(f"{flag(name)} {value}: must be a number{_UNIT.get(name, '')}, 0 or more")
+        if self.dtype not in DTYPES:
+            raise TrainerError(f"--dtype {self.dtype}: choose one of {', '.join(DTYPES)}")
+        if self.dtype != "fp32" and self.performance.tf32:
+            raise TrainerError(f"--tf32 means nothing beside --dtype {self.dtype}: leave one out")
         for name in ("resume", "checkpoint_every"):
             if getattr(self, name) and self.checkpoint is None:
                 raise TrainerError(f"{flag(name)} means nothing without a folder of checkpoints: add --checkpoint DIR")
+
+    @property
+    def stated_dtype(self) -> str:
+        """The dtype as a fact: runs that differ in it are not comparable."""
+        return DTYPES["tf32" if self.performance.tf32 else self.dtype]
 
     def learning_options(self) -> list[str]:
         """The given options that have an effect only if the model learns, as on the command line."""

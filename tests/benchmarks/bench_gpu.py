@@ -108,25 +108,26 @@ class Nvml:
         return {"utilisation": gpu / 100, "watts": power / 1000, "sm_mhz": clock, "samples": len(self._samples)}
 
 
-def variant(chosen: tuple[str, ...], preset_name: str, seconds: float) -> dict[str, Any]:
+def variant(chosen: tuple[str, ...], dtype: str, preset_name: str, seconds: float) -> dict[str, Any]:
     """Train with these fixes for so long; speed, and what NVML saw from the start on (warm-up included)."""
     with Nvml() as nvml:
-        summary = train(Settings(fixes=chosen, preset=preset_name, device="cuda", seconds=seconds))
+        summary = train(Settings(fixes=chosen, dtype=dtype, preset=preset_name, device="cuda", seconds=seconds))
     return {**asdict(summary), "nvml": nvml.means()}
 
 
-def variants() -> dict[str, tuple[str, ...]]:
-    """Names and fixes of the runs."""
+def variants() -> dict[str, tuple[tuple[str, ...], str]]:
+    """Names, fixes and dtypes of the runs."""
     cures, known = variant_fixes("fixed", "cuda"), fixes()
     excluded = {name for name in cures if name in known["learn"].excludes or "learn" in known[name].excludes}
     learning = tuple(name for name in cures if name not in excluded)
     graph = tuple(dict.fromkeys((*cures, "cuda-graph")))
     return {
-        "as-found": (),
-        "fixed": cures,
-        "fixed, graph": graph,
-        "learning": (*learning, "learn"),
-        "learning, graph": (*learning, "cuda-graph", "learn"),
+        "as-found": ((), "fp32"),
+        "fixed": (cures, "fp32"),
+        "fixed, graph": (graph, "fp32"),
+        "learning": ((*learning, "learn"), "fp32"),
+        "learning, graph": ((*learning, "cuda-graph", "learn"), "fp32"),
+        **{f"fixed, graph, {dtype}": (graph, dtype) for dtype in ("tf32", "bf16")},
     }
 
 
@@ -286,7 +287,9 @@ def measure(preset_name: str, seconds: float, found: dict[str, Any]) -> None:
     found["environment"] = environment()
     found["preset"] = {"name": preset_name, **asdict(config)}
     found["tokens_per_chunk"] = TOKENS
-    found["modeled, not measured"] = roofline.facts(config, device.label, "fp32", TOKENS)
+    found["modeled, not measured"] = {
+        dtype: roofline.facts(config, device.label, dtype, TOKENS) for dtype in ("fp32", "tf32", "bf16")
+    }
     found["peaks"] = asdict(best)
     found["chunk"] = chunk_kernels(device, config, best)
     found["scan"] = gpu_learning.scans_over_width(device, TOKENS, device_seconds)
@@ -300,8 +303,8 @@ def measure(preset_name: str, seconds: float, found: dict[str, Any]) -> None:
     device.close()
     del device
     found["variants"] = {}
-    for name, chosen in variants().items():
-        found["variants"][name] = variant(chosen, preset_name, seconds)
+    for name, (chosen, dtype) in variants().items():
+        found["variants"][name] = variant(chosen, dtype, preset_name, seconds)
 
 
 if __name__ == "__main__":
