@@ -35,7 +35,8 @@ def compare_recorded(experiment: Experiment, recorded: Recorded, *, out: Path, a
     extensions: Mapping[str, Extension] = {}
     if experiment.extensions:
         extensions = experiment.extensions({side.label: side for side in runs}, recorded, anyway)
-    return _report(runs[: experiment.sides], out, anyway=anyway, floor=floor_side, extensions=extensions)
+    kept = f"; the runs are kept in {out}"
+    return _report(runs[: experiment.sides], out, anyway=anyway, floor=floor_side, extensions=extensions, kept=kept)
 
 
 def _side(program: SideCommand, recorded: Recorded) -> SideRuns:
@@ -96,8 +97,12 @@ def _report(
     same_program: bool = False,
     floor: SideRuns | None = None,
     extensions: Mapping[str, Extension] | None = None,
+    kept: str = "",
 ) -> int:
-    """Compare `sides` as `profiler.analyse.compare.comparison.compare` describes it, and write the report."""
+    """Compare `sides` as `profiler.analyse.compare.comparison.compare` describes it, and write the report.
+
+    :param kept: for a refusal, where the runs are that were just recorded.
+    """
     title = " against ".join(side.label for side in reversed(sides))
     created = datetime.now(UTC).isoformat(timespec="seconds")
     comparison = compare(
@@ -112,7 +117,8 @@ def _report(
     comparison = with_comparison_verdict(comparison, diagnose_comparison(comparison))
     if not comparison.comparable and not comparison.forced:
         reasons = mismatches(comparison.mismatches)
-        raise ProfilerError(f"not comparable: {reasons} (--anyway compares them all the same)", Exit.NOT_COMPARABLE)
+        remedy = f"--anyway compares them all the same{kept}"
+        raise ProfilerError(f"not comparable: {reasons} ({remedy})", Exit.NOT_COMPARABLE)
     page = write_comparison(comparison, out)
     problem = point_latest(LATEST, out)
     print_report(build_report(comparison), page=page)

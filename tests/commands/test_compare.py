@@ -366,6 +366,7 @@ def test_a_fixed_trainer_without_its_recurrence_is_refused(compare: Compare, mon
     done = compare("--before", before, "--after", broken, "--pairs", "1", "--out", "there")
     assert done.code == 3
     assert "not comparable: result predictions: " in done.err
+    assert "(--anyway compares them all the same; the runs are kept in there)" in done.err
 
 
 def test_runs_that_cannot_be_read(compare: Compare) -> None:

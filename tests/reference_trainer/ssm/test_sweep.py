@@ -125,6 +125,17 @@ def test_finished_combinations_are_steps_of_the_process(
     json.dumps(facts)
 
 
+def test_outcomes_are_stated_in_the_order_of_the_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    results: dict[str, Any] = {}
+    monkeypatch.setattr(marks, "result", lambda name, values, **_: results.update({name: values}))
+    settings = small()
+    sweep(settings, work=fake_jobs.work)
+    assert [*results] == ["guesses", "updates", "train loss", "generalization loss"]
+    outcomes = fake_jobs.work(settings.jobs(), settings, Plan(), "cpu")
+    assert results["train loss"] == [outcome.fit.train_loss for outcome in outcomes]
+    assert results["updates"] == [outcome.fit.epochs for outcome in outcomes]
+
+
 def test_a_combination_whose_job_is_given_up_is_a_step_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
