@@ -21,12 +21,12 @@ from reference_trainer.devices.cuda_graph import CudaGraph, KeptCalls
 from reference_trainer.devices.cuda_probe import unavailable
 from reference_trainer.devices.cuda_records import CudaRecorder
 from reference_trainer.devices.pinned import Pinned, is_pinned, pinned_view
-from reference_trainer.devices.protocol import Counts
+from reference_trainer.devices.protocol import Counts, size_class
 from reference_trainer.devices.records import COUNTED
 from reference_trainer.errors import TrainerError
 
 if TYPE_CHECKING:
-    from reference_trainer.devices.cuda_memory import CudaBuffer, Storage
+    from reference_trainer.devices.cuda_memory import Block, CudaBuffer
     from reference_trainer.kernels import Kernel
     from reference_trainer.kernels.on_cuda import CudaFunction
 
@@ -104,7 +104,7 @@ class CudaDevice:
         self._copies: Any = None
         self._staging = cuda_memory.staging(self._device, self._stream)
         self._scratch: defaultdict[np.dtype, list[CudaBuffer]] = defaultdict(list)
-        self._pools: defaultdict[tuple[tuple[int, ...], np.dtype], list[Storage]] = defaultdict(list)
+        self._pools: defaultdict[int, list[Block]] = defaultdict(list)
         self._counts = dict.fromkeys(COUNTED, 0)
         self._reserved = 0
         self._capturing: CudaGraph | None = None
@@ -135,15 +135,15 @@ class CudaDevice:
 
     def _empty(self, shape: tuple[int, ...], dtype: np.dtype, began: tuple[int, int]) -> CudaBuffer:
         self._not_in_graph("memory is requested")
-        pool = self._pools[shape, dtype]
+        size = size_class(prod(shape) * dtype.itemsize)
+        pool = self._pools[size]
         if pool:
-            storage = pool.pop()
+            block = pool.pop()
         else:
-            kind = getattr(self._torch, dtype.name)
-            storage = self._memory.Storage(self._torch.empty(shape, dtype=kind, device=self._device))
-            self._reserved += storage.bytes.numel()
+            block = self._memory.Block(self._torch.empty(size, dtype=self._torch.uint8, device=self._device))
+            self._reserved += size
         self._counts["allocations"] += 1
-        buffer = self._memory.CudaBuffer(pool, storage, shape, dtype)
+        buffer = self._memory.CudaBuffer(pool, block, block.storage(shape, dtype), shape, dtype)
         self._log(records.ALLOC_CALL, "allocate", began, buffer.nbytes)
         return buffer
 

@@ -15,6 +15,8 @@ STAGED_MOST: Final = 1 << 16
 """Bytes of a pageable upload that is staged and returns at once, as CUDA documents of its own staging."""
 _SEGMENTS: Final = 16
 _ALIGNMENT: Final = 64  # bytes: a cache line
+_MOST_SHAPES: Final = 16
+"""Shapes of which a block keeps the tensors. Each kind of buffer has one, and chunks of another length have another."""
 
 
 class Storage:
@@ -54,18 +56,43 @@ class Storage:
         return view
 
 
+class Block:
+    """Device memory of one size class, as a tensor of each shape that it had lately."""
+
+    __slots__ = ("_storages", "bytes")
+
+    def __init__(self, memory: torch.Tensor) -> None:
+        self.bytes = memory
+        self._storages: dict[tuple[tuple[int, ...], np.dtype], Storage] = {}
+
+    def storage(self, shape: tuple[int, ...], dtype: np.dtype) -> Storage:
+        """The head of the block in this shape."""
+        storage = self._storages.get((shape, dtype))
+        if storage is None:
+            if len(self._storages) == _MOST_SHAPES:
+                self._storages.clear()
+            head = self.bytes[: prod(shape) * dtype.itemsize].view(getattr(torch, dtype.name))
+            storage = self._storages[shape, dtype] = Storage(head.view(shape))
+        return storage
+
+
 class CudaBuffer:
-    """Device memory, which returns to its pool with its last reference.
+    """Device memory, whose block returns to its pool with the last reference.
 
     The pool is ordered by the stream, as torch's own is: whoever gets the memory next can only use it in calls that
-    come later in the same stream. It lies before torch's so that the views live on with the memory: without it a
+    come later in the same stream. It lies before torch's so that the tensors live on with the memory: without it a
     fresh buffer would cost a fresh device array.
+
+    :param pool: where the block returns to; None: a view, whose memory another buffer returns.
     """
 
-    __slots__ = ("_pool", "dtype", "nbytes", "prefetched", "shape", "storage")
+    __slots__ = ("_block", "_pool", "dtype", "nbytes", "prefetched", "shape", "storage")
 
-    def __init__(self, pool: list[Storage], storage: Storage, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    def __init__(
+        self, pool: list[Block] | None, block: Block | None, storage: Storage, shape: tuple[int, ...], dtype: np.dtype
+    ) -> None:
         self._pool = pool
+        self._block = block
         self.storage = storage
         self.shape = shape
         self.dtype = dtype
@@ -86,7 +113,8 @@ class CudaBuffer:
         return CudaView(self, self.tensor.view(-1)[begin : begin + prod(shape)].view(*shape))
 
     def __del__(self) -> None:
-        self._pool.append(self.storage)
+        if self._pool is not None and self._block is not None:
+            self._pool.append(self._block)
 
 
 class CudaView(CudaBuffer):
@@ -95,7 +123,7 @@ class CudaView(CudaBuffer):
     __slots__ = ("_of",)
 
     def __init__(self, of: CudaBuffer, tensor: torch.Tensor) -> None:
-        super().__init__([], Storage(tensor), tuple(tensor.shape), of.dtype)
+        super().__init__(None, None, Storage(tensor), tuple(tensor.shape), of.dtype)
         self._of = of
 
 

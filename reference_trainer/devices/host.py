@@ -21,9 +21,10 @@ from threadpoolctl import threadpool_limits
 from profiler import marks
 from reference_trainer.devices import host_queue as queue
 from reference_trainer.devices.host_records import Recorder
+from reference_trainer.devices.host_worker import Worker
 from reference_trainer.devices.native import sem_init
 from reference_trainer.devices.pinned import pinned_address, pinned_view
-from reference_trainer.devices.protocol import Counts, check_view
+from reference_trainer.devices.protocol import Counts, check_view, size_class
 from reference_trainer.errors import TrainerError
 from reference_trainer.jit import njit
 from reference_trainer.kernels import Kernel
@@ -33,7 +34,6 @@ from reference_trainer.kernels import matmul as matmul_kernel
 WORKER_POLL_NS = 200_000  # the worker polls that long for the next command before it sleeps
 BLOCKING_POLL_NS = 10_000  # a blocking wait polls that long: a sleep and a wake cost more than that
 _ALIGNMENT = 64  # bytes: a cache line, and what AVX-512 loads at once
-_GRANULE = 512  # bytes to which an allocation is rounded up, as torch's caching allocator does
 _UNRECORDED = (0, -1)
 _now = marks.now
 
@@ -126,6 +126,7 @@ class HostDevice:
     :param empty_kernels: launches run an empty kernel instead: the least that a call pattern can cost.
     :param double: reals are fp64, compiled anew in every process: for checks of the mathematics.
     :param products: tf32 or bf16: the inputs of `matmul` are rounded to that, as on CUDA; not with `double`.
+    :param direct: there is no queue and no worker; each call runs its command itself, in the thread that calls.
     """
 
     kind = "host"
@@ -139,13 +140,14 @@ class HostDevice:
         empty_kernels: bool = False,
         double: bool = False,
         products: str = "fp32",
+        direct: bool = False,
     ) -> None:
         if not sys.platform.startswith("linux"):
             raise TrainerError(f"device host needs Linux, this is {platform.system()}: use --device cuda")
         import scipy.linalg.cython_blas  # noqa: F401 - Numba's np.dot calls it, and it must be loaded to be limited
 
         threadpool_limits(limits=1, user_api="blas")  # the device is one core
-        self.label = "host device (CPU)"
+        self.label = "host device without a queue" if direct else "host device (CPU)"
         self.real = np.dtype(np.float64 if double else np.float32)
         self._double = double
         self._dropped_bits = matmul_kernel.DROPPED_BITS[products]
@@ -166,8 +168,8 @@ class HostDevice:
         self._pools: defaultdict[int, list[_Memory]] = defaultdict(list)
         self._allocations = 0
         self._reserved = 0
-        self._worker = threading.Thread(target=queue.work, args=(self._queue,), name="host-device", daemon=True)
-        self._worker.start()
+        self._words[queue.DIRECT // 8] = direct
+        self._worker = None if direct else Worker(self._words)
         active = self._active = marks.recorder()
         if active:
             active.drains.append(self._settle)
@@ -187,7 +189,7 @@ class HostDevice:
         return buffer
 
     def _allocate(self, shape: tuple[int, ...], kind: np.dtype) -> HostBuffer:
-        size = (prod(shape) * kind.itemsize + _GRANULE - 1) // _GRANULE * _GRANULE
+        size = size_class(prod(shape) * kind.itemsize)
         pool = self._pools[size]
         if pool:
             memory = pool.pop()
@@ -346,9 +348,8 @@ class HostDevice:
     def close(self) -> None:
         if self._active and self._settle in self._active.drains:
             self._active.drains.remove(self._settle)
-        if self._worker.is_alive():
-            queue.stop(self._queue)
-            self._worker.join()
+        if self._worker is not None:
+            self._worker.stop()
 
     # ------------------------------------------------------------ counters
 
@@ -367,7 +368,7 @@ class HostDevice:
             launches=self._word(queue.LAUNCHES),
             allocations=self._allocations,
             crossings=self._word(queue.CROSSINGS),
-            busy_ns=self._word(queue.BUSY_NS),
+            busy_ns=None if self._worker is None else self._worker.busy_ns(),
         )
 
     def _word(self, offset: int) -> int:

@@ -43,12 +43,18 @@ D2H_BYTES = 288
 LAUNCHES = 296
 CROSSINGS = 304  # calls from Python into compiled code
 CALLS = 312  # records written
+STALLED_NS = 368  # the part of recorded waits in which the worker or the host had no core
+DELAYED_NS = 376  # the part of recorded waits in which the host had none
 STAGING_HEAD = 320
 ACTIVITIES_READ = 328
 WORKER_SEMAPHORE = 384
 HOST_SEMAPHORE = 448
 WORKER_TIMESPEC = 512
-HOST_TIMESPEC = 576
+SEEN_NS = 528  # when the worker last read the clock between commands; 0: it runs one
+LACKED_NS = 536  # time between commands in which the worker had no core
+SLEPT_NS = 544  # time between commands in which it slept
+HOST_TIMESPEC = 576  # followed by the same three words of a host that waits
+_HOST_SEEN_NS, _HOST_LACKED_NS = 592, 600
 CALL_LOG = 640  # address, or 0: calls are not recorded
 ACTIVITY_LOG = 648
 WORKER_POLL_NS = 656
@@ -56,6 +62,7 @@ HOST_POLL_NS = 664  # < 0: spin for ever
 TID = 672
 STAGING = 680  # address of the staging ring
 ALLOCATE_NAME = 688  # number of the name that allocations are recorded under
+DIRECT = 696  # not 0: there is no worker, and each call runs its command itself
 RING = 1024
 
 SLOTS = 1024  # commands in flight, as deep as a CUDA launch queue is
@@ -63,6 +70,7 @@ COMMAND = 192  # bytes of one command
 STAGING_BYTES = 1 << 20
 STAGED_MOST = 1 << 16  # pageable uploads up to 64 KiB are staged and return at once, as CUDA documents of its own
 YIELD_NS = 5_000  # a poll without a yield lasts that long; a round trip on two idle cores takes 1 us
+LACKED_FROM_NS = 5_000  # a polling thread reads the clock every 1 to 2 us: if later, it had no core in between
 BLOCK_BYTES = RING + SLOTS * COMMAND
 LOG_RECORDS = 1 << 16
 CALL_BYTES = 64
@@ -83,6 +91,22 @@ def copy_kernel(command):
     memcpy(get64(arguments), get64(arguments + 8), get64(arguments + 16))
 
 
+@njit("void(int64, int64, int64)", cache=True)
+def _add(queue, counter, amount):
+    put64(queue + counter, get64(queue + counter) + amount)
+
+
+@njit("int64(int64)", cache=True)
+def _seen(timespec):
+    """Read the clock. If the thread had no core since the last reading, that time is added to the words behind it."""
+    time = now(timespec)
+    passed = time - get64(timespec + 16)
+    if passed > LACKED_FROM_NS:
+        _add(timespec, 24, passed)
+    put64(timespec + 16, time)
+    return time
+
+
 @njit("int64(int64, int64, int64, int64, int64, int64)", cache=True)
 def _await(word, target, sleeps, semaphore, timespec, poll_ns):
     """Return when the word at `word` has reached `target`: poll for `poll_ns` (< 0: for ever), then sleep until woken.
@@ -92,19 +116,23 @@ def _await(word, target, sleeps, semaphore, timespec, poll_ns):
     """
     if load(word) >= target:
         return 0
-    began = now(timespec)
+    began = _seen(timespec)
     while load(word) < target:
         for _ in range(32):
             pause()
             if load(word) >= target:
                 return 0
-        waited = now(timespec) - began
+        waited = _seen(timespec) - began
         if poll_ns >= 0 and waited > poll_ns:
             store(sleeps, 1)
             if load(word) >= target:
                 store(sleeps, 0)
                 return 0
+            asleep = get64(timespec + 16)
             sem_wait(semaphore)  # a signal or an old post may end it early: the loop looks again
+            awake = now(timespec)
+            _add(timespec, 32, awake - asleep)
+            put64(timespec + 16, awake)
         elif waited > YIELD_NS:
             sched_yield()
     return 0
@@ -136,37 +164,44 @@ def _log_activity(queue, command, correlation, begin, end):
     store(queue + ACTIVITIES, written + 1)
 
 
+@njit("boolean(int64, int64)", cache=True)
+def _run(queue, done):
+    """Run the command that follows `done` earlier ones; False: it has no function, and is the last."""
+    timespec = queue + WORKER_TIMESPEC
+    command = queue + RING + (done % SLOTS) * COMMAND
+    function = get64(command + _FUNCTION)
+    if function == 0:
+        return False
+    begin = _seen(timespec)
+    put64(queue + SEEN_NS, 0)
+    call_by_address(function, command)
+    end = now(timespec)
+    put64(queue + SEEN_NS, end)
+    _add(queue, BUSY_NS, end - begin)
+    if get64(command + _KIND) != KERNEL:
+        _add(queue, COPY_NS, end - begin)
+    if get64(queue + ACTIVITY_LOG) != 0:
+        _log_activity(queue, command, done + 1, begin, end)
+    released = get64(command + _RELEASE)
+    if released != 0:
+        store(queue + STAGING_TAIL, released)
+    store(queue + DONE, done + 1)
+    _wake(queue + HOST_SLEEPS, queue + HOST_SEMAPHORE)
+    return True
+
+
 @njit("int64(int64)", nogil=True, cache=True)
 def work(queue):
     """Run commands in order until one has no function; return how many were run. This is the worker."""
     timespec = queue + WORKER_TIMESPEC
     done = 0
+    put64(queue + SEEN_NS, now(timespec))
     while True:
         poll = get64(queue + WORKER_POLL_NS)
         _await(queue + HEAD, done + 1, queue + WORKER_SLEEPS, queue + WORKER_SEMAPHORE, timespec, poll)
-        command = queue + RING + (done % SLOTS) * COMMAND
-        function = get64(command + _FUNCTION)
-        if function == 0:
+        if not _run(queue, done):
             return done
-        begin = now(timespec)
-        call_by_address(function, command)
-        end = now(timespec)
-        put64(queue + BUSY_NS, get64(queue + BUSY_NS) + end - begin)
-        if get64(command + _KIND) != KERNEL:
-            put64(queue + COPY_NS, get64(queue + COPY_NS) + end - begin)
-        if get64(queue + ACTIVITY_LOG) != 0:
-            _log_activity(queue, command, done + 1, begin, end)
-        released = get64(command + _RELEASE)
-        if released != 0:
-            store(queue + STAGING_TAIL, released)
         done += 1
-        store(queue + DONE, done)
-        _wake(queue + HOST_SLEEPS, queue + HOST_SEMAPHORE)
-
-
-@njit("void(int64, int64, int64)", cache=True)
-def _add(queue, counter, amount):
-    put64(queue + counter, get64(queue + counter) + amount)
 
 
 @njit("int64(int64, int64, int64, int64, int64)", cache=True)
@@ -188,7 +223,10 @@ def _slot(queue, function, kind, name, size):
 def _submit(queue):
     head = get64(queue + HEAD) + 1
     store(queue + HEAD, head)
-    _wake(queue + WORKER_SLEEPS, queue + WORKER_SEMAPHORE)
+    if get64(queue + DIRECT) != 0:
+        _run(queue, head - 1)
+    else:
+        _wake(queue + WORKER_SLEEPS, queue + WORKER_SEMAPHORE)
     return head
 
 
@@ -220,8 +258,19 @@ def _log_call(queue, begin, end, blocked_from, size, correlation, kind, name, si
 def _wait(queue, sequence):
     """Block until command `sequence` has finished; return when blocking began (0: not recording)."""
     began = now(queue + HOST_TIMESPEC) if get64(queue + CALL_LOG) != 0 else 0
+    if began != 0:
+        worker_lacked, host_lacked = get64(queue + LACKED_NS), get64(queue + _HOST_LACKED_NS)
+        put64(queue + _HOST_SEEN_NS, began)
     poll = get64(queue + HOST_POLL_NS)
     _await(queue + DONE, sequence, queue + HOST_SLEEPS, queue + HOST_SEMAPHORE, queue + HOST_TIMESPEC, poll)
+    if began != 0:  # the worker has run the command, so that its words are up to date
+        waited = _seen(queue + HOST_TIMESPEC) - began
+        worker_lacked, host_lacked = (
+            get64(queue + LACKED_NS) - worker_lacked,
+            get64(queue + _HOST_LACKED_NS) - host_lacked,
+        )
+        _add(queue, STALLED_NS, min(waited, max(worker_lacked, host_lacked)))
+        _add(queue, DELAYED_NS, min(waited, host_lacked))
     _add(queue, SYNCS, 1)
     return began
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 
 import numpy as np
 
 from profiler import marks
 from reference_trainer.devices import host_queue as queue
+from reference_trainer.devices.host_worker import Worker
 from reference_trainer.devices.protocol import Counts
 from reference_trainer.devices.records import DeviceRecorder
 
@@ -22,18 +21,16 @@ class Recorder(DeviceRecorder):
     """Moves the counters and logs of the queue to the recorder of this process.
 
     :param words: the head of the queue's block as int64.
-    :param worker: the device's thread; its CPU is the device's, not the host's.
+    :param worker: its CPU is the device's, not the host's; None: the host runs the commands itself.
     """
 
     def __init__(
-        self, active: marks.Recorder, queue_words: np.ndarray, counts: Callable[[], Counts], worker: threading.Thread
+        self, active: marks.Recorder, queue_words: np.ndarray, counts: Callable[[], Counts], worker: Worker | None
     ) -> None:
         super().__init__(active, counts)
         self._words = queue_words
         self._view = queue_words.data  # a memoryview: reads a word in a third of the time that NumPy takes
-        self._copied_ns = 0
-        assert worker.ident is not None, "the worker has not been started"
-        self._clock = time.pthread_getcpuclockid(worker.ident)
+        self._copied_ns = self._stalled_ns = self._delayed_ns = 0
         if self.detailed:
             self._calls = np.zeros((queue.LOG_RECORDS, queue.CALL_BYTES), np.uint8)
             self._activities = np.zeros((queue.LOG_RECORDS, queue.ACTIVITY_BYTES), np.uint8)
@@ -42,7 +39,8 @@ class Recorder(DeviceRecorder):
             queue_words[queue.ALLOCATE_NAME // 8] = self.names["allocate"]
             queue_words[queue.ACTIVITY_LOG // 8] = self._activities.ctypes.data
             queue_words[queue.CALL_LOG // 8] = self._calls.ctypes.data
-        active.device_cpu = lambda: time.clock_gettime_ns(self._clock)
+        if worker is not None:
+            active.device_cpu = worker.cpu_ns
 
     def report(self) -> None:
         """Add to the step's counters what was counted since the last report, and drain the logs."""
@@ -51,6 +49,10 @@ class Recorder(DeviceRecorder):
         marks.count("device_copy_busy_ns", copied - self._copied_ns)
         self._copied_ns = copied
         if self.detailed:
+            stalled, delayed = (int(self._words[word // 8]) for word in (queue.STALLED_NS, queue.DELAYED_NS))
+            marks.count("waits_stalled_ns", stalled - self._stalled_ns)
+            marks.count("waits_delayed_ns", delayed - self._delayed_ns)
+            self._stalled_ns, self._delayed_ns = stalled, delayed
             self.drain()
 
     def ended(self) -> None:

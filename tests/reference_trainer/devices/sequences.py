@@ -128,9 +128,20 @@ def prefetched_marked_and_fetched(device: Device) -> None:
     assert results[1].tolist() == [[2 * 15.0] * 2] * 2
 
 
+def many_lengths(device: Device) -> None:
+    """Two thousand chunks of different lengths take the memory of a few: a pool keeps four sizes in each doubling."""
+    lengths = 1001 + np.random.default_rng(0).permutation(2000)
+    before = device.reserved_bytes
+    for length in lengths.tolist():
+        readouts, ids = device.empty((length, 64)), device.upload(np.arange(length, dtype=np.int32))
+        assert (readouts.shape, ids.shape) == ((length, 64), (length,))
+    assert device.download(ids)[-1] == lengths[-1] - 1
+    assert device.reserved_bytes - before <= 10 * 4 * 64 * int(lengths.max())
+
+
 EVERYTHING = [
     *(round_trips, rows_and_heads, views, views_keep_their_memory, pinned_copies, copies_at_a_row),
-    *(products_of_all_kinds, prefetched_marked_and_fetched),
+    *(products_of_all_kinds, prefetched_marked_and_fetched, many_lengths),
 ]
 """All sequences except `counted`."""
 

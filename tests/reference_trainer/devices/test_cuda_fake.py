@@ -17,6 +17,7 @@ from reference_trainer.devices import cuda_records
 from reference_trainer.devices.cuda import CudaDevice
 from reference_trainer.devices.cuda_memory import STAGED_MOST, CudaBuffer, Staging
 from reference_trainer.devices.host import HostDevice
+from reference_trainer.devices.protocol import size_class
 from reference_trainer.errors import TrainerError
 from reference_trainer.kernels.matmul import ACCUMULATE
 from tests.reference_trainer.devices import recordings, sequences
@@ -57,7 +58,7 @@ def test_pool_does_not_grow(device: CudaDevice) -> None:
     reserved = device.reserved_bytes
     for _ in range(20):
         assert set(work()) == set(first)
-    assert device.reserved_bytes == reserved == 2 * 50 * 50 * 4
+    assert device.reserved_bytes == reserved == 2 * size_class(50 * 50 * 4)
 
 
 def test_arrays_that_are_not_contiguous(device: CudaDevice) -> None:
@@ -79,10 +80,9 @@ def test_too_long_an_upload_is_an_error(device: CudaDevice) -> None:
 def test_vector_by_a_block_of_a_matrix(device: CudaDevice) -> None:
     random = np.random.default_rng(0)
     matrix, vector = random.standard_normal((6, 5), np.float32), random.standard_normal(3, np.float32)
-    out = device.zeros((5,))
-    on_device = device.upload(vector).tensor, device.upload(matrix)
+    out, vector_on_device, matrix_on_device = device.zeros((5,)), device.upload(vector), device.upload(matrix)
     for block in (0, 1, 0):
-        device.vector_matrix(out.tensor, *on_device, block)
+        device.vector_matrix(out.tensor, vector_on_device.tensor, matrix_on_device, block)
         expected = vector @ matrix[3 * block : 3 * block + 3]
         assert np.allclose(device.download(out), expected, atol=1e-6)
 

@@ -15,8 +15,10 @@ import pytest
 
 from profiler.run import tables
 from reference_trainer.devices import host_queue as queue
+from reference_trainer.devices import host_worker
 from reference_trainer.devices.host import HostDevice
 from reference_trainer.devices.host_records import Recorder
+from reference_trainer.devices.host_worker import Worker
 from reference_trainer.errors import TrainerError
 from reference_trainer.kernels import reward, scan
 from tests.benchmarks.bench_worker import ratios
@@ -26,7 +28,7 @@ LARGEST_RATIO = 1.3
 """The project's bar: the worker's busy time while the host spins in Python, over that of the same kernels alone."""
 
 
-@pytest.fixture(params=[{}, {"blocking_wait": True}], ids=["spin", "block"])
+@pytest.fixture(params=[{}, {"blocking_wait": True}, {"direct": True}], ids=["spin", "block", "direct"])
 def device(request: pytest.FixtureRequest) -> Iterator[HostDevice]:
     opened = HostDevice(**request.param)
     yield opened
@@ -41,8 +43,11 @@ def test_sequences(device: HostDevice, ask) -> None:
 def test_counters_are_exact(device: HostDevice) -> None:
     result, expected = sequences.counted(device)
     assert result == expected
-    assert result.busy_ns is not None
-    assert result.busy_ns > 0
+    if device.label == "host device without a queue":
+        assert result.busy_ns is None, "there is no worker whose time could be divided"
+    else:
+        assert result.busy_ns is not None
+        assert result.busy_ns > 0
 
 
 def test_commands_run_in_order(device: HostDevice) -> None:
@@ -124,7 +129,9 @@ def test_closing_twice_is_closing_once() -> None:
         device.launch(reward.KERNEL, total, item)
     device.close()
     device.close()
-    assert not device._worker.is_alive()
+    assert device._worker is not None
+    assert not device._worker._thread.is_alive()
+    assert device.counts().busy_ns == device.counts().busy_ns != 0
 
 
 def test_layouts_and_kinds_are_those_of_the_tables() -> None:
@@ -163,10 +170,57 @@ def test_records(tmp_path: Path, options: str) -> None:
     downloads = queued["kind"] == tables.CallKind.D2H
     assert np.all(activities["end"][downloads] <= queued["end"][downloads]), "a download is back before it ran"
     busy = int(np.sum(activities["end"] - activities["begin"]))
-    assert busy == recording.counters["device_busy_ns"]
+    assert 0 < recording.counters["device_busy_ns"] <= busy, "without the time in which the worker had no core"
     copies = activities["kind"] != tables.ActivityKind.KERNEL
     copied = int(np.sum((activities["end"] - activities["begin"])[copies]))
     assert copied == recording.counters["device_copy_busy_ns"]
+
+
+def divided(monkeypatch: pytest.MonkeyPatch) -> tuple[Worker, dict[int, int], SimpleNamespace]:
+    """A worker without a thread, the words of its queue by offset, and the clocks that it reads."""
+    words = np.zeros(queue.RING // 8, np.int64)
+    clocks = SimpleNamespace(time=0, cpu=0)
+    worker = Worker.__new__(Worker)
+    worker._view, worker._start = words.data, 0
+    worker._busy = 0
+    worker._thread = SimpleNamespace(is_alive=lambda: True)  # type: ignore[assignment]
+    monkeypatch.setattr(host_worker, "now", lambda: clocks.time)
+    monkeypatch.setattr(worker, "cpu_ns", lambda: clocks.cpu)
+
+    class Words(dict[int, int]):
+        def __setitem__(self, offset: int, value: int) -> None:
+            words[offset // 8] = value
+
+    return worker, Words(), clocks
+
+
+def test_time_without_a_core_is_not_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 10 ms the thread had a core for 4: 3 ms it slept, 1 ms it lacked one between commands, 2 ms within them."""
+    worker, words, clocks = divided(monkeypatch)
+    clocks.time, clocks.cpu = 10_000_000, 4_000_000
+    words[queue.BUSY_NS], words[queue.LACKED_NS], words[queue.SLEPT_NS] = 5_000_000, 1_000_000, 3_000_000
+    assert worker.busy_ns() == 3_000_000
+
+
+def test_time_that_still_passes_is_not_taken_from_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread last polled 3 ms ago: it sleeps, or it has no core. Either way its commands were not interrupted."""
+    worker, words, clocks = divided(monkeypatch)
+    clocks.time, clocks.cpu = 10_000_000, 7_000_000
+    words[queue.BUSY_NS], words[queue.SEEN_NS] = 5_000_000, 7_000_000
+    assert worker.busy_ns() == 5_000_000
+
+
+def test_busy_time_never_decreases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command is interrupted while the clocks are read: its lost time is known before its time is."""
+    worker, words, clocks = divided(monkeypatch)
+    clocks.time, clocks.cpu = 5_000_000, 5_000_000
+    words[queue.BUSY_NS] = 4_000_000
+    assert worker.busy_ns() == 4_000_000
+    clocks.time = 9_000_000
+    assert worker.busy_ns() == 4_000_000
+    clocks.time, clocks.cpu = 10_000_000, 6_000_000
+    words[queue.BUSY_NS] = 9_000_000
+    assert worker.busy_ns() == 5_000_000
 
 
 @pytest.mark.parametrize(("read", "written"), [(5, 5), (2, 7), (-3, 0), (-3, 4)])
