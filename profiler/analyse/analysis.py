@@ -25,9 +25,10 @@ from profiler.analyse.timing.breakdown import Ledger, breakdown
 from profiler.analyse.timing.counters import call_sites, counters, gauges
 from profiler.analyse.timing.device import device_breakdown, device_parts, device_warnings, no_queue_reason
 from profiler.analyse.timing.host_timeline import HostTimeline
-from profiler.analyse.timing.idle import idle_blame
+from profiler.analyse.timing.idle import idle_blame, split_off_core
 from profiler.analyse.timing.input import input_measures, input_parts, loader_use
 from profiler.analyse.timing.resources import resources, series
+from profiler.analyse.timing.scheduler import step_delays, waits_without_core
 from profiler.analyse.timing.throughput import counted_unit, throughput
 from profiler.analyse.timing.trace_timeline import full_timeline, trace_locations
 from profiler.analyse.timing.warnings import contradictions, run_warnings
@@ -144,7 +145,13 @@ def _idle(
         return (), reason or LEVEL_LIGHT
     if on_device is not window:
         host = full_timeline(run, on_device)
-    return idle_blame(run, on_device, host, unrecorded_is_python=ledger.python_share >= 0.5), None
+    rows = idle_blame(run, on_device, host, unrecorded_is_python=ledger.python_share >= 0.5)
+    delays, waits, wall = step_delays(run, on_device), waits_without_core(run, on_device), on_device.wall_ns
+    delayed = 0 if delays is None else int(delays.sum())
+    if waits is None:
+        return split_off_core(rows, delayed=delayed / wall, stalled=None), None
+    delayed = max(0, delayed - int(waits.delayed.sum()))
+    return split_off_core(rows, delayed=delayed / wall, stalled=int(waits.stalled.sum()) / wall), None
 
 
 def _missing_parts(topic: Topic, parts: Mapping[str, Measure]) -> Iterable[Missing]:

@@ -91,6 +91,8 @@ class HostState(IntEnum):
     EARLIER_WORK = 8
     """A foreign trace had no activity yet, but its first one was submitted, or the host waited for the device: it may
     have run work from before the trace began."""
+    WITHOUT_CORE = 9
+    """It had no core, or it waited for a device that is a thread and had none."""
 
 
 class SiteOrigin(IntEnum):

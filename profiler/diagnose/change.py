@@ -53,6 +53,8 @@ def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> TimeChang
     if before is None or after is None or not (before or after):
         return None
     gains = _gains(before, after) if faster else _gains(after, before)
+    if kind is ChangeKind.IDLE:  # how busy the machine was says nothing about the program
+        gain -= gains.pop("core", 0.0)
     # what one side measured may be a part of what is not known of the other
     fast, fast_step = (after, last) if faster else (before, first)
     unknown = fast.get("unattributed", 0.0)

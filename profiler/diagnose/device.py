@@ -106,10 +106,20 @@ def _single_calls(causes: Iterable[Cause]) -> list[Cause]:
 
 
 def _named(causes: Iterable[Cause], verdict: RunVerdict) -> tuple[Cause, ...]:
-    """The causes to name, the largest first: all from NAMED on, and of an idle device the largest if it is worth it."""
-    ordered = sorted(causes, key=lambda cause: -cause.share)[:_MAX_CAUSES]
+    """The causes to name, the largest first: all from NAMED on, and of an idle device the largest if it is worth it.
+
+    Time without a core says nothing about the program. So it comes last, and beside it the other causes count by their
+    share of the remaining time.
+    """
+    ordered = sorted(causes, key=lambda cause: (cause.category == "core", -cause.share))
+    own = 1.0 - sum(cause.share for cause in ordered if cause.category == "core")
     first = WORTH_NAMING if verdict is RunVerdict.DEVICE_IDLE else NAMED
-    return tuple(cause for number, cause in enumerate(ordered) if cause.share >= (NAMED if number else first))
+    named = (
+        cause
+        for number, cause in enumerate(ordered)
+        if cause.share >= (NAMED if number else first) * (1.0 if cause.category == "core" else own)
+    )
+    return tuple(named)[:_MAX_CAUSES]
 
 
 # ---------------------------------------------------------------- a busy device

@@ -167,6 +167,7 @@ _STATES: Final[Mapping[HostState, str]] = {
     HostState.IN_CALL: "in the {} call",
     HostState.BLOCKED_IN_CALL: "blocked in the {} call",
     HostState.RECORDING: "in the profiler's own recording",
+    HostState.WITHOUT_CORE: "without a core to run on",
     HostState.EARLIER_WORK: "before the first activity of the trace: it may have run earlier work",
 }
 _ORIGINS: Final[Mapping[SiteOrigin, str]] = {

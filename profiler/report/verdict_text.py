@@ -77,7 +77,7 @@ CATEGORY_TEXTS: Final[Mapping[str, CategoryText]] = {
         "is spent exchanging data with other ranks or waiting for them",
     ),
     "waiting": CategoryText("while the host waited", "is spent waiting"),
-    "core": CategoryText("while the host waited for a core", "is spent waiting for a core"),
+    "core": CategoryText("while there was no core to run on", "is spent waiting for a core"),
     "throttled": CategoryText(
         "while the host was throttled", "is lost to throttling: its group of processes had used up its CPU quota"
     ),

@@ -348,3 +348,16 @@ def test_a_wait_for_data_names_what_the_loader_does() -> None:
         InputPart("dataset", "worker", 0.5, 0.9, Site("/x/data.py", 12, "Data.__getitem__")),
     )
     assert diagnose_run(analysis({"input": 0.7, "compute": 0.3}, loader=loader)).causes[0].loader is loader[1]
+
+
+def test_time_without_a_core_is_never_the_first_cause() -> None:
+    """The causes of the program keep their order on a loaded machine, and count by their share of the other time."""
+    builder = RunBuilder(device="host")
+    builder.step(0, 1000)
+    builder.activity(ActivityKind.KERNEL, 0, 20)
+    builder.call(CallKind.SYNC, 0, 900, blocked=900, site="a.py:1")
+    builder.call(CallKind.LAUNCH, 910, 980, site="a.py:2")
+    builder.activity(ActivityKind.KERNEL, 980, 1000)
+    for name, ns in (("waits_stalled_ns", 850), ("waits_delayed_ns", 0)):
+        builder.counter(name, ns, step=0)
+    assert causes(diagnosed(builder)) == [("launch", 0.07, "a.py:2"), ("sync", 0.04, "a.py:1"), ("core", 0.85, "")]

@@ -33,9 +33,9 @@ from profiler.analyse.sampling.shares import ClassifiedSamples, classify_samples
 from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.sampling.strata import DIVIDED, NUMBER, Floats, Numbers, has_hooked_steps, stratum_times
 from profiler.analyse.statistics import Z, share_interval
-from profiler.analyse.timing.breakdown import Ledger, recorded_ledger, take_core
+from profiler.analyse.timing.breakdown import Ledger, recorded_ledger, take_core, take_stalls
 from profiler.analyse.timing.host_timeline import CODE, HostTimeline
-from profiler.analyse.timing.scheduler import step_delays, thread_time
+from profiler.analyse.timing.scheduler import step_delays, thread_time, waits_without_core
 from profiler.analyse.timing.trace_timeline import full_timeline
 from profiler.analyse.window import NS_PER_S, Window, device_kind
 from profiler.core.notice import Notice
@@ -68,7 +68,11 @@ def host_time(stacks: Stacks, window: Window) -> tuple[HostTimeline | None, Ledg
     else:
         ledger = move_active_python(ledger, stacks, window, host)
     delays, clock = step_delays(run, window), thread_time(run, window.pid, window.tid, window.spans)
+    waits = waits_without_core(run, window)
+    if waits is not None:
+        ledger = take_stalls(ledger, waits.stalled)
     if delays is not None and clock is not None:
+        delays = delays if waits is None else np.maximum(0, delays - waits.delayed)
         ledger = take_core(ledger, delays, clock.throttling, _core_weights(samples))
     return host, ledger, samples
 

@@ -58,6 +58,18 @@ def recorded_ledger(host: HostTimeline, window: Window) -> Ledger:
     return Ledger(sums, segments.crossings)
 
 
+def take_stalls(ledger: Ledger, stalled: npt.NDArray[np.int64]) -> Ledger:
+    """Take waits for the device in which it or the host had no core out of the syncs of each step.
+
+    :param stalled: ns of each step.
+    """
+    ns, sync = ledger.ns.copy(), CODE["sync"]
+    taken = np.minimum(ns[:, sync], stalled)
+    ns[:, sync] -= taken
+    ns[:, CODE["core"]] += taken
+    return replace(ledger, ns=ns)
+
+
 def take_core(ledger: Ledger, delays: npt.NDArray[np.int64], throttling: Throttling, active: Floats) -> Ledger:
     """Take the time without a core out of the categories of each step, in proportion to their active time.
 

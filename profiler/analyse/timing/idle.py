@@ -8,6 +8,9 @@ A gap is the time between two activities of the device.
   input is prepared is charged to the input, because it would not be shorter if the wait before it were removed.
 - Any other part of a gap is charged to the innermost region or call at that time. So is the time in which the recorder
   wrote its records.
+- Time in which the stepping thread had no core is taken out of all parts alike. A device that is a thread, and so may
+  lack a core too, counts how much of the waits for it was such time (`WaitsWithoutCore`): then that much is taken out
+  of the waits, and the remainder out of all other parts.
 - A foreign trace misses the work that was submitted before it began. So the time before its first activity is not the
   host's, as far as the host waited for the device or that activity was submitted already.
 - Python between calls has no site of its own. It gets the site of the next call or, after the last one, of the
@@ -16,7 +19,8 @@ A gap is the time between two activities of the device.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -31,6 +35,8 @@ from profiler.analyse.window import Window, process_rows
 from profiler.run.model import Run
 from profiler.run.tables import CallKind
 
+_LEAST_CORE: Final = 0.01
+"""Share of the wall time from which idle time without a core is a row of its own: a quiet machine has 0.1 to 0.5%."""
 _NAMED_AFTER_SYNC: Final = tuple(CODE[name] for name in ("input", "log", "checkpoint"))
 
 
@@ -83,6 +89,33 @@ def idle_blame(run: Run, window: Window, host: HostTimeline, *, unrecorded_is_py
         for number, (state, origin, category, subject, site) in enumerate(zip(*parts, strict=True))
     ]
     return tuple(sorted(rows, key=lambda row: (-row.seconds_per_step, row.state, row.subject, str(row.site))))
+
+
+def split_off_core(rows: Sequence[IdleBlame], *, delayed: float, stalled: float | None) -> tuple[IdleBlame, ...]:
+    """Take idle time without a core out of the other rows, as a row of its own.
+
+    :param delayed: share of the wall time in which the stepping thread could have run and had no core.
+    :param stalled: share of the wall time in which it waited for the device, and one of both had no core; `delayed` is
+        without it then. None: not counted.
+    """
+    blocked = sum(row.share_of_wall for row in rows if row.state is HostState.BLOCKED_IN_CALL)
+    if stalled is None:
+        own = own_blocked = 1.0 - min(1.0, delayed)
+    else:
+        own = 1.0 - min(1.0, delayed / max(delayed, 1.0 - blocked, 1e-9))
+        own_blocked = 1.0 - min(1.0, stalled / max(blocked, 1e-9))
+    kept = []
+    for row in rows:
+        part = own_blocked if row.state is HostState.BLOCKED_IN_CALL else own
+        kept.append(replace(row, share_of_wall=part * row.share_of_wall, seconds_per_step=part * row.seconds_per_step))
+    share, seconds = (
+        sum(getattr(row, name) for row in rows) - sum(getattr(row, name) for row in kept)
+        for name in ("share_of_wall", "seconds_per_step")
+    )
+    if share < _LEAST_CORE:
+        return tuple(rows)
+    kept.append(IdleBlame(HostState.WITHOUT_CORE, "", SiteOrigin.ITSELF, "core", None, seconds, share, 0.0))
+    return tuple(sorted(kept, key=lambda row: -row.seconds_per_step))
 
 
 def _subject(state: HostState, names: tuple[str, ...], number: int) -> str:

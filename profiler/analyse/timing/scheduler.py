@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Intervals, Times, covered_within, times
+from profiler.analyse.timing.counters import counter_sums
 from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
 from profiler.core.scheduling import Throttling, estimate_throttling
 from profiler.run.filter import rows_by
@@ -175,6 +176,22 @@ def step_delays(run: Run, window: Window) -> npt.NDArray[np.int64] | None:
     so_far, wall = np.cumsum(delay + (window.wall - covered) * rate), np.cumsum(window.wall)
     within = wall + np.minimum(0.0, np.minimum.accumulate(so_far - wall))
     return times(np.diff(np.rint(within), prepend=0))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class WaitsWithoutCore:
+    """What a device that is a thread counted while the host waited for it: ns of each measured step."""
+
+    stalled: Times
+    """The device or the host had no core."""
+    delayed: Times
+    """The host had none. This is part of its run delay."""
+
+
+def waits_without_core(run: Run, window: Window) -> WaitsWithoutCore | None:
+    """The waits for a device in which there was no core; None: the device does not count them."""
+    counted = counter_sums(run, window, ("waits_stalled_ns", "waits_delayed_ns"))
+    return WaitsWithoutCore(*(times(each) for each in counted.values())) if len(counted) == 2 else None
 
 
 def delay_in_regions(run: Run, window: Window, name: str) -> float | None:

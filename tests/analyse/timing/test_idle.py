@@ -11,7 +11,7 @@ from profiler.analyse.intervals import intersect
 from profiler.analyse.model import Analysis, Topic
 from profiler.analyse.timing.device import busy_intervals
 from profiler.analyse.timing.host_timeline import CODE, host_timeline
-from profiler.analyse.timing.idle import idle_pieces
+from profiler.analyse.timing.idle import idle_pieces, split_off_core
 from profiler.analyse.window import measured_window
 from profiler.report.text import host_state
 from profiler.run.model import Run
@@ -185,3 +185,32 @@ def test_without_a_queue_there_is_no_idle_time() -> None:
 
 def test_without_activities_nothing_is_blamed() -> None:
     assert blame_missing(analyse(timeline("step 0 100", device="host"))) == "no-activities"
+
+
+STALLED = (
+    "step 0 1000; kernel 0 100; sync 50 620 570 t.py:88; launch 700 710 t.py:91; kernel 710 1000; "
+    "counter waits_delayed_ns 100"
+)
+
+
+def test_waits_for_a_device_without_a_core_are_not_charged_to_the_sync() -> None:
+    """The host waited for 520 ns of the idle time, and for 400 ns the device was a thread that had no core."""
+    run = timeline(f"{STALLED}; counter waits_stalled_ns 400")
+    assert rows(run) == {
+        ("blocked in the sync call", "sync", "t.py:88"): (120, 1),
+        ("after the sync", "sync", "t.py:88"): (80, 1),
+        ("in the launch call", "launch", "t.py:91"): (10, 1),
+        ("without a core to run on", "core", ""): (400, 0),
+    }
+    breakdown = analyse(run).breakdown
+    assert [round(breakdown[name].value * 1e9) for name in ("sync", "core")] == [170, 400]
+
+
+def test_time_without_a_core_is_taken_out_of_all_parts_alike() -> None:
+    before = analyse(timeline(STALLED)).idle
+    after = split_off_core(before, delayed=0.25, stalled=None)
+    assert [row.category for row in after] == ["sync", "core", "sync", "launch"]
+    assert [row.share_of_wall for row in after] == pytest.approx([0.39, 0.1525, 0.06, 0.0075])
+    assert split_off_core(before, delayed=0.001, stalled=None) == before, "too little to be a row of its own"
+    counted = split_off_core(before, delayed=0.24, stalled=0.26)
+    assert [row.share_of_wall for row in counted if row.category != "core"] == pytest.approx([0.26, 0.04, 0.005])
