@@ -129,6 +129,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "reference_trainer": ("profiler.marks",),
     "reference_trainer.report": (
         "reference_trainer.errors",
+        "reference_trainer.devices",
         "profiler.report",
         "profiler.analyse",
         "profiler.record",

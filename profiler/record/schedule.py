@@ -56,8 +56,8 @@ class SideCommand:
         return "".join(c if c.isalnum() or c in "._-" else "-" for c in self.folder or self.label)[:40]
 
 
-Kind = Literal["warmup", "light", "again", "detail", "floor"]
-"""Kind of a recording; `again` is the second run of a program in a round."""
+Kind = Literal["warmup", "light", "again", "detail", "floor", "extra"]
+"""Kind of a recording; `again` is the second run of a program in a round, `extra` a run that is of no side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,7 @@ class Recorded:
     """Second runs of the rounds, of programs that have them."""
     detail: dict[str, Path] = field(default_factory=dict)
     floor: list[Path] = field(default_factory=list)
+    extra: dict[str, list[Path]] = field(default_factory=dict)
     unavailable: dict[str, str] = field(default_factory=dict)
     """Optional programs that failed, and why; they are in no other field."""
     interrupted: bool = False
@@ -113,20 +114,30 @@ class Recorded:
                 self.detail[label] = path
             case "floor":
                 self.floor.append(path)
+            case "extra":
+                self.extra.setdefault(label, []).append(path)
 
 
 # ---------------------------------------------------------------- in which order
 
 
-def schedule(sides: Sequence[SideCommand], pairs: int, floor: SideCommand | None = None) -> Iterator[Task]:
+def schedule(
+    sides: Sequence[SideCommand],
+    pairs: int,
+    floor: SideCommand | None = None,
+    extras: Sequence[SideCommand] = (),
+) -> Iterator[Task]:
     """Warm-ups; then rounds of one light run a side, every other round in reverse order so that no side always
-    comes first; then one detailed run a side. The floor is run in the first and the last round.
+    comes first; then one detailed run a side. The floor is run in the first and the last round, the extras also in the
+    middle one.
     """
     yield from (Task(side, "warmup") for side in sides)
     for number in range(1, pairs + 1):
         yield from (Task(side, "light", number) for side in (sides if number % 2 else reversed(sides)))
         if floor and number in (1, pairs):
             yield Task(floor, "floor", number)
+        if number in (1, (pairs + 1) // 2, pairs):
+            yield from (Task(extra, "extra", number) for extra in extras)
     yield from (Task(side, "detail") for side in sides)
 
 
@@ -201,7 +212,7 @@ def record_all(tasks: Sequence[Task], out: Path, announce: Callable[[int, Task],
             recorded.add(task, path)
         elif side.optional and task.kind != "detail":
             recorded.unavailable[side.label] = _reason(info, path)
-            del recorded.light[side.label]
+            recorded.light.pop(side.label, None)
         elif side.ours and info.exit_code == _BAD_INPUT and not any(recorded.light.values()):
             reason = _reason(info, path)
             _remove(made, new_folders)
@@ -249,6 +260,7 @@ _PROGRESS_LABELS: Final = {
     "again": "measuring",
     "detail": "breakdown pass",
     "floor": "floor",
+    "extra": "measuring",
 }
 _ESTIMATE_OVER_S: Final = 120.0
 """Length of the runs from which the remaining time is estimated: a round of a ladder, fast and slow programs."""

@@ -6,7 +6,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from profiler.core.errors import Exit, ProfilerError
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from reference_trainer.report.ladder_plan import LadderPlan, Program
 
 FLOOR_LABEL: Final = "the same calls with empty kernels"
+_ALONE_SIZE: Final = ("--seconds", "0.5")
+"""Measured time of a run without a queue: three pairs of them take 12 s."""
 _ERROR: Final = "error: "
 """How the line of an error begins that a trainer prints."""
 
@@ -36,11 +38,13 @@ class BundledTrainer:
     """Arguments that make a run as short as it can be while it still compiles everything."""
     floor: tuple[str, ...] = ()
     """Arguments with which the calls are made and nothing is computed; empty: it has no such runs."""
+    device_without_queue: str = ""
+    """Name of the host device without its queue; empty: it has none."""
     is_default: bool = False
     marks_everything: bool = True
 
     def pair(self, values: Mapping[str, str], rounds: int) -> Experiment:
-        """As found and fixed, and the floor where the trainer has one.
+        """As found and fixed; the floor, and both sides without the device's queue, where the trainer has these.
 
         :raises ProfilerError: the trainer is not installed beside the profiler, or an option means nothing to it.
         """
@@ -49,7 +53,15 @@ class BundledTrainer:
         values = self._checked(values)
         sides = self._variants(values, self._size(values, ladder=False))
         floor = self._floor(values, self._size(values, ladder=False))
-        return Experiment(sides, list(schedule(sides, rounds, floor)))
+        alone = self._calls_alone(values)
+
+        def extensions(runs: Mapping[str, Any], _recorded: Recorded, _anyway: bool) -> Mapping[str, Extension]:
+            from reference_trainer.report.calls_alone import NAME, measure_calls_alone
+
+            measured = measure_calls_alone([side.label for side in sides], [side.label for side in alone], runs)
+            return {NAME: measured} if measured else {}
+
+        return Experiment(sides, list(schedule(sides, rounds, floor, alone)), extensions=extensions)
 
     def ladder(self, values: Mapping[str, str], rounds: int) -> Experiment:
         """The programs that the rows of the ladder need, as found and fixed first, and the floor.
@@ -121,6 +133,16 @@ class BundledTrainer:
         if not self.floor:
             return None
         return self._side(FLOOR_LABEL, values, ("--variant", "as-found", *self.floor), size)
+
+    def _calls_alone(self, values: Mapping[str, str]) -> tuple[SideCommand, ...]:
+        """Both sides on the host device without its queue; none where another device is used."""
+        from reference_trainer.devices import kind_of
+
+        device = values.get("device", "auto")
+        if not self.device_without_queue or device not in ("auto", "host") or kind_of(device)[0] != "host":
+            return ()
+        sides = self._variants({**values, "device": self.device_without_queue}, _ALONE_SIZE)
+        return tuple(replace(side, label=f"{side.label}, calls alone", optional=True) for side in sides)
 
     def _side(
         self,
@@ -210,6 +232,7 @@ LM: Final = BundledTrainer(
     },
     warmup=("--max-chunks", "1", "--warmup-seconds", "0"),
     floor=("--empty-kernels",),
+    device_without_queue="host-direct",
     is_default=True,
 )
 # 60 jobs, and 24 in a ladder: as found each takes about 0.3 s on a slow core, beside the 4 to 10 s of the start. They
