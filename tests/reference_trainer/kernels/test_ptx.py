@@ -16,6 +16,7 @@ import pytest
 from reference_trainer import kernels
 from reference_trainer.kernels.on_cuda import CudaFunction
 from reference_trainer.ssm import kernels as ssm_kernels
+from tests.fakes.programs import ROOT
 
 ARCHITECTURES = [pytest.param((8, 0), marks=pytest.mark.slow), (9, 0)]  # A100; H100 and H200
 
@@ -65,6 +66,12 @@ def test_all_kernels_are_found() -> None:
     launched = {module.__name__ for module in MODULES if hasattr(module, "KERNEL")}
     without = launched - {function.body.__module__ for function in FUNCTIONS}
     assert {name.rpartition(".")[2] for name in without} <= {"matmul", "scan_learn"}, "these two launch others"
+
+
+def test_the_table_of_kernels_is_complete() -> None:
+    """docs/kernels.md is written by tests/benchmarks/kernel_table.py."""
+    listed = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/kernels.md").read_text(encoding="utf-8"), re.MULTILINE))
+    assert listed == {function.body.__name__ for function in FUNCTIONS} - {"nothing"}, "write it again"
 
 
 each_kernel = pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.body.__name__)

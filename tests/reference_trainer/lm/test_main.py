@@ -61,7 +61,7 @@ def options(corpus_file: Path) -> tuple[str, ...]:
         (("--cudnn-deterministic",), "performance setting cudnn_deterministic means nothing here"),
         (
             ("--precision", "bf16"),
-            "precision means nothing here: the kernels of the language model",
+            "precision means nothing here: the language model has --dtype instead",
         ),
         (("--max-memory", "0.5"), "performance setting max_memory means nothing here: it is for device cuda"),
         (("--tf32",), "performance setting tf32 means nothing here: it is for device cuda; leave it out"),
