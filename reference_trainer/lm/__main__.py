@@ -94,6 +94,11 @@ def _add_learning(group: argparse._ArgumentGroup) -> None:
         metavar="CHUNKS",
         help=f"fewest from one to the next (default: {CHECKPOINT_EVERY})",
     )
+    add(
+        "--gru",
+        action="store_true",
+        help="afterwards train torch.nn.GRU of the same width and depth on as many tokens, to compare with",
+    )
     add("--resume", action="store_true", help="go on from the checkpoint; --max-chunks counts those before it too")
 
 
@@ -148,11 +153,19 @@ def _train(settings: Settings, result: Path | None) -> int:
     for line in _lines(summary):
         print(line)
     if result:
-        values = {name: value if isfinite(value or 0) else None for name, value in asdict(summary).items()}
-        write_output("--result", result, json.dumps(values) + "\n")
+        write_output("--result", result, json.dumps(_finite(asdict(summary))) + "\n")
     if fault:
         raise fault
     return 0
+
+
+def _finite(value: Any) -> Any:
+    """The same document with null for every number that JSON does not have: NaN and infinities."""
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return value if not isinstance(value, float) or isfinite(value) else None
 
 
 def _lines(summary: Summary) -> Iterator[str]:
@@ -163,10 +176,17 @@ def _lines(summary: Summary) -> Iterator[str]:
         f"{summary.seconds:.2f} s{learned}"
     )
     if summary.heldout_loss is not None:
+        yield from yardstick_lines(summary)
+
+
+def yardstick_lines(summary: Summary) -> Iterator[str]:
+    """The results on held-out text, this model's and others'."""
+    yield f"on held-out text, where guessing costs ln V = {summary.uniform_loss:.3f} nats:"
+    for model in summary.yardsticks:
+        cpu = "" if model.cpu_s is None else f", {model.cpu_s:.1f} s of CPU time"
         yield (
-            f"held-out cross-entropy {summary.heldout_loss:.2f} nats (ln V = {summary.uniform_loss:.2f}, "
-            f"bigram {summary.bigram_loss:.2f}), accuracy {summary.heldout_accuracy:.1%} "
-            f"(bigram {summary.bigram_accuracy:.1%})"
+            f"  {model.name:14s} cross-entropy {model.loss:.3f} nats, accuracy {model.accuracy:.1%}, "
+            f"learned from {model.tokens:,} tokens{cpu}"
         )
 
 

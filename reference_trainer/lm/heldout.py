@@ -1,9 +1,8 @@
-"""Evaluates a learning model on text that it never trains on, against bigram counts of its training text."""
+"""Evaluates a learning model on text that it never trains on, against n-gram counts of its training text."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.lm.chunks import ChunkedText
+from reference_trainer.lm.ngrams import NgramModel, Yardstick
 
 SHARE: Final = 0.05
 """Share of a text's groups of samples, the last ones, that is held out."""
@@ -31,42 +31,12 @@ def split(text: ChunkedText) -> tuple[ChunkedText, ChunkedText]:
     return text.only(0, training), text.only(training, None)
 
 
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """The result of a model that only counts pairs of tokens, on text that it was not trained on."""
-
-    loss: float
-    """Mean cross-entropy in nats a token, each count raised by one so that nothing is impossible."""
-    accuracy: float
-    """Share of tokens that are the most frequent successor of the one before them."""
-
-
-def bigram_baseline(training: Iterable[np.ndarray], held_out: Sequence[np.ndarray], vocabulary: int) -> Baseline:
-    """Bigram counts of the chunks `training` (T + 1,), judged on the chunks `held_out`; no table of V^2 is made."""
-    pairs, counts = np.unique(np.concatenate([_pairs(ids, vocabulary) for ids in training]), return_counts=True)
-    before, after = np.divmod(pairs, vocabulary)
-    totals = np.bincount(before, counts, vocabulary)
-    guesses = np.full(vocabulary, np.argmax(np.bincount(after, counts, vocabulary)))  # for a token not seen before
-    order = np.lexsort((-after, counts))  # the last one wins: the most frequent, the lowest id of equals
-    guesses[before[order]] = after[order]
-
-    judged = np.concatenate([_pairs(ids, vocabulary) for ids in held_out])
-    position = np.minimum(np.searchsorted(pairs, judged), len(pairs) - 1)
-    count = np.where(pairs[position] == judged, counts[position], 0)
-    current, following = np.divmod(judged, vocabulary)
-    losses = np.log(totals[current] + vocabulary) - np.log(count + 1)
-    return Baseline(float(losses.mean()), float(np.mean(guesses[current] == following)))
-
-
-def _pairs(ids: np.ndarray, vocabulary: int) -> np.ndarray:
-    """Each token with the one after it, as one number."""
-    return ids[:-1].astype(np.int64) * vocabulary + ids[1:]
-
-
 JUDGED_TOKENS: Final = 30_000
 """Largest size of the held-out text: its accuracy is known to 0.3 points, and evaluating it takes a few steps' time."""
 COUNTED_TOKENS: Final = 3_000_000
-"""Largest size of the text that bigrams are counted in: a second or two of tokenization."""
+"""Largest size of the text that n-grams are counted in: some seconds of tokenization and sorting."""
+ORDER: Final = 4
+"""Length of the longest n-grams."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +45,14 @@ class Goal:
 
     held_out: tuple[np.ndarray, ...]
     """Ids (T + 1,) of chunks that are never learned from; the last one may be shorter."""
-    baseline: Baseline
+    counts: tuple[Yardstick, ...]
+    """Results of n-gram counts, n from 2 to ORDER."""
     uniform_loss: float
     """Loss of a model that has learned nothing: ln V, in nats."""
 
 
 def goal_of(training: ChunkedText, held_out: ChunkedText, vocabulary: int) -> Goal:
-    """Read the held-out text, and count pairs in the training text: of large corpora in the first part of both.
+    """Read the held-out text, and count n-grams in the training text: of large corpora in the first part of both.
 
     :raises TrainerError: the held-out text has fewer than two tokens.
     """
@@ -91,8 +62,8 @@ def goal_of(training: ChunkedText, held_out: ChunkedText, vocabulary: int) -> Go
         raise TrainerError(
             f"corpus {held_out.corpus.name}: the held-out text has fewer than two tokens; give more text"
         )
-    baseline = bigram_baseline([read_ids(training, COUNTED_TOKENS)], chunks, vocabulary)
-    return Goal(chunks, baseline, math.log(vocabulary))
+    counts = NgramModel(read_ids(training, COUNTED_TOKENS), vocabulary, ORDER).evaluate(judged)
+    return Goal(chunks, tuple(counts[1:]), math.log(vocabulary))
 
 
 def read_ids(text: ChunkedText, most: int) -> np.ndarray:

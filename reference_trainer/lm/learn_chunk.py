@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -174,6 +175,11 @@ class LearnChunk:
     def predictions(self) -> np.ndarray:
         """The predicted ids (T,) of the chunk submitted last: a further download, for checks only."""
         return self._device.download(self._network.predictions)[: self._submitted_tokens]
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters."""
+        return sum(prod(part.shape) for part in self._parameters.layout.parts.values())
 
     def weights(self) -> Weights:
         """The weights as they are now: a download."""

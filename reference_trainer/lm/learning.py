@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from profiler import marks
 from reference_trainer.devices.protocol import Device
 from reference_trainer.errors import TrainerError
 from reference_trainer.lm.checkpoint import Origin
-from reference_trainer.lm.heldout import goal_of, split
+from reference_trainer.lm.heldout import COUNTED_TOKENS, goal_of, read_ids, split
 from reference_trainer.lm.history import COLUMNS, History
 from reference_trainer.lm.job import Job, optimizer
 from reference_trainer.lm.learn_chunk import LearnChunk
-from reference_trainer.lm.model import initial_weights
+from reference_trainer.lm.model import initial_weights_for_learning
+from reference_trainer.lm.ngrams import Yardstick
 from reference_trainer.lm.settings import CHECKPOINT_EVERY, EVALUATE_EVERY
 from reference_trainer.lm.snapshots import HISTORY, CheckpointFolder, Snapshots, open_checkpoint_folder
 
@@ -73,10 +77,11 @@ class Learning:
         self.goal = goal_of(self._training, held_out, job.config.vocabulary)
         self._every = EVALUATE_EVERY if settings.evaluate_every is None else settings.evaluate_every
         self._optimizer = optimizer(settings)
-        weights = initial_weights(job.config, settings.seed)
+        weights = initial_weights_for_learning(job.config, settings.seed)
         tokens, graph = settings.tokens_per_chunk, job.plan.graph
         self.model = LearnChunk(device, job.config, weights, tokens, optimizer=self._optimizer, graph=graph)
         self._buffers = self.model.everything()
+        self._cpu_began = time.process_time()
         begun = checkpoints.begun if checkpoints else None
         self.first = begun.step if begun else 0
         self.snapshots: Snapshots | None = None
@@ -101,8 +106,6 @@ class Learning:
         return {
             "vocabulary": self._job.config.vocabulary,
             "uniform_loss": self.goal.uniform_loss,
-            "bigram_loss": self.goal.baseline.loss,
-            "bigram_accuracy": self.goal.baseline.accuracy,
             "training_samples": len(self._training.samples),
             "heldout_chunks": len(self.goal.held_out),
             "evaluate_every": self._every,
@@ -117,6 +120,7 @@ class Learning:
             self._device.upload_into(buffer, self._begin[name])
         self._device.synchronize()
         self._begin.clear()
+        self._cpu_began = time.process_time()
 
     def pauses(self, step: int) -> bool:
         """Whether held-out text is evaluated after `step` steps: no further chunk may be in flight then."""
@@ -130,12 +134,37 @@ class Learning:
         assert result.accuracy is not None
         return {"heldout_loss": result.loss, "heldout_accuracy": result.accuracy}
 
-    def reached(self) -> dict[str, Any]:
-        """The model's results and those of the baselines, which are also recorded as facts."""
-        values, baseline = self.evaluate(), self.goal.baseline
-        marks.describe(**values)
-        bigrams = {"bigram_loss": baseline.loss, "bigram_accuracy": baseline.accuracy}
-        return {**values, **bigrams, "uniform_loss": self.goal.uniform_loss}
+    def reached(self, steps: int) -> dict[str, Any]:
+        """The results of the model after `steps` steps and of the yardsticks, which are also recorded as facts.
+
+        :param steps: steps of this run; those before it, if it was resumed, are added to its tokens.
+        """
+        cpu_s = time.process_time() - self._cpu_began
+        tokens = (self.first + steps) * self._job.settings.tokens_per_chunk
+        values = self.evaluate()
+        ours = Yardstick(
+            "this model",
+            values["heldout_loss"],
+            values["heldout_accuracy"],
+            parameters=self.model.parameters,
+            tokens=tokens,
+            cpu_s=None if self.first else cpu_s,  # the time before the checkpoint is not known
+        )
+        yardsticks = (ours, *self.goal.counts, *self._gru(tokens))
+        marks.describe(**values, yardsticks=[asdict(yardstick) for yardstick in yardsticks])
+        return {**values, "yardsticks": yardsticks, "uniform_loss": self.goal.uniform_loss}
+
+    def _gru(self, tokens: int) -> list[Yardstick]:
+        """The result of a GRU that learned from as many tokens, if it is requested."""
+        if not self._job.settings.gru:
+            return []
+        from reference_trainer.lm.gru import train_gru
+
+        with marks.region("yardstick"):
+            training, held_out = read_ids(self._training, COUNTED_TOKENS), self.goal.held_out
+            judged = np.concatenate([held_out[0][:1], *(ids[1:] for ids in held_out)])
+            seed = self._job.settings.seed
+            return [train_gru(self._job.config, training, judged, tokens=tokens, seed=seed)]
 
     def close(self) -> None:
         """Wait for a checkpoint that is being written."""

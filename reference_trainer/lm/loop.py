@@ -156,7 +156,7 @@ class _Loop:
         steps = self._collected - first
         peak = get_memory_stats("cuda" if self._device.kind == "cuda" else "cpu").peak
         summary = Summary(steps, self._tokens, seconds, self._tokens / seconds, loss, accuracy, peak_memory_bytes=peak)
-        return replace(summary, **self._learning.reached()) if self._learning else summary
+        return replace(summary, **self._learning.reached(steps)) if self._learning else summary
 
     @property
     def _step_number(self) -> int:

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from reference_trainer.errors import TrainerError
+from reference_trainer.lm.ngrams import Yardstick
 from reference_trainer.lm.stated import Outcome
 
 IN_FLIGHT = 2
@@ -85,9 +86,8 @@ class Summary:
     heldout_loss: float | None = None
     """Cross-entropy in nats after the last step, on text that is not learned from; None where nothing is learned."""
     heldout_accuracy: float | None = None
-    bigram_loss: float | None = None
-    """Loss of bigram counts of the training text on the same text."""
-    bigram_accuracy: float | None = None
+    yardsticks: tuple[Yardstick, ...] = ()
+    """This model and others on the same held-out text."""
     uniform_loss: float | None = None
     """ln V: what a model that knows nothing reaches."""
     peak_memory_bytes: int | None = None

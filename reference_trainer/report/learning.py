@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Final
 
 from profiler.analyse.model import Analysis, Series
 from profiler.core.metrics import is_share, label
-from profiler.core.units import count
-from profiler.report.blocks import Block, Curve, Level, Lines, NotMeasured, Panel, Section, Text
+from profiler.core.units import count, significant
+from profiler.report.blocks import Block, Cell, Curve, Level, Lines, NotMeasured, Panel, Section, Table, Text
 from profiler.report.build import SectionPlugin
 from profiler.report.model import ReportInput, ReportSide
-from profiler.report.table import compare_table, percent, phrase, ratio_text
+from profiler.report.table import (
+    Field,
+    compare_table,
+    count_cell,
+    make_table,
+    missing_cell,
+    percent,
+    phrase,
+    ratio_text,
+    seconds_cell,
+)
 from profiler.report.text import describe
 from reference_trainer.report.ladder import comparison_ladder
 
@@ -20,6 +32,14 @@ LEARN = "learn"
 """The fix with which the trainer really learns."""
 LEARNING = "learning"
 """The fact `work` of a program that learns."""
+THIS_MODEL: Final = "this model"
+"""Name of the trainer's own model among the yardsticks (`reference_trainer.lm.learning`)."""
+_YARDSTICK: Final = {"name", "loss", "accuracy", "parameters", "tokens", "cpu_s"}
+"""Keys of a yardstick among the facts (`reference_trainer.lm.ngrams.Yardstick`)."""
+_YARDSTICKS_NOTE = (
+    "n-gram counts are interpolated (Witten and Bell) over all lengths up to n and count the training text once. "
+    "The best values are bold."
+)
 _HELD_OUT_TONE = "s2"
 _MOST_DOTS = 30
 """Measurements beyond which dots would hide the line."""
@@ -55,6 +75,23 @@ class Curves:
         return float(stated) if isinstance(stated, int | float) and 0 < stated < math.inf else None
 
     @property
+    def yardsticks(self) -> list[Mapping[str, Any]]:
+        """This model, then n-gram counts and other models, with their results on the same held-out text.
+
+        Runs recorded by older versions state the results of bigram counts alone.
+        """
+        stated = self.analysis.info.facts.get("yardsticks")
+        if isinstance(stated, list):
+            return [model for model in stated if isinstance(model, dict) and model.keys() >= _YARDSTICK]
+        loss, accuracy = self.fact("bigram_loss"), self.fact("bigram_accuracy")
+        return [{"name": "bigram counts", "loss": loss, "accuracy": accuracy}] if loss and accuracy else []
+
+    @property
+    def others(self) -> list[Mapping[str, Any]]:
+        """The yardsticks without this model."""
+        return [model for model in self.yardsticks if model["name"] != THIS_MODEL]
+
+    @property
     def steps_per_s(self) -> float | None:
         """Measured steps over the time that they and all pauses between them took; by it times become steps."""
         steps, took = self.analysis.measures.get("steps"), self.series("loss") or self.series("accuracy")
@@ -73,7 +110,45 @@ def learning_blocks(learner: Curves, stuck: Curves | None) -> tuple[Block, ...]:
     """What was learned in words; losses of two kinds, each on its own axes; accuracies on common ones."""
     pair = (learner, *((stuck,) if stuck else ()))
     plots = (lines(pair, "loss"), lines(pair, "accuracy"))
-    return (Text(summary(learner, stuck)), *(plot for plot in plots if plot.panels))
+    table = yardstick_table(learner)
+    return (Text(summary(learner, stuck)), *([table] if table else []), *(plot for plot in plots if plot.panels))
+
+
+def yardstick_table(learner: Curves) -> Table | None:
+    """The results of this model and of others on the same held-out text; None for a run that states no table."""
+    models = learner.yardsticks
+    if not any(model["name"] == THIS_MODEL for model in models):
+        return None
+    least, most = min(model["loss"] for model in models), max(model["accuracy"] for model in models)
+    fields = (
+        Field[Mapping[str, Any]]("Model", lambda model: Cell(model["name"])),
+        Field[Mapping[str, Any]](
+            "Cross-entropy, nats",
+            lambda model: Cell(significant(model["loss"], 4), sort=model["loss"], strong=model["loss"] == least),
+            number=True,
+        ),
+        Field[Mapping[str, Any]](
+            "Accuracy",
+            lambda model: Cell(percent(model["accuracy"]), sort=model["accuracy"], strong=model["accuracy"] == most),
+            number=True,
+        ),
+        Field[Mapping[str, Any]]("Parameters", lambda model: _count_cell(model["parameters"]), number=True),
+        Field[Mapping[str, Any]]("Tokens learned from", lambda model: _count_cell(model["tokens"]), number=True),
+        Field[Mapping[str, Any]]("CPU time", _cpu_cell, number=True),
+    )
+    return make_table("On the same held-out text", fields, models, _YARDSTICKS_NOTE)
+
+
+def _count_cell(value: float | None) -> Cell:
+    return missing_cell("the program did not state it") if value is None else count_cell(value)
+
+
+def _cpu_cell(model: Mapping[str, Any]) -> Cell:
+    if model["cpu_s"] is not None:
+        return seconds_cell(model["cpu_s"])
+    if model["name"] == THIS_MODEL:
+        return missing_cell("the run was resumed: the time before its checkpoint is not known")
+    return missing_cell("the time of counting was not measured")
 
 
 def lines(several: tuple[Curves, ...], name: str) -> Lines:
@@ -112,18 +187,17 @@ def _panel(run: Curves, name: str, *, mixed: bool, in_steps: bool) -> Panel:
 
 
 def _levels(run: Curves, name: str) -> tuple[Level, ...]:
-    """What a model that has learned nothing, and one that only counts pairs, would reach."""
-    bigram = run.fact(f"bigram_{name}")
+    """The results of a model that has learned nothing, and of the yardsticks."""
     if is_share(name):
-        return (Level("bigram counts", 100 * bigram, percent(bigram)),) if bigram else ()
+        return tuple(Level(model["name"], 100 * model[name], percent(model[name])) for model in run.others)
     vocabulary = run.fact("vocabulary")
     levels = (Level("ln V", math.log(vocabulary), count(math.log(vocabulary))),) if vocabulary else ()
-    return levels + ((Level("bigram counts", bigram, count(bigram)),) if bigram else ())
+    return levels + tuple(Level(model["name"], model[name], count(model[name])) for model in run.others)
 
 
 def summary(learner: Curves, stuck: Curves | None) -> str:
     """Where the losses and accuracies began and ended, and how that stands to what has to be beaten."""
-    parts = [f"{learner.label} {_loss_phrase(learner)}{_accuracy_phrase(learner)}."]
+    parts = [f"{learner.label} {_loss_phrase(learner)}{_accuracy_phrase(learner)}.", *_ranking(learner)]
     if stuck is not None:
         loss, accuracy = stuck.ends("loss"), stuck.ends("accuracy")
         parts += (
@@ -156,9 +230,29 @@ def _accuracy_phrase(learner: Curves) -> str:
     ends = held_out or learner.ends("accuracy")
     if ends is None:
         return ""
-    bigram = learner.fact("bigram_accuracy")
-    against = f", {ratio_text(ends[1] / bigram)} the {percent(bigram)} of bigram counts" if bigram else ""
+    least = next(iter(learner.others), None)
+    against = (
+        f", {ratio_text(ends[1] / least['accuracy'])} the {percent(least['accuracy'])} of {least['name']}"
+        if least and least["accuracy"]
+        else ""
+    )
     return f", and the {'held-out ' if held_out else ''}accuracy to {percent(ends[1])}{against}"
+
+
+def _ranking(learner: Curves) -> list[str]:
+    """The yardsticks that this model beats, and those that beat it."""
+    losses = {model["name"]: model["loss"] for model in learner.yardsticks}
+    own = losses.pop(THIS_MODEL, None)
+    if own is None:
+        return []
+    beaten = [f"{name} ({significant(loss, 4)})" for name, loss in losses.items() if loss > own]
+    better = [f"{name} ({significant(loss, 4)})" for name, loss in losses.items() if loss <= own]
+    sentences = []
+    if beaten:
+        sentences.append(f"Its cross-entropy of {significant(own, 4)} nats is below that of {', '.join(beaten)}.")
+    if better:
+        sentences.append(f"The cross-entropy of {', '.join(better)} is no higher than its own.")
+    return sentences
 
 
 TITLE = "Loss and accuracy"
@@ -185,6 +279,7 @@ def build(report_input: ReportInput) -> Section | None:
         blocks.extend(learning_blocks(learner, drawn[0] if drawn and drawn[0].label == sides[0].label else None))
     elif report_input.comparison is None and drawn and drawn[0].learns:
         blocks.append(Text(summary(drawn[0], None)))
+        blocks.extend(table for table in [yardstick_table(drawn[0])] if table)
     note = "Sides run for the same time, not for the same number of steps: the faster one has seen more text."
     if has_values:
         table = compare_table(

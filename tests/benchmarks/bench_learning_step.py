@@ -21,10 +21,11 @@ from threadpoolctl import threadpool_info
 
 from reference_trainer.devices.host import HostDevice
 from reference_trainer.kernels.matmul import TRANSPOSE_A, sizes
+from reference_trainer.lm.gru import Gru
 from reference_trainer.lm.learn_chunk import LearnChunk
 from reference_trainer.lm.model import ModelConfig, initial_weights, preset
 from tests.benchmarks.measure import ratio
-from tests.benchmarks.torch_language_models import Gru, Layers, Trainer, associative, loop
+from tests.benchmarks.torch_language_models import Layers, Trainer, associative, loop
 
 ROUNDS = int(os.environ.get("ROUNDS", "9"))
 TOKENS = 3000

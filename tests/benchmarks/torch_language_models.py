@@ -1,4 +1,4 @@
-"""The trainer's model as one would write it in PyTorch, the recurrence done in several ways, and a GRU beside it."""
+"""The trainer's model as one would write it in PyTorch, the recurrence done in several ways."""
 
 from __future__ import annotations
 
@@ -54,20 +54,6 @@ class Layers(nn.Module):
             x = x + hidden
         self.state = torch.stack(states)
         return x
-
-
-class Gru(nn.Module):
-    """torch's own GRU of the same width and as many layers, its state carried on likewise."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.layers = nn.GRU(config.width, config.width, config.layers)
-        self.register_buffer("state", torch.zeros(config.layers, config.width))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y, state = self.layers(x, self.state)
-        self.state = state.detach()
-        return y
 
 
 class Trainer:

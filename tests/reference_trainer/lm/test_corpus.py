@@ -12,7 +12,7 @@ import pytest
 import zstandard
 
 from reference_trainer.errors import TrainerError
-from reference_trainer.lm.corpus import SEPARATOR, Corpus, Samples, load_corpus
+from reference_trainer.lm.corpus import SEPARATOR, Corpus, Samples, load_corpus, without_repeated_paragraphs
 from reference_trainer.lm.documents import BROKEN_LINES_ALLOWED
 from tests.reference_trainer.processes import raising, refusal
 
@@ -166,3 +166,10 @@ def test_sizes_that_give_no_chunk() -> None:
     for chars, per_chunk in ((0, 8), (-1, 8), (10, 0)):
         with pytest.raises(TrainerError, match="at least 1 character and a chunk 1 sample"):
             Samples(corpus_of("some text"), chars, per_chunk)
+
+
+def test_repeated_paragraphs_are_left_out() -> None:
+    """Of the built-in corpus, whose documents contain each other; not headings and short lines, which often recur."""
+    long, other = "a" * 80, "b" * 200
+    documents = [f"Title\n\n{long}\n\n{other}", f"Title\n\n{other}\n\nnew", long]
+    assert without_repeated_paragraphs(documents) == [documents[0], "Title\n\nnew", ""]

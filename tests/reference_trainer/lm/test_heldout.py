@@ -1,10 +1,8 @@
-"""What is held out is never learned from, and the bigram baseline counts as it says."""
+"""What is held out is never learned from, and n-grams are counted in the text that is."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
-from math import log
 
 import numpy as np
 import pytest
@@ -12,7 +10,8 @@ import pytest
 from reference_trainer.errors import TrainerError
 from reference_trainer.lm import heldout
 from reference_trainer.lm.chunks import ChunkedText
-from reference_trainer.lm.heldout import bigram_baseline, goal_of, read_ids, split
+from reference_trainer.lm.heldout import ORDER, goal_of, read_ids, split
+from reference_trainer.lm.ngrams import NgramModel
 from tests.reference_trainer.lm.sources import Letters, made_up
 
 
@@ -36,7 +35,9 @@ def test_every_token_of_the_held_out_text_is_judged_once(text: ChunkedText, monk
     monkeypatch.setattr(heldout, "COUNTED_TOKENS", 900)
     short = goal_of(training, held_out, 256)
     assert np.array_equal(np.concatenate([ids[1:] for ids in short.held_out]), tokens[1:700])
-    assert short.baseline == bigram_baseline([read_ids(training, 10**9)[:900]], short.held_out, 256)
+    counted = NgramModel(read_ids(training, 10**9)[:900], 256, ORDER).evaluate(tokens[:700])
+    assert short.counts == tuple(counted[1:])
+    assert [model.name for model in short.counts] == ["2-gram counts", "3-gram counts", "4-gram counts"]
 
 
 def test_one_group_is_held_out_at_least(small_text: str) -> None:
@@ -44,24 +45,3 @@ def test_one_group_is_held_out_at_least(small_text: str) -> None:
     assert (len(training.samples), len(held_out.samples)) == (1, 1)
     with pytest.raises(TrainerError, match=r"none is left to be held out; give more text, or less --tokens-per-chunk"):
         split(made_up(small_text[:1000], Letters(), 1000, 1))
-
-
-def test_bigram_baseline() -> None:
-    """Against counting by hand: seen pairs, pairs not seen, and a token not seen, which is guessed by frequency."""
-    random, vocabulary = np.random.default_rng(0), 6
-    training = [random.integers(0, vocabulary - 1, 41).astype(np.int32) for _ in range(3)]
-    held_out = [random.integers(0, vocabulary, 30).astype(np.int32) for _ in range(2)]
-    counts = np.zeros((vocabulary, vocabulary))
-    for ids in training:
-        for before, after in pairwise(ids):
-            counts[before, after] += 1
-    losses, right = [], []
-    for ids in held_out:
-        for before, after in pairwise(ids):
-            row = counts[before]
-            losses.append(-log((row[after] + 1) / (row.sum() + vocabulary)))
-            right.append(np.argmax(row if row.any() else counts.sum(0)) == after)
-    result = bigram_baseline(training, held_out, vocabulary)
-    assert result.loss == pytest.approx(np.mean(losses), rel=1e-12)
-    assert result.accuracy == pytest.approx(np.mean(right), rel=1e-12)
-    assert 0 < result.accuracy < 1

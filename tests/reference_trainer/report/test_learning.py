@@ -25,11 +25,31 @@ def test_a_ladder_shows_learning_beside_a_loss_that_stays_stuck() -> None:
     assert [panel.y_label for panel in loss.panels] == ["nats", ""]
     learn, stuck = loss.panels
     assert len(learn.curves) == 2, "training text and held-out text"
-    assert [level.value for level in learn.levels] == [pytest.approx(math.log(256)), pytest.approx(4.05)]
+    assert [level.value for level in learn.levels] == pytest.approx([math.log(256), 4.05, 2.4, 1.75])
     assert loss.y_limit(learn) > 5 > 1 >= loss.y_limit(stuck)
     assert (accuracy.separate_x, accuracy.separate_y, accuracy.y_label) == (True, False, "%")
     assert accuracy.panels[0].levels[0].value == pytest.approx(18.5)
     assert max(accuracy.panels[1].curves[0].y) < 3
+
+
+def test_the_table_and_the_text_show_the_yardsticks_that_win_too() -> None:
+    table = of_kind(ladders.with_ladder(), "learning", blocks.Table)[0]
+    assert [[cell.text for cell in row[:2]] for row in table.rows] == [
+        ["this model", "1.980"], ["2-gram counts", "4.050"], ["3-gram counts", "2.400"], ["torch.nn.GRU", "1.750"],
+    ]  # fmt: skip
+    assert [row[0].text for row in table.rows if row[1].strong] == ["torch.nn.GRU"]
+    text = of_kind(ladders.learner(), "learning", blocks.Text)[0].text
+    assert "of 1.980 nats is below that of 2-gram counts (4.050), 3-gram counts (2.400)." in text
+    assert "The cross-entropy of torch.nn.GRU (1.750) is no higher than its own." in text
+
+
+def test_a_run_of_an_older_version_is_compared_with_its_bigram_counts() -> None:
+    run = ladders.learner()
+    facts = {key: value for key, value in run.info.facts.items() if key != "yardsticks"}
+    old = replace(run, info=replace(run.info, facts={**facts, "bigram_loss": 4.05, "bigram_accuracy": 0.185}))
+    assert of_kind(old, "learning", blocks.Lines)[0].panels[0].levels[1].value == 4.05
+    assert "1.53× the 18.5% of bigram counts." in of_kind(old, "learning", blocks.Text)[0].text
+    assert [table.caption for table in of_kind(old, "learning", blocks.Table)] == ["Over the measured steps"]
 
 
 def test_the_axis_is_in_steps() -> None:
@@ -62,7 +82,7 @@ def test_held_out_values_in_the_table_are_those_that_the_run_ended_with() -> Non
     report_input = ladders.learner()
 
     def held_out_loss(analysis: Analysis) -> str:
-        rows = {row[0].text: row for row in of_kind(analysis, "learning", blocks.Table)[0].rows}
+        rows = {row[0].text: row for row in of_kind(analysis, "learning", blocks.Table)[-1].rows}
         return rows["Loss, held-out text"][1].text
 
     assert held_out_loss(report_input) == "2.00"
