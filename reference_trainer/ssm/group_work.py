@@ -123,8 +123,8 @@ def prepare(context: SweepContext, slot: WorkerSlot, learned: Learned = ()) -> M
 
 def batch_sizes(learned: Learned) -> dict[str, int]:
     """The batch sizes that workers measured, by dimension and device."""
-    sizes = {key: size for _, measured in learned for key, size in measured.items()}
-    return {f"dimension {key.dim} on {key.device}": sizes[key] for key in sorted(sizes)}
+    sizes = sorted(item for _, measured in learned for item in measured.items())
+    return {f"dimension {dim} on {device}": size for (dim, device, *_), size in sizes}
 
 
 def do(context: SweepContext, group: Group, slot: WorkerSlot) -> GroupResult:

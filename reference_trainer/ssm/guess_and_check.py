@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import torch
 
@@ -34,17 +34,8 @@ GPU_SHARE: Final = 8
 """On a GPU a batch takes at most 1 / GPU_SHARE of the free memory."""
 
 
-class Shape(NamedTuple):
-    """What the best batch size depends on."""
-
-    dim: int
-    device: str
-    measurements: int
-    length: int
-
-
-batch_sizes: dict[Shape, int] = {}
-"""The best batch sizes that this process has measured or received: plain values, which another process can adopt."""
+batch_sizes: dict[tuple[int, str, int, int], int] = {}
+"""The best batch size by dimension, device, measurements and length: plain values, as in `fastest.Choices`."""
 
 
 def search(task: Task) -> list[Fit]:
@@ -193,7 +184,7 @@ def _best_batch_size(task: Task, largest: int) -> int:
     It is measured for a single job: of a student's forward pass, nothing depends on which job it belongs to.
     """
     _, measurements, length = task.data.inputs.shape
-    key = Shape(task.jobs[0].dim, str(task.device), measurements, length)
+    key = task.jobs[0].dim, str(task.device), measurements, length
     if key not in batch_sizes:
         single = task.singles()[0]
         way = _choose_way(single, students=FIRST_BATCH)

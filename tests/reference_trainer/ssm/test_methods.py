@@ -105,8 +105,8 @@ def test_the_automatic_batch_size_is_measured_once_a_shape(monkeypatch: pytest.M
     fits(GNC, ALL, automatic)
     [(device, largest)] = measured
     assert (device, largest > 10_000) == ("cpu", True)
-    shape = guess_and_check.Shape(dim=12, device="cpu", measurements=3, length=16)
-    assert guess_and_check.batch_sizes == {shape: 30}
+    assert guess_and_check.batch_sizes == {(12, "cpu", 3, 16): 30}
+    assert [type(key) for key in guess_and_check.batch_sizes] == [tuple], "a process without torch can receive it"
     learned = (({}, guess_and_check.batch_sizes),)
     assert batch_sizes(learned) == {"dimension 12 on cpu": 30}
 
