@@ -24,7 +24,7 @@ from reference_trainer.devices.host_records import Recorder
 from reference_trainer.devices.host_worker import Worker
 from reference_trainer.devices.native import sem_init
 from reference_trainer.devices.pinned import pinned_address, pinned_view
-from reference_trainer.devices.protocol import Counts, check_view, size_class
+from reference_trainer.devices.protocol import SMALL, Counts, check_view, size_class
 from reference_trainer.errors import TrainerError
 from reference_trainer.jit import njit
 from reference_trainer.kernels import Kernel
@@ -189,7 +189,8 @@ class HostDevice:
         return buffer
 
     def _allocate(self, shape: tuple[int, ...], kind: np.dtype) -> HostBuffer:
-        size = size_class(prod(shape) * kind.itemsize)
+        size = prod(shape) * kind.itemsize
+        size = (size + 511) // 512 * 512 if size <= SMALL else size_class(size)  # as there, without a call
         pool = self._pools[size]
         if pool:
             memory = pool.pop()

@@ -43,7 +43,7 @@ D2H_BYTES = 288
 LAUNCHES = 296
 CROSSINGS = 304  # calls from Python into compiled code
 CALLS = 312  # records written
-STALLED_NS = 368  # the part of recorded waits in which the worker or the host had no core
+STALLED_NS = 368  # the part of recorded waits in which the worker or the host had no core, in sum
 DELAYED_NS = 376  # the part of recorded waits in which the host had none
 STAGING_HEAD = 320
 ACTIVITIES_READ = 328
@@ -182,6 +182,7 @@ def _run(queue, done):
         _add(queue, COPY_NS, end - begin)
     if get64(queue + ACTIVITY_LOG) != 0:
         _log_activity(queue, command, done + 1, begin, end)
+        _seen(timespec)  # a waiting host must know of a core that was lost since `end`
     released = get64(command + _RELEASE)
     if released != 0:
         store(queue + STAGING_TAIL, released)
@@ -269,7 +270,8 @@ def _wait(queue, sequence):
             get64(queue + LACKED_NS) - worker_lacked,
             get64(queue + _HOST_LACKED_NS) - host_lacked,
         )
-        _add(queue, STALLED_NS, min(waited, max(worker_lacked, host_lacked)))
+        # the host often loses its core while the worker has none, and sees only later that the worker is done
+        _add(queue, STALLED_NS, min(waited, worker_lacked + host_lacked))
         _add(queue, DELAYED_NS, min(waited, host_lacked))
     _add(queue, SYNCS, 1)
     return began

@@ -37,13 +37,17 @@ def check_view(of: tuple[int, ...], begin: int, shape: tuple[int, ...]) -> None:
         raise ValueError(f"elements {begin} to {begin + prod(shape)} of {prod(of)}")
 
 
+SMALL = 4096
+"""Bytes of a buffer up to which its size is rounded up to 512 bytes."""
+
+
 def size_class(size: int) -> int:
     """The bytes that a pool takes for a buffer of `size`: at most a quarter more, and four sizes in each doubling.
 
     Chunks differ in length, and a pool keeps what it has taken: with memory of its own for each length it would grow
     with every chunk. Small buffers are rounded up to 512 bytes, as torch's caching allocator does.
     """
-    step = 512 if size <= 4096 else 1 << (size - 1).bit_length() - 3
+    step = 512 if size <= SMALL else 1 << (size - 1).bit_length() - 3
     return -(-size // step) * step
 
 
