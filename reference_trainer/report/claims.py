@@ -13,6 +13,7 @@ from profiler.core.units import TIMES, count
 from profiler.report.blocks import Cell, Column, Section, Table, Text
 from profiler.report.build import SectionPlugin
 from profiler.report.model import ReportInput, ReportSide
+from profiler.report.sections.breakdown import category_label
 from profiler.report.table import factor, measure_cell, missing_cell, percent, phrase, ratio_cell, seconds_cell
 from reference_trainer.report.ladder import NO_ROW, NOT_RECORDED, SPEED, Ladder, LadderRow, comparison_ladder
 
@@ -228,7 +229,9 @@ def _other_shares(view: ReportSide) -> Cell:
     if not others:
         return missing_cell(view.why_no_breakdown())
     total = sum(values.values())
-    return Cell(", ".join(f"{name} {percent(values[name] / total)}" for name in others), note="breakdown pass")
+    return Cell(
+        ", ".join(f"{category_label(name)} {percent(values[name] / total)}" for name in others), note="breakdown pass"
+    )
 
 
 def _batched(ladder: Ladder) -> Measure | None:
