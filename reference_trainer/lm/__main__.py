@@ -48,7 +48,10 @@ def _parser() -> Parser:
     add("--max-chunks", type=int, help="measure so many chunks instead of --seconds")
     add("--seconds", type=float, default=defaults.seconds, help="measured time (default: %(default)s)")
     add(
-        "--warmup-seconds", type=float, default=defaults.warmup_seconds, help="default: %(default)s, at least one chunk"
+        "--warmup-seconds",
+        type=float,
+        default=defaults.warmup_seconds,
+        help="default: %(default)s, at least one chunk, three in a recording",
     )
     add("--empty-kernels", action="store_true", help="launch empty kernels: the least that the calls can cost")
     add(

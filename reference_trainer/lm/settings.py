@@ -58,7 +58,8 @@ class Settings:
     seconds: float = 3.0
     """Measured time, when `max_chunks` is None."""
     warmup_seconds: float = 0.3
-    """Chunks before the measured ones, at least one: first calls load compiled code and fill the pools."""
+    """Chunks before the measured ones, at least one: first calls load compiled code and fill the pools. A recording has
+    three at least, whose results it states."""
     empty_kernels: bool = False
     """Launch empty kernels: the least that the pattern of calls can cost. Losses mean nothing then."""
     shards: Path | None = None

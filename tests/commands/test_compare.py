@@ -335,6 +335,11 @@ def test_runs_that_compute_something_else_are_refused(compare: Compare) -> None:
     assert report()["reasons"] == [reason]
     assert "Forced" in Path("here/compare.html").read_text()
     assert "Same results" not in Path("here/compare.html").read_text()
+    write_run(Path("three"), facts={"device": "host", "step": "chunk", "seed": 3})
+    state("three", [4, 5, 6])
+    done = compare("one", "three", "--out", "there", "--anyway")
+    assert "Not comparable (seed: not stated against 3" in done.out
+    assert "Results differ too: result answer: 3 of 3 values of three differ from the first run" in done.out
 
 
 BROKEN = """

@@ -24,7 +24,15 @@ from profiler.report.table import (
     share_cell,
     short_site,
 )
-from profiler.report.text import NO_REASON, describe, host_state, mismatches, same_results, uncompared_results
+from profiler.report.text import (
+    NO_REASON,
+    describe,
+    different_results,
+    host_state,
+    mismatches,
+    same_results,
+    uncompared_results,
+)
 
 _HEADLINE = 120
 """Characters that read well in large type."""
@@ -134,6 +142,10 @@ def _result_callouts(comparison: Comparison) -> Iterator[Callout]:
     """Whether the sides compute the same, as far as the programs state results; differences are warnings above."""
     if same := same_results(comparison.results):
         yield Callout(f"{same}, in all runs.", "info", "Same results", judged="good")
+    reported = {item.name for item in comparison.mismatches if item.result is not None}
+    other = [result for result in comparison.results if result.difference is not None and result.name not in reported]
+    if different := different_results(other):
+        yield Callout(f"{different}.", "info", "Results differ too", judged="bad")
     if uncompared := uncompared_results(comparison.results):
         yield Callout(f"{uncompared}: these results were not compared.", "info", "Results not compared")
 
