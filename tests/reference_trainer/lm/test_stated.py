@@ -58,6 +58,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, corpus_file: Path) -> Run:
         )  # fmt: skip
         with pytest.MonkeyPatch.context() as patch, closing(marks.Recorder(folder, "light")) as recorder:
             patch.setattr(marks, "_recorder", recorder)
+            patch.setattr(stated, "MAX_SECONDS", float("inf"))  # a busy machine may take long to compile the kernels
             loop.train(settings)
             recorder.flush()
         return load(folder).results
