@@ -32,8 +32,8 @@ RUNS: dict[str, dict[str, Any]] = {
     "small": {"max_chunks": 900, "total_steps": 900, "lr": 0.003, "weight_decay": 0.4},
 }
 CPU_SECONDS = {"tiny": 10, "small": 240}
-BEATEN = {"tiny": "2-gram counts", "small": "2-gram counts"}
-"""The longest n-gram counts whose cross-entropy is above that of the model."""
+BEATEN = {"tiny": "2-gram counts", "small": "4-gram counts"}
+"""The longest n-gram counts whose cross-entropy is above that of the model; at tiny, trigrams win by 0.02."""
 
 
 @pytest.mark.parametrize("name", os.environ.get("PRESETS", "tiny,small").split(","))
