@@ -20,7 +20,7 @@ from profiler.core.samples import THREAD_NAME, BlockedIn
 from profiler.core.scheduling import Throttling
 from profiler.diagnose.run import diagnose_run
 from profiler.report.verdict_text import run_statement
-from profiler.run.tables import NOT_READ
+from profiler.run.tables import NOT_READ, CallKind
 from tests.analyse.sampling.test_frames import LOADER
 from tests.recorded.builders import MS, PID, TID, RunBuilder
 
@@ -236,6 +236,19 @@ def test_a_wait_in_the_loader_of_a_fast_loop_stays_in_the_loader() -> None:
     shares = shares_of(builder)
     assert shares["input"] == pytest.approx(60)
     assert shares.get("waiting", 0.0) < 1, shares
+
+
+def test_the_delay_of_waits_for_a_device_is_taken_out_once_though_the_clocks_are_read_less_often() -> None:
+    """Every 10th step waits for a device for 4 ms without a core; the clocks are read every 10 steps of 10 ms."""
+    builder = RunBuilder(device="host")
+    builder.steps(100, STEP)
+    for number in range(100):
+        builder.call(CallKind.SYNC, number * STEP, number * STEP + STEP // 2, blocked=STEP // 2)
+        for name in ("waits_stalled_ns", "waits_delayed_ns"):
+            builder.counter(name, 4 * MS if number % 10 == 0 else 0, step=number)
+    for number in range(11):
+        builder.thread_clocks(number * 10 * STEP, number * 50 * MS, number * 4 * MS)
+    assert shares_of(builder)["core"] == pytest.approx(4, abs=0.1)
 
 
 @pytest.mark.parametrize(("read", "expected"), [(True, 40), (False, 45)])
