@@ -36,7 +36,7 @@ from profiler.run.model import Run
 from profiler.run.tables import CallKind
 
 _LEAST_CORE: Final = 0.01
-"""Share of the wall time from which idle time without a core is a row of its own: a quiet machine has 0.1 to 0.5%."""
+"""Share of the wall time from which idle time without a core is a row of its own: a choice."""
 _NAMED_AFTER_SYNC: Final = tuple(CODE[name] for name in ("input", "log", "checkpoint"))
 
 
