@@ -54,9 +54,10 @@ CARDS: Final = {
         "B200 SXM",
         7.7e12,
         {"fp32": 75e12, "tf32": 1100e12, "bf16": 2250e12},
-        "NVIDIA HGX B200 data sheet, nvidia.com/hgx: an eighth of eight cards (half of its figures with sparsity)",
+        "NVIDIA HGX B200 data sheet, as third parties quote it: an eighth of eight cards (half of those with sparsity)",
     ),
 }
+"""The peaks were read on pages that quote these data sheets."""
 
 # Costs on the host, in seconds.
 _OWN_PYTHON: Final = 1.7e-6
