@@ -106,10 +106,11 @@ def result(name: str, value: Any, *, rtol: float = 1e-3, atol: float = 1e-6, mar
     """State a result that must be the same in another version of the program: `compare` holds one against the other.
 
     Each call adds to the sequence of results of that name, and `compare` takes as many as both runs have, so a call in
-    each step compares runs of different lengths. A checksum and up to 4,096 evenly spaced values are stored, of one
-    name 65,536 values at most. Only while recording, a tensor on a GPU is copied to the host, which waits for the GPU.
+    each step compares runs of different lengths. Up to 4,096 values are stored, spread over all of them at random;
+    with `margins` up to 65,536, and of integers a checksum of all. Calls are ignored once 65,536 values of a name are
+    stored. Only while recording, a tensor on a GPU is copied to the host, which waits for the GPU.
 
-    :param value: a number, a sequence of numbers, a NumPy array or a torch tensor.
+    :param value: a number, a sequence of numbers (no iterator), a NumPy array or a torch tensor.
     :param rtol: relative difference that two floating-point numbers may have. Integers must be equal.
     :param atol: absolute difference that they may have in addition.
     :param margins: for each integer that is the index of the largest score, the gap to the second largest score. Such

@@ -9,7 +9,7 @@ import threading
 import zlib
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from numbers import Integral, Real
 from typing import Any, Final
 
@@ -17,11 +17,11 @@ from profiler.agent.bootstrap import warn
 from profiler.agent.source_folder import SourceFolder
 from profiler.run import tables
 
-_MAX_VALUES: Final = 4096
-"""Values of one result that are stored, evenly spaced; the checksum is of all of them."""
+_BLOCK: Final = 1 << 16
+"""Values whose checksum is computed at a time: a copy of all of them could exhaust the program's memory."""
 _MAX_VALUES_OF_NAME: Final = 1 << 16
 _MAX_CALLS: Final = 10_000
-"""Values and calls that are stored under one name: at most about 2 MB of text. Later ones are ignored."""
+"""Values and calls that are stored under one name: at most about 4 MB of text. A call that begins below is stored."""
 _MAX_NAMES: Final = 100
 
 
@@ -65,7 +65,7 @@ class ResultWriter:
 
 
 def describe_result(name: str, value: Any, rtol: float, atol: float, margins: Any) -> dict[str, Any]:
-    """The stored form of a result: number of values, checksum of all of them, and at most `_MAX_VALUES` of them.
+    """The stored form of a result: number of values, some or all of them, and a checksum of all if they are integers.
 
     :raises TypeError: it holds something else than real numbers.
     :raises ValueError: it is empty, or `margins` has another length.
@@ -74,25 +74,32 @@ def describe_result(name: str, value: Any, rtol: float, atol: float, margins: An
     count = len(numbers)
     if not count:
         raise ValueError("it has no values")
-    step = -(-count // _MAX_VALUES)
-    values = _as_list(numbers[::step])
+    positions = tables.result_positions(count, has_margins=margins is not None)
+    values = _as_list(_at(numbers, positions))
     is_integer = all(isinstance(number, int) for number in (values if hasattr(numbers, "dtype") else numbers))
     kept: list[float] = []
     if margins is not None:
         gaps = _flatten(margins)
         if len(gaps) != count:
             raise ValueError(f"there are {len(gaps)} margins of {count} values")
-        kept = [float(f"{float(gap):.4g}") for gap in _as_list(gaps[::step])]
+        kept = [float(f"{float(gap):.4g}") for gap in _as_list(_at(gaps, positions))]
     return {
         "name": str(name),
         "count": count,
         "integer": is_integer,
-        "checksum": _checksum(numbers, is_integer=is_integer),
+        "checksum": _checksum(numbers) if is_integer else 0,
         "values": values,
         "rtol": float(rtol),
         "atol": float(atol),
         "margins": kept,
     }
+
+
+def _at(numbers: Any, positions: Sequence[int]) -> Any:
+    """The numbers at these positions."""
+    if len(positions) == len(numbers):
+        return numbers
+    return numbers[list(positions)] if hasattr(numbers, "dtype") else [numbers[position] for position in positions]
 
 
 def _flatten(value: Any) -> Any:
@@ -112,6 +119,8 @@ def _numbers(value: Any) -> Iterator[float]:
         yield float(value)
     elif hasattr(value, "dtype"):
         yield from _as_list(_flatten(value))
+    elif isinstance(value, Iterator):
+        raise TypeError("an iterator, which the program would find empty then")
     elif isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
         for item in value:
             yield from _numbers(item)
@@ -123,10 +132,13 @@ def _as_list(numbers: Any) -> list[Any]:
     return [*_numbers(numbers.tolist())] if hasattr(numbers, "tolist") else numbers
 
 
-def _checksum(numbers: Any, *, is_integer: bool) -> int:
-    """CRC-32 of all values as 64-bit integers or floating-point numbers, whatever their width was."""
+def _checksum(numbers: Any) -> int:
+    """CRC-32 of all values as 64-bit integers, whatever their width was."""
     if hasattr(numbers, "astype"):
-        return zlib.crc32(numbers.astype("<i8" if is_integer else "<f8").tobytes())
-    if is_integer and not all(-(1 << 63) <= number < 1 << 63 for number in numbers):
-        return zlib.crc32(repr(numbers).encode())
-    return zlib.crc32(array("q" if is_integer else "d", numbers).tobytes())
+        checksum = 0
+        for begin in range(0, len(numbers), _BLOCK):
+            checksum = zlib.crc32(numbers[begin : begin + _BLOCK].astype("<i8").tobytes(), checksum)
+        return checksum
+    if all(-(1 << 63) <= number < 1 << 63 for number in numbers):
+        return zlib.crc32(array("q", numbers).tobytes())
+    return zlib.crc32(repr(numbers).encode())

@@ -746,11 +746,14 @@ class ResultComparison:
     runs: int
     """Number of runs that were compared with the first run that states results of that name."""
     compared: int
-    """Number of values that all these runs have in common with it."""
+    """Number of stored values that all these runs have in common with it."""
+    stated: int
+    """Number of values that the run with most of them states: more than `compared` where only some of them are stored,
+    and where runs have different lengths."""
     near_ties: int
     """Number of values that may differ, because the two largest scores were nearly equal."""
     missing: tuple[str, ...]
-    """Labels of the sides of which no run states a result of that name."""
+    """Labels of the sides of which some run states no result of that name."""
     side: str
     """Label of the side of the run that differs most; empty: none differs."""
     difference: ResultDifference | None

@@ -122,13 +122,15 @@ def same_results(results: Iterable[ResultComparison]) -> str:
     for result in results:
         if result.are_same:
             ties = f" ({plural(result.near_ties, 'near tie')})" if result.near_ties else ""
-            texts.append(f"{result.name} {result.compared - result.near_ties:,} of {result.compared:,}{ties}")
+            of = f" compared of {result.stated:,} stated" if result.stated > result.compared else ""
+            texts.append(f"{result.name} {result.compared - result.near_ties:,} of {result.compared:,}{of}{ties}")
     return ", ".join(texts)
 
 
 def uncompared_results(results: Iterable[ResultComparison]) -> str:
-    """`fixed states no predictions`: the sides that state no result that others state; empty where all do."""
-    return "; ".join(f"{listed(result.missing)} states no {result.name}" for result in results if result.missing)
+    """`not all runs of fixed state predictions`: the sides with runs that lack a result; empty if there are none."""
+    missing = (result for result in results if result.missing)
+    return "; ".join(f"not all runs of {listed(result.missing)} state {result.name}" for result in missing)
 
 
 def mismatches(facts: Iterable[Mismatch]) -> str:

@@ -191,11 +191,11 @@ class StatedResult:
 
     name: str
     count: int
-    """Number of its values, of which `values` are all or some that are evenly spaced."""
+    """Number of its values, of which `values` are those at `tables.result_positions`."""
     values: tuple[float, ...]
     integer: bool
     checksum: int
-    """CRC-32 of all values."""
+    """CRC-32 of all values, if they are integers."""
     rtol: float
     atol: float
     margins: tuple[float, ...] = ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import Final
@@ -21,6 +22,28 @@ HISTORY: Final = {
     3: "backward passes are boundaries where no optimizer steps; the tables `stages` and `thread_clocks`; a record of "
     "kind WOULD_SYNC stands for several calls; kind MIGHT_SYNC",
 }
+
+
+_MAX_RESULTS: Final = 4096
+_MAX_INDICES: Final = 1 << 16
+"""Values of one result that are stored: of numbers, and of indices with margins, of which each one matters."""
+
+
+def result_positions(count: int, *, has_margins: bool) -> Sequence[int]:
+    """The positions of the values of a result that are stored, in ascending order.
+
+    Of more values than are stored, one position lies in each stretch of equal length, at a pseudo-random place in it:
+    evenly spaced positions in the values of a matrix could all lie in one column.
+    """
+    most = _MAX_INDICES if has_margins else _MAX_RESULTS
+    if count <= most:
+        return range(count)
+    positions, random = [], count
+    for number in range(most):
+        random = (1_103_515_245 * random + 12_345) % 2**31  # the generator of the C standard's example
+        begin, end = number * count // most, (number + 1) * count // most
+        positions.append(begin + random * (end - begin) // 2**31)
+    return positions
 
 
 class CallKind(IntEnum):

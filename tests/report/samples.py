@@ -277,9 +277,9 @@ def comparison(*, title: str = "SYNTHETIC: as-found and fixed", after: str = "fi
         ),
         flame_diff=flame_diff(),
         results=(
-            ResultComparison("predictions", 9, 3000, 1, (), "", None),
-            ResultComparison("state", 9, 64, 0, (), "", None),
-            ResultComparison("loss", 4, 3, 0, ("fixed",), "", None),
+            ResultComparison("predictions", 9, 3000, 3000, 1, (), "", None),
+            ResultComparison("state", 9, 64, 64, 0, (), "", None),
+            ResultComparison("loss", 4, 3, 3, 0, ("fixed",), "", None),
         ),
     )
 

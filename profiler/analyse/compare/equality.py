@@ -11,6 +11,7 @@ import numpy.typing as npt
 from profiler.analyse.compare.ratios import SideRuns
 from profiler.analyse.model import Analysis, ResultComparison, ResultDifference
 from profiler.run.model import StatedResult
+from profiler.run.tables import result_positions
 
 _Stated = Mapping[str, list[StatedResult]]
 _EXACT: Final = float(1 << 53)
@@ -47,13 +48,14 @@ def _compare_name(name: str, labels: Sequence[str], runs: Sequence[tuple[str, _S
         (label, difference) for (label, _), (*_, difference) in zip(others, counts, strict=True) if difference
     ]
     worst = max(differences, key=lambda each: each[1].different, default=None)
-    present = {label for label, _ in stating}
+    silent = {label for label, stated in runs if name not in stated}
     return ResultComparison(
         name,
         runs=len(others),
         compared=min((compared for compared, *_ in counts), default=0),
+        stated=max(sum(result.count for result in stated) for _, stated in stating),
         near_ties=max((ties for _, ties, _ in counts), default=0),
-        missing=tuple(label for label in labels if label not in present),
+        missing=tuple(label for label in labels if label in silent),
         side="" if worst is None else worst[0],
         difference=None if worst is None else worst[1],
     )
@@ -70,6 +72,7 @@ def _compare_runs(
             different += max(before.count, after.count)
             compared += max(before.count, after.count)
             first = first or {"position": position, "counts": (before.count, after.count)}
+            position += before.count
             continue
         is_different, is_tie = _compare_values(before, after)
         compared += len(before.values)
@@ -77,9 +80,9 @@ def _compare_runs(
         different += int(np.sum(is_different))
         if is_different.any() and first is None:
             index = int(np.argmax(is_different))
-            step = -(-before.count // len(before.values))
             values = before.values[index], after.values[index]
-            first = {"position": position + index * step, "values": values}
+            places = result_positions(before.count, has_margins=bool(before.margins))
+            first = {"position": position + places[index], "values": values}
         elif _differs_elsewhere(before, after) and not is_different.any():
             different += 1
             first = first or {"position": position}

@@ -100,7 +100,7 @@ def compare_json(comparison: Comparison) -> dict[str, Any]:
 def _result(result: ResultComparison) -> dict[str, Any]:
     difference = result.difference
     return {
-        **_fields(result, "name", "runs", "compared", "near_ties"),
+        **_fields(result, "name", "runs", "compared", "stated", "near_ties"),
         "same": result.are_same,
         "missing": list(result.missing),
         "different": difference.different if difference else 0,

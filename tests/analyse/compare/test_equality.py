@@ -17,6 +17,7 @@ from profiler.analyse.compare.ratios import SideRuns
 from profiler.analyse.model import Analysis, ResultComparison
 from profiler.report.text import mismatch, same_results, uncompared_results
 from profiler.run.model import StatedResult
+from profiler.run.tables import result_positions
 from tests.fakes.sentences import method, mismatches
 from tests.recorded.directories import info
 
@@ -107,7 +108,7 @@ def test_another_number_of_values_is_a_difference() -> None:
 def test_integers_that_are_not_stored_are_compared_by_their_checksum() -> None:
     numbers = np.arange(10_000)
     changed = numbers.copy()
-    changed[1] = 7
+    changed[min(set(range(10_000)) - set(result_positions(10_000, has_margins=False)))] = -7
     assert one(numbers, numbers).are_same
     result = one(numbers, changed)
     assert not result.are_same
@@ -131,5 +132,40 @@ def test_sides_that_state_nothing() -> None:
     assert any("they state no results (profiler.result)" in sentence for sentence in method(none))
     half = compare([side("a", ()), side("b", [stated(1)])])
     assert half.comparable
-    assert uncompared_results(half.results) == "a states no x"
+    assert uncompared_results(half.results) == "not all runs of a state x"
     assert not half.results[0].are_same
+
+
+def test_a_side_is_not_the_same_if_one_of_its_runs_states_nothing() -> None:
+    (result,) = compare_results([side("a", [stated(1)], [stated(1)]), side("b", [stated(1)], ())])
+    assert (result.are_same, result.missing) == (False, ("b",))
+
+
+def test_large_arrays_that_differ_outside_one_column_are_different() -> None:
+    before = np.zeros((4096, 1024), np.float32)
+    after = np.ones_like(before)
+    after[:, 0] = 0
+    result = one(before, after)
+    assert result.difference is not None
+    assert result.difference.different > 0.99 * result.compared
+    assert (result.compared, result.stated) == (4096, 4096 * 1024)
+    assert same_results([one(before, before)]) == "x 4,096 of 4,096 compared of 4,194,304 stated"
+
+
+def test_each_index_with_a_margin_is_compared() -> None:
+    before, margins = np.arange(5000), np.full(5000, 5.0)
+    after = before.copy()
+    after[1::2] += 1
+    result = one(before, after, margins=margins)
+    assert result.difference is not None
+    assert (result.difference.different, result.difference.position) == (2500, 1)
+
+
+@pytest.mark.parametrize("count", [1, 4096, 4097, 5000, 1_000_003])
+def test_stored_positions_ascend_and_reach_everywhere(count: int) -> None:
+    positions = np.array(result_positions(count, has_margins=False))
+    assert len(positions) == min(count, 4096)
+    assert positions[0] >= 0
+    assert positions[-1] < count
+    assert (np.diff(positions) > 0).all()
+    assert np.diff(positions, append=count).max() <= 2 * -(-count // len(positions))
