@@ -495,8 +495,8 @@ class _Clocked:
             self._period += self._weight * (recent - self._period)
             self._weight = max(_SMOOTHING, self._weight / (1 + self._weight))  # 1, 1/2, 1/3: at first the mean of all
         self._chosen_at = begin
-        self._random = (1_103_515_245 * self._random + 12_345) % 2**31  # the generator of the C standard's example
-        fraction = self._random / 2**31
+        self._random = tables.next_random(self._random)
+        fraction = self._random / tables.RANDOM_END
         self.until_next = self._skipped = 1 + int(2 * fraction * max(0.0, _CLOCKED_NS / self._period - 0.5))
 
 
@@ -537,9 +537,7 @@ class ClockedRegion(Region):
     __slots__ = ()
 
     def __enter__(self) -> None:
-        thread = self._recorder.thread
-        self._depth = thread.depth
-        thread.depth = self._depth + 1
+        super().__enter__()
         self._begin = self._recorder.begin_clocked(self._name, self._depth)
 
 

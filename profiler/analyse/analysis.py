@@ -147,11 +147,11 @@ def _idle(
         host = full_timeline(run, on_device)
     rows = idle_blame(run, on_device, host, unrecorded_is_python=ledger.python_share >= 0.5)
     delays, waits, wall = step_delays(run, on_device), waits_without_core(run, on_device), on_device.wall_ns
-    delayed = 0 if delays is None else int(delays.sum())
-    if waits is None:
-        return split_off_core(rows, delayed=delayed / wall, stalled=None), None
-    delayed = max(0, delayed - int(waits.delayed.sum()))
-    return split_off_core(rows, delayed=delayed / wall, stalled=int(waits.stalled.sum()) / wall), None
+    stalled = None
+    if waits is not None:
+        delays, stalled = None if delays is None else waits.remaining(delays), int(waits.stalled.sum()) / wall
+    delayed = 0.0 if delays is None else int(delays.sum()) / wall
+    return split_off_core(rows, delayed=delayed, stalled=stalled), None
 
 
 def _missing_parts(topic: Topic, parts: Mapping[str, Measure]) -> Iterable[Missing]:

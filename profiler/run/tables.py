@@ -40,10 +40,19 @@ def result_positions(count: int, *, has_margins: bool) -> Sequence[int]:
         return range(count)
     positions, random = [], count
     for number in range(most):
-        random = (1_103_515_245 * random + 12_345) % 2**31  # the generator of the C standard's example
+        random = next_random(random)
         begin, end = number * count // most, (number + 1) * count // most
-        positions.append(begin + random * (end - begin) // 2**31)
+        positions.append(begin + random * (end - begin) // RANDOM_END)
     return positions
+
+
+RANDOM_END: Final = 1 << 31
+
+
+def next_random(random: int) -> int:
+    """The pseudo-random number from 0 to before RANDOM_END that follows `random`, by the generator of the C standard's
+    example. All versions of Python give the same numbers, and the program's own generators are not touched."""
+    return (1_103_515_245 * random + 12_345) % RANDOM_END
 
 
 class CallKind(IntEnum):
@@ -204,10 +213,8 @@ BOUNDARIES: Final = (
 )
 THREAD_CLOCKS: Final = (
     ("time", "q"),
-    (
-        "cpu",
-        "q",
-    ),  # ns of CPU so far, of the thread that recorded a step or a boundary; at the ends of a region NOT_READ
+    # ns of CPU so far, of the thread that recorded a step or a boundary; of readings at the ends of a region NOT_READ
+    ("cpu", "q"),
     ("delay", "q"),  # ns so far in which it could have run and waited for a core: the kernel's run_delay
     ("tid", "q"),
 )

@@ -46,10 +46,10 @@ class Worker:
         """
         if self._thread.is_alive():
             between, seen = self._word(queue.LACKED_NS) + self._word(queue.SLEPT_NS), self._word(queue.SEEN_NS)
-            time = now()
-            if seen and time - seen > queue.LACKED_FROM_NS:
-                between += time - seen  # it sleeps or has no core at this moment
-            lost = time - self.cpu_ns() - self._start - between
+            moment = now()
+            if seen and moment - seen > queue.LACKED_FROM_NS:
+                between += moment - seen  # it sleeps or has no core at this moment
+            lost = moment - self.cpu_ns() - self._start - between
             self._busy = max(self._busy, self._word(queue.BUSY_NS) - max(0, lost))
         return self._busy
 

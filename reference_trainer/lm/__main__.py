@@ -127,11 +127,8 @@ def run(arguments: argparse.Namespace) -> int:
         from reference_trainer.lm.model import preset
 
         config = preset(settings.preset)
-        print(
-            "\n".join(
-                roofline.table(settings.preset, config, arguments.roofline, settings.dtype, settings.tokens_per_chunk)
-            )
-        )
+        card, tokens = arguments.roofline, settings.tokens_per_chunk
+        print("\n".join(roofline.table(settings.preset, config, card, settings.products, tokens)))
         return 0
     if arguments.list_fixes:
         from reference_trainer.devices import kind_of

@@ -13,7 +13,7 @@ from reference_trainer.lm.corpus import Corpus, load_corpus
 from reference_trainer.lm.model import ModelConfig, preset
 from reference_trainer.lm.plan import Plan, plan, variant_fixes
 from reference_trainer.lm.settings import UNUSED, Settings
-from reference_trainer.lm.tokenizer import load_model, train_or_load
+from reference_trainer.lm.tokenizer import open_tokenizer
 from reference_trainer.performance import PerformanceConfig, refuse
 
 if TYPE_CHECKING:
@@ -75,10 +75,7 @@ def prepare(settings: Settings) -> Job:
 
 def chunked_text(settings: Settings, corpus: Corpus, config: ModelConfig) -> ChunkedText:
     """The corpus with its tokenizer, and the sizes of chunks and samples from the settings."""
-    if settings.tokenizer is None:
-        tokenizer = train_or_load(corpus, config.vocabulary)
-    else:
-        tokenizer = load_model(settings.tokenizer, corpus)
+    tokenizer = open_tokenizer(settings.tokenizer, corpus, config.vocabulary)
     return ChunkedText(corpus, tokenizer, settings.tokens_per_chunk, settings.samples_per_chunk)
 
 

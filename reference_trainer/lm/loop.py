@@ -19,7 +19,7 @@ from reference_trainer.lm.job import Job, facts, open_source, prepare
 from reference_trainer.lm.model import initial_weights
 from reference_trainer.lm.pipeline import Pipeline
 from reference_trainer.lm.result import IN_FLIGHT, Forward, Metrics, NotWrittenError, Result, Summary
-from reference_trainer.lm.settings import DTYPES, Settings
+from reference_trainer.lm.settings import Settings
 from reference_trainer.performance import apply, emptying, get_memory_stats
 from reference_trainer.program import obey
 
@@ -45,14 +45,12 @@ def train(settings: Settings, progress: Callable[[str], None] | None = None) -> 
         source = stack.enter_context(closing(open_source(job)))
         device = stack.enter_context(closing(open_device(settings.device, **options)))
         if device.kind == "cuda" and settings.performance.changed:
-            tf32 = settings.stated_dtype == DTYPES["tf32"]
-            apply(replace(settings.performance, tf32=tf32), device.kind)
-        about = facts(job, device)
-        marks.describe(**about)
+            apply(replace(settings.performance, tf32=settings.products == "tf32"), device.kind)
+        marks.describe(**facts(job, device))
         if device.kind == "cuda":
             from reference_trainer.lm import roofline
 
-            if model := roofline.facts(job.config, device.label, settings.dtype, settings.tokens_per_chunk):
+            if model := roofline.facts(job.config, device.label, settings.products, settings.tokens_per_chunk):
                 marks.describe(roofline=model)
         if device.note:
             say(device.note)
@@ -60,12 +58,12 @@ def train(settings: Settings, progress: Callable[[str], None] | None = None) -> 
         if not job.plan.learn:
             weights = initial_weights(job.config, settings.seed)
             forward = Pipeline(device, job.config, weights, settings.tokens_per_chunk, job.plan)
-            return _Loop(job, source, device, forward, history=history, dtype=about["dtype"]).run(say)
+            return _Loop(job, source, device, forward, history=history).run(say)
         from reference_trainer.lm.learning import Learning
 
         learning = stack.enter_context(closing(Learning(job, device, history, checkpoints=checkpoints, say=say)))
         marks.describe(**learning.facts())
-        loop = _Loop(job, source, device, learning.model, history=history, dtype=about["dtype"], learning=learning)
+        loop = _Loop(job, source, device, learning.model, history=history, learning=learning)
         return loop.run(say)
 
 
@@ -96,14 +94,13 @@ class _Loop:
         forward: Forward,
         *,
         history: History,
-        dtype: str,
         learning: Learning | None = None,
     ) -> None:
         self._settings = job.settings
         is_stating = marks.recorder() is not None and not job.settings.empty_kernels
         self._stated = stated.CHUNKS if is_stating else 0
         """Chunks of the warm-up whose results are stated."""
-        self._tolerance = stated.tolerance(dtype, job.config.width)
+        self._tolerance = stated.tolerance(job.settings.stated_dtype, job.config.width)
         self._source = source
         self._device = device
         self._history = history

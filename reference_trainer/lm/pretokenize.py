@@ -17,7 +17,7 @@ from reference_trainer.lm.parallel_tokenize import available_cores
 from reference_trainer.lm.settings import Settings
 from reference_trainer.lm.shard_writer import Progress, finished_shards, write_shards
 from reference_trainer.lm.shards import SHARD_TOKENS, count
-from reference_trainer.lm.tokenizer import load_model, train_or_load
+from reference_trainer.lm.tokenizer import open_tokenizer
 from reference_trainer.program import Parser, flag, guarded
 
 _REFRESH_S = 0.1  # of the progress bar
@@ -61,10 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     corpus = load_corpus(arguments.corpus)
     if corpus.skipped:
         print(f"skipped {corpus.skipped} broken lines of {corpus.name}; the first: {corpus.first_skipped}", flush=True)
-    if arguments.tokenizer is None:
-        tokenizer = train_or_load(corpus, vocabulary)
-    else:
-        tokenizer = load_model(arguments.tokenizer, corpus)
+    tokenizer = open_tokenizer(arguments.tokenizer, corpus, vocabulary)
     text = ChunkedText(corpus, tokenizer, arguments.tokens_per_chunk, arguments.samples_per_chunk)
     samples = len(text.samples)
     existing = finished_shards(arguments.out)  # before the lock: nothing is made in a folder that is not ours

@@ -61,7 +61,8 @@ CARDS: Final = {
 
 # Costs on the host, in seconds.
 _OWN_PYTHON: Final = 1.7e-6
-"""Of each call: as found, a token of preset tiny takes 22 µs on the host device and makes 13 calls (docs/log.md)."""
+"""The trainer's own code around a call: as found, a token of preset tiny takes 22 µs on the host device and makes 13
+calls (docs/log.md)."""
 _LAUNCH: Final = 6.6e-6
 """A launch by Numba without arguments: github.com/NVIDIA/numba-cuda/pull/288, figures of June 2025."""
 _ARRAY: Final = 3.7e-6
@@ -230,7 +231,7 @@ def _margin(config: ModelConfig, card: Card, dtype: str) -> float:
 
 
 def find_card(label: str) -> Card | None:
-    """The card that a device's name, as CUDA gives it, belongs to; None: its peaks are not known here."""
+    """The card whose name CUDA reports as `label`; None if this module does not know the peaks of that card."""
     if re.search(r"PCIe|NVL|40GB", label, re.IGNORECASE):
         return None  # of the same name, but slower
     return next((card for key, card in CARDS.items() if re.search(rf"\b{key}\b", label, re.IGNORECASE)), None)
@@ -241,9 +242,16 @@ def facts(config: ModelConfig, label: str, dtype: str, tokens: int) -> dict[str,
     card = find_card(label)
     if card is None:
         return None
-    ends = [estimate(config, card, dtype=dtype, tokens=tokens, factor=factor) for factor in (1.0, *UNKNOWN)]
+    ends = _ends(config, card, dtype, tokens)
     names = ("as_found_s", "as_found_busy", "fixed_s", "fixed_busy", "ratio")
     return {"card": card.name, **{name: [getattr(end, name) for end in ends] for name in names}}
+
+
+def _ends(config: ModelConfig, card: Card, dtype: str, tokens: int, *, graph: bool = False) -> list[Estimate]:
+    """The estimates at the assumed costs on the host, and at both ends of their range."""
+    return [
+        estimate(config, card, dtype=dtype, tokens=tokens, factor=factor, graph=graph) for factor in (1.0, *UNKNOWN)
+    ]
 
 
 def table(name: str, config: ModelConfig, cards: str, dtype: str, tokens: int) -> Iterator[str]:
@@ -264,10 +272,7 @@ def table(name: str, config: ModelConfig, cards: str, dtype: str, tokens: int) -
     for key, card in CARDS.items():
         if cards not in {"all", key}:
             continue
-        ends, graphed = (
-            [estimate(config, card, dtype=dtype, tokens=tokens, factor=f, graph=graph) for f in (1.0, *UNKNOWN)]
-            for graph in (False, True)
-        )
+        ends, graphed = (_ends(config, card, dtype, tokens, graph=graph) for graph in (False, True))
         cells = (
             _range([end.as_found_s * 1e6 for end in ends], "{:.0f}"),
             _range([end.as_found_busy for end in ends], "{:.0%}"),

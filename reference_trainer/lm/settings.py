@@ -45,7 +45,7 @@ class Settings:
     dtype: str = "fp32"
     """fp32, or tf32 or bf16: the inputs of matrix products of whole chunks are rounded to that, sums are in fp32."""
     tokens_per_chunk: int = 3000
-    """Largest number of predictions of a chunk; its samples are cut so that they hold about as many tokens."""
+    """Number of predictions of a chunk; a group of samples is cut so that it holds about as many tokens."""
     samples_per_chunk: int = 8
     corpus: Path | None = None
     """None: the documentation that ships inside CPython."""
@@ -114,9 +114,14 @@ class Settings:
                 raise TrainerError(f"{flag(name)} means nothing without a folder of checkpoints: add --checkpoint DIR")
 
     @property
+    def products(self) -> str:
+        """fp32, tf32 or bf16: what the inputs of matrix products are rounded to, by --dtype or by --tf32."""
+        return "tf32" if self.performance.tf32 else self.dtype
+
+    @property
     def stated_dtype(self) -> str:
         """The dtype as a fact: runs that differ in it are not comparable."""
-        return DTYPES["tf32" if self.performance.tf32 else self.dtype]
+        return DTYPES[self.products]
 
     def learning_options(self) -> list[str]:
         """The given options that have an effect only if the model learns, as on the command line."""

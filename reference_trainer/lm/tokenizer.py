@@ -88,6 +88,14 @@ def train_or_load(corpus: Corpus, vocab_size: int, cache: Path | None = None) ->
     return Tokenizer(model, head)
 
 
+def open_tokenizer(path: Path | None, corpus: Corpus, vocab_size: int) -> Tokenizer:
+    """The tokenizer in the user's file `path`; None: one of that vocabulary is trained on the corpus, or cached.
+
+    :raises TrainerError: as `load_model` and `train_or_load` raise it.
+    """
+    return train_or_load(corpus, vocab_size) if path is None else load_model(path, corpus)
+
+
 def load_model(path: Path, corpus: Corpus) -> Tokenizer:
     """The tokenizer in a file of the user's.
 

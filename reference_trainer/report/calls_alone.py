@@ -146,9 +146,7 @@ def _summary(measured: CallsAlone) -> str:
     if not measured.parts:
         return text
     parts = ", ".join(f"{share(value)} is {name}" for name, value in measured.parts.items())
-    return (
-        f"{text} Of its step in the breakdown pass, {parts}. What remains without the queue is the cost of each call."
-    )
+    return f"{text} In a step of its breakdown pass, {parts}. What remains without the queue is the cost of each call."
 
 
 PLUGIN = SectionPlugin("calls-alone", TITLE, 23, build)

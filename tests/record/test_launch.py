@@ -37,37 +37,56 @@ from tests.fakes.programs import (
 PYTHON = sys.executable
 
 
-SAMPLED = MARKED.replace("import sys,", "import os, sys,").replace(
-    "marks.open_step()", "while not os.path.exists(sys.argv[2]): time.sleep(0.001)\nmarks.open_step()"
+SAMPLED = (
+    MARKED.replace("import sys,", "import itertools, os, sys,")
+    .replace(
+        "marks.open_step()", "while not os.path.exists(sys.argv[2]): time.sleep(0.001)\nlast = None\nmarks.open_step()"
+    )
+    .replace("in range(int(sys.argv[1])):", "in itertools.count():")
+    + """
+    if last is None and os.path.exists(sys.argv[3]):
+        last = round + int(sys.argv[1])
+    if round == last:
+        break
+"""
 )
-"""Does the same as MARKED, but begins only when the file exists that its second argument names."""
+"""Does the same as MARKED, but begins when the file of its second argument exists, and does its rounds after the file
+of its third argument exists."""
 
 
 @pytest.mark.usefixtures("importable")
 def test_a_marked_program_at_level_standard(tmp_path: Path) -> None:
-    path, go, looks = script(tmp_path, SAMPLED), tmp_path / "go", []
+    path, begin, end, looks = script(tmp_path, SAMPLED), tmp_path / "begin", tmp_path / "end", []
+    sampled: set[str] = set()
 
-    def go_when_sampled() -> None:
+    def let_it_run() -> None:
+        """Let the program begin in one sampling window, and end in another that began while it took steps."""
         looks.append(1)
-        with suppress(OSError):  # the log of a window goes when that is over
-            said = any(b"Sampling" in log.read_bytes() for log in (tmp_path / "run" / RECORDER).glob("window-*.log"))
-            if said or len(looks) > 100:  # where ptrace is forbidden there may be no log to be seen
-                go.touch()
+        for log in (tmp_path / "run" / RECORDER).glob("window-*.log"):
+            with suppress(OSError):  # the log of a window goes when that is over
+                if b"Sampling" in log.read_bytes():
+                    sampled.add(log.name)
+        is_hopeless = len(looks) > 300  # where ptrace is forbidden there may be no log to be seen
+        if sampled or is_hopeless:
+            begin.touch()
+        if len(sampled) > 1 or is_hopeless:
+            end.touch()
 
-    argv = (PYTHON, str(path), "60", str(go))
-    info = record(spec(tmp_path, *argv, level="standard", collectors=None, timeout=120), watch=go_when_sampled)
+    argv = (PYTHON, str(path), "60", str(begin), str(end))
+    info = record(spec(tmp_path, *argv, level="standard", collectors=None, timeout=120), watch=let_it_run)
     run = load(tmp_path / "run")
+    rounds = output(tmp_path).count("round")
     assert replace(run.info, facts={}) == info
     assert (info.state, info.exit_code, info.label) == ("complete", 0, "train")
     assert run.info.facts == {"device": "cpu", "step": "round"}
     assert run.problems == ()
-    assert run.steps["index"].tolist() == list(range(60))
-    assert run.steps["tokens"].sum() == 600
+    assert rounds > 60
+    assert run.steps["index"].tolist() == list(range(rounds))
+    assert run.steps["tokens"].sum() == 10 * rounds
     assert {run.names[number] for number in run.regions["name"]} >= {"log", "tokenize"}
     assert info.begin < run.steps["begin"][0]
     assert info.end is not None
     assert run.steps["end"][-1] < info.end
-    assert output(tmp_path).count("round") == 60
     assert {status.name: status.state for status in info.collectors}["host"] == "ok"
     check_stacks(run, path)
 
@@ -81,7 +100,7 @@ def check_stacks(run: Run, path: Path) -> None:
     assert (status.cost_s or 0) > 0
     begin, end = run.steps["begin"][0], run.steps["end"][-1]
     inside = run.stacks[(run.stacks["begin"] < end) & (run.stacks["end"] > begin)]
-    assert len(inside) > 0, "a program of less than a second has samples"
+    assert len(inside) > 0, "a sampling window began and ended while the program took steps"
     assert set(inside["tid"].tolist()) == {run.steps["tid"][0]}, "native thread ids"
     lengths = np.minimum(inside["end"], end) - np.maximum(inside["begin"], begin)
     # how much the samples cover depends on the machine: a slow one is long between two windows

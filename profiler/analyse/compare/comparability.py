@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from profiler.analyse.compare.equality import compare_results
 from profiler.analyse.compare.ratios import SideRuns
-from profiler.analyse.model import Analysis, Mismatch
+from profiler.analyse.model import Analysis, Mismatch, ResultComparison
 from profiler.core.facts import program
 from profiler.run.model import RunInfo
 
@@ -66,12 +66,28 @@ NOT_STATED: Final = "not stated"
 def find_mismatches(
     sides: Sequence[SideRuns], *, ignored: Collection[str] = (), same_program: bool = False
 ) -> tuple[Mismatch, ...]:
-    """Why the sides are not comparable; empty when they are.
-
-    Every run, the detailed ones too, is compared with the first of the baseline. Facts that no run states are no
-    mismatch: `unstated_facts` lists them. Results are compared only where all facts are the same.
+    """Why the sides are not comparable, facts or else results that differ; empty when they are.
 
     :param ignored: facts that may differ; results then differ too, and are not compared.
+    :param same_program: as in `fact_mismatches`.
+    """
+    facts = fact_mismatches(sides, ignored=ignored, same_program=same_program)
+    return facts if facts or ignored else result_mismatches(compare_results(sides))
+
+
+def result_mismatches(results: Iterable[ResultComparison]) -> tuple[Mismatch, ...]:
+    """The results that differ. Where facts differ too, other results are what these lead to."""
+    return tuple(Mismatch(result.name, result=result) for result in results if result.difference is not None)
+
+
+def fact_mismatches(
+    sides: Sequence[SideRuns], *, ignored: Collection[str] = (), same_program: bool = False
+) -> tuple[Mismatch, ...]:
+    """The facts in which a run, detailed ones included, differs from the first run of the baseline.
+
+    Facts that no run states are no mismatch: `unstated_facts` lists them.
+
+    :param ignored: facts that may differ.
     :param same_program: the sides were not named as two programs, so that they should be runs of one.
     """
     infos = [run.info for side in sides for run in all_runs(side)]
@@ -84,10 +100,7 @@ def find_mismatches(
         mismatches |= _unlike("program", [program_name(run.info) for run in light])
     levels = [run.info.level for side in sides for run in side.light]
     mismatches |= dict.fromkeys(Mismatch("level", levels[0], level) for level in levels if level != levels[0])
-    if mismatches or ignored:
-        return tuple(mismatches)
-    results = (result for result in compare_results(sides) if result.difference is not None)
-    return tuple(Mismatch(result.name, result=result) for result in results)
+    return tuple(mismatches)
 
 
 def _unlike(name: str, values: Sequence[str]) -> dict[Mismatch, None]:

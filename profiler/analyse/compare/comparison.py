@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
-from profiler.analyse.compare.comparability import find_mismatches, unstated_facts
+from profiler.analyse.compare.comparability import fact_mismatches, result_mismatches, unstated_facts
 from profiler.analyse.compare.equality import compare_results
 from profiler.analyse.compare.ratios import SideRuns, over_runs, ratios
 from profiler.analyse.model import Comparison, Extension, FlameDiff, Measure, Side
@@ -48,7 +48,8 @@ def compare(
         raise ProfilerError("a comparison needs two sides or more")
     extensions = extensions or {}
     base, pairs = sides[0], min(len(side.light) for side in sides)
-    mismatches = find_mismatches(sides, same_program=same_program)
+    results = compare_results(sides)
+    mismatches = fact_mismatches(sides, same_program=same_program) or result_mismatches(results)
     infos = [(side.light[0] if side.light else side.detail) for side in sides]
     different, same = _environment([run.info for run in infos if run is not None])
     return Comparison(
@@ -70,7 +71,7 @@ def compare(
         ),
         flame_diff=_flame_diff(base, sides[-1]),
         extensions=extensions,
-        results=compare_results(sides),
+        results=results,
     )
 
 

@@ -27,7 +27,6 @@ from typing import Final
 
 import numpy as np
 
-from profiler.analyse.intervals import times
 from profiler.analyse.model import HOST_CATEGORIES, MIN_SAMPLES
 from profiler.analyse.sampling.frames import BACKWARD
 from profiler.analyse.sampling.shares import ClassifiedSamples, classify_samples, native_category
@@ -73,8 +72,7 @@ def host_time(stacks: Stacks, window: Window) -> tuple[HostTimeline | None, Ledg
     if waits is not None:
         ledger = take_stalls(ledger, waits.stalled)
     if delays is not None and clock is not None:
-        if waits is not None:  # in proportion: delays are known for stretches of 10 ms, and waits for each step
-            delays = times(delays * max(0.0, 1 - waits.delayed.sum() / max(1, delays.sum())))
+        delays = waits.remaining(delays) if waits is not None else delays
         ledger = take_core(ledger, delays, clock.throttling, _core_weights(samples))
     return host, ledger, samples
 

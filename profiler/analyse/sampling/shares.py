@@ -52,13 +52,13 @@ from profiler.analyse.sampling.strata import (
     stratum_weights,
 )
 from profiler.analyse.timing.host_timeline import CODE, REGION, HostTimeline
-from profiler.analyse.timing.scheduler import ThreadTime, delay_in_regions, thread_time
+from profiler.analyse.timing.scheduler import ThreadTime, delays_in_regions, thread_time
 from profiler.analyse.window import Window, device_kind, has_ranks
 from profiler.run.model import Run
 
 _CLOCKED: Final = (DATA, TOKENIZE)
-"""Strata at some of whose begins and ends the agent reads how long the thread has waited for a core. The same of
-backward passes and optimizers changed no share."""
+"""Strata whose regions the agent has clocked: at both ends of some, it reads how long the thread has waited for a core.
+Clocking backward passes and optimizers as well changed no share."""
 MOST: Final = 0.5
 """Share of a function's time that a tokenizer must exceed for the function to prepare input."""
 _WAITING_FILES: Final = (
@@ -269,9 +269,12 @@ def _without_core(run: Run, window: Window, rows: tuple[Numbers, Floats, Floats]
     stratum, weight, active = rows
     if clock is None or not clock.runnable:
         return np.zeros(active.shape)
-    rates = {name: delay_in_regions(run, window, name) for name in _CLOCKED}
-    rate = np.array([math.nan if (each := rates.get(name)) is None else each for name in STRATA])[stratum]
-    rate = np.divide(rate, active.sum(axis=1), out=np.full(len(rate), math.nan), where=active.any(axis=1))
+    known_rates = np.full(len(STRATA), math.nan)
+    for name, share in delays_in_regions(run, window, _CLOCKED).items():
+        known_rates[NUMBER[name]] = share
+    rate = np.divide(
+        known_rates[stratum], active.sum(axis=1), out=np.full(len(stratum), math.nan), where=active.any(axis=1)
+    )
     total, other = clock.runnable / clock.wall * float(weight.sum()), np.isnan(rate)
     ns = weight * active.sum(axis=1)
     known = float(ns[~other] @ rate[~other])

@@ -123,7 +123,9 @@ class StackStrata:
     def groups_at(self, moments: npt.ArrayLike) -> Numbers:
         """The place in WEIGHTED_TOGETHER of the stratum at each moment, by the records alone."""
         row, inside = self._segments_at(times(moments))
-        return _GROUP[np.where(inside, self._recorded[row], NUMBER[""]) if len(self._recorded) else 0 * row]
+        stratum = np.full(len(row), NUMBER[""])
+        stratum[inside] = self._recorded[row[inside]]
+        return np.asarray(_GROUP[stratum])
 
     def regions_at(self, moments: npt.ArrayLike) -> Numbers:
         """The marked region that is open at each moment, in REGION_KINDS; -1 where there is none."""
@@ -134,12 +136,11 @@ class StackStrata:
         return np.where(inside, self._marked[row], -1).astype(np.int64)
 
     def _segments_at(self, at: Times) -> tuple[Numbers, npt.NDArray[np.bool_]]:
-        """The last segment that begins before each moment, and whether the moment lies in it."""
-        begin, end = self._segments.begin, self._segments.end
-        row = np.maximum(np.searchsorted(begin, at, "right") - 1, 0)
-        if not len(begin):
-            return row, np.zeros(len(at), np.bool_)
-        return row, (begin[row] <= at) & (at < end[row])
+        """The last segment that begins before each moment (-1: none does), and whether the moment lies in it."""
+        row = np.searchsorted(self._segments.begin, at, "right") - 1
+        inside = row >= 0
+        inside[inside] = at[inside] < self._segments.end[row[inside]]
+        return row, inside
 
 
 def _stack_stratum(stack: Stack, recorded: set[str], *, has_copies: bool) -> tuple[int, str]:

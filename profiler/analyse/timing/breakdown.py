@@ -70,16 +70,16 @@ def take_stalls(ledger: Ledger, stalled: npt.NDArray[np.int64]) -> Ledger:
     return replace(ledger, ns=ns)
 
 
-def take_core(ledger: Ledger, delays: npt.NDArray[np.int64], throttling: Throttling, active: Floats) -> Ledger:
-    """Take the time without a core out of the categories of each step, in proportion to their active time.
+def take_core(ledger: Ledger, delays: npt.NDArray[np.int64], throttling: Throttling, weights: Floats) -> Ledger:
+    """Take the time without a core out of the categories of each step, in proportion to their weighted time.
 
     :param delays: ns of each step in which the thread could have run and had no core.
-    :param active: for each category, the share of its time in which the thread was active, as far as that is known.
+    :param weights: for each category, up to 1, how much of its time is without a core relative to the others.
     """
     ns, core = ledger.ns.copy(), CODE["core"]
     delays = _within(delays, ns.sum(axis=1) - ns[:, _WITHOUT_CORE].sum(axis=1))
-    for weight in (active, np.ones(len(active))):  # the clock is exact: what samples did not see active gives too
-        part = ns * np.where(np.isin(np.arange(len(active)), _WITHOUT_CORE), 0.0, weight)
+    for weight in (weights, np.ones(len(weights))):  # the clock is exact: if these are too small, all time counts
+        part = ns * np.where(np.isin(np.arange(len(weights)), _WITHOUT_CORE), 0.0, weight)
         total = part.sum(axis=1)
         lacking = np.minimum(delays - (ns[:, core] - ledger.ns[:, core]), total)
         taken = np.floor(part * (lacking / np.maximum(total, 1.0))[:, None]).astype(np.int64)

@@ -8,7 +8,7 @@ kernel counts that time for the whole control group, summed over cores, so a thr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from profiler.analyse.intervals import Intervals, Times, covered_within, times
 from profiler.analyse.timing.counters import counter_sums
-from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
+from profiler.analyse.window import NS_PER_S, Window, has_name, named_rows, thread_rows
 from profiler.core.scheduling import Throttling, estimate_throttling
 from profiler.run.filter import rows_by
 from profiler.run.model import Run
@@ -187,6 +187,11 @@ class WaitsWithoutCore:
     delayed: Times
     """The host had none. This is part of its run delay."""
 
+    def remaining(self, delays: Times) -> Times:
+        """The run delays of the steps outside of these waits. Delays are known for stretches of 10 ms, and waits for
+        each step, so they are taken out of all steps in proportion."""
+        return times(delays * max(0.0, 1 - self.delayed.sum() / max(1, delays.sum())))
+
 
 def waits_without_core(run: Run, window: Window) -> WaitsWithoutCore | None:
     """The waits for a device in which there was no core; None: the device does not count them."""
@@ -194,21 +199,23 @@ def waits_without_core(run: Run, window: Window) -> WaitsWithoutCore | None:
     return WaitsWithoutCore(*(times(each) for each in counted.values())) if len(counted) == 2 else None
 
 
-def delay_in_regions(run: Run, window: Window, name: str) -> float | None:
-    """The share of the stepping thread's regions of this name in which it could have run and had no core.
+def delays_in_regions(run: Run, window: Window, names: Collection[str]) -> dict[str, float]:
+    """For each of these names, the share of the stepping thread's regions in which it could have run and had no core.
 
-    None: its delay was read at both ends of fewer than MIN_CLOCKED of them.
+    A name is missing if the run delay was read at both ends of fewer than MIN_CLOCKED of its regions.
     """
     rows = thread_rows(run.thread_clocks, window)
     rows = np.sort(rows[rows["cpu"] == NOT_READ], order="time", kind="stable")
-    regions = thread_rows(named_rows(run, run.regions, name), window)
-    regions = regions[window.step_rows(regions["begin"]) >= 0]
+    regions = thread_rows(named_rows(run, run.regions, *names), window)
     clocked = regions[np.isin(regions["begin"], rows["time"]) & np.isin(regions["end"], rows["time"])]
-    wall = float((clocked["end"] - clocked["begin"]).sum())
-    if len(clocked) < MIN_CLOCKED or not wall:
-        return None
+    clocked = clocked[window.step_rows(clocked["begin"]) >= 0]
     at_begin, at_end = (rows["delay"][np.searchsorted(rows["time"], clocked[end])] for end in ("begin", "end"))
-    return min(1.0, _share_of_program(run, window) * float((at_end - at_begin).sum()) / wall)
+    of_program, shares = _share_of_program(run, window), {}
+    for name in names:
+        own = has_name(run, clocked, name)
+        if own.sum() >= MIN_CLOCKED and (wall := float((clocked["end"] - clocked["begin"])[own].sum())):
+            shares[name] = min(1.0, of_program * float((at_end - at_begin)[own].sum()) / wall)
+    return shares
 
 
 def _share_of_program(run: Run, window: Window) -> float:

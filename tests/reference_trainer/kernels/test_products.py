@@ -65,7 +65,8 @@ def product(device: Device, a: np.ndarray, b: np.ndarray, out: np.ndarray, rows:
 @pytest.mark.parametrize("dtype", LOW)
 @pytest.mark.parametrize("flags", FLAGS)
 def test_products_against_fp64(dtype: str, flags: int) -> None:
-    """Of the rounded inputs, to the rounding of sums in fp32; of the given ones, to twice the roundoff of an input."""
+    """A product equals that of the rounded inputs up to the rounding of sums in fp32, and that of the given inputs up
+    to twice the roundoff of an input."""
     random, rows, inner, columns = np.random.default_rng(flags), 33, 70, 12
     shapes = {
         TRANSPOSE_A: ((rows, inner), (rows, columns), (inner, columns)),

@@ -169,7 +169,7 @@ def test_sizes_that_give_no_chunk() -> None:
 
 
 def test_repeated_paragraphs_are_left_out() -> None:
-    """Of the built-in corpus, whose documents contain each other; not headings and short lines, which often recur."""
+    """Documents of the built-in corpus contain each other. Headings and short lines stay, although they recur."""
     long, other = "a" * 80, "b" * 200
     documents = [f"Title\n\n{long}\n\n{other}", f"Title\n\n{other}\n\nnew", long]
     assert without_repeated_paragraphs(documents) == [documents[0], "Title\n\nnew", ""]

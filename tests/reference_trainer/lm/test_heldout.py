@@ -1,4 +1,4 @@
-"""What is held out is never learned from, and n-grams are counted in the text that is."""
+"""The model never learns from the held-out text, and n-grams are counted in the text that it learns from."""
 
 from __future__ import annotations
 

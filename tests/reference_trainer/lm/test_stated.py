@@ -32,7 +32,7 @@ from tests.reference_trainer.lm import learners
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 TOKENS = 600
-"""Of a chunk: some predictions are right by chance, so that the modulator is not 0."""
+"""Tokens of a chunk: with so many, some predictions are right by chance, so that the modulator is not 0."""
 FIXED = variant_fixes("fixed", "host")
 Run = Callable[..., tuple[StatedResult, ...]]
 Patch = pytest.MonkeyPatch
