@@ -2,7 +2,7 @@
 
 Everything is a frozen dataclass. Durations are float seconds. A `Measure` whose value is None was not measured, and its
 `reason` says why. Facts are codes and values, from which `profiler.report.text` makes sentences. The only sentences
-here are `verdict`, `headline`, `findings` and `input_conclusion`: `verdict_text` and `comparison_text` in
+here are `verdict`, `headline`, `details` and `input_conclusion`: `verdict_text` and `comparison_text` in
 `profiler.report` add them after the diagnosis.
 """
 
@@ -623,7 +623,7 @@ class Analysis:
     """Why the program is slow, or that it is not, as a sentence; empty until `verdict_text.with_verdict` adds it."""
     headline: str = ""
     """The first sentence of `verdict`."""
-    findings: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
     """The other sentences of `verdict`, for a line each."""
     causes: tuple[Cause, ...] = ()
     """The causes that `verdict` names, the largest first."""

@@ -34,8 +34,8 @@ def comparison_statement(diagnosis: ComparisonDiagnosis) -> Statement:
     more = (*comparison_sentences(diagnosis.ranks), *_starts(diagnosis.starts))
     if head:
         return Statement(head, (f"{'; '.join(texts)}.", *more))
-    if len(statements) == 1 and statements[0].findings:
-        return Statement(statements[0].headline, (f"{statements[0].findings[0]}.", *more))
+    if len(statements) == 1 and statements[0].details:
+        return Statement(statements[0].headline, (f"{statements[0].details[0]}.", *more))
     return Statement(f"{'; '.join(texts)}.", more)
 
 

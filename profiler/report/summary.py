@@ -54,7 +54,7 @@ def summary(analysis: Analysis, *, unicode: bool = True) -> Iterator[Line]:
     warnings = [((f"  {text}", "warning"),) for text in load_warnings(analysis.warnings)]
     if analysis.verdict and not (light and step):
         yield ((analysis.headline, "strong"),)
-        yield from (((f"  {finding}", ""),) for finding in analysis.findings)
+        yield from (((f"  {detail}", ""),) for detail in analysis.details)
     if analysis.verdict and not light:
         yield from warnings
     if step:

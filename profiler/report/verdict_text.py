@@ -96,12 +96,12 @@ class Statement:
     """A verdict: its headline, and further sentences."""
 
     headline: str
-    findings: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
         """All of it in one line."""
-        return " ".join(filter(None, (self.headline, *self.findings)))
+        return " ".join(filter(None, (self.headline, *self.details)))
 
 
 def with_verdict(analysis: Analysis, diagnosis: RunDiagnosis) -> Analysis:
@@ -111,7 +111,7 @@ def with_verdict(analysis: Analysis, diagnosis: RunDiagnosis) -> Analysis:
         analysis,
         verdict=statement.text,
         headline=statement.headline,
-        findings=statement.findings,
+        details=statement.details,
         causes=diagnosis.causes,
         input_conclusion=input_text(diagnosis.input) if diagnosis.input else "",
     )
@@ -127,8 +127,8 @@ def run_statement(diagnosis: RunDiagnosis) -> Statement:
             sentences += collective_sentences(ranks)
         else:
             sentences += [*collective_sentences(ranks), balance]
-    headline, *findings = filter(None, sentences)
-    return Statement(headline, tuple(findings))
+    headline, *details = filter(None, sentences)
+    return Statement(headline, tuple(details))
 
 
 _SAME_SHARE: Final = 0.95

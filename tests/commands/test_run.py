@@ -106,11 +106,11 @@ def test_a_terminal_breaks_sentences_between_words(
 ) -> None:
     builder = RunBuilder(level="standard")
     builder.steps(10, 200 * MS)
-    finding = "Each of these words stays whole " + "here " * 20
-    analysed = replace(analyse(builder.build()), verdict="x", headline="x", findings=(finding,))
+    detail = "Each of these words stays whole " + "here " * 20
+    analysed = replace(analyse(builder.build()), verdict="x", headline="x", details=(detail,))
     monkeypatch.setenv("COLUMNS", "80")
     print_summary(builder.build(), lambda run: analysed)
-    assert f"  {finding}" in capsys.readouterr().err, "a file has whole lines"
+    assert f"  {detail}" in capsys.readouterr().err, "a file has whole lines"
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "dumb-no")
     print_summary(builder.build(), lambda run: analysed)

@@ -57,8 +57,8 @@ def test_the_same_results_give_the_same_report_without_empty_sections(make: Call
 
 def test_advice_on_the_input_is_not_repeated_below_a_verdict_that_has_it() -> None:
     given = hook_samples.run()
-    for findings, expected in (((), 1), ((given.input_conclusion,), 0)):
-        report = build_report(replace(given, findings=findings))
+    for details, expected in (((), 1), ((given.input_conclusion,), 0)):
+        report = build_report(replace(given, details=details))
         [brief] = [section.brief for section in report.sections if section.key == "input"]
         assert len(brief) == expected
 

@@ -246,10 +246,10 @@ def sentences() -> Iterator[tuple[str, str]]:
     """Name and sentence of each; bars are between the lines."""
     for name, run in RUNS.items():
         statement = run_statement(run)
-        yield f"run, {name}", " | ".join((statement.headline, *statement.findings))
+        yield f"run, {name}", " | ".join((statement.headline, *statement.details))
     for name, side in SIDES.items():
         statement = comparison_statement(ComparisonDiagnosis(True, False, (), (side,), (("base", 0.5),)))
-        yield f"comparison, {name}", " | ".join((statement.headline, *statement.findings))
+        yield f"comparison, {name}", " | ".join((statement.headline, *statement.details))
     for name, spikes in LONG_STEPS.items():
         yield f"long steps, {name}", spikes_sentence(spikes)
     for limit in LiveLimit:

@@ -192,7 +192,7 @@ def _brief_input(report_input: ReportInput) -> Iterator[Block]:
     sides = [side for side in report_input.sides if side.detailed.input]
     for side in sides:
         text = side.detailed.input_conclusion
-        in_verdict = report_input.analysis is not None and text in report_input.analysis.findings
+        in_verdict = report_input.analysis is not None and text in report_input.analysis.details
         if text and not in_verdict:
             yield Text(text if len(report_input.sides) == 1 else f"{side.label}: {text}")
 

@@ -92,8 +92,8 @@ def _head(report_input: ReportInput) -> Iterator[Block]:
     """The verdict, and what qualifies it: programs that ended early, sides that do not compare, a noisy machine."""
     comparison, analysis = report_input.comparison, report_input.analysis
     yield _verdict(report_input)
-    if analysis is not None and analysis.findings and not report_input.failed_before_first_step:
-        yield Items(analysis.findings)
+    if analysis is not None and analysis.details and not report_input.failed_before_first_step:
+        yield Items(analysis.details)
     if comparison is not None:
         yield from _comparison_warnings(comparison)
         yield from _result_callouts(comparison)
@@ -115,7 +115,7 @@ def _verdict(report_input: ReportInput) -> Callout:
     assert results is not None
     verdict = results.verdict or "No verdict was reached."
     measured = f"Measured on {report_input.devices}"
-    if analysis is not None and analysis.findings:
+    if analysis is not None and analysis.details:
         return Callout(analysis.headline, "verdict", measured)
     if len(verdict) <= _HEADLINE or not results.headline:
         return Callout(verdict, "verdict", measured)
