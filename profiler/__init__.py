@@ -80,15 +80,17 @@ def analyse_run(run: Run, *, timeline: bool = False) -> Analysis:
 
     :param timeline: add an excerpt of the run as a trace.
     """
+    from dataclasses import replace
+
     from profiler.analyse.analysis import analyse
+    from profiler.diagnose.findings import find
     from profiler.diagnose.run import diagnose_run
     from profiler.report.verdict_text import with_verdict
 
     analysis = analyse(run)
-    analysis = with_verdict(analysis, diagnose_run(analysis))
+    findings, not_judged = find(analysis)
+    analysis = replace(with_verdict(analysis, diagnose_run(analysis)), findings=findings, not_judged=not_judged)
     if timeline:
-        from dataclasses import replace
-
         from profiler.report.export.excerpt import timeline_excerpt
 
         return replace(analysis, timeline=timeline_excerpt(run))

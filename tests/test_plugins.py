@@ -17,10 +17,10 @@ PLUGINS = {
         "backward cuda_syncs dynamo facts functions loader loader-workers optimizers regions stages tensors "
         "tokenizers torch-trace warning-sites"
     ),
-    "profiler.diagnose.rules": "",
+    "profiler.diagnose.rules": "no-workers python-loop",
     "profiler.report.sections": (
-        "breakdown counters doing environment flame hot idle input lines method outside ranks spikes throughput "
-        "timeline utilization verdict"
+        "breakdown counters doing environment findings flame hot idle input lines method outside ranks spikes "
+        "throughput timeline utilization verdict"
     ),
     "reference_trainer.ssm.engines": "inline pool ray",
 }

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Literal, Protocol
 
+from profiler.analyse.finding import Finding, NotJudged
 from profiler.core.notice import Notice
 from profiler.run.model import RunInfo, Site, StatedResult, StepDefinition
 
@@ -627,6 +628,10 @@ class Analysis:
     """The other sentences of `verdict`, for a line each."""
     causes: tuple[Cause, ...] = ()
     """The causes that `verdict` names, the largest first."""
+    findings: tuple[Finding, ...] = ()
+    """What makes it slow, the largest gain first; empty until `profiler.diagnose` adds them."""
+    not_judged: tuple[NotJudged, ...] = ()
+    """The rules that cannot judge this run."""
     step: StepDefinition | None = None
     """The definition of a step in this run, and how it was detected."""
     lines: tuple[LineCost, ...] = ()

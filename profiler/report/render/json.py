@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from profiler.analyse.finding import Finding
 from profiler.analyse.model import (
     DEVICE_CATEGORIES,
     HOST_CATEGORIES,
@@ -32,6 +33,7 @@ from profiler.core.notice import Notice
 from profiler.core.plugins import call_plugin
 from profiler.core.terminal import plain
 from profiler.report.build import section_plugins
+from profiler.report.finding_text import finding_text
 from profiler.report.model import ReportInput, ReportSide
 from profiler.report.text import (
     NO_REASON,
@@ -115,6 +117,8 @@ def analysis_json(analysis: Analysis) -> dict[str, Any]:
         "schema": RUN_SCHEMA,
         "verdict": analysis.verdict,
         "causes": [_cause(cause) for cause in analysis.causes],
+        "findings": [_finding(finding) for finding in analysis.findings],
+        "not_judged": [{"rule": rule.rule.name, "reason": describe(rule.reason)} for rule in analysis.not_judged],
         "device": report_input.devices,
         "run": _side(report_input.sides[0]),
         "environment": _environment(analysis.info),
@@ -158,6 +162,22 @@ def analysis_json(analysis: Analysis) -> dict[str, Any]:
         "missing": [{"what": missing_name(gap), "reason": describe(gap.reason)} for gap in analysis.missing],
         **_section_keys(report_input),
     })  # fmt: skip
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    text = finding_text(finding)
+    return {
+        "rule": finding.rule.name,
+        **_fields(finding, "seconds", "share", "low", "high"),
+        "confidence": finding.confidence.value,
+        "title": text.title,
+        "evidence": list(text.evidence),
+        "fix": text.fix,
+        "code": text.code,
+        "sites": [_site(site) for site in finding.sites],
+        "gains": [{"method": gain.method.value, **_fields(gain, "factor", "low", "high")} for gain in finding.gains],
+        "overlaps": finding.overlaps,
+    }
 
 
 def render(document: Mapping[str, Any]) -> str:

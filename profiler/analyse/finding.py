@@ -1,0 +1,105 @@
+"""Findings as data: what makes a run slow, where, and what its cure is worth.
+
+Rules in `profiler.diagnose` make them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from profiler.core.notice import Notice
+from profiler.run.model import Site
+
+
+class GainMethod(StrEnum):
+    """How a gain was predicted."""
+
+    BOUND = "bound"
+    """The step without the time that the cause costs. The cure can give no more."""
+    REPLAY = "replay"
+    """The step's timeline simulated again without the cause."""
+    KNOCK_OUT = "knock-out"
+    """The program run again without the cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """How many times as fast steps become by a cure."""
+
+    method: GainMethod
+    factor: float
+    low: float
+    high: float
+    """The ends of the 95% interval of `factor`."""
+
+
+class Confidence(StrEnum):
+    """How sure a finding is."""
+
+    HIGH = "high"
+    """Its cost was recorded exactly, or its interval is narrow."""
+    MEDIUM = "medium"
+    """All of the interval of its cost is large enough to matter."""
+    LOW = "low"
+    """The cost may be too small to matter."""
+
+
+@dataclass(frozen=True)
+class RuleText:
+    """The words of a rule: templates, which `profiler.report.finding_text` fills with the values of a finding.
+
+    A field's format tells how its value is written: `{wait:share}`, `{batch:time}`, `{made:size}`, `{workers:count}`,
+    `{site:place}`. All findings have the values `seconds` and `share`, which the cause costs, and `site`, the first of
+    its lines.
+    """
+
+    name: str
+    title: str
+    """The cause in one sentence that a verdict can begin with, without its full stop."""
+    evidence: tuple[str, ...]
+    """Sentences with the figures that show it; one that mentions a value that is not known is left out."""
+    fix: str
+    """What to do about it, as a sentence."""
+    code: str = field(default="", kw_only=True)
+    """What to write instead, as code."""
+    example: str = field(default="", kw_only=True)
+    """A file of the bundled trainer that shows the cure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One cause of slowness, by the rule that recognized it."""
+
+    rule: RuleText
+    seconds: float
+    """Seconds per step that the cause costs."""
+    share: float
+    """The same as a share of the wall time of a step; low and high are the ends of its 95% interval."""
+    low: float
+    high: float
+    confidence: Confidence
+    sites: tuple[Site, ...] = ()
+    """The lines that cause it, the largest cost first; at most three."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """The figures that the texts of the rule mention, in base units."""
+    gains: tuple[Gain, ...] = ()
+    """The predictions of what the cure gives, the most certain first."""
+    overlaps: str = ""
+    """Name of the rule of a finding with a larger gain that accounts for most of the same time: after the cure of that
+    one, this one costs less."""
+
+    @property
+    def gain(self) -> float:
+        """The most certain prediction as a factor; 1 without any."""
+        return self.gains[0].factor if self.gains else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class NotJudged:
+    """A rule that cannot judge this run, and the reason."""
+
+    rule: RuleText
+    reason: Notice

@@ -1,0 +1,111 @@
+"""Finds what makes a run slow: asks every rule, decides which rules explain the same time, and ranks by gain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, NotJudged
+from profiler.analyse.model import Analysis
+from profiler.core.notice import Notice
+from profiler.core.plugins import discover
+from profiler.diagnose.rule import Claim, Cost, Rule, StepCosts
+
+_NARROW: Final = 0.8
+"""Least ratio of the lower end of a cost to the cost for a high confidence."""
+_SAME_TIME: Final = 0.5
+"""Share of a claim that other rules must have claimed for it to be about the same time as theirs."""
+_LEAST: Final = 0.03
+"""Lower end of a share below which a cost may be chance."""
+_FASTEST: Final = 1e-3
+"""Least share of a step that is assumed to remain: what a rule claims may be the whole step."""
+
+
+def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> tuple[tuple[Finding, ...], tuple[NotJudged, ...]]:
+    """The findings about a run, those with the largest gain first, and the rules that cannot judge it.
+
+    Specific rules are asked first. General ones, such as the one for slow Python, get what remains of their categories.
+    """
+    costs = StepCosts(analysis)
+    if not costs.seconds:
+        return (), ()
+    rules = discover("profiler.diagnose.rules") if rules is None else rules
+    left = {name: cost.seconds for name, cost in costs.categories.items()}
+    findings, not_judged, owners = list[Finding](), list[NotJudged](), dict[str, str]()
+    for is_general in (False, True):
+        claims = list[tuple[Rule, Claim]]()
+        for rule in rules:
+            if rule.is_general is not is_general:
+                continue
+            answer = rule.judge(costs)
+            if isinstance(answer, Notice):
+                not_judged.append(NotJudged(rule, answer))
+            elif answer is not None:
+                claim = replace(answer, costs=_remaining(answer, left)) if is_general else answer
+                if _is_large(rule, claim, costs):
+                    claims.append((rule, claim))
+        claims.sort(key=lambda each: (-_bound(each[1], costs).factor, each[0].name))
+        findings += [_finding(rule, claim, costs, _take(rule, claim, left, owners)) for rule, claim in claims]
+    findings.sort(key=lambda finding: (bool(finding.overlaps), -finding.gain, finding.rule.name))
+    return tuple(findings), tuple(not_judged)
+
+
+def _remaining(claim: Claim, left: dict[str, float]) -> dict[str, Cost]:
+    """The costs of a claim as far as other rules left them."""
+    return {
+        name: cost.part(min(1.0, left.get(name, 0.0) / cost.seconds))
+        for name, cost in claim.costs.items()
+        if cost.seconds > 0
+    }
+
+
+def _is_large(rule: Rule, claim: Claim, costs: StepCosts) -> bool:
+    total = _total(claim.costs.values())
+    return costs.share(total) >= rule.threshold and total.low >= min(_LEAST, rule.threshold) * costs.seconds
+
+
+def _total(costs: Iterable[Cost]) -> Cost:
+    each = tuple(costs)
+    return Cost(sum(cost.seconds for cost in each), sum(cost.low for cost in each), sum(cost.high for cost in each))
+
+
+def _take(rule: Rule, claim: Claim, left: dict[str, float], owners: dict[str, str]) -> str:
+    """Take a claim out of what is left of the step.
+
+    :returns: the rule that has claimed most of the same time before; empty where most of it was left.
+    """
+    total = taken = 0.0
+    other, largest = "", 0.0
+    for name, cost in claim.costs.items():
+        part = min(cost.seconds, left.get(name, 0.0))
+        left[name] = left.get(name, 0.0) - part
+        total, taken = total + cost.seconds, taken + part
+        if name in owners and cost.seconds - part > largest:
+            other, largest = owners[name], cost.seconds - part
+        owners.setdefault(name, rule.name)
+    return other if total and taken < _SAME_TIME * total else ""
+
+
+def _bound(claim: Claim, costs: StepCosts) -> Gain:
+    """The gain by Amdahl's law: the step without the cost of the cause, but with what the cure needs instead."""
+    total = _total(claim.costs.values())
+
+    def factor(seconds: float) -> float:
+        after = costs.seconds - seconds + min(claim.remaining, seconds)
+        return costs.seconds / max(after, _FASTEST * costs.seconds)
+
+    return Gain(GainMethod.BOUND, factor(total.seconds), factor(total.low), factor(min(total.high, costs.seconds)))
+
+
+def _finding(rule: Rule, claim: Claim, costs: StepCosts, overlaps: str) -> Finding:
+    total = _total(claim.costs.values())
+    share, low, high = (costs.share(value) for value in (total.seconds, total.low, total.high))
+    if total.is_exact or total.low >= _NARROW * total.seconds:
+        confidence = Confidence.HIGH
+    else:
+        confidence = Confidence.MEDIUM if low >= rule.threshold else Confidence.LOW
+    site = claim.sites[0] if claim.sites else None
+    values = {"seconds": total.seconds, "share": share, "site": site, **claim.values}
+    gains = (_bound(claim, costs),)
+    return Finding(rule, total.seconds, share, low, min(1.0, high), confidence, claim.sites, values, gains, overlaps)

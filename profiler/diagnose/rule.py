@@ -1,0 +1,165 @@
+"""What a rule is: one cause of slowness, how to recognize it in an analysed run, and what to do about it.
+
+A rule sees a `StepCosts`, the seconds of a step by category, and claims the part that its cause costs. It never sees
+other rules: `profiler.diagnose.findings` decides which claims are about the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+from profiler.analyse.finding import RuleText
+from profiler.analyse.model import Analysis, InputPart, Phase
+from profiler.core.notice import Notice
+from profiler.diagnose.device import is_sampled, program_blame
+from profiler.diagnose.model import WORTH_NAMING
+from profiler.run.model import Site
+
+MAX_SITES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Seconds per step with their 95% interval; the interval is empty where they were recorded exactly."""
+
+    seconds: float
+    low: float
+    high: float
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether no samples stand behind it."""
+        return self.low == self.high
+
+    def part(self, share: float) -> Cost:
+        """A share of it, as far as that is known exactly."""
+        return Cost(share * self.seconds, share * self.low, share * self.high)
+
+
+NOTHING: Final = Cost(0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a rule says that its cause costs."""
+
+    costs: Mapping[str, Cost]
+    """Host category -> seconds per step of that category which would not be there without the cause."""
+    sites: tuple[Site, ...] = ()
+    """The lines that cause it, the largest cost first."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """The figures that the texts of the rule mention."""
+    remaining: float = 0.0
+    """Seconds per step that the cured program needs instead, at least."""
+
+
+class StepCosts:
+    """What a step of an analysed run costs, by category: what a cure can remove.
+
+    For a device with a queue this is its idle time, charged to what the host did meanwhile: host work under a busy
+    device costs nothing. For a program without one it is the host's time.
+    """
+
+    def __init__(self, analysis: Analysis) -> None:
+        self.analysis = analysis
+        self.seconds = analysis.value("step_time") or 0.0
+        """Seconds of a step."""
+        busy = analysis.measures.get("device_utilization")
+        self.has_queue = bool(analysis.idle) or (busy is not None and busy.value is not None and not is_sampled(busy))
+
+    @cached_property
+    def categories(self) -> Mapping[str, Cost]:
+        """Host category -> what it costs; empty where nothing was recorded."""
+        if self.has_queue:
+            costs: dict[str, float] = {}
+            for row in program_blame(self.analysis):
+                costs[row.category] = costs.get(row.category, 0.0) + row.seconds_per_step
+            return {name: Cost(cost, cost, cost) for name, cost in costs.items()}
+        return {
+            name: Cost(
+                measure.value,
+                measure.value if measure.low is None else measure.low,
+                measure.value if measure.high is None else measure.high,
+            )
+            for name, measure in self.analysis.breakdown.items()
+            if measure.value is not None
+        }
+
+    def cost(self, category: str) -> Cost:
+        """What a category costs; nothing where it was not recorded."""
+        return self.categories.get(category, NOTHING)
+
+    def is_known(self, *categories: str) -> bool:
+        """Whether the breakdown tells what these categories take: then none of them is part of what is unknown."""
+        return all(name in self.categories for name in categories)
+
+    def share(self, cost: Cost | float) -> float:
+        """A cost as a share of the step."""
+        seconds = cost.seconds if isinstance(cost, Cost) else cost
+        return seconds / self.seconds if self.seconds else 0.0
+
+    def fact(self, name: str) -> Any:
+        """A fact about the program; None if it is not known."""
+        return self.analysis.info.facts.get(name)
+
+    def number(self, name: str) -> float | None:
+        """A fact or a detail of the machine that is a number; None if it is not known or not one."""
+        value = self.analysis.info.facts.get(name, self.analysis.info.host.get(name))
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+    def phase(self, name: str) -> Phase | None:
+        """A phase of the step by its name."""
+        return next((phase for phase in self.analysis.phases if phase.name == name), None)
+
+    def inputs(self, *, where: str = "", context: str = "", name: str = "") -> list[InputPart]:
+        """The parts of the input with these properties, the most seconds first."""
+        return [
+            part
+            for part in self.analysis.input
+            if (not where or part.where == where)
+            and (not context or part.context == context)
+            and (not name or part.name == name)
+        ]
+
+    def sites(self, category: str) -> tuple[Site, ...]:
+        """The lines that hold most of a category's time, the most first."""
+        places = tuple(dict.fromkeys(place.site for place in self.analysis.locations.get(category, ())))
+        if places:
+            return places[:MAX_SITES]
+        lines = [
+            (line.categories.get(category, 0.0), line.site)
+            for line in self.analysis.lines
+            if line.categories.get(category, 0.0) >= WORTH_NAMING * self.seconds
+        ]
+        lines.sort(key=lambda line: -line[0])
+        return tuple(site for _, site in lines[:MAX_SITES])
+
+
+Judge = Callable[[StepCosts], Claim | Notice | None]
+"""A rule's function: what its cause costs, why it cannot judge the run, or None where there is no sign of the cause."""
+
+
+@dataclass(frozen=True)
+class Rule(RuleText):
+    """One cause of slowness: how to recognize it, and its words."""
+
+    judge: Judge
+    threshold_source: str
+    """Why the rule needs the share `threshold`, or what other limits inside of it are based on."""
+    threshold: float = field(default=WORTH_NAMING, kw_only=True)
+    """Share of a step that the cause must cost."""
+    is_general: bool = field(default=False, kw_only=True)
+    """Whether it takes what all other rules leave of its categories."""
+
+
+def take(costs: StepCosts, *categories: str) -> dict[str, Cost]:
+    """All of these categories, as the costs of a claim."""
+    return {name: costs.cost(name) for name in categories if costs.cost(name).seconds > 0}
+
+
+def largest_sites(sites: Iterable[Site | None]) -> tuple[Site, ...]:
+    """The first distinct sites."""
+    return tuple(dict.fromkeys(site for site in sites if site is not None))[:MAX_SITES]

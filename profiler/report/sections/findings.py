@@ -1,0 +1,70 @@
+"""The findings of a run: each cause with its lines, its cost, what its cure can give, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from profiler.analyse.finding import Finding, NotJudged
+from profiler.core.units import seconds, share
+from profiler.report.blocks import Block, Cell, Items
+from profiler.report.build import section
+from profiler.report.finding_text import finding_text, gain_text, not_judged_text
+from profiler.report.model import ReportInput
+from profiler.report.table import Field, make_table
+
+_BRIEF = 2
+"""Findings that a terminal shows by default."""
+_NOTE = (
+    "The gain is a bound: a step without the time that the cause costs, but with what the cure needs instead. "
+    "A finding about the same time as one above it stands after all others."
+)
+
+
+def _cause(finding: Finding) -> Cell:
+    text = finding_text(finding)
+    return Cell(text.title, note=text.place)
+
+
+def _cost(finding: Finding) -> Cell:
+    interval = "" if finding.low == finding.high else f"{share(finding.low)} to {share(finding.high)}"
+    return Cell(seconds(finding.seconds), note=share(finding.share), interval=interval, sort=finding.seconds)
+
+
+_FIELDS = (
+    Field[Finding]("Cause", _cause),
+    Field[Finding]("Cost per step", _cost, number=True),
+    Field[Finding]("To gain", lambda finding: Cell(gain_text(finding), sort=finding.gain), number=True),
+)
+
+
+def _what_to_do(findings: Iterable[Finding]) -> Iterator[Items]:
+    for finding in findings:
+        text = finding_text(finding)
+        yield Items(tuple(filter(None, (text.fix, text.code, *text.evidence))), text.title)
+
+
+def _not_judged(rules: Iterable[NotJudged]) -> Iterator[Items]:
+    if items := tuple(map(not_judged_text, rules)):
+        yield Items(items, "Rules that cannot judge this run")
+
+
+def _brief(report_input: ReportInput) -> Iterator[Block]:
+    analysis = report_input.analysis
+    if analysis is not None and analysis.findings:
+        yield make_table("What makes it slow", _FIELDS, analysis.findings[:_BRIEF])
+        yield from _what_to_do(analysis.findings[:_BRIEF])
+
+
+@section("findings", "What makes it slow", 12, brief=_brief)
+def findings(report_input: ReportInput) -> Iterator[Block]:
+    """The findings of a single run, and the rules that cannot judge it."""
+    analysis = report_input.analysis
+    if analysis is None or not (analysis.findings or analysis.not_judged):
+        return
+    if analysis.findings:
+        yield make_table("Causes, the largest gain first", _FIELDS, analysis.findings, _NOTE)
+    yield from _what_to_do(analysis.findings)
+    yield from _not_judged(analysis.not_judged)
+
+
+PLUGIN = findings

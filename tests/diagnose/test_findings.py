@@ -1,0 +1,96 @@
+"""Findings from rules: what is large enough, what overlaps, what a cure can give, and the order."""
+
+from __future__ import annotations
+
+import pytest
+
+from profiler.analyse.finding import Confidence, GainMethod
+from profiler.analyse.model import Analysis, Measure
+from profiler.core.notice import Notice
+from profiler.diagnose.findings import find
+from profiler.diagnose.rule import Claim, Rule, StepCosts
+from profiler.run.model import RunInfo, Site
+
+SITE = Site("train.py", 8, "train")
+
+
+def analysis(**seconds: float | tuple[float, float, float]) -> Analysis:
+    """A step of 1 s with these categories; tuples are a cost with its interval."""
+    parts = {}
+    for name, value in seconds.items():
+        middle, low, high = value if isinstance(value, tuple) else (value, value, value)
+        parts[name] = Measure(name, middle, "s/step", low, high)
+    return Analysis(RunInfo(0, "", "", ()), {"step_time": Measure("step_time", 1.0, "s")}, parts, {})
+
+
+def rule(name: str, *categories: str, part: float = 1.0, remaining: float = 0.0, is_general: bool = False) -> Rule:
+    """A rule that claims a part of categories."""
+
+    def judge(costs: StepCosts) -> Claim:
+        return Claim({each: costs.cost(each).part(part) for each in categories}, (SITE,), remaining=remaining)
+
+    return Rule(name, name, (), "", judge, "", is_general=is_general)
+
+
+def names(run: Analysis, *rules: Rule) -> list[str]:
+    return [f"{finding.rule.name}{'*' * bool(finding.overlaps)}" for finding in find(run, rules)[0]]
+
+
+def test_the_largest_gain_comes_first() -> None:
+    run = analysis(input=0.3, python=0.2, log=0.04, compute=0.46)
+    rules = (rule("p", "python"), rule("i", "input"), rule("small", "log"))
+    assert names(run, *rules) == ["i", "p"], "a share below the threshold is no finding"
+    first = find(run, rules)[0][0]
+    assert (first.seconds, first.share, first.sites, first.confidence) == (0.3, 0.3, (SITE,), Confidence.HIGH)
+    assert first.gains[0].method is GainMethod.BOUND
+    assert first.gain == pytest.approx(1 / 0.7)
+    assert first.values["site"] == SITE
+
+
+def test_two_rules_about_the_same_time_are_not_counted_twice() -> None:
+    run = analysis(input=0.4, python=0.3, compute=0.3)
+    assert names(run, rule("a", "input"), rule("b", "input", part=0.9)) == ["a", "b*"]
+    assert find(run, (rule("a", "input"), rule("b", "input", part=0.9)))[0][1].overlaps == "a"
+    assert names(run, rule("a", "input", part=0.5), rule("b", "input", part=0.5)) == ["a", "b"]
+    half = rule("b", "input", "python", part=0.7)
+    assert names(run, rule("a", "input"), half) == ["b", "a*"], "what overlaps stands last, however large"
+
+
+def test_a_general_rule_gets_what_specific_rules_leave() -> None:
+    run = analysis(python=0.5, compute=0.5)
+    found = find(run, (rule("python", "python", is_general=True), rule("gc", "python", part=0.7)))[0]
+    assert [(each.rule.name, round(each.share, 3)) for each in found] == [("gc", 0.35), ("python", 0.15)]
+    assert names(run, rule("python", "python", is_general=True), rule("gc", "python", part=0.95)) == ["gc"]
+
+
+def test_the_bound_keeps_what_the_cure_needs() -> None:
+    run = analysis(input=0.5, compute=0.5)
+    (found,) = find(run, (rule("a", "input", remaining=0.25),))[0]
+    assert found.gain == pytest.approx(1 / 0.75)
+    (found,) = find(analysis(input=1.0), (rule("a", "input"),))[0]
+    assert found.gain == pytest.approx(1000), "some of a step is assumed to remain"
+
+
+def test_samples_give_an_interval_and_a_confidence() -> None:
+    rules = (rule("p", "python"),)
+    (found,) = find(analysis(python=(0.4, 0.2, 0.6), compute=0.6), rules)[0]
+    assert (found.confidence, found.low, found.high) == (Confidence.MEDIUM, 0.2, 0.6)
+    assert (found.gains[0].low, found.gains[0].high) == (pytest.approx(1.25), pytest.approx(2.5))
+    (found,) = find(analysis(python=(0.4, 0.39, 0.41), compute=0.6), rules)[0]
+    assert found.confidence is Confidence.HIGH
+    (found,) = find(analysis(python=(0.1, 0.04, 0.3), compute=0.9), rules)[0]
+    assert found.confidence is Confidence.LOW
+    assert names(analysis(python=(0.1, 0.01, 0.3), compute=0.9), *rules) == [], "it may be chance"
+
+
+def test_a_rule_that_cannot_judge_gives_its_reason() -> None:
+    reason = Notice("not-recorded")
+    found, not_judged = find(analysis(python=0.5), (Rule("r", "", (), "", lambda _: reason, ""),))
+    assert found == ()
+    assert [(each.rule.name, each.reason) for each in not_judged] == [("r", reason)]
+    assert find(analysis(python=0.5), (Rule("r", "", (), "", lambda _: None, ""),)) == ((), ())
+
+
+def test_without_a_step_there_is_no_finding() -> None:
+    empty = Analysis(RunInfo(0, "", "", ()), {}, {}, {})
+    assert find(empty, (rule("p", "python"),)) == ((), ())
