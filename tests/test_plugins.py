@@ -17,7 +17,13 @@ PLUGINS = {
         "backward cuda_syncs dynamo facts functions loader loader-workers optimizers regions stages tensors "
         "tokenizers torch-trace warning-sites"
     ),
-    "profiler.diagnose.rules": "no-workers python-loop",
+    "profiler.diagnose.rules": (
+        "blocked-thread frequent-evaluation garbage-collection hidden-sync inline-input inline-tokenization "
+        "logging-in-loop many-small-operators more-threads-than-cores needless-workers no-workers noisy-machine "
+        "per-element-reads python-loop slow-batch-transfer slow-collate slow-dataset-item starved-prefetch "
+        "straggling-rank synchronous-checkpoint thread-holds-gil throttled too-few-workers work-after-update "
+        "workers-started-anew"
+    ),
     "profiler.report.sections": (
         "breakdown counters doing environment findings flame hot idle input lines method outside ranks spikes "
         "throughput timeline utilization verdict"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -16,8 +17,6 @@ _NARROW: Final = 0.8
 """Least ratio of the lower end of a cost to the cost for a high confidence."""
 _SAME_TIME: Final = 0.5
 """Share of a claim that other rules must have claimed for it to be about the same time as theirs."""
-_LEAST: Final = 0.03
-"""Lower end of a share below which a cost may be chance."""
 _FASTEST: Final = 1e-3
 """Least share of a step that is assumed to remain: what a rule claims may be the whole step."""
 
@@ -45,10 +44,16 @@ def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> tuple[tuple
                 claim = replace(answer, costs=_remaining(answer, left)) if is_general else answer
                 if _is_large(rule, claim, costs):
                     claims.append((rule, claim))
-        claims.sort(key=lambda each: (-_bound(each[1], costs).factor, each[0].name))
+        claims.sort(key=lambda each: (-_weight(each[0], each[1], costs), each[0].name))
         findings += [_finding(rule, claim, costs, _take(rule, claim, left, owners)) for rule, claim in claims]
     findings.sort(key=lambda finding: (bool(finding.overlaps), -finding.gain, finding.rule.name))
     return tuple(findings), tuple(not_judged)
+
+
+def _weight(rule: Rule, claim: Claim, costs: StepCosts) -> float:
+    """What decides which of two rules about the same time comes first: the gain, of an alternative its square root."""
+    gain = _bound(claim, costs).factor
+    return math.sqrt(gain) if rule.is_alternative else gain
 
 
 def _remaining(claim: Claim, left: dict[str, float]) -> dict[str, Cost]:
@@ -61,8 +66,9 @@ def _remaining(claim: Claim, left: dict[str, float]) -> dict[str, Cost]:
 
 
 def _is_large(rule: Rule, claim: Claim, costs: StepCosts) -> bool:
+    """Whether the claim reaches the threshold, and its interval half of that: else it may be chance."""
     total = _total(claim.costs.values())
-    return costs.share(total) >= rule.threshold and total.low >= min(_LEAST, rule.threshold) * costs.seconds
+    return costs.share(total) >= rule.threshold and total.low >= rule.threshold / 2 * costs.seconds
 
 
 def _total(costs: Iterable[Cost]) -> Cost:
@@ -107,5 +113,5 @@ def _finding(rule: Rule, claim: Claim, costs: StepCosts, overlaps: str) -> Findi
         confidence = Confidence.MEDIUM if low >= rule.threshold else Confidence.LOW
     site = claim.sites[0] if claim.sites else None
     values = {"seconds": total.seconds, "share": share, "site": site, **claim.values}
-    gains = (_bound(claim, costs),)
+    gains = (_bound(claim, costs),) if claim.has_gain else ()
     return Finding(rule, total.seconds, share, low, min(1.0, high), confidence, claim.sites, values, gains, overlaps)

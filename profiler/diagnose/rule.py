@@ -54,6 +54,8 @@ class Claim:
     """The figures that the texts of the rule mention."""
     remaining: float = 0.0
     """Seconds per step that the cured program needs instead, at least."""
+    has_gain: bool = True
+    """Whether a change of the program can save this time."""
 
 
 class StepCosts:
@@ -147,17 +149,29 @@ class Rule(RuleText):
     """One cause of slowness: how to recognize it, and its words."""
 
     judge: Judge
-    threshold_source: str
-    """Why the rule needs the share `threshold`, or what other limits inside of it are based on."""
     threshold: float = field(default=WORTH_NAMING, kw_only=True)
-    """Share of a step that the cause must cost."""
+    """Share of a step that the cause must cost. By default 5%: without it a program is 5% faster."""
+    threshold_source: str = field(default="", kw_only=True)
+    """What another threshold, or other limits of the rule, are based on."""
     is_general: bool = field(default=False, kw_only=True)
     """Whether it takes what all other rules leave of its categories."""
+    is_alternative: bool = field(default=False, kw_only=True)
+    """Whether other rules about the same time come first, unless they give much less: they have simpler cures, and
+    what this one claims can seldom be saved as a whole."""
 
 
 def take(costs: StepCosts, *categories: str) -> dict[str, Cost]:
     """All of these categories, as the costs of a claim."""
     return {name: costs.cost(name) for name in categories if costs.cost(name).seconds > 0}
+
+
+def phase_costs(costs: StepCosts, phase: Phase) -> tuple[dict[str, Cost], tuple[Site, ...]]:
+    """The time of a phase by category, as the stack samples in it are divided, and the lines with most of it."""
+    sampled = sum(phase.categories.values())
+    parts = {name: seconds / sampled for name, seconds in phase.categories.items()} if sampled else {"compute": 1.0}
+    whole = Cost(phase.seconds_per_step, phase.low * costs.seconds, phase.high * costs.seconds)
+    sites = largest_sites([phase.site, *(place.site for place in phase.further)])
+    return {name: whole.part(part) for name, part in parts.items() if part}, sites
 
 
 def largest_sites(sites: Iterable[Site | None]) -> tuple[Site, ...]:

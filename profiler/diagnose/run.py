@@ -315,9 +315,9 @@ def _category_cause(analysis: Analysis, category: str, seconds: float, total: fl
     if category == "sync" and facts.get("device") == "cpu" and facts.get("engine", "inline") != "inline":
         notice = Notice("waits-for-workers")
     if category in ("core", "throttled"):
-        notice = _excess_threads(analysis, category)
+        notice = excess_threads(analysis, category)
     if category == "gil":
-        notice = _gil_holder(analysis)
+        notice = gil_holder(analysis)
     low, high = (None if end is None else min(1.0, counted * end / total) for end in (measure.low, measure.high))
     places = analysis.locations.get(category, ()) if counted >= NEARLY_ALL else ()
     main = next((place for place in places[:1] if place.share > MOST), None)
@@ -326,7 +326,7 @@ def _category_cause(analysis: Analysis, category: str, seconds: float, total: fl
     return Cause(category, seconds / total, low, high, main, further, notice, loader=loader)
 
 
-def _excess_threads(analysis: Analysis, category: str) -> Notice | None:
+def excess_threads(analysis: Analysis, category: str) -> Notice | None:
     """The threads that compute, where there are more than cores, or than the CPU quota allows."""
     facts, host = analysis.info.facts, analysis.info.host
     threads, cores, quota = facts.get("torch_threads"), facts.get("cores", host.get("cores")), host.get("cpu_quota")
@@ -346,7 +346,7 @@ def _excess_threads(analysis: Analysis, category: str) -> Notice | None:
     return Notice("threads-spin") if threads > 1 and facts.get("omp_wait_policy") == "active" else None
 
 
-def _gil_holder(analysis: Analysis) -> Notice | None:
+def gil_holder(analysis: Analysis) -> Notice | None:
     """The thread beside the main one that held the GIL most; None where no window saw one hold it."""
     main = next((thread for thread in analysis.threads if thread.tid == thread.pid), None)
     others = [thread for thread in analysis.threads if main and thread.pid == main.pid and thread is not main]

@@ -29,7 +29,7 @@ def rule(name: str, *categories: str, part: float = 1.0, remaining: float = 0.0,
     def judge(costs: StepCosts) -> Claim:
         return Claim({each: costs.cost(each).part(part) for each in categories}, (SITE,), remaining=remaining)
 
-    return Rule(name, name, (), "", judge, "", is_general=is_general)
+    return Rule(name, name, (), "", judge, is_general=is_general)
 
 
 def names(run: Analysis, *rules: Rule) -> list[str]:
@@ -85,10 +85,10 @@ def test_samples_give_an_interval_and_a_confidence() -> None:
 
 def test_a_rule_that_cannot_judge_gives_its_reason() -> None:
     reason = Notice("not-recorded")
-    found, not_judged = find(analysis(python=0.5), (Rule("r", "", (), "", lambda _: reason, ""),))
+    found, not_judged = find(analysis(python=0.5), (Rule("r", "", (), "", lambda _: reason),))
     assert found == ()
     assert [(each.rule.name, each.reason) for each in not_judged] == [("r", reason)]
-    assert find(analysis(python=0.5), (Rule("r", "", (), "", lambda _: None, ""),)) == ((), ())
+    assert find(analysis(python=0.5), (Rule("r", "", (), "", lambda _: None),)) == ((), ())
 
 
 def test_without_a_step_there_is_no_finding() -> None:

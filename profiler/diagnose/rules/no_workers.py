@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from profiler.diagnose.input import HANDOVER, SUBSTANTIAL, diagnose_input
+from profiler.diagnose.input import HANDOVER, diagnose_input
 from profiler.diagnose.model import InputAdvice
-from profiler.diagnose.rule import Claim, Rule, StepCosts, largest_sites, take
+from profiler.diagnose.rule import Claim, Rule, StepCosts
+from profiler.diagnose.rules._input import loader_cost, loader_sites
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -12,31 +13,28 @@ def judge(costs: StepCosts) -> Claim | None:
     found = diagnose_input(costs.analysis)
     if found is None or found.advice is not InputAdvice.USE_WORKERS:
         return None
-    own = costs.cost("input").part(found.making / max(found.making + found.inline, 1e-9))
-    cores = int(found.cores or 1)
-    workers = max(1, cores - 1)
-    batches = found.use.batches or 1.0
-    # the workers make the batches meanwhile: a step cannot take less than their share of the work
-    beside = max(0.0, own.seconds / workers - (costs.seconds - own.seconds))
+    own = loader_cost(costs, found)
+    workers = max(1, (found.cores or 2) - 1)
+    # the workers make the batches meanwhile: a step takes no less than their share of the work
+    beside = own.seconds / workers - (costs.seconds - own.seconds)
     return Claim(
-        {"input": own} if own.seconds else take(costs, "input"),
-        largest_sites([found.part.site if found.part else None]),
+        {"input": own},
+        loader_sites(costs),
         {"batch": found.batch_seconds, "handover": HANDOVER, "workers": workers, "cores": found.cores},
-        remaining=max(beside, HANDOVER * batches),
+        remaining=max(beside, HANDOVER * (found.use.batches or 1.0)),
     )
 
 
 PLUGIN = Rule(
-    name="no-workers",
-    title="The training process makes its batches itself",
-    evidence=(
+    "no-workers",
+    "The training process makes its batches itself",
+    (
         "{share:share} of each step goes to making batches, {batch:time} each.",
         "Receiving a batch from a worker takes about {handover:time}.",
         "The program may use {cores:count} cores.",
     ),
-    fix="Let workers make the batches while the model trains.",
+    "Let workers make the batches while the model trains.",
+    judge,
+    threshold_source="HANDOVER, what receiving a batch costs, was measured; `profiler.diagnose.input` tells where.",
     code="DataLoader(..., num_workers={workers:count}, persistent_workers=True)",
-    judge=judge,
-    threshold=SUBSTANTIAL,
-    threshold_source="Without 5% of a step the program would be 6% faster at most; HANDOVER was measured.",
 )

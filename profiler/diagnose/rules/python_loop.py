@@ -1,4 +1,4 @@
-"""Python code of the training loop itself, of which no other rule knows what it is for."""
+"""Python code of the training loop of which no other rule knows what it is for."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ def judge(costs: StepCosts) -> Claim | Notice | None:
 
 
 PLUGIN = Rule(
-    name="python-loop",
-    title="Python code of the training loop takes time",
-    evidence=("{share:share} of each step is Python, most of it in {site:function}.",),
-    fix="Replace loops over elements by operators on whole tensors, or move the work out of the step.",
-    judge=judge,
-    threshold_source="Without 5% of a step the program would be 6% faster at most.",
+    "python-loop",
+    "Python code of the training loop takes time",
+    ("{share:share} of each step is Python, much of it in {site:function}.",),
+    "Replace loops over elements by operators on whole tensors, or do the work outside of the step.",
+    judge,
     is_general=True,
 )

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from profiler.analyse.finding import Finding, NotJudged
+from profiler.analyse.model import Analysis
 from profiler.core.units import seconds, share
-from profiler.report.blocks import Block, Cell, Items
+from profiler.report.blocks import Block, Cell, Items, Text
 from profiler.report.build import section
 from profiler.report.finding_text import finding_text, gain_text, not_judged_text
 from profiler.report.model import ReportInput
 from profiler.report.table import Field, make_table
 
+_MUCH_UNKNOWN = 0.1
+"""Share of a step from which a cause may hide in what was not recorded."""
 _BRIEF = 2
 """Findings that a terminal shows by default."""
 _NOTE = (
@@ -55,14 +58,24 @@ def _brief(report_input: ReportInput) -> Iterator[Block]:
         yield from _what_to_do(analysis.findings[:_BRIEF])
 
 
+def _is_known(analysis: Analysis) -> bool:
+    """Whether nearly all of a step was recorded, so that a cause would have been found."""
+    unknown, step = analysis.breakdown.get("unattributed"), analysis.value("step_time")
+    if not step or (not analysis.idle and not any(measure.value for measure in analysis.breakdown.values())):
+        return False
+    return unknown is None or (unknown.value is not None and unknown.value < _MUCH_UNKNOWN * step)
+
+
 @section("findings", "What makes it slow", 12, brief=_brief)
 def findings(report_input: ReportInput) -> Iterator[Block]:
     """The findings of a single run, and the rules that cannot judge it."""
     analysis = report_input.analysis
-    if analysis is None or not (analysis.findings or analysis.not_judged):
+    if analysis is None or not (analysis.breakdown or analysis.idle):
         return
     if analysis.findings:
         yield make_table("Causes, the largest gain first", _FIELDS, analysis.findings, _NOTE)
+    elif _is_known(analysis):
+        yield Text("No rule found a cause that takes 5% of a step. What is computed may still be more than it needs.")
     yield from _what_to_do(analysis.findings)
     yield from _not_judged(analysis.not_judged)
 

@@ -1,0 +1,26 @@
+"""Evaluation that takes much of the training's time."""
+
+from __future__ import annotations
+
+from profiler.analyse.model import Stage
+from profiler.diagnose.model import NAMED
+from profiler.diagnose.rule import Claim, Rule, StepCosts, phase_costs
+
+
+def judge(costs: StepCosts) -> Claim | None:
+    """The time in evaluation mode, divided among the categories as the samples in it are."""
+    phase = costs.phase(Stage.EVALUATION)
+    if phase is None or costs.has_queue:
+        return None
+    return Claim(*phase_costs(costs, phase))
+
+
+PLUGIN = Rule(
+    "frequent-evaluation",
+    "Evaluation takes much of the training's time",
+    ("{share:share} of the time of the steps is evaluation.",),
+    "Evaluate less often, or on fewer batches. The bound is for no evaluation at all.",
+    judge,
+    threshold_source="A tenth: an evaluation that takes less is a usual part of a training.",
+    threshold=NAMED,
+)

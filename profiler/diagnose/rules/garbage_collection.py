@@ -1,0 +1,24 @@
+"""Python's garbage collector, which runs often or over many objects."""
+
+from __future__ import annotations
+
+from profiler.diagnose.rule import Claim, Cost, Rule, StepCosts
+
+
+def judge(costs: StepCosts) -> Claim | None:
+    """The recorded time of collections, which is time of Python."""
+    seconds = costs.analysis.value("gc_time")
+    if not seconds:
+        return None
+    seconds = min(seconds, costs.cost("python").high) if costs.cost("python").seconds else seconds
+    return Claim({"python": Cost(seconds, seconds, seconds)}, costs.sites("python"))
+
+
+PLUGIN = Rule(
+    "garbage-collection",
+    "Python's garbage collector stops the training",
+    ("{seconds:time} of each step goes to collections.",),
+    "Do not call gc.collect() in a step. Call gc.freeze() once the model is built: its objects are then not searched.",
+    judge,
+    threshold_source="Collections of 50 µs and more are recorded.",
+)

@@ -1,0 +1,32 @@
+"""Workers for batches that take less time to make than to receive."""
+
+from __future__ import annotations
+
+from profiler.diagnose.input import diagnose_input
+from profiler.diagnose.model import InputAdvice
+from profiler.diagnose.rule import Claim, Rule, StepCosts
+from profiler.diagnose.rules._input import loader_cost
+
+
+def judge(costs: StepCosts) -> Claim | None:
+    """The loader's time, of which making the batches would remain."""
+    found = diagnose_input(costs.analysis)
+    if found is None or found.advice is not InputAdvice.NO_WORKERS:
+        return None
+    return Claim(
+        {"input": loader_cost(costs, found)},
+        costs.sites("input"),
+        {"made": found.made_seconds, "batch": found.batch_seconds, "workers": found.use.workers},
+        remaining=found.made_seconds * (found.use.batches or 1.0),
+    )
+
+
+PLUGIN = Rule(
+    "needless-workers",
+    "Workers make batches that the training process could make in less time",
+    ("Making a batch takes {made:time}, getting it from a worker {batch:time}.",),
+    "Make the batches in the training process, or use larger batches.",
+    judge,
+    threshold_source="Both times are measured in this run.",
+    code="DataLoader(..., num_workers=0)",
+)

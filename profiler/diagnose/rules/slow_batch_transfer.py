@@ -1,0 +1,26 @@
+"""Batches whose transfer from the workers takes the time: many tensors, or large ones."""
+
+from __future__ import annotations
+
+from profiler.diagnose.input import diagnose_input
+from profiler.diagnose.model import InputAdvice
+from profiler.diagnose.rule import Claim, Rule, StepCosts
+from profiler.diagnose.rules._input import loader_cost, loader_sites
+
+
+def judge(costs: StepCosts) -> Claim | None:
+    """The time in which the training process receives batches."""
+    found = diagnose_input(costs.analysis)
+    if found is None or found.advice is not InputAdvice.LARGER_BATCHES:
+        return None
+    received = loader_cost(costs, found).part(found.receives / found.making if found.making else 1.0)
+    return Claim({"input": received}, loader_sites(costs), {"receives": found.receives, "batch": found.batch_seconds})
+
+
+PLUGIN = Rule(
+    "slow-batch-transfer",
+    "Receiving batches from workers takes long",
+    ("Receiving takes {receives:share} of each step.",),
+    "Send fewer and larger tensors in a batch, or smaller types: each tensor is received by itself.",
+    judge,
+)

@@ -1,0 +1,28 @@
+"""Batches that come late although the workers have time: too few are made ahead."""
+
+from __future__ import annotations
+
+from profiler.diagnose.input import diagnose_input
+from profiler.diagnose.model import InputAdvice
+from profiler.diagnose.rule import Claim, Rule, StepCosts
+from profiler.diagnose.rules._input import loader_cost, loader_sites
+
+
+def judge(costs: StepCosts) -> Claim | None:
+    """The waits for workers that have time left."""
+    found = diagnose_input(costs.analysis)
+    if found is None or found.advice is not InputAdvice.LATE:
+        return None
+    waits = loader_cost(costs, found).part(found.waits / found.making if found.making else 1.0)
+    return Claim({"input": waits}, loader_sites(costs), {"waits": found.waits, "idle": 1.0 - found.busy})
+
+
+PLUGIN = Rule(
+    "starved-prefetch",
+    "Batches come late although the workers have time",
+    ("The training thread waits {waits:share} of each step, while workers wait {idle:share} of theirs for work.",),
+    "Let workers make more batches ahead: some batches take much longer than others.",
+    judge,
+    threshold_source="Workers count as busy from 80% of their time on.",
+    code="DataLoader(..., prefetch_factor=8)",
+)

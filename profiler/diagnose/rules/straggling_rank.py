@@ -1,0 +1,30 @@
+"""A rank that makes the others wait."""
+
+from __future__ import annotations
+
+from profiler.diagnose.rule import Claim, Cost, Rule, StepCosts, largest_sites
+
+
+def judge(costs: StepCosts) -> Claim | None:
+    """The lead of the straggler's own work: its own time on that rank, waits for it on the others."""
+    ranks = costs.analysis.ranks
+    straggler = ranks.straggler if ranks else None
+    if ranks is None or straggler is None or not straggler.lead:
+        return None
+    is_itself = straggler.rank == ranks.analysed and costs.cost(straggler.category).seconds > 0
+    category = straggler.category if is_itself else "ranks"
+    lead = Cost(straggler.lead, straggler.lead, straggler.lead)
+    return Claim(
+        {category: lead},
+        largest_sites([straggler.site]),
+        {"rank": straggler.rank, "category": straggler.category, "own": straggler.seconds, "others": straggler.others},
+    )
+
+
+PLUGIN = Rule(
+    "straggling-rank",
+    "Rank {rank} makes the others wait",
+    ("It spends {own:time} per step on {category}, the others {others:time}.", "They wait {seconds:time} per step."),
+    "Give each rank the same work: look at what this rank does at that line.",
+    judge,
+)

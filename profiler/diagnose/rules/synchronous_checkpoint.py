@@ -1,0 +1,20 @@
+"""Checkpoints that the training thread writes itself, often."""
+
+from __future__ import annotations
+
+from profiler.diagnose.rule import Claim, Rule, StepCosts, take
+
+
+def judge(costs: StepCosts) -> Claim | None:
+    """The time in which checkpoints are written."""
+    claimed = take(costs, "checkpoint")
+    return Claim(claimed, costs.sites("checkpoint")) if claimed else None
+
+
+PLUGIN = Rule(
+    "synchronous-checkpoint",
+    "The training waits while checkpoints are written",
+    ("{share:share} of each step goes to writing checkpoints.",),
+    "Write checkpoints less often, or copy the state to the host and write it in a thread.",
+    judge,
+)

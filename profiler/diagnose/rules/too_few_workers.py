@@ -1,0 +1,55 @@
+"""Workers that cannot keep up although more of them would: they wait for something, or cores are free."""
+
+from __future__ import annotations
+
+import math
+
+from profiler.diagnose.input import diagnose_input
+from profiler.diagnose.model import InputAdvice
+from profiler.diagnose.rule import Claim, Rule, StepCosts
+from profiler.diagnose.rules._input import loader_cost, loader_sites, making
+
+
+def judge(costs: StepCosts) -> Claim | None:
+    """The waits for workers, less what remains with as many workers as help."""
+    found = diagnose_input(costs.analysis)
+    if found is None or found.advice not in (InputAdvice.MORE_WORKERS, InputAdvice.WORKERS_LIMIT):
+        return None
+    cores, workers = found.cores or 0, found.use.workers
+    own = loader_cost(costs, found)
+    waits = own.part(found.waits / found.making if found.making else 1.0)
+    work = sum(part.seconds_per_step for part in making(costs, "worker"))
+    computing = max(costs.seconds - waits.seconds, 1e-9)
+    needed = max(workers + 1, math.ceil(work / computing))
+    if found.advice is InputAdvice.WORKERS_LIMIT:
+        needed = min(needed, cores - 1)
+        if needed <= workers:
+            return None
+    return Claim(
+        {"input": waits},
+        loader_sites(costs),
+        {
+            "waits": found.waits,
+            "busy": found.busy,
+            "cpu": found.use.worker_cpu,
+            "workers": workers,
+            "needed": needed,
+            "cores": found.cores,
+        },
+        remaining=max(0.0, work / needed - computing),
+    )
+
+
+PLUGIN = Rule(
+    "too-few-workers",
+    "The loader has too few workers",
+    (
+        "The training thread waits for workers {waits:share} of each step.",
+        "{workers:count} workers are busy {busy:share} of the time, and run on a core {cpu:share} of it.",
+        "The program may use {cores:count} cores.",
+    ),
+    "Use more workers.",
+    judge,
+    threshold_source="Workers that run on a core help only while cores are free.",
+    code="DataLoader(..., num_workers={needed:count})",
+)

@@ -1,0 +1,27 @@
+"""Work between the optimizer's step and the next batch, such as a validation that is not in evaluation mode."""
+
+from __future__ import annotations
+
+from profiler.analyse.model import AFTER_OPTIMIZER
+from profiler.diagnose.model import NAMED
+from profiler.diagnose.rule import Claim, Rule, StepCosts, phase_costs
+
+
+def judge(costs: StepCosts) -> Claim | None:
+    """The time after the optimizer's step, as far as other rules leave it."""
+    phase = costs.phase(AFTER_OPTIMIZER)
+    if phase is None or costs.has_queue:
+        return None
+    return Claim(*phase_costs(costs, phase), {"calls": (phase.calls and f"{phase.calls}()") or None})
+
+
+PLUGIN = Rule(
+    "work-after-update",
+    "Work after the optimizer's step takes much of each step",
+    ("{share:share} of each step runs after optimizer.step().", "Most of it is in {calls}."),
+    "Do it less often. If it is a validation, run it in evaluation mode and without gradients.",
+    judge,
+    threshold=NAMED,
+    threshold_source="A tenth: some work after the update is a usual part of a step.",
+    is_general=True,
+)

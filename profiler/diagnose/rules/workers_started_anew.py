@@ -1,0 +1,35 @@
+"""Workers that are started again for each epoch."""
+
+from __future__ import annotations
+
+from profiler.diagnose.input import diagnose_input
+from profiler.diagnose.model import InputAdvice
+from profiler.diagnose.rule import Claim, Rule, StepCosts
+from profiler.diagnose.rules._input import loader_cost
+
+
+def judge(costs: StepCosts) -> Claim | None:
+    """The starts, and the waits for the first batches after them."""
+    found = diagnose_input(costs.analysis)
+    if found is None or found.advice is not InputAdvice.PERSISTENT_WORKERS:
+        return None
+    part = (found.starts + found.waits) / found.making if found.making else 1.0
+    sites = [part.site for part in costs.inputs(where="main process", name="loader start") if part.site]
+    return Claim(
+        {"input": loader_cost(costs, found).part(min(1.0, part))},
+        tuple(sites) or costs.sites("input"),
+        {"starts": found.starts, "waits": found.waits, "every": 1 / found.use.starts if found.use.starts else None},
+    )
+
+
+PLUGIN = Rule(
+    "workers-started-anew",
+    "The loader's workers are started again and again",
+    (
+        "Starting workers takes {starts:share} of each step, waiting for their batches {waits:share}.",
+        "They are started once in {every:count} steps.",
+    ),
+    "Keep the workers from one epoch to the next.",
+    judge,
+    code="DataLoader(..., persistent_workers=True)",
+)

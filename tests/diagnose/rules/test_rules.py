@@ -1,0 +1,277 @@
+"""Each rule fires on a step that has its illness, and on no step that only looks like it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from profiler.analyse.finding import Finding
+from profiler.analyse.model import (
+    AFTER_OPTIMIZER,
+    Analysis,
+    CallSite,
+    HostState,
+    IdleBlame,
+    InputPart,
+    LoaderUse,
+    Location,
+    LocationKind,
+    Measure,
+    Phase,
+    RankLedger,
+    SiteOrigin,
+    Stage,
+    Straggler,
+    ThreadActivity,
+    ThreadState,
+)
+from profiler.diagnose.findings import find
+from profiler.run.model import RunInfo, Site
+
+SITE = Site("train.py", 14, "Images.__getitem__")
+
+
+def step(*parts: InputPart, use: LoaderUse | None = None, gc: float = 0.0, **shares: float) -> Analysis:
+    """A step of 100 ms on the CPU of a machine with 4 cores; `shares` are those of its categories."""
+    facts: dict[str, Any] = {"device": "cpu", "cores": 4, "torch_threads": 1}
+    measures = {"step_time": Measure("step_time", 0.1, "s"), "gc_time": Measure("gc_time", gc, "s/step")}
+    breakdown = {
+        name: Measure(name, 0.1 * share, "s/step", 0.09 * share, 0.11 * share) for name, share in shares.items()
+    }
+    places = {name: (Location(LocationKind.LINE, (SITE,), 1.0, 1.0, 1.0),) for name in shares}
+    info = RunInfo(2, "r", "", ("train.py",), facts=facts, host={"cores": 4})
+    return Analysis(info, measures, breakdown, {}, input=parts, loader=use, locations=places)
+
+
+def with_facts(analysis: Analysis, **facts: Any) -> Analysis:
+    return replace(analysis, info=replace(analysis.info, facts={**analysis.info.facts, **facts}))
+
+
+def worker(name: str, share: float) -> InputPart:
+    return InputPart(name, "worker", 0.1 * share, share, SITE)
+
+
+def main_process(name: str, share: float, context: Any = "loader") -> InputPart:
+    return InputPart(name, "main process", 0.1 * share, share, SITE, context)
+
+
+def found(analysis: Analysis) -> list[str]:
+    """Names of the rules that fire, in their order; a star stands for a finding about the same time as another."""
+    return [f"{finding.rule.name}{'*' * bool(finding.overlaps)}" for finding in find(analysis)[0]]
+
+
+def first(analysis: Analysis) -> Finding:
+    return find(analysis)[0][0]
+
+
+ALONE = LoaderUse(1.0, 0.0)
+WAITS = main_process("waiting for the workers", 0.6)
+BUSY = LoaderUse(1.0, 0.0, 2, worker_cpu=0.9, worker_core_wait=0.02)
+SLEEPING = LoaderUse(1.0, 0.0, 2, worker_cpu=0.03, worker_core_wait=0.0)
+
+
+@pytest.mark.parametrize(
+    ("analysis", "expected"),
+    [
+        # loaders in the training process: an expensive dataset or collate function, and one of cheap batches
+        (
+            step(main_process("dataset", 0.5), use=ALONE, input=0.5, compute=0.5),
+            "no-workers slow-dataset-item*",
+        ),
+        (
+            step(main_process("collate", 0.5), use=ALONE, input=0.5, compute=0.5),
+            "no-workers slow-collate*",
+        ),
+        (step(main_process("dataset", 0.5), use=LoaderUse(100.0, 0.0), input=0.5, compute=0.5), "slow-dataset-item"),
+        (step(main_process("dataset", 0.04), use=ALONE, input=0.04, compute=0.96), ""),
+        # workers that cannot keep up, with cores left, and without
+        (
+            step(WAITS, worker("dataset", 1.2), use=BUSY, input=0.6, compute=0.4),
+            "too-few-workers slow-dataset-item*",
+        ),
+        (
+            step(
+                WAITS,
+                worker("dataset", 1.9),
+                use=replace(BUSY, workers=3),
+                input=0.6,
+                compute=0.4,
+            ),
+            "slow-dataset-item",
+        ),
+        (
+            step(
+                WAITS,
+                worker("dataset", 2.9),
+                use=replace(SLEEPING, workers=3),
+                input=0.6,
+                compute=0.4,
+            ),
+            "too-few-workers slow-dataset-item*",
+        ),
+        (step(worker("waiting for an index", 0.9), worker("dataset", 0.1), use=BUSY, input=0.01, compute=0.99), ""),
+        (
+            step(
+                main_process("waiting for the workers", 0.5),
+                worker("waiting for an index", 0.6),
+                worker("dataset", 0.4),
+                use=BUSY,
+                input=0.5,
+                compute=0.5,
+            ),
+            "starved-prefetch",
+        ),
+        # transfers
+        (
+            step(
+                worker("waiting for an index", 0.9),
+                worker("dataset", 0.1),
+                main_process("receive", 0.5),
+                use=BUSY,
+                input=0.5,
+                compute=0.5,
+            ),
+            "needless-workers",
+        ),
+        (
+            step(
+                worker("waiting for an index", 0.6),
+                worker("dataset", 0.9),
+                main_process("receive", 0.5),
+                use=BUSY,
+                input=0.5,
+                compute=0.5,
+            ),
+            "slow-batch-transfer",
+        ),
+        (
+            step(
+                worker("waiting for an index", 0.6),
+                worker("dataset", 0.1),
+                main_process("loader start", 0.4),
+                main_process("waiting for the workers", 0.1),
+                use=LoaderUse(1.0, 0.1, 2),
+                input=0.5,
+                compute=0.5,
+            ),
+            "workers-started-anew",
+        ),
+        # input outside of loaders
+        (step(main_process("tokenize", 0.3, "inline"), input=0.3, compute=0.7), "inline-tokenization"),
+        (step(main_process("data", 0.3, "inline"), input=0.3, compute=0.7), "inline-input"),
+        # the host
+        (step(python=0.3, compute=0.7), "python-loop"),
+        (step(python=0.3, compute=0.7, gc=0.02), "garbage-collection python-loop"),
+        (step(python=0.3, compute=0.7, gc=0.029), "garbage-collection"),
+        (step(log=0.3, compute=0.7), "logging-in-loop"),
+        (step(checkpoint=0.3, compute=0.7), "synchronous-checkpoint"),
+        (step(waiting=0.3, compute=0.7), "blocked-thread"),
+        (step(framework=0.3, compute=0.7), "many-small-operators"),
+        (step(framework=0.08, compute=0.92), ""),
+        (step(gil=0.3, compute=0.7), "thread-holds-gil"),
+        # no core
+        (step(core=0.3, compute=0.7), "noisy-machine"),
+        (with_facts(step(core=0.3, compute=0.7), torch_threads=16), "more-threads-than-cores"),
+        (step(throttled=0.3, compute=0.7), "throttled"),
+        # several causes, and none
+        (step(python=0.3, log=0.2, compute=0.5), "python-loop logging-in-loop"),
+        (step(compute=1.0), ""),
+        (step(python=0.04, log=0.04, compute=0.92), ""),
+    ],
+)
+def test_the_illness_is_found_and_nothing_else(analysis: Analysis, expected: str) -> None:
+    assert found(analysis) == expected.split()
+
+
+def test_workers_make_batches_on_the_other_cores() -> None:
+    """Three workers need a third of the time in which the training process makes its batches."""
+    half = first(step(main_process("dataset", 0.5), use=ALONE, input=0.5, compute=0.5))
+    assert half.gain == pytest.approx(0.1 / 0.051), "a batch from a worker costs 1 ms"
+    assert half.values["workers"] == 3
+    most = first(step(main_process("dataset", 0.9), use=ALONE, input=0.9, compute=0.1))
+    assert most.gain == pytest.approx(0.1 / 0.03), "the workers are what limits then"
+    assert most.sites == (SITE,)
+
+
+def test_few_cores_make_the_item_the_cause() -> None:
+    """One worker makes the batches hardly faster than the training process does."""
+    analysis = with_facts(step(main_process("dataset", 0.86), use=ALONE, input=0.86, compute=0.14), cores=2)
+    assert found(analysis) == ["slow-dataset-item", "no-workers*"]
+
+
+def test_validation_after_the_update() -> None:
+    phase = Phase(AFTER_OPTIMIZER, 0.04, 0.4, 0.4, 0.4, SITE, "validate", {"compute": 0.04})
+    analysis = replace(step(compute=1.0), phases=(phase,))
+    assert found(analysis) == ["work-after-update"]
+    assert first(analysis).values["calls"] == "validate()"
+
+
+def test_as_many_workers_as_help() -> None:
+    """Items that wait can be made by more workers than there are cores."""
+    parts = WAITS, worker("dataset", 2.9)
+    finding = first(step(*parts, use=replace(SLEEPING, workers=3), input=0.6, compute=0.4))
+    assert finding.values["needed"] == 8, "0.29 s of work for each 0.04 s of computing"
+    assert finding.gain == pytest.approx(2.5)
+
+
+def test_evaluation_is_time_of_its_categories() -> None:
+    phase = Phase(Stage.EVALUATION, 0.04, 0.4, 0.4, 0.4, SITE, categories={"compute": 0.03, "python": 0.01})
+    analysis = replace(step(compute=0.7, python=0.3), phases=(phase,))
+    assert found(analysis) == ["frequent-evaluation", "python-loop"]
+    shares = {finding.rule.name: finding.share for finding in find(analysis)[0]}
+    assert shares == {"frequent-evaluation": pytest.approx(0.4), "python-loop": pytest.approx(0.2)}
+    rare = replace(phase, seconds_per_step=0.004, share=0.04, low=0.04, high=0.04)
+    assert found(replace(analysis, phases=(rare,))) == ["python-loop"]
+
+
+def test_the_straggler_is_named_on_every_rank() -> None:
+    straggler = Straggler(1, 0.05, "input", 0.06, 0.01, SITE)
+    ledger = RankLedger((), 0, synchronous=True, straggler=straggler)
+    waiting = replace(step(compute=0.5, ranks=0.5), ranks=ledger)
+    assert found(waiting) == ["straggling-rank"]
+    assert first(waiting).values["rank"] == 1
+    itself = replace(step(compute=0.4, input=0.6), ranks=replace(ledger, analysed=1))
+    assert found(itself)[0] == "straggling-rank"
+    assert found(replace(waiting, ranks=replace(ledger, straggler=None))) == []
+
+
+def test_the_thread_that_holds_the_gil_is_named() -> None:
+    main = ThreadActivity(7, 7, "p", "", ThreadState.GIL, 0.3, 0.3, 0.3, 90, None, "", "", 0.7, 0.5)
+    holder = replace(main, tid=8, thread="worker", state=ThreadState.PYTHON, share=0.9, gil=0.6, site=SITE)
+    analysis = replace(step(gil=0.3, compute=0.7), threads=(main, holder))
+    assert first(analysis).values["held"] == 0.6
+    assert first(analysis).sites[0] == SITE
+
+
+def test_python_may_be_a_wait_for_the_device() -> None:
+    analysis = with_facts(step(python=0.5, compute=0.5), device="cuda")
+    findings, not_judged = find(analysis)
+    assert findings == ()
+    assert [rule.rule.name for rule in not_judged] == ["python-loop"]
+
+
+def device_step(*rows: IdleBlame, calls: float = 1.0, kind: str = "sync", operation: str = "item") -> Analysis:
+    """A step of 100 ms of a device with a queue, idle in these rows, with calls at one line."""
+    site = CallSite(SITE, kind, calls, 0.02, 0.01, 8.0, operation)
+    return replace(step(compute=1.0), idle=rows, call_sites=(site,))
+
+
+def idle(category: str, share: float, site: Site | None = SITE) -> IdleBlame:
+    return IdleBlame(HostState.AFTER_SYNC, "sync", SiteOrigin.ITSELF, category, site, 0.1 * share, share, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("analysis", "expected"),
+    [
+        (device_step(idle("sync", 0.3)), "hidden-sync"),
+        (device_step(idle("sync", 0.3), calls=900), "per-element-reads"),
+        (device_step(idle("copy", 0.3), calls=900, kind="d2h"), "per-element-reads"),
+        (device_step(idle("sync", 0.3), operation="synchronize"), ""),
+        (device_step(idle("sync", 0.3, Site("b.py", 3, "f")), calls=900), ""),
+        (device_step(idle("sync", 0.03)), ""),
+    ],
+)
+def test_reads_of_a_device_cost_what_it_is_idle_for(analysis: Analysis, expected: str) -> None:
+    assert found(analysis) == expected.split()
