@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 
 import pytest
 
 from profiler.core.plugins import discover, entry_points
+from profiler.diagnose import rules
 from profiler.record.doctor import all_checks
 
 # package: the names of its plug-ins. Adding one is adding one file, its test, and its name here.
@@ -16,13 +18,6 @@ PLUGINS = {
     "profiler.agent.hooks": (
         "backward cuda_syncs dynamo facts functions loader loader-workers optimizers regions stages tensors "
         "tokenizers torch-trace warning-sites"
-    ),
-    "profiler.diagnose.rules": (
-        "blocked-thread frequent-evaluation garbage-collection hidden-sync inline-input inline-tokenization "
-        "logging-in-loop many-small-operators more-threads-than-cores needless-workers no-workers noisy-machine "
-        "per-element-reads python-loop slow-batch-transfer slow-collate slow-dataset-item starved-prefetch "
-        "straggling-rank synchronous-checkpoint thread-holds-gil throttled too-few-workers work-after-update "
-        "workers-started-anew"
     ),
     "profiler.report.sections": (
         "breakdown counters doing environment findings flame hot idle input lines method outside ranks spikes "
@@ -37,7 +32,14 @@ def test_names_are_pinned(package: str) -> None:
     assert sorted(plugin.name for plugin in discover(package)) == PLUGINS[package].split()
 
 
-@pytest.mark.parametrize("package", PLUGINS)
+def test_rules_are_named_after_their_files() -> None:
+    folder = Path(rules.__file__).parent
+    names = {path.stem.replace("_", "-") for path in folder.glob("[a-z]*.py")}
+    assert {rule.name for rule in discover("profiler.diagnose.rules")} == names
+    assert "no-workers" in names
+
+
+@pytest.mark.parametrize("package", [*PLUGINS, "profiler.diagnose.rules"])
 def test_packages_of_plugins_have_a_docstring(package: str) -> None:
     assert (importlib.import_module(package).__doc__ or "").strip(), f"{package} has no docstring"
 

@@ -39,7 +39,12 @@ class Cost:
         return Cost(share * self.seconds, share * self.low, share * self.high)
 
 
-NOTHING: Final = Cost(0.0, 0.0, 0.0)
+def exactly(seconds: float) -> Cost:
+    """A cost that was recorded exactly."""
+    return Cost(seconds, seconds, seconds)
+
+
+NOTHING: Final = exactly(0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +84,7 @@ class StepCosts:
             costs: dict[str, float] = {}
             for row in program_blame(self.analysis):
                 costs[row.category] = costs.get(row.category, 0.0) + row.seconds_per_step
-            return {name: Cost(cost, cost, cost) for name, cost in costs.items()}
+            return {name: exactly(cost) for name, cost in costs.items()}
         return {
             name: Cost(
                 measure.value,

@@ -33,6 +33,7 @@ from profiler.diagnose.model import (
     RunVerdict,
     UnknownShare,
 )
+from profiler.report.finding_text import finding_sentence, leading
 from profiler.report.input_text import UNNAMED_PARTS, input_advice, input_text, part_name
 from profiler.report.rank_text import balance_sentence, collective_sentences, straggler_sentence
 from profiler.report.text import (
@@ -105,8 +106,13 @@ class Statement:
 
 
 def with_verdict(analysis: Analysis, diagnosis: RunDiagnosis) -> Analysis:
-    """`analysis` with its verdict as sentences, and the causes that these name."""
+    """`analysis` with its verdict as sentences, and the causes that these name.
+
+    Its first two findings lead, and then the sentences tell where the time of a step goes.
+    """
     statement = run_statement(diagnosis)
+    if sentences := [*map(finding_sentence, leading(analysis.findings))]:
+        statement = Statement(sentences[0], (*sentences[1:], statement.headline, *statement.details))
     return replace(
         analysis,
         verdict=statement.text,

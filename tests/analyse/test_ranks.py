@@ -16,7 +16,7 @@ from profiler.analyse.timing.breakdown import Ledger
 from profiler.analyse.timing.host_timeline import CODE
 from profiler.analyse.window import measured_window, rank_windows
 from profiler.core.notice import Notice
-from profiler.diagnose.run import _excess_threads, diagnose_run
+from profiler.diagnose.run import diagnose_run, excess_threads
 from profiler.report.rank_text import (
     balance_sentence,
     collective_sentences,
@@ -445,7 +445,7 @@ def test_the_threads_of_all_ranks_share_the_cores_that_these_may_use(
     facts = {"torch_threads": threads, "cores": own_cores, **shared}
     ranks = RankLedger(tuple(RankActivity(rank, rank, 9, 0, 1.0, None, None) for rank in (0, 1)), 0, True)
     info = RunInfo(1, "r", "r", ("x",), facts=facts, host={"cores": 4})
-    notice = _excess_threads(Analysis(info, {}, {}, {}, ranks=ranks), "core")
+    notice = excess_threads(Analysis(info, {}, {}, {}, ranks=ranks), "core")
     names = "threads", "cores"
     assert notice == (Notice("more-threads-than-cores", dict(zip(names, expected, strict=True))) if expected else None)
 

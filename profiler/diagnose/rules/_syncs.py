@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from profiler.diagnose.device import program_blame
-from profiler.diagnose.rule import MAX_SITES, Claim, Cost, StepCosts
+from profiler.diagnose.rule import MAX_SITES, Claim, StepCosts, exactly
 from profiler.run.model import Site
 
 SYNCHRONIZE: Final = "synchronize"
@@ -40,6 +40,4 @@ def sync_claim(costs: StepCosts, chosen: Callable[[float, str], bool]) -> Claim 
         return None
     sites = sorted(idle, key=lambda site: -idle[site])
     values = {"calls": sum(calls[site] for site in idle), "operation": operations[sites[0]] or None}
-    return Claim(
-        {name: Cost(seconds, seconds, seconds) for name, seconds in taken.items()}, tuple(sites[:MAX_SITES]), values
-    )
+    return Claim({name: exactly(seconds) for name, seconds in taken.items()}, tuple(sites[:MAX_SITES]), values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler.diagnose.rule import Claim, Cost, Rule, StepCosts
+from profiler.diagnose.rule import Claim, Rule, StepCosts, exactly
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -11,7 +11,7 @@ def judge(costs: StepCosts) -> Claim | None:
     if not seconds:
         return None
     seconds = min(seconds, costs.cost("python").high) if costs.cost("python").seconds else seconds
-    return Claim({"python": Cost(seconds, seconds, seconds)}, costs.sites("python"))
+    return Claim({"python": exactly(seconds)}, costs.sites("python"))
 
 
 PLUGIN = Rule(

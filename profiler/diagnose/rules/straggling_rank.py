@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler.diagnose.rule import Claim, Cost, Rule, StepCosts, largest_sites
+from profiler.diagnose.rule import Claim, Rule, StepCosts, exactly, largest_sites
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -13,9 +13,8 @@ def judge(costs: StepCosts) -> Claim | None:
         return None
     is_itself = straggler.rank == ranks.analysed and costs.cost(straggler.category).seconds > 0
     category = straggler.category if is_itself else "ranks"
-    lead = Cost(straggler.lead, straggler.lead, straggler.lead)
     return Claim(
-        {category: lead},
+        {category: exactly(straggler.lead)},
         largest_sites([straggler.site]),
         {"rank": straggler.rank, "category": straggler.category, "own": straggler.seconds, "others": straggler.others},
     )

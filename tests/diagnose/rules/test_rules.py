@@ -22,6 +22,8 @@ from profiler.analyse.model import (
     Phase,
     RankLedger,
     SiteOrigin,
+    SpikeLine,
+    Spikes,
     Stage,
     Straggler,
     ThreadActivity,
@@ -206,6 +208,15 @@ def test_validation_after_the_update() -> None:
     analysis = replace(step(compute=1.0), phases=(phase,))
     assert found(analysis) == ["work-after-update"]
     assert first(analysis).values["calls"] == "validate()"
+
+
+def test_extra_work_of_every_25th_step() -> None:
+    spikes = Spikes(4, 100, 25, 80.0, 0.75, (SpikeLine(SITE, 1.0, "evaluate"),), 60, enough=True)
+    analysis = replace(step(python=0.6, waiting=0.3, compute=0.1), spikes=spikes)
+    assert found(analysis)[0] == "periodic-work"
+    assert first(analysis).gain == pytest.approx(4.0)
+    assert found(replace(analysis, spikes=replace(spikes, stage="checkpoint"))) == ["python-loop", "blocked-thread"]
+    assert found(replace(analysis, spikes=replace(spikes, share=0.05))) == ["python-loop", "blocked-thread"]
 
 
 def test_as_many_workers_as_help() -> None:

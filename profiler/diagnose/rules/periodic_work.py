@@ -1,0 +1,34 @@
+"""Work that a program does in every so many steps, such as a validation, and that takes much of the time of all."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profiler.diagnose.model import NAMED
+from profiler.diagnose.rule import Claim, Rule, StepCosts, exactly
+
+_NOT_WORK: Final = ("core", "throttled", "unattributed")
+
+
+def judge(costs: StepCosts) -> Claim | None:
+    """The extra time of regular long steps, where samples tell its line, and no recorded stage takes most of it."""
+    spikes = costs.analysis.spikes
+    if spikes is None or not spikes.every or spikes.stage or not spikes.lines or costs.has_queue:
+        return None
+    working = {name: cost.seconds for name, cost in costs.categories.items() if name not in _NOT_WORK and cost.seconds}
+    whole, extra = sum(working.values()), spikes.share * costs.seconds
+    claimed = {name: exactly(extra * seconds / whole) for name, seconds in working.items()}
+    line = spikes.lines[0]
+    values = {"every": spikes.every, "times": spikes.times, "calls": f"{line.calls}()" if line.calls else None}
+    return Claim(claimed, tuple(each.site for each in spikes.lines[:3]), values)
+
+
+PLUGIN = Rule(
+    "periodic-work",
+    "Every {every}th step does extra work",
+    ("These steps take {times:number} times as long as the others.", "Most of the extra work is in {calls}."),
+    "Do it less often, or on less data. If it is a validation, run it in evaluation mode and without gradients.",
+    judge,
+    threshold=NAMED,
+    threshold_source="A tenth: validation, logging and checkpoints that take less are a usual part of a training.",
+)
