@@ -170,10 +170,17 @@ def take(costs: StepCosts, *categories: str) -> dict[str, Cost]:
     return {name: costs.cost(name) for name in categories if costs.cost(name).seconds > 0}
 
 
+_NO_WORK: Final = ("core", "throttled", "ranks")
+
+
 def phase_costs(costs: StepCosts, phase: Phase) -> tuple[dict[str, Cost], tuple[Site, ...]]:
-    """The time of a phase by category, as the stack samples in it are divided, and the lines with most of it."""
+    """The time of a phase by category, as the stack samples in it are divided, and the lines with most of it.
+
+    Waits for a core or for other ranks are no work of the phase.
+    """
     sampled = sum(phase.categories.values())
     parts = {name: seconds / sampled for name, seconds in phase.categories.items()} if sampled else {"compute": 1.0}
+    parts = {name: part for name, part in parts.items() if name not in _NO_WORK}
     whole = Cost(phase.seconds_per_step, phase.low * costs.seconds, phase.high * costs.seconds)
     sites = largest_sites([phase.site, *(place.site for place in phase.further)])
     return {name: whole.part(part) for name, part in parts.items() if part}, sites

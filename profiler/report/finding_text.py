@@ -54,10 +54,14 @@ def gain_text(finding: Finding) -> str:
     return f"{ratio(gain.factor)} ({significant(gain.low)} to {ratio(gain.high)})"
 
 
+WORTH_LEADING: Final = 1.1
+"""Gain from which a finding leads the verdict. A choice: a program that can become 10% faster at most is healthy."""
+
+
 def leading(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The findings that a verdict begins with: the first two that are sure enough and about different time."""
-    sure = (each for each in findings if each.gains and not each.overlaps and each.confidence is not Confidence.LOW)
-    return tuple(islice(sure, 2))
+    """The findings that a verdict begins with: the first two that are sure, large, and about different time."""
+    sure = (each for each in findings if not each.overlaps and each.confidence is not Confidence.LOW)
+    return tuple(islice((each for each in sure if each.gain >= WORTH_LEADING), 2))
 
 
 def finding_sentence(finding: Finding) -> str:
