@@ -814,3 +814,5 @@ class Comparison:
     """Extension by its name, such as `ladder`."""
     results: tuple[ResultComparison, ...] = ()
     """The stated results of all runs compared with those of the first run; empty: no run states any."""
+    planned: int | None = None
+    """The rounds that were planned, if a signal stopped the recording before all runs were made."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from profiler import analyse_run, load, read, read_ranks
+from profiler.analyse.compare.comparability import find_mismatches
 from profiler.analyse.compare.comparison import SideRuns, compare
-from profiler.analyse.model import Analysis, Extension
+from profiler.analyse.model import Analysis, Extension, Mismatch
 from profiler.commands._common import RUNS
 from profiler.core.errors import Exit, ProfilerError
 from profiler.diagnose.comparison import diagnose_comparison
@@ -19,7 +20,8 @@ from profiler.record.trainers import Experiment
 from profiler.report.build import build_report
 from profiler.report.comparison_text import with_comparison_verdict
 from profiler.report.render.console import print_report
-from profiler.report.text import describe, mismatches
+from profiler.report.text import describe
+from profiler.report.text import mismatches as mismatches_text
 from profiler.report.write import rendered, write_comparison, write_text
 from profiler.run.store import point_latest
 
@@ -38,8 +40,33 @@ def compare_recorded(experiment: Experiment, recorded: Recorded, *, out: Path, a
             SideRuns(label, "", tuple(read(path) for path in paths), None) for label, paths in recorded.extra.items()
         ]
         extensions = experiment.extensions({side.label: side for side in (*runs, *extras)}, recorded, anyway)
-    kept = f"; the runs are kept in {out}"
-    return _report(runs[: experiment.sides], out, anyway=anyway, floor=floor_side, extensions=extensions, kept=kept)
+    kept = f"the runs are kept in {out}"
+    return _report(
+        runs[: experiment.sides],
+        out,
+        anyway=anyway,
+        floor=floor_side,
+        extensions=extensions,
+        planned=recorded.planned if recorded.interrupted else None,
+        kept=kept,
+    )
+
+
+def refuse_early(experiment: Experiment, recorded: Recorded, *, out: Path) -> None:
+    """Refuse to go on after the first round if its runs are not comparable: all others would be as well.
+
+    :raises ProfilerError: their facts or results differ.
+    """
+    programs = [each for each in experiment.programs[: experiment.sides] if each.label in recorded.light]
+    sides = [SideRuns(each.label, "", (read(recorded.light[each.label][0]),), None) for each in programs]
+    if mismatches := find_mismatches(sides):
+        rounds = f"one of {recorded.planned} rounds was made, and " if recorded.planned > 1 else ""
+        raise _refusal(mismatches, f"{rounds}the runs are kept in {out}")
+
+
+def _refusal(mismatches: Iterable[Mismatch], kept: str) -> ProfilerError:
+    remedy = f"--anyway compares them all the same{f'; {kept}' * bool(kept)}"
+    return ProfilerError(f"not comparable: {mismatches_text(mismatches)} ({remedy})", Exit.NOT_COMPARABLE)
 
 
 def _side(program: SideCommand, recorded: Recorded) -> SideRuns:
@@ -100,10 +127,12 @@ def _report(
     same_program: bool = False,
     floor: SideRuns | None = None,
     extensions: Mapping[str, Extension] | None = None,
+    planned: int | None = None,
     kept: str = "",
 ) -> int:
     """Compare `sides` as `profiler.analyse.compare.comparison.compare` describes it, and write the report.
 
+    :param planned: the rounds that were planned, if a signal stopped the recording.
     :param kept: for a refusal, where the runs are that were just recorded.
     """
     title = " against ".join(side.label for side in reversed(sides))
@@ -116,12 +145,11 @@ def _report(
         extensions=extensions,
         title=title,
         created_at=created,
+        planned=planned,
     )
     comparison = with_comparison_verdict(comparison, diagnose_comparison(comparison))
     if not comparison.comparable and not comparison.forced:
-        reasons = mismatches(comparison.mismatches)
-        remedy = f"--anyway compares them all the same{kept}"
-        raise ProfilerError(f"not comparable: {reasons} ({remedy})", Exit.NOT_COMPARABLE)
+        raise _refusal(comparison.mismatches, kept)
     page = write_comparison(comparison, out)
     problem = point_latest(LATEST, out)
     print_report(build_report(comparison), page=page)

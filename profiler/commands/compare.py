@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,8 +49,9 @@ class Compare:
             group(f"--{name}", **kind, help=_option_help(options))
 
     def run(self, args: argparse.Namespace) -> int:
-        from profiler.commands._comparing import compare_recorded, compare_runs
+        from profiler.commands._comparing import compare_recorded, compare_runs, refuse_early
         from profiler.record.schedule import record_with_progress
+        from profiler.record.target import signals_as_interrupt
         from profiler.record.trainers import trainers
 
         known = trainers()
@@ -61,7 +63,9 @@ class Compare:
         if args.runs:
             return compare_runs(args.runs, out=out, anyway=args.anyway)
         experiment = _commands(args) if args.before is not None else _trainer_experiment(args, known, given)
-        recorded = record_with_progress(experiment.tasks, out)
+        check = None if args.anyway else partial(refuse_early, experiment, out=out)
+        with signals_as_interrupt():
+            recorded = record_with_progress(experiment.tasks, out, check)
         if recorded.interrupted and not recorded.pairs:
             raise _too_early(experiment, recorded, out)
         code = compare_recorded(experiment, recorded, out=out, anyway=args.anyway)

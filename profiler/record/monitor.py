@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from profiler.core.errors import ProfilerError
 from profiler.core.live import Snapshot, Watched
 from profiler.record.live import LiveProgram
+from profiler.record.target import signals_as_interrupt
 from profiler.run.store import read_manifest
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def watch(live: LiveProgram, interval: float, console: Console, draw: Callable[[
     pause, ended = _FIRST_S, False
     with (
         suppress(KeyboardInterrupt),
-        _signals_as_interrupt(),
+        signals_as_interrupt(),
         _keyboard() as quit_pressed,
         Screen(Text(""), console=console, screen=True, auto_refresh=False) as screen,
     ):
@@ -107,18 +106,3 @@ def _keyboard() -> Iterator[Callable[[float], bool]]:
 def _wait(seconds: float) -> bool:
     time.sleep(seconds)
     return False
-
-
-@contextmanager
-def _signals_as_interrupt() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise KeyboardInterrupt, so that the terminal is restored."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -176,11 +176,17 @@ def shuffled_schedule(
 # ---------------------------------------------------------------- making them
 
 
-def record_all(tasks: Sequence[Task], out: Path, announce: Callable[[int, Task], None]) -> Recorded:
+def record_all(
+    tasks: Sequence[Task],
+    out: Path,
+    announce: Callable[[int, Task], None],
+    check: Callable[[Recorded], None] | None = None,
+) -> Recorded:
     """Make the recordings of `tasks` below `out`; `announce` is called with each before it starts.
 
     Ctrl-C ends it early: what is complete by then is returned.
 
+    :param check: is called once, when the first round is complete; it may raise to end the recordings.
     :raises ProfilerError: a program failed, or recorded no step (its run and its output are kept); or one of ours
         refused its input, and then nothing is left.
     """
@@ -210,6 +216,9 @@ def record_all(tasks: Sequence[Task], out: Path, announce: Callable[[int, Task],
         stepless = first and not any(any(path.glob(steps)) for steps in STEPS_FILES)
         if not info.exit_code and not stepless:
             recorded.add(task, path)
+            if check is not None and recorded.pairs:
+                check(recorded)
+                check = None
         elif side.optional and task.kind != "detail":
             recorded.unavailable[side.label] = _reason(info, path)
             recorded.light.pop(side.label, None)
@@ -267,14 +276,17 @@ _ESTIMATE_OVER_S: Final = 120.0
 _MINUTES_FROM_S: Final = 90.0
 
 
-def record_with_progress(tasks: Sequence[Task], out: Path) -> Recorded:
-    """Make the recordings of `tasks` below `out` under a progress bar; without a terminal, print a line a round."""
+def record_with_progress(tasks: Sequence[Task], out: Path, check: Callable[[Recorded], None] | None = None) -> Recorded:
+    """Make the recordings of `tasks` below `out` under a progress bar; without a terminal, print a line a round.
+
+    :param check: as in `record_all`.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        return record_all(tasks, out, _print_rounds(tasks))
+        return record_all(tasks, out, _print_rounds(tasks), check)
     print(describe_plan(tasks), file=sys.stderr, flush=True)
     with Progress(
         TextColumn("{task.description:<46.46}"),
@@ -291,7 +303,7 @@ def record_with_progress(tasks: Sequence[Task], out: Path) -> Recorded:
         def announce(number: int, task: Task) -> None:
             progress.update(bar, completed=number, description=f"{_PROGRESS_LABELS[task.kind]}: {task.side.label}")
 
-        return record_all(tasks, out, announce)
+        return record_all(tasks, out, announce, check)
 
 
 def describe_plan(tasks: Sequence[Task]) -> str:

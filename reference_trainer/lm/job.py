@@ -53,10 +53,11 @@ def prepare(settings: Settings) -> Job:
     check_performance(settings.performance, kind)
     fixes = variant_fixes(settings.variant, kind) if settings.fixes is None else settings.fixes
     chosen = plan(fixes, kind)
-    if settings.dtype != "fp32" and not (chosen.recurrence == chosen.decode == "chunk"):
+    option = "--tf32" if settings.performance.tf32 else f"--dtype {settings.dtype}"
+    if settings.products != "fp32" and not (chosen.recurrence == chosen.decode == "chunk"):
         raise TrainerError(
-            f"--dtype {settings.dtype} is for products of whole chunks, those of single tokens are in fp32: "
-            "add the fixes batch-recurrence and batch-decode, or leave --dtype out"
+            f"{option} is for products of whole chunks, those of single tokens are in fp32: "
+            f"add the fixes batch-recurrence and batch-decode, or leave {option.partition(' ')[0]} out"
         )
     if settings.empty_kernels and chosen.learn:
         raise TrainerError("--empty-kernels: nothing is learned with them, leave out fix 'learn'")

@@ -82,6 +82,8 @@ class Learning:
         self.model = LearnChunk(device, job.config, weights, tokens, optimizer=self._optimizer, graph=graph)
         self._buffers = self.model.everything()
         self._cpu_began = time.process_time()
+        self._evaluating_s = 0.0
+        """CPU time of evaluations, which is not time of learning: that of a GRU beside it has none either."""
         begun = checkpoints.begun if checkpoints else None
         self.first = begun.step if begun else 0
         self.snapshots: Snapshots | None = None
@@ -121,6 +123,7 @@ class Learning:
         self._device.synchronize()
         self._begin.clear()
         self._cpu_began = time.process_time()
+        self._evaluating_s = 0.0
 
     def pauses(self, step: int) -> bool:
         """Whether held-out text is evaluated after `step` steps: no further chunk may be in flight then."""
@@ -128,8 +131,10 @@ class Learning:
 
     def evaluate(self) -> dict[str, float]:
         """Loss and accuracy on the held-out text, by the names of their gauges."""
+        began = time.process_time()
         with marks.region("evaluate"):
             result = self.model.evaluate(self.goal.held_out)
+        self._evaluating_s += time.process_time() - began
         assert result.loss is not None
         assert result.accuracy is not None
         return {"heldout_loss": result.loss, "heldout_accuracy": result.accuracy}
@@ -139,7 +144,7 @@ class Learning:
 
         :param steps: steps of this run; those before it, if it was resumed, are added to its tokens.
         """
-        cpu_s = time.process_time() - self._cpu_began
+        cpu_s = time.process_time() - self._cpu_began - self._evaluating_s
         tokens = (self.first + steps) * self._job.settings.tokens_per_chunk
         values = self.evaluate()
         ours = Yardstick(
@@ -150,21 +155,23 @@ class Learning:
             tokens=tokens,
             cpu_s=None if self.first else cpu_s,  # the time before the checkpoint is not known
         )
-        yardsticks = (ours, *self.goal.counts, *self._gru(tokens))
+        yardsticks = (ours, *self.goal.counts)
         marks.describe(**values, yardsticks=[asdict(yardstick) for yardstick in yardsticks])
         return {**values, "yardsticks": yardsticks, "uniform_loss": self.goal.uniform_loss}
 
-    def _gru(self, tokens: int) -> list[Yardstick]:
-        """The result of a GRU that learned from as many tokens, if it is requested."""
+    def with_gru(self, yardsticks: tuple[Yardstick, ...]) -> tuple[Yardstick, ...]:
+        """The yardsticks and, if it is requested, the result of a GRU that learned from as many tokens as the first."""
         if not self._job.settings.gru:
-            return []
+            return yardsticks
         from reference_trainer.lm.gru import train_gru
 
         with marks.region("yardstick"):
             training, held_out = read_ids(self._training, COUNTED_TOKENS), self.goal.held_out
             judged = np.concatenate([held_out[0][:1], *(ids[1:] for ids in held_out)])
-            seed = self._job.settings.seed
-            return [train_gru(self._job.config, training, judged, tokens=tokens, seed=seed)]
+            seed, tokens = self._job.settings.seed, yardsticks[0].tokens or 0
+            gru = train_gru(self._job.config, training, judged, tokens=tokens, seed=seed)
+        marks.describe(yardsticks=[asdict(yardstick) for yardstick in (*yardsticks, gru)])
+        return (*yardsticks, gru)
 
     def close(self) -> None:
         """Wait for a checkpoint that is being written."""

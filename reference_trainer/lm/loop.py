@@ -54,7 +54,8 @@ def train(settings: Settings, progress: Callable[[str], None] | None = None) -> 
                 marks.describe(roofline=model)
         if device.note:
             say(device.note)
-        say(f"{job.label} on {device.label}, preset {settings.preset}, corpus {corpus.name}")
+        rounding = "" if settings.products == "fp32" else f", products in {settings.products}"
+        say(f"{job.label} on {device.label}, preset {settings.preset}{rounding}, corpus {corpus.name}")
         if not job.plan.learn:
             weights = initial_weights(job.config, settings.seed)
             forward = Pipeline(device, job.config, weights, settings.tokens_per_chunk, job.plan)
@@ -127,7 +128,7 @@ class _Loop:
             self._warm_up()
             self._begin()
             measured = True
-            return self._finish(self._measure(say))
+            summary = self._finish(self._measure(say))
         except NotWrittenError:
             raise  # all was kept that can be
         except BaseException as error:
@@ -136,6 +137,8 @@ class _Loop:
                 when = f"after step {self._step_number}" if measured else "in the warm-up"
                 raise KeyboardInterrupt(f"interrupted {when}; {rescued}") from None
             raise
+        # all is written by now: a GRU takes minutes, and Ctrl-C must not lose what was learned before
+        return replace(summary, yardsticks=self._learning.with_gru(summary.yardsticks)) if self._learning else summary
 
     def _measure(self, say: Callable[[str], None]) -> Summary:
         """Run the measured steps; their summary, with the evaluation of a model that learned."""

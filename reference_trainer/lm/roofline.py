@@ -54,7 +54,7 @@ CARDS: Final = {
         "B200 SXM",
         7.7e12,
         {"fp32": 75e12, "tf32": 1100e12, "bf16": 2250e12},
-        "NVIDIA HGX B200 data sheet, as third parties quote it: an eighth of eight cards (half of those with sparsity)",
+        "NVIDIA HGX B200 data sheet, as third parties quote it: an eighth of eight cards (half with sparsity)",
     ),
 }
 """The peaks were read on pages that quote these data sheets."""
@@ -232,8 +232,8 @@ def _margin(config: ModelConfig, card: Card, dtype: str) -> float:
 
 def find_card(label: str) -> Card | None:
     """The card whose name CUDA reports as `label`; None if this module does not know the peaks of that card."""
-    if re.search(r"PCIe|NVL|40GB", label, re.IGNORECASE):
-        return None  # of the same name, but slower
+    if re.search(r"PCIe|NVL|40GB|MIG", label, re.IGNORECASE):
+        return None  # of the same name, but slower, or a slice of one
     return next((card for key, card in CARDS.items() if re.search(rf"\b{key}\b", label, re.IGNORECASE)), None)
 
 
@@ -267,22 +267,22 @@ def table(name: str, config: ModelConfig, cards: str, dtype: str, tokens: int) -
         f"{dtype}, {tokens:,} tokens a chunk"
     )
     yield "A model, not a measurement: ranges are for costs of calls on the host from half to twice the assumed ones."
-    heads = ("as found, µs a token", "busy", "fixed, µs a token", "busy", "ratio", "busy with cuda-graph")
-    yield f"{'card':<16}" + "".join(f"{head:>24}" for head in heads)
     for key, card in CARDS.items():
         if cards not in {"all", key}:
             continue
         ends, graphed = (_ends(config, card, dtype, tokens, graph=graph) for graph in (False, True))
-        cells = (
-            _range([end.as_found_s * 1e6 for end in ends], "{:.0f}"),
-            _range([end.as_found_busy for end in ends], "{:.0%}"),
-            _range([end.fixed_s * 1e6 for end in ends], "{:.2f}"),
-            _range([end.fixed_busy for end in ends], "{:.0%}"),
-            _range([end.ratio for end in ends], "{:,.0f}"),
-            _range([end.fixed_busy for end in graphed], "{:.0%}"),
-        )
-        yield f"{card.name:<16}" + "".join(f"{cell:>24}" for cell in cells)
-    yield from (f"{card.name}: {card.source}" for key, card in CARDS.items() if cards in {"all", key})
+        slow, quick = (_range([getattr(end, name) * 1e6 for end in ends], "{:.3g} µs") for name in _SECONDS)
+        idle, busy = (_range([getattr(end, name) for end in ends], "{:.0%}") for name in _BUSY)
+        yield card.name
+        yield f"  as found   {slow} a token, the card is busy {idle} of the time"
+        yield f"  fixed      {quick} a token, busy {busy}"
+        graph = _range([end.fixed_busy for end in graphed], "{:.0%}")
+        yield f"  ratio      {_range([end.ratio for end in ends], '{:,.0f}')}; with cuda-graph busy {graph}"
+        yield f"  peaks of   {card.source}"
+
+
+_SECONDS: Final = ("as_found_s", "fixed_s")
+_BUSY: Final = ("as_found_busy", "fixed_busy")
 
 
 def _range(values: list[float], form: str) -> str:

@@ -27,10 +27,11 @@ def agree(settings: Settings) -> tuple[str, bool]:
     config = replace(preset(short.preset), vocabulary=text.tokenizer.vocab_size)
     chunks = Chunks(text, batch=True)
     weights = initial_weights(config, short.seed)
-    device = open_device(short.device)
+    device = open_device(short.device, products=short.products)
     try:
         fixed = plan(variant_fixes("fixed", device.kind), device.kind)
         slow, quick = (Pipeline(device, config, weights, short.tokens_per_chunk, chosen) for chosen in (Plan(), fixed))
+        allowed = tolerance(short.stated_dtype, config.width)
         different = total = 0
         for index in range(CHUNKS):
             ids = chunks.ids(index)
@@ -42,9 +43,11 @@ def agree(settings: Settings) -> tuple[str, bool]:
             expected, found = outcomes
             assert expected.margins is not None
             unequal = expected.predictions != found.predictions
-            different += int(np.sum(unequal & (expected.margins > tolerance("float32", config.width))))
+            different += int(np.sum(unequal & (expected.margins > allowed)))
             total += len(ids) - 1
-        line = f"as-found and fixed predict the same for {total - different} of {total} tokens on {device.label}"
+        rounding = "" if short.products == "fp32" else f", with products of whole chunks in {short.products}"
+        same = f"{total - different} of {total} tokens"
+        line = f"as-found and fixed predict the same for {same} on {device.label}{rounding}"
         return line, not different
     finally:
         device.close()

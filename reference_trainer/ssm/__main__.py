@@ -240,7 +240,7 @@ def _lines(summary: Statistics) -> Iterator[str]:
 
 def _parts(used: Used) -> Iterator[str]:
     """Return what is printed about a device."""
-    yield f"{used.jobs} jobs"
+    yield f"{used.jobs:,} {'job' if used.jobs == 1 else 'jobs'}"
     if used.success_rate is not None:
         yield f"{used.failed} failed attempts, success rate {used.success_rate:.1%}"
     if used.memory_per_job is not None:

@@ -323,11 +323,12 @@ def _short(value: float) -> str:
 def notes(document: dict[str, Any]) -> list[str]:
     """The notes below the table, which explain it."""
     results = document["results"]
-    rounds = {row["ratio"]["n"] for row in document["rows"] if row["ratio"]}
+    counts = {row["ratio"]["n"] for row in document["rows"] if row["ratio"]}
+    rounds = f"{min(counts)}" if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
     same, jobs = results["same_epochs_and_guesses"], results["jobs"]
     largest = results["largest_difference_of_losses"]
     return [
-        f"Medians of {min(rounds)} to {max(rounds)} alternating rounds with 95% intervals; for memory their range.",
+        f"Medians of {rounds} alternating rounds with 95% intervals; for memory their range.",
         "Saved: share of the time, measured here; claimed: the share that was stated for the fixes beforehand.",
         f"{same} of {jobs} jobs took as many epochs or guesses in both; losses differ by {largest:.1e} or less.",
     ]

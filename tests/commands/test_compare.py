@@ -119,6 +119,8 @@ def test_ctrl_c_before_and_after_the_first_complete_round(compare: Compare, fake
     done = compare(*BEFORE_AFTER, "--pairs", "5", "--out", "here")
     assert (done.code, report()["pairs"]) == (130, 1)
     assert "only one pair" in done.out
+    assert "Stopped early: The recording was stopped when 1 of 5 rounds were complete" in done.out
+    assert report()["planned_pairs"] == 5
 
 
 def test_sides_that_are_not_comparable_are_refused_and_their_runs_kept(compare: Compare, fake: FakeRecord) -> None:
@@ -126,12 +128,15 @@ def test_sides_that_are_not_comparable_are_refused_and_their_runs_kept(compare: 
     fake.hooks = {f"0{number}-after": lambda: other for number in (1, 2)} | {"detail-after": lambda: other}
     done = compare(*BEFORE_AFTER, "--pairs", "2", "--out", "here")
     assert done.code == 3
-    errors = done.err.splitlines()[2:]
-    assert len(errors) == 1
+    errors = done.err.splitlines()[1:]
+    assert len(errors) == 1, "no second round is made"
     assert errors[0].startswith("error: not comparable: step: chunk against batch")
     assert not REPORTS & {path.name for path in Path("here").iterdir()}
-    assert Path("here/02-after/run.json").exists()
+    assert errors[0].endswith("one of 2 rounds was made, and the runs are kept in here)")
+    assert Path("here/01-after/run.json").exists()
+    assert not Path("here/02-after").exists()
     assert not Path("reports/runs/latest").exists()
+    assert compare(*BEFORE_AFTER, "--pairs", "2", "--out", "there", "--anyway").code == 0
 
 
 # ---------------------------------------------------------------- the ladder of fixes

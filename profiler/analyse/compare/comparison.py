@@ -35,6 +35,7 @@ def compare(
     extensions: Mapping[str, Extension] | None = None,
     title: str = "",
     created_at: str = "",
+    planned: int | None = None,
 ) -> Comparison:
     """Compare `sides` with the first of them.
 
@@ -42,6 +43,7 @@ def compare(
     :param same_program: the user did not name two programs: sides of different programs are not comparable.
     :param floor: runs of the least that the baseline's call pattern can cost.
     :param extensions: what was measured beside the sides in the same rounds, by name.
+    :param planned: the rounds that were planned, if a signal stopped the recording.
     :raises ProfilerError: fewer than two sides.
     """
     if len(sides) < 2:
@@ -58,6 +60,7 @@ def compare(
         sides=tuple(_side(side) for side in sides),
         ratios={side.label: ratios(base, side) for side in sides[1:]},
         pairs=pairs,
+        planned=planned,
         comparable=not mismatches,
         mismatches=mismatches,
         forced=bool(mismatches) and anyway,

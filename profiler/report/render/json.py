@@ -83,6 +83,7 @@ def compare_json(comparison: Comparison) -> dict[str, Any]:
         "device": report_input.devices,
         "results": [_result(result) for result in comparison.results],
         "pairs": comparison.pairs,
+        "planned_pairs": comparison.pairs if comparison.planned is None else comparison.planned,
         "throughput_ratio": ratio_json(report_input.ratio(last, "tokens_per_s")),
         "before": sides[0] if sides else None,
         "after": sides[-1] if last else Null("there is one side only"),

@@ -89,15 +89,20 @@ def _sides_table(report_input: ReportInput, rows: tuple[ReportSide, ...]) -> Tab
     return make_table(f"{name}, median and range over {runs} runs" if runs > 1 else name, fields, rows)
 
 
+_NO_GAIN = 1.05
+"""Ratio of throughputs up to which it may be noise: of single runs on a shared machine it spreads by some 5%."""
+
+
 def _floor_text(sides: tuple[ReportSide, ...], floor: ReportSide) -> Iterator[Text]:
     limit, baseline = floor.measure("tokens_per_s"), sides[0].measure("tokens_per_s").value
     if not limit.value or not baseline:
         return
-    text = (
-        f"With kernels that do nothing, the calls of {sides[0].label} still allow only "
-        f"{phrase(limit.value, limit.unit)}: {ratio_text(limit.value / baseline)} its throughput is the most that "
-        "faster kernels could give it."
-    )
+    calls = f"With kernels that do nothing, {sides[0].label} still reaches only {phrase(limit.value, limit.unit)}"
+    if limit.value / baseline <= _NO_GAIN:
+        text = f"{calls}: its time goes to its calls, and faster kernels would give it nothing measurable."
+    else:
+        gain = ratio_text(limit.value / baseline)
+        text = f"{calls}: {gain} its throughput is the most that faster kernels could give it."
     best = sides[-1].measure("tokens_per_s").value
     if len(sides) > 1 and best and best > limit.value:
         ratio = ratio_text(best / limit.value)

@@ -123,6 +123,10 @@ def _verdict(report_input: ReportInput) -> Callout:
 
 
 def _comparison_warnings(comparison: Comparison) -> Iterator[Callout]:
+    if comparison.planned is not None:
+        done = f"{comparison.pairs} of {comparison.planned} rounds"
+        text = f"The recording was stopped when {done} were complete, before the breakdown pass of all sides was."
+        yield Callout(text, "warning", "Stopped early")
     reasons = mismatches(comparison.mismatches) or NO_REASON
     if not comparison.comparable and not comparison.forced:
         yield Callout(f"These sides are not comparable: {reasons}.", "warning", "Not comparable")

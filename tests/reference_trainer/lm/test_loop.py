@@ -212,7 +212,10 @@ def test_settings_of_performance_are_applied_on_a_gpu(settings: Any, monkeypatch
     assert (applied, facts["dtype"]) == ([], "float32"), "what nobody asked for leaves torch as it is"
     emptied.clear()
     config = PerformanceConfig(tf32=True, max_memory=0.5, empty_cache_frequency=1, num_devices=1)
-    train(settings(fixes=("batch-tokenize",), max_chunks=2, performance=config))
+    with pytest.raises(TrainerError, match="--tf32 is for products of whole chunks"):
+        train(settings(fixes=("batch-tokenize",), max_chunks=2, performance=config))
+    chunks = ("batch-tokenize", "batch-recurrence", "batch-decode")
+    train(settings(fixes=chunks, max_chunks=2, performance=config))
     assert applied == [(config, "cuda")]
     assert emptied == [(config, "cuda")] * 3, "the chunk of the warm-up, and two"
     assert facts["dtype"] == "float32 with TF32 products", "other mathematics: not to be compared"
