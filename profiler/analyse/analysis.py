@@ -21,10 +21,10 @@ from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.sampling.stages import stage_spans, stage_times
 from profiler.analyse.sampling.strata import has_hooked_steps
 from profiler.analyse.sampling.threads import thread_activities
-from profiler.analyse.timing.breakdown import Ledger, breakdown
+from profiler.analyse.timing.breakdown import NO_OPERATORS, Ledger, breakdown
 from profiler.analyse.timing.counters import call_sites, counters, gauges
 from profiler.analyse.timing.device import device_breakdown, device_parts, device_warnings, no_queue_reason
-from profiler.analyse.timing.host_timeline import HostTimeline
+from profiler.analyse.timing.host_timeline import CODE, HostTimeline
 from profiler.analyse.timing.idle import idle_blame, split_off_core
 from profiler.analyse.timing.input import input_measures, input_parts, loader_use
 from profiler.analyse.timing.resources import resources, series
@@ -99,7 +99,7 @@ def analyse(run: Run) -> Analysis:
         warnings=warnings,
         threads=thread_activities(stacks),
         step=run.step,
-        lines=lines,
+        lines=tuple(replace(line, categories=_measured(line.categories, host_breakdown)) for line in lines),
         locations=trace_locations(run, window, host) if host and run.is_trace else locations(stacks, samples),
         input=input_parts(run, window),
         loader=loader_use(run, window),
@@ -147,11 +147,22 @@ def _idle(
         host = full_timeline(run, on_device)
     rows = idle_blame(run, on_device, host, unrecorded_is_python=ledger.python_share >= 0.5)
     delays, waits, wall = step_delays(run, on_device), waits_without_core(run, on_device), on_device.wall_ns
-    stalled = None
+    stalled, waited = None, 0.0
     if waits is not None:
         delays, stalled = None if delays is None else waits.remaining(delays), int(waits.stalled.sum()) / wall
+        waited = stalled + int(ledger.ns[:, CODE["sync"]].sum()) / window.wall_ns  # the ledger has taken it out of them
     delayed = 0.0 if delays is None else int(delays.sum()) / wall
-    return split_off_core(rows, delayed=delayed, stalled=stalled), None
+    return split_off_core(rows, delayed=delayed, stalled=stalled, waited=waited), None
+
+
+def _measured(categories: Mapping[str, float], breakdown: Mapping[str, Measure]) -> Mapping[str, float]:
+    """The categories of a line. Where the breakdown has none of operators, since no torch was seen, native code that
+    Python calls is Python's there, and so here."""
+    without = {name for name, measure in breakdown.items() if measure.reason == NO_OPERATORS}
+    if not without.intersection(categories):
+        return categories
+    python = sum(seconds for name, seconds in categories.items() if name in without or name == "python")
+    return {name: seconds for name, seconds in categories.items() if name not in without} | {"python": python}
 
 
 def _missing_parts(topic: Topic, parts: Mapping[str, Measure]) -> Iterable[Missing]:

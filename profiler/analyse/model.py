@@ -735,8 +735,12 @@ class ResultDifference:
     different: int
     """Number of values that differ by more than their tolerance."""
     compared: int
+    call: int
+    """The call of `profiler.result` with that name that states the first of them, from 1 on."""
+    calls: int
+    """The calls with that name that were compared."""
     position: int
-    """Where the first of them is in the sequence of all results of that name."""
+    """Where the first of them is among the values of that call, from 0 on."""
     values: tuple[float, float] | None = None
     """The two values there; None: the values are not stored, only their checksums differ."""
     counts: tuple[int, int] | None = None
@@ -763,6 +767,8 @@ class ResultComparison:
     """Label of the side of the run that differs most; empty: none differs."""
     difference: ResultDifference | None
     """How that run differs; None: all results are the same."""
+    never: tuple[str, ...] = ()
+    """Labels of the sides of which no run states a result of that name."""
 
     @property
     def are_same(self) -> bool:

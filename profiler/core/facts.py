@@ -48,10 +48,9 @@ def fact_rows(facts: Mapping[str, Any], prefix: str = "", skip: Sequence[str] = 
 
 def stated_device(facts: Mapping[str, Any], devices: Iterable[Mapping[str, Any]]) -> str:
     """Name of a run's device: by the program's facts `device` and `device_label`, else by its GPUs."""
-    kind = str(facts.get("device", ""))
+    kind, label = str(facts.get("device", "")), str(facts.get("device_label", ""))
     if kind in _DEVICE_NAMES:  # the host device is never called a GPU
-        return _DEVICE_NAMES[kind]
-    label = str(facts.get("device_label", ""))
+        return label if kind == "cpu" and label.lower() not in ("", "cpu") else _DEVICE_NAMES[kind]
     labels = [label] if label else [str(device.get("name", "")) for device in devices]
     return ", ".join(dict.fromkeys(filter(None, labels))) or _KINDS.get(kind, kind) or "device not named"
 

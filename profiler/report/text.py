@@ -97,14 +97,15 @@ def mismatch(fact: Mismatch) -> str:
 
 
 def _difference(side: str, difference: ResultDifference) -> str:
+    call = f" of call {difference.call:,}" if difference.calls > 1 else ""
     text = f"{difference.different:,} of {plural(difference.compared, 'value')} of {side} differ from the first run"
     if difference.values is not None:
         before, after = (f"{value:,}" if isinstance(value, int) else f"{value:.6g}" for value in difference.values)
-        return f"{text} (value {difference.position:,} is {after} instead of {before})"
+        return f"{text} (value {difference.position:,}{call} is {after} instead of {before})"
     if difference.counts is not None:
         old, new = difference.counts
-        return f"{text} (from value {difference.position:,} on there are {new:,} instead of {old:,})"
-    return f"{text} (the checksum of all values from {difference.position:,} on)"
+        return f"{text} ({new:,} instead of {old:,} values{call or ' in all'})"
+    return f"{text} (the checksum of all values{call})"
 
 
 def different_results(results: Iterable[ResultComparison]) -> str:
@@ -128,9 +129,16 @@ def same_results(results: Iterable[ResultComparison]) -> str:
 
 
 def uncompared_results(results: Iterable[ResultComparison]) -> str:
-    """`not all runs of fixed state predictions`: the sides with runs that lack a result; empty if there are none."""
-    missing = (result for result in results if result.missing)
-    return "; ".join(f"not all runs of {listed(result.missing)} state {result.name}" for result in missing)
+    """`fixed states no result predictions`: the results that were not compared, and why; empty where all were."""
+    texts = []
+    for result in results:
+        if result.never:
+            texts.append(
+                f"{listed(result.never)} {'states' if len(result.never) == 1 else 'state'} no result {result.name}"
+            )
+        elif result.missing:
+            texts.append(f"not all runs of {listed(result.missing)} state the result {result.name}")
+    return "; ".join(texts)
 
 
 def mismatches(facts: Iterable[Mismatch]) -> str:

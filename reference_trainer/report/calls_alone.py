@@ -16,16 +16,17 @@ from profiler.core.units import count, share
 from profiler.report.blocks import Cell, Column, Section, Table, Text
 from profiler.report.build import SectionPlugin
 from profiler.report.model import ReportInput
-from profiler.report.table import measure_cell, phrase, ratio_cell, ratio_text
+from profiler.report.table import factor, measure_cell, phrase, ratio_cell, ratio_text
 
 NAME: Final = "calls-alone"
 """Name of this extension in a comparison."""
 TITLE: Final = "Waiting for the device, and the calls alone"
 _SPEED: Final = "tokens_per_s"
+_WAITING, _CALLS, _PYTHON, _REST = "waiting for the device", "calls to the device", "Python", "not recorded"
 _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "waiting for the device": ("sync",),
-    "calls to the device": ("copy", "launch"),
-    "Python": ("python", "input", "log", "checkpoint", "framework", "compute"),
+    _WAITING: ("sync",),
+    _CALLS: ("copy", "launch"),
+    _PYTHON: ("python", "input", "log", "checkpoint", "framework", "compute"),
 }
 """Part of a step -> the host categories that are in it. Time without a core is no part of the program's step."""
 
@@ -47,7 +48,7 @@ class CallsAlone:
     queue: Speeds
     alone: Speeds
     parts: Mapping[str, float]
-    """Shares of the baseline's step in the breakdown pass, by name of _PARTS; empty: not measured."""
+    """Shares of the baseline's step in the breakdown pass, by name of _PARTS, and _REST; empty: not measured."""
 
     def method_sentences(self) -> Iterator[str]:
         """Describe how the runs without the queue were made."""
@@ -62,16 +63,31 @@ class CallsAlone:
         if self.alone.ratio.value is None:
             return ""
         label, low, high = self.labels[0], self.alone.ratio.low, self.alone.ratio.high
-        interval = "" if low is None or high is None else f" (95% {ratio_text(low)} to {ratio_text(high)})"
+        interval = "" if low is None or high is None else f" (95% {factor(low)[0]} to {factor(high)[0]})"
         ratio = f"{ratio_text(self.alone.ratio.value)}{interval}"
         sentence = f"Without the device's queue, where nothing waits, it is {ratio}"
         if not self.parts:
             return f"{sentence}."
-        waiting, calls, python = (share(self.parts[name]) for name in _PARTS)
+        waiting, calls, python = (share(self.parts[name]) for name in (_WAITING, _CALLS, _PYTHON))
         return (
             f"{sentence}: {waiting} of a step of {label} is waiting for the device, {calls} calls to the device, "
             f"{python} Python."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class CallsAloneFailed:
+    """A run without the queue failed: there is nothing to show."""
+
+    reason: str
+
+    def method_sentences(self) -> Iterator[str]:
+        """Say that the runs failed, and why."""
+        yield f"The runs without the device's queue failed: {self.reason}."
+
+    def verdict_sentence(self) -> str:
+        """Nothing: the verdict is about what was measured."""
+        return ""
 
 
 def measure_calls_alone(sides: Sequence[str], alone: Sequence[str], runs: Mapping[str, SideRuns]) -> CallsAlone | None:
@@ -97,7 +113,8 @@ def _parts(detail: Analysis | None) -> dict[str, float]:
     own = sum(seconds.values()) - seconds.get("core", 0.0) - seconds.get("throttled", 0.0)
     if own <= 0:
         return {}
-    return {part: sum(seconds.get(name, 0.0) for name in names) / own for part, names in _PARTS.items()}
+    parts = {part: sum(seconds.get(name, 0.0) for name in names) / own for part, names in _PARTS.items()}
+    return parts | {_REST: max(0.0, 1.0 - sum(parts.values()))}
 
 
 def comparison_calls_alone(comparison: Comparison | None) -> CallsAlone | None:
@@ -134,6 +151,10 @@ def build(report_input: ReportInput) -> Section | None:
     return Section("calls-alone", TITLE, (Text(_summary(measured)), table), brief=(table,))
 
 
+_SMALLEST: Final = 0.005
+"""Share below which a part is not mentioned."""
+
+
 def _summary(measured: CallsAlone) -> str:
     """What the queue costs the baseline, and where its step goes."""
     before, alone = measured.queue.before.value, measured.alone.before.value
@@ -145,7 +166,7 @@ def _summary(measured: CallsAlone) -> str:
     )
     if not measured.parts:
         return text
-    parts = ", ".join(f"{share(value)} is {name}" for name, value in measured.parts.items())
+    parts = ", ".join(f"{share(value)} is {name}" for name, value in measured.parts.items() if value >= _SMALLEST)
     return f"{text} In a step of its breakdown pass, {parts}. What remains without the queue is the cost of each call."
 
 

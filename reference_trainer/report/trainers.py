@@ -54,11 +54,14 @@ class BundledTrainer:
         sides = self._variants(values, self._size(values, ladder=False))
         floor = self._floor(values, self._size(values, ladder=False))
         alone = self._calls_alone(values)
+        labels = [side.label for side in alone]
 
-        def extensions(runs: Mapping[str, Any], _recorded: Recorded, _anyway: bool) -> Mapping[str, Extension]:
-            from reference_trainer.report.calls_alone import NAME, measure_calls_alone
+        def extensions(runs: Mapping[str, Any], recorded: Recorded, _anyway: bool) -> Mapping[str, Extension]:
+            from reference_trainer.report.calls_alone import NAME, CallsAloneFailed, measure_calls_alone
 
-            measured = measure_calls_alone([side.label for side in sides], [side.label for side in alone], runs)
+            if failed := [reason for label, reason in recorded.unavailable.items() if label in labels]:
+                return {NAME: CallsAloneFailed(failed[0])}
+            measured = measure_calls_alone([side.label for side in sides], labels, runs)
             return {NAME: measured} if measured else {}
 
         return Experiment(sides, list(schedule(sides, rounds, floor, alone)), extensions=extensions)
@@ -228,7 +231,7 @@ LM: Final = BundledTrainer(
         "preset": TrainerOption("size of the model: tiny, small, gpu or base"),
         "corpus": TrainerOption("text to train on"),
         "seconds": TrainerOption("measured time of a run", "3.0", "1.0", type=seconds),
-        "device": TrainerOption("auto, cuda, or the CPU: host"),
+        "device": TrainerOption("auto, cuda, or the CPU: host, or host-direct without its queue"),
     },
     warmup=("--max-chunks", "1", "--warmup-seconds", "0"),
     floor=("--empty-kernels",),

@@ -360,4 +360,4 @@ def test_time_without_a_core_is_never_the_first_cause() -> None:
     builder.activity(ActivityKind.KERNEL, 980, 1000)
     for name, ns in (("waits_stalled_ns", 850), ("waits_delayed_ns", 0)):
         builder.counter(name, ns, step=0)
-    assert causes(diagnosed(builder)) == [("launch", 0.07, "a.py:2"), ("sync", 0.04, "a.py:1"), ("core", 0.85, "")]
+    assert causes(diagnosed(builder)) == [("launch", 0.07, "a.py:2"), ("sync", 0.06, "a.py:1"), ("core", 0.83, "")]

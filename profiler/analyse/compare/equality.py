@@ -49,6 +49,7 @@ def _compare_name(name: str, labels: Sequence[str], runs: Sequence[tuple[str, _S
     ]
     worst = max(differences, key=lambda each: each[1].different, default=None)
     silent = {label for label, stated in runs if name not in stated}
+    speaking = {label for label, stated in runs if name in stated}
     return ResultComparison(
         name,
         runs=len(others),
@@ -56,6 +57,7 @@ def _compare_name(name: str, labels: Sequence[str], runs: Sequence[tuple[str, _S
         stated=max(sum(result.count for result in stated) for _, stated in stating),
         near_ties=max((ties for _, ties, _ in counts), default=0),
         missing=tuple(label for label in labels if label in silent),
+        never=tuple(label for label in labels if label not in speaking),
         side="" if worst is None else worst[0],
         difference=None if worst is None else worst[1],
     )
@@ -65,14 +67,14 @@ def _compare_runs(
     reference: Sequence[StatedResult], other: Sequence[StatedResult]
 ) -> tuple[int, int, ResultDifference | None]:
     """Compare as many calls as both runs have: the number of values, of near ties, and what differs."""
-    compared = ties = different = position = 0
+    compared = ties = different = 0
     first: dict[str, Any] | None = None
-    for before, after in zip(reference, other, strict=False):
+    calls = list(zip(reference, other, strict=False))
+    for number, (before, after) in enumerate(calls, 1):
         if before.count != after.count:
             different += max(before.count, after.count)
             compared += max(before.count, after.count)
-            first = first or {"position": position, "counts": (before.count, after.count)}
-            position += before.count
+            first = first or {"call": number, "position": 0, "counts": (before.count, after.count)}
             continue
         is_different, is_tie = _compare_values(before, after)
         compared += len(before.values)
@@ -82,12 +84,11 @@ def _compare_runs(
             index = int(np.argmax(is_different))
             values = before.values[index], after.values[index]
             places = result_positions(before.count, has_margins=bool(before.margins))
-            first = {"position": position + places[index], "values": values}
+            first = {"call": number, "position": places[index], "values": values}
         elif _differs_elsewhere(before, after) and not is_different.any():
             different += 1
-            first = first or {"position": position}
-        position += before.count
-    return compared, ties, ResultDifference(different, compared, **first) if first else None
+            first = first or {"call": number, "position": 0}
+    return compared, ties, ResultDifference(different, compared, calls=len(calls), **first) if first else None
 
 
 def _compare_values(before: StatedResult, after: StatedResult) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:

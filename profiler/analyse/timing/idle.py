@@ -91,19 +91,23 @@ def idle_blame(run: Run, window: Window, host: HostTimeline, *, unrecorded_is_py
     return tuple(sorted(rows, key=lambda row: (-row.seconds_per_step, row.state, row.subject, str(row.site))))
 
 
-def split_off_core(rows: Sequence[IdleBlame], *, delayed: float, stalled: float | None) -> tuple[IdleBlame, ...]:
-    """Take idle time without a core out of the other rows, as a row of its own.
+def split_off_core(
+    rows: Sequence[IdleBlame], *, delayed: float, stalled: float | None, waited: float = 0.0
+) -> tuple[IdleBlame, ...]:
+    """Take idle time without a core out of the other rows, as a row of its own, the last one.
 
     :param delayed: share of the wall time in which the stepping thread could have run and had no core.
     :param stalled: share of the wall time in which it waited for the device, and one of both had no core; `delayed` is
         without it then. None: not counted.
+    :param waited: share of the wall time in which it waited for the device, whether that was idle or busy.
     """
     blocked = sum(row.share_of_wall for row in rows if row.state is HostState.BLOCKED_IN_CALL)
+    waited = max(waited, blocked)
     if stalled is None:
         own = own_blocked = 1.0 - min(1.0, delayed)
     else:
-        own = 1.0 - min(1.0, delayed / max(delayed, 1.0 - blocked, 1e-9))
-        own_blocked = 1.0 - min(1.0, stalled / max(blocked, 1e-9))
+        own = 1.0 - min(1.0, delayed / max(delayed, 1.0 - waited, 1e-9))
+        own_blocked = 1.0 - min(1.0, stalled / max(waited, 1e-9))
     kept = []
     for row in rows:
         part = own_blocked if row.state is HostState.BLOCKED_IN_CALL else own
@@ -115,7 +119,7 @@ def split_off_core(rows: Sequence[IdleBlame], *, delayed: float, stalled: float 
     if share < _LEAST_CORE:
         return tuple(rows)
     kept.append(IdleBlame(HostState.WITHOUT_CORE, "", SiteOrigin.ITSELF, "core", None, seconds, share, 0.0))
-    return tuple(sorted(kept, key=lambda row: -row.seconds_per_step))
+    return tuple(sorted(kept, key=lambda row: (row.state is HostState.WITHOUT_CORE, -row.seconds_per_step)))
 
 
 def _subject(state: HostState, names: tuple[str, ...], number: int) -> str:

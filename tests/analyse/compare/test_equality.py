@@ -101,7 +101,7 @@ def test_another_number_of_values_is_a_difference() -> None:
     before, after = [stated([1, 2]), stated([1, 2, 3])], [stated([1, 2]), stated([1, 2])]
     sides = [side("a", before), side("b", after)]
     (reason,) = find_mismatches(sides)
-    expected = "result x: 3 of 5 values of b differ from the first run (from value 2 on there are 2 instead of 3)"
+    expected = "result x: 3 of 5 values of b differ from the first run (2 instead of 3 values of call 2)"
     assert mismatch(reason) == expected
 
 
@@ -132,7 +132,7 @@ def test_sides_that_state_nothing() -> None:
     assert any("they state no results (profiler.result)" in sentence for sentence in method(none))
     half = compare([side("a", ()), side("b", [stated(1)])])
     assert half.comparable
-    assert uncompared_results(half.results) == "not all runs of a state x"
+    assert uncompared_results(half.results) == "a states no result x"
     assert not half.results[0].are_same
 
 

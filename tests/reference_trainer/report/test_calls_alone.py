@@ -7,7 +7,7 @@ from dataclasses import replace
 from profiler.analyse.compare.ratios import SideRuns
 from profiler.analyse.model import Analysis, Measure
 from profiler.report import blocks
-from reference_trainer.report.calls_alone import NAME, PLUGIN, CallsAlone, measure_calls_alone
+from reference_trainer.report.calls_alone import NAME, PLUGIN, CallsAlone, CallsAloneFailed, measure_calls_alone
 from tests.fakes.ladders import light_run
 from tests.report import samples
 
@@ -34,12 +34,12 @@ def measured(**breakdown: float) -> CallsAlone:
 
 def test_the_parts_of_a_step_are_shares_of_the_time_with_a_core() -> None:
     sentence = measured(sync=0.1, copy=0.2, launch=0.2, python=0.4, input=0.1, core=9.0).verdict_sentence()
-    assert "it is 80.0× (95% 80.0× to 80.0×): 10% of a step of as-found is waiting for the device" in sentence
+    assert "it is 80.0× (95% 80.0 to 80.0): 10% of a step of as-found is waiting for the device" in sentence
     assert sentence.endswith("40% calls to the device, 50% Python.")
 
 
 def test_without_a_breakdown_only_the_ratio_is_told() -> None:
-    assert measured().verdict_sentence().endswith("it is 80.0× (95% 80.0× to 80.0×).")
+    assert measured().verdict_sentence().endswith("it is 80.0× (95% 80.0 to 80.0).")
 
 
 def test_the_section_has_a_row_with_the_queue_and_one_without() -> None:
@@ -61,3 +61,21 @@ def test_a_side_that_did_not_run_without_the_queue_has_no_ratio() -> None:
     runs = {label: side(label, 100) for label in (*SIDES, ALONE[0])}
     assert measure_calls_alone(SIDES, ALONE, runs) is None
     assert measure_calls_alone(SIDES, (), runs) is None
+
+
+def test_what_was_not_recorded_is_a_part_too() -> None:
+    """The parts sum to the whole step."""
+    calls_alone = measured(sync=0.1, python=0.4, unattributed=0.5)
+    assert sum(calls_alone.parts.values()) == 1.0
+    comparison = replace(samples.comparison(), extensions={NAME: calls_alone})
+    section = samples.build_section(PLUGIN, comparison)
+    assert section is not None
+    assert "40% is Python, 50% is not recorded." in str(section.blocks[0])
+
+
+def test_runs_that_failed_are_in_the_method() -> None:
+    failed = CallsAloneFailed("it exited with 1 and printed nothing")
+    assert list(failed.method_sentences()) == [
+        "The runs without the device's queue failed: it exited with 1 and printed nothing."
+    ]
+    assert samples.build_section(PLUGIN, replace(samples.comparison(), extensions={NAME: failed})) is None
