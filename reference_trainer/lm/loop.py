@@ -98,7 +98,8 @@ class _Loop:
         learning: Learning | None = None,
     ) -> None:
         self._settings = job.settings
-        is_stating = marks.recorder() is not None and not job.settings.empty_kernels
+        fits = stated.are_stated(job.config, job.settings.tokens_per_chunk, learn=job.plan.learn)
+        is_stating = marks.recorder() is not None and not job.settings.empty_kernels and fits
         self._stated = stated.CHUNKS if is_stating else 0
         """Chunks of the warm-up whose results are stated."""
         self._tolerance = stated.tolerance(job.settings.stated_dtype, job.config.width)

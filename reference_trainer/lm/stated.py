@@ -11,10 +11,14 @@ from typing import Final
 import numpy as np
 
 from profiler import marks
+from reference_trainer.lm.model import ModelConfig
 
 CHUNKS: Final = 3
 """Chunks whose results are stated: the state and the modulator are carried into the second and the third, and a fix
 that uses two buffers in turn, or replays a captured graph, has used each of them again."""
+MAX_LOGITS: Final = 1 << 29
+"""Bytes of a chunk's logits from which no results are stated: they are fetched into page-locked memory, 49 MB with the
+vocabulary of 4,096 of preset gpu, and 3 GB with 250,000."""
 MAX_SECONDS: Final = 60.0
 """Time after which no further chunk is submitted for this alone: large models take minutes a chunk on the host. The
 first chunk compiles kernels, which takes more than 10 s on a busy machine."""
@@ -55,6 +59,11 @@ def margins(logits: np.ndarray) -> np.ndarray:
     logits[rows, first] = -np.inf
     gaps: np.ndarray = largest - logits.max(axis=1)
     return gaps
+
+
+def are_stated(config: ModelConfig, tokens: int, *, learn: bool) -> bool:
+    """Whether the results of chunks of so many tokens can be stated: a model that learns needs no logits for it."""
+    return learn or 4 * tokens * config.vocabulary <= MAX_LOGITS
 
 
 def tolerance(dtype: str, width: int) -> float:

@@ -24,6 +24,7 @@ from reference_trainer.devices.host import HostDevice
 from reference_trainer.jit import cfunc
 from reference_trainer.kernels import adamw, cross_entropy, embed, embed_backward, modulate, scan, scan_backward, score
 from reference_trainer.lm import loop, parallel_tokenize, stated
+from reference_trainer.lm.model import PRESETS
 from reference_trainer.lm.pipeline import Pipeline
 from reference_trainer.lm.plan import fixes, variant_fixes
 from reference_trainer.lm.settings import Settings
@@ -363,3 +364,12 @@ def test_planted_errors_in_kernels_are_refused(
 def test_margins() -> None:
     logits = np.array([[1.0, 5.0, 4.5], [2.0, 2.0, -1.0]])
     assert stated.margins(logits).tolist() == [0.5, 0.0]
+
+
+def test_logits_of_a_large_vocabulary_are_not_fetched() -> None:
+    config = PRESETS["gpu"]
+    assert stated.are_stated(config, 3000, learn=False)
+    large = replace(config, vocabulary=250_000)
+    assert not stated.are_stated(large, 3000, learn=False)
+    assert stated.are_stated(large, 300, learn=False)
+    assert stated.are_stated(large, 3000, learn=True), "learning states losses, which need no logits on the host"
