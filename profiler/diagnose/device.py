@@ -140,7 +140,7 @@ def _busy_causes(analysis: Analysis) -> list[Cause]:
 
 def _idle_causes(analysis: Analysis) -> list[Cause]:
     """The idle time by category; what nothing recorded in a trace may be Python."""
-    key: Callable[[IdleBlame], tuple[str, str]] = _trace_category if analysis.is_trace else _category
+    key: Callable[[IdleBlame], tuple[str, str]] = trace_category if analysis.is_trace else _category
     operators = analysis.breakdown.get("framework")
     has_functions = any(row.state is HostState.IN_PYTHON for row in analysis.idle)
     rows: dict[tuple[str, str], list[IdleBlame]] = {}
@@ -162,7 +162,7 @@ def _category(row: IdleBlame) -> tuple[str, str]:
     return row.category, ""
 
 
-def _trace_category(row: IdleBlame) -> tuple[str, str]:
+def trace_category(row: IdleBlame) -> tuple[str, str]:
     """The category of a row of a trace, and the code of what is to be added; calls that launch are the framework's."""
     if row.category == "launch":
         return ("framework", "") if row.subject in _LAUNCH_CALLS else ("launch", "setup-calls")

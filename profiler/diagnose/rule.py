@@ -12,13 +12,15 @@ from functools import cached_property
 from typing import Any, Final
 
 from profiler.analyse.finding import RuleText
-from profiler.analyse.model import Analysis, InputPart, Phase
+from profiler.analyse.model import COMMUNICATING, COPYING, Analysis, DevicePart, InputPart, Phase
 from profiler.core.notice import Notice
-from profiler.diagnose.device import is_sampled, program_blame
+from profiler.diagnose.device import is_sampled, program_blame, trace_category
 from profiler.diagnose.model import WORTH_NAMING
 from profiler.run.model import Site
 
 MAX_SITES: Final = 3
+COPIES: Final = ("h2d", "d2h", "d2d")
+"""Kinds of copies, of calls and of parts of a device's time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +68,9 @@ class Claim:
 class StepCosts:
     """What a step of an analysed run costs, by category: what a cure can remove.
 
-    For a device with a queue this is its idle time, charged to what the host did meanwhile: host work under a busy
-    device costs nothing. For a program without one it is the host's time.
+    For a device with a queue this is its idle time, charged to what the host did meanwhile, since host work under a
+    busy device costs nothing, and the time in which it only communicates or copies. For a program without a queue it is
+    the host's time.
     """
 
     def __init__(self, analysis: Analysis) -> None:
@@ -79,11 +82,17 @@ class StepCosts:
 
     @cached_property
     def categories(self) -> Mapping[str, Cost]:
-        """Host category -> what it costs; empty where nothing was recorded."""
+        """Host category, COMMUNICATING or COPYING -> what it costs; empty where nothing was recorded."""
         if self.has_queue:
             costs: dict[str, float] = {}
             for row in program_blame(self.analysis):
-                costs[row.category] = costs.get(row.category, 0.0) + row.seconds_per_step
+                # in a trace, what no operator and no function recorded may be a wait as well as Python
+                category = trace_category(row)[0] if self.analysis.is_trace else row.category
+                costs[category] = costs.get(category, 0.0) + row.seconds_per_step
+            for part in self.analysis.device_parts:
+                name = COMMUNICATING if part.kind == "communication" else COPYING if part.kind in COPIES else ""
+                if name:
+                    costs[name] = costs.get(name, 0.0) + part.exposed * self.seconds
             return {name: exactly(cost) for name, cost in costs.items()}
         return {
             name: Cost(
@@ -184,6 +193,12 @@ def phase_costs(costs: StepCosts, phase: Phase) -> tuple[dict[str, Cost], tuple[
     whole = Cost(phase.seconds_per_step, phase.low * costs.seconds, phase.high * costs.seconds)
     sites = largest_sites([phase.site, *(place.site for place in phase.further)])
     return {name: whole.part(part) for name, part in parts.items() if part}, sites
+
+
+def device_cost(costs: StepCosts, chosen: Callable[[DevicePart], bool]) -> dict[str, Cost]:
+    """The time in which the device does nothing else than the chosen parts of copying."""
+    exposed = sum(part.exposed for part in costs.analysis.device_parts if chosen(part))
+    return {COPYING: exactly(exposed * costs.seconds)} if exposed else {}
 
 
 def largest_sites(sites: Iterable[Site | None]) -> tuple[Site, ...]:

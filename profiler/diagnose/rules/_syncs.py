@@ -10,7 +10,7 @@ from profiler.diagnose.rule import MAX_SITES, Claim, StepCosts, exactly
 from profiler.run.model import Site
 
 SYNCHRONIZE: Final = "synchronize"
-"""The operation of calls that only wait."""
+"""The operation of calls that only wait ends with this."""
 MANY: Final = 10.0
 """Reads per step at one line from which it reads element by element. A choice: a loop over what a step computes reads
 tens to thousands of elements; losses, norms and metrics are a few values."""

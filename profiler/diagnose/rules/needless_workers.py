@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.model import InputAdvice
-from profiler.diagnose.rule import Claim, Rule, StepCosts
+from profiler.diagnose.rule import Claim, Rule, StepCosts, take
 from profiler.diagnose.rules._input import loader_cost
 
 
 def judge(costs: StepCosts) -> Claim | None:
-    """The loader's time, of which making the batches would remain."""
+    """The loader's time, of which making the batches would remain, and waits for cores that the workers take."""
     found = diagnose_input(costs.analysis)
     if found is None or found.advice is not InputAdvice.NO_WORKERS:
         return None
+    crowded = found.cores is not None and found.use.workers >= found.cores
     return Claim(
-        {"input": loader_cost(costs, found)},
+        {"input": loader_cost(costs, found), **(take(costs, "core") if crowded else {})},
         costs.sites("input"),
         {"made": found.made_seconds, "batch": found.batch_seconds, "workers": found.use.workers},
         remaining=found.made_seconds * (found.use.batches or 1.0),

@@ -8,7 +8,7 @@ from profiler.diagnose.rules._syncs import MANY, SYNCHRONIZE, sync_claim
 
 def judge(costs: StepCosts) -> Claim | None:
     """The idle time in and after the reads of lines that make many of them in a step."""
-    return sync_claim(costs, lambda calls, operation: calls >= MANY and operation != SYNCHRONIZE)
+    return sync_claim(costs, lambda calls, operation: calls >= MANY and not operation.endswith(SYNCHRONIZE))
 
 
 PLUGIN = Rule(

@@ -12,6 +12,7 @@ from profiler.analyse.model import (
     AFTER_OPTIMIZER,
     Analysis,
     CallSite,
+    DevicePart,
     HostState,
     IdleBlame,
     InputPart,
@@ -197,6 +198,14 @@ def test_workers_make_batches_on_the_other_cores() -> None:
     assert most.sites == (SITE,)
 
 
+def test_needless_workers_take_cores_too() -> None:
+    parts = worker("waiting for an index", 0.9), worker("dataset", 0.1), main_process("receive", 0.5)
+    analysis = step(*parts, use=BUSY, input=0.5, core=0.2, compute=0.3)
+    assert found(analysis) == ["needless-workers", "noisy-machine"]
+    assert found(with_facts(analysis, cores=2)) == ["needless-workers"]
+    assert first(with_facts(analysis, cores=2)).share == pytest.approx(0.7)
+
+
 def test_few_cores_make_the_item_the_cause() -> None:
     """One worker makes the batches hardly faster than the training process does."""
     analysis = with_facts(step(main_process("dataset", 0.86), use=ALONE, input=0.86, compute=0.14), cores=2)
@@ -279,10 +288,64 @@ def idle(category: str, share: float, site: Site | None = SITE) -> IdleBlame:
         (device_step(idle("sync", 0.3)), "hidden-sync"),
         (device_step(idle("sync", 0.3), calls=900), "per-element-reads"),
         (device_step(idle("copy", 0.3), calls=900, kind="d2h"), "per-element-reads"),
-        (device_step(idle("sync", 0.3), operation="synchronize"), ""),
+        (device_step(idle("sync", 0.3), operation="event synchronize"), "left-over-synchronize"),
+        (device_step(idle("copy", 0.3), calls=900, kind="h2d"), "tiny-copies"),
+        (device_step(idle("copy", 0.3), calls=2, kind="h2d"), ""),
         (device_step(idle("sync", 0.3, Site("b.py", 3, "f")), calls=900), ""),
         (device_step(idle("sync", 0.03)), ""),
     ],
 )
 def test_reads_of_a_device_cost_what_it_is_idle_for(analysis: Analysis, expected: str) -> None:
     assert found(analysis) == expected.split()
+
+
+def with_measures(analysis: Analysis, **values: float) -> Analysis:
+    measures = {name: Measure(name, value, "1/step") for name, value in values.items()}
+    return replace(analysis, measures={**analysis.measures, **measures})
+
+
+def test_launches_that_the_device_waits_for() -> None:
+    launching = device_step(idle("launch", 0.2), idle("framework", 0.2), calls=900, kind="launch")
+    busy = with_measures(launching, launches_per_step=900, device_utilization=0.5)
+    assert found(busy) == ["many-small-kernels"]
+    assert first(busy).gain == pytest.approx(1 / 0.6)
+    assert first(busy).values["kernel"] == pytest.approx(0.05 / 900)
+    assert found(with_measures(launching, launches_per_step=5, device_utilization=0.5)) == []
+    first_calls = replace(busy, idle=(replace(idle("launch", 0.2), seconds_per_step=5.0),))
+    assert found(first_calls) == [], "a launch does not take 5 ms"
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ([DevicePart("communication", "", 0.5, 0.4), DevicePart("compute", "", 0.5, 0.5)], "exposed-communication"),
+        ([DevicePart("communication", "", 0.5, 0.04)], ""),
+        ([DevicePart("h2d", "pageable", 0.3, 0.3)], "pageable-copies"),
+        ([DevicePart("h2d", "pinned", 0.3, 0.3)], "exposed-copies"),
+        ([DevicePart("h2d", "pinned", 0.3, 0.05)], ""),
+        ([DevicePart("h2d", "pageable", 0.3, 0.01)], ""),
+    ],
+)
+def test_a_device_that_does_something_else_than_computing(parts: list[DevicePart], expected: str) -> None:
+    assert found(replace(device_step(), device_parts=tuple(parts), idle=(idle("python", 0.01),))) == expected.split()
+
+
+def test_settings() -> None:
+    half = with_facts(step(compute=0.9, python=0.1), float64_parameters=1.0)
+    assert found(half) == ["float64", "python-loop"]
+    assert first(half).gain == pytest.approx(1 / 0.55)
+    assert found(with_facts(half, float64_parameters=0.01)) == ["python-loop"]
+    assert found(with_facts(step(compute=0.6, python=0.4), anomaly_detection=True)) == ["debug-mode"]
+    compiling = Phase(Stage.COMPILE, 0.05, 0.5, 0.5, 0.5, SITE, categories={"framework": 0.05})
+    assert found(replace(step(framework=0.7, compute=0.3), phases=(compiling,))) == [
+        "recompilation",
+        "many-small-operators",
+    ]
+
+
+def test_a_gpu_that_is_not_used_has_no_predicted_gain() -> None:
+    analysis = step(compute=1.0)
+    there = replace(analysis, info=replace(analysis.info, devices=({"name": "NVIDIA T4"},)))
+    assert found(there) == ["gpu-unused"]
+    assert first(there).gains == ()
+    assert found(with_facts(there, device="cuda")) == []

@@ -1,0 +1,29 @@
+"""Parameters in float64, which a program seldom needs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profiler.diagnose.rule import Claim, Rule, StepCosts
+
+_HALF: Final = 0.5
+
+
+def judge(costs: StepCosts) -> Claim | None:
+    """Half of the computing with these parameters."""
+    double = costs.number("float64_parameters")
+    if not double or costs.has_queue:
+        return None
+    return Claim({"compute": costs.cost("compute").part(_HALF * double)}, costs.sites("compute"), {"double": double})
+
+
+PLUGIN = Rule(
+    "float64",
+    "The model computes in float64",
+    ("{double:share} of its parameters are in float64, twice as wide as float32.",),
+    "Use float32: look for torch.set_default_dtype, .double(), and arrays of NumPy, which are float64 by default.",
+    judge,
+    code="model.float()",
+    threshold_source="Half of the time: a core does half as many float64 operations at a time. Measured: 2.0 times the "
+    "CPU time of matrix products (tests/wild, case float64).",
+)

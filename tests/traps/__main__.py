@@ -1,0 +1,137 @@
+"""`make accuracy`: records programs whose illness is switched on, judges their findings, and measures the real gain.
+
+The real gain is the ratio of steps per second without and with the illness, unrecorded, as the median over interleaved
+pairs. Results are appended to a file, a line for each case, condition and hash of the sources: a second call goes on
+where the first one ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+from profiler import read
+from profiler.report.render.json import analysis_json
+from tests.traps.cases import SCRIPT, Case, select
+from tests.traps.judge import Judgement, judge
+from tests.traps.table import page
+
+ROOT: Final = Path(__file__).parents[2]
+_ROOMS: Final = ("agent", "analyse", "diagnose", "record", "run")
+SOURCES: Final = (*(f"profiler/{room}" for room in _ROOMS), "tests/traps")
+RECORDED_S, PAIR_S, PAIRS = 6.0, 1.5, 3
+_CALIBRATION: Final = 40
+_ENVIRONMENT: Final = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def main() -> int:
+    """Record, judge and measure the chosen cases, and write the page of all results."""
+    parser = argparse.ArgumentParser(prog="python -m tests.traps", description=__doc__)
+    parser.add_argument("cases", nargs="*", help="names of cases (default: all)")
+    parser.add_argument("--conditions", nargs="+", choices=("quiet", "busy"), default=["quiet"])
+    parser.add_argument("--results", type=Path, default=ROOT / "reports" / "accuracy" / "results.jsonl")
+    parser.add_argument("--no-gain", action="store_true", help="do not measure the real gain")
+    arguments = parser.parse_args()
+    done = {(row["case"], row["condition"]): row for row in read_rows(arguments.results)}
+    sources = hash_of(SOURCES)
+    for case in select(arguments.cases):
+        for condition in arguments.conditions:
+            row = done.get((case.name, condition))
+            if row is None or row["sources"] != sources:
+                row = try_case(case, condition, with_gain=not arguments.no_gain) | {"sources": sources}
+                done[case.name, condition] = row
+                write_rows(arguments.results, done.values())
+            print(f"{case.name} {condition}: {describe(row)}", flush=True)
+    (arguments.results.parent / "README.md").write_text(page(list(done.values())), encoding="utf-8")
+    return 0
+
+
+def try_case(case: Case, condition: str, *, with_gain: bool) -> dict[str, Any]:
+    """Record and judge a case once; beside a busy loop on every core under the condition `busy`."""
+    rate = speed(case, _CALIBRATION)
+    steps = max(60, round(RECORDED_S * rate))
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        loops = start_loops() if condition == "busy" else []
+        try:
+            record = [sys.executable, "-m", "profiler", "run", "--out", str(run), "--", *command(case, steps)]
+            subprocess.run(record, check=True, cwd=ROOT, env=_ENVIRONMENT, capture_output=True)
+        finally:
+            for loop in loops:
+                loop.kill()
+        report = json.loads(json.dumps(analysis_json(read(run))))
+    judgement: Judgement = judge(case, report["findings"])
+    row = {"case": case.name, "ill": case.ill, "condition": condition, **asdict(judgement)}
+    row["verdict"] = report["verdict"]
+    row["findings"] = [
+        {"rule": each["rule"], "share": each["share"], "gains": each["gains"], "overlaps": each["overlaps"]}
+        for each in report["findings"]
+    ]
+    row["real"] = real_gain(case, rate) if with_gain and case.ill and condition == "quiet" else None
+    return row
+
+
+def real_gain(case: Case, rate: float) -> float:
+    """How many times as fast steps are without the illness: the median of interleaved pairs."""
+    cured = Case(case.name, cured=case.ill)
+    steps, quick = max(20, round(PAIR_S * rate)), max(20, round(PAIR_S * speed(cured, _CALIBRATION)))
+    return median(speed(cured, quick) / speed(case, steps) for _ in range(PAIRS))
+
+
+def speed(case: Case, steps: int) -> float:
+    """Steps per second by the program's own clock."""
+    done = subprocess.run(command(case, steps), check=True, cwd=ROOT, env=_ENVIRONMENT, capture_output=True, text=True)
+    return float(json.loads(done.stdout.splitlines()[-1])["steps_per_s"])
+
+
+def command(case: Case, steps: int) -> list[str]:
+    """The program of a case."""
+    switches = [*(f"--ill={name}" for name in case.ill), *(f"--cured={name}" for name in case.cured)]
+    return [sys.executable, str(SCRIPT), f"--steps={steps}", *switches]
+
+
+def start_loops() -> list[subprocess.Popen[bytes]]:
+    """A busy loop on each core."""
+    cores = sorted(os.sched_getaffinity(0))
+    return [subprocess.Popen(["taskset", "-c", str(core), sys.executable, "-c", "while True: pass"]) for core in cores]
+
+
+def hash_of(folders: Sequence[str]) -> str:
+    """A hash of the source files below these folders of the project."""
+    digest = hashlib.sha256()
+    for path in sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py")):
+        digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The results so far; empty where there are none."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """Write all results, in the order of the cases."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def describe(row: dict[str, Any]) -> str:
+    """A line about a result."""
+    gain = f", at most {row['gain']:.2f}" if row["gain"] else ""
+    real = f", really {row['real']:.2f}" if row["real"] else ""
+    right = "right" if row["is_right"] else "WRONG"
+    return f"{right}, first {row['first'] or 'none'}{gain}{real}{', line missing' if row['has_line'] is False else ''}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

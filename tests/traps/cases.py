@@ -1,0 +1,84 @@
+"""The cases of `make accuracy`: an illness of tests/traps/scripts/trainer.py, and what its findings must be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+SCRIPT: Final = Path(__file__).parent / "scripts" / "trainer.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One program with an illness that can be switched off, or with none."""
+
+    name: str
+    ill: tuple[str, ...] = ()
+    """The illnesses; of several, all must be among the first findings."""
+    cured: tuple[str, ...] = ()
+    """What is switched to its healthy form: for a healthy control, all that it has."""
+    also: tuple[str, ...] = ()
+    """Rules that are as right as the name of the illness."""
+    markers: tuple[str, ...] | None = ()
+    """The comments `# ill: MARKER` at the lines to be named; by default the illness; None: no line is at fault."""
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The rules of which one must come first."""
+        return (*self.ill, *self.also)
+
+    def lines(self) -> set[int]:
+        """The numbers of the lines of which one must be named; empty: none need be."""
+        if self.markers is None:
+            return set()
+        names = self.markers or self.ill
+        text = SCRIPT.read_text(encoding="utf-8").splitlines()
+        return {number for number, line in enumerate(text, 1) if any(line.endswith(f"# ill: {name}") for name in names)}
+
+
+CASES: Final = (
+    # on two cores one worker makes these batches hardly faster, so that cheaper items are as right
+    Case("no-workers", ("no-workers",), also=("slow-dataset-item",), markers=("slow-item",)),
+    Case("slow-dataset-item", ("slow-dataset-item",), also=("no-workers",)),
+    Case("slow-collate", ("slow-collate",), also=("no-workers",)),
+    Case("too-few-workers", ("too-few-workers",), markers=("too-few-workers", "item")),
+    Case("needless-workers", ("needless-workers",), also=("slow-batch-transfer",), markers=None),
+    Case("workers-started-anew", ("workers-started-anew",), markers=None),
+    Case("python-loop", ("python-loop",)),
+    Case("many-small-operators", ("many-small-operators",)),
+    Case("thread-holds-gil", ("thread-holds-gil",)),
+    Case("more-threads-than-cores", ("more-threads-than-cores",), markers=None),
+    Case("garbage-collection", ("garbage-collection",)),
+    Case("blocked-thread", ("blocked-thread",)),
+    Case("logging-in-loop", ("logging-in-loop",)),
+    Case("synchronous-checkpoint", ("synchronous-checkpoint",)),
+    # the line of the call is as right as the one within
+    Case("frequent-evaluation", ("frequent-evaluation",), markers=("frequent-evaluation", "validate")),
+    Case("periodic-work", ("periodic-work",), also=("work-after-update",), markers=("frequent-evaluation", "validate")),
+    Case("float64", ("float64",), markers=None),
+    Case("debug-mode", ("debug-mode",), markers=None),
+    # mixtures
+    Case("python-and-logging", ("python-loop", "logging-in-loop")),
+    Case("item-and-checkpoint", ("slow-dataset-item", "synchronous-checkpoint"), also=("no-workers",)),
+    Case(
+        "evaluation-and-pause",
+        ("frequent-evaluation", "blocked-thread"),
+        markers=("frequent-evaluation", "validate", "blocked-thread"),
+    ),
+    # healthy controls
+    Case("healthy"),
+    *(
+        Case(f"healthy-{name}", cured=(name,))
+        for name in (
+            "no-workers", "slow-dataset-item", "too-few-workers", "workers-started-anew", "python-loop",
+            "logging-in-loop", "synchronous-checkpoint", "frequent-evaluation", "periodic-work",
+        )
+    ),
+)  # fmt: skip
+
+
+def select(names: list[str]) -> Iterator[Case]:
+    """The cases of these names, in their order; all without any."""
+    yield from (case for case in CASES if not names or case.name in names)

@@ -1,0 +1,52 @@
+"""Compares the findings of a run with what was switched: pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tests.traps.cases import SCRIPT, Case
+
+ALARM: Final = 1.1
+"""Gain from which a finding about a healthy program is a false alarm: `profiler.report.finding_text.WORTH_LEADING`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What is right and wrong about the findings of a run."""
+
+    first: str
+    """The rule that comes first among those that claim a gain worth naming; empty: none."""
+    is_right: bool
+    """Of one illness: it comes first. Of several: all are among as many first findings. Healthy: there is none."""
+    has_line: bool | None
+    """Whether the first finding names a line that is at fault; None: no line is."""
+    gain: float | None
+    """The gain that the first finding predicts."""
+
+
+def judge(case: Case, findings: Sequence[Mapping[str, Any]]) -> Judgement:
+    """Judge the findings of a JSON report, in their order."""
+    leading = [each for each in findings if not each["overlaps"] and _gain(each) >= ALARM]
+    names = [each["rule"] for each in leading]
+    first = leading[0] if leading else None
+    if not case.ill:
+        return Judgement(names[0] if names else "", not names, None, _gain(first) if first else None)
+    if len(case.ill) == 1:
+        is_right = bool(names) and names[0] in case.rules
+    else:
+        is_right = all(_is_among(name, names[: len(case.ill)], case) for name in case.ill)
+    lines = case.lines()
+    named = {site["line"] for site in first["sites"] if site["file"].endswith(SCRIPT.name)} if first else set()
+    has_line = bool(lines & named) if lines else None
+    return Judgement(names[0] if names else "", is_right, has_line, _gain(first) if first else None)
+
+
+def _is_among(name: str, names: Sequence[str], case: Case) -> bool:
+    """Whether an illness is named, by its own rule or by one that is as right and stands for it."""
+    return name in names or (name == case.ill[0] and any(other in names for other in case.also))
+
+
+def _gain(finding: Mapping[str, Any]) -> float:
+    return float(finding["gains"][0]["factor"]) if finding["gains"] else 1.0

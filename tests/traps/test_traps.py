@@ -1,0 +1,56 @@
+"""The cases of `make accuracy` are consistent, and its judge tells right from wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profiler.core.plugins import discover
+from tests.traps.cases import CASES, Case
+from tests.traps.judge import judge
+from tests.traps.table import page
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_cases_name_rules_and_lines_that_exist(case: Case) -> None:
+    known = {rule.name for rule in discover("profiler.diagnose.rules")}
+    assert known >= set(case.rules)
+    assert bool(case.lines()) == (bool(case.ill) and case.markers is not None)
+
+
+def finding(rule: str, gain: float = 2.0, line: int = 0, overlaps: str = "") -> dict[str, Any]:
+    sites = [{"file": "x/trainer.py", "line": line}] if line else []
+    return {"rule": rule, "gains": [{"factor": gain}], "overlaps": overlaps, "sites": sites}
+
+
+def test_one_illness_must_come_first() -> None:
+    case = next(case for case in CASES if case.name == "python-loop")
+    (line,) = case.lines()
+    right = judge(case, [finding("python-loop", 1.5, line), finding("logging-in-loop", 1.2)])
+    assert (right.is_right, right.has_line, right.gain) == (True, True, 1.5)
+    assert not judge(case, [finding("logging-in-loop"), finding("python-loop")]).is_right
+    assert not judge(case, [finding("python-loop", 1.05)]).is_right, "too small to lead"
+    assert judge(case, [finding("python-loop", 1.5, 3)]).has_line is False
+    assert not judge(case, []).is_right
+
+
+def test_all_of_several_illnesses_must_be_among_the_first() -> None:
+    case = next(case for case in CASES if case.name == "item-and-checkpoint")
+    assert judge(case, [finding("no-workers"), finding("synchronous-checkpoint")]).is_right
+    assert judge(case, [finding("synchronous-checkpoint"), finding("slow-dataset-item")]).is_right
+    assert not judge(case, [finding("no-workers"), finding("python-loop"), finding("synchronous-checkpoint")]).is_right
+
+
+def test_a_healthy_program_has_no_finding_worth_naming() -> None:
+    case = next(case for case in CASES if not case.ill)
+    assert judge(case, [finding("no-workers", 1.05)]).is_right
+    assert judge(case, [finding("no-workers", 1.5, overlaps="x")]).is_right
+    assert not judge(case, [finding("no-workers", 1.2)]).is_right
+
+
+def test_the_page_counts_what_is_right() -> None:
+    row = {"case": "a", "condition": "quiet", "ill": ["a"], "first": "a", "is_right": True, "has_line": True}
+    text = page([row | {"gain": 2.0, "real": 1.6}, row | {"is_right": False, "gain": None, "real": None}])
+    assert "- quiet, one illness: right 1 of 2" in text
+    assert "median 0.22" in text
