@@ -32,7 +32,7 @@ class Fix:
     removes: str
     """The cost that it removes, in words."""
     rule: str
-    """A name for the cause that this fix removes; the ladder shows it, and several fixes may share one."""
+    """The rule of `profiler.diagnose.rules` that recognizes what this fix removes; empty: there is none."""
     changes: Mapping[str, Any]
     """Fields of the plan and their new values."""
     requires: tuple[str, ...] = ()

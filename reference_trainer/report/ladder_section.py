@@ -35,12 +35,12 @@ _COLUMNS = (
     Column("On top of those before it", number=True),
     Column("On top of all others", number=True),
     Column("Tried together with"),
-    Column("Rule (planned)"),
+    Column("Rule"),
 )
 _NOTE = (
     "{}, with 95% intervals. Alone: over as-found. On top of all others: the full set over the full set "
     "without this fix. What a fix needs came along with it, and what needs it was left out with it. "
-    "Rules, which are to find what a fix removes in any program, are planned: none is written yet."
+    "The rule is that of the findings which recognizes in any program what the fix removes."
 )
 
 

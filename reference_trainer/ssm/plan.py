@@ -33,7 +33,7 @@ FIXES: Final = (
         does="Draw teachers, measurements and students where they are used, in fp32, by one kernel.",
         code="draws, kernels.fill",
         removes="measurements and first parameters that are drawn on the host in fp64 and copied",
-        rule="host-data",
+        rule="",
         changes={"device_data": True},
     ),
     Fix(
@@ -41,7 +41,7 @@ FIXES: Final = (
         does="Compute the recurrence by one kernel, powers or a convolution: whichever is fastest at these sizes.",
         code="forward, fastest",
         removes="a Python loop over time: several launches, and new tensors of mixed dtypes, per time step",
-        rule="tiny-kernels",
+        rule="many-small-operators",
         changes={"recurrence": "measured"},
     ),
     Fix(
@@ -49,7 +49,7 @@ FIXES: Final = (
         does="Draw and check many guesses at once, and wait once for all of them.",
         code="guess_and_check",
         removes="a draw, a forward pass and a wait for every single guess",
-        rule="per-guess-sync",
+        rule="per-element-reads",
         changes={"batched_draws": True},
     ),
     Fix(
@@ -57,7 +57,7 @@ FIXES: Final = (
         does="Log only the first five values of each tensor, and double the interval after each report.",
         code="report_log",
         removes="whole tensors that are fetched and written at every report",
-        rule="noisy-logging",
+        rule="logging-in-loop",
         changes={"quiet": True},
     ),
     Fix(
@@ -65,7 +65,7 @@ FIXES: Final = (
         does="Fit all seeds of a combination at once, as one batch dimension.",
         code="group_work, gradient_descent",
         removes="a separate fit for every seed: small operations, each with the cost of a launch",
-        rule="tiny-kernels",
+        rule="many-small-operators",
         changes={"batched_seeds": True},
     ),
     Fix(
@@ -73,7 +73,7 @@ FIXES: Final = (
         does="Put all jobs into one pool of workers, on all cores and devices.",
         code="sweep, engines",
         removes="jobs that wait for each other: one process does one after another, whatever else is idle",
-        rule="sequential-sweep",
+        rule="",
         changes={"flat": True},
     ),
 )

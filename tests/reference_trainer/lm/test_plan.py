@@ -10,10 +10,12 @@ from importlib.util import find_spec
 
 import pytest
 
+from profiler.core.plugins import discover
 from reference_trainer.errors import TrainerError
 from reference_trainer.lm.plan import Fix, Plan, fixes, listing, plan, variant_fixes
 from reference_trainer.ssm.plan import fixes as sweep_fixes
 
+RULES = {"", *(rule.name for rule in discover("profiler.diagnose.rules"))}
 CURES = [name for name, fix in fixes().items() if fix.kind == "cure" and not fix.unproven]
 
 
@@ -37,7 +39,7 @@ def test_every_fix_changes_the_plan_and_nothing_else_does(name: str) -> None:
     fix = fixes()[name]
     assert fix.name == name
     assert fix.removes
-    assert fix.rule
+    assert fix.rule in RULES
     without, with_it = plan(needed(name)), plan((*needed(name), name))
     changed = {field.name for field in fields(Plan) if getattr(without, field.name) != getattr(with_it, field.name)}
     assert changed == set(fix.changes)

@@ -7,9 +7,11 @@ from dataclasses import fields
 
 import pytest
 
+from profiler.core.plugins import discover
 from reference_trainer.errors import TrainerError
 from reference_trainer.ssm.plan import Plan, fixes, listing, plan, variant_fixes
 
+RULES = {"", *(rule.name for rule in discover("profiler.diagnose.rules"))}
 LADDER = ["device-data", "fused-recurrence", "batched-draws", "quiet-logging", "batched-seeds", "flat-sweep"]
 
 
@@ -24,7 +26,7 @@ def test_fixed_cures_every_choice() -> None:
 def test_each_is_a_switch_of_its_own(name: str) -> None:
     fix = fixes()[name]
     assert fix.removes
-    assert fix.rule
+    assert fix.rule in RULES
     alone = plan([name], "cpu")
     changed = {f.name for f in fields(Plan) if getattr(alone, f.name) != getattr(Plan(), f.name)}
     assert changed == set(fix.changes)
