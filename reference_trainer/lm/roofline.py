@@ -266,16 +266,16 @@ def table(name: str, config: ModelConfig, cards: str, dtype: str, tokens: int) -
         f"preset {name}: width {config.width}, {config.layers} layers, vocabulary {config.vocabulary}; "
         f"{dtype}, {tokens:,} tokens a chunk"
     )
-    yield "A model, not a measurement: ranges are for costs of calls on the host from half to twice the assumed ones."
+    yield "A model, not a measurement. Ranges are for half to twice the assumed costs of calls on the host."
     for key, card in CARDS.items():
         if cards not in {"all", key}:
             continue
         ends, graphed = (_ends(config, card, dtype, tokens, graph=graph) for graph in (False, True))
-        slow, quick = (_range([getattr(end, name) * 1e6 for end in ends], "{:.3g} µs") for name in _SECONDS)
+        slow, quick = (_range([getattr(end, name) * 1e6 for end in ends], "{:.3g}") for name in _SECONDS)
         idle, busy = (_range([getattr(end, name) for end in ends], "{:.0%}") for name in _BUSY)
         yield card.name
-        yield f"  as found   {slow} a token, the card is busy {idle} of the time"
-        yield f"  fixed      {quick} a token, busy {busy}"
+        yield f"  as found   {slow} µs a token, the card is busy {idle} of the time"
+        yield f"  fixed      {quick} µs a token, busy {busy}"
         graph = _range([end.fixed_busy for end in graphed], "{:.0%}")
         yield f"  ratio      {_range([end.ratio for end in ends], '{:,.0f}')}; with cuda-graph busy {graph}"
         yield f"  peaks of   {card.source}"

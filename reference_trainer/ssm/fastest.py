@@ -68,7 +68,10 @@ def adopt(others: Choices) -> None:
 def _measure(shape: Shape, device: torch.device, *, backward: bool) -> str:
     times = seconds(_candidates(shape, device), shape, device, backward=backward)
     medians = {way: median(values) for way, values in times.items()}
-    _log.debug("seconds of a forward pass at %s on %s, with the gradient: %s: %s", shape, device, backward, medians)
+    what = "a forward and backward pass" if backward else "a forward pass"
+    took = ", ".join(f"{way} {1e3 * value:.3g} ms" for way, value in medians.items())
+    size = " x ".join(map(str, shape))
+    _log.debug("%s of %s (students x measurements x length x dimension) on %s: %s", what, size, device, took)
     return min(medians, key=medians.__getitem__)
 
 

@@ -103,7 +103,7 @@ def _wait_for_load(names: Sequence[str], config: PerformanceConfig) -> dict[Devi
     while True:
         looks = [look(name) for name in names]
         for device in looks:
-            _log.debug("%s", device)
+            _log.debug("%s: %s of %s bytes are free, load %s", device.name, device.free, device.total, device.load)
         why_not = {device: _too_busy(device, config) for device in looks}
         remaining = until - time.monotonic()
         if not all(why_not.values()) or not any(_is_over_load(device, config) for device in looks) or remaining <= 0:
