@@ -18,6 +18,7 @@ from profiler.report.table import (
     more_lines,
     percent,
     quantity,
+    ratio_text,
     seconds_cell,
     share_cell,
     site_cell,
@@ -134,13 +135,29 @@ _PART_FIELDS = (
 _HIDDEN_NOTE = "Copies are hidden while a kernel computes, and communication while a kernel computes or a copy runs."
 
 
+_MUCH_SLOWER = 1.2
+"""Ratio of step times from which the idle time of a breakdown pass is clearly not that of the light runs."""
+
+
+def _slowed(side: ReportSide) -> str:
+    """A sentence for a side whose breakdown pass was much slower than its light runs; else empty."""
+    slowdown = side.slowdown.value if side.slowdown else None
+    if slowdown is None or slowdown < _MUCH_SLOWER:
+        return ""
+    return (
+        f"Recording slowed this pass down: a step takes {ratio_text(slowdown)} as long as in the light runs, "
+        "in which the device is idle for a smaller share."
+    )
+
+
 def idle_summary(side: ReportSide) -> Iterator[Table]:
     """The largest causes of device idle time with their lines; nothing where none is known."""
     # the share of recording is in the full table: the first screen is about the program
     causes = [row for row in side.detailed.idle if row.state is not HostState.RECORDING]
     if causes:
         recording = sum(row.share_of_wall for row in side.detailed.idle if row.state is HostState.RECORDING)
-        note = f"The recorder's own {percent(recording)} left out." if recording else ""
+        note = f"The recorder's own {percent(recording)} left out. " if recording else ""
+        note = f"{note}{_slowed(side)}".strip()
         caption = f"{side.label}: largest causes of device idle time{side.source_note}"
         yield make_table(caption, _BRIEF_FIELDS, causes[:_BRIEF_CAUSES], note)
 
@@ -164,7 +181,8 @@ def idle(report_input: ReportInput) -> Iterator[Block]:
             yield side.not_measured("device idle time", *topics, otherwise=otherwise)
             continue
         share = sum(blame.share_of_wall for blame in remaining)
-        note = f"{more_lines(len(remaining), share)} of the wall time." if remaining else ""
+        note = f"{more_lines(len(remaining), share)} of the wall time. " if remaining else ""
+        note = f"{note}{_slowed(side)}".strip()
         total = percent(sum(blame.share_of_wall for blame in causes))
         caption = f"{side.label}: device idle {total} of the wall time{side.source_note}"
         yield make_table(caption, _IDLE_FIELDS, causes[:_MAX_CAUSES], note)
