@@ -19,6 +19,8 @@ class GainMethod(StrEnum):
 
     BOUND = "bound"
     """The step without the time that the cause costs. The cure can give no more."""
+    ESTIMATE = "estimate"
+    """The same, where the cure also changes what other parts of the step cost: it may give more."""
     REPLAY = "replay"
     """The step's timeline simulated again without the cause."""
     KNOCK_OUT = "knock-out"

@@ -101,7 +101,8 @@ def _bound(claim: Claim, costs: StepCosts) -> Gain:
         after = costs.seconds - seconds + min(claim.remaining, seconds)
         return costs.seconds / max(after, _FASTEST * costs.seconds)
 
-    return Gain(GainMethod.BOUND, factor(total.seconds), factor(total.low), factor(min(total.high, costs.seconds)))
+    method = GainMethod.BOUND if claim.is_bound else GainMethod.ESTIMATE
+    return Gain(method, factor(total.seconds), factor(total.low), factor(min(total.high, costs.seconds)))
 
 
 def _finding(rule: Rule, claim: Claim, costs: StepCosts, overlaps: str) -> Finding:

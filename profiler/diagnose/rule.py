@@ -63,6 +63,8 @@ class Claim:
     """Seconds per step that the cured program needs instead, at least."""
     has_gain: bool = True
     """Whether a change of the program can save this time."""
+    is_bound: bool = True
+    """Whether the cure leaves the rest of the step as it is. Fewer processes or threads make it faster too."""
 
 
 class StepCosts:

@@ -45,12 +45,14 @@ def not_judged_text(not_judged: NotJudged) -> str:
 
 
 def gain_text(finding: Finding) -> str:
-    """`at most 1.6×`, `1.4× (1.3 to 1.5)`; empty without a prediction."""
+    """`at most 1.6×`, `about 1.6×`, `1.4× (1.3 to 1.5)`; empty without a prediction."""
     if not finding.gains:
         return ""
     gain = finding.gains[0]
     if gain.method is GainMethod.BOUND:
         return f"at most {ratio(gain.high)}"
+    if gain.method is GainMethod.ESTIMATE:
+        return f"about {ratio(gain.factor)}"
     return f"{ratio(gain.factor)} ({significant(gain.low)} to {ratio(gain.high)})"
 
 

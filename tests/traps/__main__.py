@@ -71,7 +71,7 @@ def try_case(case: Case, condition: str, *, with_gain: bool) -> dict[str, Any]:
                 loop.kill()
         report = json.loads(json.dumps(analysis_json(read(run))))
     judgement: Judgement = judge(case, report["findings"])
-    row = {"case": case.name, "ill": case.ill, "condition": condition, **asdict(judgement)}
+    row = {"case": case.name, "ill": list(case.ill), "condition": condition, **asdict(judgement)}
     row["verdict"] = report["verdict"]
     row["findings"] = [
         {"rule": each["rule"], "share": each["share"], "gains": each["gains"], "overlaps": each["overlaps"]}

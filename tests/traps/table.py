@@ -45,7 +45,7 @@ def _totals(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         judged = [row["has_line"] for row in these if row["has_line"] is not None]
         if judged:
             lines.append(f"- {condition}, lines: {sum(judged)} of {len(judged)}")
-    single = [row for row in rows if row["real"] and row["gain"] and row["is_right"] and len(row["ill"]) == 1]
+    single = [row for row in rows if row["real"] and row["gain"] and row["ill"] == [row["first"]]]
     if errors := sorted(abs(math.log(row["gain"] / row["real"])) for row in single):
         middle, largest = median(errors), errors[-1]
         lines.append(f"- bound against real gain, |ln|: median {middle:.2f}, largest {largest:.2f} of {len(errors)}")

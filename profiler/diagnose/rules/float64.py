@@ -14,7 +14,12 @@ def judge(costs: StepCosts) -> Claim | None:
     double = costs.number("float64_parameters")
     if not double or costs.has_queue:
         return None
-    return Claim({"compute": costs.cost("compute").part(_HALF * double)}, costs.sites("compute"), {"double": double})
+    return Claim(
+        {"compute": costs.cost("compute").part(_HALF * double)},
+        costs.sites("compute"),
+        {"double": double},
+        is_bound=False,
+    )
 
 
 PLUGIN = Rule(

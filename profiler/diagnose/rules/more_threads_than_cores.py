@@ -12,7 +12,12 @@ def judge(costs: StepCosts) -> Claim | None:
         notice = excess_threads(costs.analysis, category)
         if notice is not None and notice.code == code:
             limit = notice.values.get("cores", notice.values.get("quota"))
-            return Claim(take(costs, "core", "throttled"), (), {"threads": notice.values["threads"], "limit": limit})
+            return Claim(
+                take(costs, "core", "throttled"),
+                (),
+                {"threads": notice.values["threads"], "limit": limit},
+                is_bound=False,
+            )
     return None
 
 

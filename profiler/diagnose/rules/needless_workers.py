@@ -19,6 +19,7 @@ def judge(costs: StepCosts) -> Claim | None:
         costs.sites("input"),
         {"made": found.made_seconds, "batch": found.batch_seconds, "workers": found.use.workers},
         remaining=found.made_seconds * (found.use.batches or 1.0),
+        is_bound=False,
     )
 
 

@@ -18,7 +18,7 @@ _MUCH_UNKNOWN = 0.1
 _BRIEF = 2
 """Findings that a terminal shows by default."""
 _NOTE = (
-    "The gain is a bound: a step without the time that the cause costs, but with what the cure needs instead. "
+    "The gain compares the step with one without the time that the cause costs, but with what the cure needs instead. "
     "A finding about the same time as one above it stands after all others."
 )
 
