@@ -30,5 +30,6 @@ PLUGIN = Rule(
     "Do it less often, or on less data. If it is a validation, run it in evaluation mode and without gradients.",
     judge,
     threshold=NAMED,
+    is_general=True,
     threshold_source="A tenth: validation, logging and checkpoints that take less are a usual part of a training.",
 )
