@@ -54,4 +54,4 @@ def test_the_page_counts_what_is_right() -> None:
     text = page([row | {"gain": 2.0, "real": 1.6}, row | {"is_right": False, "gain": None, "real": None}])
     assert "- quiet, one illness: right 1 of 2" in text
     assert "median 0.22" in text
-    assert "median" not in page([row | {"first": "b", "gain": 2.0, "real": 1.6}]), "another cure"
+    assert "|ln|" not in page([row | {"first": "b", "gain": 2.0, "real": 1.6}]), "another cure"

@@ -8,17 +8,20 @@ from profiler.diagnose.rule import Claim, Rule, StepCosts, phase_costs
 
 
 def judge(costs: StepCosts) -> Claim | None:
-    """The time after the optimizer's step, as far as other rules leave it."""
+    """The operators after the optimizer's step, as far as other rules leave them: rules for Python, waits, logging and
+    checkpoints tell more of the rest."""
     phase = costs.phase(AFTER_OPTIMIZER)
     if phase is None or costs.has_queue:
         return None
-    return Claim(*phase_costs(costs, phase), {"calls": (phase.calls and f"{phase.calls}()") or None})
+    parts, sites = phase_costs(costs, phase)
+    operators = {name: parts[name] for name in ("compute", "framework") if name in parts}
+    return Claim(operators, sites, {"calls": f"{phase.calls}()" if phase.calls else None}) if operators else None
 
 
 PLUGIN = Rule(
     "work-after-update",
     "Work after the optimizer's step takes much of each step",
-    ("{share:share} of each step runs after optimizer.step().", "Most of it is in {calls}."),
+    ("{share:share} of each step is computing after optimizer.step().", "Most of it is in {calls}."),
     "Do it less often. If it is a validation, run it in evaluation mode and without gradients.",
     judge,
     threshold=NAMED,

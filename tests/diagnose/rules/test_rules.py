@@ -217,6 +217,8 @@ def test_validation_after_the_update() -> None:
     analysis = replace(step(compute=1.0), phases=(phase,))
     assert found(analysis) == ["work-after-update"]
     assert first(analysis).values["calls"] == "validate()"
+    loop = replace(step(python=0.4, compute=0.6), phases=(replace(phase, categories={"python": 0.04}),))
+    assert found(loop) == ["python-loop"]
 
 
 def test_extra_work_of_every_25th_step() -> None:
