@@ -14,7 +14,7 @@ def judge(costs: StepCosts) -> Claim | None:
     if phase is None or costs.has_queue:
         return None
     parts, sites = phase_costs(costs, phase)
-    operators = {name: parts[name] for name in ("compute", "framework") if name in parts}
+    operators = {name: cost for name, cost in parts.items() if name in ("compute", "framework")}
     return Claim(operators, sites, {"calls": f"{phase.calls}()" if phase.calls else None}) if operators else None
 
 
