@@ -15,14 +15,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 from profiler import read
 from profiler.report.render.json import analysis_json
-from tests.traps.cases import SCRIPT, Case, select
+from tests.traps.cases import SCRIPTS, Case, select
 from tests.traps.judge import Judgement, judge
 from tests.traps.table import page
 
@@ -83,7 +83,7 @@ def try_case(case: Case, condition: str, *, with_gain: bool) -> dict[str, Any]:
 
 def real_gain(case: Case, rate: float) -> float:
     """How many times as fast steps are without the illness: the median of interleaved pairs."""
-    cured = Case(case.name, cured=case.ill)
+    cured = replace(case, ill=(), cured=case.ill)
     steps, quick = max(20, round(PAIR_S * rate)), max(20, round(PAIR_S * speed(cured, _CALIBRATION)))
     return median(speed(cured, quick) / speed(case, steps) for _ in range(PAIRS))
 
@@ -96,8 +96,8 @@ def speed(case: Case, steps: int) -> float:
 
 def command(case: Case, steps: int) -> list[str]:
     """The program of a case."""
-    switches = [*(f"--ill={name}" for name in case.ill), *(f"--cured={name}" for name in case.cured)]
-    return [sys.executable, str(SCRIPT), f"--steps={steps}", *switches]
+    switches = [*(f"--ill={name}" for name in case.ill), *(f"--cured={name}" for name in case.cured), *case.options]
+    return [sys.executable, str(SCRIPTS / case.script), f"--steps={steps}", *switches]
 
 
 def start_loops() -> list[subprocess.Popen[bytes]]:

@@ -1,4 +1,4 @@
-"""The cases of `make accuracy`: an illness of tests/traps/scripts/trainer.py, and what its findings must be."""
+"""The cases of `make accuracy`: an illness of a script of tests/traps/scripts, and what its findings must be."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-SCRIPT: Final = Path(__file__).parent / "scripts" / "trainer.py"
+SCRIPTS: Final = Path(__file__).parent / "scripts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,10 @@ class Case:
     """Rules that are as right as the name of the illness."""
     markers: tuple[str, ...] | None = ()
     """The comments `# ill: MARKER` at the lines to be named; by default the illness; None: no line is at fault."""
+    script: str = "trainer.py"
+    """The file in SCRIPTS."""
+    options: tuple[str, ...] = ()
+    """Further words of the command."""
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -34,9 +38,48 @@ class Case:
         if self.markers is None:
             return set()
         names = self.markers or self.ill
-        text = SCRIPT.read_text(encoding="utf-8").splitlines()
+        text = (SCRIPTS / self.script).read_text(encoding="utf-8").splitlines()
         return {number for number, line in enumerate(text, 1) if any(line.endswith(f"# ill: {name}") for name in names)}
 
+
+def _plain(*ill: str, also: tuple[str, ...] = (), markers: tuple[str, ...] | None = ()) -> Case:
+    return Case(f"plain-{'-and-'.join(ill)}", ill, also=also, markers=markers, script="plain.py")
+
+
+_LOADER: Final = ("loader", "batches", "sleep")
+_LOOP: Final = ("python-loop-head", "python-loop-key", "python-loop")
+_PLAIN: Final = (
+    # items that sleep: workers wait beside each other even on two cores, and cheaper items save the same time
+    _plain("no-workers", also=("slow-dataset-item",), markers=_LOADER),
+    _plain("slow-dataset-item", also=("no-workers",)),
+    _plain("slow-collate", also=("no-workers",)),
+    _plain("too-few-workers", also=("slow-dataset-item",), markers=_LOADER),
+    _plain("workers-started-anew", markers=None),
+    _plain("python-loop", markers=_LOOP),
+    _plain("many-small-operators"),
+    _plain("thread-holds-gil"),
+    _plain("more-threads-than-cores", markers=None),
+    _plain("garbage-collection"),
+    _plain("logging-in-loop"),
+    _plain("synchronous-checkpoint"),
+    _plain("frequent-evaluation"),
+    _plain("float64", markers=None),
+    _plain("python-loop", "logging-in-loop", markers=(*_LOOP, "logging-in-loop")),
+    _plain("frequent-evaluation", "synchronous-checkpoint"),
+    _plain("slow-collate", "garbage-collection", also=("no-workers",)),
+    _plain(
+        "python-loop", "many-small-operators", "synchronous-checkpoint",
+        markers=(*_LOOP, "many-small-operators", "synchronous-checkpoint"),
+    ),
+    *(
+        Case(f"plain-healthy-{name}", cured=(name,), script="plain.py")
+        for name in (
+            "no-workers", "slow-dataset-item", "too-few-workers", "workers-started-anew", "python-loop",
+            "many-small-operators", "float64", "frequent-evaluation",
+        )
+    ),
+)  # fmt: skip
+"""The second style: a loop at the level of the module."""
 
 CASES: Final = (
     # on two cores one worker makes these batches hardly faster, so that cheaper items are as right
@@ -74,6 +117,14 @@ CASES: Final = (
         for name in (
             "no-workers", "slow-dataset-item", "too-few-workers", "workers-started-anew", "python-loop",
             "logging-in-loop", "synchronous-checkpoint", "frequent-evaluation", "periodic-work",
+        )
+    ),
+    *_PLAIN,
+    *(
+        Case(f"model-{name}", script="healthy.py", options=(f"--model={name}",))
+        for name in (
+            "attention", "convolutions", "recurrent", "wide", "momentum", "clipped", "loader", "loader-with-worker",
+            "rare-log", "rare-checkpoint", "rare-evaluation",
         )
     ),
 )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tests.traps.cases import SCRIPT, Case
+from tests.traps.cases import Case
 
 ALARM: Final = 1.1
 """Gain from which a finding about a healthy program is a false alarm: `profiler.report.finding_text.WORTH_LEADING`."""
@@ -38,7 +38,7 @@ def judge(case: Case, findings: Sequence[Mapping[str, Any]]) -> Judgement:
     else:
         is_right = all(_is_among(name, names[: len(case.ill)], case) for name in case.ill)
     lines = case.lines()
-    named = {site["line"] for site in first["sites"] if site["file"].endswith(SCRIPT.name)} if first else set()
+    named = {site["line"] for site in first["sites"] if site["file"].endswith(case.script)} if first else set()
     has_line = bool(lines & named) if lines else None
     return Judgement(names[0] if names else "", is_right, has_line, _gain(first) if first else None)
 

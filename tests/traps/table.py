@@ -9,12 +9,12 @@ from typing import Any
 
 _HEAD = """# Accuracy of findings
 
-Written by `make accuracy`, never by hand. Each program is `tests/traps/scripts/trainer.py` with an illness that can be
-switched off. Truth is what was switched. *Right*: the rule of the illness comes first (of several illnesses: all are
-among as many first findings); of a healthy program no finding claims a gain of 1.1 or more. *Line*: the first finding
-names a line that is at fault. *Bound* is the gain that the first finding predicts; *real* is the median ratio of steps
-per second without and with the illness, over three interleaved pairs of unrecorded runs. *Busy*: beside a busy loop on
-each core.
+Written by `make accuracy`, never by hand. The programs are in `tests/traps/scripts`; each has an illness that can be
+switched off, or none. Truth is what was switched. *Right*: the rule of the illness comes first (of several illnesses:
+all are among as many first findings); of a healthy program no finding claims a gain of 1.1 or more. *Line*: the first
+finding names a line that is at fault. *Bound* is the gain that the first finding predicts; *real* is the median ratio
+of steps per second without and with the illness, over three interleaved pairs of unrecorded runs. *Busy*: beside a busy
+loop on each core.
 """
 
 
