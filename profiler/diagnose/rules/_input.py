@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler.analyse.model import WAITING_FOR_INDEX, WAITING_FOR_WORKERS, InputPart
+from profiler.analyse.model import WAIT_CATEGORIES, WAITING_FOR_INDEX, WAITING_FOR_WORKERS, InputPart
 from profiler.diagnose.model import InputDiagnosis
 from profiler.diagnose.rule import Cost, StepCosts, largest_sites
 from profiler.run.model import Site
@@ -33,3 +33,13 @@ def loader_sites(costs: StepCosts) -> tuple[Site, ...]:
     """The lines that take most of the input's time, by samples where there are enough, else by the recorded parts."""
     parts = sorted(costs.analysis.input, key=lambda part: -part.seconds_per_step)
     return largest_sites([*costs.sites("input"), *(part.site for part in parts)])
+
+
+def off_core(costs: StepCosts, own: Cost) -> float:
+    """Seconds per step, of those that the training process makes batches in, in which it waits for something that is no
+    core, such as a file: what its thread was off its core, less what is known of other waits. 0 if that is not known."""
+    main = next((thread for thread in costs.analysis.threads if thread.tid == thread.pid), None)
+    if main is None or main.on_cpu is None:
+        return 0.0
+    others = sum(costs.cost(name).seconds for name in (*WAIT_CATEGORIES, "sync"))
+    return max(0.0, min(own.seconds, (1.0 - main.on_cpu) * costs.seconds - others))

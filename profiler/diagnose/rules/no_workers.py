@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from profiler.diagnose.input import HANDOVER, diagnose_input
+import math
+from typing import Final
+
+from profiler.diagnose.input import HANDOVER, MOSTLY, diagnose_input
 from profiler.diagnose.model import InputAdvice
 from profiler.diagnose.rule import Claim, Rule, StepCosts
-from profiler.diagnose.rules._input import loader_cost, loader_sites
+from profiler.diagnose.rules._input import loader_cost, loader_sites, off_core
+
+_LEAST: Final = 1e-6
+_MOST_WORKERS: Final = 32
+"""Workers that a finding suggests at most: each is a process with its own copy of the program's imports."""
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -14,9 +21,12 @@ def judge(costs: StepCosts) -> Claim | None:
     if found is None or found.advice is not InputAdvice.USE_WORKERS:
         return None
     own = loader_cost(costs, found)
+    rest = max(costs.seconds - own.seconds, _LEAST)
     workers = max(1, (found.cores or 2) - 1)
+    if off_core(costs, own) >= MOSTLY * own.seconds:  # items that wait need no core
+        workers = max(workers, min(_MOST_WORKERS, math.ceil(own.seconds / rest)))
     # the workers make the batches meanwhile: a step takes no less than their share of the work
-    beside = own.seconds / workers - (costs.seconds - own.seconds)
+    beside = own.seconds / workers - rest
     return Claim(
         {"input": own},
         loader_sites(costs),

@@ -198,6 +198,17 @@ def test_workers_make_batches_on_the_other_cores() -> None:
     assert most.sites == (SITE,)
 
 
+def test_items_that_wait_need_no_cores() -> None:
+    """A dataset that waits for files 80% of the time can have more workers than there are cores."""
+    analysis = with_facts(step(main_process("dataset", 0.9), use=ALONE, input=0.9, compute=0.1), cores=2)
+    assert found(analysis) == ["slow-dataset-item", "no-workers*"]
+    main = ThreadActivity(7, 7, "p", "", ThreadState.MAKING_DATA, 0.9, 0.9, 0.9, 90, None, "", "", 0.2, None)
+    waiting = replace(analysis, threads=(main,))
+    assert found(waiting) == ["no-workers", "slow-dataset-item*"]
+    assert first(waiting).values["workers"] == 9
+    assert first(waiting).gain == pytest.approx(0.1 / 0.011)
+
+
 def test_needless_workers_take_cores_too() -> None:
     parts = worker("waiting for an index", 0.9), worker("dataset", 0.1), main_process("receive", 0.5)
     analysis = step(*parts, use=BUSY, input=0.5, core=0.2, compute=0.3)
