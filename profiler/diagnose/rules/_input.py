@@ -36,8 +36,8 @@ def loader_sites(costs: StepCosts) -> tuple[Site, ...]:
 
 
 def off_core(costs: StepCosts, own: Cost) -> float:
-    """Seconds per step, of those that the training process makes batches in, in which it waits for something that is no
-    core, such as a file: what its thread was off its core, less what is known of other waits. 0 if that is not known."""
+    """Seconds per step in which the training process, while it makes batches, waits for something that is no core, such
+    as a file: the time of its thread off its core, less its other waits. 0 if that is not known."""
     main = next((thread for thread in costs.analysis.threads if thread.tid == thread.pid), None)
     if main is None or main.on_cpu is None:
         return 0.0

@@ -24,7 +24,7 @@ def judge(costs: StepCosts) -> Claim | None:
     rest = max(costs.seconds - own.seconds, _LEAST)
     workers = max(1, (found.cores or 2) - 1)
     if off_core(costs, own) >= MOSTLY * own.seconds:  # items that wait need no core
-        workers = max(workers, min(_MOST_WORKERS, math.ceil(own.seconds / rest)))
+        workers = max(workers, min(_MOST_WORKERS, math.ceil(round(own.seconds / rest, 3))))
     # the workers make the batches meanwhile: a step takes no less than their share of the work
     beside = own.seconds / workers - rest
     return Claim(
