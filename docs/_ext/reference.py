@@ -42,8 +42,8 @@ class Rules(SphinxDirective):
 
 
 def _plain(template: str) -> str:
-    """A template without its values: `{workers:count}` becomes N, any other one the name of the value."""
-    return re.sub(r"\{(\w+):count\}", "N", re.sub(r"\{(\w+)\}", r"\1", template))
+    """A template with N in place of each of its values."""
+    return re.sub(r"\{\w+(:\w+)?\}", "N", template)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -21,10 +21,6 @@ class GainMethod(StrEnum):
     """The step without the time that the cause costs. The cure can give no more."""
     ESTIMATE = "estimate"
     """The same, where the cure also changes what other parts of the step cost: it may give more."""
-    REPLAY = "replay"
-    """The step's timeline simulated again without the cause."""
-    KNOCK_OUT = "knock-out"
-    """The program run again without the cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +50,8 @@ class RuleText:
     """The words of a rule: templates, which `profiler.report.finding_text` fills with the values of a finding.
 
     A field's format tells how its value is written: `{wait:share}`, `{batch:time}`, `{made:size}`, `{workers:count}`,
-    `{site:place}`. All findings have the values `seconds` and `share`, which the cause costs, and `site`, the first of
-    its lines.
+    in code `{workers:plain}`, `{site:place}`. All findings have the values `seconds` and `share`, which the cause
+    costs, and `site`, the first of its lines.
     """
 
     name: str
@@ -67,8 +63,6 @@ class RuleText:
     """What to do about it, as a sentence."""
     code: str = field(default="", kw_only=True)
     """What to write instead, as code."""
-    example: str = field(default="", kw_only=True)
-    """A file of the bundled trainer that shows the cure."""
 
 
 @dataclass(frozen=True, slots=True)

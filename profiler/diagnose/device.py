@@ -49,7 +49,7 @@ def diagnose_device(analysis: Analysis) -> RunDiagnosis | None:
     if analysis.idle:
         idle = _mean_idle(analysis, sum(row.share_of_wall for row in analysis.idle))
         verdict = RunVerdict.DEVICE_IDLE if idle > 1 - BUSY else RunVerdict.DEVICE_BUSY
-        few = _too_few_launches(analysis) if verdict is RunVerdict.DEVICE_IDLE else None
+        few = too_few_launches(analysis) if verdict is RunVerdict.DEVICE_IDLE else None
         idle_causes = _idle_causes(analysis)
         if few and (single := _single_calls(idle_causes)):
             few, idle_causes = None, single
@@ -84,7 +84,8 @@ def _mean_idle(analysis: Analysis, idle: float) -> float:
     return 1 - sum(share for _, share in busy) / len(busy) if busy else idle
 
 
-def _too_few_launches(analysis: Analysis) -> Notice | None:
+def too_few_launches(analysis: Analysis) -> Notice | None:
+    """The reason not to name causes of idle time in a trace with few launches; None where there are enough."""
     launches = analysis.measures.get("launches_per_step")
     if not analysis.is_trace or launches is None or launches.value is None:
         return None

@@ -11,6 +11,7 @@ from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, NotJ
 from profiler.analyse.model import Analysis
 from profiler.core.notice import Notice
 from profiler.core.plugins import discover
+from profiler.diagnose.device import too_few_launches
 from profiler.diagnose.rule import Claim, Cost, Rule, StepCosts
 
 _NARROW: Final = 0.8
@@ -27,7 +28,7 @@ def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> tuple[tuple
     Specific rules are asked first. General ones, such as the one for slow Python, get what remains of their categories.
     """
     costs = StepCosts(analysis)
-    if not costs.seconds:
+    if not costs.seconds or (costs.has_queue and too_few_launches(analysis)):
         return (), ()
     rules = discover("profiler.diagnose.rules") if rules is None else rules
     left = {name: cost.seconds for name, cost in costs.categories.items()}
@@ -52,7 +53,7 @@ def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> tuple[tuple
 
 def _weight(rule: Rule, claim: Claim, costs: StepCosts) -> float:
     """What decides which of two rules about the same time comes first: the gain, of an alternative its square root."""
-    gain = _bound(claim, costs).factor
+    gain = _bound(claim, costs).factor if claim.has_gain else 1.0
     return math.sqrt(gain) if rule.is_alternative else gain
 
 
@@ -85,11 +86,12 @@ def _take(rule: Rule, claim: Claim, left: dict[str, float], owners: dict[str, st
     other, largest = "", 0.0
     for name, cost in claim.costs.items():
         part = min(cost.seconds, left.get(name, 0.0))
-        left[name] = left.get(name, 0.0) - part
         total, taken = total + cost.seconds, taken + part
         if name in owners and cost.seconds - part > largest:
             other, largest = owners[name], cost.seconds - part
-        owners.setdefault(name, rule.name)
+        if claim.is_exclusive and claim.has_gain:
+            left[name] = left.get(name, 0.0) - part
+            owners.setdefault(name, rule.name)
     return other if total and taken < _SAME_TIME * total else ""
 
 
@@ -112,7 +114,10 @@ def _finding(rule: Rule, claim: Claim, costs: StepCosts, overlaps: str) -> Findi
         confidence = Confidence.HIGH
     else:
         confidence = Confidence.MEDIUM if low >= rule.threshold else Confidence.LOW
+    has_gain = claim.has_gain
+    if costs.is_device_unseen:  # host work costs nothing while the device is busy
+        confidence, has_gain = Confidence.LOW, False
     site = claim.sites[0] if claim.sites else None
     values = {"seconds": total.seconds, "share": share, "site": site, **claim.values}
-    gains = (_bound(claim, costs),) if claim.has_gain else ()
+    gains = (_bound(claim, costs),) if has_gain else ()
     return Finding(rule, total.seconds, share, low, min(1.0, high), confidence, claim.sites, values, gains, overlaps)

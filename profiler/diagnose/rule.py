@@ -63,6 +63,8 @@ class Claim:
     """Seconds per step that the cured program needs instead, at least."""
     has_gain: bool = True
     """Whether a change of the program can save this time."""
+    is_exclusive: bool = True
+    """Whether other rules get less of these categories. Not where it is not known which part of them it is."""
     is_bound: bool = True
     """Whether the cure leaves the rest of the step as it is. Fewer processes or threads make it faster too."""
 
@@ -105,6 +107,11 @@ class StepCosts:
             for name, measure in self.analysis.breakdown.items()
             if measure.value is not None
         }
+
+    @property
+    def is_device_unseen(self) -> bool:
+        """Whether a device other than the CPU was not recorded: host work may then run while that is busy."""
+        return not self.has_queue and self.fact("device") not in (None, "cpu")
 
     def cost(self, category: str) -> Cost:
         """What a category costs; nothing where it was not recorded."""
@@ -201,6 +208,12 @@ def device_cost(costs: StepCosts, chosen: Callable[[DevicePart], bool]) -> dict[
     """The time in which the device does nothing else than the chosen parts of copying."""
     exposed = sum(part.exposed for part in costs.analysis.device_parts if chosen(part))
     return {COPYING: exactly(exposed * costs.seconds)} if exposed else {}
+
+
+def copy_sites(costs: StepCosts) -> tuple[Site, ...]:
+    """The lines that copy between host and device, those for which the host waits longest first."""
+    calls = [call for call in costs.analysis.call_sites if call.kind in ("h2d", "d2h")]
+    return largest_sites(call.site for call in sorted(calls, key=lambda call: -call.blocked_per_step))
 
 
 def largest_sites(sites: Iterable[Site | None]) -> tuple[Site, ...]:

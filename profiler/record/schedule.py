@@ -203,6 +203,9 @@ def record_all(
         if side.label in recorded.unavailable:
             continue
         try:
+            if check is not None and recorded.pairs:
+                check(recorded)
+                check = None
             announce(number, task)
             made.append(path)
             info = record(task.spec(path))
@@ -216,9 +219,6 @@ def record_all(
         stepless = first and not any(any(path.glob(steps)) for steps in STEPS_FILES)
         if not info.exit_code and not stepless:
             recorded.add(task, path)
-            if check is not None and recorded.pairs:
-                check(recorded)
-                check = None
         elif side.optional and task.kind != "detail":
             recorded.unavailable[side.label] = _reason(info, path)
             recorded.light.pop(side.label, None)

@@ -224,12 +224,16 @@ def _in_foreground() -> bool:
 
 @contextmanager
 def signals_as_interrupt() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise KeyboardInterrupt, as Ctrl-C does, so that files are still closed and written."""
+    """SIGTERM and SIGHUP raise KeyboardInterrupt, as Ctrl-C does, so that files are still closed and written.
+
+    A signal that is ignored, as SIGHUP is under nohup, stays so.
+    """
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    caught = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, interrupt) for number in caught}
     try:
         yield
     finally:

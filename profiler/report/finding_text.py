@@ -9,7 +9,7 @@ from string import Formatter
 from typing import Any, Final
 
 from profiler.analyse.finding import Confidence, Finding, GainMethod, NotJudged
-from profiler.core.units import ratio, seconds, share, significant, size
+from profiler.core.units import nth, ratio, seconds, share, significant, size
 from profiler.report.text import at, describe, file_name, function_name, listed
 
 
@@ -23,7 +23,6 @@ class FindingText:
     evidence: tuple[str, ...]
     fix: str
     code: str
-    example: str
 
 
 def finding_text(finding: Finding) -> FindingText:
@@ -35,7 +34,6 @@ def finding_text(finding: Finding) -> FindingText:
         tuple(filter(None, (_fill(template, finding.values) for template in rule.evidence))),
         _fill(rule.fix, finding.values),
         _fill(rule.code, finding.values),
-        rule.example,
     )
 
 
@@ -45,15 +43,11 @@ def not_judged_text(not_judged: NotJudged) -> str:
 
 
 def gain_text(finding: Finding) -> str:
-    """`at most 1.6×`, `about 1.6×`, `1.4× (1.3 to 1.5)`; empty without a prediction."""
+    """`at most 1.6×`, `about 1.6×`; empty without a prediction."""
     if not finding.gains:
         return ""
     gain = finding.gains[0]
-    if gain.method is GainMethod.BOUND:
-        return f"at most {ratio(gain.high)}"
-    if gain.method is GainMethod.ESTIMATE:
-        return f"about {ratio(gain.factor)}"
-    return f"{ratio(gain.factor)} ({significant(gain.low)} to {ratio(gain.high)})"
+    return f"at most {ratio(gain.high)}" if gain.method is GainMethod.BOUND else f"about {ratio(gain.factor)}"
 
 
 WORTH_LEADING: Final = 1.1
@@ -95,8 +89,10 @@ _FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {
     "share": share,
     "size": size,
     "ratio": ratio,
-    "number": significant,
+    "number": lambda value: f"{value:,.0f}" if value >= 100 or value == round(value) else significant(value, 2),
     "count": lambda value: f"{round(value):,}",
+    "plain": lambda value: str(round(value)),
+    "nth": nth,
     "place": lambda site: at(site).removeprefix(" at "),
     "function": _function,
     "": str,
@@ -104,16 +100,23 @@ _FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {
 """Format of a field of a template -> how its value is written."""
 
 
+class _UnknownError(Exception):
+    """A value of a template is not known."""
+
+
 class _Template(Formatter):
     def format_field(self, value: Any, format_spec: str) -> str:
         if value is None:
-            raise LookupError
+            raise _UnknownError
         return _FORMATS[format_spec](value)
 
 
 def _fill(template: str, values: Mapping[str, Any]) -> str:
-    """The template with its values; empty where one of them is not known."""
+    """The template with its values; empty where one of them is None.
+
+    :raises KeyError: the template names a value or a format that there is not.
+    """
     try:
         return _Template().vformat(template, (), values)
-    except LookupError:
+    except _UnknownError:
         return ""

@@ -22,10 +22,12 @@ NAME: Final = "calls-alone"
 """Name of this extension in a comparison."""
 TITLE: Final = "Waiting for the device, and the calls alone"
 _SPEED: Final = "tokens_per_s"
-_WAITING, _CALLS, _PYTHON, _REST = "waiting for the device", "calls to the device", "Python", "not recorded"
+_WAITING, _CALLS, _PYTHON = "waiting for the device", "calls to the device", "Python"
+_OTHER, _REST = "other waits", "not recorded"
 _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     _WAITING: ("sync",),
     _CALLS: ("copy", "launch"),
+    _OTHER: ("waiting", "gil", "ranks"),
     _PYTHON: ("python", "input", "log", "checkpoint", "framework", "compute"),
 }
 """Part of a step -> the host categories that are in it. Time without a core is no part of the program's step."""

@@ -40,7 +40,7 @@ _COLUMNS = (
 _NOTE = (
     "{}, with 95% intervals. Alone: over as-found. On top of all others: the full set over the full set "
     "without this fix. What a fix needs came along with it, and what needs it was left out with it. "
-    "The rule is that of the findings which recognizes in any program what the fix removes."
+    "The rule is the one that recognizes in any program what the fix removes."
 )
 
 

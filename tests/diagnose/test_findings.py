@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from profiler.analyse.finding import Confidence, GainMethod
@@ -94,3 +96,28 @@ def test_a_rule_that_cannot_judge_gives_its_reason() -> None:
 def test_without_a_step_there_is_no_finding() -> None:
     empty = Analysis(RunInfo(0, "", "", ()), {}, {}, {})
     assert find(empty, (rule("p", "python"),)) == ((), ())
+
+
+def test_a_claim_that_is_not_exclusive_leaves_the_time_to_others() -> None:
+    run = analysis(python=0.5, compute=0.5)
+
+    def judge(costs: StepCosts) -> Claim:
+        return Claim({"python": costs.cost("python")}, is_exclusive=False)
+
+    assert names(run, Rule("a", "", (), "", judge), rule("b", "python", is_general=True)) == ["a", "b"]
+
+
+def test_a_finding_without_a_gain_displaces_none() -> None:
+    run = analysis(compute=1.0)
+
+    def judge(costs: StepCosts) -> Claim:
+        return Claim({"compute": costs.cost("compute")}, has_gain=False)
+
+    assert names(run, Rule("a", "", (), "", judge), rule("b", "compute", part=0.5)) == ["b", "a"]
+
+
+def test_work_beside_a_device_that_was_not_recorded_has_no_gain() -> None:
+    run = analysis(input=0.5, compute=0.5)
+    unseen = replace(run, info=replace(run.info, facts={"device": "cuda"}))
+    (found,) = find(unseen, (rule("a", "input"),))[0]
+    assert (found.confidence, found.gains) == (Confidence.LOW, ())

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
+from profiler.report.finding_text import WORTH_LEADING
 from tests.traps.cases import Case
-
-ALARM: Final = 1.1
-"""Gain from which a finding about a healthy program is a false alarm: `profiler.report.finding_text.WORTH_LEADING`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +26,8 @@ class Judgement:
 
 def judge(case: Case, findings: Sequence[Mapping[str, Any]]) -> Judgement:
     """Judge the findings of a JSON report, in their order."""
-    leading = [each for each in findings if not each["overlaps"] and _gain(each) >= ALARM]
+    sure = [each for each in findings if not each["overlaps"] and each["confidence"] != "low"]
+    leading = [each for each in sure if _gain(each) >= WORTH_LEADING]
     names = [each["rule"] for each in leading]
     first = leading[0] if leading else None
     if not case.ill:

@@ -2,10 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Final
+
 from profiler.analyse.model import WAIT_CATEGORIES, WAITING_FOR_INDEX, WAITING_FOR_WORKERS, InputPart
-from profiler.diagnose.model import InputDiagnosis
-from profiler.diagnose.rule import Cost, StepCosts, largest_sites
+from profiler.diagnose.input import MOSTLY, diagnose_input
+from profiler.diagnose.model import InputAdvice, InputDiagnosis
+from profiler.diagnose.rule import Claim, Cost, StepCosts, largest_sites
 from profiler.run.model import Site
+
+MOST_WORKERS: Final = 32
+"""Workers that a finding suggests at most: each is a process with its own copy of the program's imports."""
+SLOW: Final = (
+    InputAdvice.USE_WORKERS,
+    InputAdvice.CHEAP_BATCHES,
+    InputAdvice.WORKERS_LIMIT,
+    InputAdvice.MORE_WORKERS,
+    InputAdvice.MORE_CORES,
+)
+"""Advice where the time of making batches is time of the step."""
+
+
+def making_claim(costs: StepCosts, names: Collection[str], value: str) -> Claim | None:
+    """The part of the loader's time in which batches are made by parts with these names, where that is most of it.
+
+    :param value: name of the value that tells the share.
+    """
+    found = diagnose_input(costs.analysis)
+    if found is None or found.advice not in SLOW:
+        return None
+    parts = making(costs, "worker") or making(costs, "main process")
+    chosen = [part for part in parts if part.name in names]
+    whole = sum(part.seconds_per_step for part in parts)
+    share = sum(part.seconds_per_step for part in chosen) / whole if whole else 0.0
+    if share < MOSTLY:
+        return None
+    sites = largest_sites([*costs.sites("input"), *(part.site for part in chosen)])
+    return Claim({"input": loader_cost(costs, found).part(share)}, sites, {"made": found.made_seconds, value: share})
 
 
 def loader_cost(costs: StepCosts, found: InputDiagnosis) -> Cost:

@@ -9,7 +9,8 @@ def judge(costs: StepCosts) -> Claim | None:
     """The Python code of a program with anomaly detection, which records a stack for each operator."""
     if not costs.fact("anomaly_detection"):
         return None
-    return Claim(take(costs, "python"), costs.sites("python"))
+    # which part of the Python is its own is not known: without it, all other Python remains
+    return Claim(take(costs, "python"), costs.sites("python"), is_exclusive=False)
 
 
 PLUGIN = Rule(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from profiler.analyse.model import COPYING
 from profiler.diagnose.model import NAMED
-from profiler.diagnose.rule import COPIES, Claim, Rule, StepCosts, take
+from profiler.diagnose.rule import Claim, Rule, StepCosts, copy_sites, take
 
 
 def judge(costs: StepCosts) -> Claim | None:
     """The time in which a device only copies, as far as other rules leave it."""
     claimed = take(costs, COPYING)
-    sites = [call.site for call in costs.analysis.call_sites if call.kind in COPIES]
-    return Claim(claimed, tuple(sites[:3])) if claimed else None
+    return Claim(claimed, copy_sites(costs)) if claimed else None
 
 
 PLUGIN = Rule(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from profiler.diagnose.device import MOST
 from profiler.diagnose.rule import Claim, Rule, StepCosts
 
 _HALF: Final = 0.5
@@ -12,7 +13,7 @@ _HALF: Final = 0.5
 def judge(costs: StepCosts) -> Claim | None:
     """Half of the computing with these parameters."""
     double = costs.number("float64_parameters")
-    if not double or costs.has_queue:
+    if not double or double < MOST or costs.has_queue:
         return None
     return Claim(
         {"compute": costs.cost("compute").part(_HALF * double)},

@@ -10,7 +10,10 @@ def judge(costs: StepCosts) -> Claim | None:
     seconds = costs.analysis.value("gc_time")
     if not seconds:
         return None
-    seconds = min(seconds, costs.cost("python").high) if costs.cost("python").seconds else seconds
+    if costs.is_known("python") or costs.has_queue:  # of a device, only collections that leave it idle count
+        seconds = min(seconds, costs.cost("python").high)
+    if not seconds:
+        return None
     return Claim({"python": exactly(seconds)}, costs.sites("python"))
 
 

@@ -15,7 +15,7 @@ PLUGIN = Rule(
     "hidden-sync",
     "The host waits for the device in the middle of each step",
     (
-        "It waits {calls:number} times per step, mostly at {site:place}.",
+        "Waits per step: {calls:number}, mostly at {site:place}.",
         "The line reads a tensor: {operation}.",
         "The device is idle {share:share} of the time in and after them.",
     ),

@@ -19,7 +19,7 @@ def judge(costs: StepCosts) -> Claim | None:
 PLUGIN = Rule(
     "inline-input",
     "The training loop prepares its batches itself",
-    ("{share:share} of each step goes to {part}, outside of any loader.",),
+    ("{share:share} of each step goes to input that no loader makes, most of it to: {part}.",),
     "Prepare batches in a dataset, and let the workers of a DataLoader make them while the model trains.",
     judge,
     is_general=True,

@@ -14,7 +14,7 @@ def judge(costs: StepCosts) -> Claim | None:
 PLUGIN = Rule(
     "left-over-synchronize",
     "A call of synchronize makes the host wait for the device",
-    ("It is called {calls:number} times per step.", "The device is idle {share:share} of the time in and after it."),
+    ("Calls per step: {calls:number}.", "The device is idle {share:share} of the time in and after it."),
     "Remove it: results are right without it, and a measurement can use torch.cuda.Event.",
     judge,
 )

@@ -12,10 +12,12 @@ def judge(costs: StepCosts) -> Claim | None:
         notice = excess_threads(costs.analysis, category)
         if notice is not None and notice.code == code:
             limit = notice.values.get("cores", notice.values.get("quota"))
+            ranks = len(costs.analysis.ranks.ranks) if costs.analysis.ranks else 1
+            own = max(1, int(limit / max(1, ranks)))
             return Claim(
                 take(costs, "core", "throttled"),
                 (),
-                {"threads": notice.values["threads"], "limit": limit},
+                {"threads": notice.values["threads"], "limit": limit, "own": own},
                 is_bound=False,
             )
     return None
@@ -24,8 +26,11 @@ def judge(costs: StepCosts) -> Claim | None:
 PLUGIN = Rule(
     "more-threads-than-cores",
     "More threads compute than there are cores for them",
-    ("{threads:count} threads compute on {limit:number} cores.", "{share:share} of each step waits for a core."),
+    (
+        "Threads that compute: {threads:count}. Cores for them: {limit:number}.",
+        "{share:share} of each step waits for a core.",
+    ),
     "Use no more threads than cores; with several ranks on a machine, the cores divided by the ranks.",
     judge,
-    code="torch.set_num_threads({limit:count})",
+    code="torch.set_num_threads({own:plain})",
 )

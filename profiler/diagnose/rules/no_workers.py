@@ -8,11 +8,9 @@ from typing import Final
 from profiler.diagnose.input import HANDOVER, MOSTLY, diagnose_input
 from profiler.diagnose.model import InputAdvice
 from profiler.diagnose.rule import Claim, Rule, StepCosts
-from profiler.diagnose.rules._input import loader_cost, loader_sites, off_core
+from profiler.diagnose.rules._input import MOST_WORKERS, loader_cost, loader_sites, off_core
 
 _LEAST: Final = 1e-6
-_MOST_WORKERS: Final = 32
-"""Workers that a finding suggests at most: each is a process with its own copy of the program's imports."""
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -24,7 +22,9 @@ def judge(costs: StepCosts) -> Claim | None:
     rest = max(costs.seconds - own.seconds, _LEAST)
     workers = max(1, (found.cores or 2) - 1)
     if off_core(costs, own) >= MOSTLY * own.seconds:  # items that wait need no core
-        workers = max(workers, min(_MOST_WORKERS, math.ceil(round(own.seconds / rest, 3))))
+        workers = max(workers, min(MOST_WORKERS, math.ceil(round(own.seconds / rest, 3))))
+    elif found.cores == 1:  # a worker would share the core with the training process
+        return None
     # the workers make the batches meanwhile: a step takes no less than their share of the work
     beside = own.seconds / workers - rest
     return Claim(
@@ -41,10 +41,10 @@ PLUGIN = Rule(
     (
         "{share:share} of each step goes to making batches, {batch:time} each.",
         "Receiving a batch from a worker takes about {handover:time}.",
-        "The program may use {cores:count} cores.",
+        "Cores that the program may use: {cores:count}.",
     ),
     "Let workers make the batches while the model trains.",
     judge,
     threshold_source="HANDOVER, what receiving a batch costs, was measured; `profiler.diagnose.input` tells where.",
-    code="DataLoader(..., num_workers={workers:count}, persistent_workers=True)",
+    code="DataLoader(..., num_workers={workers:plain}, persistent_workers=True)",
 )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from profiler.diagnose.rule import COPIES, Claim, Rule, StepCosts, device_cost
+from profiler.diagnose.rule import COPIES, Claim, Rule, StepCosts, copy_sites, device_cost
 
 
 def judge(costs: StepCosts) -> Claim | None:
     """The time in which a device only copies from or to pageable memory."""
     claimed = device_cost(costs, lambda part: part.kind in COPIES and part.memory == "pageable")
-    sites = [call.site for call in costs.analysis.call_sites if call.kind in COPIES]
-    return Claim(claimed, tuple(sites[:3])) if claimed else None
+    return Claim(claimed, copy_sites(costs)) if claimed else None
 
 
 PLUGIN = Rule(

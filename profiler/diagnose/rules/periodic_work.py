@@ -17,15 +17,18 @@ def judge(costs: StepCosts) -> Claim | None:
         return None
     working = {name: cost.seconds for name, cost in costs.categories.items() if name not in _NOT_WORK and cost.seconds}
     whole, extra = sum(working.values()), spikes.share * costs.seconds
-    claimed = {name: exactly(extra * seconds / whole) for name, seconds in working.items()}
+    if not whole:
+        return None
+    claimed = {name: exactly(min(seconds, extra * seconds / whole)) for name, seconds in working.items()}
     line = spikes.lines[0]
     values = {"every": spikes.every, "times": spikes.times, "calls": f"{line.calls}()" if line.calls else None}
-    return Claim(claimed, tuple(each.site for each in spikes.lines[:3]), values)
+    # which part of each category lies in the long steps is not known
+    return Claim(claimed, tuple(each.site for each in spikes.lines[:3]), values, is_exclusive=False)
 
 
 PLUGIN = Rule(
     "periodic-work",
-    "Every {every}th step does extra work",
+    "Every {every:nth} step does extra work",
     ("These steps take {times:number} times as long as the others.", "Most of the extra work is in {calls}."),
     "Do it less often, or on less data. If it is a validation, run it in evaluation mode and without gradients.",
     judge,

@@ -11,12 +11,12 @@ def judge(costs: StepCosts) -> Claim | None:
     phase = costs.phase(Stage.COMPILE)
     if phase is None or costs.has_queue:
         return None
-    return Claim(*phase_costs(costs, phase), {"times": costs.analysis.value("recompilations_per_step")})
+    return Claim(*phase_costs(costs, phase), {"times": costs.analysis.value("recompilations_per_step") or None})
 
 
 PLUGIN = Rule(
     "recompilation",
-    "torch.compile compiles code again within the steps",
+    "torch.compile compiles code within the steps",
     ("{share:share} of each step is compilation.", "Code is compiled again {times:number} times per step."),
     "Keep shapes and Python values that the compiled code depends on the same, or mark those that change as dynamic.",
     judge,

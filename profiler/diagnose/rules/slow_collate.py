@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-from profiler.diagnose.input import MOSTLY, diagnose_input
-from profiler.diagnose.rule import Claim, Rule, StepCosts, largest_sites
-from profiler.diagnose.rules._input import loader_cost, making
-from profiler.diagnose.rules.slow_dataset_item import _SLOW
+from profiler.diagnose.rule import Claim, Rule, StepCosts
+from profiler.diagnose.rules._input import making_claim
 
 
 def judge(costs: StepCosts) -> Claim | None:
     """The part of the loader's time in which items are collated."""
-    found = diagnose_input(costs.analysis)
-    if found is None or found.advice not in _SLOW:
-        return None
-    parts = making(costs, "worker") or making(costs, "main process")
-    whole = sum(part.seconds_per_step for part in parts)
-    collate = [part for part in parts if part.name == "collate"]
-    share = sum(part.seconds_per_step for part in collate) / whole if whole else 0.0
-    if share < MOSTLY:
-        return None
-    return Claim(
-        {"input": loader_cost(costs, found).part(share)},
-        largest_sites([*costs.sites("input"), *(part.site for part in collate)]),
-        {"made": found.made_seconds, "collate": share},
-    )
+    return making_claim(costs, ("collate",), "collate")
 
 
 PLUGIN = Rule(

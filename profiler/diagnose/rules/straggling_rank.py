@@ -16,14 +16,14 @@ def judge(costs: StepCosts) -> Claim | None:
     return Claim(
         {category: exactly(straggler.lead)},
         largest_sites([straggler.site]),
-        {"rank": straggler.rank, "category": straggler.category, "own": straggler.seconds, "others": straggler.others},
+        {"rank": straggler.rank},
     )
 
 
 PLUGIN = Rule(
     "straggling-rank",
     "Rank {rank} makes the others wait",
-    ("It spends {own:time} per step on {category}, the others {others:time}.", "They wait {seconds:time} per step."),
+    ("It works {seconds:time} per step longer than the others, which wait for it.",),
     "Give each rank the same work: look at what this rank does at that line.",
     judge,
 )

@@ -7,7 +7,7 @@ import math
 from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.model import InputAdvice
 from profiler.diagnose.rule import Claim, Rule, StepCosts
-from profiler.diagnose.rules._input import loader_cost, loader_sites, making
+from profiler.diagnose.rules._input import MOST_WORKERS, loader_cost, loader_sites, making
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -20,7 +20,7 @@ def judge(costs: StepCosts) -> Claim | None:
     waits = own.part(found.waits / found.making if found.making else 1.0)
     work = sum(part.seconds_per_step for part in making(costs, "worker"))
     computing = max(costs.seconds - waits.seconds, 1e-9)
-    needed = max(workers + 1, math.ceil(work / computing))
+    needed = max(workers + 1, min(MOST_WORKERS, math.ceil(work / computing)))
     if found.advice is InputAdvice.WORKERS_LIMIT:
         needed = min(needed, cores - 1)
         if needed <= workers:
@@ -45,11 +45,11 @@ PLUGIN = Rule(
     "The loader has too few workers",
     (
         "The training thread waits for workers {waits:share} of each step.",
-        "{workers:count} workers are busy {busy:share} of the time, and run on a core {cpu:share} of it.",
-        "The program may use {cores:count} cores.",
+        "The workers are busy {busy:share} of the time, and run on a core {cpu:share} of it.",
+        "It has {workers:count}, and the program may use this number of cores: {cores:count}.",
     ),
     "Use more workers.",
     judge,
     threshold_source="Workers that run on a core help only while cores are free.",
-    code="DataLoader(..., num_workers={needed:count})",
+    code="DataLoader(..., num_workers={needed:plain})",
 )

@@ -22,7 +22,7 @@ from profiler.record.collectors._traces import (
     ThreadClocks,
     active_clocks,
     spans_of_all_threads,
-    spans_ofgil_holder,
+    spans_of_gil_holder,
 )
 
 FORBIDDEN: Final = (
@@ -264,7 +264,7 @@ class PySpy:
             values.append((pid, 0, "stacks.period_s", max(mean, 1 / self.rate)))
         return spans, values, errors
 
-    def spans_ofgil_holder(self) -> tuple[list[Span], list[tuple[int, int, str, float]], int]:
+    def spans_of_gil_holder(self) -> tuple[list[Span], list[tuple[int, int, str, float]], int]:
         """The same for the holder of the GIL.
 
         py-spy looks seconds x rate times, at random moments: a window lasts about as long as it was asked to. One that
@@ -280,7 +280,7 @@ class PySpy:
             ticks = round(observed / 1e9 * self.rate)
         ticks = max(1, ticks - errors)
         pid = self.plan.pid
-        spans = spans_ofgil_holder(document, pid, begin, observed, ticks)
+        spans = spans_of_gil_holder(document, pid, begin, observed, ticks)
         values = [(pid, 0, "stacks.gil_window_s", observed / 1e9), (pid, 0, "stacks.gil_ticks", float(ticks))]
         return spans, values, errors
 
@@ -411,7 +411,7 @@ class SamplingWindow:
         values = [(self.py_spys[0].end, rows)]
         for py_spy in self.py_spys[1:]:
             if py_spy.wrote:
-                gil_spans, rows, gil_errors = py_spy.spans_ofgil_holder()
+                gil_spans, rows, gil_errors = py_spy.spans_of_gil_holder()
                 values.append((py_spy.end, rows))
                 errors += gil_errors
             else:

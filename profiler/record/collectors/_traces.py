@@ -111,7 +111,7 @@ def _with_activity(span: Span, clocks: ThreadClocks, times: Sequence[int]) -> li
     return [span._replace(active=1 if share >= _CLEAR_SHARE else 0 if share <= 1 - _CLEAR_SHARE else -1)]
 
 
-def spans_ofgil_holder(document: Mapping[str, Any], pid: int, begin: int, observed: int, ticks: int) -> list[Span]:
+def spans_of_gil_holder(document: Mapping[str, Any], pid: int, begin: int, observed: int, ticks: int) -> list[Span]:
     """A span for each sample, as long as the time between two: together they are the time in which the GIL was held.
 
     Samples are spread evenly over the window; their number is exact.

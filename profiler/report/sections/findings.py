@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from profiler.analyse.finding import Finding, NotJudged
+from profiler.analyse.finding import Confidence, Finding, NotJudged
 from profiler.analyse.model import Analysis
 from profiler.core.units import seconds, share
 from profiler.report.blocks import Block, Cell, Items, Text
@@ -15,6 +15,7 @@ from profiler.report.table import Field, make_table
 
 _MUCH_UNKNOWN = 0.1
 """Share of a step from which a cause may hide in what was not recorded."""
+_NOTHING = "No rule found a cause that is large enough to name. What is computed may still be more than it needs."
 _BRIEF = 2
 """Findings that a terminal shows by default."""
 _NOTE = (
@@ -25,7 +26,9 @@ _NOTE = (
 
 def _cause(finding: Finding) -> Cell:
     text = finding_text(finding)
-    return Cell(text.title, note=text.place)
+    same = f"same time as {finding.overlaps}" if finding.overlaps else ""
+    unsure = "not sure" if finding.confidence is Confidence.LOW else ""
+    return Cell(text.title, note="; ".join(filter(None, (text.place, same, unsure))))
 
 
 def _cost(finding: Finding) -> Cell:
@@ -60,6 +63,8 @@ def _brief(report_input: ReportInput) -> Iterator[Block]:
 
 def _is_known(analysis: Analysis) -> bool:
     """Whether nearly all of a step was recorded, so that a cause would have been found."""
+    if analysis.value("device_utilization") is not None and not analysis.idle:
+        return False
     unknown, step = analysis.breakdown.get("unattributed"), analysis.value("step_time")
     if not step or (not analysis.idle and not any(measure.value for measure in analysis.breakdown.values())):
         return False
@@ -75,7 +80,9 @@ def findings(report_input: ReportInput) -> Iterator[Block]:
     if analysis.findings:
         yield make_table("Causes, the largest gain first", _FIELDS, analysis.findings, _NOTE)
     elif _is_known(analysis):
-        yield Text("No rule found a cause that takes 5% of a step. What is computed may still be more than it needs.")
+        yield Text(
+            "No rule found a cause that is large enough to name. What is computed may still be more than it needs."
+        )
     yield from _what_to_do(analysis.findings)
     yield from _not_judged(analysis.not_judged)
 

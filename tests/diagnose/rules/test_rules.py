@@ -31,6 +31,7 @@ from profiler.analyse.model import (
     ThreadState,
 )
 from profiler.diagnose.findings import find
+from profiler.report.finding_text import finding_sentence, finding_text
 from profiler.run.model import RunInfo, Site
 
 SITE = Site("train.py", 14, "Images.__getitem__")
@@ -62,7 +63,21 @@ def main_process(name: str, share: float, context: Any = "loader") -> InputPart:
 
 def found(analysis: Analysis) -> list[str]:
     """Names of the rules that fire, in their order; a star stands for a finding about the same time as another."""
-    return [f"{finding.rule.name}{'*' * bool(finding.overlaps)}" for finding in find(analysis)[0]]
+    findings = find(analysis)[0]
+    for finding in findings:
+        check_words(finding)
+    return [f"{finding.rule.name}{'*' * bool(finding.overlaps)}" for finding in findings]
+
+
+def check_words(finding: Finding) -> None:
+    """All templates of its rule have their values, and no sentence is left out of what a finding needs."""
+    text = finding_text(finding)
+    assert text.title
+    assert text.fix
+    assert bool(text.code) == bool(finding.rule.code)
+    assert text.evidence, "a figure shows it"
+    assert not any(sign in " ".join((text.title, text.fix, text.code, *text.evidence)) for sign in ("{", "}", "None"))
+    assert finding_sentence(finding).endswith("to gain.")
 
 
 def first(analysis: Analysis) -> Finding:
@@ -264,7 +279,7 @@ def test_the_straggler_is_named_on_every_rank() -> None:
     ledger = RankLedger((), 0, synchronous=True, straggler=straggler)
     waiting = replace(step(compute=0.5, ranks=0.5), ranks=ledger)
     assert found(waiting) == ["straggling-rank"]
-    assert first(waiting).values["rank"] == 1
+    assert finding_text(first(waiting)).title == "Rank 1 makes the others wait"
     itself = replace(step(compute=0.4, input=0.6), ranks=replace(ledger, analysed=1))
     assert found(itself)[0] == "straggling-rank"
     assert found(replace(waiting, ranks=replace(ledger, straggler=None))) == []
@@ -348,7 +363,7 @@ def test_settings() -> None:
     assert found(half) == ["float64", "python-loop"]
     assert first(half).gain == pytest.approx(1 / 0.55)
     assert found(with_facts(half, float64_parameters=0.01)) == ["python-loop"]
-    assert found(with_facts(step(compute=0.6, python=0.4), anomaly_detection=True)) == ["debug-mode"]
+    assert found(with_facts(step(compute=0.6, python=0.4), anomaly_detection=True)) == ["debug-mode", "python-loop"]
     compiling = Phase(Stage.COMPILE, 0.05, 0.5, 0.5, 0.5, SITE, categories={"framework": 0.05})
     assert found(replace(step(framework=0.7, compute=0.3), phases=(compiling,))) == [
         "recompilation",
