@@ -32,8 +32,8 @@ def _cause(finding: Finding) -> Cell:
 
 
 def _cost(finding: Finding) -> Cell:
-    interval = "" if finding.low == finding.high else f"{share(finding.low)} to {share(finding.high)}"
-    return Cell(seconds(finding.seconds), note=share(finding.share), interval=interval, sort=finding.seconds)
+    interval = "" if finding.low == finding.high else f" ({100 * finding.low:.0f} to {share(finding.high)})"
+    return Cell(seconds(finding.seconds), note=share(finding.share) + interval, sort=finding.seconds)
 
 
 _FIELDS = (
