@@ -29,7 +29,7 @@ class Vectors(Dataset):
     def __len__(self):
         return len(self.data)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index):  # ill: item
         return self.work(self.data[index]), self.labels[index]  # ill: item
 
 
