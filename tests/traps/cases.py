@@ -73,10 +73,7 @@ _PLAIN: Final = (
     ),
     *(
         Case(f"plain-healthy-{name}", cured=(name,), script="plain.py")
-        for name in (
-            "no-workers", "slow-dataset-item", "too-few-workers", "workers-started-anew", "python-loop",
-            "many-small-operators", "float64", "frequent-evaluation",
-        )
+        for name in ("python-loop", "many-small-operators", "float64", "frequent-evaluation")
     ),
 )  # fmt: skip
 """The second style: a loop at the level of the module."""
