@@ -18,7 +18,7 @@ class GainMethod(StrEnum):
     """How a gain was predicted."""
 
     BOUND = "bound"
-    """The step without the time that the cause costs. The cure can give no more."""
+    """The step without the time that the cause costs, as it was recorded."""
     ESTIMATE = "estimate"
     """The same, where the cure also changes what other parts of the step cost: it may give more."""
 

@@ -8,7 +8,7 @@ from itertools import islice
 from string import Formatter
 from typing import Any, Final
 
-from profiler.analyse.finding import Confidence, Finding, GainMethod, NotJudged
+from profiler.analyse.finding import Confidence, Finding, NotJudged
 from profiler.core.units import nth, ratio, seconds, share, significant, size
 from profiler.report.text import at, describe, file_name, function_name, listed
 
@@ -43,11 +43,8 @@ def not_judged_text(not_judged: NotJudged) -> str:
 
 
 def gain_text(finding: Finding) -> str:
-    """`at most 1.6×`, `about 1.6×`; empty without a prediction."""
-    if not finding.gains:
-        return ""
-    gain = finding.gains[0]
-    return f"at most {ratio(gain.high)}" if gain.method is GainMethod.BOUND else f"about {ratio(gain.factor)}"
+    """`about 1.6×`; empty without a prediction."""
+    return f"about {ratio(finding.gains[0].factor)}" if finding.gains else ""
 
 
 WORTH_LEADING: Final = 1.1
@@ -61,7 +58,7 @@ def leading(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def finding_sentence(finding: Finding) -> str:
-    """`The training process makes its batches itself at train.py:20: 39% of each step, at most 1.6× to gain.`"""
+    """`The training process makes its batches itself at train.py:20: 39% of each step, about 1.6× to gain.`"""
     place = at(finding.sites[0]) if finding.sites else ""
     text = _fill(finding.rule.title, finding.values) or finding.rule.name
     return f"{text}{place}: {_amount(finding)} of each step, {gain_text(finding)} to gain."

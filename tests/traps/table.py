@@ -12,15 +12,15 @@ _HEAD = """# Accuracy of findings
 Written by `make accuracy`, never by hand. The programs are in `tests/traps/scripts`; each has an illness that can be
 switched off, or none. Truth is what was switched. *Right*: the rule of the illness comes first (of several illnesses:
 all are among as many first findings); of a healthy program no finding claims a gain of 1.1 or more. *Line*: the first
-finding names a line that is at fault. *Bound* is the gain that the first finding predicts; *real* is the median ratio
-of steps per second without and with the illness, over three interleaved pairs of unrecorded runs. *Busy*: beside a busy
-loop on each core.
+finding names a line that is at fault. *Predicted* is the gain of the first finding, from a recorded run; *real* is
+the median ratio of steps per second without and with the illness, over three interleaved pairs of unrecorded runs.
+*Busy*: beside a busy loop on each core.
 """
 
 
 def page(rows: Sequence[Mapping[str, Any]]) -> str:
     """The results as Markdown."""
-    head = ("| case | condition | first finding | right | line | bound | real |", "|---|---|---|---|---|---:|---:|")
+    head = ("| case | condition | first finding | right | line | predicted | real |", "|---|---|---|---|---|---:|---:|")
     lines = [_HEAD, *_totals(rows), "", *head]
     for row in rows:
         line = {None: "", True: "yes", False: "**no**"}[row["has_line"]]
@@ -48,5 +48,7 @@ def _totals(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     single = [row for row in rows if row["real"] and row["gain"] and row["ill"] == [row["first"]]]
     if errors := sorted(abs(math.log(row["gain"] / row["real"])) for row in single):
         middle, largest = median(errors), errors[-1]
-        lines.append(f"- bound against real gain, |ln|: median {middle:.2f}, largest {largest:.2f} of {len(errors)}")
+        lines.append(
+            f"- predicted against real gain, |ln|: median {middle:.2f}, largest {largest:.2f} of {len(errors)}"
+        )
     return lines
