@@ -50,8 +50,8 @@ class RuleText:
     """The words of a rule: templates, which `profiler.report.finding_text` fills with the values of a finding.
 
     A field's format tells how its value is written: `{wait:share}`, `{batch:time}`, `{made:size}`, `{workers:count}`,
-    in code `{workers:plain}`, `{site:place}`. All findings have the values `seconds` and `share`, which the cause
-    costs, and `site`, the first of its lines.
+    in code `{workers:plain}`, `{site:place}`, `{variable:assignment}` (`loader = `, or nothing). All findings have the
+    values `seconds` and `share`, which the cause costs, and `site`, the first of its lines.
     """
 
     name: str

@@ -218,6 +218,24 @@ class InputPart:
 
 
 @dataclass(frozen=True, slots=True)
+class LoaderSettings:
+    """A loader of the training process: where it was made, with which settings, and how long the process is in it."""
+
+    name: str
+    site: Site
+    variable: str
+    """What it was assigned to, such as `self.loader`; empty: nothing, or not known."""
+    workers: int
+    batch_size: int | None = None
+    prefetch_factor: int | None = None
+    """Batches that each worker prepares ahead; None without workers."""
+    pin_memory: bool = False
+    persistent_workers: bool = False
+    share: float = 0.0
+    """The share of the time of all loaders that the stepping thread is in this one."""
+
+
+@dataclass(frozen=True, slots=True)
 class LoaderUse:
     """How the training process uses its loaders, and what the processes of their workers do, in the measured steps."""
 
@@ -231,6 +249,8 @@ class LoaderUse:
     """Share of the workers' time in which they ran on a CPU; None: not measured."""
     worker_core_wait: float | None = None
     """Share of the workers' time in which they waited for a core; None: not measured."""
+    loaders: tuple[LoaderSettings, ...] = ()
+    """The loaders with the largest share first; empty: their settings are not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,7 @@ _FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {
     "nth": nth,
     "place": lambda site: at(site).removeprefix(" at "),
     "function": _function,
+    "assignment": lambda variable: f"{variable} = " if variable else "",
     "": str,
 }
 """Format of a field of a template -> how its value is written."""

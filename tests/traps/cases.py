@@ -54,7 +54,7 @@ _PLAIN: Final = (
     _plain("slow-dataset-item", also=("no-workers",)),
     _plain("slow-collate", also=("no-workers",)),
     _plain("too-few-workers", also=("slow-dataset-item",), markers=_LOADER),
-    _plain("workers-started-anew", markers=None),
+    _plain("workers-started-anew", markers=_LOADER),
     _plain("python-loop", markers=_LOOP),
     _plain("many-small-operators"),
     _plain("thread-holds-gil"),
@@ -80,13 +80,13 @@ _PLAIN: Final = (
 
 CASES: Final = (
     # on two cores one worker makes these batches hardly faster, so that cheaper items are as right
-    Case("no-workers", ("no-workers",), also=("slow-dataset-item",), markers=("slow-item",)),
+    Case("no-workers", ("no-workers",), also=("slow-dataset-item",), markers=("slow-item", "loader")),
     Case("slow-dataset-item", ("slow-dataset-item",), also=("no-workers",)),
     Case("slow-collate", ("slow-collate",), also=("no-workers",)),
-    Case("too-few-workers", ("too-few-workers",), markers=("too-few-workers", "item")),
-    Case("needless-workers", ("needless-workers",), also=("slow-batch-transfer",), markers=None),
+    Case("too-few-workers", ("too-few-workers",), markers=("too-few-workers", "item", "loader")),
+    Case("needless-workers", ("needless-workers",), also=("slow-batch-transfer",), markers=("loader",)),
     # without workers, these cheap batches would be made faster still
-    Case("workers-started-anew", ("workers-started-anew",), also=("needless-workers",), markers=None),
+    Case("workers-started-anew", ("workers-started-anew",), also=("needless-workers",), markers=("loader",)),
     Case("python-loop", ("python-loop",)),
     Case("many-small-operators", ("many-small-operators",)),
     Case("thread-holds-gil", ("thread-holds-gil",)),

@@ -32,12 +32,13 @@ from profiler.analyse.model import (
     WAITING_FOR_INDEX,
     WAITING_FOR_WORKERS,
     InputPart,
+    LoaderSettings,
     LoaderUse,
     Measure,
 )
 from profiler.analyse.window import NS_PER_S, Window, has_name, named_rows, process_rows, select, thread_rows
 from profiler.run.filter import group_rows
-from profiler.run.model import Run, StepKind, Table
+from profiler.run.model import Run, Site, StepKind, Table
 from profiler.run.tables import WORKER_OF, BoundaryKind, CallKind
 
 _WORKER_REGIONS: Final = ("worker start", WAITING_FOR_INDEX)
@@ -91,7 +92,51 @@ def loader_use(run: Run, window: Window) -> LoaderUse | None:
     measure = input_measures(run, window).get("loader_workers")
     count = round(measure.value) if measure and measure.value else 0
     cpu, core_wait = (_mean_rate(run, window, workers, name) for name in (CPU_S, WAIT_S))
-    return LoaderUse(batches, starts, count, cpu, core_wait)
+    return LoaderUse(batches, starts, count, cpu, core_wait, _loaders(run, window))
+
+
+def _loaders(run: Run, window: Window) -> tuple[LoaderSettings, ...]:
+    """The settings of the loaders that hooks recorded, those in which the stepping thread is longest first."""
+    facts = run.info.facts.get("loaders")
+    if not isinstance(facts, Mapping):
+        return ()
+    times_by_name = _loader_times(run, window)
+    if len(facts) == 1 and not times_by_name:  # a program that marks its steps has no boundaries
+        times_by_name = dict.fromkeys(facts, 1)
+    whole = sum(times_by_name.values()) or 1
+    loaders = [
+        LoaderSettings(
+            name,
+            Site(fact["file"], fact["line"], fact["function"]),
+            fact["variable"],
+            fact["num_workers"] or 0,
+            fact["batch_size"],
+            fact["prefetch_factor"],
+            bool(fact["pin_memory"]),
+            bool(fact["persistent_workers"]),
+            times_by_name.get(name, 0) / whole,
+        )
+        for name, fact in facts.items()
+    ]
+    return tuple(sorted(loaders, key=lambda loader: -loader.share))
+
+
+def _loader_times(run: Run, window: Window) -> dict[str, int]:
+    """Name of a loader -> ns in which the stepping thread is in it, by the boundaries at requests for batches: a wait
+    belongs to the last request before it, a start of a loader to the first one after it."""
+    boundaries = thread_rows(run.boundaries, window)
+    requests = boundaries[boundaries["kind"] == BoundaryKind.LOADER]
+    if not len(requests):
+        return {}
+    requests = requests[np.argsort(requests["time"], kind="stable")]
+    rows = named_rows(run, thread_rows(run.regions, window), "data", "loader start")
+    index = np.searchsorted(requests["time"], rows["begin"], "right") - 1 + has_name(run, rows, "loader start")
+    is_known = (index >= 0) & (index < len(requests))
+    sums = covered_within(window.spans, rows["begin"], rows["end"])
+    totals = Counter[str]()
+    for name, ns in zip(requests["name"][index[is_known]].tolist(), sums[is_known].tolist(), strict=True):
+        totals[run.names[name]] += int(ns)
+    return dict(totals)
 
 
 def _mean_rate(run: Run, window: Window, workers: Iterable[_Worker], name: str) -> float | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final
+from typing import Any, Final
 
-from profiler.analyse.model import WAIT_CATEGORIES, WAITING_FOR_INDEX, WAITING_FOR_WORKERS, InputPart
+from profiler.analyse.model import WAIT_CATEGORIES, WAITING_FOR_INDEX, WAITING_FOR_WORKERS, InputPart, LoaderSettings
 from profiler.diagnose.input import MOSTLY, diagnose_input
 from profiler.diagnose.model import InputAdvice, InputDiagnosis
 from profiler.diagnose.rule import Claim, Cost, StepCosts, largest_sites
@@ -13,6 +13,9 @@ from profiler.run.model import Site
 
 MOST_WORKERS: Final = 32
 """Workers that a finding suggests at most: each is a process with its own copy of the program's imports."""
+_ONE: Final = 0.8
+"""Share of the time in loaders from which one of them is what a finding is about. A choice: the others are then, at
+most, a quarter of it."""
 SLOW: Final = (
     InputAdvice.USE_WORKERS,
     InputAdvice.CHEAP_BATCHES,
@@ -60,6 +63,26 @@ def making(costs: StepCosts, where: str) -> list[InputPart]:
         for part in costs.inputs(where=where, context="loader")
         if part.name not in (WAITING_FOR_INDEX, WAITING_FOR_WORKERS)
     ]
+
+
+def main_loader(costs: StepCosts) -> LoaderSettings | None:
+    """The loader in which nearly all of the time lies that the training process is in any; None: not known."""
+    use = costs.analysis.loader
+    return use.loaders[0] if use and use.loaders and use.loaders[0].share >= _ONE else None
+
+
+def loader_values(costs: StepCosts) -> dict[str, Any]:
+    """The variable that holds the main loader, and its settings, as values of a claim."""
+    loader = main_loader(costs)
+    if loader is None:
+        return {"loader": "", "batch_size": None, "prefetch": None}
+    return {"loader": loader.variable, "batch_size": loader.batch_size, "prefetch": loader.prefetch_factor}
+
+
+def made_sites(costs: StepCosts, sites: tuple[Site, ...] | None = None) -> tuple[Site, ...]:
+    """The line that made the main loader, then other lines: by default those that take most of the input's time."""
+    loader = main_loader(costs)
+    return largest_sites([loader.site if loader else None, *(loader_sites(costs) if sites is None else sites)])
 
 
 def loader_sites(costs: StepCosts) -> tuple[Site, ...]:

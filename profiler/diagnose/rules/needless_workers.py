@@ -5,7 +5,7 @@ from __future__ import annotations
 from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.model import InputAdvice
 from profiler.diagnose.rule import Claim, Rule, StepCosts, take
-from profiler.diagnose.rules._input import loader_cost
+from profiler.diagnose.rules._input import loader_cost, loader_values, made_sites
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -16,8 +16,13 @@ def judge(costs: StepCosts) -> Claim | None:
     crowded = found.cores is not None and found.use.workers >= found.cores
     return Claim(
         {"input": loader_cost(costs, found), **(take(costs, "core") if crowded else {})},
-        costs.sites("input"),
-        {"made": found.made_seconds, "batch": found.batch_seconds, "workers": found.use.workers},
+        made_sites(costs, costs.sites("input")),
+        {
+            "made": found.made_seconds,
+            "batch": found.batch_seconds,
+            "workers": found.use.workers,
+            **loader_values(costs),
+        },
         remaining=found.made_seconds * (found.use.batches or 1.0),
         is_bound=False,
     )
@@ -26,9 +31,12 @@ def judge(costs: StepCosts) -> Claim | None:
 PLUGIN = Rule(
     "needless-workers",
     "Workers make batches that the training process could make in less time",
-    ("Making a batch takes {made:time}, getting it from a worker {batch:time}.",),
+    (
+        "Making a batch takes {made:time}, getting it from a worker {batch:time}.",
+        "A batch has {batch_size:count} items.",
+    ),
     "Make the batches in the training process, or use larger batches.",
     judge,
     threshold_source="Both times are measured in this run.",
-    code="DataLoader(..., num_workers=0)",
+    code="{loader:assignment}DataLoader(..., num_workers=0)",
 )

@@ -8,7 +8,7 @@ from typing import Final
 from profiler.diagnose.input import HANDOVER, MOSTLY, diagnose_input
 from profiler.diagnose.model import InputAdvice
 from profiler.diagnose.rule import Claim, Rule, StepCosts
-from profiler.diagnose.rules._input import MOST_WORKERS, loader_cost, loader_sites, off_core
+from profiler.diagnose.rules._input import MOST_WORKERS, loader_cost, loader_values, made_sites, off_core
 
 _LEAST: Final = 1e-6
 
@@ -29,8 +29,14 @@ def judge(costs: StepCosts) -> Claim | None:
     beside = own.seconds / workers - rest
     return Claim(
         {"input": own},
-        loader_sites(costs),
-        {"batch": found.batch_seconds, "handover": HANDOVER, "workers": workers, "cores": found.cores},
+        made_sites(costs),
+        {
+            "batch": found.batch_seconds,
+            "handover": HANDOVER,
+            "workers": workers,
+            "cores": found.cores,
+            **loader_values(costs),
+        },
         remaining=max(beside, HANDOVER * (found.use.batches or 1.0)),
     )
 
@@ -46,5 +52,5 @@ PLUGIN = Rule(
     "Let workers make the batches while the model trains.",
     judge,
     threshold_source="HANDOVER, what receiving a batch costs, was measured; `profiler.diagnose.input` tells where.",
-    code="DataLoader(..., num_workers={workers:plain}, persistent_workers=True)",
+    code="{loader:assignment}DataLoader(..., num_workers={workers:plain}, persistent_workers=True)",
 )

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.model import InputAdvice
 from profiler.diagnose.rule import Claim, Rule, StepCosts
-from profiler.diagnose.rules._input import loader_cost, loader_sites
+from profiler.diagnose.rules._input import loader_cost, loader_values, made_sites
+
+_AHEAD: Final = 8
+"""Batches of a worker ahead that a finding suggests at least: four times torch's default. A choice."""
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -14,15 +19,20 @@ def judge(costs: StepCosts) -> Claim | None:
     if found is None or found.advice is not InputAdvice.LATE:
         return None
     waits = loader_cost(costs, found).part(found.waits / found.making if found.making else 1.0)
-    return Claim({"input": waits}, loader_sites(costs), {"waits": found.waits, "idle": 1.0 - found.busy})
+    values = loader_values(costs)
+    values |= {"waits": found.waits, "idle": 1.0 - found.busy, "ahead": max(_AHEAD, 2 * (values["prefetch"] or 0))}
+    return Claim({"input": waits}, made_sites(costs), values)
 
 
 PLUGIN = Rule(
     "starved-prefetch",
     "Batches come late although the workers have time",
-    ("The training thread waits {waits:share} of each step, while workers wait {idle:share} of theirs for work.",),
+    (
+        "The training thread waits {waits:share} of each step, while workers wait {idle:share} of theirs for work.",
+        "Each worker makes {prefetch:count} batches ahead.",
+    ),
     "Let workers make more batches ahead: some batches take much longer than others.",
     judge,
     threshold_source="Workers count as busy from 80% of their time on.",
-    code="DataLoader(..., prefetch_factor=8)",
+    code="{loader:assignment}DataLoader(..., prefetch_factor={ahead:plain})",
 )

@@ -7,7 +7,7 @@ import math
 from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.model import InputAdvice
 from profiler.diagnose.rule import Claim, Rule, StepCosts
-from profiler.diagnose.rules._input import MOST_WORKERS, loader_cost, loader_sites, making
+from profiler.diagnose.rules._input import MOST_WORKERS, loader_cost, loader_values, made_sites, making
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -27,7 +27,7 @@ def judge(costs: StepCosts) -> Claim | None:
             return None
     return Claim(
         {"input": waits},
-        loader_sites(costs),
+        made_sites(costs),
         {
             "waits": found.waits,
             "busy": found.busy,
@@ -35,6 +35,7 @@ def judge(costs: StepCosts) -> Claim | None:
             "workers": workers,
             "needed": needed,
             "cores": found.cores,
+            **loader_values(costs),
         },
         remaining=max(0.0, work / needed - computing),
     )
@@ -51,5 +52,5 @@ PLUGIN = Rule(
     "Use more workers.",
     judge,
     threshold_source="Workers that run on a core help only while cores are free.",
-    code="DataLoader(..., num_workers={needed:plain})",
+    code="{loader:assignment}DataLoader(..., num_workers={needed:plain})",
 )

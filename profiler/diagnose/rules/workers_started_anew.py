@@ -5,7 +5,7 @@ from __future__ import annotations
 from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.model import InputAdvice
 from profiler.diagnose.rule import Claim, Rule, StepCosts
-from profiler.diagnose.rules._input import loader_cost
+from profiler.diagnose.rules._input import loader_cost, loader_values, made_sites
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -17,8 +17,13 @@ def judge(costs: StepCosts) -> Claim | None:
     sites = [part.site for part in costs.inputs(where="main process", name="loader start") if part.site]
     return Claim(
         {"input": loader_cost(costs, found).part(min(1.0, part))},
-        tuple(sites) or costs.sites("input"),
-        {"starts": found.starts, "waits": found.waits, "every": 1 / found.use.starts if found.use.starts else None},
+        made_sites(costs, tuple(sites) or costs.sites("input")),
+        {
+            "starts": found.starts,
+            "waits": found.waits,
+            "every": 1 / found.use.starts if found.use.starts else None,
+            **loader_values(costs),
+        },
     )
 
 
@@ -31,5 +36,5 @@ PLUGIN = Rule(
     ),
     "Keep the workers from one epoch to the next.",
     judge,
-    code="DataLoader(..., persistent_workers=True)",
+    code="{loader:assignment}DataLoader(..., persistent_workers=True)",
 )

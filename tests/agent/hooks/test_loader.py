@@ -113,3 +113,51 @@ def test_what_was_patched_is_as_before(tmp_path: Path) -> None:
     with watched(tmp_path, (loader.PLUGIN, dataloader)):
         assert DataLoader.__iter__ is not before[0]
     assert (DataLoader.__iter__, dataloader._BaseDataLoaderIter.__next__) == before
+
+
+class Owner:
+    def __init__(self, rows: list[int]) -> None:
+        self.loader = DataLoader(rows, batch_size=2, num_workers=0)
+
+
+def settings() -> dict[str, dict[str, Any]]:
+    assert STATE.recorder is not None
+    loaders: dict[str, dict[str, Any]] = STATE.recorder.hook_facts.get("loaders", {})
+    return loaders
+
+
+def test_the_settings_of_a_loader_are_recorded_once_it_is_used(watch: Callable[[], Run]) -> None:
+    train = DataLoader(list(range(4)), batch_size=2, pin_memory=False)
+    assert settings() == {}
+    list(train)
+    list(Owner([1, 2]).loader)
+    list(made([3, 4]))
+    first, second, third = settings().values()
+    assert (first["variable"], second["variable"], third["variable"]) == ("train", "self.loader", "")
+    assert (first["file"], first["function"]) == (
+        __file__,
+        test_the_settings_of_a_loader_are_recorded_once_it_is_used.__name__,
+    )
+    assert Path(__file__).read_text().splitlines()[first["line"] - 1].strip().startswith("train = DataLoader(")
+    chosen = {key: first[key] for key in loader._SETTINGS}
+    assert chosen == {
+        "batch_size": 2,
+        "num_workers": 0,
+        "prefetch_factor": None,
+        "pin_memory": False,
+        "persistent_workers": False,
+    }
+    assert set(watch().info.facts["loaders"]) == set(settings())
+
+
+def test_what_a_sampler_of_batches_says_is_the_size_of_a_batch(watch: Callable[[], Run]) -> None:
+    sampler = torch.utils.data.BatchSampler([0, 1, 2], 3, False)
+    list(DataLoader([1, 2, 3], batch_sampler=sampler))
+    assert [each["batch_size"] for each in settings().values()] == [3]
+
+
+def test_a_program_that_makes_loaders_without_end_has_few_facts(watch: Callable[[], Run]) -> None:
+    alive = [made([number, number]) for number in range(40)]
+    for each in alive:
+        list(each)
+    assert len(settings()) == loader._MAX_FACTS

@@ -178,3 +178,34 @@ def test_a_region_data_of_the_programs_own_is_no_loader(hooks: bool, loader: boo
         builder.boundary(0, BoundaryKind.LOADER, name="DataLoader (train.py:3)")
     by_name = parts(add_steps(builder.build()))
     assert {key: part.share for key, part in by_name.items()} == {("main process", name): pytest.approx(0.2)}
+
+
+def test_the_loader_that_takes_the_time_comes_first() -> None:
+    setting = {"file": "train.py", "function": "f", "variable": "", "batch_size": 8, "num_workers": 0}
+    setting |= {"prefetch_factor": None, "pin_memory": True, "persistent_workers": False}
+    builder = stepping(loaders={"A": setting | {"line": 1}, "B": setting | {"line": 2, "num_workers": 3}})
+    for step in range(STEPS):
+        for name, offset, length in (("A", 0, MS), ("B", 5 * MS, 4 * MS)):
+            at = step * LENGTH + offset
+            builder.boundary(at, BoundaryKind.LOADER, name=name)
+            builder.region("data", at, at + length)
+    builder.region("loader start", 5 * LENGTH + 4 * MS, 5 * LENGTH + 5 * MS - 1)
+    run = builder.build()
+    use = loader_use(run, measured_window(run))
+    assert use is not None
+    first, second = use.loaders
+    assert (first.name, first.workers, first.site.line, first.batch_size, first.pin_memory) == ("B", 3, 2, 8, True)
+    assert first.share == pytest.approx(41 / 51, abs=0.001), "its start is before its first request"
+    assert second.share == pytest.approx(10 / 51, abs=0.001)
+
+
+def test_the_only_loader_of_a_program_that_marks_its_steps_is_known() -> None:
+    setting = {"file": "train.py", "line": 3, "function": "f", "variable": "train", "batch_size": None}
+    setting |= {"num_workers": 0, "prefetch_factor": None, "pin_memory": False, "persistent_workers": False}
+    builder = stepping(loaders={"A": setting})
+    for step in range(STEPS):
+        builder.region("data", step * LENGTH, step * LENGTH + MS)
+    run = builder.build()
+    use = loader_use(run, measured_window(run))
+    assert use is not None
+    assert [(each.variable, each.share) for each in use.loaders] == [("train", 1.0)]

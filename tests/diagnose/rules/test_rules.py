@@ -16,6 +16,7 @@ from profiler.analyse.model import (
     HostState,
     IdleBlame,
     InputPart,
+    LoaderSettings,
     LoaderUse,
     Location,
     LocationKind,
@@ -211,6 +212,28 @@ def test_workers_make_batches_on_the_other_cores() -> None:
     most = first(step(main_process("dataset", 0.9), use=ALONE, input=0.9, compute=0.1))
     assert most.gain == pytest.approx(0.1 / 0.03), "the workers are what limits then"
     assert most.sites == (SITE,)
+
+
+def test_the_line_that_made_the_loader_is_named_where_it_is_certain() -> None:
+    made = Site("train.py", 9, "main")
+    train = LoaderSettings("DataLoader (train.py:9)", made, "train_loader", 0, 16, share=0.9)
+    analysis = step(main_process("dataset", 0.5), use=replace(ALONE, loaders=(train,)), input=0.5, compute=0.5)
+    assert first(analysis).sites == (made, SITE)
+    assert finding_text(first(analysis)).code.startswith("train_loader = DataLoader(..., num_workers=3,")
+    several = replace(analysis, loader=replace(ALONE, loaders=(replace(train, share=0.5),)))
+    assert first(several).sites == (SITE,)
+    assert finding_text(first(several)).code.startswith("DataLoader(..., num_workers=3,")
+
+
+def test_more_batches_ahead_than_now() -> None:
+    parts = (
+        main_process("waiting for the workers", 0.5),
+        worker("waiting for an index", 0.6),
+        worker("dataset", 0.4),
+    )
+    ahead = LoaderSettings("DataLoader (train.py:9)", SITE, "train_loader", 2, 16, 16, share=1.0)
+    analysis = step(*parts, use=replace(BUSY, loaders=(ahead,)), input=0.5, compute=0.5)
+    assert finding_text(first(analysis)).code == "train_loader = DataLoader(..., prefetch_factor=32)"
 
 
 def test_items_that_wait_need_no_cores() -> None:

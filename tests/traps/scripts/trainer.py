@@ -115,7 +115,9 @@ class Trainer:
         workers = options["workers"]
         more = {"persistent_workers": options["persistent"], "prefetch_factor": 2} if workers else {}
         dataset = Vectors(size, options["work"])
-        return DataLoader(dataset, options["batch"], num_workers=workers, collate_fn=options["collate"], **more)
+        return DataLoader(
+            dataset, options["batch"], num_workers=workers, collate_fn=options["collate"], **more
+        )  # ill: loader
 
     def validate(self):
         if self.options["evaluation_mode"]:
