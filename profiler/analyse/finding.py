@@ -86,6 +86,8 @@ class Finding:
     overlaps: str = ""
     """Name of the rule of a finding with a larger gain that accounts for most of the same time: after the cure of that
     one, this one costs less."""
+    costs: Mapping[str, float] = field(default_factory=dict)
+    """`seconds` by category of the step, such as `input` or `python`."""
 
     @property
     def gain(self) -> float:

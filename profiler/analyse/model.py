@@ -2,7 +2,7 @@
 
 Everything is a frozen dataclass. Durations are float seconds. A `Measure` whose value is None was not measured, and its
 `reason` says why. Facts are codes and values, from which `profiler.report.text` makes sentences. The only sentences
-here are `verdict`, `headline`, `details` and `input_conclusion`: `verdict_text` and `comparison_text` in
+here are `verdict`, `headline` and `details`: `verdict_text` and `comparison_text` in
 `profiler.report` add them after the diagnosis.
 """
 
@@ -665,8 +665,6 @@ class Analysis:
     """The parts of the loader's time, the most seconds first."""
     loader: LoaderUse | None = None
     """None: no loader was seen in the measured steps."""
-    input_conclusion: str = ""
-    """What follows from the parts of the input, as sentences."""
     startup_teardown: tuple[UnmeasuredPeriod, ...] = ()
     """Time before the first step, in warm-up and pauses, and after the last step."""
     stages: tuple[StageTime, ...] = ()

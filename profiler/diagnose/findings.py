@@ -120,4 +120,7 @@ def _finding(rule: Rule, claim: Claim, costs: StepCosts, overlaps: str) -> Findi
     site = claim.sites[0] if claim.sites else None
     values = {"seconds": total.seconds, "share": share, "site": site, **claim.values}
     gains = (_bound(claim, costs),) if has_gain else ()
-    return Finding(rule, total.seconds, share, low, min(1.0, high), confidence, claim.sites, values, gains, overlaps)
+    by_category = {name: cost.seconds for name, cost in claim.costs.items()}
+    return Finding(
+        rule, total.seconds, share, low, min(1.0, high), confidence, claim.sites, values, gains, overlaps, by_category
+    )

@@ -51,10 +51,8 @@ def diagnose_input(analysis: Analysis) -> InputDiagnosis | None:
         batch_seconds=sum(part.seconds_per_step for part in loader) / (use.batches or 1.0),
         made_seconds=sum(part.seconds_per_step for part in making if part.name in _MAKING) / (use.batches or 1.0),
         busy=1.0 - idle,
-        part=max(making, key=lambda part: part.share, default=None),
         inline=sum(part.share for part in inline),
         inline_part=max(inline, key=lambda part: part.share, default=None),
-        inline_parts=len(inline),
     )
     advice = _with_workers(diagnosis) if workers else _without_workers(diagnosis, loader)
     kept = _share_with_core(analysis, (*loader, *inline))

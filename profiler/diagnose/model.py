@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from profiler.analyse.finding import Finding
 from profiler.analyse.model import (
     Cause,
     InputPart,
@@ -115,12 +116,9 @@ class InputDiagnosis:
     """Seconds per batch of the dataset and of collating, in all workers or in the training process."""
     busy: float = 0.0
     """Share of the workers' time in which they do not wait for work."""
-    part: InputPart | None = None
-    """The part of making batches that takes most time."""
     inline: float = 0.0
     """Input that the training thread makes outside of any loader."""
     inline_part: InputPart | None = None
-    inline_parts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +141,6 @@ class RunDiagnosis:
     """The ranks of the program; all other fields are about the rank that was analysed. None: there is one."""
     driver: Location | None = None
     """The line below which a library drives the steps."""
-    input: InputDiagnosis | None = None
-    """None: no input was seen."""
     computing: float | None = None
     """Share of the time in which a device with a queue computed; None: not known."""
     operators: Cause | None = None
@@ -159,6 +155,8 @@ class RunDiagnosis:
     """The lower end of the 95% interval of `share`; None if `share` was not sampled, or by too few samples."""
     high: float | None = None
     """The upper end of that interval."""
+    findings: tuple[Finding, ...] = ()
+    """What the rules recognized, the largest gain first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,6 @@ from profiler.analyse.model import (
 from profiler.core.facts import stated_device
 from profiler.core.notice import Notice
 from profiler.diagnose.device import BUSY, MOST, diagnose_device
-from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.model import NAMED, WORTH_NAMING, RunDiagnosis, RunVerdict, UnknownShare
 from profiler.run.model import StepKind
 
@@ -63,7 +62,7 @@ informative."""
 
 def diagnose_run(analysis: Analysis) -> RunDiagnosis:
     """Why the device was idle, that it was busy, or why that is not known; and which rank makes the others wait."""
-    return replace(_diagnose_rank(analysis), ranks=analysis.ranks, input=diagnose_input(analysis))
+    return replace(_diagnose_rank(analysis), ranks=analysis.ranks, findings=analysis.findings)
 
 
 def _diagnose_rank(analysis: Analysis) -> RunDiagnosis:
@@ -239,7 +238,7 @@ def _step_causes(analysis: Analysis) -> list[Cause]:
         *(_phase_cause(phase) for phase in analysis.phases if _is_cause(phase, analysis)),
     ]
     return [
-        *_without_collections(causes, analysis, total),
+        *causes,
         *_slow_computing(analysis, parts.get("compute", 0.0), total),
     ]
 
@@ -267,24 +266,6 @@ def _phase_cause(phase: Phase) -> Cause:
     return replace(cause, notice=Notice("update-with-closure")) if phase.name == UPDATE and phase.has_closure else cause
 
 
-def _without_collections(causes: list[Cause], analysis: Analysis, total: float) -> list[Cause]:
-    """The causes with garbage collections apart from the other Python, which they were counted as."""
-    share = (analysis.value("gc_time") or 0.0) / total
-    python = next((cause for cause in causes if cause.category == "python"), None)
-    if python is None or share < NAMED:
-        return causes
-    share = min(share, python.share)
-    others = [cause for cause in causes if cause is not python]
-    remaining = replace(python, share=python.share - share, low=None, high=None)
-    place = python.location
-    if place is not None:
-        certain = place.share * python.share - remaining.share  # even if all other Python ran at that place
-        place = replace(place, share=min(1.0, certain / share)) if certain > MOST * share else None
-    if place is not None:
-        remaining = replace(remaining, location=None, further=())
-    return [*others, remaining, Cause("python", share, location=place, notice=Notice("garbage-collection"))]
-
-
 def _slow_computing(analysis: Analysis, computing: float, total: float) -> Iterator[Cause]:
     """Computing that could be faster for a reason that is known exactly."""
     double = analysis.info.facts.get("float64_parameters")
@@ -309,15 +290,11 @@ def _category_cause(analysis: Analysis, category: str, seconds: float, total: fl
     elif category == "python" and hides_waits(analysis):
         notice = Notice("python-or-device-wait")
     facts = analysis.info.facts
-    if category == "python" and notice is None and facts.get("anomaly_detection"):
-        notice = Notice("anomaly-detection")
     # a program with an engine waits for its workers, not for a device
     if category == "sync" and facts.get("device") == "cpu" and facts.get("engine", "inline") != "inline":
         notice = Notice("waits-for-workers")
     if category in ("core", "throttled"):
         notice = excess_threads(analysis, category)
-    if category == "gil":
-        notice = gil_holder(analysis)
     low, high = (None if end is None else min(1.0, counted * end / total) for end in (measure.low, measure.high))
     places = analysis.locations.get(category, ()) if counted >= NEARLY_ALL else ()
     main = next((place for place in places[:1] if place.share > MOST), None)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from profiler.analyse.finding import Confidence, Finding, NotJudged
 from profiler.core.units import nth, ratio, seconds, share, significant, size
+from profiler.report.rank_text import SPENT
 from profiler.report.text import at, describe, file_name, function_name, listed
 
 
@@ -57,11 +58,26 @@ def leading(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(islice((each for each in sure if each.gain >= WORTH_LEADING), 2))
 
 
+def minor(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings that a verdict tells where none leads: the first two that are sure and about different time."""
+    return tuple(islice((each for each in findings if not each.overlaps and each.confidence is not Confidence.LOW), 2))
+
+
 def finding_sentence(finding: Finding) -> str:
     """`The training process makes its batches itself at train.py:20: 39% of each step, about 1.6× to gain.`"""
     place = at(finding.sites[0]) if finding.sites else ""
     text = _fill(finding.rule.title, finding.values) or finding.rule.name
-    return f"{text}{place}: {_amount(finding)} of each step, {gain_text(finding)} to gain."
+    gain = f", {gain_text(finding)} to gain" if finding.gains else ""
+    return f"{text}{place}: {_amount(finding)} of each step{gain}."
+
+
+def doubt_text(finding: Finding) -> str:
+    """Why a finding is not sure; empty where it is."""
+    if finding.confidence is not Confidence.LOW:
+        return ""
+    if finding.low < finding.share:
+        return "too few stack samples to be sure"
+    return "whether the device was busy meanwhile was not recorded"
 
 
 def _amount(finding: Finding) -> str:
@@ -93,6 +109,7 @@ _FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {
     "place": lambda site: at(site).removeprefix(" at "),
     "function": _function,
     "assignment": lambda variable: f"{variable} = " if variable else "",
+    "activity": lambda category: SPENT[category],
     "": str,
 }
 """Format of a field of a template -> how its value is written."""

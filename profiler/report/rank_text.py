@@ -10,7 +10,7 @@ from profiler.core.units import seconds, share
 from profiler.report.text import at, describe, listed
 from profiler.run.tables import COLLECTIVE_METHODS
 
-_SPENT: Final[Mapping[str, str]] = {
+SPENT: Final[Mapping[str, str]] = {
     "input": "on input",
     "sync": "blocked on the device",
     "copy": "in copies between host and device",
@@ -43,7 +43,7 @@ def straggler_sentence(ledger: RankLedger) -> str:
     if straggler is None:
         return ""
     others = "rank" if len(ledger.ranks) == 2 else "ranks"
-    spends = f"it spends {seconds(straggler.seconds)} {_SPENT[straggler.category]}{_location(straggler)}"
+    spends = f"it spends {seconds(straggler.seconds)} {SPENT[straggler.category]}{_location(straggler)}"
     core = f"; it waits {seconds(straggler.core)} longer for a core" if straggler.core > MUCH * straggler.lead else ""
     waits = (
         f"Rank {straggler.rank}{_of_some(ledger)} makes the other {others} wait {seconds(straggler.lead)} of each step"

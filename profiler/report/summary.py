@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from profiler.analyse.model import Analysis, LineCost
 from profiler.core import units
+from profiler.report.finding_text import finding_text, leading
 from profiler.report.model import exit_status, load_warnings, without_torch
 from profiler.report.render.console import COLOURS
 from profiler.report.render.terminal import is_unicode
@@ -55,6 +56,7 @@ def summary(analysis: Analysis, *, unicode: bool = True) -> Iterator[Line]:
     if analysis.verdict and not (light and step):
         yield ((analysis.headline, "strong"),)
         yield from (((f"  {detail}", ""),) for detail in analysis.details)
+        yield from (((f"  what to do: {finding_text(each).fix}", ""),) for each in leading(analysis.findings)[:1])
     if analysis.verdict and not light:
         yield from warnings
     if step:

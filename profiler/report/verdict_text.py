@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
+from profiler.analyse.finding import Finding
 from profiler.analyse.model import (
     AFTER_OPTIMIZER,
+    BETWEEN_BATCHES,
     COMMUNICATING,
     COPYING,
     INTERRUPTIONS,
+    MARKED_DATA,
     MIN_SAMPLES,
     RECEIVE,
+    THE_LOADER,
     UPDATE,
     Analysis,
     Cause,
     DevicePart,
     HostState,
     IdleBlame,
+    InputPart,
     Location,
     LocationKind,
     SpikeLine,
@@ -28,13 +33,13 @@ from profiler.analyse.model import (
 )
 from profiler.core.units import nth, seconds, share, significant
 from profiler.diagnose.model import (
+    NAMED,
     WORTH_NAMING,
     RunDiagnosis,
     RunVerdict,
     UnknownShare,
 )
-from profiler.report.finding_text import finding_sentence, leading
-from profiler.report.input_text import UNNAMED_PARTS, input_advice, input_text, part_name
+from profiler.report.finding_text import finding_sentence, gain_text, leading, minor
 from profiler.report.rank_text import balance_sentence, collective_sentences, straggler_sentence
 from profiler.report.text import (
     THREAD_STATES,
@@ -43,6 +48,7 @@ from profiler.report.text import (
     file_name,
     function_name,
     host_state,
+    input_part,
     listed,
     plural,
     too_few,
@@ -90,6 +96,12 @@ CATEGORY_TEXTS: Final[Mapping[str, CategoryText]] = {
 _NO_CORE: Final = ("core", "throttled")
 _PLACELESS: Final = (*_NO_CORE, "unattributed")
 """Categories that no line of the program causes."""
+_PHASES: Final = (UPDATE, AFTER_OPTIMIZER, *INTERRUPTIONS)
+"""Causes that are phases of a step: their time is also time of categories."""
+_UNNAMED_PARTS: Final = (THE_LOADER, MARKED_DATA, BETWEEN_BATCHES)
+"""Parts of the input that say nothing about its work."""
+_PARTS: Final[Mapping[str, str]] = {"dataset": "the dataset", "collate": "collating", "send": "sending batches"}
+"""Part of a loader's time -> its name in a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,35 +118,58 @@ class Statement:
 
 
 def with_verdict(analysis: Analysis, diagnosis: RunDiagnosis) -> Analysis:
-    """`analysis` with its verdict as sentences, and the causes that these name.
-
-    Its first two findings lead, and then the sentences tell where the time of a step goes.
-    """
+    """`analysis` with its verdict as sentences, and the causes of its diagnosis."""
     statement = run_statement(diagnosis)
-    if sentences := [*map(finding_sentence, leading(analysis.findings))]:
-        statement = Statement(sentences[0], (*sentences[1:], statement.headline, *statement.details))
     return replace(
         analysis,
         verdict=statement.text,
         headline=statement.headline,
         details=statement.details,
         causes=diagnosis.causes,
-        input_conclusion=input_text(diagnosis.input) if diagnosis.input else "",
     )
 
 
 def run_statement(diagnosis: RunDiagnosis) -> Statement:
-    """Why the run is slow, or that it is not; first of all which rank makes the others wait."""
-    sentences, ranks = [*filter(None, _RUN[diagnosis.verdict](diagnosis))], diagnosis.ranks
+    """Why the run is slow, or that it is not: the findings that lead, then where the rest of a step goes, then smaller
+    findings where none leads. First of all comes which rank makes the others wait."""
+    leaders, ranks = leading(diagnosis.findings), diagnosis.ranks
+    others = () if leaders else minor(diagnosis.findings)
+    rest = _without(diagnosis, (*leaders, *others))
+    late = [each for each in leaders if ranks and ranks.straggler and each.values.get("rank") == ranks.straggler.rank]
+    told = [each for each in leaders if each not in late]
+    sentences = [*map(finding_sentence, told), *_RUN[diagnosis.verdict](rest), *map(finding_sentence, others)]
+    sentences = [*filter(None, sentences)]
     if ranks is not None:
         straggler, balance = straggler_sentence(ranks), balance_sentence(ranks)
         if straggler:
-            sentences = [straggler, balance, f"On rank {ranks.analysed}: {sentences[0]}", *sentences[1:]]
+            gain = f"With equal work on each rank, steps become {gain_text(late[0])} as fast." if late else ""
+            sentences = [straggler, gain, balance, f"On rank {ranks.analysed}: {sentences[0]}", *sentences[1:]]
             sentences += collective_sentences(ranks)
         else:
             sentences += [*collective_sentences(ranks), balance]
     headline, *details = filter(None, sentences)
     return Statement(headline, tuple(details))
+
+
+def _without(run: RunDiagnosis, findings: Sequence[Finding]) -> RunDiagnosis:
+    """The diagnosis without the causes and the long steps that these findings explain."""
+    sites = {site for finding in findings for site in finding.sites}
+    explained: dict[str, float] = {}
+    for finding in findings:
+        for name, cost in finding.costs.items():
+            explained[name] = explained.get(name, 0.0) + cost / finding.seconds * finding.share
+
+    def is_explained(cause: Cause) -> bool:
+        if cause.category in _PHASES:
+            return cause.location is not None and cause.location.site in sites
+        share = explained.get(cause.category, 0.0)
+        return share > 0 and (share >= _MOSTLY * cause.share or cause.share - share < NAMED)
+
+    spikes = run.spikes
+    if spikes and any(line.site in sites for line in spikes.lines):
+        spikes = None
+    causes = tuple(cause for cause in run.causes if not is_explained(cause))
+    return replace(run, causes=causes, spikes=spikes, findings=tuple(findings))
 
 
 _SAME_SHARE: Final = 0.95
@@ -226,7 +261,7 @@ def _idle_device(run: RunDiagnosis) -> Iterable[str]:
         )
     if run.reason:
         yield f"There is no cause to name for its idle time: {describe(run.reason)}."
-    elif not run.causes:
+    elif not run.causes and not run.findings:
         yield f"There is no cause to name{' beside it' * bool(run.earlier)}: none takes as much as 5% of the time."
 
 
@@ -241,7 +276,7 @@ def _busy_device(run: RunDiagnosis) -> Iterable[str]:
     else:
         yield f"{busy}, and kernels computed {share(run.computing)} of the time: the host is not what limits this run."
     yield from map(_idle_cause, run.causes)
-    if not run.causes and run.computing is not None:
+    if not run.causes and not run.findings and run.computing is not None:
         yield "There is no cause to name."
 
 
@@ -273,11 +308,11 @@ def _step(run: RunDiagnosis) -> Iterable[str]:
         nothing = f"; no other part takes {WORTH_NAMING:.0%} of it"
         if not run.is_rest_small or (run.low is not None and run.share - run.low > _WIDE):
             nothing = "; the stack samples are too few to tell what takes the rest"
-        yield f"{computing} {step}{place}{nothing if not (parts or run.unknown) else ''}."
+        yield f"{computing} {step}{place}{nothing if not (parts or run.unknown or run.findings) else ''}."
     unknown = _unknown(run.unknown, step) if run.unknown else ""
     if run.verdict is RunVerdict.UNKNOWN_STEP:
         yield unknown
-        if run.unknown and run.unknown.in_trace and not parts:
+        if run.unknown and run.unknown.in_trace and not parts and not run.findings:
             yield "There is no cause to name."
     yield from parts
     has_computing = leads or any(cause.category == "compute" for cause in run.causes)
@@ -286,8 +321,6 @@ def _step(run: RunDiagnosis) -> Iterable[str]:
         yield f"{computing}{whole}{known if parts else ''}{place}."
     if run.verdict is not RunVerdict.UNKNOWN_STEP:
         yield unknown
-    if run.input and any(cause.category == "input" for cause in run.causes):
-        yield input_advice(run.input)
     if run.driver:
         yield _driver(run.driver)
     if run.spikes:
@@ -366,7 +399,7 @@ def _clause(cause: Cause) -> str:
         values = dict(cause.notice.values)
         if "cores" in values:
             values["cores"] = plural(values["cores"], "core")
-        return _with_place(CAUSE_NOTICES[cause.notice.code], place, at=at(values.get("site")), **values)
+        return _with_place(CAUSE_NOTICES[cause.notice.code], place, **values)
     if cause.category == "input":
         return _input(cause, place)
     if cause.category == AFTER_OPTIMIZER:
@@ -390,13 +423,7 @@ CAUSE_NOTICES: Final[Mapping[str, str]] = {
         "is spent on computing, with {share:.0%} of the parameters in float64, which usually takes twice as long as "
         "float32"
     ),
-    "gil-held": "is spent waiting for the GIL{place}: another thread holds it {share:.0%} of the time{at}",
     "update-with-closure": "is spent in optimizer.step(){place}, without the closure that it calls",
-    "anomaly-detection": (
-        "is spent in Python code{place}; autograd's anomaly detection is on, which formats a stack trace for each "
-        "operation"
-    ),
-    "garbage-collection": "is spent in Python's garbage collections",
     "python-or-device-wait": "is spent in Python, or waiting for the device in it",
     "more-threads-than-cores": "is spent waiting for a core: torch may use {threads} threads on {cores}",
     "threads-spin": (
@@ -457,10 +484,15 @@ def _input(cause: Cause, place: str) -> str:
         return f"is spent receiving batches from the workers{place}"
     if part.name == "loader start":
         return f"is spent on starting the loader and waiting for its data{place}"
-    work = "" if part.name in UNNAMED_PARTS else f"{part_name(part)}{at(part.site)}"
+    work = "" if part.name in _UNNAMED_PARTS else f"{_part_name(part)}{at(part.site)}"
     if part.where == "worker":
         return f"is spent waiting for data, which the workers make{work and f' mostly in {work}'}"
     return f"is spent on making data{place or (work and f', mostly in {work}')}"
+
+
+def _part_name(part: InputPart) -> str:
+    name = _PARTS.get(part.name, "") if part.context == "loader" else ""
+    return name or input_part(part)
 
 
 _RUN: Final[Mapping[RunVerdict, Callable[[RunDiagnosis], Iterable[str]]]] = {

@@ -28,7 +28,7 @@ from profiler.analyse.model import (
 )
 from profiler.core.notice import Notice
 from profiler.diagnose.model import RunDiagnosis, RunVerdict
-from profiler.diagnose.run import diagnose_run
+from profiler.diagnose.run import diagnose_run, gil_holder
 from profiler.run.model import RunInfo, Site, StepDefinition, StepKind
 from profiler.run.tables import ActivityKind, CallKind
 from tests.diagnose.runs import fast, idle_in_region, slow
@@ -252,33 +252,6 @@ def test_computing_in_float64_is_a_cause() -> None:
     assert notice == Notice("float64", {"share": 0.9})
 
 
-def test_garbage_collections_are_a_cause_apart_from_other_python() -> None:
-    given = analysis({"compute": 0.4, "python": 0.6})
-    measures = {**given.measures, "gc_time": Measure("gc_time", 0.35, "s")}
-    found = diagnose_run(replace(given, measures=measures)).causes
-    assert [(cause.notice and cause.notice.code, round(cause.share, 2)) for cause in found] == [
-        ("garbage-collection", 0.35),
-        (None, 0.25),
-    ]
-
-
-@pytest.mark.parametrize(("collections", "share"), [(0.5, 0.88), (0.11, None)])
-def test_collections_are_at_the_line_that_other_python_cannot_fill(collections: float, share: float | None) -> None:
-    place = Location(LocationKind.LINE, (Site("/x/t.py", 6, "free"),), 0.9, 0.8, 1.0)
-    given = analysis({"compute": 0.4, "python": 0.6})
-    measures = {**given.measures, "gc_time": Measure("gc_time", collections, "s")}
-    found = diagnose_run(replace(given, measures=measures, locations={"python": (place,)})).causes
-    cause = next(cause for cause in found if cause.notice)
-    assert (cause.location and round(cause.location.share, 2)) == share
-
-
-def test_anomaly_detection_is_named_with_python() -> None:
-    given = analysis({"compute": 0.4, "python": 0.6})
-    for facts, expected in (({}, None), ({"anomaly_detection": True}, Notice("anomaly-detection"))):
-        info = replace(given.info, facts={**given.info.facts, **facts})
-        assert diagnose_run(replace(given, info=info)).causes[0].notice == expected
-
-
 def test_what_runs_in_a_compilation_is_no_further_cause() -> None:
     given = analysis({"framework": 0.5, "core": 0.3, "compute": 0.2})
     within = {"framework": 0.45, "core": 0.25, "compute": 0.1}
@@ -321,7 +294,7 @@ def test_the_thread_that_holds_the_gil_is_named() -> None:
     given = analysis({"gil": 0.6, "compute": 0.4})
     for gil, at_site, expected in ((0.7, 0.8, (0.7, AFTER)), (0.7, 0.3, (0.7, None)), (None, 0.8, None)):
         threads = (thread(7, 0.9, 0.9), thread(8, gil, at_site))
-        notice = diagnose_run(replace(given, threads=threads)).causes[0].notice
+        notice = gil_holder(replace(given, threads=threads))
         assert (notice and (notice.values["share"], notice.values["site"])) == expected
 
 

@@ -70,7 +70,6 @@ def run() -> Analysis:
         phases=PHASES,
         startup_teardown=OUTSIDE,
         input=INPUT,
-        input_conclusion="2 workers are busy 97% of the time.",
         spikes=SPIKES,
         threads=(DOING, HELPER),
         step=StepDefinition(StepKind.OPTIMIZER, (("Adam (train.py:15)",),)),
@@ -92,7 +91,6 @@ def _found(side: Side, times: float) -> Side:
         phases=phases,
         lines=lines,
         input=INPUT,
-        input_conclusion="2 workers are busy 97% of the time.",
         step=StepDefinition(StepKind.OPTIMIZER, (("Adam (train.py:15)",),)),
     )
     return replace(side, detail=detail)

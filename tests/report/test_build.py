@@ -12,7 +12,7 @@ from profiler.report import blocks
 from profiler.report.build import build_report, local_time, section_plugins
 from profiler.report.model import Results, exit_status, group_warnings, load_warnings
 from profiler.run.model import RunInfo
-from tests.report import hook_samples, ladders, samples
+from tests.report import ladders, samples
 from tests.report.variants import LOADED, STOLEN
 
 SUBJECTS: tuple[Callable[[], Results], ...] = (
@@ -53,14 +53,6 @@ def test_the_same_results_give_the_same_report_without_empty_sections(make: Call
     report = build_report(make())
     assert all(section.blocks and section.title for section in report.sections)
     assert report == build_report(make())
-
-
-def test_advice_on_the_input_is_not_repeated_below_a_verdict_that_has_it() -> None:
-    given = hook_samples.run()
-    for details, expected in (((), 1), ((given.input_conclusion,), 0)):
-        report = build_report(replace(given, details=details))
-        [brief] = [section.brief for section in report.sections if section.key == "input"]
-        assert len(brief) == expected
 
 
 def test_what_follows_the_headline_is_in_smaller_type() -> None:

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
+from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, RuleText
 from profiler.analyse.model import (
-    RECEIVE,
-    WAITING_FOR_INDEX,
-    WAITING_FOR_WORKERS,
-    Analysis,
     Cause,
     DevicePart,
     HostState,
     IdleBlame,
     InputPart,
-    LoaderUse,
     Location,
     LocationKind,
     Ratio,
@@ -25,7 +20,6 @@ from profiler.analyse.model import (
     Spikes,
 )
 from profiler.core.notice import Notice
-from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.model import (
     ChangeKind,
     ComparisonDiagnosis,
@@ -41,10 +35,9 @@ from profiler.diagnose.model import (
     WorkerMove,
 )
 from profiler.report.comparison_text import comparison_statement
-from profiler.report.input_text import input_text
 from profiler.report.live_text import live_sentence
 from profiler.report.verdict_text import run_statement, spikes_sentence
-from profiler.run.model import RunInfo, Site
+from profiler.run.model import Site
 
 LINE, LOG = Site("src/train.py", 88, "loop"), Site("log.py", 7, "log_metrics")
 AT_LINE = Location(LocationKind.LINE, (LINE,), 0.97, 0.9, 1.0, 80)
@@ -138,10 +131,8 @@ RUNS = {
     "GIL": RunDiagnosis(RunVerdict.CAUSE, causes=(Cause("gil", 0.4, location=IN_FUNCTION),)),
     "GIL of a thread": RunDiagnosis(
         RunVerdict.CAUSE,
-        causes=(Cause("gil", 0.4, notice=Notice("gil-held", {"share": 0.7, "site": LOG})),),
+        causes=(Cause("gil", 0.4),),
     ),
-    "anomalies": RunDiagnosis(RunVerdict.CAUSE, causes=(Cause("python", 0.4, notice=Notice("anomaly-detection")),)),
-    "collections": RunDiagnosis(RunVerdict.CAUSE, causes=(Cause("python", 0.4, notice=Notice("garbage-collection")),)),
     "unknown": RunDiagnosis(RunVerdict.UNKNOWN, reason=Notice("no-queue")),
     "nothing": RunDiagnosis(RunVerdict.NOTHING_MEASURED, reason=Notice("no-step")),
 }
@@ -188,63 +179,35 @@ LONG_STEPS = {
 }
 LIVE = LiveDiagnosis(LiveLimit.CPU, 30.0, "main", 0.98, "data", 0.78, 10.0, None, 1.0, 8.0, 0.3, 1, 2)
 
-ROWS = Site("/project/code/rows.py", 12, "Rows.__getitem__")
 
-
-def worker(name: str, share: float) -> InputPart:
-    return InputPart(name, "worker", share / 100, share, ROWS if name == "dataset" else None)
-
-
-def main_process(name: str, share: float, context: Any = "loader") -> InputPart:
-    return InputPart(name, "main process", share / 100, share, ROWS if name == "dataset" else None, context)
-
-
-WORKERS_IDLE, WAITS = worker(WAITING_FOR_INDEX, 0.6), main_process(WAITING_FOR_WORKERS, 0.3)
-RECEIVES, TOKENIZED = main_process(RECEIVE, 0.2), main_process("tokenize", 0.2, "inline")
-LIMITED = (worker("dataset", 0.9), worker(WAITING_FOR_INDEX, 0.03), main_process(WAITING_FOR_WORKERS, 0.61))
-STARTS = (main_process("loader start", 0.5), WAITS)
-INPUTS: dict[str, tuple[Any, ...]] = {  # parts, workers (0: not known), cores, starts per step, CPU use of workers
-    "workers wait": (LIMITED, 2, 2, 0.0, (0.04, 0.01)),
-    "workers wait for cores": (LIMITED, 4, 2, 0.0, (0.3, 0.6)),
-    "workers run": (LIMITED, 2, 8, 0.0, (0.9, 0.05)),
-    "workers run on all cores": (LIMITED, 2, 2, 0.0, (0.9, 0.05)),
-    "workers are started": ((worker("dataset", 0.2), *STARTS), 2, 8, 0.1),
-    "cheap batches from workers": ((worker("dataset", 0.1), RECEIVES), 2, 8),
-    "cheap batches": ((replace(main_process("dataset", 0.4), seconds_per_step=0.0004),), 0, 8),
-    "workers limit": (LIMITED, 2, 8),
-    "workers limit without cores": (LIMITED, 2, 2),
-    "workers limit, one core free": (LIMITED, 2, 3),
-    "workers limit, unknown number": (LIMITED, 0, 8),
-    "keeps up": ((worker(WAITING_FOR_INDEX, 0.8), worker("dataset", 0.2)), 4, 8),
-    "one worker keeps up": ((worker(WAITING_FOR_INDEX, 0.8),), 1, 8),
-    "receiving": ((WORKERS_IDLE, main_process(WAITING_FOR_WORKERS, 0.02), RECEIVES), 0, 8),
-    "receiving, and idle workers": ((WORKERS_IDLE, WAITS, RECEIVES), 0, 8),
-    "late batches": ((WORKERS_IDLE, WAITS), 0, 8),
-    "no workers": ((main_process("dataset", 0.4),), 0, 8),
-    "little to gain": ((main_process("dataset", 0.02),), 0, 8),
-    "inline": ((TOKENIZED,), 0, 8),
-    "workers and inline": ((worker(WAITING_FOR_INDEX, 0.9), TOKENIZED), 0, 8),
-    "two inline, the larger last": ((main_process("dataset", 0.05, "inline"), TOKENIZED), 0, 8),
+PYTHON = Finding(
+    RuleText("python-loop", "Python code of the training loop takes time", ("{share:share} of it.",), "Use operators."),
+    *(0.04, 0.4, 0.35, 0.45),
+    Confidence.HIGH,
+    (LOG,),
+    gains=(Gain(GainMethod.BOUND, 1.67, 1.54, 1.82),),
+    costs={"python": 0.04},
+)
+SMALL = replace(PYTHON, share=0.08, low=0.06, high=0.1, gains=(Gain(GainMethod.BOUND, 1.09, 1.06, 1.11),))
+SEVERAL = RUNS["several causes"]
+WITH_FINDINGS = {
+    "a finding leads": replace(SEVERAL, findings=(PYTHON,)),
+    "a small finding": replace(RUNS["computing"], findings=(SMALL,)),
+    "an uncertain finding": replace(SEVERAL, findings=(replace(PYTHON, confidence=Confidence.LOW),)),
+    "a finding about an idle device": replace(
+        RUNS["category"], findings=(replace(PYTHON, costs={"sync": 0.04}, share=0.75, low=0.75, high=0.75),)
+    ),
+    "a finding about long steps": replace(
+        SEVERAL,
+        spikes=replace(SPIKES, lines=TWO_LINES),
+        findings=(replace(PYTHON, sites=(TWO_LINES[0].site,)),),
+    ),
 }
-
-
-def conclusion(
-    parts: tuple[InputPart, ...],
-    workers: int,
-    cores: int,
-    starts: float = 0.0,
-    rates: tuple[float | None, float | None] = (None, None),
-) -> str:
-    info = RunInfo(2, "run", "2026-01-01T00:00:00Z", ("train.py",), host={"cores": cores})
-    use = LoaderUse(1.0, starts, workers, *rates)
-    found = diagnose_input(Analysis(info, {}, {}, {}, input=parts, loader=use))
-    assert found is not None
-    return input_text(found)
 
 
 def sentences() -> Iterator[tuple[str, str]]:
     """Name and sentence of each; bars are between the lines."""
-    for name, run in RUNS.items():
+    for name, run in {**RUNS, **WITH_FINDINGS}.items():
         statement = run_statement(run)
         yield f"run, {name}", " | ".join((statement.headline, *statement.details))
     for name, side in SIDES.items():
@@ -256,5 +219,3 @@ def sentences() -> Iterator[tuple[str, str]]:
         yield f"live, {limit}", live_sentence(replace(LIVE, limit=limit))
     yield "live, GPU", live_sentence(replace(LIVE, limit=LiveLimit.GPU, gpu=0.99, stalled=None, part=""))
     yield "live, no worker", live_sentence(replace(LIVE, limit=LiveLimit.RECORDED_PART, busy_workers=0))
-    for name, given in INPUTS.items():
-        yield f"input, {name}", conclusion(*given)

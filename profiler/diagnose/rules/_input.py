@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from profiler.analyse.model import WAIT_CATEGORIES, WAITING_FOR_INDEX, WAITING_FOR_WORKERS, InputPart, LoaderSettings
-from profiler.diagnose.input import MOSTLY, diagnose_input
+from profiler.diagnose.input import HANDOVER, MOSTLY, diagnose_input
 from profiler.diagnose.model import InputAdvice, InputDiagnosis
 from profiler.diagnose.rule import Claim, Cost, StepCosts, largest_sites
 from profiler.run.model import Site
@@ -41,7 +41,20 @@ def making_claim(costs: StepCosts, names: Collection[str], value: str) -> Claim 
     if share < MOSTLY:
         return None
     sites = largest_sites([*costs.sites("input"), *(part.site for part in chosen)])
-    return Claim({"input": loader_cost(costs, found).part(share)}, sites, {"made": found.made_seconds, value: share})
+    values = {
+        "made": found.made_seconds,
+        value: share,
+        "handover": HANDOVER if found.advice is InputAdvice.CHEAP_BATCHES else None,
+        "core_wait": found.use.worker_core_wait if found.advice is InputAdvice.MORE_CORES else None,
+    }
+    return Claim({"input": loader_cost(costs, found).part(share)}, sites, values)
+
+
+NO_MORE_WORKERS: Final = (
+    "Workers would not help: receiving a batch from one takes about {handover:time}.",
+    "More workers would not help: those that there are wait for a core {core_wait:share} of the time.",
+)
+"""Evidence that the work itself must become less."""
 
 
 def loader_cost(costs: StepCosts, found: InputDiagnosis) -> Cost:

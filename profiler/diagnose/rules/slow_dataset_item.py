@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from profiler.diagnose.rule import Claim, Rule, StepCosts
-from profiler.diagnose.rules._input import making_claim
+from profiler.diagnose.rules._input import NO_MORE_WORKERS, making_claim
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -17,6 +17,7 @@ PLUGIN = Rule(
     (
         "Making a batch takes {made:time}, of which {items:share} in the dataset's own code.",
         "{share:share} of each step waits for that.",
+        *NO_MORE_WORKERS,
     ),
     "Make items cheaper: prepare them once before the training, or replace loops over their elements by operators.",
     judge,

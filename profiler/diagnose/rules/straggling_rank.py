@@ -13,17 +13,21 @@ def judge(costs: StepCosts) -> Claim | None:
         return None
     is_itself = straggler.rank == ranks.analysed and costs.cost(straggler.category).seconds > 0
     category = straggler.category if is_itself else "ranks"
+    own = straggler.seconds if straggler.seconds > straggler.others else None  # else no category tells why it is late
     return Claim(
         {category: exactly(straggler.lead)},
         largest_sites([straggler.site]),
-        {"rank": straggler.rank},
+        {"rank": straggler.rank, "own": own, "others": straggler.others, "doing": straggler.category},
     )
 
 
 PLUGIN = Rule(
     "straggling-rank",
     "Rank {rank} makes the others wait",
-    ("It works {seconds:time} per step longer than the others, which wait for it.",),
+    (
+        "It works {seconds:time} per step longer than the others, which wait for it.",
+        "It spends {own:time} of each step {doing:activity}, the others {others:time}.",
+    ),
     "Give each rank the same work: look at what this rank does at that line.",
     judge,
 )

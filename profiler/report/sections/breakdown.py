@@ -12,7 +12,7 @@ from profiler.analyse.model import (
     InputPart,
     Measure,
 )
-from profiler.report.blocks import NOTHING, Bar, Block, Callout, Cell, NotMeasured, Segment, StackedBars, Table, Text
+from profiler.report.blocks import NOTHING, Bar, Block, Cell, NotMeasured, Segment, StackedBars, Table
 from profiler.report.build import section
 from profiler.report.model import ReportInput, ReportSide
 from profiler.report.table import (
@@ -188,21 +188,11 @@ _INPUT_NOTE = (
 )
 
 
-def _brief_input(report_input: ReportInput) -> Iterator[Block]:
-    sides = [side for side in report_input.sides if side.detailed.input]
-    for side in sides:
-        text = side.detailed.input_conclusion
-        in_verdict = report_input.analysis is not None and text in report_input.analysis.details
-        if text and not in_verdict:
-            yield Text(text if len(report_input.sides) == 1 else f"{side.label}: {text}")
-
-
-@section("input", "Where the input's time goes", 35, brief=_brief_input)
+@section("input", "Where the input's time goes", 35)
 def input_time(report_input: ReportInput) -> Iterator[Block]:
-    """A conclusion and a table for each side whose input was seen."""
+    """A table for each side whose input was seen; what would make it faster is among the findings."""
     for side in report_input.sides:
         if side.detailed.input:
-            yield Callout(side.detailed.input_conclusion, label=side.label)
             yield make_table(f"{side.label}: parts of the input", _INPUT_FIELDS, side.detailed.input, _INPUT_NOTE)
 
 

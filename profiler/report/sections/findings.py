@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from profiler.analyse.finding import Confidence, Finding, NotJudged
+from profiler.analyse.finding import Finding, NotJudged
 from profiler.analyse.model import Analysis
 from profiler.core.units import seconds, share
 from profiler.report.blocks import Block, Cell, Items, Text
 from profiler.report.build import section
-from profiler.report.finding_text import finding_text, gain_text, not_judged_text
+from profiler.report.finding_text import doubt_text, finding_text, gain_text, not_judged_text
 from profiler.report.model import ReportInput
 from profiler.report.table import Field, make_table
 
@@ -27,8 +27,7 @@ _NOTE = (
 def _cause(finding: Finding) -> Cell:
     text = finding_text(finding)
     same = f"same time as {finding.overlaps}" if finding.overlaps else ""
-    unsure = "not sure" if finding.confidence is Confidence.LOW else ""
-    return Cell(text.title, note="; ".join(filter(None, (text.place, same, unsure))))
+    return Cell(text.title, note="; ".join(filter(None, (text.place, same, doubt_text(finding)))))
 
 
 def _cost(finding: Finding) -> Cell:
@@ -56,8 +55,7 @@ def _not_judged(rules: Iterable[NotJudged]) -> Iterator[Items]:
 
 def _brief(report_input: ReportInput) -> Iterator[Block]:
     analysis = report_input.analysis
-    if analysis is not None and analysis.findings:
-        yield make_table("What makes it slow", _FIELDS, analysis.findings[:_BRIEF])
+    if analysis is not None:  # the verdict has the figures of those that matter
         yield from _what_to_do(analysis.findings[:_BRIEF])
 
 

@@ -65,7 +65,7 @@ def verdict(report_input: ReportInput) -> Iterator[Block]:
         return
     yield _stats(report_input)
     reason: tuple[Block, ...] = (
-        Text(_reason(sides[0])),
+        *((Text(_reason(sides[0])),) if report_input.comparison or not sides[0].detailed.findings else ()),
         *share_bars(sides, "Host time of a step, as shares"),
         *idle_summary(sides[0]),
         *_lines(report_input),

@@ -78,7 +78,7 @@ def check_words(finding: Finding) -> None:
     assert bool(text.code) == bool(finding.rule.code)
     assert text.evidence, "a figure shows it"
     assert not any(sign in " ".join((text.title, text.fix, text.code, *text.evidence)) for sign in ("{", "}", "None"))
-    assert finding_sentence(finding).endswith("to gain.")
+    assert finding_sentence(finding).endswith("to gain." if finding.gains else "of each step.")
 
 
 def first(analysis: Analysis) -> Finding:
