@@ -52,7 +52,7 @@ def _print(run: Run, analysis: Analysis) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from profiler.report.blocks import Report
+    from profiler.report.blocks import Items, Report, Section
     from profiler.report.model import ReportInput
     from profiler.report.render.console import print_report
     from profiler.report.sections.lines import threads
@@ -63,9 +63,9 @@ def _print(run: Run, analysis: Analysis) -> None:
     section = threads.build(ReportInput.from_results(analysis))
     duration = ((info.end or info.begin) - info.begin) / 1e9
     subtitle = f"looked at for {duration:.1f} s, nothing was stopped or restarted"
-    print_report(
-        Report(info.label, subtitle, (section,) if section else ()), full=True, console=Console(highlight=False)
-    )
+    findings = Section("findings", "What makes it slow", (Items(_findings(analysis)),)) if section else None
+    sections = tuple(filter(None, (findings, section)))
+    print_report(Report(info.label, subtitle, sections), full=True, console=Console(highlight=False))
     for status in info.collectors:
         if status.reason and status.state != "off" and (status.state != "unavailable" or status.name == "stacks"):
             console.print(Text(f"{status.name}: {status.state}: {status.reason}", style="yellow"))
@@ -73,6 +73,20 @@ def _print(run: Run, analysis: Analysis) -> None:
         console.print(Text(f"  {line}"))
     console.print(Text(f"run directory: {run.path}"))
     console.print(Text(next_commands(run.path)))
+
+
+def _findings(analysis: Analysis) -> tuple[str, ...]:
+    """What the rules say about a second of the main thread: without steps, that stands for a step."""
+    from profiler.diagnose.findings import find
+    from profiler.diagnose.live import second_of_main_thread
+    from profiler.report.live_text import live_findings
+
+    second = second_of_main_thread(analysis)
+    if second is None:
+        return ("not judged: whether a device was busy meanwhile was not recorded",)
+    findings, not_judged = find(second)
+    second = replace(second, findings=findings, not_judged=not_judged)
+    return live_findings(second, "of the time")
 
 
 def _processes(run: Run) -> list[str]:

@@ -16,7 +16,9 @@ from profiler.core.errors import Exit, ProfilerError
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from profiler.core.live import Snapshot
+    from profiler.analyse.model import Analysis
+    from profiler.core.live import Snapshot, Watched
+    from profiler.diagnose.live import RunningAnalysis
 
 _MIN_INTERVAL_S: Final = 0.1
 """CPU times of processes tick at 10 ms: at shorter intervals the error exceeds 10%."""
@@ -48,7 +50,7 @@ class MonitorCommand:
         live = LiveProgram(find_watched(args.what), SystemReader())
         console = Console(highlight=False)
         if not (args.once or args.json) and _can_draw():
-            watch(live, args.interval, console, _drawing(console))
+            watch(live, args.interval, console, _drawing(console, live.watched))
             return int(Exit.OK)
         live.snapshot()
         time.sleep(args.interval)
@@ -66,33 +68,62 @@ class MonitorCommand:
         return int(Exit.OK)
 
 
-def _drawing(console: Console) -> Callable[[Snapshot], RenderableType]:
+def _analysing(watched: Watched) -> RunningAnalysis | str:
+    """The analysis of what has been recorded so far, or why there is none."""
+    from profiler import read
+    from profiler.diagnose.live import RunningAnalysis
+
+    if not watched.run:
+        return f"not judged: not started with `profiler run`; see python -m profiler attach {watched.pid}"
+    if watched.level == "light":
+        return "not judged: recorded at level light"
+    return RunningAnalysis(lambda: read(watched.run))
+
+
+def _findings(analysing: RunningAnalysis | str, *, wait: bool = False) -> Analysis | str:
+    """The analysis that has the findings so far, or why there is none."""
+    if isinstance(analysing, str):
+        return analysing
+    try:
+        analysis = analysing.read(wait=wait)
+    except ProfilerError as error:
+        return f"not judged: {error}"
+    if analysis is None or analysis.value("step_time") is None:
+        return "not judged yet: no step was measured so far"
+    return analysis
+
+
+def _drawing(console: Console, watched: Watched) -> Callable[[Snapshot], RenderableType]:
     """Draws snapshots to the size of the terminal, with the verdict on the last few of them."""
     from profiler.diagnose.live import RecentMean, diagnose_live
-    from profiler.report.live_text import live_sentence
+    from profiler.report.live_text import live_findings, live_sentence
     from profiler.report.render.live import live_view
     from profiler.report.render.terminal import is_unicode
 
-    recent, unicode = RecentMean(), is_unicode(console)
+    recent, unicode, analysing = RecentMean(), is_unicode(console), _analysing(watched)
 
     def draw(snapshot: Snapshot) -> RenderableType:
         size, verdict = console.size, live_sentence(diagnose_live(recent.update(snapshot)))
-        return live_view(snapshot, verdict, width=size.width, height=size.height, unicode=unicode, leave=_LEAVE)
+        state = _findings(analysing)
+        lines = (state,) if isinstance(state, str) else live_findings(state)
+        return live_view(snapshot, verdict, lines, width=size.width, height=size.height, unicode=unicode, leave=_LEAVE)
 
     return draw
 
 
 def _print(console: Console, snapshot: Snapshot, *, as_json: bool) -> None:
     from profiler.diagnose.live import diagnose_live
-    from profiler.report.live_text import live_sentence
+    from profiler.report.live_text import live_findings, live_sentence
     from profiler.report.render.live import live_view, snapshot_json
     from profiler.report.render.terminal import is_unicode
 
     verdict = live_sentence(diagnose_live(snapshot))
+    state = _findings(_analysing(snapshot.watched), wait=True)
     if as_json:
-        print(json.dumps(snapshot_json(snapshot, verdict), indent=1, allow_nan=False))
+        print(json.dumps(snapshot_json(snapshot, verdict, state), indent=1, allow_nan=False))
     else:
-        console.print(live_view(snapshot, verdict, width=console.width, unicode=is_unicode(console)))
+        lines = (state,) if isinstance(state, str) else live_findings(state)
+        console.print(live_view(snapshot, verdict, lines, width=console.width, unicode=is_unicode(console)))
 
 
 def _can_draw() -> bool:

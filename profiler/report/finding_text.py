@@ -63,12 +63,12 @@ def minor(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(islice((each for each in findings if not each.overlaps and each.confidence is not Confidence.LOW), 2))
 
 
-def finding_sentence(finding: Finding) -> str:
+def finding_sentence(finding: Finding, whole: str = "of each step") -> str:
     """`The training process makes its batches itself at train.py:20: 39% of each step, about 1.6× to gain.`"""
     place = at(finding.sites[0]) if finding.sites else ""
     text = _fill(finding.rule.title, finding.values) or finding.rule.name
     gain = f", {gain_text(finding)} to gain" if finding.gains else ""
-    return f"{text}{place}: {_amount(finding)} of each step{gain}."
+    return f"{text}{place}: {_amount(finding)} {whole}{gain}."
 
 
 def doubt_text(finding: Finding) -> str:

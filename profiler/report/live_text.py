@@ -1,12 +1,14 @@
-"""Makes a sentence of what limits a running program."""
+"""Makes sentences of what limits a running program."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
+from profiler.analyse.model import Analysis
 from profiler.core.units import seconds, share
 from profiler.diagnose.model import LiveDiagnosis, LiveLimit
+from profiler.report.finding_text import finding_sentence, finding_text, leading, minor
 
 
 def live_sentence(diagnosis: LiveDiagnosis) -> str:
@@ -62,3 +64,17 @@ _LIVE_PARTS: Final[Mapping[str, str]] = {
     "tokenize": "in the tokenizer",
     "checkpoint": "in writing a checkpoint",
 }
+
+
+def live_findings(analysis: Analysis, whole: str = "of each step") -> tuple[str, ...]:
+    """What the rules say about a running program so far, with what to do about it, and how many cannot judge it.
+
+    :param whole: what the share of a cost is a share of.
+    """
+    chosen = leading(analysis.findings) or minor(analysis.findings)
+    lines = [f"{finding_sentence(each, whole)} {finding_text(each).fix}" for each in chosen]
+    if not lines:
+        lines.append("none so far that is sure and large enough to name")
+    if analysis.not_judged:
+        lines.append(f"cannot judge this run: {', '.join(each.rule.name for each in analysis.not_judged)}")
+    return tuple(lines)

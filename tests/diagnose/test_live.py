@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from profiler.analyse.model import Analysis, LineCost, ThreadActivity, ThreadState
+from profiler.core.errors import ProfilerError
 from profiler.core.live import StepUse
-from profiler.diagnose.live import RecentMean, diagnose_live
+from profiler.diagnose.findings import find
+from profiler.diagnose.live import RecentMean, RunningAnalysis, diagnose_live, second_of_main_thread
 from profiler.diagnose.model import LiveLimit
-from profiler.report.live_text import live_sentence
-from profiler.run.model import StepDefinition, StepKind
+from profiler.report.live_text import live_findings, live_sentence
+from profiler.run.model import RunInfo, Site, StepDefinition, StepKind
 from tests.fakes.live import gpu, snapshot
 
 SGD = StepDefinition(StepKind.OPTIMIZER, (("SGD",),))
@@ -78,3 +82,55 @@ def test_the_mean_of_the_last_seconds() -> None:
         diagnosis = recent.update(snapshot(cpu=0.8))
     assert diagnosis.cpu == pytest.approx(0.8), "what is long ago counts no more"
     assert recent.update(snapshot(cpu=None)).cpu is None
+
+
+CHECKPOINTING = ThreadActivity(
+    7, 7, "main process", "", ThreadState.CHECKPOINTING, 0.6, 0.5, 0.7, 200, Site("t.py", 9, "main"), "", "", 0.5, 0.1,
+    ((ThreadState.CHECKPOINTING, 0.6), (ThreadState.TORCH, 0.37), (ThreadState.MAKING_DATA, 0.03)),
+    (LineCost(Site("t.py", 9, "main"), "", 3.0, 0.6, 0.5, 0.7, 120, {ThreadState.CHECKPOINTING: 3.0}),),
+)  # fmt: skip
+
+
+def attached(*threads: ThreadActivity, **facts: Any) -> Analysis:
+    info = RunInfo(2, "run", "", ("t.py",), facts={"device": "cpu", **facts})
+    return Analysis(info, {}, {}, {}, threads=threads)
+
+
+def test_rules_judge_a_second_of_the_main_thread_of_an_attached_program() -> None:
+    second = second_of_main_thread(attached(CHECKPOINTING))
+    assert second is not None
+    findings, _ = find(second)
+    assert [(finding.rule.name, round(finding.share, 2)) for finding in findings] == [("synchronous-checkpoint", 0.6)]
+    [line] = live_findings(replace(second, findings=findings), "of the time")
+    assert line.startswith(
+        "The training waits while checkpoints are written at t.py:9: 60% (53 to 67%) of the time, about 2.50× to gain. "
+    )
+
+
+def test_nothing_is_judged_where_a_device_may_be_busy_meanwhile_or_the_main_thread_was_not_sampled() -> None:
+    assert second_of_main_thread(attached(CHECKPOINTING, device="cuda")) is None
+    assert second_of_main_thread(attached(replace(CHECKPOINTING, tid=8))) is None
+
+
+def test_without_a_finding_the_live_view_tells_so() -> None:
+    assert live_findings(attached()) == ("none so far that is sure and large enough to name",)
+
+
+def test_a_run_that_is_being_recorded_is_not_analysed_at_each_look() -> None:
+    calls = list[int]()
+
+    def analyse() -> Analysis:
+        calls.append(1)
+        return attached()
+
+    running = RunningAnalysis(analyse)
+    assert running.read(wait=True) is running.read(wait=True) is not None
+    assert len(calls) == 1
+
+
+def test_a_run_that_cannot_be_read_yet_is_an_error_of_the_look_that_needs_it() -> None:
+    def analyse() -> Analysis:
+        raise ProfilerError("no run")
+
+    with pytest.raises(ProfilerError, match="no run"):
+        RunningAnalysis(analyse).read(wait=True)

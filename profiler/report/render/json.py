@@ -118,8 +118,7 @@ def analysis_json(analysis: Analysis) -> dict[str, Any]:
         "schema": RUN_SCHEMA,
         "verdict": analysis.verdict,
         "causes": [_cause(cause) for cause in analysis.causes],
-        "findings": [_finding(finding) for finding in analysis.findings],
-        "not_judged": [{"rule": rule.rule.name, "reason": describe(rule.reason)} for rule in analysis.not_judged],
+        **finding_keys(analysis),
         "device": report_input.devices,
         "run": _side(report_input.sides[0]),
         "environment": _environment(analysis.info),
@@ -163,6 +162,14 @@ def analysis_json(analysis: Analysis) -> dict[str, Any]:
         "missing": [{"what": missing_name(gap), "reason": describe(gap.reason)} for gap in analysis.missing],
         **_section_keys(report_input),
     })  # fmt: skip
+
+
+def finding_keys(analysis: Analysis) -> dict[str, Any]:
+    """What the rules say about a run: `findings` and `not_judged`."""
+    return {
+        "findings": [_finding(finding) for finding in analysis.findings],
+        "not_judged": [{"rule": rule.rule.name, "reason": describe(rule.reason)} for rule in analysis.not_judged],
+    }
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
+from profiler.analyse.model import Analysis
 from profiler.core.live import TRAINING, WORKER, GpuUse, ProcessUse, Snapshot, StepUse, ThreadUse
 from profiler.core.metrics import counter_unit, find_counter
 from profiler.core.units import NOT_MEASURED, rate, seconds, share, size, value
 from profiler.report.render.drawing import bar
+from profiler.report.render.json import finding_keys
 from profiler.report.render.terminal import Terminal, TextColumn
 from profiler.report.text import step_text
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 SCHEMA: Final = "monitor/1"
-_LABEL: Final = 8
+_LABEL: Final = 9
 """Columns for the label of a line."""
 _BAR: Final = 20
 """Columns of a bar; a terminal narrower than _ROOM has no bars."""
@@ -38,9 +40,16 @@ _WARM: Final = 0.3
 
 
 def live_view(
-    snapshot: Snapshot, verdict: str, *, width: int, height: int | None = None, unicode: bool = True, leave: str = ""
+    snapshot: Snapshot,
+    verdict: str,
+    findings: Sequence[str] = (),
+    *,
+    width: int,
+    height: int | None = None,
+    unicode: bool = True,
+    leave: str = "",
 ) -> Group:
-    """Program, verdict, steps, CPU, memory, GPUs, workers, and the busiest threads.
+    """Program, verdict, findings, steps, CPU, memory, GPUs, workers, and the busiest threads.
 
     :param leave: how the view is left, in its last line.
     :param height: lines of the terminal; None: as many as ten threads take.
@@ -50,6 +59,7 @@ def live_view(
 
     view = _View(width, unicode=unicode)
     lines = [
+        *(("findings", view.text(line)) for line in findings),
         *(("steps", line) for line in view.steps(snapshot)),
         ("CPU", view.cpu(snapshot)),
         ("memory", view.memory(snapshot)),
@@ -233,8 +243,11 @@ _STEP_KEYS: Final = {
 """Field -> key with its unit, where they differ."""
 
 
-def snapshot_json(snapshot: Snapshot, verdict: str) -> dict[str, Any]:
-    """The keys of docs/json.md, "monitor": base units, null with its reason for what was not measured."""
+def snapshot_json(snapshot: Snapshot, verdict: str, findings: Analysis | str) -> dict[str, Any]:
+    """The keys of docs/json.md, "monitor": base units, null with its reason for what was not measured.
+
+    :param findings: the analysis that has them, or why there is none.
+    """
     watched, steps = snapshot.watched, snapshot.steps
     return {
         "schema": SCHEMA,
@@ -247,6 +260,7 @@ def snapshot_json(snapshot: Snapshot, verdict: str) -> dict[str, Any]:
         "running_s": snapshot.ran,
         "interval_s": snapshot.interval,
         "verdict": verdict,
+        **(finding_keys(findings) if isinstance(findings, Analysis) else {"findings": None, "not_judged": None}),
         "cpu_cores": snapshot.cpu,
         "cores": snapshot.cores,
         "rss_bytes": snapshot.rss,
@@ -254,7 +268,7 @@ def snapshot_json(snapshot: Snapshot, verdict: str) -> dict[str, Any]:
         "gpus": [_renamed(gpu, _GPU_KEYS) for gpu in snapshot.gpus],
         "processes": [_renamed(process, _PROCESS_KEYS) for process in snapshot.processes],
         "threads": [_renamed(thread, {}) for thread in snapshot.threads],
-        "not_measured": dict(snapshot.unknown),
+        "not_measured": dict(snapshot.unknown) | ({"findings": findings} if isinstance(findings, str) else {}),
     }
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from profiler.analyse.model import Analysis
 from profiler.core.live import Snapshot, StepUse, ThreadUse, Watched
 from profiler.report.render.live import SCHEMA, live_view, snapshot_json
-from profiler.run.model import StepDefinition, StepKind
+from profiler.run.model import RunInfo, StepDefinition, StepKind
 from tests.fakes.live import gpu, snapshot
 
 STEPS = StepUse(
@@ -90,7 +91,7 @@ def test_a_name_cannot_command_the_terminal() -> None:
 
 
 def test_json_has_base_units_and_reasons() -> None:
-    content = json.loads(json.dumps(snapshot_json(full(), "the host limits"), allow_nan=False))
+    content = json.loads(json.dumps(snapshot_json(full(), "the host limits", "not judged yet"), allow_nan=False))
     assert content["schema"] == SCHEMA
     assert (content["cpu_cores"], content["rss_bytes"], content["run"]) == (0.98, 2e9, None)
     assert content["steps"]["per_step"] == {"syncs": 3.0, "h2d_bytes": 4e6}
@@ -98,5 +99,8 @@ def test_json_has_base_units_and_reasons() -> None:
     assert content["threads"][0] == {
         "pid": 10, "tid": 10, "name": "python", "state": "R", "cpu": 0.98, "role": "main", "delayed": 0.0
     }  # fmt: skip
-    nothing = snapshot_json(snapshot(), "")
+    nothing = snapshot_json(snapshot(), "", "not judged yet")
     assert (nothing["steps"], nothing["not_measured"]["steps"]) == (None, "not started with `profiler run`")
+    assert (nothing["findings"], nothing["not_measured"]["findings"]) == (None, "not judged yet")
+    judged = snapshot_json(snapshot(), "", Analysis(RunInfo(2, "run", "", ("t.py",)), {}, {}, {}))
+    assert (judged["findings"], judged["not_judged"], "findings" in judged["not_measured"]) == ([], [], False)
