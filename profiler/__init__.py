@@ -89,7 +89,7 @@ def analyse_run(run: Run, *, timeline: bool = False) -> Analysis:
 
     analysis = analyse(run)
     findings, not_judged = find(analysis)
-    analysis = replace(analysis, findings=findings, not_judged=not_judged)
+    analysis = replace(analysis, findings=findings, not_judged=not_judged, replay=None)
     analysis = with_verdict(analysis, diagnose_run(analysis))
     if timeline:
         from profiler.report.export.excerpt import timeline_excerpt

@@ -10,6 +10,7 @@ from profiler.analyse.model import Analysis, IdleBlame, LineCost, Measure, Missi
 from profiler.analyse.rank_collectives import collective_waits
 from profiler.analyse.rank_ledger import MAY_BE_WAITS, MAY_WAIT_FOR_DEVICE, RankTime, rank_ledger, with_rank_waits
 from profiler.analyse.ranks import RankSteps, rank_steps
+from profiler.analyse.replay.replay import Replay
 from profiler.analyse.sampling.attribute import host_time
 from profiler.analyse.sampling.flame import flame_graph
 from profiler.analyse.sampling.lines import line_costs, startup_teardown
@@ -59,7 +60,8 @@ def analyse(run: Run) -> Analysis:
     host_breakdown = breakdown(window, ledger, len(host.calls) if host else 0)
     on_device = device_window(run, window)
     device = device_breakdown(run, on_device)
-    idle, no_blame = _idle(run, window, on_device, host, ledger)
+    on_host = host if on_device is window or host is None else full_timeline(run, on_device)
+    idle, no_blame = _idle(run, window, on_device, on_host, ledger)
     flame, no_flame = flame_graph(stacks, window)
     sites = call_sites(run, window, with_operations=hooked)
     measures = (
@@ -109,6 +111,7 @@ def analyse(run: Run) -> Analysis:
         spikes=spikes(stacks, window, stages),
         results=run.results,
         ranks=replace(_rank_ledger(stacks, steps, ledger, lines), few_steps=few_steps) if has_ranks else None,
+        replay=_replay(run, on_device, on_host, ledger),
     )
 
 
@@ -143,9 +146,7 @@ def _idle(
     reason = no_queue_reason(run, window)
     if reason or host is None or ledger is None:
         return (), reason or LEVEL_LIGHT
-    if on_device is not window:
-        host = full_timeline(run, on_device)
-    rows = idle_blame(run, on_device, host, unrecorded_is_python=ledger.python_share >= 0.5)
+    rows = idle_blame(run, on_device, host, unrecorded_is_python=_is_mostly_python(ledger))
     delays, waits, wall = step_delays(run, on_device), waits_without_core(run, on_device), on_device.wall_ns
     stalled, waited = None, 0.0
     if waits is not None:
@@ -153,6 +154,18 @@ def _idle(
         waited = stalled + int(ledger.ns[:, CODE["sync"]].sum()) / window.wall_ns  # the ledger has taken it out of them
     delayed = 0.0 if delays is None else int(delays.sum()) / wall
     return split_off_core(rows, delayed=delayed, stalled=stalled, waited=waited), None
+
+
+def _is_mostly_python(ledger: Ledger) -> bool:
+    """Whether time of which nothing was recorded was mostly Python, by stack samples."""
+    return ledger.python_share >= 0.5
+
+
+def _replay(run: Run, on_device: Window, host: HostTimeline | None, ledger: Ledger | None) -> Replay | None:
+    """The steps of a device with a queue, to be simulated; None where its activities were not recorded."""
+    if no_queue_reason(run, on_device) or host is None or ledger is None or not len(on_device):
+        return None
+    return Replay(run, on_device, host, "python" if _is_mostly_python(ledger) else "unattributed")
 
 
 def _measured(categories: Mapping[str, float], breakdown: Mapping[str, Measure]) -> Mapping[str, float]:

@@ -5,10 +5,10 @@ Rules in `profiler.diagnose` make them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 from profiler.core.notice import Notice
 from profiler.run.model import Site
@@ -21,6 +21,65 @@ class GainMethod(StrEnum):
     """The step without the time that the cause costs, as it was recorded."""
     ESTIMATE = "estimate"
     """The same, where the cure also changes what other parts of the step cost: it may give more."""
+    REPLAY = "replay"
+    """The recorded steps, simulated again with the cure: what then waits for what is computed anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cure:
+    """One change of a step, of which a replay or the bound predicts what it gives."""
+
+    name: str
+    """What is changed: `sync`, `copy`, `copies`, `launch`, `allocation`, `kernels`, `compute`, `communication`, a host
+    category, or the name of a region, an operator or a function."""
+    factor: float = 0.0
+    """How many times as long it takes then."""
+    word: str = ""
+    """How it is done then, for `copies` (pinned, overlapped) and `kernels` (fused); else empty."""
+    sites: tuple[Site, ...] = ()
+    """The lines at which it is changed; empty: everywhere."""
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.word or f'{self.factor:g}'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What changes give, seconds per step."""
+
+    method: GainMethod
+    before: float
+    """A step as it was recorded. In a replay, of steps that follow each other: where the host was ahead of the device
+    when the recording ended, that is longer than the host's steps."""
+    after: float
+    measured: float
+    """The host's step, as it was recorded."""
+    replayed: float | None = None
+    """The same by the replay without any change: how far that is from `measured` tells how true the replay is."""
+    unexplained: float = 0.0
+    """Share of the measured time by which activities began later than all that was recorded explains. A replay keeps
+    it, although it may be a wait for something that a change shortens."""
+
+    @property
+    def factor(self) -> float:
+        """How many times as fast steps become."""
+        return self.before / self.after if self.after > 0 else float("inf")
+
+
+class Predictor(Protocol):
+    """Simulates the steps of one run again."""
+
+    def predict(self, cures: Sequence[Cure], remaining: float = 0.0) -> Prediction | None:
+        """What these changes give; None where nothing of what they change was recorded.
+
+        :param remaining: seconds per step that the cured program needs instead.
+        :raises KeyError: nothing in the run bears the name of a change.
+        """
+        ...
+
+    def names(self) -> Sequence[str]:
+        """The names of regions, operators and functions that can be changed, those with most time first."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Literal, Protocol
 
-from profiler.analyse.finding import Finding, NotJudged
+from profiler.analyse.finding import Finding, NotJudged, Predictor
 from profiler.core.notice import Notice
 from profiler.run.model import RunInfo, Site, StatedResult, StepDefinition
 
@@ -679,6 +679,9 @@ class Analysis:
     """None: the program has one rank."""
     results: tuple[StatedResult, ...] = ()
     """The results that the program stated with `profiler.result`."""
+    replay: Predictor | None = field(default=None, compare=False, repr=False)
+    """Simulates the steps with changes; None where the activities of a device were not recorded, and after the findings
+    were made, since it holds all records of the run."""
 
     @property
     def is_trace(self) -> bool:

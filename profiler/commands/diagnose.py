@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class DiagnoseCommand:
-    """python -m profiler diagnose RUN"""
+    """python -m profiler diagnose RUN [--what-if CHANGES] [--format text|json]"""
 
     name = "diagnose"
     help = "explain in the terminal why a recorded run was slow"
@@ -15,15 +15,44 @@ class DiagnoseCommand:
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         what = "a recorded run, a .zip of it, or a folder of traces"
         parser.add_argument("directory", type=Path, metavar="RUN", help=what)
+        changes = "predict the step with changes instead, such as sync=0,input=0.5 (docs/findings.md)"
+        parser.add_argument("--what-if", metavar="CHANGES", help=changes)
+        parser.add_argument(
+            "--format", choices=("text", "json"), default="text", help="of --what-if; default: %(default)s"
+        )
 
     def run(self, args: argparse.Namespace) -> int:
         from profiler import read
-        from profiler.core.errors import Exit
+        from profiler.core.errors import Exit, ProfilerError
         from profiler.report.build import build_report
         from profiler.report.render.console import print_report
 
+        if args.what_if is not None:
+            return _what_if(args)
+        if args.format == "json":
+            raise ProfilerError("--format json needs --what-if; for all of a run: report --format json")
         print_report(build_report(read(args.directory)))
         return int(Exit.OK)
+
+
+def _what_if(args: argparse.Namespace) -> int:
+    import json
+
+    from profiler import load
+    from profiler.analyse.analysis import analyse
+    from profiler.core.errors import Exit, ProfilerError
+    from profiler.diagnose.predict import parse_cures, what_if
+    from profiler.report.what_if_text import what_if_json, what_if_text
+
+    cures = parse_cures(args.what_if)
+    if not cures:
+        raise ProfilerError("--what-if: write one or more changes, such as sync=0,input=0.5")
+    prediction = what_if(analyse(load(args.directory)), cures)
+    if args.format == "json":
+        print(json.dumps(what_if_json(cures, prediction), indent=2, allow_nan=False))
+    else:
+        print(what_if_text(cures, prediction))
+    return int(Exit.OK)
 
 
 PLUGIN = DiagnoseCommand()

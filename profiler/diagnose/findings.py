@@ -12,6 +12,7 @@ from profiler.analyse.model import Analysis
 from profiler.core.notice import Notice
 from profiler.core.plugins import discover
 from profiler.diagnose.device import too_few_launches
+from profiler.diagnose.predict import replayed_gain
 from profiler.diagnose.rule import Claim, Cost, Rule, StepCosts
 
 _NARROW: Final = 0.8
@@ -107,6 +108,10 @@ def _bound(claim: Claim, costs: StepCosts) -> Gain:
     return Gain(method, factor(total.seconds), factor(total.low), factor(min(total.high, costs.seconds)))
 
 
+def _factor(gain: Gain) -> float:
+    return gain.factor
+
+
 def _finding(rule: Rule, claim: Claim, costs: StepCosts, overlaps: str) -> Finding:
     total = _total(claim.costs.values())
     share, low, high = (costs.share(value) for value in (total.seconds, total.low, total.high))
@@ -119,7 +124,8 @@ def _finding(rule: Rule, claim: Claim, costs: StepCosts, overlaps: str) -> Findi
         confidence, has_gain = Confidence.LOW, False
     site = claim.sites[0] if claim.sites else None
     values = {"seconds": total.seconds, "share": share, "site": site, **claim.values}
-    gains = (_bound(claim, costs),) if has_gain else ()
+    # the smaller one first: it knows of something that limits the step then, of which the other one does not
+    gains = tuple(sorted((_bound(claim, costs), *replayed_gain(claim, costs)), key=_factor)) if has_gain else ()
     by_category = {name: cost.seconds for name, cost in claim.costs.items()}
     return Finding(
         rule, total.seconds, share, low, min(1.0, high), confidence, claim.sites, values, gains, overlaps, by_category

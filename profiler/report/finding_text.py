@@ -8,7 +8,7 @@ from itertools import islice
 from string import Formatter
 from typing import Any, Final
 
-from profiler.analyse.finding import Confidence, Finding, NotJudged
+from profiler.analyse.finding import Confidence, Finding, GainMethod, NotJudged
 from profiler.core.units import nth, ratio, seconds, share, significant, size
 from profiler.report.rank_text import SPENT
 from profiler.report.text import at, describe, file_name, function_name, listed
@@ -44,8 +44,22 @@ def not_judged_text(not_judged: NotJudged) -> str:
 
 
 def gain_text(finding: Finding) -> str:
-    """`about 1.6×`; empty without a prediction."""
-    return f"about {ratio(finding.gains[0].factor)}" if finding.gains else ""
+    """`about 1.6×`, or `about 1.6× (by replay 1.9×)` where two ways differ; empty without a prediction."""
+    if not finding.gains:
+        return ""
+    first, *others = finding.gains
+    different = [gain for gain in others if abs(gain.factor / first.factor - 1.0) > _DIFFERENT]
+    beside = f" ({', '.join(f'{_WAYS[gain.method]} {ratio(gain.factor)}' for gain in different)})" if different else ""
+    return f"about {ratio(first.factor)}{beside}"
+
+
+_DIFFERENT: Final = 0.05
+"""Relative difference of two predictions from which both are shown."""
+_WAYS: Final = {
+    GainMethod.BOUND: "without this time",
+    GainMethod.ESTIMATE: "without this time",
+    GainMethod.REPLAY: "by replay",
+}
 
 
 WORTH_LEADING: Final = 1.1

@@ -144,7 +144,7 @@ def idle_pieces(run: Run, window: Window, host: HostTimeline, *, unrecorded: int
     begin = np.concatenate([gaps.begin, returned, charged_until])
     end = np.concatenate([returned, charged_until, gaps.end])
     in_steps = overlaps(begin, end, window.spans)
-    stretches, segment = _partition(host, low, high)
+    stretches, segment = partition(host, low, high)
     cut = overlaps(in_steps.begin, in_steps.end, stretches)
     part, gap = np.divmod(in_steps.left[cut.left], len(gaps))
     segment, recorder = segment[cut.right], run.names.index(RECORDING) if RECORDING in run.names else -1
@@ -225,7 +225,7 @@ def _waiting(host: HostTimeline) -> npt.NDArray[np.bool_]:
     return np.asarray((host.source != REGION) & (host.category == CODE["sync"]))
 
 
-def _partition(host: HostTimeline, low: int, high: int) -> tuple[Intervals, Indices]:
+def partition(host: HostTimeline, low: int, high: int) -> tuple[Intervals, Indices]:
     """All of [low, high): the host's segments and, between them, unrecorded stretches with segment number -1."""
     segments = host.segments
     between = complement(Intervals(segments.begin, segments.end), low, high)
