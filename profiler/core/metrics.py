@@ -108,6 +108,8 @@ COUNTERS: Final = (
             "Syncs that torch warned of, per step"),
     Counter("tokenized", "tokenized text", "tokenized texts", "Tokenized texts per step", gated=True),
     Counter("tokenized_samples", "tokenized sample", "tokenized samples", "Tokenized samples per step", gated=True),
+    Counter("zero_fills", "filling of gradients with zeros", "fillings of gradients with zeros",
+            "Fillings of gradients with zeros, per step"),
     Counter("recompilations", "recompilation", "recompilations", "Recompilations per step", gated=True),
 )
 # fmt: on

@@ -90,6 +90,8 @@ TOKENIZED: Final = "tokenized"
 their number."""
 RECOMPILED: Final = "recompilations"
 """The same for code that torch.compile compiles again; each call stands for one recompilation."""
+ZERO_FILLS: Final = "zero_fills"
+"""Counter of the calls that fill all gradients of a model or an optimizer with zeros."""
 GARBAGE_COLLECTION: Final = "garbage collection"
 """Name of the region of a long garbage collection, which stops all Python of a process."""
 

@@ -64,6 +64,9 @@ _PLAIN: Final = (
     _plain("synchronous-checkpoint"),
     _plain("frequent-evaluation"),
     _plain("float64", markers=None),
+    _plain("single-tensor-optimizer"),
+    _plain("zero-filled-gradients"),
+    _plain("debug-mode", markers=None),
     _plain("python-loop", "logging-in-loop", markers=(*_LOOP, "logging-in-loop")),
     _plain("frequent-evaluation", "synchronous-checkpoint"),
     _plain("slow-collate", "garbage-collection", also=("no-workers",)),
@@ -106,6 +109,8 @@ CASES: Final = (
     ),
     Case("float64", ("float64",), markers=None),
     Case("debug-mode", ("debug-mode",), markers=None),
+    Case("single-tensor-optimizer", ("single-tensor-optimizer",)),
+    Case("zero-filled-gradients", ("zero-filled-gradients",)),
     # mixtures
     Case("python-and-logging", ("python-loop", "logging-in-loop")),
     Case("item-and-checkpoint", ("slow-dataset-item", "synchronous-checkpoint"), also=("no-workers",)),

@@ -1,6 +1,7 @@
 """Facts about a program: torch's version, device, rank and world size, dtypes, threads, compiler, and where code lies.
 
-What the program may still change after its imports is read at a few of its first steps. Garbage collections that take
+What the program may still change after its imports is read at a few of its first steps; a switch that was on and is off
+then is off. Garbage collections that take
 long are recorded as regions, since they stop every thread that runs Python. Facts that the program states itself take
 precedence.
 """
@@ -17,7 +18,8 @@ from contextlib import suppress
 from types import FrameType, ModuleType
 from typing import Any, Final
 
-from profiler.agent.patching import STATE, Hook, on_unpatch, patch
+from profiler.agent.hooks._creation import creation
+from profiler.agent.patching import STATE, Hook, caller, on_unpatch, patch
 from profiler.agent.recorder import now
 from profiler.run.tables import GARBAGE_COLLECTION
 
@@ -31,12 +33,28 @@ _LONG_COLLECTION_NS: Final = 50_000
 """A garbage collection that takes longer is recorded: shorter ones may be frequent, and a record takes 2 µs."""
 _MAX_THREADS: Final = 32
 """Names of threads that are recorded."""
+_MAX_OPTIMIZERS: Final = 8
+"""Optimizers whose settings are recorded: a training has one or two."""
+_OPTIMIZER_SETTINGS: Final = ("foreach", "fused", "capturable", "differentiable")
+_DEBUG_VARIABLES: Final = (
+    "CUDA_LAUNCH_BLOCKING",
+    "TORCH_SHOW_CPP_STACKTRACES",
+    "TORCH_DISTRIBUTED_DEBUG",
+    "NCCL_DEBUG",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING",
+    "PYTHONDEVMODE",
+    "PYTHONASYNCIODEBUG",
+)
+"""Environment variables that turn on a debugging mode."""
+_OFF: Final = ("", "0", "OFF", "WARN", "VERSION")
+"""Their values that turn nothing on that takes time."""
 
 
 def _install_torch(module: Any) -> None:
     """CUDA is never initialized here; the device becomes `cuda` when the program initializes it."""
     _values.clear()  # of an earlier recording in this process
     _optimizers.clear()
+    _created.clear()
     if STATE.recorder is not None:
         STATE.recorder.on_step.append(_StepFacts(module).read)
     collections = _Collections()
@@ -97,7 +115,12 @@ def _param_group_added(original: Callable[..., None]) -> Callable[..., None]:
     def add_param_group(self: Any, param_group: Any, *args: Any, **kwargs: Any) -> None:
         original(self, param_group, *args, **kwargs)
         if STATE.recorder is not None:
-            _optimizers[id(self)] = weakref.ref(self)
+            known = _optimizers.get(id(self))
+            if known is None or known() is not self:
+                _created.pop(id(self), None)
+                if len(_created) < _MAX_OPTIMIZERS:
+                    _created[id(self)] = creation(caller(1))
+                _optimizers[id(self)] = weakref.ref(self)
             for parameter in param_group["params"]:
                 _add_value("parameter_dtype", str(getattr(parameter, "dtype", "")).removeprefix("torch."))
 
@@ -108,6 +131,8 @@ def _param_group_added(original: Callable[..., None]) -> Callable[..., None]:
 
 _optimizers: Final[dict[int, weakref.ref[Any]]] = {}
 """The optimizers by their id: one need not have a hash."""
+_created: Final[dict[int, dict[str, Any]]] = {}
+"""Where each of the first optimizers was made, by its id."""
 
 
 class _StepFacts:
@@ -144,16 +169,20 @@ class _StepFacts:
             facts["omp_wait_policy"] = policy.strip().lower()
         if _has_gnu_openmp(torch):
             facts["openmp"] = "gnu"
-        if share := _float64_share():
-            facts["float64_parameters"] = share
+        if optimizers := list(_optimizer_settings()):
+            facts["optimizers"] = optimizers
+        if variables := {name: os.environ[name] for name in _DEBUG_VARIABLES if os.environ.get(name, "") not in _OFF}:
+            facts["debug_variables"] = variables
         default = str(_call(torch, "get_default_dtype") or "torch.float32").removeprefix("torch.")
         switches = {
+            "float64_parameters": _float64_share(),
             "default_dtype": default if default != "float32" else "",
             "anomaly_detection": _call(torch, "is_anomaly_enabled"),
             "deterministic_algorithms": _call(torch, "are_deterministic_algorithms_enabled"),
         }
         known = {name: value for name, value in facts.items() if value is not None}
-        return {**known, **{name: value for name, value in switches.items() if value}}
+        before = STATE.recorder.hook_facts if STATE.recorder is not None else {}
+        return {**known, **{name: value for name, value in switches.items() if value or before.get(name)}}
 
 
 def _call(torch: Any, function: str) -> Any:
@@ -187,6 +216,24 @@ def _float64_share() -> float:
                 total += elements
                 double += elements * (dtype == "torch.float64")
     return round(double / total, 3) if total else 0.0
+
+
+def _optimizer_settings() -> Iterator[dict[str, Any]]:
+    """The settings of the first group of each optimizer, its size, and where it was made."""
+    for key, place in list(_created.items()):
+        optimizer = _optimizers[key]()
+        groups = getattr(optimizer, "param_groups", ())
+        if not groups:
+            continue
+        parameters = [parameter for group in groups for parameter in group["params"]]
+        yield {
+            "class": f"{type(optimizer).__module__}.{type(optimizer).__name__}",
+            **{name: groups[0].get(name) for name in _OPTIMIZER_SETTINGS},
+            "tensors": len(parameters),
+            "elements": sum(parameter.numel() for parameter in parameters),
+            "devices": sorted({parameter.device.type for parameter in parameters}),
+            **place,
+        }
 
 
 class _Collections:

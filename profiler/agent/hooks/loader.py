@@ -10,7 +10,6 @@ that made each.
 
 from __future__ import annotations
 
-import dis
 import threading
 import weakref
 from collections.abc import Callable, Mapping
@@ -20,6 +19,7 @@ from pathlib import PurePath
 from types import CodeType, FrameType
 from typing import Any, Final
 
+from profiler.agent.hooks._creation import assigned_variable
 from profiler.agent.hooks._syncs import LOADING, OPEN
 from profiler.agent.patching import STATE, Hook, caller, patch, user_frame
 from profiler.agent.recorder import Region
@@ -36,9 +36,6 @@ _MAX_LOADERS: Final = 1000
 _MAX_FACTS: Final = 16
 """Loaders whose settings are recorded: a training has one or two, and each takes some 200 bytes of a file."""
 _SETTINGS: Final = ("batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
-_STORES: Final = ("STORE_NAME", "STORE_FAST", "STORE_GLOBAL", "STORE_DEREF")
-_LOADS: Final = ("LOAD_NAME", "LOAD_FAST", "LOAD_GLOBAL", "LOAD_DEREF")
-"""Instructions that give a variable its value, and those that read one."""
 
 
 class _Thread(threading.local):
@@ -214,7 +211,7 @@ class _LoaderNames:
                 return
             code = name.code
             place = {"file": code.co_filename, "line": name.line, "function": code.co_qualname}
-            before = self._facts[name.text] = {**place, "variable": _variable(code, name.instruction)}
+            before = self._facts[name.text] = {**place, "variable": assigned_variable(code, name.instruction)}
         elif all(before[key] == value for key, value in settings.items()):
             return
         before.update(settings)
@@ -225,24 +222,6 @@ class _LoaderNames:
 def _plain(value: Any) -> int | bool | None:
     """A setting as JSON has it; None for what a program put there instead of a number."""
     return value if type(value) in (int, bool) else None
-
-
-def _variable(code: CodeType, instruction: int) -> str:
-    """The variable or attribute that the result of a call is assigned to, as the program writes it; empty: none.
-
-    Takes 1 ms for 500 lines of code, once for each loader.
-    """
-    if instruction < 0:
-        return ""
-    following = (each for each in dis.get_instructions(code) if each.offset > instruction)
-    first, second = next(following, None), next(following, None)
-    if first is None:
-        return ""
-    if first.opname in _STORES:
-        return str(first.argval)
-    if first.opname in _LOADS and second is not None and second.opname == "STORE_ATTR":
-        return f"{first.argval}.{second.argval}"
-    return ""
 
 
 def _stack(frame: FrameType | None) -> tuple[tuple[CodeType, int], ...]:

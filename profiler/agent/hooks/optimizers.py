@@ -3,7 +3,7 @@
 A boundary at the end of each step, and where GradScaler skips one; region `optimizer` without the step's closure. An
 optimizer is named after its class and the user's line that made it, and numbered if others of that line exist:
 `AdamW (train.py:31)`. torch breaks the graph of a compiled step at its beginning, so these hooks run there as well.
-Should a compiler trace them, they do nothing.
+Should a compiler trace them, they do nothing. Calls of `zero_grad` that fill gradients with zeros are counted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final
 from profiler.agent.hooks._syncs import NESTED, OPEN
 from profiler.agent.patching import STATE, Hook, caller, on_unpatch, patch, user_frame
 from profiler.agent.recorder import now
-from profiler.run.tables import BoundaryKind
+from profiler.run.tables import ZERO_FILLS, BoundaryKind
 
 _REGION: Final = "optimizer"
 
@@ -49,6 +49,7 @@ def _install_optimizers(module: Any) -> None:
     on_unpatch(_forget)
     steps = _OptimizerSteps(module.torch)  # half-imported as yet
     patch(module.Optimizer, "__init__", _created)
+    patch(module.Optimizer, "zero_grad", _zeroed)
     on_unpatch(module.register_optimizer_step_pre_hook(steps.begin).remove)
     on_unpatch(module.register_optimizer_step_post_hook(steps.end).remove)
 
@@ -111,6 +112,17 @@ class _OptimizerSteps:
         at = recorder.begin_boundary(BoundaryKind.OPTIMIZER, name)
         if at is not None:
             recorder.end_boundary(BoundaryKind.OPTIMIZER, name, at)
+
+
+def _zeroed(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Count calls that fill gradients with zeros: by default `zero_grad` sets them to None, which is nearly free."""
+
+    def zero_grad(self: Any, set_to_none: Any = True, *args: Any, **kwargs: Any) -> Any:
+        if not set_to_none and STATE.recorder is not None:
+            STATE.recorder.count(ZERO_FILLS)
+        return original(self, set_to_none, *args, **kwargs)
+
+    return zero_grad
 
 
 def _wrap_closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
@@ -217,6 +229,7 @@ PLUGIN = Hook(
     "optimizers",
     {
         "torch.optim.optimizer": _install_optimizers,
+        "torch.nn.modules.module": lambda module: patch(module.Module, "zero_grad", _zeroed),
         "torch.amp.grad_scaler": lambda module: patch(module.GradScaler, "step", _scaled),
     },
 )

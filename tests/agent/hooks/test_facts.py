@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -138,3 +139,46 @@ def test_a_long_garbage_collection_is_a_region(
         gc.collect(0)
         assert set(regions(loaded())) == expected
     assert gc.callbacks == callbacks
+
+
+def test_the_settings_of_optimizers_and_switches_that_are_off_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    optimizer = pytest.importorskip("torch.optim.optimizer")
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    monkeypatch.setenv("NCCL_DEBUG", "WARN")
+    with watched(tmp_path, (facts.PLUGIN, torch), (facts.PLUGIN, optimizer), level="light"):
+        recorder = STATE.recorder
+        assert recorder is not None
+        adam = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(3))], foreach=False)
+        torch.autograd.set_detect_anomaly(True)
+        try:
+            for _ in range(2):
+                recorder.record_boundary(BoundaryKind.OPTIMIZER, "AdamW")
+            assert recorder.hook_facts["anomaly_detection"] is True
+        finally:
+            torch.autograd.set_detect_anomaly(False)
+        for _ in range(20):
+            recorder.record_boundary(BoundaryKind.OPTIMIZER, "AdamW")
+        assert recorder.hook_facts["anomaly_detection"] is False
+        (made,) = recorder.hook_facts["optimizers"]
+        assert recorder.hook_facts["debug_variables"] == {"CUDA_LAUNCH_BLOCKING": "1"}
+    assert (made["class"], made["foreach"], made["fused"]) == ("torch.optim.adamw.AdamW", False, None)
+    assert (made["tensors"], made["elements"], made["devices"]) == (1, 3, ["cpu"])
+    assert (made["file"], made["variable"]) == (__file__, "adam")
+    assert "adam = " in Path(__file__).read_text().splitlines()[made["line"] - 1]
+    assert adam is not None
+
+
+def test_an_optimizer_that_a_library_makes_has_no_line(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    optimizer = pytest.importorskip("torch.optim.optimizer")
+    code = compile("def make(cls, parameters):\n    return cls(parameters)", "/lib/site-packages/trainer/x.py", "exec")
+    library: dict[str, Any] = {}
+    exec(code, library)
+    with watched(tmp_path, (facts.PLUGIN, torch), (facts.PLUGIN, optimizer), level="light"):
+        made = library["make"](torch.optim.SGD, [torch.nn.Parameter(torch.zeros(3))])
+        (settings,) = facts._optimizer_settings()
+    assert settings["class"] == "torch.optim.sgd.SGD", made
+    assert "line" not in settings

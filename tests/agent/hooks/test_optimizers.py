@@ -15,10 +15,11 @@ import torch
 from profiler.agent import patching
 from profiler.agent.hooks import backward as timed
 from profiler.agent.hooks import optimizers
+from profiler.agent.patching import STATE
 from profiler.agent.recorder import Region
 from profiler.run.model import Run
 from profiler.run.tables import BoundaryKind
-from tests.fakes.watched import watched
+from tests.fakes.watched import counted, watched
 
 HERE = Path(__file__).name
 
@@ -253,3 +254,18 @@ def test_gradients_of_a_penalty_are_backward_too(watch: Callable[..., Any]) -> N
     assert regions(loaded()) == [("backward", 0)] * 2
     assert value.grad is not None
     assert value.grad.tolist() == [2.0, 2.0]
+
+
+def test_only_calls_that_fill_gradients_with_zeros_are_counted(tmp_path: Path) -> None:
+    optimizer_module, module = (sys.modules[f"torch.{name}"] for name in ("optim.optimizer", "nn.modules.module"))
+    with watched(tmp_path, (optimizers.PLUGIN, optimizer_module), (optimizers.PLUGIN, module)):
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=True)
+        assert counted(STATE.recorder, "zero_fills") == 0
+        model(torch.ones(2)).backward()
+        optimizer.zero_grad(set_to_none=False)
+        model.zero_grad(False)
+        assert counted(STATE.recorder, "zero_fills") == 2
+        assert model.weight.grad is not None

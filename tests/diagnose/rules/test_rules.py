@@ -13,9 +13,11 @@ from profiler.analyse.model import (
     Analysis,
     CallSite,
     DevicePart,
+    FlameNode,
     HostState,
     IdleBlame,
     InputPart,
+    LineCost,
     LoaderSettings,
     LoaderUse,
     Location,
@@ -386,7 +388,6 @@ def test_settings() -> None:
     assert found(half) == ["float64", "python-loop"]
     assert first(half).gain == pytest.approx(1 / 0.55)
     assert found(with_facts(half, float64_parameters=0.01)) == ["python-loop"]
-    assert found(with_facts(step(compute=0.6, python=0.4), anomaly_detection=True)) == ["debug-mode", "python-loop"]
     compiling = Phase(Stage.COMPILE, 0.05, 0.5, 0.5, 0.5, SITE, categories={"framework": 0.05})
     assert found(replace(step(framework=0.7, compute=0.3), phases=(compiling,))) == [
         "recompilation",
@@ -400,3 +401,72 @@ def test_a_gpu_that_is_not_used_has_no_predicted_gain() -> None:
     assert found(there) == ["gpu-unused"]
     assert first(there).gains == ()
     assert found(with_facts(there, device="cuda")) == []
+
+
+def with_frame(analysis: Analysis, function: str, file: str, share: float, **categories: float) -> Analysis:
+    """The step with samples in a function of a library below one line of the user's."""
+    library = FlameNode(function, 0.1 * share, Site(file, 3, function))
+    flame = FlameNode("all", 0.1, None, (FlameNode("main", 0.1, SITE, (library,)),))
+    parts = {name: 0.1 * part for name, part in categories.items()}
+    line = LineCost(SITE, function, 0.1 * share, share, 0.9 * share, 1.1 * share, 200, parts)
+    return replace(analysis, flame=flame, lines=(line,))
+
+
+ADAM = {
+    "class": "torch.optim.adamw.AdamW", "foreach": False, "fused": None, "capturable": False, "differentiable": False,
+    "tensors": 200, "elements": 12_800, "devices": ["cpu"],
+    "file": "train.py", "line": 9, "function": "main", "variable": "optimizer",
+}  # fmt: skip
+
+
+def with_optimizer(share: float, **changes: Any) -> Analysis:
+    analysis = with_frame(
+        step(compute=1.0), "_single_tensor_adamw", "/lib/site-packages/torch/optim/adamw.py", share, compute=share
+    )
+    return with_facts(analysis, torch="2.13.0+cpu", optimizers=[ADAM | changes])
+
+
+def test_an_optimizer_that_updates_one_tensor_after_the_other() -> None:
+    slow = with_optimizer(0.4)
+    assert found(slow) == ["single-tensor-optimizer"]
+    assert first(slow).gain == pytest.approx(1 / 0.7), "a fused one takes a quarter of the time"
+    assert first(slow).sites == (Site("train.py", 9, "main"), SITE)
+    assert finding_text(first(slow)).code == "optimizer = AdamW(..., fused=True)"
+    assert first(with_optimizer(0.4, foreach=None)).gains == (), "these are torch's default settings"
+    assert found(with_optimizer(0.04)) == []
+    assert found(with_optimizer(0.4, **{"class": "torch.optim.sgd.SGD"})) == []
+    assert found(with_optimizer(0.4, devices=["cpu", "cuda"])) == []
+    assert found(with_facts(slow, torch="2.3.1")) == []
+    assert found(with_facts(slow, optimizers=[ADAM, ADAM])) == []
+    assert found(with_facts(with_frame(step(compute=1.0), "adamw", "torch/optim/adamw.py", 0.4, compute=0.4))) == []
+
+
+def test_gradients_that_are_filled_with_zeros() -> None:
+    filling = with_frame(step(compute=1.0), "Optimizer.zero_grad", "/lib/torch/optim/optimizer.py", 0.1, compute=0.1)
+    assert found(filling) == [], "to drop them may take time as well"
+    counted = with_measures(filling, zero_fills_per_step=1.0)
+    assert found(counted) == ["zero-filled-gradients"]
+    assert first(counted).gain == pytest.approx(1 / 0.9)
+    large = with_facts(counted, optimizers=[ADAM | {"elements": 10_000_000}])
+    assert first(large).gain == pytest.approx(1 / 0.7), "the backward pass adds to them"
+
+
+def test_only_the_stacks_that_anomaly_detection_records_are_its_cost() -> None:
+    analysis = with_frame(
+        step(compute=0.6, python=0.4), "format_stack", "/lib/python3.11/traceback.py", 0.3, python=0.3
+    )
+    assert found(analysis) == ["python-loop"]
+    switched_on = with_facts(analysis, anomaly_detection=True)
+    assert found(switched_on) == ["debug-mode", "python-loop"]
+    assert first(switched_on).gain == pytest.approx(1 / 0.7)
+    assert found(with_facts(step(compute=0.6, python=0.4), anomaly_detection=True)) == ["python-loop"]
+
+
+def test_a_variable_that_makes_launches_wait() -> None:
+    waiting = device_step(idle("launch", 0.2), idle("framework", 0.2))
+    assert found(waiting) == []
+    assert found(with_facts(waiting, debug_variables={"NCCL_DEBUG": "INFO"})) == []
+    blocking = with_facts(waiting, debug_variables={"CUDA_LAUNCH_BLOCKING": "1"})
+    assert found(blocking) == ["blocking-launches"]
+    assert first(blocking).gains == ()
+    assert found(with_facts(step(compute=1.0), debug_variables={"CUDA_LAUNCH_BLOCKING": "1"})) == []

@@ -79,21 +79,36 @@ if cases & {"no-workers", "slow-dataset-item", "slow-collate", "too-few-workers"
     )
 elif "float64" in cases:
     batches = [(rows, labels)] * 4
+elif cases & {"single-tensor-optimizer", "zero-filled-gradients"}:
+    batches = [(rows[:16], labels[:16])] * 4
+elif "debug-mode" in cases:
+    batches = [(rows[:8], labels[:8])] * 4
 else:
     batches = [(rows[:64], labels[:64])] * 4
 if "thread-holds-gil" in ill:
     threading.Thread(target=poll, daemon=True).start()
 
+width = 2048 if "zero-filled-gradients" in cases else 512
 net = torch.nn.Sequential(
-    torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10)
+    torch.nn.Linear(256, width),
+    torch.nn.ReLU(),
+    torch.nn.Linear(width, width),
+    torch.nn.ReLU(),
+    torch.nn.Linear(width, 10),
 ).to(wide)
-sgd = torch.optim.SGD(net.parameters(), lr=0.01)
+if "single-tensor-optimizer" in cases:
+    fast = {"fused": True} if "single-tensor-optimizer" not in ill else {"foreach": False}
+    sgd = torch.optim.Adam(net.parameters(), 1e-4, **fast)  # ill: single-tensor-optimizer
+else:
+    sgd = torch.optim.SGD(net.parameters(), lr=0.01)
+fills = "zero-filled-gradients" in ill
+torch.autograd.set_detect_anomaly("debug-mode" in ill)
 step, warm, begin = 0, args.steps // 5, 0.0
 while step < args.steps:
     for x, y in batches:  # ill: batches
         out = net(x)
         loss = F.cross_entropy(out, y)
-        sgd.zero_grad()
+        sgd.zero_grad(set_to_none=not fills)  # ill: zero-filled-gradients
         loss.backward()
         sgd.step()
         step += 1

@@ -64,6 +64,18 @@ def collate_slowly(items):
     return torch.tensor(rows), torch.stack([label for _, label in items])
 
 
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.01)
+
+
+def adam_one_by_one(parameters):
+    return torch.optim.AdamW(parameters, lr=1e-3, foreach=False)  # ill: single-tensor-optimizer
+
+
+def fused_adam(parameters):
+    return torch.optim.AdamW(parameters, lr=1e-3, fused=True)
+
+
 class Reporter:
     """Writes what a step did."""
 
@@ -102,7 +114,7 @@ class Trainer:
         layers = [nn.Linear(256, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10)]
         self.model = nn.Sequential(*layers).to(dtype)
         self.dtype = dtype
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+        self.optimizer = options["optimizer"](self.model.parameters())
         self.criterion = nn.CrossEntropyLoss()
         self.loader = self.make_loader(options["epoch"] * options["batch"])
         self.validation = DataLoader(Vectors(20 * 64, plain), batch_size=64)
@@ -167,7 +179,7 @@ class Trainer:
             loss = self.criterion(outputs, labels)
             if self.options["small"]:
                 loss = loss + 0.001 * self.small_products(outputs)
-            self.optimizer.zero_grad()
+            self.optimizer.zero_grad(set_to_none=not self.options["fill"])  # ill: zero-filled-gradients
             loss.backward()
             self.optimizer.step()
             self.finish_step(step, loss, inputs)
@@ -181,6 +193,7 @@ HEALTHY = {
     "persistent": True, "double": False, "log_every": 100, "log_lines": 1, "save_every": 10**9,
     "validate_every": 10**9, "evaluation_mode": True, "python": False, "collect": False, "pause": 0.0, "small": False,
     "threads": 1, "anomaly": False, "spinner": False,
+    "optimizer": sgd, "fill": False,
 }  # fmt: skip
 CASES = {
     "no-workers": ({"work": augment, "workers": 0}, {"work": augment, "workers": 1}),
@@ -200,6 +213,11 @@ CASES = {
     "frequent-evaluation": ({"validate_every": 10}, {"validate_every": 500}),
     "periodic-work": ({"validate_every": 10, "evaluation_mode": False}, {"validate_every": 500}),
     "float64": ({"double": True}, {}),
+    "single-tensor-optimizer": (
+        {"optimizer": adam_one_by_one, "width": 768, "batch": 16},
+        {"optimizer": fused_adam, "width": 768, "batch": 16},
+    ),
+    "zero-filled-gradients": ({"fill": True, "width": 1536, "batch": 16}, {"width": 1536, "batch": 16}),
     "debug-mode": ({"anomaly": True, "batch": 4, "width": 32, "small": True}, {"batch": 4, "width": 32, "small": True}),
 }
 
