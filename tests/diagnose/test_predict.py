@@ -71,7 +71,7 @@ def test_a_wait_costs_no_more_than_what_can_run_meanwhile() -> None:
     assert prediction.before == pytest.approx(0.010)
     assert prediction.after == pytest.approx(0.0061)
     assert what_if(analysis, parse_cures("input=0")).after == pytest.approx(0.004, rel=0.01)
-    with pytest.raises(ProfilerError, match="nothing is named 'nowhere'.* tokenize"):
+    with pytest.raises(ProfilerError, match=r"nothing is named 'nowhere'.* tokenize"):
         what_if(analysis, parse_cures("nowhere=0"))
     with pytest.raises(ProfilerError, match="checkpoint=0 was recorded"):
         what_if(analysis, parse_cures("checkpoint=0"))
