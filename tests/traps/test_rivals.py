@@ -34,7 +34,7 @@ def test_the_body_of_the_training_loop_is_put_into_a_step_of_traceml(script: str
     )
     body = ast.unparse(block)
     assert ".backward()" in body
-    assert ".zero_grad()" in body
+    assert ".zero_grad(" in body
     assert source.index("traceml.init") < source.index("trace_step(")
 
 
