@@ -375,6 +375,7 @@ def test_launches_that_the_device_waits_for() -> None:
         ([DevicePart("communication", "", 0.5, 0.04)], ""),
         ([DevicePart("h2d", "pageable", 0.3, 0.3)], "pageable-copies"),
         ([DevicePart("h2d", "pinned", 0.3, 0.3)], "exposed-copies"),
+        ([DevicePart("d2h", "pageable", 0.3, 0.3)], "exposed-copies"),
         ([DevicePart("h2d", "pinned", 0.3, 0.05)], ""),
         ([DevicePart("h2d", "pageable", 0.3, 0.01)], ""),
     ],
@@ -389,10 +390,12 @@ def test_settings() -> None:
     assert first(half).gain == pytest.approx(1 / 0.55)
     assert found(with_facts(half, float64_parameters=0.01)) == ["python-loop"]
     compiling = Phase(Stage.COMPILE, 0.05, 0.5, 0.5, 0.5, SITE, categories={"framework": 0.05})
-    assert found(replace(step(framework=0.7, compute=0.3), phases=(compiling,))) == [
-        "recompilation",
-        "many-small-operators",
-    ]
+    first_time = replace(step(framework=0.7, compute=0.3), phases=(compiling,))
+    assert found(first_time) == ["many-small-operators"]
+    assert found(with_measures(first_time, steps=100, recompilations_per_step=0.02)) == ["many-small-operators"]
+    again = with_measures(first_time, steps=100, recompilations_per_step=0.2)
+    assert found(again) == ["recompilation", "many-small-operators"]
+    assert "20 times in 100 steps" in finding_text(first(again)).evidence[1]
 
 
 def test_a_gpu_that_is_not_used_has_no_predicted_gain() -> None:
@@ -470,3 +473,18 @@ def test_a_variable_that_makes_launches_wait() -> None:
     assert found(blocking) == ["blocking-launches"]
     assert first(blocking).gains == ()
     assert found(with_facts(step(compute=1.0), debug_variables={"CUDA_LAUNCH_BLOCKING": "1"})) == []
+
+
+def test_copies_name_the_lines_that_wait_and_the_loader_that_does_not_pin() -> None:
+    waiting, pinned = (
+        CallSite(Site("train.py", line, "f"), "h2d", 1.0, 0.02, blocked, 1e6, "to")
+        for line, blocked in ((30, 0.02), (31, 0.0))
+    )
+    train = LoaderSettings("DataLoader (train.py:9)", Site("train.py", 9, "main"), "train_loader", 2, 16, 2, share=1.0)
+    part = DevicePart("h2d", "pageable", 0.3, 0.3)
+    analysis = replace(device_step(), device_parts=(part,), idle=(idle("python", 0.01),), call_sites=(pinned, waiting))
+    assert first(analysis).sites == (waiting.site,)
+    assert finding_text(first(analysis)).evidence[1:] == ("The host waits 20% of each step in copies to the device.",)
+    unpinned = replace(analysis, loader=replace(BUSY, loaders=(train,)))
+    assert finding_text(first(unpinned)).code.startswith("train_loader = DataLoader(..., pin_memory=True)")
+    assert "does not pin" in finding_text(first(unpinned)).evidence[2]
