@@ -23,6 +23,8 @@ class GainMethod(StrEnum):
     """The same, where the cure also changes what other parts of the step cost: it may give more."""
     REPLAY = "replay"
     """The recorded steps, simulated again with the cure: what then waits for what is computed anew."""
+    KNOCK_OUT = "knock-out"
+    """`try` measured it: the program ran unchanged and without the cause, in alternating blocks of steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,17 @@ class Confidence(StrEnum):
     """The cost may be too small to matter."""
 
 
+class KnockOut(StrEnum):
+    """How `try` runs the program without the cause of a finding."""
+
+    STATEMENT = "statement"
+    """The statements at its lines are skipped after their first execution."""
+    THREAD = "thread"
+    """Threads other than the main one stop at its lines."""
+    SETTINGS = "settings"
+    """Settings are changed as the cure changes them (`profiler.agent.hooks.trial_settings`)."""
+
+
 @dataclass(frozen=True)
 class RuleText:
     """The words of a rule: templates, which `profiler.report.finding_text` fills with the values of a finding.
@@ -122,6 +135,11 @@ class RuleText:
     """What to do about it, as a sentence."""
     code: str = field(default="", kw_only=True)
     """What to write instead, as code."""
+    knock_out: KnockOut | None = field(default=None, kw_only=True)
+    """How `try` runs a program without the cause; None: it cannot."""
+    settings: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+    """The settings to change; of a text, the value of the finding with this name. Where no statement can be skipped,
+    these are changed instead."""
 
 
 @dataclass(frozen=True, slots=True)

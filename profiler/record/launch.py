@@ -58,7 +58,7 @@ def record(
     writer = store.RunWriter(spec.out)
     with Target(spec) as target:
         try:
-            info = new_manifest(spec, collectors.describe())
+            info = new_manifest(spec, {"cwd": str(spec.cwd or Path.cwd()), **collectors.describe()})
             store.write_manifest(spec.out, info)
             target.start(program)
         except OSError as error:

@@ -89,6 +89,8 @@ class RunInfo:
     """ns, CLOCK_MONOTONIC, just before the target was started."""
     end: int | None = None
     git_commit: str | None = None
+    cwd: str = ""
+    """The working directory of the target; empty: not recorded."""
     host: Mapping[str, Any] = field(default_factory=dict)
     """cpu, cores, memory_bytes, os, kernel, hostname-free."""
     devices: tuple[Mapping[str, Any], ...] = ()

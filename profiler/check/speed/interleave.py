@@ -43,6 +43,8 @@ seconds, caches and compilers have settled after a few."""
 BLOCKS: Final = ((0.1, 36), (0.5, 20), (math.inf, 10))
 """Blocks of each side per round, by the largest length of a block (s). With 24 blocks of one step, a stall at every
 tenth step was missed in 8 of 100 simulated checks, with 48 in 1 (tests/benchmarks/gate_simulation.py)."""
+MIN_BLOCKS: Final = 8
+"""Least blocks of each side in a round of limited time: twice the pairs below which a round measures nothing."""
 _PROBE: Final = 2
 """Steps that determine the step time; the first of them may still compile."""
 _THROTTLE_COUNTS: Final = "devices/system/cpu/cpu*/thermal_throttle/core_throttle_count"
@@ -67,6 +69,9 @@ class RoundRunner:
     :param seed: of the random orders.
     :param gpus: see SystemLoad.
     :param admit: called with each process when it first waits at the end of a step; it may raise.
+    :param round_seconds: how long a round may take with the start of the programs: it has fewer blocks where they would
+        take longer, but at least MIN_BLOCKS of each side. None: as many as BLOCKS says.
+    :param may_end: whether a round ends early, with its blocks so far, where a program ends by itself.
     """
 
     def __init__(
@@ -79,6 +84,8 @@ class RoundRunner:
         seed: int | None = None,
         gpus: Callable[[], tuple[str, ...]] | None = None,
         admit: Callable[[ControlledProcess], None] = lambda _: None,
+        round_seconds: float | None = None,
+        may_end: bool = False,
     ) -> None:
         self._programs = {**programs, BASE_AGAIN: replace(programs[BASE], side=BASE_AGAIN)}
         self._out = out
@@ -87,6 +94,8 @@ class RoundRunner:
         self._random = Random(seed)
         self._gpus = gpus
         self._admit = admit
+        self._round_seconds = round_seconds
+        self._may_end = may_end
         self._blocks = 0
         self.steps = 0
         """Per block; 0: not chosen yet."""
@@ -109,7 +118,7 @@ class RoundRunner:
                 self._align(processes.values())
                 while True:
                     try:
-                        self._warm_up(processes)
+                        self._warm_up(processes, begin)
                         load = SystemLoad(self._gpus)
                         blocks = self._measure(processes, sides, load)
                         break
@@ -139,8 +148,11 @@ class RoundRunner:
             process.discard_measured()
         self._align([changed])
 
-    def _warm_up(self, processes: Mapping[str, ControlledProcess]) -> None:
-        """Run the warm-up; the first round chooses its length and the steps of a block for all rounds."""
+    def _warm_up(self, processes: Mapping[str, ControlledProcess], begin: float) -> None:
+        """Run the warm-up; the first round chooses its length and the steps of a block for all rounds.
+
+        :param begin: when the round began (s).
+        """
         step_s = [process.run_steps(_PROBE, measured=False).steps[-1] / 1e9 for process in processes.values()]
         if self._warmup is None:
             self._warmup = max(_PROBE, min(WARMUP, int(WARMUP_S / max(step_s))))
@@ -161,15 +173,23 @@ class RoundRunner:
             ),
         )
         self._blocks = next(blocks for limit_s, blocks in BLOCKS if self.steps * min(step_s) <= limit_s)
+        if self._round_seconds is not None:
+            left = self._round_seconds - (time.monotonic() - begin)
+            self._blocks = max(MIN_BLOCKS, min(self._blocks, int(left / (self.steps * sum(step_s)))))
 
     def _measure(
         self, processes: Mapping[str, ControlledProcess], sides: Sequence[str], load: SystemLoad
     ) -> tuple[StepBlock, ...]:
         for process in processes.values():  # the first block after other processes have started is not typical
             process.run_steps(self.steps, measured=False)
-        blocks = []
+        blocks = list[StepBlock]()
         for side in block_order(sides, self._blocks, self._random):
-            blocks.append(processes[side].run_steps(self.steps))
+            try:
+                blocks.append(processes[side].run_steps(self.steps))
+            except ProcessEndedError as error:
+                if self._may_end and error.exit_code == 0 and len(blocks) >= len(sides) * MIN_BLOCKS:
+                    break
+                raise
             raise_deferred()
             load.sample()
         return tuple(blocks)

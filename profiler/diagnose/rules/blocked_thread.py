@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from profiler.analyse.finding import KnockOut
 from profiler.diagnose.rule import Claim, Rule, StepCosts, take
 
 
@@ -18,4 +19,5 @@ PLUGIN = Rule(
     "Do what it waits for in another thread or process, and collect the result in a later step.",
     judge,
     is_general=True,
+    knock_out=KnockOut.STATEMENT,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
+from profiler.analyse.finding import KnockOut
 from profiler.diagnose.rule import Claim, Rule, StepCosts
 from profiler.diagnose.rules._frames import frame_costs, frame_sites, times_in
 from profiler.run.model import Site
@@ -30,4 +31,6 @@ PLUGIN = Rule(
     "Turn it on only while you look for the source of a NaN.",
     judge,
     code="torch.autograd.set_detect_anomaly(False)",
+    knock_out=KnockOut.SETTINGS,
+    settings={"anomaly": False},
 )

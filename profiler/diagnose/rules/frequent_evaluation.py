@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from profiler.analyse.finding import KnockOut
 from profiler.analyse.model import Stage
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import Claim, Rule, StepCosts, phase_costs
@@ -23,4 +24,5 @@ PLUGIN = Rule(
     judge,
     threshold_source="A tenth: an evaluation that takes less is a usual part of a training.",
     threshold=NAMED,
+    knock_out=KnockOut.STATEMENT,
 )

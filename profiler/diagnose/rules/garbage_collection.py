@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from profiler.analyse.finding import KnockOut
 from profiler.diagnose.rule import Claim, Rule, StepCosts, exactly
 
 
@@ -24,4 +25,6 @@ PLUGIN = Rule(
     "Do not call gc.collect() in a step. Call gc.freeze() once the model is built: its objects are then not searched.",
     judge,
     threshold_source="Collections of 50 µs and more are recorded.",
+    knock_out=KnockOut.SETTINGS,
+    settings={"collect": False},
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from profiler.analyse.finding import KnockOut
 from profiler.diagnose.rule import Claim, Rule, StepCosts
 from profiler.diagnose.rules._syncs import MANY, SYNCHRONIZE, sync_claim
 
@@ -22,4 +23,5 @@ PLUGIN = Rule(
     "Keep the value on the device as a tensor, and read it every 50th step or so, after the next step was launched.",
     judge,
     threshold_source="`_syncs.MANY`, a choice, divides reads of a loss or a metric from reads of elements.",
+    knock_out=KnockOut.STATEMENT,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from profiler.analyse.finding import KnockOut
 from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.rule import Claim, Rule, StepCosts
 from profiler.diagnose.rules._input import inline_cost, loader_sites
@@ -23,4 +24,5 @@ PLUGIN = Rule(
     "Prepare batches in a dataset, and let the workers of a DataLoader make them while the model trains.",
     judge,
     is_general=True,
+    knock_out=KnockOut.STATEMENT,
 )

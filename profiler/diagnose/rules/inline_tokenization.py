@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from profiler.analyse.finding import KnockOut
 from profiler.diagnose.input import MOSTLY, diagnose_input
 from profiler.diagnose.rule import Claim, Rule, StepCosts, largest_sites
 from profiler.diagnose.rules._input import inline_cost
@@ -31,4 +32,5 @@ PLUGIN = Rule(
     ("{share:share} of each step goes to the tokenizer.", "It encodes {tokenized:number} texts per step."),
     "Tokenize the corpus once before the training and read token ids, or tokenize in workers of a loader.",
     judge,
+    knock_out=KnockOut.STATEMENT,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from profiler.analyse.finding import KnockOut
 from profiler.diagnose.rule import Claim, Rule, StepCosts
 from profiler.diagnose.rules._syncs import SYNCHRONIZE, sync_claim
 
@@ -17,4 +18,5 @@ PLUGIN = Rule(
     ("Calls per step: {calls:number}.", "The device is idle {share:share} of the time in and after it."),
     "Remove it: results are right without it, and a measurement can use torch.cuda.Event.",
     judge,
+    knock_out=KnockOut.STATEMENT,
 )

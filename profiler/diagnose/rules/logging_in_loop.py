@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from profiler.analyse.finding import KnockOut
 from profiler.diagnose.rule import Claim, Rule, StepCosts, take
 
 
@@ -18,4 +19,5 @@ PLUGIN = Rule(
     "Log every 50th step or so, and keep sums of what is logged in between as tensors.",
     judge,
     code="if step % 50 == 0:",
+    knock_out=KnockOut.STATEMENT,
 )

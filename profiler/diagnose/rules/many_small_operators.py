@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from profiler.analyse.finding import KnockOut
 from profiler.diagnose.rule import Claim, Rule, StepCosts, take
 
 
@@ -26,4 +27,5 @@ PLUGIN = Rule(
     threshold_source="A tenth: some of this time remains in every program.",
     threshold=0.1,
     is_general=True,
+    knock_out=KnockOut.STATEMENT,
 )

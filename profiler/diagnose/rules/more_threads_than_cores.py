@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from profiler.analyse.finding import KnockOut
 from profiler.diagnose.rule import Claim, Rule, StepCosts, take
 from profiler.diagnose.run import excess_threads
 
@@ -33,4 +34,6 @@ PLUGIN = Rule(
     "Use no more threads than cores; with several ranks on a machine, the cores divided by the ranks.",
     judge,
     code="torch.set_num_threads({own:plain})",
+    knock_out=KnockOut.SETTINGS,
+    settings={"threads": "own"},
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from profiler.analyse.finding import KnockOut
 from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.model import InputAdvice
 from profiler.diagnose.rule import Claim, Rule, StepCosts, take
@@ -39,4 +40,6 @@ PLUGIN = Rule(
     judge,
     threshold_source="Both times are measured in this run.",
     code="{loader:assignment}DataLoader(..., num_workers=0)",
+    knock_out=KnockOut.SETTINGS,
+    settings={"loader": {"num_workers": 0}},
 )

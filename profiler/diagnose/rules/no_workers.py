@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from profiler.analyse.finding import KnockOut
 from profiler.diagnose.input import HANDOVER, MOSTLY, diagnose_input
 from profiler.diagnose.model import InputAdvice
 from profiler.diagnose.rule import Claim, Rule, StepCosts
@@ -53,4 +54,6 @@ PLUGIN = Rule(
     judge,
     threshold_source="HANDOVER, what receiving a batch costs, was measured; `profiler.diagnose.input` tells where.",
     code="{loader:assignment}DataLoader(..., num_workers={workers:plain}, persistent_workers=True)",
+    knock_out=KnockOut.SETTINGS,
+    settings={"loader": {"num_workers": "workers", "persistent_workers": True}},
 )

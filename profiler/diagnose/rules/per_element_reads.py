@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from profiler.analyse.finding import KnockOut
 from profiler.diagnose.rule import Claim, Rule, StepCosts
 from profiler.diagnose.rules._syncs import MANY, SYNCHRONIZE, sync_claim
 
@@ -21,4 +22,5 @@ PLUGIN = Rule(
     "Compute on the device with whole tensors, and read the result once per step, or less often.",
     judge,
     threshold_source="`_syncs.MANY`, a choice, divides reads of elements from reads of a loss or a metric.",
+    knock_out=KnockOut.STATEMENT,
 )

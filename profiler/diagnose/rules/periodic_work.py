@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from profiler.analyse.finding import KnockOut
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import Claim, Rule, StepCosts, exactly
 
@@ -35,4 +36,5 @@ PLUGIN = Rule(
     threshold=NAMED,
     is_general=True,
     threshold_source="A tenth: validation, logging and checkpoints that take less are a usual part of a training.",
+    knock_out=KnockOut.STATEMENT,
 )

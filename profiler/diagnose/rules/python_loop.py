@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from profiler.analyse.finding import KnockOut
 from profiler.core.notice import Notice
 from profiler.diagnose.rule import Claim, Rule, StepCosts, take
 from profiler.diagnose.run import hides_waits
@@ -22,4 +23,5 @@ PLUGIN = Rule(
     "Replace loops over elements by operators on whole tensors, or do the work outside of the step.",
     judge,
     is_general=True,
+    knock_out=KnockOut.STATEMENT,
 )

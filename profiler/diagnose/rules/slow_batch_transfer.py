@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from profiler.analyse.finding import KnockOut
 from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.model import InputAdvice
 from profiler.diagnose.rule import Claim, Rule, StepCosts
@@ -24,4 +25,6 @@ PLUGIN = Rule(
     ("Receiving takes {receives:share} of each step.", "A batch has {batch_size:count} items."),
     "Send fewer and larger tensors in a batch, or smaller types: each tensor is received by itself.",
     judge,
+    knock_out=KnockOut.SETTINGS,
+    settings={"replay": True},
 )

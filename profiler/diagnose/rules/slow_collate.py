@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from profiler.analyse.finding import KnockOut
 from profiler.diagnose.rule import Claim, Rule, StepCosts
 from profiler.diagnose.rules._input import NO_MORE_WORKERS, making_claim
 
@@ -23,4 +24,6 @@ PLUGIN = Rule(
     judge,
     threshold_source="Below half of the time of a batch, something else is slow.",
     is_alternative=True,
+    knock_out=KnockOut.STATEMENT,
+    settings={"replay": True},
 )

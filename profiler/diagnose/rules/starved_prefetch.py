@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from profiler.analyse.finding import KnockOut
 from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.model import InputAdvice
 from profiler.diagnose.rule import Claim, Rule, StepCosts
@@ -35,4 +36,6 @@ PLUGIN = Rule(
     judge,
     threshold_source="Workers count as busy from 80% of their time on.",
     code="{loader:assignment}DataLoader(..., prefetch_factor={ahead:plain})",
+    knock_out=KnockOut.SETTINGS,
+    settings={"loader": {"prefetch_factor": 8}},
 )

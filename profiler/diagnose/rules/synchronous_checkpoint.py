@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from profiler.analyse.finding import KnockOut
 from profiler.diagnose.rule import Claim, Rule, StepCosts, take
 
 
@@ -17,4 +18,5 @@ PLUGIN = Rule(
     ("{share:share} of each step goes to writing checkpoints.",),
     "Write checkpoints less often, or copy the state to the host and write it in a thread.",
     judge,
+    knock_out=KnockOut.STATEMENT,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from profiler.analyse.finding import KnockOut
 from profiler.diagnose.rule import Claim, Rule, StepCosts, largest_sites, take
 from profiler.diagnose.run import gil_holder
 
@@ -23,4 +24,5 @@ PLUGIN = Rule(
     ("{share:share} of each step waits for the GIL.", "That thread holds it {held:share} of the time."),
     "Move the work of that thread to a process of its own, or into code that releases the GIL.",
     judge,
+    knock_out=KnockOut.THREAD,
 )

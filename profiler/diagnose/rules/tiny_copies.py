@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from profiler.analyse.finding import KnockOut
 from profiler.diagnose.device import program_blame
 from profiler.diagnose.rule import Claim, Rule, StepCosts, exactly
 from profiler.run.model import Site
@@ -42,4 +43,5 @@ PLUGIN = Rule(
     "Collect the values in one tensor, and copy that once per step.",
     judge,
     threshold_source="_MANY is a choice; below _TINY bytes a copy takes as long as its call.",
+    knock_out=KnockOut.STATEMENT,
 )

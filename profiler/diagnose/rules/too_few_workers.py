@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from profiler.analyse.finding import KnockOut
 from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.model import InputAdvice
 from profiler.diagnose.rule import Claim, Rule, StepCosts
@@ -53,4 +54,6 @@ PLUGIN = Rule(
     judge,
     threshold_source="Workers that run on a core help only while cores are free.",
     code="{loader:assignment}DataLoader(..., num_workers={needed:plain})",
+    knock_out=KnockOut.SETTINGS,
+    settings={"loader": {"num_workers": "needed"}},
 )

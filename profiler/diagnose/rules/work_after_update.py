@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from profiler.analyse.finding import KnockOut
 from profiler.analyse.model import AFTER_OPTIMIZER
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import Claim, Rule, StepCosts, phase_costs
@@ -27,4 +28,5 @@ PLUGIN = Rule(
     threshold=NAMED,
     threshold_source="A tenth: some work after the update is a usual part of a step.",
     is_general=True,
+    knock_out=KnockOut.STATEMENT,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from profiler.analyse.finding import KnockOut
 from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.model import InputAdvice
 from profiler.diagnose.rule import Claim, Rule, StepCosts
@@ -37,4 +38,6 @@ PLUGIN = Rule(
     "Keep the workers from one epoch to the next.",
     judge,
     code="{loader:assignment}DataLoader(..., persistent_workers=True)",
+    knock_out=KnockOut.SETTINGS,
+    settings={"loader": {"persistent_workers": True}},
 )

@@ -1,0 +1,119 @@
+"""Changes settings of a program under `try`: the variable PROFILER_TRIAL_SETTINGS holds them as JSON.
+
+`threads`: the most threads of an operator. `collect`: false leaves out garbage collection. `anomaly`: false leaves
+anomaly detection off. `loader`: arguments of every DataLoader in the training process instead of the program's;
+`replay`: the loaders give their first batches again and again. In all other recordings this hook changes nothing.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
+from typing import Any, Final
+
+from profiler.agent.patching import Hook, patch
+
+VARIABLE: Final = "PROFILER_TRIAL_SETTINGS"
+_REPLAYED: Final = 2
+"""Batches that a loader makes before it replays them."""
+_WORKERS_ONLY: Final = {
+    "prefetch_factor": None,
+    "persistent_workers": False,
+    "timeout": 0,
+    "multiprocessing_context": None,
+}
+"""Arguments of a DataLoader that need workers, with the value that they have without."""
+
+
+def settings() -> dict[str, Any]:
+    """The settings to change; empty in programs that are not under trial."""
+    value: dict[str, Any] = json.loads(os.environ.get(VARIABLE) or "{}")
+    return value
+
+
+def _install(module: ModuleType) -> None:
+    changed = settings()
+    threads = changed.get("threads")
+    if threads is not None:
+        torch: Any = module
+        torch.set_num_threads(min(torch.get_num_threads(), threads))
+        patch(module, "set_num_threads", lambda original: lambda number: original(min(number, threads)))
+    if changed.get("collect") is False:
+        gc.disable()
+        patch(gc, "collect", lambda _: lambda *_: 0)
+        patch(gc, "enable", lambda _: lambda: None)
+    if changed.get("anomaly") is False:  # both context managers of torch call it
+        patch(module, "set_anomaly_enabled", lambda original: lambda _, *more, **named: original(False, *more, **named))
+
+
+def _install_loader(module: Any) -> None:
+    changed = settings()
+    if changed.get("loader"):
+        patch(module.DataLoader, "__init__", lambda original: _with_arguments(original, changed["loader"], module))
+    if changed.get("replay"):
+        patch(module.DataLoader, "__iter__", lambda original: _replaying(original, module))
+
+
+def _in_worker(module: Any) -> bool:
+    return vars(module._utils.worker).get("_worker_info") is not None
+
+
+def _with_arguments(original: Callable[..., None], changed: Mapping[str, Any], module: Any) -> Callable[..., None]:
+    def init(self: Any, dataset: Any, *args: Any, **kwargs: Any) -> None:
+        if not _in_worker(module):
+            workers = changed.get("num_workers", kwargs.get("num_workers", args[4] if len(args) > 4 else 0))
+            args = (*args[:4], workers, *args[5:]) if len(args) > 4 else args
+            kwargs |= {name: value for name, value in changed.items() if name != "num_workers" or len(args) <= 4}
+            if not workers:
+                kwargs |= {name: value for name, value in _WORKERS_ONLY.items() if name in kwargs}
+        original(self, dataset, *args, **kwargs)
+
+    return init
+
+
+def _replaying(original: Callable[[Any], Iterator[Any]], module: Any) -> Callable[[Any], Iterator[Any]]:
+    batches: dict[int, tuple[Any, list[Any], int | None]] = {}
+
+    def replay(self: Any) -> Iterator[Any]:
+        if _in_worker(module):
+            return original(self)
+        return _replay(self)
+
+    def _replay(self: Any) -> Iterator[Any]:
+        if id(self) not in batches:
+            made, iterator = [], original(self)
+            for batch in iterator:
+                made.append(batch)
+                if len(made) == _REPLAYED:
+                    break
+            del iterator
+            if getattr(self, "_iterator", None) is not None:
+                self._iterator = None  # its workers end
+            batches[id(self)] = self, made, _length(self)
+        _, made, length = batches[id(self)]
+        number = 0
+        while made and (length is None or number < length):
+            yield made[number % len(made)]
+            number += 1
+
+    return replay
+
+
+def _length(loader: Any) -> int | None:
+    """The batches of an epoch; None: its dataset does not tell, and the first epoch never ends."""
+    try:
+        return len(loader)
+    except TypeError:
+        return None
+
+
+PLUGIN = Hook(
+    "trial_settings",
+    {
+        "torch": _install,
+        "torch.utils.data.dataloader": _install_loader,
+    },
+)

@@ -1,0 +1,101 @@
+"""`try`: measures what findings are worth, by running the program without what they blame."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from profiler.commands._common import RUNS, seconds
+from profiler.core.errors import Exit, ProfilerError
+
+if TYPE_CHECKING:
+    from profiler.knockout.session import Session
+
+_EPILOG: Final = (
+    "Exit code: 0 a gain was measured, 2 bad input, or no --yes without a terminal, 3 nothing could be tried (the reason "
+    "is printed), 130 Ctrl-C. Nothing but the run directory changes: see docs/try.md."
+)
+
+
+class TryCommand:
+    """python -m profiler try RUN | -- python train.py ..."""
+
+    name = "try"
+    help = "measure what findings are worth: run the program in isolation with and without what they blame"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        parser.epilog = _EPILOG
+        add = parser.add_argument
+        add("--yes", action="store_true", help="do not ask before the program runs")
+        add("--findings", type=int, default=3, metavar="N", help="findings to try, the largest first (default: 3)")
+        add("--seconds", type=seconds(), metavar="S", help="the most for each finding (default: 3 times the recording)")
+        add("--json", action="store_true", help="print the result as JSON")
+        words = "RUN | -- CMD ARGS..."
+        add("words", nargs=argparse.REMAINDER, metavar=words, help="a recorded run, or a command, which is recorded first")
+
+    def run(self, args: argparse.Namespace) -> int:
+        from profiler import read
+        from profiler.knockout.session import prepare
+        from profiler.knockout.trial import check_isolation
+        from profiler.report.trial_text import measured_text, trials_json
+
+        command = args.words[1:] if args.words[:1] == ["--"] else None
+        if command is None and args.words[1:]:  # options behind the run
+            args = args.parser.parse_args([*args.words[1:], args.words[0]], namespace=args)
+        if not args.words or (command is None and len(args.words) > 1) or command == []:
+            raise ProfilerError("name a run directory, or write a command after --, as in: try -- python train.py")
+        if not (args.yes or sys.stdin.isatty()):
+            raise ProfilerError("try runs the program again: without a terminal it does so only with --yes")
+        check_isolation()
+        run = Path(args.words[0]) if command is None else _record(tuple(command))
+        session = prepare(run, read(run), findings=args.findings, seconds=args.seconds)
+        say = sys.stderr if args.json else sys.stdout
+        _describe(session, say)
+        if not session.plans:
+            raise ProfilerError(f"no finding of {run} can be tried", Exit.NOT_COMPARABLE)
+        if not args.yes and not _agreed():
+            return int(Exit.OK)
+        trials = []
+        for trial in session.trials():
+            trials.append(trial)
+            print(f"{trial.rule}: {measured_text(trial)}", file=say, flush=True)
+        if args.json:
+            print(trials_json(trials))
+        return int(Exit.OK if any(trial.factor for trial in trials) else Exit.NOT_COMPARABLE)
+
+
+def _record(command: tuple[str, ...]) -> Path:
+    from profiler.record.launch import record
+    from profiler.run.model import RunSpec
+    from profiler.run.store import default_directory
+
+    spec = RunSpec(command, default_directory(command, RUNS), level="standard")
+    info = record(spec)
+    if info.exit_code:
+        raise ProfilerError(f"the program exited with {info.exit_code} while it was recorded", Exit.TARGET_FAILED)
+    return spec.out
+
+
+def _describe(session: Session, out: object) -> None:
+    from profiler.analyse.finding import KnockOut
+    from profiler.report.finding_text import finding_sentence
+    from profiler.report.trial_text import change_text, duration_text, not_tried_text
+
+    for finding, reason in session.not_tried:
+        print(not_tried_text(finding.rule.name, reason), file=out)  # type: ignore[call-overload]
+    for plan in session.plans:
+        is_thread = plan.finding.rule.knock_out is KnockOut.THREAD
+        text = change_text(plan.lines, plan.settings, is_thread=is_thread)
+        print(f"{plan.finding.rule.name}: {finding_sentence(plan.finding)}\n  The trial {text}", file=out)  # type: ignore[call-overload]
+    if session.plans:
+        text = duration_text(len(session.plans), session.seconds)
+        print(f"{text}: the program runs twice side by side, without network; its files stay as they are.", file=out)  # type: ignore[call-overload]
+
+
+def _agreed() -> bool:
+    return input("Run it? [y/N] ").strip().lower() in {"y", "yes"}
+
+
+PLUGIN = TryCommand()

@@ -1,0 +1,87 @@
+"""What a trial of a finding changes in the program: new texts of source files, or settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from profiler.analyse.finding import Finding, KnockOut
+from profiler.core.notice import Notice
+from profiler.knockout.source import skip_lines, stop_threads_at
+from profiler.run.trials import SkippedLine
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How the program runs without the cause of a finding."""
+
+    finding: Finding
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """File -> its text in the trial."""
+    lines: tuple[SkippedLine, ...] = ()
+    """What these texts skip, in the order of their numbers."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def plan_trial(finding: Finding, folders: Sequence[Path], recorded_at: float) -> Plan | Notice:
+    """The plan for a finding, or why it cannot be tried.
+
+    :param folders: the files of sites are relative to one of these.
+    :param recorded_at: when the run began, in seconds of the Unix epoch: files that were changed later have other
+        lines.
+    """
+    rule = finding.rule
+    if rule.knock_out is None:
+        return Notice("no-knock-out")
+    plan: Plan | Notice = Notice("no-line")
+    if rule.knock_out is not KnockOut.SETTINGS and finding.sites:
+        plan = _source_plan(finding, folders, recorded_at)
+    if not isinstance(plan, Notice) or not rule.settings:
+        return plan
+    settings = _filled(rule.settings, finding.values)
+    return Plan(finding, settings=settings) if settings is not None else Notice("no-value")
+
+
+def _source_plan(finding: Finding, folders: Sequence[Path], recorded_at: float) -> Plan | Notice:
+    change = stop_threads_at if finding.rule.knock_out is KnockOut.THREAD else skip_lines
+    lines_by_file: dict[Path, list[int]] = {}
+    for site in finding.sites:
+        files = [(folder / site.file).resolve() for folder in folders]
+        file = next((file for file in files if file.is_file()), files[0])
+        lines_by_file.setdefault(file, []).append(site.line)
+    texts: dict[str, str] = {}
+    skipped: list[SkippedLine] = []
+    refusals: list[Notice] = []
+    for file, lines in lines_by_file.items():
+        try:
+            if file.stat().st_mtime > recorded_at:
+                refusals.append(Notice("source-changed", {"file": str(file)}))
+                continue
+            changed = change(file.read_text(encoding="utf-8"), lines, str(file), len(skipped))
+        except (OSError, ValueError, SyntaxError) as error:
+            refusals.append(Notice("source-unreadable", {"file": str(file), "error": str(error)}))
+            continue
+        refusals += changed.refusals
+        if changed.skipped:
+            texts[str(file)] = changed.text
+            skipped += changed.skipped
+    return Plan(finding, texts, tuple(skipped)) if skipped else refusals[0]
+
+
+def _filled(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The settings with the values of the finding that they name; None where one is not known."""
+    filled: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            new: Any = _filled(value, values)
+        elif isinstance(value, str):
+            number = values.get(value)
+            new = None if number is None else max(1, round(number))
+        else:
+            new = value
+        if new is None:
+            return None
+        filled[name] = new
+    return filled

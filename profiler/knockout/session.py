@@ -1,0 +1,99 @@
+"""Tries the findings of a run: which of them can be tried, with what change, for how long."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from profiler.analyse.finding import Confidence, Finding
+from profiler.analyse.model import Analysis
+from profiler.core.errors import Exit, ProfilerError
+from profiler.core.notice import Notice
+from profiler.core.procfs import available_memory
+from profiler.core.units import size
+from profiler.knockout.plan import Plan, plan_trial
+from profiler.knockout.trial import Recorded, measure
+from profiler.run.trials import Trial, write_trials
+
+FINDINGS: Final = 3
+"""Findings that are tried by default."""
+TIMES_RECORDED: Final = 3.0
+"""How long a trial may take by default, as a multiple of the recorded time."""
+TRIALS_FOLDER: Final = "try"
+"""Folder of the run directory with the programs of the last trials and their output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The trials of one run."""
+
+    run: Path
+    program: Recorded
+    plans: tuple[Plan, ...]
+    not_tried: tuple[tuple[Finding, Notice], ...]
+    """Findings that come before the last one that is tried, but cannot be tried, and why."""
+    seconds: float
+    """How long each trial may take."""
+
+    def trials(self) -> Iterator[Trial]:
+        """Measure the plans one after the other; each result is written to the run directory at once.
+
+        :raises ProfilerError: the results cannot be written.
+        """
+        folder = self.run / TRIALS_FOLDER
+        shutil.rmtree(folder, ignore_errors=True)
+        done: list[Trial] = []
+        for number, plan in enumerate(self.plans, 1):
+            trial = measure(plan, self.program, folder / f"{number}-{plan.finding.rule.name}", self.seconds)
+            done.append(trial)
+            write_trials(self.run, done)
+            yield trial
+
+
+def prepare(run: Path, analysis: Analysis, *, findings: int = FINDINGS, seconds: float | None = None) -> Session:
+    """Plan the trials of the first findings of a run that can be tried.
+
+    :param seconds: for each trial; None: TIMES_RECORDED.
+    :raises ProfilerError: the run has no program of this machine, or two copies of it do not fit into the memory.
+    """
+    info = analysis.info
+    if not run.is_dir() or not info.argv:
+        raise ProfilerError(f"{run} is not a run directory with a recorded command: record the program with `run`")
+    _check_memory(analysis)
+    cwd = Path(info.cwd or Path.cwd())
+    folders = [cwd, *(Path(word).parent for word in info.argv if word.endswith(".py") and word.startswith("/"))]
+    recorded_at = datetime.fromisoformat(info.started_at).timestamp()
+    plans: list[Plan] = []
+    not_tried: list[tuple[Finding, Notice]] = []
+    for finding in _worth_trying(analysis.findings):
+        if len(plans) == findings:
+            break
+        plan = plan_trial(finding, folders, recorded_at)
+        if isinstance(plan, Notice):
+            not_tried.append((finding, plan))
+        else:
+            plans.append(plan)
+    recorded_s = (info.end - info.begin) / 1e9 if info.end else 0.0
+    program = Recorded(info.argv, cwd, {name: str(value) for name, value in info.host.get("environment", {}).items()})
+    return Session(run, program, tuple(plans), tuple(not_tried), seconds or TIMES_RECORDED * recorded_s)
+
+
+def _worth_trying(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings in the order of their predicted gains, without those that may be chance."""
+    predicted = [replace(each, gains=tuple(gain for gain in each.gains if gain.method != "knock-out")) for each in findings]
+    predicted.sort(key=lambda each: (bool(each.overlaps), -each.gain))
+    return [each for each in predicted if each.confidence is not Confidence.LOW and each.gains]
+
+
+def _check_memory(analysis: Analysis) -> None:
+    needed, free = analysis.value("peak_memory"), available_memory()
+    if needed is not None and free is not None and 2 * needed > free:
+        raise ProfilerError(
+            f"two copies of the program take {size(2 * needed)} of memory, and {size(free)} are free: nothing can be "
+            "tried; record a smaller model",
+            Exit.NOT_COMPARABLE,
+        )

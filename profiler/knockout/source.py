@@ -1,0 +1,299 @@
+"""Changes the source of a program so that a statement is skipped after its first execution: pure functions.
+
+What a skipped statement assigned keeps the value of its first execution, where nothing else has assigned it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeGuard
+
+from profiler.core.notice import Notice
+from profiler.run.trials import SkippedLine
+
+_GATE: Final = "_profiler_gate"
+_GATE_FILE: Final = Path(__file__).with_name("gate.py")
+"""Its text is put at the head of each changed file."""
+_TRAINING: Final = "backward"
+"""Method whose call makes a loop a training loop."""
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+Loop = ast.For | ast.AsyncFor | ast.While
+_FIXED: Final = (
+    ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal, ast.Pass,
+)  # fmt: skip
+_LEAVING: Final = (ast.Return, ast.Yield, ast.YieldFrom, ast.Await)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedSource:
+    """The new text of a file, and what in it is skipped."""
+
+    text: str
+    skipped: tuple[SkippedLine, ...]
+    """In the order of their numbers, by which the program reports them; the first one has the number `first`."""
+    refusals: tuple[Notice, ...]
+    """Why other lines cannot be skipped."""
+
+
+def skip_lines(text: str, lines: Sequence[int], file: str, first: int = 0) -> ChangedSource:
+    """Skip the statements that hold these lines, each after its first execution.
+
+    Of nested loops that do not train, the outermost one is skipped as a whole.
+
+    :raises SyntaxError: the text is not Python.
+    """
+    return _change(text, lines, file, first, is_thread=False)
+
+
+def stop_threads_at(text: str, lines: Sequence[int], file: str, first: int = 0) -> ChangedSource:
+    """Stop for good every thread but the main one that comes to these lines a second time.
+
+    :raises SyntaxError: the text is not Python.
+    """
+    return _change(text, lines, file, first, is_thread=True)
+
+
+def _change(text: str, lines: Sequence[int], file: str, first: int, *, is_thread: bool) -> ChangedSource:
+    tree = ast.parse(text)
+    trainers = _training_functions(tree)
+    chosen: dict[ast.stmt, None] = {}
+    refusals = []
+    for line in lines:
+        path = _path_to(tree, line)
+        answer = _innermost(path) if is_thread else _statement(path, trainers)
+        if isinstance(answer, Notice):
+            refusals.append(Notice(answer.code, {"file": file, "line": line, **answer.values}))
+        else:
+            chosen[answer] = None
+    outer = [each for each in chosen if not any(each in ast.walk(other) for other in chosen if other is not each)]
+    source = text.splitlines()
+    skipped = tuple(SkippedLine(file, each.lineno, source[each.lineno - 1].strip()) for each in outer)
+    numbers = {each: number for number, each in enumerate(outer, first)}
+    before = {each: _assigned_before(each, _path_to(tree, each.lineno)) for each in outer}
+    _Rewriter(numbers, before, is_thread=is_thread).visit(tree)
+    _insert_gate(tree)
+    return ChangedSource(ast.unparse(ast.fix_missing_locations(tree)), skipped, tuple(refusals))
+
+
+# ---------------------------------------------------------------- which statement
+
+
+def _path_to(tree: ast.Module, line: int) -> list[ast.stmt]:
+    """The statements that contain the line, from the outermost to the innermost one."""
+    path: list[ast.stmt] = []
+    node: ast.AST = tree
+    while True:
+        inner = next((each for each in _statements_below(node) if each.lineno <= line <= (each.end_lineno or 0)), None)
+        if inner is None:
+            return path
+        path.append(inner)
+        node = inner
+
+
+def _statements_below(node: ast.AST) -> Iterator[ast.stmt]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt):
+            yield child
+        elif isinstance(child, ast.excepthandler | ast.match_case):
+            yield from _statements_below(child)
+
+
+def _innermost(path: Sequence[ast.stmt]) -> ast.stmt | Notice:
+    if not path:
+        return Notice("no-statement")
+    return Notice("definition") if isinstance(path[-1], _FIXED) else path[-1]
+
+
+def _statement(path: Sequence[ast.stmt], trainers: frozenset[str]) -> ast.stmt | Notice:
+    """The statement to skip for a line, or why there is none."""
+    innermost = _innermost(path)
+    if isinstance(innermost, Notice):
+        return innermost
+    function = max((index for index, each in enumerate(path) if isinstance(each, Function)), default=-1)
+    inside = path[function + 1 :]
+    if any(isinstance(each, ast.ClassDef) for each in inside):
+        return Notice("definition")
+    loops = [each for each in inside if isinstance(each, Loop)]
+    if function < 0 and not loops:
+        return Notice("no-loop")
+    for loop in loops:
+        if not _trains(loop, trainers) and not _leaves(loop):
+            return loop
+    if _trains(innermost, trainers):
+        return Notice("training")
+    if isinstance(innermost, ast.Return):
+        scope = path[function]
+        is_value = innermost.value is not None and not any(isinstance(each, _LEAVING) for each in _own(innermost.value))
+        return innermost if is_value and not _is_generator(scope) else Notice("leaves")
+    if _leaves(innermost):
+        return Notice("leaves")
+    return innermost
+
+
+def _own(node: ast.AST) -> Iterator[ast.AST]:
+    """The node and all below it, without the bodies of functions that are defined there."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, Function | ast.ClassDef):
+            yield from _own(child)
+
+
+def _is_generator(scope: ast.stmt) -> bool:
+    if isinstance(scope, ast.AsyncFunctionDef):
+        return True
+    return any(
+        isinstance(each, ast.Yield | ast.YieldFrom) for child in ast.iter_child_nodes(scope) for each in _own(child)
+    )
+
+
+def _leaves(statement: ast.stmt) -> bool:
+    """Whether a statement may leave the block that contains it: then the block never ends if it is skipped."""
+    return any(isinstance(each, _LEAVING) for each in _own(statement)) or _breaks(statement)
+
+
+def _breaks(node: ast.AST) -> bool:
+    if isinstance(node, ast.Break | ast.Continue):
+        return True
+    if isinstance(node, Loop):
+        return any(_breaks(each) for each in node.orelse)
+    return any(_breaks(each) for each in ast.iter_child_nodes(node) if not isinstance(each, Function | ast.ClassDef))
+
+
+def _callee(node: ast.AST) -> str:
+    if not isinstance(node, ast.Call):
+        return ""
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def _trains(node: ast.AST, trainers: frozenset[str]) -> bool:
+    """Whether gradients are computed in it."""
+    return any(_callee(each) in trainers for each in _own(node))
+
+
+def _training_functions(tree: ast.Module) -> frozenset[str]:
+    """Names of functions in which gradients are computed, directly or by another one."""
+    functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    names = {_TRAINING}
+    while (
+        new := {each.name for each in functions if any(_trains(part, frozenset(names)) for part in each.body)} - names
+    ):
+        names |= new
+    return frozenset(names)
+
+
+def _stored(node: ast.AST) -> list[str]:
+    """The names that a statement assigns."""
+    stored = (each.id for each in _own(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
+    return list(dict.fromkeys(stored))
+
+
+def _assigned_before(statement: ast.stmt, path: Sequence[ast.stmt]) -> frozenset[str]:
+    """The names that are assigned before a statement, within the same loop or call."""
+    outside = path[: path.index(statement)]
+    block: ast.stmt | None = next((each for each in reversed(outside) if isinstance(each, Loop | Function)), None)
+    if block is None:
+        return frozenset()
+    return frozenset(
+        name
+        for each in _own(block)
+        if isinstance(each, ast.stmt) and each is not block and each.lineno < statement.lineno and each not in outside
+        for name in _stored(each)
+    )
+
+
+# ---------------------------------------------------------------- the change
+
+
+class _Rewriter(ast.NodeTransformer):
+    def __init__(
+        self, numbers: dict[ast.stmt, int], before: dict[ast.stmt, frozenset[str]], *, is_thread: bool
+    ) -> None:
+        self._numbers = numbers
+        self._before = before
+        self._is_thread = is_thread
+
+    def visit(self, node: ast.AST) -> ast.AST | list[ast.stmt]:
+        if _is_statement(node) and node in self._numbers:
+            number = self._numbers[node]
+            if self._is_thread:
+                return [*_parsed(f"{_GATE}.stop({number})"), node]
+            if isinstance(node, ast.Return):
+                return _skippable_return(node, number)
+            return _skippable(node, number, self._before[node])
+        changed: ast.AST = self.generic_visit(node)
+        return changed
+
+
+def _is_statement(node: ast.AST) -> TypeGuard[ast.stmt]:
+    return isinstance(node, ast.stmt)
+
+
+def _parsed(text: str) -> list[ast.stmt]:
+    return ast.parse(text).body
+
+
+def _skippable(statement: ast.stmt, number: int, before: frozenset[str]) -> list[ast.stmt]:
+    """The statement behind a gate, which restores what it assigned.
+
+    :param before: names that something else assigns before it, in the same step.
+    """
+    names = _stored(statement)
+    only_here = [name for name in names if name not in before]
+    lines = [
+        f"if {_GATE}.begin({number}):",
+        "    try:",
+        "        pass",
+        "    finally:",
+        f"        {_GATE}.end({number})",
+        f"    {_GATE}.keep({number}, {names!r}, {only_here!r}, locals())" if names else "",
+        "else:",
+        "    pass",
+    ]
+    for name in names:
+        lines.append(f"    if {name!r} not in locals() and {_GATE}.has({number}, {name!r}):")
+        lines.append(f"        {name} = {_GATE}.value({number}, {name!r})")
+    gated = _parsed("\n".join(lines))
+    _block(gated[0]).body = [statement]
+    return gated
+
+
+def _skippable_return(statement: ast.Return, number: int) -> list[ast.stmt]:
+    name = f"{_GATE}_value"
+    lines = [
+        f"if {_GATE}.begin({number}):",
+        "    try:",
+        f"        {name} = None",
+        "    finally:",
+        f"        {_GATE}.end({number})",
+        f"    {_GATE}.keep({number}, [{name!r}], [{name!r}], locals())",
+        f"    return {name}",
+        f"return {_GATE}.value({number}, {name!r})",
+    ]
+    gated = _parsed("\n".join(lines))
+    assignment = _block(gated[0]).body[0]
+    assert isinstance(assignment, ast.Assign)
+    assert statement.value is not None  # a return without a value is refused
+    assignment.value = statement.value
+    return gated
+
+
+def _block(gate: ast.stmt) -> ast.Try:
+    assert isinstance(gate, ast.If)
+    block = gate.body[0]
+    assert isinstance(block, ast.Try)
+    return block
+
+
+def _insert_gate(tree: ast.Module) -> None:
+    """Put the class of gate.py behind what must come first in a file."""
+    first = 0
+    for index, each in enumerate(tree.body):
+        is_docstring = index == 0 and isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant)
+        if is_docstring or (isinstance(each, ast.ImportFrom) and each.module == "__future__"):
+            first = index + 1
+    gate = ast.parse(_GATE_FILE.read_text(encoding="utf-8")).body
+    tree.body[first:first] = gate[2:]  # without its docstring and the name of its file

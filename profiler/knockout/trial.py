@@ -1,0 +1,200 @@
+"""Measures plans: the program runs unchanged and without the cause of a finding, in alternating blocks of steps.
+
+Both programs are isolated (`profiler.knockout.isolation`). What the one without the cause computes is void; the time
+of its steps is real.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import numpy as np
+
+from profiler.agent.hooks.trial_settings import VARIABLE as SETTINGS_VARIABLE
+from profiler.check.model import BASE, CANDIDATE, MEASURE, Round
+from profiler.check.speed.controlled_process import Program
+from profiler.check.speed.interleave import RoundRunner
+from profiler.check.speed.round_values import MIN_PAIRS, block_pairs
+from profiler.check.speed.sequential import bounds, quantile
+from profiler.core.errors import Exit, ProfilerError
+from profiler.core.notice import Notice
+from profiler.knockout import isolation
+from profiler.knockout.gate import REPORTS
+from profiler.knockout.plan import Plan
+from profiler.run import tables
+from profiler.run.trials import SkippedLine, Trial
+
+_SIDE_ERROR: Final = 0.025
+"""Error of each end of a 95% interval."""
+_NARROW: Final = 0.05
+"""Half width of the interval of the log gain at which no further round is measured: 5%."""
+_MAX_ROUNDS: Final = 4
+_PROBE_S: Final = 20.0
+_BY_ROUNDS: Final = 3
+"""Rounds from which the interval also counts the differences between starts of the program."""
+_THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The program of a run."""
+
+    argv: tuple[str, ...]
+    cwd: Path
+    env: Mapping[str, str]
+    """Its recorded settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredGain:
+    """The log gain with the ends of its 95% interval."""
+
+    log: float
+    low: float
+    high: float
+    pairs: int
+
+
+def isolated(argv: Sequence[str]) -> tuple[str, ...]:
+    """The command that runs `argv` in isolation."""
+    return (sys.executable, "-I", "-S", isolation.__file__, *argv)
+
+
+def check_isolation() -> None:
+    """:raises ProfilerError: this machine does not allow it, and why."""
+    with TemporaryDirectory(prefix="try-") as folder:
+        environment = {**os.environ, tables.ENV_RUN: folder}
+        command = isolated((sys.executable, "-I", "-S", "-c", "open('/tmp/probe', 'w')"))
+        try:
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, timeout=_PROBE_S, check=False
+            )
+            why = done.stderr.strip().rpartition("\n")[2] if done.returncode else ""
+        except (OSError, subprocess.TimeoutExpired) as error:
+            why = str(error)
+    if why:
+        raise ProfilerError(
+            f"nothing can be tried here, because a program cannot be kept from changing files: {why}. It needs Linux "
+            "5.12 with user namespaces, or root; without them, take the cause out by hand and use `compare`",
+            Exit.NOT_COMPARABLE,
+        )
+
+
+def measure(plan: Plan, program: Recorded, out: Path, seconds: float) -> Trial:
+    """Try a plan within `seconds`.
+
+    :param out: a folder for the runs, which is created.
+    """
+    begin = time.monotonic()
+    finding = plan.finding
+    site = f"{finding.sites[0].file}:{finding.sites[0].line}" if finding.sites else ""
+    rounds: list[Round] = []
+    reason: Notice | None = None
+    runner = RoundRunner(_programs(plan, program, out), out, patience=seconds, round_seconds=seconds, may_end=True)
+    try:
+        for _ in _time_for_rounds(begin, seconds, rounds):
+            rounds.append(runner.run(len(rounds) + 1, MEASURE))
+    except ProfilerError as error:
+        reason = Notice("trial-failed", {"text": str(error)}) if not rounds else None
+    reports = _reports(out)
+    lines = tuple(line for number, line in enumerate(plan.lines) if (number in reports["skipped"] | reports["stopped"]))
+    gain = measured_gain(rounds)
+    if reason is None and plan.lines and not lines:
+        reason = _why_not_skipped(plan.lines[0], reports)
+    if reason is None and gain is None:
+        reason = Notice("trial-too-short", {"seconds": seconds})
+    trial = Trial(
+        finding.rule.name, site, finding.gain, skipped=lines, settings=plan.settings, reason=reason,
+        pairs=gain.pairs if gain else 0, rounds=len(rounds), seconds=time.monotonic() - begin,
+    )  # fmt: skip
+    if reason is not None or gain is None:
+        return trial
+    return _with_gain(trial, gain)
+
+
+def _with_gain(trial: Trial, gain: MeasuredGain) -> Trial:
+    from dataclasses import replace
+
+    return replace(trial, factor=math.exp(gain.log), low=math.exp(gain.low), high=math.exp(gain.high))
+
+
+def _time_for_rounds(begin: float, seconds: float, rounds: Sequence[Round]) -> Iterator[None]:
+    """Yield before each round, until the gain is known well or another round would take too long."""
+    yield
+    while len(rounds) < _MAX_ROUNDS:
+        gain = measured_gain(rounds)
+        longest = max(done.seconds for done in rounds)
+        if (gain and gain.high - gain.low < 2 * _NARROW) or time.monotonic() - begin + longest > seconds:
+            return
+        yield
+
+
+def _programs(plan: Plan, program: Recorded, out: Path) -> dict[str, Program]:
+    argv = isolated(program.argv)
+    changed = dict(program.env)
+    if plan.settings:
+        changed[SETTINGS_VARIABLE] = json.dumps(dict(plan.settings))
+        changed |= dict.fromkeys(_THREAD_VARIABLES, str(plan.settings["threads"])) if "threads" in plan.settings else {}
+    if plan.texts:
+        out.mkdir(parents=True, exist_ok=True)
+        file = out / "files.json"
+        file.write_text(json.dumps(plan.texts), encoding="utf-8")
+        changed[isolation.FILES_VARIABLE] = str(file.absolute())
+    hint = "a trial has no network, and its changes of files go to memory"
+    return {
+        BASE: Program(BASE, argv, program.cwd, program.env, hint=hint),
+        CANDIDATE: Program(CANDIDATE, argv, program.cwd, changed),
+    }
+
+
+def _reports(out: Path) -> dict[str, set[int]]:
+    """What the programs without the cause reported, by event: the numbers of statements."""
+    numbers: dict[str, set[int]] = {event: set() for event in ("skipped", "stopped", "steps", "graph")}
+    for file in out.glob(f"*-{CANDIDATE}/{REPORTS}"):
+        for line in file.read_text(encoding="utf-8").splitlines():
+            with suppress(ValueError):
+                event: dict[str, Any] = json.loads(line)
+                for name, number in event.items():
+                    numbers[name].add(int(number))
+    return numbers
+
+
+def _why_not_skipped(line: SkippedLine, reports: Mapping[str, set[int]]) -> Notice:
+    code = "training" if reports["steps"] else "loss" if reports["graph"] else "not-reached"
+    return Notice(code, {"file": line.file, "line": line.line})
+
+
+# ---------------------------------------------------------------- statistics
+
+
+def measured_gain(rounds: Sequence[Round]) -> MeasuredGain | None:
+    """How much faster all steps are, stalls included, from pairs of neighbouring blocks; None: too few pairs."""
+    logs, errors, pairs = list[float](), list[float](), 0
+    for each in rounds:
+        both = block_pairs(each, CANDIDATE)
+        if len(both) < MIN_PAIRS:
+            continue
+        # the error of a ratio of sums, to first order: each pair's part of it
+        parts = both.base / both.base.mean() - both.side / both.side.mean()
+        logs.append(float(np.log(both.base.sum() / both.side.sum())))
+        errors.append(float(parts.std(ddof=1)) / math.sqrt(len(both)))
+        pairs += len(both)
+    if not logs:
+        return None
+    if len(logs) >= _BY_ROUNDS:
+        found = bounds(logs, _SIDE_ERROR, errors)
+        return MeasuredGain(found.mean, found.low, found.high, pairs)
+    log = sum(logs) / len(logs)
+    half = quantile(pairs - 1, 1 - _SIDE_ERROR) * math.sqrt(sum(error**2 for error in errors)) / len(errors)
+    return MeasuredGain(log, log - half, log + half, pairs)

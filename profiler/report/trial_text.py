@@ -1,0 +1,65 @@
+"""Words about trials: what `try` will change, and what it measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+from profiler.core.notice import Notice
+from profiler.core.units import ratio, seconds
+from profiler.report.text import describe, listed
+from profiler.run.trials import SkippedLine, Trial
+
+
+def change_text(lines: tuple[SkippedLine, ...], settings: Mapping[str, Any], *, is_thread: bool) -> str:
+    """`skips train.py:14: total += weight.item()`"""
+    if lines:
+        verb = "stops other threads at" if is_thread else "skips"
+        return f"{verb} " + listed([f"{PurePath(line.file).name}:{line.line}: {_code(line.source)}" for line in lines])
+    return f"changes settings: {listed(list(_settings(settings)))}"
+
+
+def _code(source: str) -> str:
+    return source.partition("  #")[0][:80]
+
+
+def _settings(settings: Mapping[str, Any]) -> list[str]:
+    words = []
+    for name, value in settings.items():
+        if name == "loader":
+            words += [f"DataLoader({key}={argument})" for key, argument in value.items()]
+        elif name == "replay":
+            words.append("loaders replay their first batches")
+        elif name == "threads":
+            words.append(f"{value} threads")
+        else:
+            words.append({"collect": "no garbage collection", "anomaly": "no anomaly detection"}.get(name, name))
+    return words
+
+
+def measured_text(trial: Trial) -> str:
+    """`measured 2.90× (2.60× to 3.24×), predicted 1.34×`, or why nothing was measured."""
+    predicted = f"predicted about {ratio(trial.predicted)}"
+    if trial.factor is None or trial.low is None or trial.high is None:
+        return f"not measured: {describe(trial.reason)}; {predicted}"
+    return f"measured {ratio(trial.factor)} ({ratio(trial.low)} to {ratio(trial.high)}), {predicted}"
+
+
+def duration_text(trials: int, each: float) -> str:
+    """How long trials may take."""
+    return f"{trials} trial{'s' * (trials != 1)} of at most {seconds(each)} each"
+
+
+def not_tried_text(rule: str, reason: Notice) -> str:
+    """`float64: not tried: ...`"""
+    return f"{rule}: not tried: {describe(reason)}"
+
+
+def trials_json(trials: list[Trial]) -> str:
+    """The trials as a JSON document, with the reason in words as well."""
+    from dataclasses import asdict
+
+    rows = [{**asdict(trial), "explanation": describe(trial.reason)} for trial in trials]
+    return json.dumps({"schema": "trials/1", "trials": rows}, indent=1)

@@ -1,0 +1,91 @@
+"""The trials of a run: what `try` measured about its findings, as a file in the run directory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from profiler.core import atomic_file
+from profiler.core.errors import ProfilerError
+from profiler.core.notice import Notice
+
+TRIALS_FILE: Final = "trials.json"
+_SCHEMA: Final = "trials/1"
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedLine:
+    """A statement that was skipped, or at which a thread was stopped."""
+
+    file: str
+    line: int
+    source: str
+    """The first line of the statement, without indentation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A program with and without the cause of a finding."""
+
+    rule: str
+    """Name of the finding's rule."""
+    site: str = ""
+    """The first line of the finding, as FILE:LINE."""
+    predicted: float = 1.0
+    """The gain that was predicted before, as a factor."""
+    factor: float | None = None
+    """How many times as fast steps are without the cause; None: it could not be measured, for `reason`."""
+    low: float | None = None
+    high: float | None = None
+    """The ends of the 95% interval of `factor`."""
+    skipped: tuple[SkippedLine, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The settings that were changed."""
+    reason: Notice | None = None
+    pairs: int = 0
+    """Pairs of blocks that were compared."""
+    rounds: int = 0
+    """Pairs of programs that were started."""
+    seconds: float = 0.0
+    """How long the trial took."""
+
+
+def write_trials(run: Path, trials: Iterable[Trial]) -> None:
+    """Replace the trials of a run directory.
+
+    :raises ProfilerError: they cannot be written.
+    """
+    document = {"schema": _SCHEMA, "trials": [asdict(trial) for trial in trials]}
+    try:
+        atomic_file.write_text(run / TRIALS_FILE, json.dumps(document, indent=1) + "\n")
+    except OSError as error:
+        raise ProfilerError(f"cannot write {run / TRIALS_FILE}: {error.strerror}") from error
+
+
+def read_trials(run: Path) -> tuple[Trial, ...]:
+    """The trials of a run directory; empty where there are none.
+
+    :raises ProfilerError: the file is damaged, or was written by another version.
+    """
+    file = run / TRIALS_FILE
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+        if document["schema"] != _SCHEMA:
+            raise ProfilerError(f"{file} was written by another version: remove it, and use `try` again")
+        return tuple(_trial(each) for each in document["trials"])
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ProfilerError(f"{file} is damaged ({type(error).__name__}): remove it, and use `try` again") from error
+
+
+def _trial(value: Mapping[str, Any]) -> Trial:
+    reason = value["reason"]
+    changed = {
+        "skipped": tuple(SkippedLine(**each) for each in value["skipped"]),
+        "reason": Notice(reason["code"], reason["values"]) if reason else None,
+    }
+    return Trial(**{**value, **changed})
