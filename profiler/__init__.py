@@ -84,11 +84,14 @@ def analyse_run(run: Run, *, timeline: bool = False) -> Analysis:
 
     from profiler.analyse.analysis import analyse
     from profiler.diagnose.findings import find
+    from profiler.diagnose.measured import with_trials
     from profiler.diagnose.run import diagnose_run
     from profiler.report.verdict_text import with_verdict
+    from profiler.run.trials import read_trials
 
     analysis = analyse(run)
     findings, not_judged = find(analysis)
+    findings = with_trials(findings, read_trials(run.path))
     analysis = replace(analysis, findings=findings, not_judged=not_judged, replay=None)
     analysis = with_verdict(analysis, diagnose_run(analysis))
     if timeline:

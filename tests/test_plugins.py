@@ -13,11 +13,11 @@ from profiler.record.doctor import all_checks
 
 # package: the names of its plug-ins. Adding one is adding one file, its test, and its name here.
 PLUGINS = {
-    "profiler.commands": "attach check compare diagnose doctor export monitor report run",
+    "profiler.commands": "attach check compare diagnose doctor export monitor report run try",
     "profiler.record.collectors": "environment gpu host stacks",
     "profiler.agent.hooks": (
         "backward cuda_syncs dynamo facts functions loader loader-workers optimizers regions stages tensors "
-        "tokenizers torch-trace warning-sites"
+        "tokenizers torch-trace trial-settings warning-sites"
     ),
     "profiler.report.sections": (
         "breakdown counters doing environment findings flame hot idle input lines method outside ranks spikes "

@@ -89,7 +89,7 @@ def notice_codes(source: str) -> Iterator[str]:
 
 
 def test_every_notice_of_a_run_has_its_sentence() -> None:
-    rooms = [ROOT / "profiler" / room for room in ("analyse", "diagnose", "report", "run")]
+    rooms = [ROOT / "profiler" / room for room in ("analyse", "diagnose", "knockout", "report", "run")]
     files = [file for room in rooms for file in room.rglob("*.py")]
     codes = {code for file in files for code in notice_codes(file.read_text(encoding="utf-8"))}
     texts = NOTICES.keys() | CAUSE_NOTICES.keys()

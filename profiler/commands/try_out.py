@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TextIO
 
 from profiler.commands._common import RUNS, seconds
 from profiler.core.errors import Exit, ProfilerError
@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from profiler.knockout.session import Session
 
 _EPILOG: Final = (
-    "Exit code: 0 a gain was measured, 2 bad input, or no --yes without a terminal, 3 nothing could be tried (the reason "
-    "is printed), 130 Ctrl-C. Nothing but the run directory changes: see docs/try.md."
+    "Exit code: 0 a gain was measured, 2 bad input, or no --yes without a terminal, 3 nothing could be tried (the "
+    "reason is printed), 4 the program failed while it was recorded, 130 Ctrl-C. No file changes outside of the run "
+    "directory."
 )
 
 
@@ -33,7 +34,12 @@ class TryCommand:
         add("--seconds", type=seconds(), metavar="S", help="the most for each finding (default: 3 times the recording)")
         add("--json", action="store_true", help="print the result as JSON")
         words = "RUN | -- CMD ARGS..."
-        add("words", nargs=argparse.REMAINDER, metavar=words, help="a recorded run, or a command, which is recorded first")
+        add(
+            "words",
+            nargs=argparse.REMAINDER,
+            metavar=words,
+            help="a recorded run, or a command, which is recorded first",
+        )
 
     def run(self, args: argparse.Namespace) -> int:
         from profiler import read
@@ -78,20 +84,20 @@ def _record(command: tuple[str, ...]) -> Path:
     return spec.out
 
 
-def _describe(session: Session, out: object) -> None:
+def _describe(session: Session, out: TextIO) -> None:
     from profiler.analyse.finding import KnockOut
     from profiler.report.finding_text import finding_sentence
     from profiler.report.trial_text import change_text, duration_text, not_tried_text
 
     for finding, reason in session.not_tried:
-        print(not_tried_text(finding.rule.name, reason), file=out)  # type: ignore[call-overload]
+        print(not_tried_text(finding.rule.name, reason), file=out)
     for plan in session.plans:
         is_thread = plan.finding.rule.knock_out is KnockOut.THREAD
         text = change_text(plan.lines, plan.settings, is_thread=is_thread)
-        print(f"{plan.finding.rule.name}: {finding_sentence(plan.finding)}\n  The trial {text}", file=out)  # type: ignore[call-overload]
+        print(f"{plan.finding.rule.name}: {finding_sentence(plan.finding)}\n  The trial {text}", file=out)
     if session.plans:
         text = duration_text(len(session.plans), session.seconds)
-        print(f"{text}: the program runs twice side by side, without network; its files stay as they are.", file=out)  # type: ignore[call-overload]
+        print(f"{text}. Two copies of the program run in turn, without network; all files stay as they are.", file=out)
 
 
 def _agreed() -> bool:

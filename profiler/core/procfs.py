@@ -255,6 +255,15 @@ def cpu_times(proc: Folder = PROC) -> CpuTimes | None:
         return None
 
 
+def available_memory(proc: Folder = PROC) -> int | None:
+    """Bytes of memory that programs can still get (/proc/meminfo)."""
+    try:
+        words = _read(f"{proc}/meminfo").partition(b"MemAvailable:")[2].split()
+        return 1024 * int(words[0])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 def runnable_threads(proc: Folder = PROC) -> int | None:
     """Threads of the machine that run or wait for a core now, the caller included (/proc/loadavg)."""
     try:

@@ -1,8 +1,8 @@
 """Decides in a program under trial which statements are executed; its class is put at the head of changed files.
 
 It reports to a file of the run directory: {"skipped": NUMBER} when a statement is first skipped,
-{"stopped": NUMBER} when a thread is; {"steps": NUMBER} if an optimizer stepped within a statement, and {"graph": NUMBER} if
-it makes a value through which gradients are computed: these are never skipped.
+{"stopped": NUMBER} when a thread is; {"steps": NUMBER} if an optimizer stepped within a statement, and
+{"graph": NUMBER} if it makes a value through which gradients are computed: these are never skipped.
 """
 
 REPORTS = "trial.jsonl"

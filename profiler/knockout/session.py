@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from profiler.analyse.finding import Confidence, Finding
+from profiler.analyse.finding import Confidence, Finding, GainMethod
 from profiler.analyse.model import Analysis
 from profiler.core.errors import Exit, ProfilerError
 from profiler.core.notice import Notice
@@ -84,9 +84,12 @@ def prepare(run: Path, analysis: Analysis, *, findings: int = FINDINGS, seconds:
 
 def _worth_trying(findings: Sequence[Finding]) -> list[Finding]:
     """The findings in the order of their predicted gains, without those that may be chance."""
-    predicted = [replace(each, gains=tuple(gain for gain in each.gains if gain.method != "knock-out")) for each in findings]
-    predicted.sort(key=lambda each: (bool(each.overlaps), -each.gain))
-    return [each for each in predicted if each.confidence is not Confidence.LOW and each.gains]
+    predicted = [
+        replace(each, gains=tuple(gain for gain in each.gains if gain.method is not GainMethod.KNOCK_OUT))
+        for each in findings
+        if each.confidence is not Confidence.LOW
+    ]
+    return sorted((each for each in predicted if each.gains), key=lambda each: (bool(each.overlaps), -each.gain))
 
 
 def _check_memory(analysis: Analysis) -> None:

@@ -14,12 +14,10 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
-
-import numpy as np
 
 from profiler.agent.hooks.trial_settings import VARIABLE as SETTINGS_VARIABLE
 from profiler.check.model import BASE, CANDIDATE, MEASURE, Round
@@ -120,12 +118,6 @@ def measure(plan: Plan, program: Recorded, out: Path, seconds: float) -> Trial:
     )  # fmt: skip
     if reason is not None or gain is None:
         return trial
-    return _with_gain(trial, gain)
-
-
-def _with_gain(trial: Trial, gain: MeasuredGain) -> Trial:
-    from dataclasses import replace
-
     return replace(trial, factor=math.exp(gain.log), low=math.exp(gain.low), high=math.exp(gain.high))
 
 
@@ -187,7 +179,7 @@ def measured_gain(rounds: Sequence[Round]) -> MeasuredGain | None:
             continue
         # the error of a ratio of sums, to first order: each pair's part of it
         parts = both.base / both.base.mean() - both.side / both.side.mean()
-        logs.append(float(np.log(both.base.sum() / both.side.sum())))
+        logs.append(math.log(both.base.sum() / both.side.sum()))
         errors.append(float(parts.std(ddof=1)) / math.sqrt(len(both)))
         pairs += len(both)
     if not logs:

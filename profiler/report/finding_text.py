@@ -44,10 +44,15 @@ def not_judged_text(not_judged: NotJudged) -> str:
 
 
 def gain_text(finding: Finding) -> str:
-    """`about 1.6×`, or `about 1.6× (by replay 1.9×)` where two ways differ; empty without a prediction."""
+    """`about 1.6×`, or `about 1.6× (by replay 1.9×)` where two ways differ; empty without a prediction.
+
+    What `try` measured stands alone: `1.6× (measured)`.
+    """
     if not finding.gains:
         return ""
     first, *others = finding.gains
+    if first.method is GainMethod.KNOCK_OUT:
+        return f"{ratio(first.factor)} (measured)"
     different = [gain for gain in others if abs(gain.factor / first.factor - 1.0) > _DIFFERENT]
     beside = f" ({', '.join(f'{_WAYS[gain.method]} {ratio(gain.factor)}' for gain in different)})" if different else ""
     return f"about {ratio(first.factor)}{beside}"

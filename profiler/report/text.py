@@ -345,6 +345,21 @@ def _interleaved(values: Values) -> str:
 NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     # a sentence that was made elsewhere: by a collector, a damaged table, a plug-in
     "text": "{text}",
+    # why `try` did not measure a finding
+    "no-knock-out": "its cause cannot be left out of the program; apply the fix by hand, and use `compare`",
+    "no-line": "no line is known to cause it",
+    "no-value": "the run does not tell the setting to try",
+    "no-statement": "{file} has no statement in line {line}",
+    "definition": "line {line} of {file} defines something, which cannot be skipped",
+    "no-loop": "line {line} of {file} is in no loop",
+    "training": "line {line} of {file} trains the model: without it nothing is left to measure",
+    "loss": "gradients are computed through what line {line} of {file} makes",
+    "leaves": "line {line} of {file} leaves its loop or function, which would then never end",
+    "source-changed": "{file} has changed since the run was recorded: record it again",
+    "source-unreadable": "{file} cannot be read: {error}",
+    "not-reached": "line {line} of {file} was executed once at most",
+    "trial-failed": "{text}",
+    "trial-too-short": "the program took too few steps within {seconds:.0f} s",
     # what was damaged or missing when the run was loaded
     "run-not-ended": "the run never ended: its recorder was killed, or is still at work",
     "collector-failed": "collector {name} failed: {reason}",

@@ -111,7 +111,7 @@ def _length(loader: Any) -> int | None:
 
 
 PLUGIN = Hook(
-    "trial_settings",
+    "trial-settings",
     {
         "torch": _install,
         "torch.utils.data.dataloader": _install_loader,
