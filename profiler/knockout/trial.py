@@ -38,6 +38,8 @@ _SIDE_ERROR: Final = 0.025
 _NARROW: Final = 0.05
 """Half width of the interval of the log gain at which no further round is measured: 5%."""
 _MAX_ROUNDS: Final = 4
+_PART: Final = 0.85
+"""Part of the time limit that is planned for: blocks may take longer than expected, and programs have to be ended."""
 _PROBE_S: Final = 20.0
 _BY_ROUNDS: Final = 3
 """Rounds from which the interval also counts the differences between starts of the program."""
@@ -99,7 +101,9 @@ def measure(plan: Plan, program: Recorded, out: Path, seconds: float) -> Trial:
     site = f"{finding.sites[0].file}:{finding.sites[0].line}" if finding.sites else ""
     rounds: list[Round] = []
     reason: Notice | None = None
-    runner = RoundRunner(_programs(plan, program, out), out, patience=seconds, round_seconds=seconds, may_end=True)
+    runner = RoundRunner(
+        _programs(plan, program, out), out, patience=seconds, round_seconds=_PART * seconds, may_end=True
+    )
     try:
         for _ in _time_for_rounds(begin, seconds, rounds):
             rounds.append(runner.run(len(rounds) + 1, MEASURE))
@@ -127,7 +131,7 @@ def _time_for_rounds(begin: float, seconds: float, rounds: Sequence[Round]) -> I
     while len(rounds) < _MAX_ROUNDS:
         gain = measured_gain(rounds)
         longest = max(done.seconds for done in rounds)
-        if (gain and gain.high - gain.low < 2 * _NARROW) or time.monotonic() - begin + longest > seconds:
+        if (gain and gain.high - gain.low < 2 * _NARROW) or time.monotonic() - begin + longest > _PART * seconds:
             return
         yield
 

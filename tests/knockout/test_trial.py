@@ -1,0 +1,250 @@
+"""Trials: what they measure, what they report, and that nothing is left of them however they end."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, KnockOut, RuleText
+from profiler.check.model import BASE, CANDIDATE, MEASURE, Round, StepBlock
+from profiler.core.notice import Notice
+from profiler.diagnose.measured import with_trials
+from profiler.knockout.plan import Plan, plan_trial
+from profiler.knockout.trial import Recorded, measure, measured_gain
+from profiler.run.model import Site
+from profiler.run.trials import SkippedLine, Trial, read_trials, write_trials
+from tests.check.speed.programs import ROOT, until
+from tests.knockout.test_isolation import allowed, fingerprint
+
+SECONDS = 5.0
+"""Limit of a trial; its first round takes as long as it needs."""
+
+TRAIN = """
+from pathlib import Path
+from profiler import marks
+def work(amount):
+    return sum(number * number for number in range(amount))
+class Loss:
+    def backward(self):
+        work(20_000)
+log = Path("log.txt").open("a")
+while True:
+    useless = work(60_000)
+    log.write("step")
+    log.flush()
+    Path("model.pt").write_text("of the trial")
+    nothing = 0
+    Loss().backward()
+    marks.step()
+"""
+
+
+def finding(*lines: int, knock_out: KnockOut | None = KnockOut.STATEMENT, **rule: Any) -> Finding:
+    text = RuleText("python-loop", "Python", (), "", knock_out=knock_out, **rule)
+    sites = tuple(Site("train.py", line, "<module>") for line in lines)
+    gains = (Gain(GainMethod.BOUND, 1.5, 1.4, 1.6),)
+    return Finding(text, 0.1, 0.3, 0.2, 0.4, Confidence.HIGH, sites, {"workers": 3.6, "missing": None}, gains)
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """The folder of a program, older than its recording."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "train.py").write_text(TRAIN)
+    (folder / "model.pt").write_text("of the user")
+    return folder
+
+
+def line_of(part: str) -> int:
+    return next(number for number, line in enumerate(TRAIN.splitlines(), 1) if part in line)
+
+
+def planned(here: Path, part: str) -> Plan:
+    plan = plan_trial(finding(line_of(part)), [here], time.time() + 60)
+    assert isinstance(plan, Plan)
+    return plan
+
+
+def program(here: Path) -> Recorded:
+    return Recorded((sys.executable, "train.py"), here, {"PYTHONPATH": str(ROOT)})
+
+
+# ---------------------------------------------------------------- plans
+
+
+def test_a_plan_names_what_it_skips(here: Path) -> None:
+    plan = planned(here, "useless")
+    assert [(line.file, line.source) for line in plan.lines] == [(str(here / "train.py"), "useless = work(60_000)")]
+    assert list(plan.texts) == [str(here / "train.py")]
+
+
+def test_what_cannot_be_planned_has_a_reason(here: Path) -> None:
+    later = time.time() + 60
+    cases: list[tuple[Finding, float, str]] = [
+        (finding(1, knock_out=None), later, "no-knock-out"),
+        (finding(), later, "no-line"),
+        (finding(line_of("Loss().backward")), later, "training"),
+        (finding(line_of("useless")), time.time() - 60, "source-changed"),
+        (finding(knock_out=KnockOut.SETTINGS, settings={"threads": "missing"}), later, "no-value"),
+    ]
+    for each, recorded_at, code in cases:
+        plan = plan_trial(each, [here], recorded_at)
+        assert isinstance(plan, Notice)
+        assert plan.code == code
+    gone = plan_trial(finding(1), [here / "elsewhere"], later)
+    assert isinstance(gone, Notice)
+    assert gone.code == "source-unreadable"
+
+
+def test_settings_take_the_values_of_the_finding_and_stand_in_for_statements(here: Path) -> None:
+    settings = {"loader": {"num_workers": "workers", "persistent_workers": True}}
+    changed = plan_trial(finding(knock_out=KnockOut.SETTINGS, settings=settings), [here], 0.0)
+    assert isinstance(changed, Plan)
+    assert changed.settings == {"loader": {"num_workers": 4, "persistent_workers": True}}
+    replayed = plan_trial(finding(line_of("backward()"), settings={"replay": True}), [here], time.time() + 60)
+    assert isinstance(replayed, Plan)
+    assert replayed.settings == {"replay": True}
+
+
+# ---------------------------------------------------------------- statistics
+
+
+def blocks(ratio: float, pairs: int = 24, noise: float = 0.02, seed: int = 1) -> Round:
+    """A round in which the base takes `ratio` times as long."""
+    random = Random(seed)
+    made = []
+    for pair in range(pairs):
+        for side in (BASE, CANDIDATE) if pair % 2 else (CANDIDATE, BASE):
+            length = (ratio if side == BASE else 1.0) * random.gauss(1.0, noise)
+            made.append(StepBlock(side, 0, tuple(int(1e6 * length) for _ in range(5))))
+    return Round(1, MEASURE, (BASE, CANDIDATE), tuple(made))
+
+
+def test_the_gain_is_the_ratio_of_all_steps() -> None:
+    for rounds in (1, 2, 3):
+        gain = measured_gain([blocks(1.5, seed=seed) for seed in range(rounds)])
+        assert gain is not None
+        assert gain.pairs == 24 * rounds
+        assert gain.low < math.log(1.5) < gain.high
+        assert gain.high - gain.low < 0.06
+
+
+def test_intervals_of_95_percent_hold_the_truth() -> None:
+    gains = [measured_gain([blocks(1.0, noise=0.05, seed=seed)]) for seed in range(400)]
+    outside = sum(gain is not None and not gain.low <= 0.0 <= gain.high for gain in gains)
+    assert 5 <= outside <= 40, f"{outside} of 400, of which 20 are expected"
+
+
+def test_too_few_pairs_measure_nothing() -> None:
+    assert measured_gain([]) is None
+    assert measured_gain([blocks(1.5, pairs=3)]) is None
+
+
+# ---------------------------------------------------------------- files and findings
+
+
+def test_trials_are_written_and_read(tmp_path: Path) -> None:
+    reason = Notice("training", {"file": "train.py", "line": 3})
+    trials = (
+        Trial("a", "train.py:3", 1.5, 1.4, 1.3, 1.5, (SkippedLine("train.py", 3, "x = 1"),), {"threads": 2}, pairs=9),
+        Trial("b", reason=reason),
+    )
+    write_trials(tmp_path, trials)
+    assert read_trials(tmp_path) == trials
+    assert read_trials(tmp_path / "none") == ()
+
+
+def test_measured_gains_come_first_and_rank_findings() -> None:
+    first, second = finding(1), finding(2)
+    trials = [
+        Trial("python-loop", "train.py:2", 1.5, 2.5, 2.4, 2.6),
+        Trial("python-loop", "train.py:1", reason=Notice("x")),
+    ]
+    ranked = with_trials((first, second), trials)
+    assert [each.sites[0].line for each in ranked] == [2, 1]
+    assert [gain.method for gain in ranked[0].gains] == [GainMethod.KNOCK_OUT, GainMethod.BOUND]
+    assert ranked[0].gain == 2.5
+    assert ranked[1] == first
+
+
+# ---------------------------------------------------------------- real programs
+
+
+@allowed
+def test_a_useless_statement_gives_its_time_back_and_nothing_else_changes(here: Path, tmp_path: Path) -> None:
+    before = fingerprint(here)
+    trial = measure(planned(here, "useless"), program(here), tmp_path / "out", SECONDS)
+    assert trial.reason is None
+    assert trial.factor is not None
+    assert trial.factor > 1.5, "the statement takes three quarters of a step"
+    assert [line.source for line in trial.skipped] == ["useless = work(60_000)"]
+    assert fingerprint(here) == before
+
+
+@allowed
+def test_a_statement_that_costs_nothing_gives_nothing(here: Path, tmp_path: Path) -> None:
+    trial = measure(planned(here, "nothing = 0"), program(here), tmp_path / "out", SECONDS)
+    assert trial.reason is None
+    assert trial.factor is not None
+    assert 0.7 < trial.factor < 1.4
+
+
+@allowed
+@pytest.mark.parametrize(
+    ("source", "code"),
+    [
+        (
+            TRAIN.replace("    Loss().backward()\n", "    if useless is None: raise ValueError(useless)\n"),
+            "trial-failed",
+        ),
+        (TRAIN.replace("    useless = work(60_000)\n", "    if log.closed:\n        useless = 1\n"), "not-reached"),
+    ],
+)
+def test_why_nothing_was_measured(here: Path, tmp_path: Path, source: str, code: str) -> None:
+    changed = source.replace("useless is None", "True") if code == "trial-failed" else source
+    (here / "train.py").write_text(changed)
+    line = next(number for number, text in enumerate(changed.splitlines(), 1) if "useless = " in text)
+    plan = plan_trial(finding(line), [here], time.time() + 60)
+    assert isinstance(plan, Plan)
+    trial = measure(plan, program(here), tmp_path / "out", SECONDS)
+    assert trial.factor is None
+    assert trial.reason is not None
+    assert trial.reason.code == code
+
+
+@allowed
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_when_a_trial_is_stopped(here: Path, tmp_path: Path, number: int) -> None:
+    before = fingerprint(here)
+    mark = f"--mark-{os.getpid()}-{time.monotonic_ns()}"
+    source = f"""
+import sys, time
+from pathlib import Path
+from tests.knockout import test_trial as t
+here = Path({str(here)!r})
+program = t.Recorded((sys.executable, "train.py", {mark!r}), here, {{"PYTHONPATH": {str(ROOT)!r}}})
+t.measure(t.planned(here, "useless"), program, Path({str(tmp_path / "out")!r}), 120.0)
+"""
+    environment: Mapping[str, str] = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+    def programs() -> int:
+        return len(subprocess.run(["pgrep", "-f", "--", mark], capture_output=True, check=False).stdout.split())
+
+    with subprocess.Popen([sys.executable, "-c", source], env=environment, cwd=tmp_path) as process:
+        # the controller itself names the mark too; each side is three processes
+        until(lambda: programs() >= 5 or process.poll() is not None)
+        process.send_signal(number)
+        process.wait(60)
+        until(lambda: programs() == 0)
+    assert fingerprint(here) == before
