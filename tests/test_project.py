@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 
 import profiler
 from profiler.core.errors import Exit
+from profiler.core.plugins import discover
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("profiler", "reference_trainer")
@@ -131,7 +132,7 @@ def test_commands_of_the_documents_exist() -> None:
 
 
 def test_profiler_commands_of_the_readme_exist() -> None:
-    present = {path.stem for path in (ROOT / "profiler" / "commands").glob("[a-z]*.py")}
+    present = {command.name for command in discover("profiler.commands")}
     named = set(re.findall(r"python -m profiler ([a-z]+)", README))
     assert {"run", "report", "compare", "check"} <= named
     assert named <= present, f"no such command: {named - present}"
