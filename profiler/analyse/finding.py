@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from profiler.core.notice import Notice
 from profiler.run.model import Site
@@ -178,3 +178,84 @@ class NotJudged:
 
     rule: RuleText
     reason: Notice
+
+
+# ---------------------------------------------------------------- two runs
+
+
+class FindingState(StrEnum):
+    """What became of a cause from one run to another."""
+
+    NEW = "new"
+    GREW = "grew"
+    REMAINS = "remains"
+    SHRANK = "shrank"
+    CURED = "cured"
+    """No longer found."""
+    UNKNOWN = "unknown"
+    """Only one run has it, and the other does not tell: the rule cannot judge it, or a step takes so long that the same
+    cost would be too small a share of it to be named."""
+
+
+MUCH: Final = 0.05
+"""Share of a step by which the cost of a cause must have changed to count as more or less: that of `WORTH_NAMING`."""
+
+
+@dataclass(frozen=True, slots=True)
+class FindingChange:
+    """A cause in two runs, of which at least one has it."""
+
+    state: FindingState
+    before: Finding | None
+    after: Finding | None
+
+    @property
+    def finding(self) -> Finding:
+        """The finding about the second run, else that about the first."""
+        finding = self.after or self.before
+        assert finding is not None
+        return finding
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRun:
+    """What the rules say about one of two runs."""
+
+    findings: tuple[Finding, ...]
+    not_judged: tuple[NotJudged, ...]
+    step: float
+    """Seconds of a step."""
+
+    def tells_of(self, cost: float, rule: str) -> bool:
+        """Whether a rule would name a cost of so many seconds per step."""
+        return cost >= MUCH * self.step and all(each.rule.name != rule for each in self.not_judged)
+
+
+def compare_findings(before: JudgedRun, after: JudgedRun) -> tuple[FindingChange, ...]:
+    """What became of each cause, the worst first. A finding of low confidence is none."""
+    first, last = (
+        {each.rule.name: each for each in run.findings if each.confidence is not Confidence.LOW}
+        for run in (before, after)
+    )
+    changes = []
+    for name in {**first, **last}:
+        old, new = first.get(name), last.get(name)
+        if old is not None and new is not None:
+            state = _growth(old, new)
+        elif new is not None:
+            state = FindingState.NEW if before.tells_of(new.seconds, name) else FindingState.UNKNOWN
+        else:
+            assert old is not None
+            state = FindingState.CURED if after.tells_of(old.seconds, name) else FindingState.UNKNOWN
+        changes.append(FindingChange(state, old, new))
+    order = list(FindingState)
+    return tuple(sorted(changes, key=lambda change: (order.index(change.state), -change.finding.seconds)))
+
+
+def _growth(old: Finding, new: Finding) -> FindingState:
+    """Whether a cause costs more or less, by more than chance and by MUCH of a step."""
+    if new.seconds < old.seconds:
+        return FindingState.SHRANK if _growth(new, old) is FindingState.GREW else FindingState.REMAINS
+    step = old.seconds / old.share
+    is_chance = new.low / new.share * new.seconds <= old.high / old.share * old.seconds
+    return FindingState.REMAINS if is_chance or new.seconds - old.seconds < MUCH * step else FindingState.GREW

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Literal, Protocol
 
-from profiler.analyse.finding import Finding, NotJudged, Predictor
+from profiler.analyse.finding import Finding, JudgedRun, NotJudged, Predictor
 from profiler.core.notice import Notice
 from profiler.run.model import RunInfo, Site, StatedResult, StepDefinition
 
@@ -695,6 +695,12 @@ class Analysis:
             return max(self.ranks.size, len(self.ranks.ranks) + len(self.ranks.few_steps))
         size = self.info.facts.get("world_size")
         return size if isinstance(size, int) else 1
+
+    @property
+    def judged(self) -> JudgedRun | None:
+        """What the rules say about it; None where nothing tells what its steps are spent on."""
+        step = self.value("step_time")
+        return JudgedRun(self.findings, self.not_judged, step) if step and self.info.level != "light" else None
 
     def value(self, name: str) -> float | None:
         """The value of a measure; None: the run does not have it, or it was not measured."""

@@ -243,6 +243,23 @@ class Throughput:
 
 
 @dataclass(frozen=True, slots=True)
+class WorseCause:
+    """A cause of slowness that the candidate has and the base does not, or that costs more in it."""
+
+    rule: str
+    """The rule that recognized it."""
+    file: str
+    """Where it is; empty: not known."""
+    line: int
+    before: float
+    """Seconds per step that it costs in the base; 0: it is new."""
+    after: float
+    sentence: str
+    fix: str
+    """What to do about it."""
+
+
+@dataclass(frozen=True, slots=True)
 class SideInfo:
     """One side, as it is described to people."""
 
@@ -291,3 +308,5 @@ class GateResult:
     seconds: float = 0.0
     out: str = ""
     """Directory of the reports and runs."""
+    causes: tuple[WorseCause, ...] = ()
+    """The findings that appeared or grew, the worst first, where runs of both sides have a breakdown."""

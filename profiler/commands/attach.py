@@ -77,8 +77,8 @@ def _print(run: Run, analysis: Analysis) -> None:
 
 def _findings(analysis: Analysis) -> tuple[str, ...]:
     """What the rules say about a second of the main thread: without steps, that stands for a step."""
+    from profiler.analyse.sampling.attached import second_of_main_thread
     from profiler.diagnose.findings import find
-    from profiler.diagnose.live import second_of_main_thread
     from profiler.report.live_text import live_findings
 
     second = second_of_main_thread(analysis)

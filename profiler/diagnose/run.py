@@ -321,14 +321,3 @@ def excess_threads(analysis: Analysis, category: str) -> Notice | None:
     if threads > cores:
         return Notice("more-threads-than-cores", {"threads": threads, "cores": cores})
     return Notice("threads-spin") if threads > 1 and facts.get("omp_wait_policy") == "active" else None
-
-
-def gil_holder(analysis: Analysis) -> Notice | None:
-    """The thread beside the main one that held the GIL most; None where no window saw one hold it."""
-    main = next((thread for thread in analysis.threads if thread.tid == thread.pid), None)
-    others = [thread for thread in analysis.threads if main and thread.pid == main.pid and thread is not main]
-    holder = max(others, key=lambda thread: thread.gil or 0.0, default=None)
-    if holder is None or not holder.gil or holder.gil < NAMED:
-        return None
-    site = holder.site if holder.share_at_site > MOST else None
-    return Notice("gil-held", {"share": holder.gil, "site": site})

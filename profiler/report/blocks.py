@@ -97,6 +97,8 @@ class Items:
 
     items: tuple[str, ...]
     title: str = ""
+    code: str = ""
+    """Code between the title and the sentences, shown as it is."""
 
 
 @dataclass(frozen=True, slots=True)

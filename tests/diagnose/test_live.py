@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from profiler.analyse.model import Analysis, LineCost, ThreadActivity, ThreadState
+from profiler.analyse.sampling.attached import second_of_main_thread
 from profiler.core.errors import ProfilerError
 from profiler.core.live import StepUse
 from profiler.diagnose.findings import find
-from profiler.diagnose.live import RecentMean, RunningAnalysis, diagnose_live, second_of_main_thread
+from profiler.diagnose.live import RecentMean, RunningAnalysis, diagnose_live
 from profiler.diagnose.model import LiveLimit
 from profiler.report.live_text import live_findings, live_sentence
 from profiler.run.model import RunInfo, Site, StepDefinition, StepKind

@@ -28,7 +28,9 @@ from profiler.analyse.model import (
 )
 from profiler.core.notice import Notice
 from profiler.diagnose.model import RunDiagnosis, RunVerdict
-from profiler.diagnose.run import diagnose_run, gil_holder
+from profiler.diagnose.rule import StepCosts
+from profiler.diagnose.rules.thread_holds_gil import judge
+from profiler.diagnose.run import diagnose_run
 from profiler.run.model import RunInfo, Site, StepDefinition, StepKind
 from profiler.run.tables import ActivityKind, CallKind
 from tests.diagnose.runs import fast, idle_in_region, slow
@@ -292,10 +294,11 @@ def test_the_thread_that_holds_the_gil_is_named() -> None:
         )
 
     given = analysis({"gil": 0.6, "compute": 0.4})
-    for gil, at_site, expected in ((0.7, 0.8, (0.7, AFTER)), (0.7, 0.3, (0.7, None)), (None, 0.8, None)):
+    for gil, at_site, expected in ((0.7, 0.8, (0.7, AFTER)), (0.7, 0.3, (0.7, None)), (None, 0.8, (None, None))):
         threads = (thread(7, 0.9, 0.9), thread(8, gil, at_site))
-        notice = gil_holder(replace(given, threads=threads))
-        assert (notice and (notice.values["share"], notice.values["site"])) == expected
+        claim = judge(StepCosts(replace(given, threads=threads)))
+        assert claim is not None
+        assert (claim.values["held"], claim.values["holder"]) == expected
 
 
 def test_a_place_that_holds_less_than_half_of_a_category_is_not_its_place() -> None:

@@ -124,7 +124,7 @@ def render_junit(result: GateResult) -> str:
         else:
             ET.SubElement(test, "system-out").text = message
     explanation = [result.explanation] if result.explanation else []
-    lines = (result.sentence, *explanation, *text.warnings(result), *text.notes(result))
+    lines = (result.sentence, *explanation, *text.causes(result), *text.warnings(result), *text.notes(result))
     ET.SubElement(suite, "system-out").text = "\n".join(map(_xml_text, lines))
     ET.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'

@@ -62,6 +62,7 @@ def result_json(result: GateResult) -> dict[str, Any]:
         "counters": result.counters_state and {"state": result.counters_state, "reason": reason, "lines": lines},
         "throughput": _throughput(result.throughput) if result.throughput else None,
         "explanation": result.explanation,
+        "causes": list(map(asdict, result.causes)),
         "doubts": list(text.warnings(result)),
         "notes": list(text.notes(result)),
         "machine": dict(sorted(result.machine.items())),

@@ -80,6 +80,7 @@ def gate_sections(result: GateResult) -> tuple[b.Section, ...]:
 def _verdict(result: GateResult) -> b.Section:
     callout = b.Callout(text.headline(result), "verdict", result.state, judged=JUDGED.get(result.state, ""))
     explanation = [b.Text(result.explanation)] if result.explanation else []
+    causes = [b.Items(text.causes(result), "What became slower")] if result.causes else []
     warnings = text.warnings(result)
     items = [b.Items(warnings, "Warnings")] if warnings else []
     # those of a FAIL first
@@ -87,8 +88,8 @@ def _verdict(result: GateResult) -> b.Section:
     changes = [change for line in ordered for change in line.changes]
     table = [make_table(_CHANGES_TITLE, _CHANGE_FIELDS, changes)] if changes else []
     sites = [b.Items(tuple(map(fmt.site, changes)), _CHANGES_TITLE)] if changes else []
-    blocks: list[b.Block] = [callout, *explanation, b.Stats(tuple(_stats(result))), *table, *items]
-    return b.Section("check", "Check", tuple(blocks), brief=(callout, *explanation, *sites, *items))
+    blocks: list[b.Block] = [callout, *explanation, b.Stats(tuple(_stats(result))), *causes, *table, *items]
+    return b.Section("check", "Check", tuple(blocks), brief=(callout, *explanation, *causes, *sites, *items))
 
 
 def _change_cell(change: Change) -> b.Cell:

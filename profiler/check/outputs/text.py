@@ -56,6 +56,11 @@ def warnings(result: GateResult) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(sentence, (*result.warnings, *speed))))
 
 
+def causes(result: GateResult) -> tuple[str, ...]:
+    """A sentence for each cause that appeared or grew, with what to do about it."""
+    return tuple(f"{cause.sentence} {cause.fix}" for cause in result.causes)
+
+
 def headline(result: GateResult) -> str:
     """The verdict's sentence with a capital letter, unless it begins with a name."""
     sentence = plain(result.sentence)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from profiler.analyse.finding import KnockOut
+from profiler.analyse.model import Analysis, ThreadActivity
+from profiler.diagnose.device import MOST
+from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import Claim, Rule, StepCosts, largest_sites, take
-from profiler.diagnose.run import gil_holder
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -13,9 +15,17 @@ def judge(costs: StepCosts) -> Claim | None:
     if not claimed:
         return None
     holder = gil_holder(costs.analysis)
-    values = holder.values if holder else {}
-    sites = largest_sites([values.get("site")]) or costs.sites("gil")
-    return Claim(claimed, sites, {"held": values.get("share"), "holder": values.get("site")})
+    site = holder.site if holder and holder.share_at_site > MOST else None
+    held = holder.gil if holder else None
+    return Claim(claimed, largest_sites([site]) or costs.sites("gil"), {"held": held, "holder": site})
+
+
+def gil_holder(analysis: Analysis) -> ThreadActivity | None:
+    """The thread beside the main one that held the GIL most; None where no window saw one hold it."""
+    main = next((thread for thread in analysis.threads if thread.tid == thread.pid), None)
+    others = [thread for thread in analysis.threads if main and thread.pid == main.pid and thread is not main]
+    holder = max(others, key=lambda thread: thread.gil or 0.0, default=None)
+    return holder if holder and (holder.gil or 0.0) >= NAMED else None
 
 
 PLUGIN = Rule(

@@ -127,6 +127,8 @@ class _Printer(Terminal):
     def _items(self, block: b.Items) -> None:
         if block.title:
             self.paragraph(block.title, "bold")
+        for code in block.code.splitlines():
+            self.paragraph(f"    {code}", "cyan", wrap=False)
         for item in block.items:
             for number, line in enumerate(self.text(item).wrap(self.console, self.width - len(_BULLET))):
                 line.rstrip()

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from profiler.analyse.finding import Finding
+from profiler.analyse.finding import Finding, compare_findings
 from profiler.analyse.model import (
     DEVICE_CATEGORIES,
     HOST_CATEGORIES,
@@ -92,6 +92,7 @@ def compare_json(comparison: Comparison) -> dict[str, Any]:
             label: {name: ratio_json(ratio) for name, ratio in ratios.items()}
             for label, ratios in comparison.ratios.items()
         },
+        "findings": [*_changes(report_input)],
         "floor": floor or Null("no floor was measured for this baseline"),
         "differences": [{"name": name, "values": list(values)} for name, values in comparison.differences],
         "environment": [{"name": name, "value": value} for name, value in comparison.environment],
@@ -170,6 +171,22 @@ def finding_keys(analysis: Analysis) -> dict[str, Any]:
         "findings": [_finding(finding) for finding in analysis.findings],
         "not_judged": [{"rule": rule.rule.name, "reason": describe(rule.reason)} for rule in analysis.not_judged],
     }
+
+
+def _changes(report_input: ReportInput) -> Iterator[dict[str, Any]]:
+    """What became of the findings about the baseline on each other side, where both have a breakdown pass."""
+    base, *others = report_input.sides
+    before = base.detailed.judged
+    for side in others:
+        after = side.detailed.judged
+        for change in compare_findings(before, after) if before and after else ():
+            yield {
+                "side": side.label,
+                "state": change.state.value,
+                "rule": change.finding.rule.name,
+                "before": _finding(change.before) if change.before else Null(f"{base.label} does not have it"),
+                "after": _finding(change.after) if change.after else Null(f"{side.label} does not have it"),
+            }
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

@@ -47,7 +47,8 @@ def _callout(block: b.Callout, _: int) -> str:
 
 def _items(block: b.Items, level: int) -> str:
     title = f"{'#' * level} {escape(block.title)}\n\n" if block.title else ""
-    return title + "\n".join(f"- {escape(item)}" for item in block.items)
+    code = "".join(f"    {plain(line)}\n" for line in block.code.splitlines())  # indented: no text can end the block
+    return title + (f"{code}\n" if code else "") + "\n".join(f"- {escape(item)}" for item in block.items)
 
 
 def _stats(block: b.Stats, _: int) -> str:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from profiler.analyse.finding import Finding, NotJudged
+from profiler.analyse.finding import Finding, FindingChange, FindingState, NotJudged, compare_findings
 from profiler.analyse.model import Analysis
+from profiler.core.plugins import entry_points
 from profiler.core.units import seconds, share
-from profiler.report.blocks import Block, Cell, Items, Text
+from profiler.report.blocks import NOTHING, Block, Cell, Items, Table, Text
 from profiler.report.build import section
-from profiler.report.finding_text import doubt_text, finding_text, gain_text, not_judged_text
+from profiler.report.finding_text import (
+    doubt_text,
+    finding_text,
+    gain_text,
+    not_judged_text,
+    prediction_texts,
+    state_text,
+)
 from profiler.report.model import ReportInput
 from profiler.report.table import Field, make_table
+from profiler.report.text import at, file_name
 
 _MUCH_UNKNOWN = 0.1
 """Share of a step from which a cause may hide in what was not recorded."""
@@ -42,10 +51,33 @@ _FIELDS = (
 )
 
 
-def _what_to_do(findings: Iterable[Finding]) -> Iterator[Items]:
+def _what_to_do(findings: Iterable[Finding], further: Callable[[Finding], Iterable[str]]) -> Iterator[Items]:
     for finding in findings:
         text = finding_text(finding)
-        yield Items(tuple(filter(None, (text.fix, text.code, *text.evidence))), text.title)
+        yield Items((text.fix, *text.evidence, *further(finding)), text.title, text.code)
+
+
+def _sources(analysis: Analysis) -> dict[tuple[str, int], str]:
+    """File name and line -> text of the line, as far as stack samples recorded it."""
+    threads = (thread for thread in analysis.threads if thread.site is not None and thread.source_line)
+    return {(file_name(thread.site), thread.site.line): thread.source_line for thread in threads if thread.site}
+
+
+def _further(analysis: Analysis) -> Callable[[Finding], Iterator[str]]:
+    """What the page tells about a finding beside its evidence: lines with their source, predictions, code that cures
+    the same cause."""
+    sources, cures = _sources(analysis), [fix for fixes in entry_points("fixes").values() for fix in fixes]
+
+    def further(finding: Finding) -> Iterator[str]:
+        for site in finding.sites:
+            source = sources.get((file_name(site), site.line), "")
+            yield f"Line: {at(site).removeprefix(' at ')}{f': {source}' if source else ''}"
+        yield from prediction_texts(finding)
+        for fix in cures:
+            if fix.rule == finding.rule.name:
+                yield f"Example of a cure: {fix.name} ({fix.code}). {fix.does}"
+
+    return further
 
 
 def _not_judged(rules: Iterable[NotJudged]) -> Iterator[Items]:
@@ -56,7 +88,38 @@ def _not_judged(rules: Iterable[NotJudged]) -> Iterator[Items]:
 def _brief(report_input: ReportInput) -> Iterator[Block]:
     analysis = report_input.analysis
     if analysis is not None:  # the verdict has the figures of those that matter
-        yield from _what_to_do(analysis.findings[:_BRIEF])
+        yield from _what_to_do(analysis.findings[:_BRIEF], lambda _: ())
+    else:
+        yield from _changes(report_input)
+
+
+_CHANGES_NOTE = (
+    "By the breakdown passes. A cause is the same where the same rule names it. It is new or cured only where the "
+    "other side has steps short enough for such a cost to be named."
+)
+_JUDGED = {FindingState.NEW: "bad", FindingState.GREW: "bad", FindingState.SHRANK: "good", FindingState.CURED: "good"}
+
+
+def _changes(report_input: ReportInput) -> Iterator[Table]:
+    """What became of the findings about the first side on each other one, where both have a breakdown pass."""
+    first, *others = report_input.sides
+
+    def cost(finding: Finding | None) -> Cell:
+        return Cell(NOTHING) if finding is None else _cost(finding)
+
+    before = first.detailed.judged
+    for side in others:
+        after = side.detailed.judged
+        if changes := compare_findings(before, after) if before and after else ():
+            fields = (
+                Field[FindingChange]("Cause", lambda change: _cause(change.finding)),
+                Field[FindingChange](first.label, lambda change: cost(change.before), number=True),
+                Field[FindingChange](side.label, lambda change: cost(change.after), number=True),
+                Field[FindingChange](
+                    "Now", lambda change: Cell(state_text(change), judged=_JUDGED.get(change.state, ""))
+                ),
+            )
+            yield make_table(f"Causes in {first.label} and {side.label}, cost per step", fields, changes, _CHANGES_NOTE)
 
 
 def _is_known(analysis: Analysis) -> bool:
@@ -71,8 +134,10 @@ def _is_known(analysis: Analysis) -> bool:
 
 @section("findings", "What makes it slow", 12, brief=_brief)
 def findings(report_input: ReportInput) -> Iterator[Block]:
-    """The findings of a single run, and the rules that cannot judge it."""
+    """The findings of a single run, and the rules that cannot judge it; of a comparison what became of them."""
     analysis = report_input.analysis
+    if report_input.comparison is not None:
+        yield from _changes(report_input)
     if analysis is None or not (analysis.breakdown or analysis.idle):
         return
     if analysis.findings:
@@ -81,7 +146,7 @@ def findings(report_input: ReportInput) -> Iterator[Block]:
         yield Text(
             "No rule found a cause that is large enough to name. What is computed may still be more than it needs."
         )
-    yield from _what_to_do(analysis.findings)
+    yield from _what_to_do(analysis.findings, _further(analysis))
     yield from _not_judged(analysis.not_judged)
 
 

@@ -26,6 +26,7 @@ from profiler.check.model import (
     StepBlock,
     Throughput,
     TimeLine,
+    WorseCause,
 )
 from profiler.check.speed.round_values import round_values
 from profiler.core.notice import Notice
@@ -147,6 +148,17 @@ def failed() -> GateResult:
         counters=counters,
         counters_state=FAIL,
         throughput=with_values(replace(speed, warnings=(stolen,))),
+        causes=(
+            WorseCause(
+                "hidden-sync",
+                "examples/train.py",
+                104,
+                0.0,
+                0.0031,
+                "SYNTHETIC: the host waits for the device at train.py:104 (hidden-sync): new, 3.10 ms of each step.",
+                "Keep the value on the device.",
+            ),
+        ),
         explanation="SYNTHETIC: candidate runs 0.95x the steps/s of base (most at examples/train.py:104).",
         warnings=(free("The load rose from 1.5 to 2.2 runnable threads while this was measured."),),
         limits=Limits(counters={"allocations": Limit(relative=0.02)}),
@@ -253,6 +265,7 @@ def hostile() -> GateResult:
         bad,
         float("nan"),
         bad,
+        causes=(WorseCause(bad, bad, 7, float("nan"), float("inf"), bad, bad),),
     )
 
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import profiler
+from profiler.analyse.finding import Confidence, Finding, RuleText
+from profiler.analyse.model import Analysis, Comparison, Measure, Side
 from profiler.check.counters.compare import compare, overall
 from profiler.check.counters.environment_key import key_differences
 from profiler.check.model import FAIL, INCONCLUSIVE, PASS, GateResult, Limits
-from profiler.check.modes.finish import conclude
+from profiler.check.modes.finish import conclude, worse_causes
 from profiler.check.outputs import text
 from profiler.check.outputs.text import sentence, unstated_speed_reason
 from profiler.check.speed.verdict import throughput
+from profiler.run.model import RunInfo, Site
 from tests.check.synthetic_rounds import exact
 from tests.fakes.counting import two
+from tests.report import samples
 
 
 def result(before: float, after: float, **options: str) -> GateResult:
@@ -56,3 +61,35 @@ def test_each_code_in_the_product_has_a_sentence() -> None:
     codes = {code for source in sources for code in re.findall(r'Notice\(\s*"([a-z-]+)"', source)}
     assert len(codes) > 30
     assert codes <= text._SENTENCES.keys()
+
+
+PYTHON = Finding(
+    RuleText("python-loop", "Python takes time", (), "Use operators."), 0.03, 0.3, 0.27, 0.33, Confidence.HIGH,
+    (Site("train.py", 7, "main"),),
+)  # fmt: skip
+
+
+def compared(before: tuple[Finding, ...], after: tuple[Finding, ...], level: str = "standard") -> Comparison:
+    step = {"step_time": Measure("step_time", 0.1, "s")}
+
+    def side(label: str, findings: tuple[Finding, ...]) -> Side:
+        info = RunInfo(2, label, "", ("train.py",), level=level)
+        run = Analysis(info, step, {}, {}, findings=findings)
+        return Side(label, "", (run,), None, step, Measure("recording_slowdown", None, "x"))
+
+    return replace(samples.comparison(), sides=(side("base", before), side("candidate", after)))
+
+
+def test_a_cause_that_appeared_or_grew_is_named_with_its_rule_and_line() -> None:
+    [cause] = worse_causes(compared((), (PYTHON,)))
+    assert (cause.rule, cause.file, cause.line, cause.before, cause.after) == ("python-loop", "train.py", 7, 0.0, 0.03)
+    assert cause.sentence == "Python takes time at train.py:7 (python-loop): new, 30.0 ms of each step."
+    grown = replace(PYTHON, seconds=0.06, share=0.6, low=0.55, high=0.65)
+    [cause] = worse_causes(compared((PYTHON,), (grown,)))
+    assert "costs more, 30.0 ms and then 60.0 ms of each step." in cause.sentence
+
+
+def test_no_cause_is_named_that_remains_or_that_light_runs_cannot_show() -> None:
+    assert not [*worse_causes(compared((PYTHON,), (PYTHON,)))]
+    assert not [*worse_causes(compared((PYTHON,), ()))]
+    assert not [*worse_causes(compared((), (PYTHON,), level="light"))]
