@@ -1,0 +1,155 @@
+"""Measures how true `try` is: the gain without the cause of a finding beside that of the real cure.
+
+    python -m tests.traps.trials [CASE ...]
+
+A case is recorded, its first finding that can be tried is tried, and the program with and without the illness is
+measured in the same way as a trial, in alternating blocks. Results are appended to a file; a second call goes on where
+the first one ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any, Final
+
+from profiler import read
+from profiler.check.model import BASE, CANDIDATE, MEASURE
+from profiler.check.speed.controlled_process import Program
+from profiler.check.speed.interleave import RoundRunner
+from profiler.core.errors import ProfilerError
+from profiler.knockout.session import prepare
+from profiler.knockout.trial import measured_gain
+from tests.traps.__main__ import _CALIBRATION, _ENVIRONMENT, RECORDED_S, ROOT, command, read_rows, speed, write_rows
+from tests.traps.cases import Case, select
+
+RESULTS: Final = ROOT / "reports" / "accuracy" / "trials.jsonl"
+_ENDLESS: Final = 10**9
+_REAL_S: Final = 20.0
+"""Time limit of the round that measures the real cure."""
+WORTH: Final = 1.1
+"""Real gain from which a case counts."""
+ONLY_REMOVES: Final = frozenset(
+    (
+        "python-loop", "many-small-operators", "thread-holds-gil", "garbage-collection", "blocked-thread",
+        "logging-in-loop", "synchronous-checkpoint", "frequent-evaluation", "periodic-work", "debug-mode",
+    )
+)  # fmt: skip
+"""Illnesses whose cure only removes work; the others do the same work in another way."""
+
+
+def try_finding(case: Case, folder: Path) -> dict[str, Any]:
+    """Record a case, and try its first finding."""
+    steps = max(60, round(RECORDED_S * speed(case, _CALIBRATION)))
+    run = folder / "run"
+    record = [sys.executable, "-m", "profiler", "run", "--out", str(run), "--", *command(case, steps)]
+    subprocess.run(record, check=True, cwd=ROOT, env=_ENVIRONMENT, capture_output=True)
+    analysis = read(run)
+    session = prepare(run, analysis, findings=1)
+    recorded_s = ((analysis.info.end or 0) - analysis.info.begin) / 1e9
+    row: dict[str, Any] = {"recorded_s": round(recorded_s, 1), "rule": "", "measured": None, "reason": "no finding"}
+    for trial in session.trials():
+        row |= {
+            "rule": trial.rule, "predicted": trial.predicted, "measured": trial.factor, "low": trial.low,
+            "high": trial.high, "seconds": round(trial.seconds, 1), "skipped": [line.source for line in trial.skipped],
+            "settings": dict(trial.settings), "reason": trial.reason.code if trial.reason else "",
+        }  # fmt: skip
+    return row
+
+
+def real_gain(case: Case, folder: Path) -> float:
+    """How many times as fast steps are without the illness, in alternating blocks."""
+    cured = replace(case, ill=(), cured=case.ill)
+    environment = {"OMP_NUM_THREADS": "1"}
+    programs = {
+        side: Program(side, tuple(command(each, _ENDLESS)), ROOT, environment)
+        for side, each in ((BASE, case), (CANDIDATE, cured))
+    }
+    gain = measured_gain([RoundRunner(programs, folder / "real", round_seconds=_REAL_S).run(1, MEASURE)])
+    assert gain is not None
+    return math.exp(gain.log)
+
+
+def page(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A table of all results, and how far they are from the real cures."""
+    lines = [
+        "# What `try` measures, beside the real cures",
+        "",
+        "Written by `python -m tests.traps.trials`: each program is tried without the cause of its first finding, and",
+        "measured with its illness switched off. Both are ratios of step times in alternating blocks.",
+        "",
+        "| case | tried | left out | predicted | measured | real | ln | seconds | recorded |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        what = "; ".join(row.get("skipped", [])) or json.dumps(row.get("settings", {}))
+        measured = (
+            f"{row['measured']:.2f} ({row['low']:.2f} to {row['high']:.2f})" if row["measured"] else row["reason"]
+        )
+        error = f"{math.log(row['measured'] / row['real']):+.2f}" if row["measured"] else ""
+        lines.append(
+            f"| {row['case']} | {row['rule']} | `{what.partition('  #')[0][:70]}` | {row.get('predicted', 0):.2f} | "
+            f"{measured} | {row['real']:.2f} | {error} | {row.get('seconds', 0):.0f} | {row['recorded_s']:.0f} |"
+        )
+    lines += ["", *_summary(rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _summary(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    counted = [row for row in rows if row["measured"] and row["real"] >= WORTH]
+    lines = [
+        f"Of {sum(row['real'] >= WORTH for row in rows)} with a real gain of 10% or more, {len(counted)} were measured."
+    ]
+    kinds = {
+        "the cure only removes work": lambda row: row["ill"] in ONLY_REMOVES,
+        "the cure does it in another way": lambda row: row["ill"] not in ONLY_REMOVES,
+    }
+    for name, chosen in kinds.items():
+        errors = [abs(math.log(row["measured"] / row["real"])) for row in counted if chosen(row)]
+        if len(errors) > 1:
+            most = quantiles(errors, n=10, method="inclusive")[8]
+            lines.append(f"- Where {name} ({len(errors)}): median |ln| {median(errors):.2f}, P90 {most:.2f}.")
+    bound = [row for row in counted if row["high"] >= row["real"] * 0.95]
+    times = [row["seconds"] / row["recorded_s"] for row in counted]
+    lines.append(f"- At least the real gain, within 5%: {len(bound)} of {len(counted)}.")
+    if times:
+        lines.append(f"- Time of a trial: at most {max(times):.1f} times the recorded time.")
+    return lines
+
+
+def main() -> int:
+    """Measure the chosen cases with one illness, and write the page."""
+    parser = argparse.ArgumentParser(prog="python -m tests.traps.trials", description=__doc__)
+    parser.add_argument("cases", nargs="*", help="names of cases (default: all with one illness)")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    rows = {row["case"]: row for row in read_rows(arguments.results)}
+    for case in select(arguments.cases):
+        if len(case.ill) != 1 or (case.name in rows and not arguments.cases):
+            continue
+        begin = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                row = try_finding(case, Path(folder)) | {"real": real_gain(case, Path(folder))}
+            except ProfilerError as error:
+                print(f"{case.name}: {error}", flush=True)
+                continue
+        rows[case.name] = {"case": case.name, "ill": case.ill[0], **row}
+        write_rows(arguments.results, rows.values())
+        arguments.results.with_suffix(".md").write_text(page(list(rows.values())), encoding="utf-8")
+        line = f"{row['rule']} {row['measured'] or row['reason']}, really {row['real']:.2f}"
+        print(f"{case.name}: {line} ({time.monotonic() - begin:.0f} s)", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
