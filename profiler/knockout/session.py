@@ -83,13 +83,15 @@ def prepare(run: Path, analysis: Analysis, *, findings: int = FINDINGS, seconds:
 
 
 def _worth_trying(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings in the order of their predicted gains, without those that may be chance."""
+    """The findings with a predicted gain, the largest first; those that may be chance behind the others."""
     predicted = [
         replace(each, gains=tuple(gain for gain in each.gains if gain.method is not GainMethod.KNOCK_OUT))
         for each in findings
-        if each.confidence is not Confidence.LOW
     ]
-    return sorted((each for each in predicted if each.gains), key=lambda each: (bool(each.overlaps), -each.gain))
+    return sorted(
+        (each for each in predicted if each.gains),
+        key=lambda each: (bool(each.overlaps), each.confidence is Confidence.LOW, -each.gain),
+    )
 
 
 def _check_memory(analysis: Analysis) -> None:
