@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -236,7 +237,8 @@ here = Path({str(here)!r})
 program = t.Recorded((sys.executable, "train.py", {mark!r}), here, {{"PYTHONPATH": {str(ROOT)!r}}})
 t.measure(t.planned(here, "useless"), program, Path({str(tmp_path / "out")!r}), 120.0)
 """
-    environment: Mapping[str, str] = {**os.environ, "PYTHONPATH": str(ROOT)}
+    temporary = Path(tempfile.mkdtemp(prefix="t-"))  # sockets need a short name
+    environment: Mapping[str, str] = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
 
     def programs() -> int:
         return len(subprocess.run(["pgrep", "-f", "--", mark], capture_output=True, check=False).stdout.split())
@@ -247,4 +249,6 @@ t.measure(t.planned(here, "useless"), program, Path({str(tmp_path / "out")!r}), 
         process.send_signal(number)
         process.wait(60)
         until(lambda: programs() == 0)
+        until(lambda: not list(temporary.iterdir()))
+    temporary.rmdir()
     assert fingerprint(here) == before

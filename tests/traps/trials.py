@@ -57,7 +57,8 @@ def try_finding(case: Case, folder: Path) -> dict[str, Any]:
     session = prepare(run, analysis, findings=1)
     recorded_s = ((analysis.info.end or 0) - analysis.info.begin) / 1e9
     row: dict[str, Any] = {"recorded_s": round(recorded_s, 1), "rule": "", "measured": None, "reason": "no finding"}
-    row |= {"reason": reason.code for _, reason in session.not_tried[:1]}
+    if session.not_tried:
+        row["reason"] = session.not_tried[0][1].code
     for trial in session.trials():
         row |= {
             "rule": trial.rule, "predicted": trial.predicted, "measured": trial.factor, "low": trial.low,

@@ -299,6 +299,7 @@ def process_starter(*, level: str = "light", patience: float = PATIENCE_S) -> It
     with deferred_signals(), ExitStack() as stack:
         watchdog = stack.enter_context(watchdog_process())
         sockets = Path(stack.enter_context(private_folder()))
+        watchdog.watch_folder(str(sockets))
 
         def start(program: Program, folder: Path) -> ControlledProcess:
             process = ControlledProcess(program, folder, sockets, level=level, patience=patience, watch=watchdog.watch)

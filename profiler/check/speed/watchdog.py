@@ -9,6 +9,7 @@ and then kills them. It is a fresh Python process and not a fork: a fork would i
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -47,6 +48,10 @@ class Watchdog:
         stat = stat or read_stat(pid)
         if stat is not None:
             self._send(b"%d %d %d\n" % (pid, stat.start_ticks, stat.session == pid))
+
+    def watch_folder(self, folder: str) -> None:
+        """Have a folder for temporary files removed with `check`, after its programs."""
+        self._send(os.fsencode(folder) + b"\n")
 
     def dismiss(self) -> None:
         """Tell the watchdog that there is nothing to end."""
@@ -96,8 +101,11 @@ def main() -> None:
     """Run the watchdog: wait for the end of the pipe, then end the processes that `check` has left behind."""
     data = sys.stdin.buffer.read()
     if not data.endswith(_DISMISSED):
-        watched = [tuple(map(int, line.split())) for line in data.splitlines()]
+        lines = data.splitlines()
+        watched = [tuple(map(int, line.split())) for line in lines if not line.startswith(b"/")]
         tree = ProcessTree()
         tree.starts = {pid: start for pid, start, _ in watched}
         tree.leaders = {pid: start for pid, start, leads in watched if leads}
         tree.kill()
+        for folder in [line for line in lines if line.startswith(b"/")]:
+            shutil.rmtree(os.fsdecode(folder), ignore_errors=True)
