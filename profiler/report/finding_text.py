@@ -68,19 +68,20 @@ _WAYS: Final = {
 
 
 def prediction_texts(finding: Finding) -> tuple[str, ...]:
-    """`Steps become about 1.6× as fast (1.5 to 1.7×): the step without this cost.`, for each prediction."""
+    """`1.6× (1.5 to 1.7×): predicted from the step without this cost.`, for each prediction."""
     texts = []
     for gain in finding.gains:
         interval = "" if gain.low == gain.high else f" ({significant(gain.low, 3)} to {ratio(gain.high)})"
-        how = _METHODS.get(gain.method, f"by {gain.method.value.replace('-', ' ')}")
-        texts.append(f"Steps become about {ratio(gain.factor)} as fast{interval}: {how}.")
+        how = _METHODS.get(gain.method, f"predicted by {gain.method.value.replace('-', ' ')}")
+        texts.append(f"{ratio(gain.factor)}{interval}: {how}.")
     return tuple(texts)
 
 
 _METHODS: Final[Mapping[str, str]] = {
-    GainMethod.BOUND: "what the recorded step takes without this cost, and with what the cure needs instead",
-    GainMethod.ESTIMATE: "what the recorded step takes without this cost, although the cure changes the rest of it too",
-    GainMethod.REPLAY: "the recorded timeline, simulated again with the cure",
+    GainMethod.BOUND: "predicted from the recorded step without this cost, but with what the cure needs instead",
+    GainMethod.ESTIMATE: "predicted from the recorded step without this cost; the cure changes the rest of it too",
+    GainMethod.REPLAY: "predicted by simulating the recorded steps with the cure",
+    GainMethod.KNOCK_OUT: "measured by `try`, which ran the program without what the finding blames",
 }
 """Method of a prediction -> how it was made; of others the name tells."""
 WORTH_LEADING: Final = 1.1

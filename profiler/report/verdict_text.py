@@ -142,7 +142,7 @@ def run_statement(diagnosis: RunDiagnosis) -> Statement:
     if ranks is not None:
         straggler, balance = straggler_sentence(ranks), balance_sentence(ranks)
         if straggler:
-            gain = f"With equal work on each rank, steps become {gain_text(late[0])} as fast." if late else ""
+            gain = f"With equal work on each rank: {gain_text(late[0])} to gain." if late else ""
             sentences = [straggler, gain, balance, f"On rank {ranks.analysed}: {sentences[0]}", *sentences[1:]]
             sentences += collective_sentences(ranks)
         else:

@@ -18,6 +18,15 @@ NAME: Final = "ladder"
 SPEED: Final = "tokens_per_s"
 DIFFERENT_WORK: Final = Notice("text", {"text": "does other work: no like-for-like ratio"})
 ITSELF: Final = Notice("text", {"text": "the baseline itself"})
+NO_PREDICTION: Final = Ratio(
+    SPEED,
+    None,
+    None,
+    None,
+    0,
+    different=False,
+    reason=Notice("text", {"text": "predictions are for fixes that are added"}),
+)
 NO_ROW: Final = Notice("text", {"text": "the ladder has no such row"})
 NOT_RECORDED: Final = Notice("text", {"text": "not recorded in the runs of this row"})
 _SIZE_FACTS: Final = frozenset({"tokens_per_chunk", "samples_per_chunk"})
@@ -66,6 +75,8 @@ class LadderRow(PlannedRow):
     the fix gives on top of all others; alone and chunk size: over as-found; instead: over fixed; work: None."""
     total: Ratio
     """tokens_per_s over as-found; None with its reason in rows that do other work."""
+    predicted: Ratio = NO_PREDICTION
+    """What the finding of `rule` in the breakdown pass of `against` predicts, if the fix removed all of its cost."""
     analysis: Analysis | None = None
     """Its last run, for series such as the loss."""
 
@@ -215,8 +226,28 @@ def _measure_row(row: PlannedRow, programs: Mapping[str, SideRuns], base: SideRu
         measures=over_runs(side),
         gain=_speed_ratio(row, before, after, anyway=anyway),
         total=_speed_ratio(row, base, side, anyway=anyway),
+        predicted=NO_PREDICTION if row.kind == "without" else _prediction(row.rule, before.detail),
         analysis=side.detail or (side.light[-1] if side.light else None),
     )
+
+
+def _prediction(rule: str, before: Analysis | None) -> Ratio:
+    """The gain that the finding of a rule predicts, or why there is none."""
+
+    def none(reason: str) -> Ratio:
+        return Ratio(SPEED, None, None, None, 0, different=False, reason=Notice("text", {"text": reason}))
+
+    if not rule:
+        return none("no rule recognizes its cost")
+    if before is None:
+        return none("no breakdown pass of the program before it")
+    finding = next((finding for finding in before.findings if finding.rule.name == rule), None)
+    if finding is None:
+        return none("its rule names nothing in the program before it")
+    if not finding.gains:
+        return none("the finding predicts no gain")
+    gain = finding.gains[0]
+    return Ratio(SPEED, gain.factor, gain.low, gain.high, 1, different=gain.low > 1)
 
 
 def _speed_ratio(row: PlannedRow, before: SideRuns, after: SideRuns, *, anyway: bool) -> Ratio:

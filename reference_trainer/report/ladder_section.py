@@ -23,7 +23,15 @@ from profiler.report.build import SectionPlugin
 from profiler.report.model import ReportInput
 from profiler.report.table import factor, measure_cell, phrase, ratio_cell, ratio_text
 from profiler.report.text import NO_REASON, describe
-from reference_trainer.report.ladder import FixEffects, Ladder, LadderRow, comparison_ladder, gain, listed
+from reference_trainer.report.ladder import (
+    NO_PREDICTION,
+    FixEffects,
+    Ladder,
+    LadderRow,
+    comparison_ladder,
+    gain,
+    listed,
+)
 from reference_trainer.report.ladder_json import ladder_json
 
 TITLE = "The ladder of fixes"
@@ -33,6 +41,7 @@ _COLUMNS = (
     Column("Fix"),
     Column("Alone", number=True),
     Column("On top of those before it", number=True),
+    Column("Predicted for that", number=True),
     Column("On top of all others", number=True),
     Column("Tried together with"),
     Column("Rule"),
@@ -40,7 +49,8 @@ _COLUMNS = (
 _NOTE = (
     "{}, with 95% intervals. Alone: over as-found. On top of all others: the full set over the full set "
     "without this fix. What a fix needs came along with it, and what needs it was left out with it. "
-    "The rule is the one that recognizes in any program what the fix removes."
+    "The rule is the one that recognizes in any program what the fix removes. Predicted: what its finding about the "
+    "program before this fix expects if all of that cost goes; several fixes of one rule share it."
 )
 
 
@@ -164,10 +174,21 @@ def _row(fix: FixEffects) -> tuple[Cell, ...]:
         together.append(f"left out: {listed(fix.without.also)}")
     return (
         Cell(fix.fix, note=_removes(fix.removes), strong=True),
-        *(ratio_cell(gain(row)) for row in (fix.alone, fix.added, fix.without)),
+        *(ratio_cell(gain(row)) for row in (fix.alone, fix.added)),
+        _predicted(fix.added),
+        ratio_cell(gain(fix.without)),
         Cell("; ".join(together)),
         Cell(fix.rule),
     )
+
+
+def _predicted(row: LadderRow | None) -> Cell:
+    """The predicted gain with its interval, or that and why there is none."""
+    predicted = row.predicted if row else NO_PREDICTION
+    if predicted.value is None:
+        return Cell("not predicted", note=describe(predicted.reason))
+    low, high = (factor(end)[0] for end in (predicted.low or 0.0, predicted.high or 0.0))
+    return Cell(*factor(predicted.value), sort=predicted.value, note="" if low == high else f"{low} to {high}")
 
 
 def _rest(report_input: ReportInput, ladder: Ladder) -> tuple[Block, ...]:

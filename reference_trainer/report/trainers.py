@@ -83,13 +83,13 @@ class BundledTrainer:
             for program in plan.programs[len(sides) :]
         )
         programs = (*sides, *others)
-        first_fix = next(row.program for row in plan.rows if row.kind == "cumulative")
+        steps = {row.program for row in plan.rows if row.kind == "cumulative"}  # their findings predict the next step
         tasks = shuffled_schedule(
             programs,
             rounds,
             self._floor(values, size),
             warmed=[program.label for program in plan.programs if program.warm],
-            detailed={side.label for side in sides} | {first_fix},
+            detailed={side.label for side in sides} | steps,
             twice=sides[1].label,  # all gains of fixes that were left out share its runs
         )
 

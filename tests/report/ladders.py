@@ -62,6 +62,8 @@ def row(kind: str, fix: str, worth: Ratio, total: float, **another: Any) -> Ladd
     against = {"without": "fixed", "instead": "fixed", "work": ""}.get(kind, "as-found")
     fields: dict[str, Any] = {"label": labels.get(kind, fix), "also": (), "fixes": (fix,), "removes": removes}
     fields |= {"rule": rule, "measures": measures(BASE * total), "against": against, "total": gain(total)}
+    if kind == "cumulative" and fix == "batch-embed":
+        fields["predicted"] = gain(1.4)
     return LadderRow(kind=kind, fix=fix, gain=worth, **(fields | another))
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from profiler.analyse.finding import Finding, FindingChange, FindingState, NotJudged, compare_findings
 from profiler.analyse.model import Analysis
 from profiler.core.plugins import entry_points
 from profiler.core.units import seconds, share
-from profiler.report.blocks import NOTHING, Block, Cell, Items, Table, Text
+from profiler.report.blocks import NOTHING, Block, Cell, Group, Items, Table, Text
 from profiler.report.build import section
 from profiler.report.finding_text import (
     doubt_text,
@@ -20,7 +21,7 @@ from profiler.report.finding_text import (
 )
 from profiler.report.model import ReportInput
 from profiler.report.table import Field, make_table
-from profiler.report.text import at, file_name
+from profiler.report.text import at, file_name, listed
 
 _MUCH_UNKNOWN = 0.1
 """Share of a step from which a cause may hide in what was not recorded."""
@@ -28,7 +29,7 @@ _NOTHING = "No rule found a cause that is large enough to name. What is computed
 _BRIEF = 2
 """Findings that a terminal shows by default."""
 _NOTE = (
-    "The gain compares the step with one without the time that the cause costs, but with what the cure needs instead. "
+    "A gain is predicted by comparing the step with one without the cause, unless it is marked as measured. "
     "A finding about the same time as one above it stands after all others."
 )
 
@@ -51,33 +52,36 @@ _FIELDS = (
 )
 
 
-def _what_to_do(findings: Iterable[Finding], further: Callable[[Finding], Iterable[str]]) -> Iterator[Items]:
-    for finding in findings:
-        text = finding_text(finding)
-        yield Items((text.fix, *text.evidence, *further(finding)), text.title, text.code)
+def _what_to_do(finding: Finding) -> Items:
+    """The cure of a finding, and the figures that show the cause."""
+    text = finding_text(finding)
+    return Items((text.fix, *text.evidence), text.title, text.code)
 
 
-def _sources(analysis: Analysis) -> dict[tuple[str, int], str]:
-    """File name and line -> text of the line, as far as stack samples recorded it."""
-    threads = (thread for thread in analysis.threads if thread.site is not None and thread.source_line)
-    return {(file_name(thread.site), thread.site.line): thread.source_line for thread in threads if thread.site}
+def _in_full(finding: Finding, analysis: Analysis, cures: Iterable[Any]) -> Group:
+    """What to do about a finding and what that can give, beside the figures and lines that show it."""
+    text = finding_text(finding)
+    gains = tuple(f"Gain of {prediction}" for prediction in prediction_texts(finding))
+    examples = (
+        f"Example: the bundled trainer's fix {fix.name}, in {listed(fix.files)}."
+        for fix in cures
+        if fix.rule == finding.rule.name
+    )
+    cure: tuple[Block, ...] = (Text(text.fix), *([Items(gains, code=text.code)] if gains or text.code else ()))
+    shows = (*text.evidence, *_lines(finding, analysis), *examples)
+    return Group(((text.title, cure), *([("What shows it", (Items(shows),))] if shows else ())))
 
 
-def _further(analysis: Analysis) -> Callable[[Finding], Iterator[str]]:
-    """What the page tells about a finding beside its evidence: lines with their source, predictions, code that cures
-    the same cause."""
-    sources, cures = _sources(analysis), [fix for fixes in entry_points("fixes").values() for fix in fixes]
-
-    def further(finding: Finding) -> Iterator[str]:
-        for site in finding.sites:
-            source = sources.get((file_name(site), site.line), "")
-            yield f"Line: {at(site).removeprefix(' at ')}{f': {source}' if source else ''}"
-        yield from prediction_texts(finding)
-        for fix in cures:
-            if fix.rule == finding.rule.name:
-                yield f"Example of a cure: {fix.name} ({fix.code}). {fix.does}"
-
-    return further
+def _lines(finding: Finding, analysis: Analysis) -> Iterator[str]:
+    """The lines of a finding, each with its text where stack samples recorded that."""
+    threads = [thread for thread in analysis.threads if thread.site is not None and thread.source_line]
+    sources = {(file_name(thread.site), thread.site.line): thread.source_line for thread in threads if thread.site}
+    places = [at(site).removeprefix(" at ") for site in finding.sites]
+    texts = [sources.get((file_name(site), site.line), "") for site in finding.sites]
+    if any(texts):
+        yield from (f"{place}: {source}" if source else place for place, source in zip(places, texts, strict=True))
+    elif places:
+        yield f"{'Line' if len(places) == 1 else 'Lines'}: {listed(places)}."
 
 
 def _not_judged(rules: Iterable[NotJudged]) -> Iterator[Items]:
@@ -88,7 +92,7 @@ def _not_judged(rules: Iterable[NotJudged]) -> Iterator[Items]:
 def _brief(report_input: ReportInput) -> Iterator[Block]:
     analysis = report_input.analysis
     if analysis is not None:  # the verdict has the figures of those that matter
-        yield from _what_to_do(analysis.findings[:_BRIEF], lambda _: ())
+        yield from map(_what_to_do, analysis.findings[:_BRIEF])
     else:
         yield from _changes(report_input)
 
@@ -146,7 +150,8 @@ def findings(report_input: ReportInput) -> Iterator[Block]:
         yield Text(
             "No rule found a cause that is large enough to name. What is computed may still be more than it needs."
         )
-    yield from _what_to_do(analysis.findings, _further(analysis))
+    cures = [fix for fixes in entry_points("fixes").values() for fix in fixes]
+    yield from (_in_full(finding, analysis, cures) for finding in analysis.findings)
     yield from _not_judged(analysis.not_judged)
 
 

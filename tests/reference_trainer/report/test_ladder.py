@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from profiler.analyse.compare.comparison import compare
+from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, RuleText
 from profiler.report.text import describe
 from reference_trainer.report.ladder import DIFFERENT_WORK, ITSELF, Ladder, LadderRow, measure_ladder
 from reference_trainer.report.ladder_plan import plan_ladder
@@ -172,3 +173,30 @@ def test_what_was_not_recorded_is_no_ratio() -> None:
     assert {item.gain.value for item in ladder.rows} == {None}
     assert all(item.gain.reason and item.analysis is None for item in ladder.rows)
     assert ladder.unavailable == (("graph", "no CUDA here"),)
+
+
+def test_the_finding_about_the_program_before_a_step_predicts_its_gain() -> None:
+    plan = plan_ladder(fix_list())
+    step = next(row for row in plan.rows if row.kind == "cumulative" and row.fix == "async")
+    finding = Finding(
+        RuleText("per-element-reads", "It reads elements one by one", (), "Read once."),
+        *(0.05, 0.5, 0.5, 0.5),
+        Confidence.HIGH,
+        gains=(Gain(GainMethod.BOUND, 2.0, 1.9, 2.1),),
+    )
+    for rule, findings, expected in (
+        ("per-element-reads", (finding,), (2.0, 1.9, 2.1)),
+        ("per-element-reads", (replace(finding, gains=()),), (None, None, None)),
+        ("per-element-reads", (), (None, None, None)),
+        ("", (finding,), (None, None, None)),
+    ):
+        programs = speeds(plan, GAINS)
+        programs[step.against] = replace(programs[step.against], detail=replace(light_run(7.0), findings=findings))
+        rows = [replace(row, rule=rule) for row in plan.rows]
+        predicted = row(measure_ladder(rows, programs), "cumulative", "async").predicted
+        assert (predicted.value, predicted.low, predicted.high) == expected
+        assert (predicted.value is None) == (predicted.reason is not None)
+
+
+def test_without_a_breakdown_pass_of_the_program_before_it_nothing_is_predicted(ladder: Ladder) -> None:
+    assert all(row.predicted.value is None and row.predicted.reason for row in ladder.rows)
