@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
+    import pandas as pd
+
     from profiler.analyse.compare.ratios import SideRuns
     from profiler.analyse.model import Analysis, Comparison
     from profiler.core.errors import ProfilerError
@@ -22,6 +24,7 @@ __all__ = [
     "compare",
     "count",
     "describe",
+    "findings",
     "gauge",
     "load",
     "open_step",
@@ -73,6 +76,20 @@ def read(path: Path | str | PathLike[str], *, timeline: bool = False) -> Analysi
     :raises ProfilerError: there is no run at `path`, or it is damaged.
     """
     return analyse_run(load(path), timeline=timeline)
+
+
+def findings(analysis: Analysis) -> pd.DataFrame:
+    """What makes a run slow, as a data frame with a row for each finding, the largest gain first.
+
+    `seconds` and `share` of a step are what the cause costs, `low` and `high` the 95% interval of the share; `gain` is
+    how many times as many steps per second the cure gives, missing where that is not predicted.
+
+    :raises ProfilerError: pandas is not installed.
+    """
+    from profiler.report.finding_text import FINDING_COLUMNS, finding_row
+    from profiler.run.frames import rows
+
+    return rows(map(finding_row, analysis.findings), FINDING_COLUMNS)
 
 
 def analyse_run(run: Run, *, timeline: bool = False) -> Analysis:

@@ -38,6 +38,22 @@ def finding_text(finding: Finding) -> FindingText:
     )
 
 
+FINDING_COLUMNS: Final = (
+    *("rule", "title", "lines", "seconds", "share", "low", "high", "confidence"),
+    *("gain", "gain_low", "gain_high", "method", "overlaps", "fix", "code"),
+)
+"""Columns of a table of findings."""
+
+
+def finding_row(finding: Finding) -> dict[str, Any]:
+    """A finding as a row of a table: its cost, its most certain gain, and its words."""
+    text, gain = finding_text(finding), finding.gains[0] if finding.gains else None
+    cost = finding.seconds, finding.share, finding.low, finding.high, finding.confidence.value
+    gained = (gain.factor, gain.low, gain.high, gain.method.value) if gain else (None, None, None, "")
+    values = finding.rule.name, text.title, text.place, *cost, *gained, finding.overlaps, text.fix, text.code
+    return dict(zip(FINDING_COLUMNS, values, strict=True))
+
+
 def not_judged_text(not_judged: NotJudged) -> str:
     """`rule: reason`"""
     return f"{not_judged.rule.name}: {describe(not_judged.reason)}"

@@ -121,12 +121,20 @@ def series(analysis: Analysis, name: str) -> pd.Series:
     raise ProfilerError(f"this run has no series {name!r}; it has {available}")
 
 
-def rows(values: Iterable[Any]) -> pd.DataFrame:
-    """A row for each of `values`, which are of one frozen type: `Analysis.idle`, `.hot`, ratios; a site is one text."""
+def rows(values: Iterable[Any], columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """A row for each of `values`, which are of one frozen type, as `Analysis.idle` and ratios, or mappings with the
+    same keys; a site is one text.
+
+    :param columns: of the table, also where there is no row.
+    """
     pd = _import_pandas()
-    records = [{field.name: getattr(value, field.name) for field in fields(value)} for value in values]
+    records = [
+        value if isinstance(value, Mapping) else {field.name: getattr(value, field.name) for field in fields(value)}
+        for value in values
+    ]
     return pd.DataFrame(
-        [{name: str(cell) if isinstance(cell, Site) else cell for name, cell in row.items()} for row in records]
+        [{name: str(cell) if isinstance(cell, Site) else cell for name, cell in row.items()} for row in records],
+        columns=columns,
     )
 
 

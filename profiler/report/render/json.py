@@ -195,6 +195,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "rule": finding.rule.name,
         **_fields(finding, "seconds", "share", "low", "high"),
         "confidence": finding.confidence.value,
+        "costs": dict(finding.costs),
         "title": text.title,
         "evidence": list(text.evidence),
         "fix": text.fix,

@@ -1,0 +1,78 @@
+"""The schema of findings in JSON reports: the documentation is generated from it, and a test holds reports to it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+
+
+class SiteDocument(_Model):
+    """A line of the program."""
+
+    file: str
+    line: int
+    function: str
+
+
+class GainDocument(_Model):
+    """A prediction, or a measurement, of what a cure gives."""
+
+    method: Literal["bound", "estimate", "replay", "knock-out"]
+    """bound: the recorded step without the cost; estimate: the same, where the cure changes other parts too; replay:
+    the recorded steps simulated with the cure; knock-out: measured by `try`."""
+    factor: float
+    """How many times as many steps per second."""
+    low: float
+    """`low` and `high` are the 95% interval of `factor`."""
+    high: float
+
+
+class FindingDocument(_Model):
+    """One cause of slowness."""
+
+    rule: str
+    """Name of the rule that recognized it. Names are stable."""
+    seconds: float = Field(ge=0)
+    """Seconds per step that the cause costs."""
+    share: float = Field(ge=0)
+    """The same as a share of the step."""
+    low: float
+    """`low` and `high` are the 95% interval of `share`, equal where the cost was recorded exactly."""
+    high: float
+    confidence: Literal["high", "medium", "low"]
+    costs: dict[str, float]
+    """`seconds` by category of the step."""
+    title: str
+    """The cause in a sentence."""
+    evidence: list[str]
+    """Sentences with the figures that show it."""
+    fix: str
+    """What to do about it."""
+    code: str
+    """What to write instead; empty: no code says it."""
+    sites: list[SiteDocument] = Field(max_length=3)
+    """The lines that cause it, the largest cost first."""
+    gains: list[GainDocument]
+    """The most certain one first; empty: nothing is predicted."""
+    overlaps: str
+    """The rule of a larger finding about the same time; empty: none."""
+
+
+class NotJudgedDocument(_Model):
+    """A rule that cannot judge the run."""
+
+    rule: str
+    reason: str
+
+
+class FindingsDocument(_Model):
+    """The keys `findings` and `not_judged` of `run/1` and `monitor/1`."""
+
+    findings: list[FindingDocument]
+    """What makes the run slow, the largest gain first; findings about the same time as another stand last."""
+    not_judged: list[NotJudgedDocument]
