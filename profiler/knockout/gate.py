@@ -46,6 +46,11 @@ class _ProfilerGate:
             self._report("graph", number)
         self._values[number] = {name: self._detached(variables[name]) for name in names if name in variables}
 
+    def returned(self, number: int, value: object) -> object:
+        """Remember what a function returns."""
+        self.keep(number, ["returned"], ["returned"], {"returned": value})
+        return value
+
     def has(self, number: int, name: str) -> bool:
         """Whether the statement assigned this name when it was executed."""
         return name in self._values.get(number, {})

@@ -42,7 +42,9 @@ class ChangedSource:
 def skip_lines(text: str, lines: Sequence[int], file: str, first: int = 0) -> ChangedSource:
     """Skip the statements that hold these lines, each after its first execution.
 
-    Of nested loops that do not train, the outermost one is skipped as a whole.
+    Of nested loops that do not train, the outermost one is skipped as a whole. A function that only computes a value is
+    skipped as a whole: later calls return the first value. If gradients are computed through that value, which only the
+    program can tell, the statement in it is skipped instead.
 
     :raises SyntaxError: the text is not Python.
     """
@@ -64,12 +66,20 @@ def _change(text: str, lines: Sequence[int], file: str, first: int, *, is_thread
     refusals = []
     for line in lines:
         path = _path_to(tree, line)
+        function = None if is_thread else _value_function(path, trainers)
         answer = _innermost(path) if is_thread else _statement(path, trainers)
-        if isinstance(answer, Notice):
-            refusals.append(Notice(answer.code, {"file": file, "line": line, **answer.values}))
-        else:
+        if function is not None:
+            chosen[function] = None
+        if not isinstance(answer, Notice):
             chosen[answer] = None
-    outer = [each for each in chosen if not any(each in ast.walk(other) for other in chosen if other is not each)]
+        elif function is None:
+            refusals.append(Notice(answer.code, {"file": file, "line": line, **answer.values}))
+    functions = [each for each in chosen if isinstance(each, ast.FunctionDef)]
+    statements = [each for each in chosen if each not in functions]
+    outer = [
+        *functions,
+        *(each for each in statements if not any(each in ast.walk(other) for other in statements if other is not each)),
+    ]
     source = text.splitlines()
     skipped = tuple(SkippedLine(file, each.lineno, source[each.lineno - 1].strip()) for each in outer)
     numbers = {each: number for number, each in enumerate(outer, first)}
@@ -132,6 +142,20 @@ def _statement(path: Sequence[ast.stmt], trainers: frozenset[str]) -> ast.stmt |
     if _leaves(innermost):
         return Notice("leaves")
     return innermost
+
+
+def _value_function(path: Sequence[ast.stmt], trainers: frozenset[str]) -> ast.FunctionDef | None:
+    """The innermost function around a line, if all that it does is to compute the value that it returns."""
+    functions = [each for each in path if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    if not functions or path[-1] is functions[-1] or not isinstance(functions[-1], ast.FunctionDef):
+        return None
+    function = functions[-1]
+    last = function.body[-1]
+    if not isinstance(last, ast.Return) or last.value is None or _is_generator(function):
+        return None
+    if any(isinstance(each, ast.Expr) and not isinstance(each.value, ast.Constant) for each in function.body):
+        return None
+    return None if any(_trains(each, trainers) for each in function.body) else function
 
 
 def _own(node: ast.AST) -> Iterator[ast.AST]:
@@ -217,6 +241,10 @@ class _Rewriter(ast.NodeTransformer):
         self._is_thread = is_thread
 
     def visit(self, node: ast.AST) -> ast.AST | list[ast.stmt]:
+        if isinstance(node, ast.FunctionDef) and node in self._numbers:
+            number = self._numbers[node]
+            self.generic_visit(node)
+            return _skippable_function(node, number)
         if _is_statement(node) and node in self._numbers:
             number = self._numbers[node]
             if self._is_thread:
@@ -259,6 +287,44 @@ def _skippable(statement: ast.stmt, number: int, before: frozenset[str]) -> list
     gated = _parsed("\n".join(lines))
     _block(gated[0]).body = [statement]
     return gated
+
+
+def _skippable_function(function: ast.FunctionDef, number: int) -> ast.FunctionDef:
+    """The function, whose later calls return the value of the first one."""
+    _Returns(number).visit(function)
+    lines = [
+        f"if not {_GATE}.begin({number}):",
+        f"    return {_GATE}.value({number}, 'returned')",
+        "try:",
+        "    pass",
+        "finally:",
+        f"    {_GATE}.end({number})",
+    ]
+    first, block = _parsed("\n".join(lines))
+    assert isinstance(block, ast.Try)
+    has_text = ast.get_docstring(function, clean=False) is not None
+    block.body = function.body[has_text:]
+    function.body = [*function.body[:has_text], first, block]
+    return function
+
+
+class _Returns(ast.NodeTransformer):
+    """Has what a function returns remembered, without the functions in it."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._is_outermost = True
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        if isinstance(node, Function | ast.ClassDef) and not self._is_outermost:
+            return node
+        self._is_outermost = False
+        if isinstance(node, ast.Return):
+            value = node.value or ast.Constant(None)
+            gate = ast.Attribute(ast.Name(_GATE, ast.Load()), "returned", ast.Load())
+            return ast.copy_location(ast.Return(ast.Call(gate, [ast.Constant(self._number), value], [])), node)
+        changed: ast.AST = self.generic_visit(node)
+        return changed
 
 
 def _skippable_return(statement: ast.Return, number: int) -> list[ast.stmt]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Final
 
 from profiler.core.notice import Notice
 from profiler.core.units import ratio, seconds
@@ -30,13 +30,22 @@ def _settings(settings: Mapping[str, Any]) -> list[str]:
     for name, value in settings.items():
         if name == "loader":
             words += [f"DataLoader({key}={argument})" for key, argument in value.items()]
+        elif name == "optimizer":
+            words += [f"{key}={option} of optimizers" for key, option in value.items()]
         elif name == "replay":
             words.append("loaders replay their first batches")
         elif name == "threads":
             words.append(f"{value} threads")
         else:
-            words.append({"collect": "no garbage collection", "anomaly": "no anomaly detection"}.get(name, name))
+            words.append(_SETTINGS.get(name, name))
     return words
+
+
+_SETTINGS: Final = {
+    "collect": "no garbage collection",
+    "anomaly": "no anomaly detection",
+    "set_to_none": "gradients are dropped, not filled with zeros",
+}
 
 
 def measured_text(trial: Trial) -> str:

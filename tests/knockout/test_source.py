@@ -98,6 +98,45 @@ def test_the_value_of_a_return_is_made_once() -> None:
     assert (result["values"], result["made"]) == ([0] * 5, [0])
 
 
+VALUE = """
+class Value:
+    def __init__(self, grad_fn):
+        self.grad_fn = grad_fn
+rows = []
+def spread(values, grad_fn=None):
+    'Text.'
+    total = 0
+    for value in values:
+        rows.append(value)
+        total += value
+    if total > 100:
+        return None
+    return Value(grad_fn)
+for step in range(4):
+    result = spread([step, step], GRAPH)
+"""
+
+
+def test_a_function_that_only_computes_a_value_is_called_once() -> None:
+    changed = skipped("total += value", VALUE)
+    assert [line.source for line in changed.skipped] == ["def spread(values, grad_fn=None):", "for value in values:"]
+    result = run(changed, GRAPH=None)
+    assert result["rows"] == [0, 0]
+    assert isinstance(result["result"], result["Value"])
+    assert result["spread"].__doc__ == "Text."
+
+
+def test_gradients_through_the_value_of_a_function_leave_only_the_statement_out() -> None:
+    result = run(skipped("total += value", VALUE), GRAPH="graph")
+    assert result["rows"] == [0, 0], "the loop is executed once, and a new value is made in each step"
+    assert result["result"].grad_fn == "graph"
+
+
+def test_a_function_that_does_other_things_is_not_skipped_as_a_whole() -> None:
+    changed = skipped("total += value", VALUE.replace("    total = 0\n", "    total = 0\n    print()\n"))
+    assert [line.source for line in changed.skipped] == ["for value in values:"]
+
+
 @pytest.mark.parametrize(
     ("part", "code"),
     [

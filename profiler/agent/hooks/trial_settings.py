@@ -1,7 +1,8 @@
 """Changes settings of a program under `try`: the variable PROFILER_TRIAL_SETTINGS holds them as JSON.
 
 `threads`: the most threads of an operator. `collect`: false leaves out garbage collection. `anomaly`: false leaves
-anomaly detection off. `loader`: arguments of every DataLoader in the training process instead of the program's;
+anomaly detection off. `optimizer`: options of every optimizer that has them. `set_to_none`: true drops gradients
+instead of filling them with zeros. `loader`: arguments of every DataLoader in the training process;
 `replay`: the loaders give their first batches again and again. In all other recordings this hook changes nothing.
 """
 
@@ -47,6 +48,21 @@ def _install(module: ModuleType) -> None:
         patch(gc, "enable", lambda _: lambda: None)
     if changed.get("anomaly") is False:  # both context managers of torch call it
         patch(module, "set_anomaly_enabled", lambda original: lambda _, *more, **named: original(False, *more, **named))
+
+
+def _install_optimizer(module: Any) -> None:
+    changed = settings()
+    if changed.get("optimizer"):
+        patch(module.Optimizer, "__init__", lambda original: _with_options(original, changed["optimizer"]))
+    if changed.get("set_to_none"):
+        patch(module.Optimizer, "zero_grad", lambda original: lambda self, *_, **__: original(self, set_to_none=True))
+
+
+def _with_options(original: Callable[..., None], changed: Mapping[str, Any]) -> Callable[..., None]:
+    def init(self: Any, params: Any, defaults: dict[str, Any]) -> None:
+        original(self, params, {**defaults, **{name: value for name, value in changed.items() if name in defaults}})
+
+    return init
 
 
 def _install_loader(module: Any) -> None:
@@ -114,6 +130,7 @@ PLUGIN = Hook(
     "trial-settings",
     {
         "torch": _install,
+        "torch.optim.optimizer": _install_optimizer,
         "torch.utils.data.dataloader": _install_loader,
     },
 )

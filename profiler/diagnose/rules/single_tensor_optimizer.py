@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from profiler.analyse.finding import KnockOut
 from profiler.diagnose.rule import Claim, Rule, StepCosts, largest_sites
 from profiler.diagnose.rules._frames import frame_costs, frame_sites, times_in
 from profiler.run.model import Site
@@ -59,4 +60,6 @@ PLUGIN = Rule(
     code="{variable:assignment}{optimizer}(..., fused=True)",
     threshold_source="A fused update of Adam or AdamW takes 0.12 to 0.24 of the time: 200 tensors of 64 elements, 40 "
     "of 16,384 and 6 of a million (torch 2.13, one core of an EPYC).",
+    knock_out=KnockOut.SETTINGS,
+    settings={"optimizer": {"fused": True, "foreach": False}},
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from profiler.analyse.finding import KnockOut
 from profiler.diagnose.rule import Claim, Rule, StepCosts, exactly
 from profiler.diagnose.rules._frames import frame_costs, frame_sites, times_in
 
@@ -42,4 +43,6 @@ PLUGIN = Rule(
     judge,
     code="optimizer.zero_grad(set_to_none=True)",
     threshold_source="_ADDING was measured.",
+    knock_out=KnockOut.SETTINGS,
+    settings={"set_to_none": True},
 )
