@@ -2,248 +2,42 @@
 
 from __future__ import annotations
 
-import _thread
-import atexit
 import gzip
-import math
 import os
 import shutil
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from profiler.agent.installation import report_failure
-from profiler.agent.patching import STATE, Hook, on_unpatch, patch
-from profiler.agent.recorder import Recorder, now
-from profiler.run.tables import STEP_BOUNDARIES, BoundaryKind
+from profiler.agent.hooks._profiler_window import ProfilerWindow
+from profiler.agent.patching import STATE, Hook
+from profiler.agent.recorder import now
 
 SKIP: Final = 5
 """Steps before the window: compilers, caches and allocators settle in them."""
 STEPS: Final = 5
 """Steps in the window, unless the environment variable ENV_STEPS is set."""
 ENV_STEPS: Final = "PROFILER_TRACE_STEPS"
-_MAX_NS: Final = 10_000_000_000  # short operators make up to 200 MB/s of trace: slow steps get a shorter window
-CUT_NS: Final = 5_000_000_000
-"""After so long a window may end within a step, if memory has grown by CUT_BYTES: writing such a trace takes longer
-than its operators took."""
-CUT_BYTES: Final = 1 << 29
 TRACE: Final = "kineto.json.gz"
 _LOG_LEVEL: Final = "KINETO_LOG_LEVEL"
 _SILENT: Final = "99"
 _READINGS: Final = 5
 _COMPRESSION: Final = 1  # of gzip: 5 times smaller at 100 MB/s; level 9 makes it 7 times, and takes ten times as long
-ALARM_PERIOD_S: Final = 0.5
-
-_alarm_callbacks: Final[list[object]] = []
-"""Kept alive, because the interpreter may still have to call them."""
-
-_Boundary = tuple[BoundaryKind, str] | None
 
 
-def _rank(boundary: tuple[BoundaryKind, str]) -> int:
-    """The precedence of a boundary as the end of a step: 0 is the first."""
-    return STEP_BOUNDARIES.index(boundary[0])
-
-
-def install(module: ModuleType) -> TraceWindow | None:
-    """Trace one window in the life of the recorder, unless the program uses torch's profiler itself.
-
-    All ways of starting torch's profiler from Python go through two functions of `module`.
-    """
+def install(module: ModuleType) -> ProfilerWindow | None:
+    """Trace one window in the life of the recorder, unless the program uses torch's profiler itself."""
     if STATE.recorder is None:
         return None
-    window = TraceWindow(STATE.recorder)
-    on_unpatch(window.close)
-    patch(module, "_prepare_profiler", window.before_program_profiler)
-    patch(module, "_enable_profiler", window.before_program_profiler)
-    os.register_at_fork(after_in_child=window.after_fork)
-    return window
-
-
-class TraceWindow:
-    """The steps that are traced; they are excluded from measurements.
-
-    Fact `trace` describes it: state (waiting | open | recorded | skipped | failed), reason, began <= begin <= end <=
-    ended in ns (the trace covers begin to end; before and after it is started and written), and the clock pairs of
-    KinetoSession.
-    """
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._session: KinetoSession | None = None
-        self._recorder: Recorder | None = recorder
-        self._torch: Any = sys.modules["torch"]  # the program may remove it there
-        self._tid = 0
-        self._counts: dict[_Boundary, int] = {}
-        self._counted: _Boundary = None
-        self._left = 0
-        self._memory = 0
-        self._alarm: Alarm | None = None
-        self._ours = False
-        self._facts: dict[str, Any] = {}
-        recorder.on_step.append(self._boundary)
-        self._set_state("waiting", f"the program ended before its {SKIP}th step")
-
-    def _boundary(self) -> None:
-        """Begin or end the window here, where a step may end."""
-        recorder = self._recorder
-        if recorder is None or recorder is not STATE.recorder:
-            return
-        if _capturing(self._torch):  # any other use of the GPU would invalidate the graph
-            return
-        at = recorder.open_boundary
-        if self._session is None:
-            count = self._counts[at] = self._counts.get(at, 0) + 1
-            if count >= self._needed(at):
-                self._begin(recorder, at)
-        elif recorder.thread.tid == self._tid:
-            if at == self._counted:
-                self._left -= 1
-            elif self._counted and (at is None or _rank(at) < _rank(self._counted)):  # a better boundary of steps
-                self._counted, self._left = at, _steps()
-            if self._left <= 0 or now() - self._session.begin > _MAX_NS:
-                self._end(recorder)
-
-    def _needed(self, at: _Boundary) -> float:
-        """The number of boundaries of this name before the window; batches count if nothing better ends steps."""
-        if at is None or at[0] == BoundaryKind.OPTIMIZER:
-            return SKIP
-        better = any(seen and _rank(seen) < _rank(at) for seen in self._counts)
-        return math.inf if better else 2 * SKIP
-
-    def _begin(self, recorder: Recorder, at: _Boundary) -> None:
-        began = now()
-        if program_profiles(self._torch):
-            self._finish("skipped", "torch's profiler was running already, started by the program")
-            return
-        self._ours = True
-        try:
-            self._session = KinetoSession(self._torch)
-        except Exception as error:  # noqa: BLE001 - the edge to torch's profiler, and it reports
-            self._fail(error)
-            return
-        finally:
-            self._ours = False
-        self._tid, self._counted, self._left = recorder.thread.tid, at, _steps()
-        atexit.register(self.close)
-        self._memory = _resident()
-        if threading.current_thread() is threading.main_thread():
-            self._alarm = Alarm(self._is_too_large, self._cut)
-        recorder.record_overhead(began)
-        self._set_state("open", "the program was ended within the window", began=began)
-
-    def _is_too_large(self) -> bool:
-        """Whether the window must end now, at a boundary or not."""
-        session = self._session
-        if session is None or now() - session.begin < CUT_NS:
-            return False
-        return _resident() - self._memory >= CUT_BYTES
-
-    def _cut(self) -> None:
-        recorder = self._recorder
-        if recorder is not None and recorder is STATE.recorder and not _capturing(self._torch):
-            self._end(recorder, "ended early: its steps were too long for a trace")
-
-    def _end(self, recorder: Recorder, reason: str = "") -> None:
-        session = self._take_session()
-        if session is None:
-            return
-        began = now()
-        try:
-            clock = session.finish(recorder.directory)
-        except Exception as error:  # noqa: BLE001 - the edge to torch's profiler and to the disk, and it reports
-            self._fail(error)
-        else:
-            self._finish("recorded", reason, begin=session.begin, end=session.end, clock=clock)
-        recorder.record_overhead(began)
-
-    def _take_session(self) -> KinetoSession | None:
-        session, self._session = self._session, None
-        if self._alarm is not None:
-            self._alarm.stop()
-        return session
-
-    def before_program_profiler(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def start(*args: Any, **kwargs: Any) -> Any:
-            if not self._ours and self._recorder is not None and self._recorder is STATE.recorder:
-                self._make_way(self._recorder)
-            return original(*args, **kwargs)
-
-        return start
-
-    def _make_way(self, recorder: Recorder) -> None:
-        """End our session before the program begins one: torch supports one, and a second one may crash at its end."""
-        if self._session is None:
-            if self._facts.get("state") == "waiting":
-                self._finish("skipped", "the program uses torch's profiler itself")
-        elif recorder.thread.tid == self._tid:
-            self._end(recorder, "ended early: the program started torch's profiler itself")
-        else:  # only the thread that began a session may end it: it is lost
-            self._take_session()
-            self._finish("failed", "another thread of the program started torch's profiler")
-
-    def after_fork(self) -> None:
-        """A child must not collect events for its parent's session, nor report what its parent traced."""
-        if self._session is not None:
-            self._session.abandon()
-        if self._recorder is not None and STATE.recorder is not None:
-            skipped = {"state": "skipped", "reason": "forked from a process that had torch already"}
-            STATE.recorder.add_hook_facts(trace=skipped)
-        self._session = self._recorder = None
-
-    def close(self) -> None:
-        """End an open window, because the recording or the program ends."""
-        recorder = self._recorder
-        if recorder is None or recorder.pid != os.getpid():
-            return
-        if self._session is not None and recorder.thread.tid == self._tid:
-            self._end(recorder, "ended early: the program or its recording ended")
-        self._leave_boundaries()
-        self._recorder = None
-
-    def _leave_boundaries(self) -> None:
-        if self._recorder is not None:
-            self._recorder.on_step = [call for call in self._recorder.on_step if call != self._boundary]
-
-    def _fail(self, error: Exception) -> None:
-        self._finish("failed", f"{type(error).__name__}: {error}")
-        report_failure(PLUGIN.name, error)
-
-    def _finish(self, state: str, reason: str, **more: Any) -> None:
-        """Set the final state; boundaries need no attention any more."""
-        self._leave_boundaries()
-        self._set_state(state, reason, **more, ended=now())
-
-    def _set_state(self, state: str, reason: str, **more: Any) -> None:
-        self._facts |= {"state": state, "reason": reason, **more}
-        if self._recorder is not None:
-            self._recorder.add_hook_facts(trace=self._facts)
-
-
-def _capturing(torch: ModuleType) -> bool:
-    """Whether this thread is recording a CUDA graph."""
-    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
-
-
-def _resident() -> int:
-    """Resident bytes of this process; 0 where the system does not tell."""
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError):
-        return 0
+    return ProfilerWindow(STATE.recorder, "trace", KinetoSession, skip=SKIP, steps=_steps()).install(module)
 
 
 def _steps() -> int:
     number = os.environ.get(ENV_STEPS, "")
     return int(number) if number.isdecimal() and int(number) else STEPS
-
-
-# ---------------------------------------------------------------- one session
 
 
 class KinetoSession:
@@ -266,10 +60,14 @@ class KinetoSession:
         self.end = 0
         self._pair = clock_pair()
 
-    def finish(self, directory: Path) -> list[tuple[int, int]]:
+    def next_step(self) -> None:
+        """The trace goes on."""
+
+    def finish(self, directory: Path) -> dict[str, Any]:
         """End the session and write `directory`/TRACE, completely or not at all.
 
-        :return: pairs (our clock, time of day) in ns, from the start and from the end; the trace has the time of day.
+        :return: `clock`: pairs (our clock, time of day) in ns, from the start and from the end; the trace has the time
+            of day.
         :raises OSError: the disk is full. torch may raise other errors.
         """
         pairs = [self._pair, clock_pair()]
@@ -286,16 +84,11 @@ class KinetoSession:
         finally:
             plain.unlink(missing_ok=True)
             packed.unlink(missing_ok=True)
-        return pairs
+        return {"clock": pairs}
 
     def abandon(self) -> None:
         """Stop collecting in a forked child, which does not have the session."""
         self._torch._C._autograd._enable_record_function(False)
-
-
-def program_profiles(torch: ModuleType) -> bool:
-    """Whether torch's profiler runs already."""
-    return bool(torch.autograd._profiler_enabled() or torch.autograd.profiler._is_profiler_enabled)
 
 
 def clock_pair() -> tuple[int, int]:
@@ -335,50 +128,6 @@ def _check_complete(path: Path) -> None:
         file.seek(max(0, path.stat().st_size - 64))
         if not file.read().rstrip().endswith(b"}"):
             raise OSError(f"{path.name} is cut off: is the disk full?")
-
-
-# ---------------------------------------------------------------- a deadline amid a step
-
-
-class Alarm:
-    """Calls a function in the main thread, between two bytecodes of the program, when a condition holds.
-
-    Without it a program that runs no hook for a while (operators in a loop, and no boundary) would never end a window
-    that grows meanwhile. The condition is checked every ALARM_PERIOD_S until `stop`; the function may be called again
-    and again, since it may not be able to act at the first moment. The thread is not one of `threading`, so that the
-    program does not see it in its list of threads; a fork does not have it.
-
-    :param due: the condition, evaluated in the alarm's thread.
-    :param ring: called as a signal's handler is; it must not raise.
-    """
-
-    def __init__(self, due: Callable[[], bool], ring: Callable[[], None]) -> None:
-        import ctypes  # some ms: only where it is needed
-
-        def call(_: int | None) -> int:
-            if not self._stopped:
-                ring()
-            return 0
-
-        self._stopped = False
-        self._due = due
-        self._add = ctypes.pythonapi.Py_AddPendingCall
-        self._call = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(call)
-        _alarm_callbacks.append(self._call)
-        self._end = threading.Lock()
-        self._end.acquire()
-        _thread.start_new_thread(self._watch, ())
-
-    def stop(self) -> None:
-        """Ring no more."""
-        if not self._stopped:
-            self._stopped = True
-            self._end.release()
-
-    def _watch(self) -> None:
-        while not self._end.acquire(timeout=ALARM_PERIOD_S):
-            if self._due():
-                self._add(self._call, None)
 
 
 PLUGIN = Hook("torch-trace", {"torch.autograd.profiler": install}, levels=("full",))

@@ -26,6 +26,8 @@ from profiler.run.source import Source, read_source, unpacked
 TRACE_FILE: Final = "kineto.json.gz"
 FACT: Final = "trace"
 """Name of the fact that profiler.agent.hooks.torch_trace writes."""
+OPERATORS: Final = "operators"
+"""Name of the fact that profiler.agent.hooks.operators writes."""
 _NEVER: Final = np.iinfo(np.int64).max
 _SLACK_NS: Final = 1_000  # two clocks, each read with an error below a µs
 _Times = npt.NDArray[np.int64]
@@ -104,17 +106,16 @@ def _sites(calls: Table, hook_calls: Table) -> npt.NDArray[np.int32]:
 def outside_traces(run: Run, sources: Iterable[Source]) -> Run:
     """Exclude the steps that a trace touched from measurement, because tracing slows them.
 
-    If no other steps are left they are measured anyway, and a problem says so.
+    If no other steps are left they are measured anyway, and a problem says so. So are the few whose operators were
+    counted, without a word.
     """
-    touched = np.zeros(len(run.steps), np.bool_)
+    touched, counted = np.zeros((2, len(run.steps)), np.bool_)
     for source in sources:
-        fact = source.facts.get(FACT)
-        if isinstance(fact, Mapping) and isinstance(fact.get("began"), int):
-            ended = fact.get("ended")
-            until = ended if isinstance(ended, int) else _NEVER
-            in_time = (run.steps["begin"] < until) & (run.steps["end"] > fact["began"])
-            touched |= (run.steps["pid"] == source.pid) & in_time
+        touched |= _touched(run, source, FACT)
+        counted |= _touched(run, source, OPERATORS)
     measured = run.steps["warmup"] == 0
+    if (measured & ~touched & ~counted).any():
+        touched |= counted
     if not (touched & measured).any():
         return run
     if not (measured & ~touched).any():
@@ -127,6 +128,17 @@ def outside_traces(run: Run, sources: Iterable[Source]) -> Run:
     steps["warmup"][touched] = 1
     steps.setflags(write=False)
     return replace(run, steps=steps, problems=problems)
+
+
+def _touched(run: Run, source: Source, name: str) -> npt.NDArray[np.bool_]:
+    """The steps of a process within the window of torch's profiler that the fact `name` describes."""
+    fact = source.facts.get(name)
+    if not isinstance(fact, Mapping) or not isinstance(fact.get("began"), int):
+        return np.zeros(len(run.steps), np.bool_)
+    ended = fact.get("ended")
+    until = ended if isinstance(ended, int) else _NEVER
+    in_time = (run.steps["begin"] < until) & (run.steps["end"] > fact["began"])
+    return np.asarray((run.steps["pid"] == source.pid) & in_time, np.bool_)
 
 
 _ROW: Final = np.dtype([(name, "<i8") for name in ("begin", "end", "pid", "tid", "name", "annotation")])

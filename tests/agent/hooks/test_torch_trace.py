@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 from profiler.agent.patching import STATE, patch_count, unpatch
-from profiler.agent.hooks import torch_trace
+from profiler.agent.hooks import _profiler_window, torch_trace
 from profiler.agent.recorder import Recorder
 from profiler.run.tables import BoundaryKind
 root = Path(sys.argv[1])
@@ -116,13 +116,13 @@ torch.profiler._KinetoProfile.export_chrome_trace, whole = (
 steps(recorder, 5)
 torch.profiler._KinetoProfile.export_chrome_trace = whole
 # one step without end, of operators alone; and a graph that is captured where the window would begin and end
-torch_trace.ALARM_PERIOD_S = 0.05  # in half a second there are operators whose trace takes ten to be written
+_profiler_window.ALARM_PERIOD_S = 0.05  # in half a second there are operators whose trace takes ten to be written
 recorder, trace = scenario("endless")
 steps(recorder, 7)
-torch_trace.CUT_NS = torch_trace.CUT_BYTES = -(1 << 62)
+_profiler_window.CUT_NS = _profiler_window.CUT_BYTES = -(1 << 62)
 while trace._session is not None:
     x.add_(1)
-torch_trace.CUT_NS = 1 << 62
+_profiler_window.CUT_NS = 1 << 62
 recorder, trace = scenario("captured")
 real = torch_trace._capturing
 torch_trace._capturing = lambda torch: True

@@ -1,0 +1,205 @@
+"""The operators of one step: how many there are, how many are so small that calling them costs more than they compute,
+and which lines call these."""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from profiler.agent.hooks._profiler_window import ProfilerWindow
+from profiler.agent.patching import STATE, Hook
+from profiler.agent.recorder import now
+
+FACT: Final = "operators"
+SKIP: Final = 12
+"""Steps before the window: torch's trace at level full has ended then."""
+STEPS: Final = 4
+"""All but the last step are timed. In the last one the stacks are taken, which takes longer than a small operator."""
+SMALL_US: Final = 20.0
+"""On a CPU a call takes some 2 µs, and with its gradient another 5 to 10 µs (measured on an AMD EPYC): that is most of
+what an operator of less than this takes."""
+MAX_STACKS: Final = 20_000
+"""Operators of a step whose stacks are taken; at some 15 µs each, more would hold up the program."""
+_LINES, _FRAMES = 100, 6
+_PROBES: Final = 200
+_BACKWARD: Final = "autograd::engine::evaluate_function"
+_USER_SCOPE: Final = 7
+"""`torch::profiler::impl::RecordScope::USER_SCOPE`: what `record_function` marks, such as an optimizer's step."""
+_LOADER: Final = ("torch/utils/data/", "torch\\utils\\data\\")
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A call of an operator by the program or by the autograd engine, with all operators that it calls."""
+
+    name: str
+    microseconds: float
+    events: int
+    """Events of the profiler in it, itself included."""
+    sequence: int
+    """Number of the first gradient function that it creates, or of the one that it evaluates; -1 without gradients."""
+    stack: tuple[str, ...] = ()
+    """`FILE(LINE): FUNCTION`, the innermost frame first."""
+
+    @property
+    def is_backward(self) -> bool:
+        """Whether the autograd engine evaluates a gradient function."""
+        return self.name.startswith(_BACKWARD)
+
+
+class OperatorSession:
+    """Counts the operators of one step by torch's legacy profiler, which starts and ends in less than 1 ms and keeps
+    only times; in the next step it takes stacks too."""
+
+    def __init__(self, torch: ModuleType) -> None:
+        self._torch = torch
+        self._steps: list[list[Operator]] = []
+        self._has_stacks = False
+        self._start(with_stack=False)
+        self.begin = now()
+        self.end = 0
+
+    def next_step(self) -> None:
+        """Keep the times of a step; take stacks in the last one, unless there are too many operators."""
+        self._steps.append(operators(self._stop(), with_stack=False))
+        self._has_stacks = len(self._steps) == STEPS - 1 and len(self._steps[-1]) <= MAX_STACKS
+        self._start(with_stack=self._has_stacks)
+
+    def finish(self, directory: Path) -> dict[str, Any]:
+        """End the session; nothing is written to `directory`."""
+        events = self._stop()
+        self.end = now()
+        located = operators(events, with_stack=self._has_stacks)
+        timed = undisturbed(self._steps or [located])
+        return summarize(timed, located if self._has_stacks else [], self._event_cost())
+
+    def abandon(self) -> None:
+        """Stop collecting in a forked child."""
+        self._torch._C._autograd._enable_record_function(False)
+
+    def _start(self, *, with_stack: bool) -> None:
+        autograd = self._torch.autograd
+        options = self._torch._C._profiler._ExperimentalConfig()
+        kind = autograd.ProfilerState.CPU
+        autograd._enable_profiler_legacy(autograd.ProfilerConfig(kind, False, False, with_stack, False, False, options))
+
+    def _stop(self) -> list[list[Any]]:
+        events: list[list[Any]] = self._torch.autograd._disable_profiler_legacy()
+        return events
+
+    def _event_cost(self) -> float:
+        """Microseconds by which an event of the profiler makes an operator longer: measured, without any operator."""
+        event = self._torch._C._profiler._RecordFunctionFast
+
+        def probe() -> float:
+            begin = now()
+            for _ in range(_PROBES):
+                with event("profiler"):
+                    pass
+            return (now() - begin) / _PROBES / 1000
+
+        without = min(probe() for _ in range(3))
+        self._start(with_stack=False)
+        try:
+            costs = [probe() for _ in range(3)]
+        finally:
+            self._stop()
+        return max(0.0, min(costs) - without)
+
+
+def operators(threads: Iterable[Iterable[Any]], *, with_stack: bool) -> list[Operator]:
+    """The outermost operators in the events of each thread."""
+    return [each for events in threads for each in _outermost(events, with_stack)]
+
+
+def _outermost(events: Iterable[Any], with_stack: bool) -> Iterator[Operator]:
+    opened: list[tuple[Any, bool]] = []  # each with whether it is an operator within no other one
+    depth = inner = 0
+    for event in events:
+        kind = event.kind()
+        if kind == "push":
+            is_operator = event.scope() != _USER_SCOPE
+            opened.append((event, is_operator))
+            depth += is_operator
+            inner = inner + 1 if depth > 1 else 0
+        elif kind == "pop" and opened:
+            begin, is_operator = opened.pop()
+            depth -= is_operator
+            if is_operator and not depth:
+                stack = tuple(begin.stack()) if with_stack else ()
+                yield Operator(begin.name(), begin.cpu_elapsed_us(event), 1 + inner, begin.sequence_nr(), stack)
+
+
+def undisturbed(steps: Sequence[Sequence[Operator]]) -> list[Operator]:
+    """The operators of a step, each with its shortest time in any of the steps: others may wait for a core.
+
+    Of steps with different operators it is the shortest step.
+    """
+    shortest = list(min(steps, key=lambda step: sum(each.microseconds for each in step)))
+    names = [each.name for each in shortest]
+    same = [step for step in steps if [each.name for each in step] == names]
+    return [min(calls, key=lambda each: each.microseconds) for calls in zip(*same, strict=True)]
+
+
+def summarize(timed: Sequence[Operator], located: Sequence[Operator], event_cost: float) -> dict[str, Any]:
+    """What is kept of a step.
+
+    :param located: the operators of another step, with stacks; they are matched by name and order.
+    :return: `lines`, those with most seconds first: the frames [file, line, function] that are not torch's, at most 6, the
+        innermost first; whether the operators are of backward passes, which have the frames of the operators whose
+        gradients they compute; whether the loader called them; number and seconds of all; number and seconds of small
+        ones. What the events of the profiler cost is not in the seconds.
+    """
+    lines: dict[tuple[Any, bool, bool], list[float]] = {}
+    for each, stack in zip(timed, _stacks_of(timed, located), strict=True):
+        seconds = max(0.0, each.microseconds - event_cost * (each.events - 0.5)) / 1e6
+        is_small = seconds * 1e6 < SMALL_US
+        line = lines.setdefault((_frames(stack), each.is_backward, _is_loader(stack)), [0, 0.0, 0, 0.0])
+        for column, amount in enumerate((1, seconds, is_small, is_small * seconds)):
+            line[column] += amount
+    largest = sorted(lines.items(), key=lambda line: -line[1][1])[:_LINES]
+    return {"lines": [[*key, *values] for key, values in largest]}
+
+
+def _stacks_of(timed: Sequence[Operator], located: Sequence[Operator]) -> list[tuple[str, ...]]:
+    """The stack of each timed operator, of one in a backward pass that of the operator whose gradient it computes."""
+    forward = sorted((each.sequence, each.stack) for each in located if each.sequence >= 0 and not each.is_backward)
+    numbers = [sequence for sequence, _ in forward]
+    stacks: dict[str, list[tuple[str, ...]]] = {}
+    for each in located:
+        stack = each.stack
+        if each.is_backward:
+            position = bisect_right(numbers, each.sequence) - 1 if each.sequence >= 0 else -1
+            stack = forward[position][1] if position >= 0 else ()
+        stacks.setdefault(each.name, []).append(stack)
+    remaining = {name: iter(each) for name, each in stacks.items()}
+    return [next(remaining.get(each.name, iter(())), ()) for each in timed]
+
+
+def _frames(stack: Iterable[str]) -> tuple[tuple[str, int, str], ...]:
+    frames = []
+    for text in stack:
+        place, _, function = text.partition("): ")
+        file, _, line = place.rpartition("(")
+        if line.isdecimal() and "/torch/" not in file:
+            frames.append((file, int(line), function))
+    return tuple(frames[:_FRAMES])
+
+
+def _is_loader(stack: Iterable[str]) -> bool:
+    return any(folder in frame for frame in stack for folder in _LOADER)
+
+
+def install(module: ModuleType) -> ProfilerWindow | None:
+    """Count the operators of one step in the life of the recorder, if this version of torch can."""
+    if STATE.recorder is None or not hasattr(sys.modules["torch.autograd"], "_enable_profiler_legacy"):
+        return None
+    return ProfilerWindow(STATE.recorder, FACT, OperatorSession, skip=SKIP, steps=STEPS).install(module)
+
+
+PLUGIN = Hook(FACT, {"torch.autograd.profiler": install}, levels=("standard", "full"))
