@@ -15,6 +15,7 @@ from profiler.analyse.sampling.attribute import host_time
 from profiler.analyse.sampling.flame import flame_graph
 from profiler.analyse.sampling.lines import line_costs, startup_teardown
 from profiler.analyse.sampling.locations import locations
+from profiler.analyse.sampling.operators import operator_lines
 from profiler.analyse.sampling.phases import phases
 from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.spikes import spikes
@@ -102,6 +103,7 @@ def analyse(run: Run) -> Analysis:
         threads=thread_activities(stacks),
         step=run.step,
         lines=tuple(replace(line, categories=_measured(line.categories, host_breakdown)) for line in lines),
+        operators=operator_lines(stacks),
         locations=trace_locations(run, window, host) if host and run.is_trace else locations(stacks, samples),
         input=input_parts(run, window),
         loader=loader_use(run, window),

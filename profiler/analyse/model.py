@@ -168,6 +168,22 @@ class LineCost:
     """Host category (of a thread's lines: `ThreadState`) -> seconds per step of it."""
 
 
+@dataclass(frozen=True, slots=True)
+class OperatorLine:
+    """The operators that a line of the user's own code calls in a step; of no line: `site` is None."""
+
+    site: Site | None
+    is_backward: bool
+    """Whether they are the gradient functions of those operators, in backward passes."""
+    is_input: bool
+    """Whether the loader calls them."""
+    count: int
+    seconds: float
+    small_count: int
+    """Of operators so small that calling them takes longer than what they compute."""
+    small_seconds: float
+
+
 class LocationKind(StrEnum):
     """How closely the place of a category's time is known."""
 
@@ -656,6 +672,8 @@ class Analysis:
     """The definition of a step in this run, and how it was detected."""
     lines: tuple[LineCost, ...] = ()
     """The time of the stepping thread by line of the user's code, the most seconds first."""
+    operators: tuple[OperatorLine, ...] = ()
+    """The operators of one step by line, the most seconds first; empty if they were not counted."""
     locations: Mapping[str, tuple[Location, ...]] = field(default_factory=dict)
     """Host category, or empty for the whole step -> the place that holds most of its time, where one does, then further
     ones that hold much of the step."""

@@ -13,7 +13,7 @@ from profiler.core.notice import Notice
 from profiler.core.plugins import discover
 from profiler.diagnose.device import too_few_launches
 from profiler.diagnose.predict import replayed_gain
-from profiler.diagnose.rule import Claim, Cost, Rule, StepCosts
+from profiler.diagnose.rule import ON_CORE, Claim, Cost, Rule, StepCosts
 
 _NARROW: Final = 0.8
 """Least ratio of the lower end of a cost to the cost for a high confidence."""
@@ -70,7 +70,7 @@ def _remaining(claim: Claim, left: dict[str, float]) -> dict[str, Cost]:
 def _is_large(rule: Rule, claim: Claim, costs: StepCosts) -> bool:
     """Whether the claim reaches the threshold, and its interval half of that: else it may be chance."""
     total = _total(claim.costs.values())
-    return costs.share(total) >= rule.threshold and total.low >= rule.threshold / 2 * costs.seconds
+    return total.seconds >= rule.threshold * costs.active and total.low >= rule.threshold / 2 * costs.active
 
 
 def _total(costs: Iterable[Cost]) -> Cost:
@@ -97,8 +97,11 @@ def _take(rule: Rule, claim: Claim, left: dict[str, float], owners: dict[str, st
 
 
 def _bound(claim: Claim, costs: StepCosts) -> Gain:
-    """The gain by Amdahl's law: the step without the cost of the cause, but with what the cure needs instead."""
-    total = _total(claim.costs.values())
+    """The gain by Amdahl's law: the step without the cost of the cause, but with what the cure needs instead.
+
+    Work that is not done does not wait for a core either.
+    """
+    total = _total(cost.part(costs.core_wait_factor if name in ON_CORE else 1.0) for name, cost in claim.costs.items())
 
     def factor(seconds: float) -> float:
         after = costs.seconds - seconds + min(claim.remaining, seconds)
@@ -118,7 +121,7 @@ def _finding(rule: Rule, claim: Claim, costs: StepCosts, overlaps: str) -> Findi
     if total.is_exact or total.low >= _NARROW * total.seconds:
         confidence = Confidence.HIGH
     else:
-        confidence = Confidence.MEDIUM if low >= rule.threshold else Confidence.LOW
+        confidence = Confidence.MEDIUM if total.low >= rule.threshold * costs.active else Confidence.LOW
     has_gain = claim.has_gain
     if costs.is_device_unseen:  # host work costs nothing while the device is busy
         confidence, has_gain = Confidence.LOW, False

@@ -18,6 +18,8 @@ from profiler.diagnose.device import is_sampled, program_blame, trace_category
 from profiler.diagnose.model import WORTH_NAMING
 from profiler.run.model import Site
 
+ON_CORE: Final = ("input", "tokenize", "compute", "framework", "python", "log", "checkpoint", "launch")
+"""Categories of host work that needs a core."""
 MAX_SITES: Final = 3
 COPIES: Final = ("h2d", "d2h", "d2d")
 """Kinds of copies, of calls and of parts of a device's time."""
@@ -107,6 +109,18 @@ class StepCosts:
             for name, measure in self.analysis.breakdown.items()
             if measure.value is not None
         }
+
+    @property
+    def active(self) -> float:
+        """Seconds of a step in which the thread does not wait for a core: what thresholds are shares of, so that a busy
+        machine does not hide a cause."""
+        return max(0.0, self.seconds - self.cost("core").seconds - self.cost("throttled").seconds)
+
+    @cached_property
+    def core_wait_factor(self) -> float:
+        """How many times as long host work takes because it waits for a core at times."""
+        work = sum(self.cost(name).seconds for name in ON_CORE)
+        return 1.0 + self.cost("core").seconds / work if work and not self.has_queue else 1.0
 
     @property
     def is_device_unseen(self) -> bool:

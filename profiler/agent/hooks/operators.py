@@ -18,7 +18,7 @@ from profiler.agent.recorder import now
 FACT: Final = "operators"
 SKIP: Final = 12
 """Steps before the window: torch's trace at level full has ended then."""
-STEPS: Final = 4
+STEPS: Final = 5
 """All but the last step are timed. In the last one the stacks are taken, which takes longer than a small operator."""
 SMALL_US: Final = 20.0
 """On a CPU a call takes some 2 µs, and with its gradient another 5 to 10 µs (measured on an AMD EPYC): that is most of
@@ -120,6 +120,7 @@ def operators(threads: Iterable[Iterable[Any]], *, with_stack: bool) -> list[Ope
 def _outermost(events: Iterable[Any], with_stack: bool) -> Iterator[Operator]:
     opened: list[tuple[Any, bool]] = []  # each with whether it is an operator within no other one
     depth = inner = 0
+    sequence = -1  # the first of an operator; the engine's own event of a gradient function has none
     for event in events:
         kind = event.kind()
         if kind == "push":
@@ -127,12 +128,13 @@ def _outermost(events: Iterable[Any], with_stack: bool) -> Iterator[Operator]:
             opened.append((event, is_operator))
             depth += is_operator
             inner = inner + 1 if depth > 1 else 0
+            sequence = event.sequence_nr() if not inner or sequence < 0 else sequence
         elif kind == "pop" and opened:
             begin, is_operator = opened.pop()
             depth -= is_operator
             if is_operator and not depth:
                 stack = tuple(begin.stack()) if with_stack else ()
-                yield Operator(begin.name(), begin.cpu_elapsed_us(event), 1 + inner, begin.sequence_nr(), stack)
+                yield Operator(begin.name(), begin.cpu_elapsed_us(event), 1 + inner, sequence, stack)
 
 
 def undisturbed(steps: Sequence[Sequence[Operator]]) -> list[Operator]:
@@ -150,8 +152,8 @@ def summarize(timed: Sequence[Operator], located: Sequence[Operator], event_cost
     """What is kept of a step.
 
     :param located: the operators of another step, with stacks; they are matched by name and order.
-    :return: `lines`, those with most seconds first: the frames [file, line, function] that are not torch's, at most 6, the
-        innermost first; whether the operators are of backward passes, which have the frames of the operators whose
+    :return: `lines`, those with most seconds first: the frames [file, line, function] that are not torch's, at most 6,
+        the innermost first; whether the operators are of backward passes, which have the frames of the operators whose
         gradients they compute; whether the loader called them; number and seconds of all; number and seconds of small
         ones. What the events of the profiler cost is not in the seconds.
     """

@@ -16,7 +16,10 @@ def judge(costs: StepCosts) -> Claim | None:
         return None
     parts, sites = phase_costs(costs, phase)
     operators = {name: cost for name, cost in parts.items() if name in ("compute", "framework")}
-    return Claim(operators, sites, {"calls": f"{phase.calls}()" if phase.calls else None}) if operators else None
+    if not operators:
+        return None
+    # whether the program needs this work, such as averages of its parameters, is not known
+    return Claim(operators, sites, {"calls": f"{phase.calls}()" if phase.calls else None}, has_gain=False)
 
 
 PLUGIN = Rule(

@@ -124,16 +124,16 @@ while trace._session is not None:
     x.add_(1)
 _profiler_window.CUT_NS = 1 << 62
 recorder, trace = scenario("captured")
-real = torch_trace._capturing
-torch_trace._capturing = lambda torch: True
+real = _profiler_window._capturing
+_profiler_window._capturing = lambda torch: True
 steps(recorder, 9)
 said["captured"] = [trace._session is None]
-torch_trace._capturing = real
+_profiler_window._capturing = real
 steps(recorder, 7)
-torch_trace._capturing = lambda torch: True
+_profiler_window._capturing = lambda torch: True
 steps(recorder, 9)
 said["captured"].append(trace._session is None)
-torch_trace._capturing = real
+_profiler_window._capturing = real
 steps(recorder, 1)
 recorder, trace = scenario("short")
 steps(recorder, 3)

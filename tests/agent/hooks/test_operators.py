@@ -1,0 +1,123 @@
+"""The operators of one step: which are counted, how long they take, and which lines call them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from profiler.agent.hooks import operators
+from profiler.agent.hooks.operators import Operator, summarize, undisturbed
+from tests.fakes.programs import ROOT
+
+PROGRAM = """
+import sys
+from pathlib import Path
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+from profiler.agent.hooks import operators
+from profiler.agent.patching import STATE, unpatch
+from profiler.agent.recorder import Recorder
+from profiler.run.tables import BoundaryKind
+root = Path(sys.argv[1])
+weights = torch.randn(8, 8, requires_grad=True)
+def step():
+    with record_function("Optimizer.step"):
+        total = weights.sum() * 0
+        for row in weights.split(1):
+            total = total + row.exp().mean()  # the line of small operators
+    total.backward()
+    weights.grad = None
+def scenario(name, steps):
+    unpatch()
+    (root / name).mkdir()
+    STATE.recorder = Recorder(root / name, "standard")
+    operators.install(torch.autograd.profiler)
+    for _ in range(steps):
+        step()
+        STATE.recorder.record_boundary(BoundaryKind.OPTIMIZER, "SGD")
+scenario("whole", operators.SKIP + operators.STEPS + 2)
+scenario("short", 3)
+scenario("cut", operators.SKIP + 2)
+STATE.recorder.close()
+unpatch()
+with profile(activities=[ProfilerActivity.CPU], acc_events=True) as own:
+    scenario("around", operators.SKIP + operators.STEPS + 2)
+scenario("inside", operators.SKIP + 1)
+with profile(activities=[ProfilerActivity.CPU], acc_events=True) as own:
+    step()
+assert any(event.name == "aten::exp" for event in own.events())
+scenario("broken", operators.SKIP - 1)
+torch.autograd._enable_profiler_legacy = None
+step()
+STATE.recorder.record_boundary(BoundaryKind.OPTIMIZER, "SGD")
+unpatch()
+"""
+LINE = next(number for number, text in enumerate(PROGRAM.splitlines(), 1) if "the line of small" in text)
+
+
+@pytest.fixture(scope="module")
+def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("operators")
+    script = folder / "train.py"
+    script.write_text(PROGRAM)
+    command = [sys.executable, str(script), str(folder)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, check=False, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    sources = {path.parent.parent.name: json.loads(path.read_text()) for path in folder.glob("*/*/source.json")}
+    return {name: source["facts"][operators.FACT] for name, source in sources.items()}
+
+
+def test_every_operator_counts_once_at_its_line(facts: dict[str, Any]) -> None:
+    fact = facts["whole"]
+    assert fact["state"] == "recorded"
+    assert fact["began"] <= fact["begin"] <= fact["end"] <= fact["ended"]
+    rows = [row for row in fact["lines"] if row[0] and row[0][0][1] == LINE]
+    forward, backward = ([row for row in rows if row[1] is side] for side in (False, True))
+    assert sum(row[3] for row in forward) == 8 * 3  # exp, mean, add
+    assert sum(row[3] for row in backward) == 8 * 3
+    assert all(row[0][0][2] == "step" and not row[2] and 0 <= row[6] <= row[4] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "reason"),
+    [
+        ("short", "waiting", "the program ended before"),
+        ("cut", "recorded", "ended early"),
+        ("around", "skipped", "started by the program"),
+        ("inside", "recorded", "the program started torch's profiler"),
+        ("broken", "failed", "TypeError"),
+    ],
+)
+def test_windows_that_do_not_run_to_their_end(facts: dict[str, Any], name: str, state: str, reason: str) -> None:
+    assert facts[name]["state"] == state
+    assert reason in facts[name]["reason"]
+
+
+def operator(name: str, microseconds: float, sequence: int = -1, stack: tuple[str, ...] = ()) -> Operator:
+    return Operator(name, microseconds, 1, sequence, stack)
+
+
+def test_a_wait_for_a_core_in_one_step_does_not_count() -> None:
+    steps = [[operator("a", 5), operator("b", 900)], [operator("a", 700), operator("b", 6)], [operator("c", 9_000)]]
+    assert [each.microseconds for each in undisturbed(steps)] == [5, 6]
+
+
+def test_the_cost_of_events_is_taken_out_and_gradients_get_the_line_of_their_operator() -> None:
+    located = [
+        operator("aten::exp", 1, 7, ("/lib/torch/x.py(3): inner", "/home/train.py(12): step")),
+        operator(f"{operators._BACKWARD}: ExpBackward0", 1, 7, ("/home/train.py(20): main",)),
+        operator("aten::mm", 1, -1, ("/lib/torch/utils/data/fetch.py(1): fetch", "/home/train.py(30): main")),
+    ]
+    timed = [operator(each.name, took) for each, took in zip(located, (10.0, 0.25, 50.0), strict=True)]
+    rows = summarize(timed, located, event_cost=2.0)["lines"]
+    assert rows == [
+        [(("/home/train.py", 30, "main"),), False, True, 1, pytest.approx(49e-6), 0, 0.0],
+        [(("/home/train.py", 12, "step"),), False, False, 1, pytest.approx(9e-6), 1, pytest.approx(9e-6)],
+        [(("/home/train.py", 12, "step"),), True, False, 1, 0.0, 1, 0.0],
+    ]
