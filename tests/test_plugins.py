@@ -16,7 +16,7 @@ PLUGINS = {
     "profiler.commands": "attach check compare diagnose doctor export monitor report run try",
     "profiler.record.collectors": "environment gpu host stacks",
     "profiler.agent.hooks": (
-        "backward cuda_syncs dynamo facts functions loader loader-workers optimizers regions stages tensors "
+        "backward cuda_syncs dynamo facts functions loader loader-workers operators optimizers regions stages tensors "
         "tokenizers torch-trace trial-settings warning-sites"
     ),
     "profiler.report.sections": (

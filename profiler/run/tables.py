@@ -95,6 +95,9 @@ ZERO_FILLS: Final = "zero_fills"
 GARBAGE_COLLECTION: Final = "garbage collection"
 """Name of the region of a long garbage collection, which stops all Python of a process."""
 
+OPERATORS: Final = "operators"
+"""Name of the fact with the operators of one step by line, and of the hook that records it."""
+
 COLLECTIVES: Final = (
     "all_reduce",
     "all_gather",

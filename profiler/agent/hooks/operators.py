@@ -14,8 +14,8 @@ from typing import Any, Final
 from profiler.agent.hooks._profiler_window import ProfilerWindow
 from profiler.agent.patching import STATE, Hook
 from profiler.agent.recorder import now
+from profiler.run.tables import OPERATORS
 
-FACT: Final = "operators"
 SKIP: Final = 12
 """Steps before the window: torch's trace at level full has ended then."""
 STEPS: Final = 5
@@ -201,7 +201,7 @@ def install(module: ModuleType) -> ProfilerWindow | None:
     """Count the operators of one step in the life of the recorder, if this version of torch can."""
     if STATE.recorder is None or not hasattr(sys.modules["torch.autograd"], "_enable_profiler_legacy"):
         return None
-    return ProfilerWindow(STATE.recorder, FACT, OperatorSession, skip=SKIP, steps=STEPS).install(module)
+    return ProfilerWindow(STATE.recorder, OPERATORS, OperatorSession, skip=SKIP, steps=STEPS).install(module)
 
 
-PLUGIN = Hook(FACT, {"torch.autograd.profiler": install}, levels=("standard", "full"))
+PLUGIN = Hook(OPERATORS, {"torch.autograd.profiler": install}, levels=("standard", "full"))

@@ -9,8 +9,8 @@ import numpy as np
 
 from profiler.analyse.model import OperatorLine
 from profiler.analyse.sampling.stacks import Stacks
-from profiler.run.ingest.run_trace import OPERATORS
 from profiler.run.model import Site
+from profiler.run.tables import OPERATORS
 
 
 def operator_lines(stacks: Stacks) -> tuple[OperatorLine, ...]:

@@ -26,8 +26,6 @@ from profiler.run.source import Source, read_source, unpacked
 TRACE_FILE: Final = "kineto.json.gz"
 FACT: Final = "trace"
 """Name of the fact that profiler.agent.hooks.torch_trace writes."""
-OPERATORS: Final = "operators"
-"""Name of the fact that profiler.agent.hooks.operators writes."""
 _NEVER: Final = np.iinfo(np.int64).max
 _SLACK_NS: Final = 1_000  # two clocks, each read with an error below a µs
 _Times = npt.NDArray[np.int64]
@@ -112,7 +110,7 @@ def outside_traces(run: Run, sources: Iterable[Source]) -> Run:
     touched, counted = np.zeros((2, len(run.steps)), np.bool_)
     for source in sources:
         touched |= _touched(run, source, FACT)
-        counted |= _touched(run, source, OPERATORS)
+        counted |= _touched(run, source, tables.OPERATORS)
     measured = run.steps["warmup"] == 0
     if (measured & ~touched & ~counted).any():
         touched |= counted

@@ -12,6 +12,7 @@ import pytest
 
 from profiler.agent.hooks import operators
 from profiler.agent.hooks.operators import Operator, summarize, undisturbed
+from profiler.run.tables import OPERATORS
 from tests.fakes.programs import ROOT
 
 PROGRAM = """
@@ -70,7 +71,7 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     done = subprocess.run(command, check=False, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     sources = {path.parent.parent.name: json.loads(path.read_text()) for path in folder.glob("*/*/source.json")}
-    return {name: source["facts"][operators.FACT] for name, source in sources.items()}
+    return {name: source["facts"][OPERATORS] for name, source in sources.items()}
 
 
 def test_every_operator_counts_once_at_its_line(facts: dict[str, Any]) -> None:
