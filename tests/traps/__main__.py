@@ -1,8 +1,8 @@
 """`make accuracy`: records programs whose illness is switched on, judges their findings, and measures the real gain.
 
 The real gain is the ratio of steps per second without and with the illness, unrecorded, as the median over interleaved
-pairs. Results are appended to a file, a line for each case, condition and hash of the sources: a second call goes on
-where the first one ended.
+pairs. Results are kept in a file, a line for each case and condition with the hashes of the tool and of the program: a
+second call goes on where the first one ended, and a new version of the tool does not measure the real gains again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.traps.table import page
 
 ROOT: Final = Path(__file__).parents[2]
 _ROOMS: Final = ("agent", "analyse", "diagnose", "record", "run")
-SOURCES: Final = (*(f"profiler/{room}" for room in _ROOMS), "tests/traps")
+TOOL: Final = tuple(f"profiler/{room}" for room in _ROOMS)
 RECORDED_S, PAIR_S, PAIRS = 6.0, 1.5, 3
 _CALIBRATION: Final = 40
 _ENVIRONMENT: Final = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
@@ -43,12 +43,17 @@ def main() -> int:
     parser.add_argument("--no-gain", action="store_true", help="do not measure the real gain")
     arguments = parser.parse_args()
     done = {(row["case"], row["condition"]): row for row in read_rows(arguments.results)}
-    sources = hash_of(SOURCES)
+    tool = hash_of(TOOL)
     for case in select(arguments.cases):
+        program = hash_of_case(case)
         for condition in arguments.conditions:
-            row = done.get((case.name, condition))
-            if row is None or row["sources"] != sources:
-                row = try_case(case, condition, with_gain=not arguments.no_gain) | {"sources": sources}
+            row = done.get((case.name, condition), {})
+            real = row.get("real") if row.get("program") == program else None
+            wants_gain = not arguments.no_gain and bool(case.ill) and condition == "quiet"
+            if (row.get("tool"), row.get("program")) != (tool, program) or (wants_gain and real is None):
+                row = try_case(case, condition) | {"tool": tool, "program": program, "real": real}
+                if wants_gain and real is None:
+                    row["real"] = real_gain(case)
                 done[case.name, condition] = row
                 write_rows(arguments.results, done.values())
             print(f"{case.name} {condition}: {describe(row)}", flush=True)
@@ -56,7 +61,7 @@ def main() -> int:
     return 0
 
 
-def try_case(case: Case, condition: str, *, with_gain: bool) -> dict[str, Any]:
+def try_case(case: Case, condition: str) -> dict[str, Any]:
     """Record and judge a case once; beside a busy loop on every core under the condition `busy`."""
     rate = speed(case, _CALIBRATION)
     steps = max(60, round(RECORDED_S * rate))
@@ -77,12 +82,12 @@ def try_case(case: Case, condition: str, *, with_gain: bool) -> dict[str, Any]:
         {"rule": each["rule"], "share": each["share"], "gains": each["gains"], "overlaps": each["overlaps"]}
         for each in report["findings"]
     ]
-    row["real"] = real_gain(case, rate) if with_gain and case.ill and condition == "quiet" else None
     return row
 
 
-def real_gain(case: Case, rate: float) -> float:
+def real_gain(case: Case) -> float:
     """How many times as fast steps are without the illness: the median of interleaved pairs."""
+    rate = speed(case, _CALIBRATION)
     cured = replace(case, ill=(), cured=case.ill)
     steps, quick = max(20, round(PAIR_S * rate)), max(20, round(PAIR_S * speed(cured, _CALIBRATION)))
     return median(speed(cured, quick) / speed(case, steps) for _ in range(PAIRS))
@@ -112,6 +117,11 @@ def hash_of(folders: Sequence[str]) -> str:
     for path in sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py")):
         digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def hash_of_case(case: Case) -> str:
+    """A hash of the program of a case and of how it is judged."""
+    return hashlib.sha256((SCRIPTS / case.script).read_bytes() + repr(case).encode()).hexdigest()[:16]
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from tests.traps.__main__ import ROOT, SOURCES, command, hash_of, read_rows, speed, try_case, write_rows
+from tests.traps.__main__ import ROOT, TOOL, command, hash_of, read_rows, speed, try_case, write_rows
 from tests.traps.cases import SCRIPTS, Case, select
 from tests.traps.rival_judge import judge_rival
 from tests.traps.rival_table import page
@@ -65,7 +65,7 @@ def main() -> int:
 def environment(python: Path, tool: str, case: Case) -> dict[str, str]:
     """What a result depends on: the version of the tool, and the sources."""
     if tool == OURS:
-        return {"version": "this revision", "sources": hash_of(SOURCES)}
+        return {"version": "this revision", "sources": hash_of(TOOL)}
     script = (SCRIPTS / case.script).read_bytes()
     return {"version": version(python, tool), "sources": hashlib.sha256(script).hexdigest()[:16]}
 
@@ -73,7 +73,7 @@ def environment(python: Path, tool: str, case: Case) -> dict[str, str]:
 def tell(case: Case, tool: str, python: Path) -> dict[str, Any]:
     """What a tool tells about a case, judged."""
     if tool == OURS:
-        row = try_case(case, "quiet", with_gain=False)
+        row = try_case(case, "quiet")
         judged = {"has_cause": row["is_right"], "has_line": row["has_line"], "has_gain": row["gain"] is not None}
         return {"quote": row["verdict"]} | judged
     steps = steps_of(case)

@@ -13,7 +13,8 @@ def judge(costs: StepCosts) -> Claim | Notice | None:
     if not costs.has_queue and hides_waits(costs.analysis):
         return Notice("python-or-device-wait")
     claimed = take(costs, "python")
-    return Claim(claimed, costs.sites("python")) if claimed else None
+    sites = costs.sites("python")  # without a line it is spread over libraries, and no loop can be replaced
+    return Claim(claimed, sites, has_gain=bool(sites)) if claimed else None
 
 
 PLUGIN = Rule(
