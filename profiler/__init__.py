@@ -10,13 +10,12 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    import pandas as pd
-
     from profiler.analyse.compare.ratios import SideRuns
     from profiler.analyse.model import Analysis, Comparison
     from profiler.core.errors import ProfilerError
     from profiler.marks import count, describe, gauge, open_step, region, result, step
     from profiler.record.session import record
+    from profiler.run.frames import DataFrame
     from profiler.run.model import Run
 
 __all__ = [
@@ -78,7 +77,7 @@ def read(path: Path | str | PathLike[str], *, timeline: bool = False) -> Analysi
     return analyse_run(load(path), timeline=timeline)
 
 
-def findings(analysis: Analysis) -> pd.DataFrame:
+def findings(analysis: Analysis) -> DataFrame:
     """What makes a run slow, as a data frame with a row for each finding, the largest gain first.
 
     `seconds` and `share` of a step are what the cause costs, `low` and `high` the 95% interval of the share; `gain` is

@@ -21,6 +21,8 @@ from profiler.run.model import Run, Site, Table
 if TYPE_CHECKING:
     import pandas as pd
 
+    DataFrame = pd.DataFrame
+
 _TIMES: Final = ("begin", "end", "time")
 _DURATIONS: Final = ("blocked", "thread_cpu", "process_cpu", "device_cpu")
 _NS: Final = 1e-9
