@@ -166,6 +166,9 @@ class Finding:
     costs: Mapping[str, float] = field(default_factory=dict)
     """`seconds` by category of the step, such as `input` or `python`."""
 
+    is_of_run: bool = False
+    """Whether `seconds` and `share` are of the whole run, and not of a step; both are 0 where a cause costs no time."""
+
     @property
     def gain(self) -> float:
         """The most certain prediction as a factor; 1 without any."""

@@ -79,6 +79,7 @@ _MEASURES: Final = (
     Metric("device_cpu", "Device CPU", "cores"),
     Metric("peak_memory", "Peak memory", "bytes", "lower"),
     Metric("machine_cpu", "CPU of the machine, all cores", "cores"),
+    Metric("memory_growth", "Growth of memory per step", "bytes/step", "lower"),
     Metric("process_memory", "Memory of the program", "bytes", "lower"),
     Metric("loss", "Loss", "1", "lower"),
     Metric("accuracy", "Accuracy", "1", "higher", is_share=True),

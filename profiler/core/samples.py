@@ -29,6 +29,7 @@ SAMPLE_NAMES: Final[dict[str, tuple[str, str]]] = {
     "process.cpu_s": ("s", "CPU time of the process so far, user and system; ticks at 10 ms"),
     "process.rss": ("bytes", "resident memory"),
     "process.peak_rss": ("bytes", "high-water mark of the resident memory"),
+    "process.anonymous": ("bytes", "resident memory that is not of files: the page cache is not in it"),
     "process.threads": ("threads", "number of threads"),
     "process.ctx_voluntary": ("switches", "context switches so far because the process waited"),
     "process.ctx_involuntary": ("switches", "context switches so far because the kernel took the CPU away"),

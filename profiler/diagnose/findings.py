@@ -13,7 +13,7 @@ from profiler.core.notice import Notice
 from profiler.core.plugins import discover
 from profiler.diagnose.device import too_few_launches
 from profiler.diagnose.predict import replayed_gain
-from profiler.diagnose.rule import ON_CORE, Claim, Cost, Rule, StepCosts
+from profiler.diagnose.rule import ON_CORE, Claim, Cost, Rule, RunClaim, StepCosts
 
 _NARROW: Final = 0.8
 """Least ratio of the lower end of a cost to the cost for a high confidence."""
@@ -34,6 +34,7 @@ def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> tuple[tuple
     rules = discover("profiler.diagnose.rules") if rules is None else rules
     left = {name: cost.seconds for name, cost in costs.categories.items()}
     findings, not_judged, owners = list[Finding](), list[NotJudged](), dict[str, str]()
+    of_run = list[Finding]()
     for is_general in (False, True):
         claims = list[tuple[Rule, Claim]]()
         for rule in rules:
@@ -42,6 +43,8 @@ def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> tuple[tuple
             answer = rule.judge(costs)
             if isinstance(answer, Notice):
                 not_judged.append(NotJudged(rule, answer))
+            elif isinstance(answer, RunClaim):
+                of_run.append(_finding_of_run(rule, answer))
             elif answer is not None:
                 claim = replace(answer, costs=_remaining(answer, left)) if is_general else answer
                 if _is_large(rule, claim, costs):
@@ -49,7 +52,7 @@ def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> tuple[tuple
         claims.sort(key=lambda each: (-_weight(each[0], each[1], costs), each[0].name))
         findings += [_finding(rule, claim, costs, _take(rule, claim, left, owners)) for rule, claim in claims]
     findings.sort(key=lambda finding: (bool(finding.overlaps), -finding.gain, finding.rule.name))
-    return tuple(findings), tuple(not_judged)
+    return (*findings, *of_run), tuple(not_judged)
 
 
 def _weight(rule: Rule, claim: Claim, costs: StepCosts) -> float:
@@ -113,6 +116,13 @@ def _bound(claim: Claim, costs: StepCosts) -> Gain:
 
 def _factor(gain: Gain) -> float:
     return gain.factor
+
+
+def _finding_of_run(rule: Rule, claim: RunClaim) -> Finding:
+    """A finding about the run, which predicts no gain: a recorded run may be shorter than those that it stands for."""
+    share = claim.share
+    values = {"seconds": claim.seconds, "share": share, "site": None, **claim.values}
+    return Finding(rule, claim.seconds, share, share, share, Confidence.HIGH, claim.sites, values, is_of_run=True)
 
 
 def _finding(rule: Rule, claim: Claim, costs: StepCosts, overlaps: str) -> Finding:

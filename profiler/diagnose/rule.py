@@ -71,6 +71,19 @@ class Claim:
     """Whether the cure leaves the rest of the step as it is. Fewer processes or threads make it faster too."""
 
 
+@dataclass(frozen=True, slots=True)
+class RunClaim:
+    """What a rule says about a run as a whole, such as its start, and not about its steps."""
+
+    seconds: float = 0.0
+    """Seconds of the run; 0: it costs no time as yet."""
+    share: float = 0.0
+    """The share of the run."""
+    sites: tuple[Site, ...] = ()
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """The figures that the texts of the rule mention."""
+
+
 class StepCosts:
     """What a step of an analysed run costs, by category: what a cure can remove.
 
@@ -177,7 +190,7 @@ class StepCosts:
         return tuple(site for _, site in lines[:MAX_SITES])
 
 
-Judge = Callable[[StepCosts], Claim | Notice | None]
+Judge = Callable[[StepCosts], Claim | RunClaim | Notice | None]
 """A rule's function: what its cause costs, why it cannot judge the run, or None where there is no sign of the cause."""
 
 

@@ -120,6 +120,8 @@ def finding_sentence(finding: Finding, whole: str = "of each step") -> str:
     place = at(finding.sites[0]) if finding.sites else ""
     text = _fill(finding.rule.title, finding.values) or finding.rule.name
     gain = f", {gain_text(finding)} to gain" if finding.gains else ""
+    if finding.is_of_run:
+        return f"{text}{place}: {_amount(finding)} of the run." if finding.share else f"{text}{place}."
     return f"{text}{place}: {_amount(finding)} {whole}{gain}."
 
 

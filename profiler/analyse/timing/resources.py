@@ -20,6 +20,11 @@ from profiler.run.model import Run, Table
 from profiler.run.tables import GARBAGE_COLLECTION
 
 RSS: Final = "process.rss"
+ANONYMOUS: Final = "process.anonymous"
+_MIN_GROWTH_SAMPLES: Final = 12
+"""Samples of memory from which a trend is told: four in each third of a run."""
+_STEADY: Final = 3.0
+"""How many times as fast as the whole memory may grow in a third of the run, or as slowly: beyond, it is no trend."""
 PEAK_RSS: Final = "process.peak_rss"
 CPU_S: Final = "process.cpu_s"
 BUSY: Final = "device_busy_ns"
@@ -38,11 +43,12 @@ Floats = npt.NDArray[np.float64]
 
 
 def resources(run: Run, window: Window) -> dict[str, Measure]:
-    """host_cpu, device_cpu, children_cpu, device_utilization, peak_memory, and gc_time where there were collections."""
+    """host_cpu, device_cpu, children_cpu, device_utilization, peak_memory, and gc_time where there were collections,
+    memory_growth where memory grows."""
     if len(window):
         measures = (
             *_cpu(window), _children_cpu(run, window), _utilization(run, window), _peak_memory(run),
-            *_garbage_collections(run, window),
+            *_garbage_collections(run, window), *_memory_growth(run, window),
         )  # fmt: skip
         return {measure.name: measure for measure in measures}
     units = {"host_cpu": "cores", "device_cpu": "cores", "children_cpu": "cores", "device_utilization": "1"}
@@ -148,6 +154,22 @@ def _peak_memory(run: Run) -> Measure:
     sampled, marked = (float(values.max()) if len(values) else 0.0 for values in (total, peaks))
     source = "peak resident memory" if marked >= sampled else "sampled resident memory"
     return Measure("peak_memory", max(sampled, marked), "bytes", n=max(len(moments), len(peaks)), source=source)
+
+
+def _memory_growth(run: Run, window: Window) -> tuple[Measure, ...]:
+    """How much the training process's own memory grows in a step, where it grows in each third of the measured time."""
+    rows = sample_rows(run, ANONYMOUS)
+    rows = rows[(rows["pid"] == window.pid) & (rows["time"] >= window.begin[0]) & (rows["time"] <= window.end[-1])]
+    if len(rows) < _MIN_GROWTH_SAMPLES:
+        return ()
+    steps = np.searchsorted(window.end, rows["time"]).astype(np.float64)
+    parts = zip(np.array_split(steps, 3), np.array_split(rows["value"].astype(np.float64), 3), strict=True)
+    slopes = [float(np.polyfit(step, value, 1)[0]) for step, value in parts if step[-1] > step[0]]
+    slope = float(np.polyfit(steps, rows["value"].astype(np.float64), 1)[0])
+    low, high = min(slopes, default=0.0), max(slopes, default=0.0)
+    if len(slopes) < 3 or slope <= 0 or low < slope / _STEADY or high > slope * _STEADY:
+        return ()
+    return (Measure("memory_growth", slope, "bytes/step", low, high, n=len(rows), source="resident memory"),)
 
 
 def sample_rows(run: Run, name: str) -> Table:

@@ -164,12 +164,15 @@ class HostReader:
         return rows
 
     def _status(self, pid: int) -> list[Row]:
-        """The context switches and the peak of the memory of a process; nothing of one that has ended."""
+        """The context switches and the memory of a process; nothing of one that has ended."""
         rows: list[Row] = []
         for name, field in _STATUS_FIELDS.items():
             number = read_status(pid, field).partition(" ")[0]
             if number.isdecimal():
                 rows.append((pid, 0, name, int(number)))
+        kilobytes = read_status(pid, "RssAnon").partition(" ")[0]
+        if kilobytes.isdecimal():
+            rows.append((pid, 0, "process.anonymous", int(kilobytes) * 1024))
         peak = peak_rss(pid)
         if peak is not None:
             rows.append((pid, 0, "process.peak_rss", peak))

@@ -196,6 +196,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         **_fields(finding, "seconds", "share", "low", "high"),
         "confidence": finding.confidence.value,
         "costs": dict(finding.costs),
+        "is_of_run": finding.is_of_run,
         "title": text.title,
         "evidence": list(text.evidence),
         "fix": text.fix,

@@ -41,6 +41,8 @@ def _cause(finding: Finding) -> Cell:
 
 
 def _cost(finding: Finding) -> Cell:
+    if finding.is_of_run:
+        return Cell(seconds(finding.seconds), note=f"{share(finding.share)} of the run") if finding.share else Cell("")
     interval = "" if finding.low == finding.high else f" ({100 * finding.low:.0f} to {share(finding.high)})"
     return Cell(seconds(finding.seconds), note=share(finding.share) + interval, sort=finding.seconds)
 

@@ -216,3 +216,25 @@ def test_without_measured_steps_everything_is_missing_with_the_reason(text: str,
     assert (analysis.idle, analysis.call_sites, analysis.series, analysis.flame) == ((), (), (), None)
     assert [warning.values["reason"].code for warning in analysis.warnings] == [code]
     assert all(gap.reason for gap in analysis.missing)
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "growth"),
+    [
+        ([100 + 2 * at for at in range(18)], (2e6 / 5, 2e6 / 5, 2e6 / 5)),
+        ([100 + min(at, 9) for at in range(18)], None),
+        ([100 + 30 * (at >= 9) for at in range(18)], None),
+        ([100 + at % 3 for at in range(18)], None),
+        ([100, 110, 120], None),
+    ],
+)
+def test_memory_grows_where_it_does_so_throughout(
+    megabytes: list[float], growth: tuple[float, float, float] | None
+) -> None:
+    builder = RunBuilder()
+    builder.steps(90, 10 * MS)
+    for number, size in enumerate(megabytes):
+        builder.sample("process.anonymous", (5 * number + 1) * 10 * MS - 1, size * 1e6)
+        builder.sample("process.anonymous", (5 * number + 1) * 10 * MS - 1, 1e9 * number, pid=7)
+    measure = analyse(builder.build()).measures.get("memory_growth")
+    assert (measure and (measure.value, measure.low, measure.high)) == (growth and pytest.approx(growth))

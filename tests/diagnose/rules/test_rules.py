@@ -23,15 +23,18 @@ from profiler.analyse.model import (
     Location,
     LocationKind,
     Measure,
+    Period,
     Phase,
     RankLedger,
     SiteOrigin,
     SpikeLine,
     Spikes,
     Stage,
+    StageTime,
     Straggler,
     ThreadActivity,
     ThreadState,
+    UnmeasuredPeriod,
 )
 from profiler.diagnose.findings import find
 from profiler.report.finding_text import finding_sentence, finding_text
@@ -80,7 +83,7 @@ def check_words(finding: Finding) -> None:
     assert bool(text.code) == bool(finding.rule.code)
     assert text.evidence, "a figure shows it"
     assert not any(sign in " ".join((text.title, text.fix, text.code, *text.evidence)) for sign in ("{", "}", "None"))
-    assert finding_sentence(finding).endswith("to gain." if finding.gains else "of each step.")
+    assert finding.is_of_run or finding_sentence(finding).endswith("to gain." if finding.gains else "of each step.")
 
 
 def first(analysis: Analysis) -> Finding:
@@ -488,3 +491,36 @@ def test_copies_name_the_lines_that_wait_and_the_loader_that_does_not_pin() -> N
     unpinned = replace(analysis, loader=replace(BUSY, loaders=(train,)))
     assert finding_text(first(unpinned)).code.startswith("train_loader = DataLoader(..., pin_memory=True)")
     assert "does not pin" in finding_text(first(unpinned)).evidence[2]
+
+
+def with_stages(**seconds: float) -> Analysis:
+    whole = sum(seconds.values())
+    stages = (StageTime(Stage[name.upper()], each, each / whole, 0.0, 1.0) for name, each in seconds.items())
+    line = LineCost(SITE, "load", 20.0, 1.0, 1.0, 1.0, 100)
+    periods = (UnmeasuredPeriod(Period.STARTUP, 20.0, (line,)), UnmeasuredPeriod(Period.TEARDOWN, 20.0, (line,)))
+    return replace(step(compute=1.0), stages=tuple(stages), startup_teardown=periods)
+
+
+def test_long_stretches_outside_of_the_steps() -> None:
+    start = with_stages(**{"import": 5.0}, start=15.0, train=60.0, end=1.0)
+    assert found(start) == ["long-startup"]
+    assert finding_sentence(first(start)) == (
+        "Much of the run passes before its first step at train.py:14: 25% of the run."
+    )
+    assert first(start).is_of_run
+    assert first(start).gains == ()
+    assert found(with_stages(**{"import": 5.0}, start=15.0, train=600.0, end=1.0)) == []
+    assert found(with_stages(**{"import": 5.0}, start=5.0, train=10.0, end=1.0)) == []
+    assert found(with_stages(start=1.0, train=60.0, end=30.0)) == ["long-tail"]
+
+
+def test_memory_that_grows() -> None:
+    growing = replace(with_measures(step(compute=1.0), steps=1000, peak_memory=1e9), breakdown={})
+    growth = Measure("memory_growth", 2e5, "bytes/step", 1e5, 3e5)
+    creeping = replace(growing, measures={**growing.measures, "memory_growth": growth})
+    assert found(creeping) == ["memory-creep"]
+    assert "200 kB" in finding_text(first(creeping)).evidence[0]
+    assert finding_sentence(first(creeping)) == "The memory of the training process grows with each step."
+    little = replace(growing, measures={**growing.measures, "memory_growth": replace(growth, value=2e4)})
+    assert found(little) == []
+    assert found(growing) == []

@@ -1,0 +1,27 @@
+"""What the rules about the time outside of steps share."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profiler.analyse.model import Period, Stage
+from profiler.diagnose.rule import MAX_SITES, StepCosts
+from profiler.run.model import Site
+
+LONG_S: Final = 15.0
+"""Seconds outside of the steps from which they are told. A choice: importing torch and a few libraries takes up to 10 s
+on a busy machine."""
+MUCH: Final = 0.2
+"""Share of the run from which they are told. A choice: of a run that was recorded for a minute, 12 s."""
+
+
+def stage_seconds(costs: StepCosts, *stages: Stage) -> tuple[float, float]:
+    """Seconds of these stages, and their share of the run."""
+    chosen = [time for time in costs.analysis.stages if time.stage in stages]
+    return sum(time.seconds for time in chosen), sum(time.share for time in chosen)
+
+
+def period_sites(costs: StepCosts, period: Period) -> tuple[Site, ...]:
+    """The lines that take most of a period in which no step is measured."""
+    lines = next((each.lines for each in costs.analysis.startup_teardown if each.period is period), ())
+    return tuple(line.site for line in lines[:MAX_SITES])

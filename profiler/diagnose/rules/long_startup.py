@@ -1,0 +1,27 @@
+"""A start that takes much of the run before its first step."""
+
+from __future__ import annotations
+
+from profiler.analyse.model import Period, Stage
+from profiler.diagnose.rule import Rule, RunClaim, StepCosts
+from profiler.diagnose.rules._stages import LONG_S, MUCH, period_sites, stage_seconds
+
+
+def judge(costs: StepCosts) -> RunClaim | None:
+    """The time of imports and of all else before the first step."""
+    seconds, share = stage_seconds(costs, Stage.IMPORT, Stage.START)
+    if seconds < LONG_S or share < MUCH:
+        return None
+    imports, _ = stage_seconds(costs, Stage.IMPORT)
+    return RunClaim(seconds, share, period_sites(costs, Period.STARTUP), {"imports": imports})
+
+
+PLUGIN = Rule(
+    "long-startup",
+    "Much of the run passes before its first step",
+    ("The first step begins after {seconds:time}, {share:share} of the run.", "Imports take {imports:time} of it."),
+    "Prepare data and downloads once and store the result; import only what the program uses.",
+    judge,
+    threshold=MUCH,
+    threshold_source="A choice: 15 s and a fifth of the run.",
+)
