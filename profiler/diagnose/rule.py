@@ -215,7 +215,8 @@ def take(costs: StepCosts, *categories: str) -> dict[str, Cost]:
     return {name: costs.cost(name) for name in categories if costs.cost(name).seconds > 0}
 
 
-_NO_WORK: Final = ("core", "throttled", "ranks")
+NO_WORK: Final = ("core", "throttled", "ranks")
+"""Waits that are no part of the work in which they lie."""
 
 
 def phase_costs(costs: StepCosts, phase: Phase) -> tuple[dict[str, Cost], tuple[Site, ...]]:
@@ -225,7 +226,7 @@ def phase_costs(costs: StepCosts, phase: Phase) -> tuple[dict[str, Cost], tuple[
     """
     sampled = sum(phase.categories.values())
     parts = {name: seconds / sampled for name, seconds in phase.categories.items()} if sampled else {"compute": 1.0}
-    parts = {name: part for name, part in parts.items() if name not in _NO_WORK}
+    parts = {name: part for name, part in parts.items() if name not in NO_WORK}
     whole = Cost(phase.seconds_per_step, phase.low * costs.seconds, phase.high * costs.seconds)
     sites = largest_sites([phase.site, *(place.site for place in phase.further)])
     return {name: whole.part(part) for name, part in parts.items() if part}, sites

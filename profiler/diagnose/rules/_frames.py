@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from profiler.analyse.model import FlameNode
-from profiler.diagnose.rule import MAX_SITES, Cost, StepCosts
+from profiler.diagnose.rule import MAX_SITES, NO_WORK, Cost, StepCosts
 from profiler.run.model import Site
 
 Times = dict[Site, float]
@@ -37,7 +37,8 @@ def _outermost(
 
 
 def frame_costs(costs: StepCosts, times: Times, category: str = "") -> dict[str, Cost]:
-    """This time by category, with an interval as wide as that of the time below these lines.
+    """This time by category, without waits for a core or for other ranks, with an interval as wide as that of the time
+    below these lines.
 
     :param category: the category that all of it is in; empty: it is divided as the time below each line is.
     """
@@ -50,6 +51,8 @@ def frame_costs(costs: StepCosts, times: Times, category: str = "") -> dict[str,
         low, high = line.low / line.share, line.high / line.share
         parts = {category: 1.0} if category else {name: part / sampled for name, part in line.categories.items()}
         for name, part in parts.items():
+            if name in NO_WORK:
+                continue
             before = totals.get(name, Cost(0.0, 0.0, 0.0))
             cost = Cost(seconds * part, seconds * part * low, seconds * part * high)
             totals[name] = Cost(before.seconds + cost.seconds, before.low + cost.low, before.high + cost.high)
