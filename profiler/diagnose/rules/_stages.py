@@ -8,11 +8,11 @@ from profiler.analyse.model import Period, Stage
 from profiler.diagnose.rule import MAX_SITES, StepCosts
 from profiler.run.model import Site
 
-LONG_S: Final = 15.0
-"""Seconds outside of the steps from which they are told. A choice: importing torch and a few libraries takes up to 10 s
-on a busy machine."""
+LONG_S: Final = 30.0
+"""Seconds outside of the steps from which they are told. A choice: importing torch takes up to 20 s
+beside other programs on two cores."""
 MUCH: Final = 0.2
-"""Share of the run from which they are told. A choice: of a run that was recorded for a minute, 12 s."""
+"""Share of the run from which they are told. A choice: of a run of 150 s, 30 s."""
 
 
 def stage_seconds(costs: StepCosts, *stages: Stage) -> tuple[float, float]:

@@ -23,5 +23,5 @@ PLUGIN = Rule(
     "Prepare data and downloads once and store the result; import only what the program uses.",
     judge,
     threshold=MUCH,
-    threshold_source="A choice: 15 s and a fifth of the run.",
+    threshold_source="A choice: 30 s and a fifth of the run.",
 )

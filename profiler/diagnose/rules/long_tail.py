@@ -22,5 +22,5 @@ PLUGIN = Rule(
     "Do that work in a program of its own, on a machine without a GPU.",
     judge,
     threshold=MUCH,
-    threshold_source="A choice: 15 s and a fifth of the run.",
+    threshold_source="A choice: 30 s and a fifth of the run.",
 )

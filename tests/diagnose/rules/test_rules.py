@@ -502,16 +502,16 @@ def with_stages(**seconds: float) -> Analysis:
 
 
 def test_long_stretches_outside_of_the_steps() -> None:
-    start = with_stages(**{"import": 5.0}, start=15.0, train=60.0, end=1.0)
+    start = with_stages(**{"import": 10.0}, start=30.0, train=119.0, end=1.0)
     assert found(start) == ["long-startup"]
     assert finding_sentence(first(start)) == (
         "Much of the run passes before its first step at train.py:14: 25% of the run."
     )
     assert first(start).is_of_run
     assert first(start).gains == ()
-    assert found(with_stages(**{"import": 5.0}, start=15.0, train=600.0, end=1.0)) == []
+    assert found(with_stages(**{"import": 10.0}, start=30.0, train=600.0, end=1.0)) == []
     assert found(with_stages(**{"import": 5.0}, start=5.0, train=10.0, end=1.0)) == []
-    assert found(with_stages(start=1.0, train=60.0, end=30.0)) == ["long-tail"]
+    assert found(with_stages(start=1.0, train=60.0, end=31.0)) == ["long-tail"]
 
 
 def test_memory_that_grows() -> None:
