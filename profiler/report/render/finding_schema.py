@@ -47,6 +47,8 @@ class FindingDocument(_Model):
     confidence: Literal["high", "medium", "low"]
     costs: dict[str, float]
     """`seconds` by category of the step."""
+    is_of_run: bool
+    """Whether `seconds` and `share` are of the whole run, and not of a step; both are 0 where a cause costs no time."""
     title: str
     """The cause in a sentence."""
     evidence: list[str]
