@@ -103,23 +103,30 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
         "# What `try` measures, beside the real cures",
         "",
         "Written by `python -m tests.traps.trials`: each program is tried without the cause of its first finding, and",
-        "measured with its illness switched off. Both are ratios of step times in alternating blocks. Given: nothing",
-        "was recognized in the recording, and the right finding was tried; it has no prediction.",
+        "measured with its illness switched off. Both are ratios of step times in alternating blocks. Given: the",
+        "recording was too noisy for a finding, and the right one was tried; it has no prediction.",
         "",
         "| case | tried | left out | predicted | measured | real | ln | seconds | recorded |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        what = ("; ".join(row.get("skipped", [])) or json.dumps(row.get("settings", {}))).partition("  #")[0][:70]
-        rule = f"{row['rule']}{' (given)' * row.get('is_given', False)}"
+        what = "; ".join(row.get("skipped", [])) or json.dumps(row.get("settings", {}))
+        predicted = "" if row.get("is_given") or not row["rule"] else f"{row['predicted']:.2f}"
         measured = (
             f"{row['measured']:.2f} ({row['low']:.2f} to {row['high']:.2f})" if row["measured"] else row["reason"]
         )
-        error = f"{math.log(row['measured'] / row['real']):+.2f}" if row["measured"] else ""
-        lines.append(
-            f"| {row['case']} | {rule} | `{what}` | {row.get('predicted', 0):.2f} | "
-            f"{measured} | {row['real']:.2f} | {error} | {row.get('seconds', 0):.0f} | {row['recorded_s']:.0f} |"
-        )
+        cells = [
+            row["case"],
+            row["rule"] + " (given)" * row.get("is_given", False),
+            f"`{what.partition('  #')[0][:70]}`",
+            predicted,
+            measured,
+            f"{row['real']:.2f}",
+            f"{math.log(row['measured'] / row['real']):+.2f}" if row["measured"] else "",
+            f"{row.get('seconds', 0):.0f}",
+            f"{row['recorded_s']:.0f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
     lines += ["", *_summary(rows)]
     return "\n".join(lines) + "\n"
 
