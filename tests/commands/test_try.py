@@ -1,0 +1,135 @@
+"""`try`: asks before anything runs, says why it cannot, and leaves its result in the run directory."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import profiler
+from profiler.__main__ import main
+from profiler.analyse.finding import Finding, KnockOut
+from profiler.analyse.model import Analysis, Measure
+from profiler.core.errors import ProfilerError
+from profiler.knockout import trial
+from profiler.run.model import RunInfo
+from profiler.run.trials import read_trials
+from tests.check.speed.programs import ROOT
+from tests.knockout.test_isolation import allowed, fingerprint
+from tests.knockout.test_trial import TRAIN, finding, line_of
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of a run whose only finding is about a useless line; there is no terminal."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    Path("train.py").write_text(TRAIN)
+    Path("run").mkdir()
+    with_findings(monkeypatch, finding(line_of("useless")))
+    return tmp_path / "run"
+
+
+def with_findings(monkeypatch: pytest.MonkeyPatch, *findings: Finding, **measures: float) -> None:
+    later = datetime.now(UTC) + timedelta(minutes=1)
+    info = RunInfo(1, "", later.isoformat(), (sys.executable, "train.py"), begin=0, end=2 * 10**9, cwd=str(Path.cwd()))
+    values = {name: Measure(name, value, "bytes") for name, value in measures.items()}
+    monkeypatch.setattr(profiler, "read", lambda _: Analysis(info, values, {}, {}, findings=findings))
+
+
+@allowed
+def test_a_measured_gain_is_printed_and_kept(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {name: value for name, value in fingerprint(run.parent).items() if not name.startswith("run")}
+    assert main(["try", "run", "--yes", "--seconds", "5"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == f"  The trial skips train.py:{line_of('useless')}: useless = work(60_000)"
+    assert "1 trial of at most 5.00 s" in lines[2]
+    assert lines[3].startswith("python-loop: measured ")
+    (kept,) = read_trials(run)
+    assert kept.rule == "python-loop"
+    assert kept.factor is not None
+    after = {name: value for name, value in fingerprint(run.parent).items() if not name.startswith("run")}
+    assert after == before
+
+
+@allowed
+def test_json(run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with_findings(monkeypatch, finding(line_of("useless")))
+    monkeypatch.setattr(trial, "_reports", lambda _: {"skipped": set(), "stopped": set(), "steps": {0}, "graph": set()})
+    assert main(["try", "--yes", "--json", "--seconds", "2", "run"]) == 3, "nothing was measured"
+    (row,) = json.loads(capsys.readouterr().out)["trials"]
+    assert row["factor"] is None
+    assert row["reason"]["code"] == "training"
+    assert "trains the model" in row["explanation"]
+
+
+def test_without_a_terminal_nothing_runs(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["try", "run"]) == 2
+    assert "only with --yes" in capsys.readouterr().err
+    assert list(run.iterdir()) == []
+
+
+@allowed
+@pytest.mark.parametrize("answer", ["", "n", "no\n"])
+def test_it_asks(run: Path, answer: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    terminal = io.StringIO(answer + "\n")
+    terminal.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stdin", terminal)
+    assert main(["try", "run"]) == 0
+    assert capsys.readouterr().out.endswith("Run it? [y/N] ")
+    assert list(run.iterdir()) == []
+
+
+@allowed
+def test_what_cannot_be_tried_is_told(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = finding(line_of("useless"), knock_out=None)
+    with_findings(monkeypatch, replace(other, rule=replace(other.rule, name="float64")))
+    assert main(["try", "run", "--yes"]) == 3
+    printed = capsys.readouterr()
+    assert printed.out == (
+        "float64: not tried: its cause cannot be left out of the program; apply the fix by hand, and use `compare`\n"
+    )
+    assert printed.err == "error: no finding of run can be tried\n"
+
+
+@allowed
+def test_two_copies_must_fit_into_the_memory(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_findings(monkeypatch, finding(line_of("useless")), peak_memory=1e15)
+    assert main(["try", "run", "--yes"]) == 3
+    assert "two copies of the program take 2,000 TB of memory" in capsys.readouterr().err
+
+
+def test_without_isolation_nothing_runs(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse() -> None:
+        raise ProfilerError("nothing can be tried here", 3)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(trial, "check_isolation", refuse)
+    assert main(["try", "run", "--yes"]) == 3
+    assert capsys.readouterr().err == "error: nothing can be tried here\n"
+    assert list(run.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [[], ["--"], ["run", "other"]])
+def test_bad_words_are_one_line(words: list[str], run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["try", "--yes", *words]) == 2
+    assert "name a run directory" in capsys.readouterr().err
+
+
+def test_every_knock_out_has_what_it_needs() -> None:
+    from profiler.core.plugins import discover
+
+    for rule in discover("profiler.diagnose.rules"):
+        assert (rule.knock_out is KnockOut.SETTINGS) <= bool(rule.settings), rule.name
+        assert bool(rule.settings) <= (rule.knock_out is not None), rule.name
