@@ -83,8 +83,8 @@ def _change(text: str, lines: Sequence[int], file: str, first: int, *, is_thread
     source = text.splitlines()
     skipped = tuple(SkippedLine(file, each.lineno, source[each.lineno - 1].strip()) for each in outer)
     numbers = {each: number for number, each in enumerate(outer, first)}
-    before = {each: _assigned_before(each, _path_to(tree, each.lineno)) for each in outer}
-    _Rewriter(numbers, before, is_thread=is_thread).visit(tree)
+    names = {each: _names(each, _path_to(tree, each.lineno), tree) for each in statements}
+    _Rewriter(numbers, names, is_thread=is_thread).visit(tree)
     _insert_gate(tree)
     return ChangedSource(ast.unparse(ast.fix_missing_locations(tree)), skipped, tuple(refusals))
 
@@ -215,29 +215,43 @@ def _stored(node: ast.AST) -> list[str]:
     return list(dict.fromkeys(stored))
 
 
-def _assigned_before(statement: ast.stmt, path: Sequence[ast.stmt]) -> frozenset[str]:
-    """The names that are assigned before a statement, within the same loop or call."""
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """What a statement assigns."""
+
+    kept: list[str]
+    """Names that are read outside of it."""
+    only_here: list[str]
+    """Those of them that nothing else assigns before it, within the same loop or call."""
+
+
+def _names(statement: ast.stmt, path: Sequence[ast.stmt], tree: ast.Module) -> _Names:
     outside = path[: path.index(statement)]
-    block: ast.stmt | None = next((each for each in reversed(outside) if isinstance(each, Loop | Function)), None)
-    if block is None:
-        return frozenset()
-    return frozenset(
+    scope: ast.AST = next((each for each in reversed(outside) if isinstance(each, Function)), tree)
+    within = set(ast.walk(statement))
+    reads = {
+        each.id
+        for each in ast.walk(scope)
+        if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Store) and each not in within
+    }
+    kept = [name for name in _stored(statement) if name in reads]
+    block: ast.AST | None = next((each for each in reversed(outside) if isinstance(each, Loop | Function)), None)
+    before = {
         name
-        for each in _own(block)
+        for each in (_own(block) if block is not None else ())
         if isinstance(each, ast.stmt) and each is not block and each.lineno < statement.lineno and each not in outside
         for name in _stored(each)
-    )
+    }
+    return _Names(kept, [name for name in kept if name not in before])
 
 
 # ---------------------------------------------------------------- the change
 
 
 class _Rewriter(ast.NodeTransformer):
-    def __init__(
-        self, numbers: dict[ast.stmt, int], before: dict[ast.stmt, frozenset[str]], *, is_thread: bool
-    ) -> None:
+    def __init__(self, numbers: dict[ast.stmt, int], names: dict[ast.stmt, _Names], *, is_thread: bool) -> None:
         self._numbers = numbers
-        self._before = before
+        self._names = names
         self._is_thread = is_thread
 
     def visit(self, node: ast.AST) -> ast.AST | list[ast.stmt]:
@@ -251,7 +265,7 @@ class _Rewriter(ast.NodeTransformer):
                 return [*_parsed(f"{_GATE}.stop({number})"), node]
             if isinstance(node, ast.Return):
                 return _skippable_return(node, number)
-            return _skippable(node, number, self._before[node])
+            return _skippable(node, number, self._names[node])
         changed: ast.AST = self.generic_visit(node)
         return changed
 
@@ -264,13 +278,9 @@ def _parsed(text: str) -> list[ast.stmt]:
     return ast.parse(text).body
 
 
-def _skippable(statement: ast.stmt, number: int, before: frozenset[str]) -> list[ast.stmt]:
-    """The statement behind a gate, which restores what it assigned.
-
-    :param before: names that something else assigns before it, in the same step.
-    """
-    names = _stored(statement)
-    only_here = [name for name in names if name not in before]
+def _skippable(statement: ast.stmt, number: int, assigned: _Names) -> list[ast.stmt]:
+    """The statement behind a gate, which restores what it assigned."""
+    names, only_here = assigned.kept, assigned.only_here
     lines = [
         f"if {_GATE}.begin({number}):",
         "    try:",

@@ -216,6 +216,21 @@ def test_a_value_through_which_gradients_flow_is_never_stale() -> None:
     assert run(skipped("output = forward", without))["calls"] == [0]
 
 
+def test_names_that_only_the_statement_reads_do_not_matter() -> None:
+    source = """
+    class Value:
+        grad_fn = 'graph'
+        def backward(self):
+            pass
+    count = []
+    for step in range(4):
+        for part in [Value(), Value()]:
+            count.append(part.grad_fn)
+        Value().backward()
+    """
+    assert run(skipped("count.append", source))["count"] == ["graph", "graph"]
+
+
 def test_a_thread_stops_and_the_main_one_goes_on() -> None:
     source = """
     count = [0]
