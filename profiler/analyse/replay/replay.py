@@ -52,6 +52,14 @@ class Replay:
         return self._per_step(self.unchanged.both if self._is_whole else self.unchanged.host)
 
     @property
+    def explained(self) -> float:
+        """The same without the delays that nothing recorded explains: only by what waits for what."""
+        same = schedule(self.timeline, (), self._run, self._window)
+        assert same is not None
+        simulated = simulate(replace(same, delay=np.zeros_like(same.delay)))
+        return self._per_step(simulated.both if self._is_whole else simulated.host)
+
+    @property
     def unexplained(self) -> float:
         """Share of the measured time by which activities began late for an unknown reason, or calls returned late."""
         unknown = self.timeline.unexplained + int(self.timeline.delay.sum())
