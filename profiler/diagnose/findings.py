@@ -29,7 +29,7 @@ def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> tuple[tuple
     Specific rules are asked first. General ones, such as the one for slow Python, get what remains of their categories.
     """
     costs = StepCosts(analysis)
-    if not costs.seconds or (costs.has_queue and too_few_launches(analysis)):
+    if not costs.seconds or (costs.is_idle and too_few_launches(analysis)):
         return (), ()
     rules = discover("profiler.diagnose.rules") if rules is None else rules
     left = {name: cost.seconds for name, cost in costs.categories.items()}

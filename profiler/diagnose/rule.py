@@ -14,7 +14,7 @@ from typing import Any, Final
 from profiler.analyse.finding import RuleText
 from profiler.analyse.model import COMMUNICATING, COPYING, Analysis, DevicePart, InputPart, Phase
 from profiler.core.notice import Notice
-from profiler.diagnose.device import is_sampled, program_blame, trace_category
+from profiler.diagnose.device import BUSY, is_sampled, program_blame, trace_category
 from profiler.diagnose.model import WORTH_NAMING
 from profiler.run.model import Site
 
@@ -98,6 +98,11 @@ class StepCosts:
         """Seconds of a step."""
         busy = analysis.measures.get("device_utilization")
         self.has_queue = bool(analysis.idle) or (busy is not None and busy.value is not None and not is_sampled(busy))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether a device with a queue was idle for more of the time than a busy one is."""
+        return self.has_queue and sum(row.share_of_wall for row in self.analysis.idle) > 1.0 - BUSY
 
     @cached_property
     def categories(self) -> Mapping[str, Cost]:

@@ -133,7 +133,8 @@ def run_statement(diagnosis: RunDiagnosis) -> Statement:
     """Why the run is slow, or that it is not: the findings that lead, then where the rest of a step goes, then smaller
     findings where none leads. First of all comes which rank makes the others wait."""
     leaders, ranks = leading(diagnosis.findings), diagnosis.ranks
-    others = () if leaders else minor(diagnosis.findings)
+    # of a busy device, the sentence that the host is not the limit is enough
+    others = () if leaders or diagnosis.verdict is RunVerdict.DEVICE_BUSY else minor(diagnosis.findings)
     rest = _without(diagnosis, (*leaders, *others))
     late = [each for each in leaders if ranks and ranks.straggler and each.values.get("rank") == ranks.straggler.rank]
     told = [each for each in leaders if each not in late]

@@ -38,8 +38,8 @@ PAIRS: Final = (
 """Two traces of one program, without and with a cure; the change that stands for it, and the rule that names it."""
 _HEAD: Final = """# Verdicts on public GPU traces
 
-`python -m tests.gpu_traces` writes this page from the traces in the folder `PROFILER_TRACES`, which are not part of this
-project; their sources and licences are listed with each. For every trace it has the verdict and the findings, then
+`python -m tests.gpu_traces` writes this page from the traces in the folder `PROFILER_TRACES`, which are not part of
+this project; their sources and licences are listed with each. For every trace it has the verdict and the findings, then
 events of the trace that show whether they are true, and a judgement that was written after reading these events.
 
 The events come from a reader of its own (`tests/gpu_traces/events.py`), which uses the standard library and nothing of
@@ -83,19 +83,23 @@ def main() -> int:
 
 
 _UNREAD: Final = (
-    "Two more of the public recordings are of Nsight Systems (`nsys_fuser_h200`, `nsys_mfu_2gpu_before`), which are not "
-    "read yet: no verdict.\n"
+    "Two more of the public recordings are of Nsight Systems (`nsys_fuser_h200`, `nsys_mfu_2gpu_before`), which are "
+    "not read yet: no verdict.\n"
 )
-_REPLAY: Final = """Each trace is simulated without any change. *Unchanged* is the step by the replay divided by the measured step. Delays
-of activities that nothing in the trace explains are part of it, so it is 1 where the rest is right; *without delays* is
-the harder test: only the host's own work, the durations of activities, and what waits for what. *Unexplained* are these
-delays as a share of the window (on several queues it may be more than they cost). *Waits* is how often the host waits in
-the window. *Steady* is a step of steps that follow each other, divided by the measured one: above 1 the host was ahead
-of the device when the recording ended.
+_REPLAY: Final = """Each trace is simulated without any change.
+
+- *Unchanged*: the step by the replay, divided by the measured step. Delays of activities that nothing in the trace
+  explains are part of it, so it is 1 where the rest is right.
+- *Without delays*: the same without them, which is the harder test. Only the host's own work, the durations of
+  activities, and what waits for what make the step.
+- *Unexplained*: these delays as a share of the window; on several queues it may be more than they cost.
+- *Waits*: how often the host waits in the window.
+- *Steady*: a step of steps that follow each other, divided by the measured one. Above 1, the host was ahead of the
+  device when the recording ended.
 """
-_PAIRS: Final = """Two traces of one program, without and with a cure: the measured gain, by the median step and by all steps, beside
-what is predicted from the first trace alone. "No gain" is what |ln| would be for a prediction of 1; *plain Amdahl* takes
-away all of the time that the host spends in the part, busy device or not.
+_PAIRS: Final = """Two traces of one program, without and with a cure: the measured gain, by the median step and by all
+steps, beside what is predicted from the first trace alone. *Error* is |ln(predicted / measured)|, by the median step.
+*Plain Amdahl* takes away all of the time that the host spends in the part, busy device or not.
 """
 
 
@@ -124,7 +128,11 @@ def _pairs(runs: dict[str, Run]) -> str:
         analysis = analyse(runs[slow])
         replay: Any = analysis.replay
         finding = next((each for each in analyse_run(runs[slow]).findings if each.rule.name == rule), None)
-        bound = next((gain.factor for gain in finding.gains if gain.method is not GainMethod.REPLAY), 1.0) if finding else 1.0
+        bound = (
+            next((gain.factor for gain in finding.gains if gain.method is not GainMethod.REPLAY), 1.0)
+            if finding
+            else 1.0
+        )
         predicted = {
             "replay": replay.predict((cure,)).factor,
             "bound": bound,
@@ -133,10 +141,12 @@ def _pairs(runs: dict[str, Run]) -> str:
         }
         for way, factor in predicted.items():
             errors[way].append(abs(math.log(factor / by_median)))
-        cells = [f"{ratio(predicted[way])} (|ln| {errors[way][-1]:.2f})" for way in ("replay", "bound", "plain Amdahl")]
+        cells = [
+            f"{ratio(predicted[way])} (error {errors[way][-1]:.2f})" for way in ("replay", "bound", "plain Amdahl")
+        ]
         rows.append([slow, fast, str(cure), ratio(by_median), ratio(by_mean), *cells])
     ends = "; ".join(f"{way} {median(each):.2f}, largest {max(each):.2f}" for way, each in errors.items())
-    return f"{table(rows)}\n\n|ln| of prediction by measured median, median of {len(PAIRS)} pairs: {ends}."
+    return f"{table(rows)}\n\nMedian error of {len(PAIRS)} pairs: {ends}."
 
 
 def _amdahl(analysis: Analysis, cure: Cure) -> float:
@@ -153,16 +163,16 @@ def _amdahl(analysis: Analysis, cure: Cure) -> float:
 def _section(name: str, file: Path, analysis: Analysis) -> str:
     truth = json.loads((TRACES / "truth" / f"{name}.json").read_text())
     source, judgement = truth["source"], JUDGEMENTS[name]
+    devices, labels = ", ".join(dict.fromkeys(truth["devices"])) or "device not named", ", ".join(truth["labels"])
     findings = [_finding(each) for each in analysis.findings] or ["none"]
     return "\n".join(
         [
             f"### {name}\n",
-            f"{', '.join(dict.fromkeys(truth['devices'])) or 'device not named'}; "
-            f"{source['repo']} ({source['licence']}), `{source['path']}`; labels: {', '.join(truth['labels'])}.\n",
+            f"{devices}; {source['repo']} ({source['licence']}), `{source['path']}`; labels: {labels}.\n",
             f"> {analysis.verdict}\n",
             f"Findings: {'; '.join(findings)}.\n",
             "Events:\n",
-            *(f"- {line}" for line in _evidence(RawTrace(file))),
+            *(f"- {line}" for line in _evidence(RawTrace(file), judgement.get("idle", []))),
             f"\n**{judgement['verdict'].capitalize()}.** {judgement['argument']}\n",
         ]
     )
@@ -170,10 +180,12 @@ def _section(name: str, file: Path, analysis: Analysis) -> str:
 
 def _finding(finding: Finding) -> str:
     gains = ", ".join(f"{gain.method.value} {ratio(gain.factor)}" for gain in finding.gains)
-    return f"`{finding.rule.name}` {share(finding.share)} ({gains or 'no gain predicted'}): {finding_text(finding).title}"
+    return (
+        f"`{finding.rule.name}` {share(finding.share)} ({gains or 'no gain predicted'}): {finding_text(finding).title}"
+    )
 
 
-def _evidence(raw: RawTrace) -> list[str]:
+def _evidence(raw: RawTrace, patterns: list[list[str]]) -> list[str]:
     lines = [f"window {raw.window_ms:.3f} ms, {len(raw.steps)} annotated steps"]
     if not raw.device:
         events = sorted((each for each in raw.host if each.category == "cpu_op"), key=lambda each: each.begin)
@@ -181,20 +193,29 @@ def _evidence(raw: RawTrace) -> list[str]:
         return [*lines, f"no activity of a device; {len(events)} operators, {total:.3f} ms in all"]
     kernels, typical = raw.kernels()
     lines.append(
-        f"device busy {share(raw.busy())}, computing {share(raw.busy(without='communication'))}; "
+        f"device busy {share(raw.busy())}, computing {share(raw.busy(computing=True))}; "
         f"{kernels} kernels, median {typical:.1f} µs; {raw.launches()} launch calls"
     )
     lines += [f"most time on the device: {_total(each)}" for each in raw.totals()]
     for begin, end in raw.gaps():
         covered = raw.host_during(begin, end)
-        meanwhile = f"; meanwhile {covered[0]}, which covers {share(covered[1])} of it" if covered else "; no host event"
+        meanwhile = (
+            f"; meanwhile {covered[0]}, which covers {share(covered[1])} of it" if covered else "; no host event"
+        )
         lines.append(f"idle {float(end - begin) / 1000:.3f} ms from ts {_decimal(begin)}{meanwhile}")
     lines += [f"the host waits longest in {each}" for each in raw.waits()]
-    for what, pattern in (("the loader", r"^enumerate\(DataLoader\)"), ("operators", "::"), ("free calls", "Free$")):
+    for what, pattern in (
+        *map(tuple, patterns),
+        ("the loader", r"^enumerate\(DataLoader\)"),
+        ("operators", "::"),
+        ("free calls", "Free$"),
+    ):
         if (idle := raw.idle_during(pattern)) >= 0.01:
             lines.append(f"idle while {what} ran ({pattern.strip('^$')}): {share(idle)}")
     if communication := raw.communication():
-        lines.append(f"communication: {len(communication)} kernels, the longest {max(communication, key=lambda e: e.ms)}")
+        lines.append(
+            f"communication: {len(communication)} kernels, the longest {max(communication, key=lambda e: e.ms)}"
+        )
     return lines
 
 

@@ -94,9 +94,9 @@ class RawTrace:
         """The events that begin within the window."""
         return [each for each in events if self.low <= each.begin < self.high]
 
-    def busy(self, *, without: str = "") -> float:
-        """The share of the window in which the device ran; `without` leaves out communication or everything but kernels."""
-        chosen = [each for each in self.device if not without or _is_computing(each)]
+    def busy(self, *, computing: bool = False) -> float:
+        """The share of the window in which the device ran, or only computed."""
+        chosen = [each for each in self.device if not computing or _is_computing(each)]
         return float(length(clipped(union(chosen), self.low, self.high)) / (self.high - self.low))
 
     def communication(self) -> list[Event]:
@@ -110,14 +110,17 @@ class RawTrace:
         return sorted(gaps, key=lambda gap: gap[0] - gap[1])[:most]
 
     def host_during(self, begin: Fraction, end: Fraction) -> tuple[Event, float] | None:
-        """The longest-lasting innermost event of any thread during a gap, and the share of the gap that it covers."""
-        best: tuple[Fraction, Fraction, Event] | None = None
+        """The shortest event that covers half of a gap, else the one that covers most, and the share that it covers."""
+        best: tuple[bool, Fraction, Event] | None = None
         for event in self._overlapping(begin, end):
             covered = min(end, event.end) - max(begin, event.begin)
-            key = (covered, -(event.end - event.begin))
+            is_most = 2 * covered >= end - begin
+            key = (is_most, event.begin - event.end if is_most else covered)
             if best is None or key > best[:2]:
                 best = (*key, event)
-        return (best[2], float(best[0] / (end - begin))) if best else None
+        if best is None:
+            return None
+        return best[2], float((min(end, best[2].end) - max(begin, best[2].begin)) / (end - begin))
 
     def _overlapping(self, begin: Fraction, end: Fraction) -> Iterator[Event]:
         last = bisect_right(self.host, end, key=lambda each: each.begin)
@@ -172,7 +175,12 @@ def _is_computing(event: Event) -> bool:
 def _event(row: dict[str, Any]) -> Event:
     begin = Fraction(str(row["ts"]))
     return Event(
-        str(row["name"]), row["cat"], begin, begin + Fraction(str(row.get("dur", 0))), str(row.get("tid")), str(row["ts"])
+        str(row["name"]),
+        row["cat"],
+        begin,
+        begin + Fraction(str(row.get("dur", 0))),
+        str(row.get("tid")),
+        str(row["ts"]),
     )
 
 

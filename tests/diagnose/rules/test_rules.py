@@ -38,7 +38,7 @@ from profiler.analyse.model import (
 )
 from profiler.diagnose.findings import find
 from profiler.report.finding_text import finding_sentence, finding_text
-from profiler.run.model import RunInfo, Site
+from profiler.run.model import RunInfo, Site, StepDefinition, StepKind
 
 SITE = Site("train.py", 14, "Images.__getitem__")
 
@@ -385,6 +385,26 @@ def test_launches_that_the_device_waits_for() -> None:
 )
 def test_a_device_that_does_something_else_than_computing(parts: list[DevicePart], expected: str) -> None:
     assert found(replace(device_step(), device_parts=tuple(parts), idle=(idle("python", 0.01),))) == expected.split()
+
+
+def test_input_of_a_trace_without_parts() -> None:
+    waiting = replace(device_step(idle("input", 0.5)), call_sites=())
+    assert found(waiting) == ["exposed-input"]
+    assert first(waiting).gain == pytest.approx(2.0)
+    assert found(replace(device_step(idle("input", 0.03)), call_sites=())) == []
+    known = replace(waiting, input=(main_process("dataset", 0.5),), loader=ALONE)
+    assert "exposed-input" not in found(known), "rules about loaders know more"
+    assert found(step(input=0.5, compute=0.5)) == [], "a CPU is never idle"
+
+
+def test_few_launches_hide_no_copies_of_a_busy_device() -> None:
+    few = with_measures(device_step(idle("python", 0.01)), launches_per_step=0.0)
+    few = replace(
+        few, device_parts=(DevicePart("h2d", "pageable", 0.9, 0.9),), step=StepDefinition(StepKind.WHOLE_TRACE)
+    )
+    assert found(few) == ["pageable-copies"]
+    idle_too = replace(few, idle=(idle("python", 0.5),))
+    assert found(idle_too) == []
 
 
 def test_settings() -> None:
