@@ -178,8 +178,8 @@ def _targets(calls: Table, waits: Indices, rows: Table, submitted: Times) -> tup
 
 def _queues(rows: Table) -> Indices:
     """The number of the queue of each activity: a stream of a device."""
-    both = np.stack([times(rows["device"]), times(rows["stream"])])
-    return times(np.unique(both, axis=1, return_inverse=True)[1]).reshape(-1)
+    both = (times(rows["device"]) << 32) + times(rows["stream"])
+    return times(np.unique(both, return_inverse=True)[1])
 
 
 def _dependencies(
