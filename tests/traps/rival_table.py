@@ -9,7 +9,8 @@ _HEAD: Final = """# Other tools on the same scripts
 
 Written by `python -m tests.traps.rivals`, never by hand. The scripts are those of
 [the accuracy of findings](README.md), each with an illness that was switched on, or none. Every tool runs each script
-for about 5 seconds on the same machine, one after the other, with one OpenMP thread.
+for about 4 seconds on the same machine, with one OpenMP thread. [The list of reports](../README.md) describes the
+machine.
 
 ## How each tool is used
 
@@ -20,9 +21,9 @@ for about 5 seconds on the same machine, one after the other, with one OpenMP th
 - **Scalene**: `scalene run --cpu-only --off`, switched on by `scalene_profiler.start()` after ten steps, so that the
   start of the program does not count. What it tells is the three lines of the script with the largest share of the
   time; Python, native and system time count together.
-- **torch.profiler**: `profile` with a schedule of 20 recorded steps after 12, with stacks, as its recipe tells. What it
+- **torch.profiler**: `profile` with a schedule of 6 recorded steps after 17, with stacks, as its recipe tells. What it
   tells is the three rows of `key_averages(group_by_stack_n=5)` with the largest self CPU time.
-- **Ours**: `python -m profiler run`, then the findings, in their order.
+- **Ours**: `python -m profiler run`, then the findings, in their order, as `make accuracy` recorded them.
 
 ## What counts as telling
 
@@ -39,17 +40,18 @@ These criteria were written before the tools ran; `tests/traps/rival_judge.py` a
 - **Gain**. It gives a number for how many times as fast the program would be. A share of the time is none.
 - **Healthy**. It names no cause where there is none. Scalene and torch.profiler always list rows and never say that a
   program is healthy, so this does not apply to them.
+
+What each tool costs a program while it runs: [Overhead](../../docs/recording.md#overhead).
 """
 _MARKS: Final = {True: "yes", False: "no", None: ""}
 
 
 def page(rows: Sequence[Mapping[str, Any]]) -> str:
     """The results as Markdown."""
-    told = [row for row in rows if row["measure"] == "telling"]
-    tools = list(dict.fromkeys(row["tool"] for row in told))
-    lines = [_HEAD, "## Totals", "", *_totals(told, tools), "", *_overhead(rows), "## Each case", ""]
+    tools = list(dict.fromkeys(row["tool"] for row in rows))
+    lines = [_HEAD, "## Totals", "", *_totals(rows, tools), "", "## Each case", ""]
     for tool in tools:
-        these = [row for row in told if row["tool"] == tool]
+        these = [row for row in rows if row["tool"] == tool]
         lines += [f"### {tool}", "", f"Version: {', '.join(sorted({row['version'] for row in these}))}", ""]
         lines += ["| case | cause | line | gain | its words or first row |", "|---|---|---|---|---|"]
         lines += [f"| {' | '.join(_cells(row))} |" for row in these] + [""]
@@ -62,10 +64,10 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
     return [row["case"], *marks, "yes" if row["has_gain"] else "no", quote]
 
 
-def _totals(told: Sequence[Mapping[str, Any]], tools: Sequence[str]) -> list[str]:
+def _totals(rows: Sequence[Mapping[str, Any]], tools: Sequence[str]) -> list[str]:
     """How many cases each tool tells rightly; only cases that all the tools ran."""
     common = (
-        set.intersection(*({row["case"] for row in told if row["tool"] == tool} for tool in tools)) if tools else set()
+        set.intersection(*({row["case"] for row in rows if row["tool"] == tool} for tool in tools)) if tools else set()
     )
     lines = [f"Of the {len(common)} cases that every tool ran:", ""]
     lines += [
@@ -73,7 +75,7 @@ def _totals(told: Sequence[Mapping[str, Any]], tools: Sequence[str]) -> list[str
         "|---|---:|---:|---:|---:|",
     ]
     for tool in tools:
-        these = [row for row in told if row["tool"] == tool and row["case"] in common]
+        these = [row for row in rows if row["tool"] == tool and row["case"] in common]
         ill, healthy = ([row for row in these if bool(row["ill"]) == is_ill] for is_ill in (True, False))
         parts = ((ill, "has_cause"), (ill, "has_line"), (ill, "has_gain"), (healthy, "has_cause"))
         lines.append(f"| {tool} | {' | '.join(_count([row[name] for row in part]) for part, name in parts)} |")
@@ -83,22 +85,3 @@ def _totals(told: Sequence[Mapping[str, Any]], tools: Sequence[str]) -> list[str
 def _count(marks: Sequence[bool | None]) -> str:
     judged = [mark for mark in marks if mark is not None]
     return f"{sum(judged)} of {len(judged)}" if judged else "does not apply"
-
-
-def _overhead(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Steps per second under each tool, relative to none."""
-    measured = [row for row in rows if row["measure"] == "overhead"]
-    if not measured:
-        return []
-    cases = list(dict.fromkeys(row["case"] for row in measured))
-    lines = [
-        "## Overhead",
-        "",
-        "Steps per second under the tool, relative to the bare script: the median of interleaved pairs.",
-    ]
-    lines += ["torch.profiler slows only the steps that it records, 20 here; the figure is for the whole run.", ""]
-    lines += [f"| tool | {' | '.join(cases)} |", f"|---|{'---:|' * len(cases)}"]
-    for tool in dict.fromkeys(row["tool"] for row in measured):
-        ratios = {row["case"]: row["ratio"] for row in measured if row["tool"] == tool}
-        lines.append(f"| {tool} | {' | '.join(f'{ratios[case]:.2f}' if case in ratios else '' for case in cases)} |")
-    return [*lines, ""]

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 MODELS: Final = {"trainer.py": "self.model", "plain.py": "net", "healthy.py": "model"}
 """Script -> the expression of its model, which TraceML's `trace_step` needs."""
-PROFILED_STEPS: Final = 20
-"""Steps that torch.profiler records: what the scripts do every tenth step happens twice."""
+PROFILED_STEPS: Final = 6
+"""Steps that torch.profiler records, among them the 20th, in which the scripts do what they do every tenth step. With
+20 steps, its table took more than 150 s for scripts with many calls of Python functions."""
 _PROFILER_SCRIPT: Final = Path(__file__).parent / "torch_profiler_script.py"
 _SCALENE_SCRIPT: Final = Path(__file__).parent / "scalene_script.py"
 _TRACEML_HEAD: Final = """

@@ -1,6 +1,6 @@
-"""Runs a script under torch.profiler and prints the rows of its table of operators, as its recipe tells.
+"""Runs a script under torch.profiler and writes the rows of its table of operators.
 
-`python torch_profiler_script.py STEPS OUT SCRIPT [OPTIONS]`: STEPS steps are profiled after ten that warm up, with
+`python torch_profiler_script.py STEPS OUT SCRIPT [OPTIONS]`: STEPS steps are profiled, the 18th and later ones, with
 stacks; the three rows with the largest self CPU time are written to OUT as JSON. It needs torch alone.
 """
 
@@ -26,7 +26,7 @@ if __name__ == "__main__":
     steps, out, *command = sys.argv[1:]
     profiler = profile(
         activities=[ProfilerActivity.CPU],
-        schedule=schedule(skip_first=10, wait=1, warmup=1, active=int(steps), repeat=1),
+        schedule=schedule(skip_first=15, wait=1, warmup=1, active=int(steps), repeat=1),
         on_trace_ready=lambda profiler: write_rows(profiler, out),
         with_stack=True,
         experimental_config=torch._C._profiler._ExperimentalConfig(verbose=True),
