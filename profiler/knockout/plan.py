@@ -36,7 +36,7 @@ def plan_trial(finding: Finding, folders: Sequence[Path], recorded_at: float) ->
     if rule.knock_out is None:
         return Notice("no-knock-out")
     plan: Plan | Notice = Notice("no-line")
-    if rule.knock_out is not KnockOut.SETTINGS and finding.sites:
+    if rule.knock_out is not KnockOut.SETTINGS and (finding.sites or finding.values.get("thread_site")):
         plan = _source_plan(finding, folders, recorded_at)
     if not isinstance(plan, Notice) or not rule.settings:
         return plan
@@ -45,9 +45,11 @@ def plan_trial(finding: Finding, folders: Sequence[Path], recorded_at: float) ->
 
 
 def _source_plan(finding: Finding, folders: Sequence[Path], recorded_at: float) -> Plan | Notice:
-    change = stop_threads_at if finding.rule.knock_out is KnockOut.THREAD else skip_lines
+    is_thread = finding.rule.knock_out is KnockOut.THREAD
+    change = stop_threads_at if is_thread else skip_lines
+    sites = [finding.values["thread_site"]] if is_thread and finding.values.get("thread_site") else finding.sites
     lines_by_file: dict[Path, list[int]] = {}
-    for site in finding.sites:
+    for site in sites:
         files = [(folder / site.file).resolve() for folder in folders]
         file = next((file for file in files if file.is_file()), files[0])
         lines_by_file.setdefault(file, []).append(site.line)

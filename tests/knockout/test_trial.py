@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -116,6 +117,14 @@ def test_settings_take_the_values_of_the_finding_and_stand_in_for_statements(her
     replayed = plan_trial(finding(line_of("backward()"), settings={"replay": True}), [here], time.time() + 60)
     assert isinstance(replayed, Plan)
     assert replayed.settings == {"replay": True}
+
+
+def test_a_thread_is_stopped_at_its_own_line_and_not_where_others_wait_for_it(here: Path) -> None:
+    waiting = finding(line_of("nothing = 0"), knock_out=KnockOut.THREAD)
+    held_at = Site("train.py", line_of("return sum"), "work")
+    plan = plan_trial(replace(waiting, values={"thread_site": held_at}), [here], time.time() + 60)
+    assert isinstance(plan, Plan)
+    assert [line.line for line in plan.lines] == [held_at.line]
 
 
 # ---------------------------------------------------------------- statistics

@@ -17,7 +17,8 @@ def judge(costs: StepCosts) -> Claim | None:
     holder = gil_holder(costs.analysis)
     site = holder.site if holder and holder.share_at_site > MOST else None
     held = holder.gil if holder else None
-    return Claim(claimed, largest_sites([site]) or costs.sites("gil"), {"held": held, "holder": site})
+    values = {"held": held, "holder": site, "thread_site": holder.site if holder else None}
+    return Claim(claimed, largest_sites([site]) or costs.sites("gil"), values)
 
 
 def gil_holder(analysis: Analysis) -> ThreadActivity | None:
