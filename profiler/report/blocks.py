@@ -98,7 +98,7 @@ class Items:
     items: tuple[str, ...]
     title: str = ""
     code: str = ""
-    """Code between the title and the sentences, shown as it is."""
+    """Code after the sentences, shown as it is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,12 +127,12 @@ class _Printer(Terminal):
     def _items(self, block: b.Items) -> None:
         if block.title:
             self.paragraph(block.title, "bold")
-        for code in block.code.splitlines():
-            self.paragraph(f"    {code}", "cyan", wrap=False)
         for item in block.items:
             for number, line in enumerate(self.text(item).wrap(self.console, self.width - len(_BULLET))):
                 line.rstrip()
                 self.console.print(self.text(" " * len(_BULLET) if number else _BULLET).append_text(line))
+        for code in block.code.splitlines():
+            self.paragraph(f"    {code}", "cyan", wrap=False)
 
     def _grid(self, columns: Iterable[tuple[str, bool]], rows: Iterable[Iterable[Text | str]]) -> None:
         """A table with these titles; True: numbers."""

@@ -47,8 +47,10 @@ def _callout(block: b.Callout, _: int) -> str:
 
 def _items(block: b.Items, level: int) -> str:
     title = f"{'#' * level} {escape(block.title)}\n\n" if block.title else ""
-    code = "".join(f"    {plain(line)}\n" for line in block.code.splitlines())  # indented: no text can end the block
-    return title + (f"{code}\n" if code else "") + "\n".join(f"- {escape(item)}" for item in block.items)
+    items = "\n".join(f"- {escape(item)}" for item in block.items)
+    # an indented block of the last item: no text can end it
+    code = "".join(f"\n      {plain(line)}" for line in block.code.splitlines())
+    return title + items + (f"\n{code}" if code else "")
 
 
 def _stats(block: b.Stats, _: int) -> str:

@@ -54,10 +54,14 @@ _FIELDS = (
 )
 
 
-def _what_to_do(finding: Finding) -> Items:
+def _what_to_do(finding: Finding) -> Iterator[Items]:
     """The cure of a finding, and the figures that show the cause."""
     text = finding_text(finding)
-    return Items((text.fix, *text.evidence), text.title, text.code)
+    if text.code:
+        yield Items((text.fix,), text.title, text.code)
+        yield Items(text.evidence)
+    else:
+        yield Items((text.fix, *text.evidence), text.title)
 
 
 def _in_full(finding: Finding, analysis: Analysis, cures: Iterable[Any]) -> Group:
@@ -69,7 +73,11 @@ def _in_full(finding: Finding, analysis: Analysis, cures: Iterable[Any]) -> Grou
         for fix in cures
         if fix.rule == finding.rule.name
     )
-    cure: tuple[Block, ...] = (Text(text.fix), *([Items(gains, code=text.code)] if gains or text.code else ()))
+    cure = (
+        (Items((text.fix,), code=text.code), Items(gains))
+        if text.code and gains
+        else (Items((text.fix, *gains), code=text.code),)
+    )
     shows = (*text.evidence, *_lines(finding, analysis), *examples)
     return Group(((text.title, cure), *([("What shows it", (Items(shows),))] if shows else ())))
 
@@ -94,7 +102,8 @@ def _not_judged(rules: Iterable[NotJudged]) -> Iterator[Items]:
 def _brief(report_input: ReportInput) -> Iterator[Block]:
     analysis = report_input.analysis
     if analysis is not None:  # the verdict has the figures of those that matter
-        yield from map(_what_to_do, analysis.findings[:_BRIEF])
+        for finding in analysis.findings[:_BRIEF]:
+            yield from _what_to_do(finding)
     else:
         yield from _changes(report_input)
 
