@@ -193,15 +193,16 @@ class _LoaderNames:
         name = self._by_loader.get(id(loader))
         if name is None or name.loader() is not loader:
             return type(loader).__name__
-        name.used = True
+        is_first, name.used = not name.used, True
         if not name.text:
             number = self._label_counts[name.label] = self._label_counts.get(name.label, 0) + 1
             name.text = name.label if number == 1 else f"{name.label} #{number}"
-        self._record_settings(name, vars(loader))
+        if is_first:  # 20 µs
+            self._record_settings(name, vars(loader))
         return name.text
 
     def _record_settings(self, name: _Name, attributes: Mapping[str, Any]) -> None:
-        """Record the settings of a loader that is used, once for each that differs."""
+        """Record the settings of a loader whose first batch is requested."""
         settings = {key: _plain(attributes.get(key)) for key in _SETTINGS}
         if settings["batch_size"] is None:
             settings["batch_size"] = _plain(getattr(attributes.get("batch_sampler"), "batch_size", None))
