@@ -80,7 +80,7 @@ def gate_sections(result: GateResult) -> tuple[b.Section, ...]:
 def _verdict(result: GateResult) -> b.Section:
     callout = b.Callout(text.headline(result), "verdict", result.state, judged=JUDGED.get(result.state, ""))
     explanation = [b.Text(result.explanation)] if result.explanation else []
-    causes = [b.Items(text.causes(result), "What became slower")] if result.causes else []
+    causes = [b.Items(text.causes(result), "Causes that appeared or grew")] if result.causes else []
     warnings = text.warnings(result)
     items = [b.Items(warnings, "Warnings")] if warnings else []
     # those of a FAIL first
