@@ -235,9 +235,9 @@ class JudgedRun:
 
 
 def compare_findings(before: JudgedRun, after: JudgedRun) -> tuple[FindingChange, ...]:
-    """What became of each cause, the worst first. A finding of low confidence is none."""
+    """What became of each cause of a step's time, the worst first. A finding of low confidence is none."""
     first, last = (
-        {each.rule.name: each for each in run.findings if each.confidence is not Confidence.LOW}
+        {each.rule.name: each for each in run.findings if each.confidence is not Confidence.LOW and not each.is_of_run}
         for run in (before, after)
     )
     changes = []

@@ -175,8 +175,8 @@ class OperatorLine:
     site: Site | None
     is_backward: bool
     """Whether they are the gradient functions of those operators, in backward passes."""
-    is_input: bool
-    """Whether the loader calls them."""
+    caller: str
+    """loader | optimizer; empty: the program itself."""
     count: int
     seconds: float
     small_count: int

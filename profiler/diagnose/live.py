@@ -4,10 +4,11 @@ from what has been recorded of it so far."""
 from __future__ import annotations
 
 import dataclasses
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 from profiler.analyse.model import Analysis
@@ -163,7 +164,6 @@ class RunningAnalysis:
 
     def __init__(self, analyse: Callable[[], Analysis]) -> None:
         self._analyse = analyse
-        self._pool = ThreadPoolExecutor(1)
         self._next: Future[Analysis] | None = None
         self._begin = self._due = 0.0
         self._last: Analysis | None = None
@@ -176,9 +176,22 @@ class RunningAnalysis:
         """
         now = time.monotonic()
         if self._next is None and now >= self._due:
-            self._begin, self._next = now, self._pool.submit(self._analyse)
+            self._begin, self._next = now, self._start()
         if self._next is not None and (wait or self._next.done()):
             future, self._next = self._next, None
             self._due = now + max(_LEAST_PAUSE_S, _PAUSE * (now - self._begin))
             self._last = future.result()
         return self._last
+
+    def _start(self) -> Future[Analysis]:
+        """Analyse in a thread that does not keep the process from ending."""
+        future = Future[Analysis]()
+
+        def work() -> None:
+            try:
+                future.set_result(self._analyse())
+            except BaseException as error:  # noqa: BLE001 - `read` raises it
+                future.set_exception(error)
+
+        threading.Thread(target=work, daemon=True).start()
+        return future

@@ -96,12 +96,20 @@ def what_if(analysis: Analysis, cures: Sequence[Cure]) -> Prediction:
     step = analysis.value("step_time")
     if not step:
         raise ProfilerError("--what-if: the run has no measured step")
+    names = [cure.name for cure in cures]
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise ProfilerError(f"--what-if: {twice} is named twice")
     if analysis.replay is not None:
         return _replayed(analysis, cures)
-    after = step
-    for cure in cures:
-        after -= (1.0 - cure.factor) * _recorded(analysis, cure)
-    return Prediction(GainMethod.BOUND, step, max(after, 0.0), step)
+    phases = [name for name in names if any(phase.name == name for phase in analysis.phases)]
+    if phases and len(phases) < len(names):  # both divide the same time
+        raise ProfilerError(
+            f"--what-if: {phases[0]} is a part of a step that holds several kinds of work: name one or the other"
+        )
+    after = step - sum((1.0 - cure.factor) * _recorded(analysis, cure) for cure in cures)
+    if after <= 0.0:
+        raise ProfilerError("--what-if: nothing of the step would be left")
+    return Prediction(GainMethod.BOUND, step, after, step)
 
 
 def _replayed(analysis: Analysis, cures: Sequence[Cure]) -> Prediction:

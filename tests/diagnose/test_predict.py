@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,13 @@ import pytest
 from profiler.__main__ import main
 from profiler.analyse.analysis import analyse
 from profiler.analyse.finding import Cure, GainMethod
+from profiler.analyse.model import Phase
 from profiler.core.errors import Exit, ProfilerError
 from profiler.diagnose.findings import find
 from profiler.diagnose.predict import parse_cures, what_if
 from profiler.report.finding_text import gain_text
 from profiler.report.what_if_text import what_if_text
+from tests.diagnose.rules.test_rules import step
 from tests.recorded.builders import MS, timeline
 
 WAITING = ";".join(
@@ -112,3 +115,18 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert document["replayed_step_seconds"] == pytest.approx(document["measured_step_seconds"])
     assert main(["diagnose", str(path), "--what-if", "compute"]) == Exit.USAGE
     assert main(["diagnose", str(path), "--format", "json"]) == Exit.USAGE
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ("compute=0,compute=0.5", "compute is named twice"),
+        ("backward=0,compute=0", "backward is a part of a step"),
+        ("compute=0,python=0", "nothing of the step would be left"),
+    ],
+)
+def test_changes_that_contradict_each_other_are_refused(changes: str, fault: str) -> None:
+    backward = Phase("backward", 0.05, 0.5, 0.5, 0.5)
+    analysis = replace(step(compute=0.5, python=0.5), phases=(backward,))
+    with pytest.raises(ProfilerError, match=fault):
+        what_if(analysis, parse_cures(changes))

@@ -30,7 +30,8 @@ _PROBES: Final = 200
 _BACKWARD: Final = "autograd::engine::evaluate_function"
 _USER_SCOPE: Final = 7
 """`torch::profiler::impl::RecordScope::USER_SCOPE`: what `record_function` marks, such as an optimizer's step."""
-_LOADER: Final = ("torch/utils/data/", "torch\\utils\\data\\")
+CALLERS: Final = {"utils/data/": "loader", "optim/": "optimizer"}
+"""Folder within torch -> who calls an operator, if not the program itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,8 @@ class OperatorSession:
         self.end = now()
         located = operators(events, with_stack=self._has_stacks)
         timed = undisturbed(self._steps or [located])
-        return summarize(timed, located if self._has_stacks else [], self._event_cost())
+        folder = self._torch.__path__[0]
+        return summarize(timed, located if self._has_stacks else [], self._event_cost(), folder)
 
     def abandon(self) -> None:
         """Stop collecting in a forked child."""
@@ -148,20 +150,24 @@ def undisturbed(steps: Sequence[Sequence[Operator]]) -> list[Operator]:
     return [min(calls, key=lambda each: each.microseconds) for calls in zip(*same, strict=True)]
 
 
-def summarize(timed: Sequence[Operator], located: Sequence[Operator], event_cost: float) -> dict[str, Any]:
+def summarize(
+    timed: Sequence[Operator], located: Sequence[Operator], event_cost: float, torch_folder: str
+) -> dict[str, Any]:
     """What is kept of a step.
 
     :param located: the operators of another step, with stacks; they are matched by name and order.
     :return: `lines`, those with most seconds first: the frames [file, line, function] that are not torch's, at most 6,
         the innermost first; whether the operators are of backward passes, which have the frames of the operators whose
-        gradients they compute; whether the loader called them; number and seconds of all; number and seconds of small
+        gradients they compute; who called them, of CALLERS; number and seconds of all; number and seconds of small
         ones. What the events of the profiler cost is not in the seconds.
     """
-    lines: dict[tuple[Any, bool, bool], list[float]] = {}
+    lines: dict[tuple[Any, bool, str], list[float]] = {}
     for each, stack in zip(timed, _stacks_of(timed, located), strict=True):
         seconds = max(0.0, each.microseconds - event_cost * (each.events - 0.5)) / 1e6
         is_small = seconds * 1e6 < SMALL_US
-        line = lines.setdefault((_frames(stack), each.is_backward, _is_loader(stack)), [0, 0.0, 0, 0.0])
+        line = lines.setdefault(
+            (_frames(stack, torch_folder), each.is_backward, _caller(stack, torch_folder)), [0, 0.0, 0, 0.0]
+        )
         for column, amount in enumerate((1, seconds, is_small, is_small * seconds)):
             line[column] += amount
     largest = sorted(lines.items(), key=lambda line: -line[1][1])[:_LINES]
@@ -183,18 +189,19 @@ def _stacks_of(timed: Sequence[Operator], located: Sequence[Operator]) -> list[t
     return [next(remaining.get(each.name, iter(())), ()) for each in timed]
 
 
-def _frames(stack: Iterable[str]) -> tuple[tuple[str, int, str], ...]:
+def _frames(stack: Iterable[str], torch_folder: str) -> tuple[tuple[str, int, str], ...]:
     frames = []
     for text in stack:
         place, _, function = text.partition("): ")
         file, _, line = place.rpartition("(")
-        if line.isdecimal() and "/torch/" not in file:
+        if line.isdecimal() and not file.startswith(torch_folder):
             frames.append((file, int(line), function))
     return tuple(frames[:_FRAMES])
 
 
-def _is_loader(stack: Iterable[str]) -> bool:
-    return any(folder in frame for frame in stack for folder in _LOADER)
+def _caller(stack: Iterable[str], torch_folder: str) -> str:
+    texts = [text[len(torch_folder) + 1 :] for text in stack if text.startswith(torch_folder)]
+    return next((name for folder, name in CALLERS.items() for text in texts if text.startswith(folder)), "")
 
 
 def install(module: ModuleType) -> ProfilerWindow | None:

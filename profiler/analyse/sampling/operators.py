@@ -17,11 +17,11 @@ def operator_lines(stacks: Stacks) -> tuple[OperatorLine, ...]:
     """The operators of each line, for each of forward and backward, the most seconds first; empty if not counted."""
     fact = stacks.run.info.facts.get(OPERATORS)
     rows = fact.get("lines", []) if isinstance(fact, Mapping) else []
-    sums: dict[tuple[Site | None, bool, bool], np.ndarray[Any, np.dtype[np.float64]]] = {}
-    for frames, is_backward, is_input, *amounts in rows:
+    sums: dict[tuple[Site | None, bool, str], np.ndarray[Any, np.dtype[np.float64]]] = {}
+    for frames, is_backward, caller, *amounts in rows:
         sites = (Site(*frame) for frame in frames)
         site = next((site for site in sites if stacks.is_user(site)), None)
-        key = (stacks.relative(site) if site else None, bool(is_backward), bool(is_input))
+        key = (stacks.relative(site) if site else None, bool(is_backward), str(caller))
         sums[key] = sums.get(key, np.zeros(4)) + amounts
     lines = [
         OperatorLine(*key, int(count), float(seconds), int(small), float(small_seconds))

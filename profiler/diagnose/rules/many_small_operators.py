@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from profiler.analyse.finding import KnockOut
 from profiler.analyse.model import LineCost, OperatorLine
@@ -13,10 +13,10 @@ from profiler.run.model import Site
 
 def judge(costs: StepCosts) -> Claim | None:
     """The time of computing at each line, by the share of its operators' time that small ones take; and torch's own
-    Python around them. Where operators were not counted, that Python only."""
+    Python around them. Where operators were not counted, that Python only. Other rules judge loaders and optimizers."""
     if costs.has_queue:  # what its kernels take is known then: other rules judge it
         return None
-    rows = [row for row in costs.analysis.operators if not row.is_input]
+    rows = [row for row in costs.analysis.operators if not row.caller]
     computing = [_part(line, share) for line, share in _small_lines(costs, rows)]
     claimed = {"compute": Cost(*(sum(each) for each in zip(*computing, strict=True)))} if computing else {}
     framework = costs.cost("framework")
@@ -28,14 +28,16 @@ def judge(costs: StepCosts) -> Claim | None:
     return Claim(claimed, _sites(rows) or costs.sites("framework"), values) if claimed else None
 
 
-def _small_lines(costs: StepCosts, rows: Iterable[OperatorLine]) -> list[tuple[LineCost, float]]:
-    """The lines with computing, each with the share of small operators in it."""
+def _small_lines(costs: StepCosts, rows: Sequence[OperatorLine]) -> list[tuple[LineCost, float]]:
+    """The lines with computing, each with the share of small operators in it; where no line is known, as with
+    very many operators, the share in all."""
     backward = costs.phase("backward")
     in_backward = _place(backward.site) if backward else None
     places: dict[object, list[OperatorLine]] = {}
     for row in rows:
         places.setdefault(in_backward if row.is_backward else _place(row.site), []).append(row)
-    return [(line, _small_share(places.get(_place(line.site), ()))) for line in costs.analysis.lines]
+    unknown = rows if all(row.site is None for row in rows) else ()
+    return [(line, _small_share(places.get(_place(line.site), unknown))) for line in costs.analysis.lines]
 
 
 def _place(site: Site | None) -> tuple[str, int] | None:

@@ -23,6 +23,7 @@ from profiler.analyse.model import (
     Location,
     LocationKind,
     Measure,
+    OperatorLine,
     Period,
     Phase,
     RankLedger,
@@ -544,3 +545,27 @@ def test_memory_that_grows() -> None:
     little = replace(growing, measures={**growing.measures, "memory_growth": replace(growth, value=2e4)})
     assert found(little) == []
     assert found(growing) == []
+
+
+def test_small_operators_by_line() -> None:
+    lines = [
+        LineCost(Site("train.py", number, "f"), "", 0.05, 0.5, 0.4, 0.6, 50, {"compute": 0.05}) for number in (3, 4)
+    ]
+    ill = replace(step(compute=1.0), lines=tuple(lines))
+
+    def counted(*rows: OperatorLine) -> Finding | None:
+        findings, _ = find(replace(ill, operators=rows))
+        return next((each for each in findings if each.rule.name == "many-small-operators"), None)
+
+    small = OperatorLine(Site("train.py", 3, "g"), False, "", 900, 0.010, 899, 0.008)
+    large = OperatorLine(Site("train.py", 4, "g"), False, "", 2, 0.040, 0, 0.0)
+    finding = counted(small, large)
+    assert finding is not None
+    assert finding.seconds == pytest.approx(0.04)
+    assert finding.sites[0].line == 3
+    assert counted(large) is None
+    assert counted(replace(small, caller="optimizer"), large) is None
+    # of very many operators no line is known: the share of all is that of each line
+    finding = counted(replace(small, site=None))
+    assert finding is not None
+    assert finding.seconds == pytest.approx(0.08)
