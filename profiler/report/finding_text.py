@@ -71,8 +71,13 @@ def gain_text(finding: Finding) -> str:
         return f"{ratio(first.factor)} (measured)"
     different = [gain for gain in others if abs(gain.factor / first.factor - 1.0) > _DIFFERENT]
     beside = f" ({', '.join(f'{_WAYS[gain.method]} {ratio(gain.factor)}' for gain in different)})" if different else ""
+    if first.factor > MOST:  # the interval of what remains holds nothing
+        return f"more than {MOST}×{beside}"
     return f"about {ratio(first.factor)}{beside}"
 
+
+MOST: Final = 100
+"""Largest gain that is predicted as a figure: what remains of the step is too little to be known."""
 
 _DIFFERENT: Final = 0.05
 """Relative difference of two predictions from which both are shown."""

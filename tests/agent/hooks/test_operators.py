@@ -111,14 +111,14 @@ def test_a_wait_for_a_core_in_one_step_does_not_count() -> None:
 
 def test_the_cost_of_events_is_taken_out_and_gradients_get_the_line_of_their_operator() -> None:
     located = [
-        operator("aten::exp", 1, 7, ("/lib/torch/x.py(3): inner", "/home/train.py(12): step")),
-        operator(f"{operators._BACKWARD}: ExpBackward0", 1, 7, ("/home/train.py(20): main",)),
-        operator("aten::mm", 1, -1, ("/lib/torch/utils/data/fetch.py(1): fetch", "/home/train.py(30): main")),
+        operator("aten::exp", 1, 7, ("/lib/torch/x.py(3): inner", "/project/train.py(12): step")),
+        operator(f"{operators._BACKWARD}: ExpBackward0", 1, 7, ("/project/train.py(20): main",)),
+        operator("aten::mm", 1, -1, ("/lib/torch/utils/data/fetch.py(1): fetch", "/project/train.py(30): main")),
     ]
     timed = [operator(each.name, took) for each, took in zip(located, (10.0, 0.25, 50.0), strict=True)]
     rows = summarize(timed, located, event_cost=2.0, torch_folder="/lib/torch")["lines"]
     assert rows == [
-        [(("/home/train.py", 30, "main"),), False, "loader", 1, pytest.approx(49e-6), 0, 0.0],
-        [(("/home/train.py", 12, "step"),), False, "", 1, pytest.approx(9e-6), 1, pytest.approx(9e-6)],
-        [(("/home/train.py", 12, "step"),), True, "", 1, 0.0, 1, 0.0],
+        [(("/project/train.py", 30, "main"),), False, "loader", 1, pytest.approx(49e-6), 0, 0.0],
+        [(("/project/train.py", 12, "step"),), False, "", 1, pytest.approx(9e-6), 1, pytest.approx(9e-6)],
+        [(("/project/train.py", 12, "step"),), True, "", 1, 0.0, 1, 0.0],
     ]

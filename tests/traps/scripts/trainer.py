@@ -127,9 +127,9 @@ class Trainer:
         workers = options["workers"]
         more = {"persistent_workers": options["persistent"], "prefetch_factor": 2} if workers else {}
         dataset = Vectors(size, options["work"])
-        return DataLoader(
+        return DataLoader(  # ill: loader
             dataset, options["batch"], num_workers=workers, collate_fn=options["collate"], **more
-        )  # ill: loader
+        )
 
     def validate(self):
         if self.options["evaluation_mode"]:
