@@ -2,11 +2,12 @@
 
     python isolation.py COMMAND ARGS...
 
-The command gets its own mount, PID, IPC and network namespaces. Every file system is covered by an overlay whose
+The command gets its own mount, PID, IPC, UTS and network namespaces. Every file system is covered by an overlay whose
 changes go to memory, or is read-only; only the folders of `PROFILER_RUN_DIR` and `PROFILER_TURNS` are shared with the
-outside. Only the loopback interface exists. `PROFILER_TRIAL_FILES` names a JSON file with a new text for files that
-the command then reads. When this process ends, by `kill -9` too, the kernel ends all processes of
-the command, and the changes disappear with them: nothing has to be cleaned up.
+outside. Only the loopback interface exists. Settings of the kernel are read-only, of the devices only accelerators and
+those without content can be opened, and root loses the capabilities that change the machine. `PROFILER_TRIAL_FILES`
+names a JSON file with a new text for files that the command then reads. When this process ends, by `kill -9` too, the
+kernel ends all processes of the command, and the changes disappear with them: nothing has to be cleaned up.
 
 This file is executed by itself, without the package, and without the environment's modules of Python.
 """
@@ -31,21 +32,27 @@ if TYPE_CHECKING:
 
 FAILED = 113
 """Exit code where the command was not started, since it cannot be isolated; the reason is on standard error."""
-CHANGES_SHARE = 0.25
-"""Share of the machine's free memory that the changes of a command may take: two commands run beside each other."""
+CHANGES_SHARE = 0.125
+"""Share of the available memory that the changes of a command may take, with what it puts in /dev/shm. Two commands
+run beside each other. A choice."""
 SHARED_VARIABLES = {"PROFILER_RUN_DIR": False, "PROFILER_TURNS": True}
 """Variables with a path that the command shares with the outside; True: it is a file, whose folder is shared."""
 
 FILES_VARIABLE = "PROFILER_TRIAL_FILES"
 
-_NEWNS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = 0x20000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
+_NEWNS, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = 0x20000, 1 << 26, 1 << 27, 1 << 28, 1 << 29, 1 << 30
 _RDONLY, _NOSUID, _NODEV, _NOEXEC, _BIND, _REC, _PRIVATE = 1, 2, 4, 8, 4096, 16384, 1 << 18
 _DETACH = 2
-_AT_FDCWD, _AT_RECURSIVE, _ATTR_RDONLY = -100, 0x8000, 1
+_AT_FDCWD, _AT_RECURSIVE, _ATTR_RDONLY, _ATTR_NODEV = -100, 0x8000, 1, 4
 _PIVOT_ROOT, _MOUNT_SETATTR = 155, 442
 """System calls for which the C library has no function: pivot_root(2) on x86-64, mount_setattr(2) everywhere."""
 _PIVOT_ROOT_ARM = 41
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_CAPBSET_DROP = 1, 24
+_CAPABILITIES = {
+    "SYS_MODULE": 16, "SYS_RAWIO": 17, "SYS_ADMIN": 21, "SYS_BOOT": 22, "SYS_TIME": 25, "MKNOD": 27, "MAC_ADMIN": 33,
+    "SYSLOG": 34, "WAKE_ALARM": 35, "BPF": 39,
+}  # fmt: skip
+"""Those that the command loses, since they change the machine: numbers of linux/capability.h."""
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 _SYSTEM = frozenset(
     (
@@ -57,6 +64,12 @@ _SYSTEM = frozenset(
 _COPIED_BYTES = 1 << 20
 """Largest file that is copied where no overlay can cover its folder; larger ones are read-only."""
 _MEMORY_FOLDER = "/dev/shm"
+_KERNEL_FILES = tuple(f"/proc/{name}" for name in ("sys", "irq", "bus", "fs", "acpi", "scsi", "sysrq-trigger"))
+"""Parts of /proc that root could change the machine by; they become read-only."""
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_ACCELERATORS = ("nvidia", "dri", "kfd", "infiniband", "accel", "davinci", "hisi", "habana")
+"""Entries of /dev that can be opened, by their names and by how they begin; disks are not among them."""
+_SOCKET_FOLDERS = ("/run", "/var/run")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -78,9 +91,9 @@ def _mount(source: str | None, target: str, kind: str | None = None, flags: int 
     _call(f"mount {kind or ''} {target}".replace("  ", " "), _libc.mount(*encoded, flags, os.fsencode(options)))
 
 
-def _read_only(path: str) -> None:
-    """Make a mount and all below it read-only; needs Linux 5.12."""
-    attributes = struct.pack("QQQQ", _ATTR_RDONLY, 0, 0, 0)
+def _read_only(path: str, more: int = 0) -> None:
+    """Make a mount and all below it read-only, with more attributes; needs Linux 5.12."""
+    attributes = struct.pack("QQQQ", _ATTR_RDONLY | more, 0, 0, 0)
     arguments = _AT_FDCWD, os.fsencode(path), _AT_RECURSIVE, attributes, ctypes.c_size_t(len(attributes))
     _call(f"mount_setattr {path}", _libc.syscall(_MOUNT_SETATTR, *arguments))
 
@@ -96,13 +109,19 @@ def _mounts() -> Iterator[tuple[str, str]]:
             yield path, rest.split()[0]
 
 
+def _available_memory() -> int:
+    """Bytes of memory that programs can still get."""
+    with open("/proc/meminfo", encoding="ascii") as file:
+        return next(1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable:"))
+
+
 class _Changes:
     """A tmpfs that holds what the command changes."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._count = 0
-        size = int(CHANGES_SHARE * os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        size = int(CHANGES_SHARE * _available_memory())
         _mount("tmpfs", path, "tmpfs", _NODEV, f"size={size},mode=0755")
 
     def cover(self, lower: str, target: str) -> None:
@@ -144,6 +163,14 @@ class _Changes:
                 elif entry.is_file() and os.access(entry.path, os.R_OK):
                     self._copy(entry.path, copy)
 
+    def show(self, target: str) -> None:
+        """Mount at `target` an empty folder for everybody."""
+        self._count += 1
+        folder = f"{self.path}/empty{self._count}"
+        os.mkdir(folder)  # noqa: PTH102
+        os.chmod(folder, 0o1777)  # noqa: PTH101
+        _mount(folder, target, None, _BIND)
+
     def _cover_readable(self, lower: str, target: str) -> None:
         if os.access(lower, os.R_OK | os.X_OK):
             self.cover(lower, target)
@@ -179,7 +206,7 @@ def _is_user_namespace() -> bool:
 def _new_namespaces() -> None:
     """Unshare; where we are not root, in a user namespace of our own, in which we are the same user."""
     user, group = os.getuid(), os.getgid()
-    flags = _NEWNS | _NEWPID | _NEWNET | _NEWIPC
+    flags = _NEWNS | _NEWPID | _NEWNET | _NEWIPC | _NEWUTS
     if _libc.unshare(flags) == 0:
         return
     _call("new namespaces", _libc.unshare(flags | _NEWUSER))
@@ -217,7 +244,7 @@ def _new_root(changes: _Changes) -> str:
     mounts = [(path, kind) for path, kind in _mounts() if path not in ("/", changes.path)]
     mounts += [(path, "") for path in _folders_of_others() if path not in dict(mounts)]
     changes.cover("/", root)
-    whole = ["/proc"]
+    whole = ["/proc", "/dev"]
     for path, kind in mounts:
         if any(path == top or path.startswith(top + "/") for top in whole):
             continue
@@ -225,19 +252,40 @@ def _new_root(changes: _Changes) -> str:
         if not os.path.exists(path) or not os.path.exists(target):  # noqa: PTH110 - another mount covers it
             continue
         if kind in _SYSTEM or not os.path.isdir(path):  # noqa: PTH112
-            _bind_read_only(path, target)
+            # a socket of the outside could be connected to through a read-only mount
+            is_plain = os.path.isdir(path) or os.path.isfile(path)  # noqa: PTH112, PTH113
+            _bind_read_only(path if is_plain else "/dev/null", target)
             whole.append(path)
             continue
         try:
             changes.cover(path, target)
         except IsolationError:  # a file system on which there can be no overlay
-            _bind_read_only(path, target)
+            _show_uncovered(path, target, changes)
             whole.append(path)
+    _show_devices(root)
     if os.path.isdir(root + _MEMORY_FOLDER):  # noqa: PTH112
-        _mount("tmpfs", root + _MEMORY_FOLDER, "tmpfs", _NODEV | _NOSUID, "mode=1777")
+        changes.show(root + _MEMORY_FOLDER)
     for folder in _shared_folders():
+        os.makedirs(root + folder, exist_ok=True)  # noqa: PTH103
         _mount(folder, root + folder, None, _BIND)
     return root
+
+
+def _show_uncovered(path: str, target: str, changes: _Changes) -> None:
+    if any(path == folder or path.startswith(folder + "/") for folder in _SOCKET_FOLDERS):
+        changes.show(target)
+    else:
+        _bind_read_only(path, target)
+
+
+def _show_devices(root: str) -> None:
+    """Show /dev with all its names, of which only a few can be opened: a read-only mount lets devices be written."""
+    _mount("/dev", f"{root}/dev", None, _BIND | _REC)
+    _read_only(f"{root}/dev", _ATTR_NODEV)
+    with os.scandir("/dev") as entries:
+        for entry in entries:
+            if entry.name in _DEVICES or entry.name.startswith(_ACCELERATORS):
+                _mount(entry.path, root + entry.path, None, _BIND | _REC)
 
 
 def _bind_read_only(path: str, target: str) -> None:
@@ -248,6 +296,9 @@ def _bind_read_only(path: str, target: str) -> None:
 def _enter(root: str, folder: str) -> None:
     """Make `root` the root of all paths, with a /proc of this PID namespace, and go back to `folder`."""
     _mount("proc", f"{root}/proc", "proc", _NODEV | _NOSUID | _NOEXEC)
+    for path in _KERNEL_FILES:
+        if os.path.exists(root + path):  # noqa: PTH110
+            _bind_read_only(root + path, root + path)
     os.chdir(root)
     number = _PIVOT_ROOT if os.uname().machine == "x86_64" else _PIVOT_ROOT_ARM
     _call("pivot_root", _libc.syscall(number, b".", b"."))
@@ -267,6 +318,15 @@ def _replace_files() -> None:
 
 def _die_with_parent() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
+
+
+def _drop_capabilities() -> None:
+    for name, number in _CAPABILITIES.items():
+        if _libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(number), 0, 0, 0) < 0:
+            code = ctypes.get_errno()
+            # an older kernel has fewer capabilities; who is not root has none to drop after the start of the command
+            if code == errno.EPERM and os.geteuid() == 0:
+                raise IsolationError(f"drop {name}", code)
 
 
 def _reap(child: int) -> int:
@@ -291,6 +351,7 @@ def _first_process(changes_at: str, folder: str, command: list[str]) -> NoReturn
         _enter(_new_root(_Changes(changes_at)), folder)
         _replace_files()
         _loopback()
+        _drop_capabilities()
     except (IsolationError, OSError) as error:
         _fail(error)
     child = os.fork()

@@ -15,6 +15,7 @@ from profiler.core.errors import Exit, ProfilerError
 from profiler.core.notice import Notice
 from profiler.core.procfs import available_memory
 from profiler.core.units import size
+from profiler.knockout.isolation import CHANGES_SHARE
 from profiler.knockout.plan import Plan, plan_trial
 from profiler.knockout.trial import Recorded, measure
 from profiler.run.trials import Trial, write_trials
@@ -96,9 +97,12 @@ def _worth_trying(findings: Sequence[Finding]) -> list[Finding]:
 
 def _check_memory(analysis: Analysis) -> None:
     needed, free = analysis.value("peak_memory"), available_memory()
-    if needed is not None and free is not None and 2 * needed > free:
+    if needed is None or free is None:
+        return
+    changes = 2 * CHANGES_SHARE * free
+    if 2 * needed + changes > free:
         raise ProfilerError(
-            f"two copies of the program take {size(2 * needed)} of memory, and {size(free)} are free: nothing can be "
-            "tried; record a smaller model",
+            f"two copies of the program take {size(2 * needed)} of memory, and up to {size(changes)} for what they "
+            f"write; {size(free)} are free: nothing can be tried; record a smaller model",
             Exit.NOT_COMPARABLE,
         )

@@ -134,6 +134,55 @@ with socket.create_server(("127.0.0.1", 0)) as own:
 
 
 @allowed
+def test_settings_of_the_kernel_and_disks_cannot_be_written(here: Path) -> None:
+    text = output(
+        here,
+        """
+import os, socket
+from pathlib import Path
+def refused(path):
+    try:
+        os.close(os.open(path, os.O_WRONLY))
+    except OSError:
+        return True
+    return False
+disks = [path for path in Path("/dev").iterdir() if path.is_block_device()]
+settings = ["/proc/sys/vm/swappiness", "/proc/sys/kernel/panic", "/proc/sys/vm/drop_caches", "/proc/sysrq-trigger"]
+print([str(path) for path in [*settings, *disks, "/dev/kmsg"] if not refused(path)])
+Path("/dev/null").write_text("x")
+status = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
+print([number for number in (16, 17, 21, 22, 25, 27) if int(status["CapEff"], 16) >> number & 1])
+try:
+    socket.sethostname("of-a-trial")
+except OSError:
+    pass
+""",
+    )
+    assert text.splitlines() == ["[]", "[]"]
+    assert socket.gethostname() != "of-a-trial"
+
+
+@allowed
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a socket")
+def test_a_socket_that_is_a_mount_cannot_be_reached(here: Path) -> None:
+    # as containers mount the socket of their daemon: in a mount namespace of its own, which ends with the shell
+    (here / "mounted").touch()
+    client = "import socket\ntry:\n    socket.socket(socket.AF_UNIX).connect('mounted')\n    print('reached')\n"
+    client += "except OSError as error:\n    print(type(error).__name__)"
+    with socket.socket(socket.AF_UNIX) as outside:
+        outside.bind(str(here / "socket"))
+        outside.listen()
+        script = 'mount --bind socket mounted && "$1" -c "$2" && shift 2 && exec "$@"'
+        command = [
+            "unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", sys.executable, client,
+            *isolated((sys.executable, "-c", client)),
+        ]  # fmt: skip
+        environment = {**os.environ, tables.ENV_RUN: str(here.parent / "run")}
+        done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["reached", "ConnectionRefusedError"]
+
+
+@allowed
 def test_processes_of_the_user_cannot_be_seen(here: Path) -> None:
     source = f"import os\ntry:\n    os.kill({os.getpid()}, 0)\n    print('seen')\nexcept OSError:\n    print('none')"
     assert os.getpid() < 10 or "none" in output(here, source)
