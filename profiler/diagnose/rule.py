@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
-from profiler.analyse.finding import RuleText
+from profiler.analyse.finding import Confidence, RuleText
 from profiler.analyse.model import COMMUNICATING, COPYING, Analysis, DevicePart, InputPart, Phase
 from profiler.core.notice import Notice
 from profiler.diagnose.device import BUSY, is_sampled, program_blame, trace_category
@@ -82,6 +82,8 @@ class RunClaim:
     sites: tuple[Site, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
     """The figures that the texts of the rule mention."""
+    confidence: Confidence = Confidence.HIGH
+    """Lower where what was recorded can have a cause that is no mistake."""
 
 
 class StepCosts:

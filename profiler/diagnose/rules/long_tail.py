@@ -18,8 +18,11 @@ def judge(costs: StepCosts) -> RunClaim | None:
 PLUGIN = Rule(
     "long-tail",
     "Much of the run passes after its last step",
-    ("The program ends {seconds:time} after its last step, {share:share} of the run.",),
-    "Do that work in a program of its own, on a machine without a GPU.",
+    (
+        "The program ends {seconds:time} after its last step, {share:share} of the run.",
+        "A final test of the model usually comes after the last step.",
+    ),
+    "Do work that does not need the device in a program of its own.",
     judge,
     threshold=MUCH,
     threshold_source="A choice: 30 s and a fifth of the run.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from profiler.analyse.finding import Confidence
 from profiler.diagnose.rule import Rule, RunClaim, StepCosts
 
 _LEAST_BYTES: Final = 32 << 20
@@ -22,7 +23,8 @@ def judge(costs: StepCosts) -> RunClaim | None:
     if total < max(_LEAST_BYTES, _LEAST_SHARE * peak):
         return None
     return RunClaim(
-        values={"growth": growth.value, "low": growth.low, "high": growth.high, "total": total, "steps": steps}
+        values={"growth": growth.value, "low": growth.low, "high": growth.high, "total": total, "steps": steps},
+        confidence=Confidence.MEDIUM,  # a buffer that is still being filled grows alike
     )
 
 
@@ -32,6 +34,7 @@ PLUGIN = Rule(
     (
         "It grows by {growth:size} per step, {total:size} in {steps:count} steps.",
         "In the slowest third of the run it grows by {low:size} per step, in the fastest by {high:size}.",
+        "A replay buffer, or a dataset that is cached in the first epoch, grows like this too until it is full.",
     ),
     "Look for a list, a cache or a sum that keeps tensors with their graphs: store loss.item() or loss.detach().",
     judge,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from profiler.analyse.finding import Finding
+from profiler.analyse.finding import Confidence, Finding
 from profiler.analyse.model import (
     AFTER_OPTIMIZER,
     Analysis,
@@ -532,7 +532,10 @@ def test_long_stretches_outside_of_the_steps() -> None:
     assert first(start).gains == ()
     assert found(with_stages(**{"import": 10.0}, start=30.0, train=600.0, end=1.0)) == []
     assert found(with_stages(**{"import": 5.0}, start=5.0, train=10.0, end=1.0)) == []
-    assert found(with_stages(start=1.0, train=60.0, end=31.0)) == ["long-tail"]
+    end = with_stages(start=1.0, train=60.0, end=31.0)
+    assert found(end) == ["long-tail"]
+    assert "final test" in finding_text(first(end)).evidence[-1]
+    assert "GPU" not in finding_text(first(end)).fix, "a test of the model needs one"
 
 
 def test_memory_that_grows() -> None:
@@ -541,6 +544,8 @@ def test_memory_that_grows() -> None:
     creeping = replace(growing, measures={**growing.measures, "memory_growth": growth})
     assert found(creeping) == ["memory-creep"]
     assert "200 kB" in finding_text(first(creeping)).evidence[0]
+    assert "replay buffer" in finding_text(first(creeping)).evidence[-1], "it is no mistake there"
+    assert first(creeping).confidence is Confidence.MEDIUM
     assert finding_sentence(first(creeping)) == "The memory of the training process grows with each step."
     little = replace(growing, measures={**growing.measures, "memory_growth": replace(growth, value=2e4)})
     assert found(little) == []
