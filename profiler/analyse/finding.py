@@ -110,7 +110,9 @@ class KnockOut(StrEnum):
     """How `try` runs the program without the cause of a finding."""
 
     STATEMENT = "statement"
-    """The statements at its lines are skipped after their first execution."""
+    """The statements at its lines are skipped after their first execution, with the loop or function around them."""
+    LINE = "line"
+    """Only the innermost statements at its lines are: the loop or the function around them does needed work."""
     THREAD = "thread"
     """Threads other than the main one stop at its lines."""
     SETTINGS = "settings"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
@@ -30,7 +31,7 @@ class TryCommand:
         parser.epilog = _EPILOG
         add = parser.add_argument
         add("--yes", action="store_true", help="do not ask before the program runs")
-        add("--findings", type=int, default=3, metavar="N", help="findings to try, the largest first (default: 3)")
+        add("--findings", type=_count, default=3, metavar="N", help="findings to try, the largest first (default: 3)")
         add("--seconds", type=seconds(), metavar="S", help="the most for each finding (default: 3 times the recording)")
         add("--json", action="store_true", help="print the result as JSON")
         words = "RUN | -- CMD ARGS..."
@@ -72,6 +73,12 @@ class TryCommand:
         return int(Exit.OK if any(trial.factor for trial in trials) else Exit.NOT_COMPARABLE)
 
 
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of findings from 1")
+    return int(text)
+
+
 def _record(command: tuple[str, ...]) -> Path:
     from profiler.record.launch import record
     from profiler.run.model import RunSpec
@@ -96,12 +103,14 @@ def _describe(session: Session, out: TextIO) -> None:
         text = change_text(plan.lines, plan.settings, is_thread=is_thread)
         print(f"{plan.finding.rule.name}: {finding_sentence(plan.finding)}\n  The trial {text}", file=out)
     if session.plans:
+        print(f"The program runs in {session.program.cwd}: {shlex.join(session.program.argv)}", file=out)
         text = duration_text(len(session.plans), session.seconds)
         print(f"{text}. Two copies of the program run in turn, without network; all files stay as they are.", file=out)
 
 
 def _agreed() -> bool:
-    return input("Run it? [y/N] ").strip().lower() in {"y", "yes"}
+    print("Run it? [y/N] ", end="", file=sys.stderr, flush=True)  # standard output may be JSON
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 PLUGIN = TryCommand()

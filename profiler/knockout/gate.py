@@ -69,7 +69,7 @@ class _ProfilerGate:
             self._threading.Event().wait()
 
     def _detached(self, value: object) -> object:
-        if isinstance(value, dict):
+        if type(value) is dict:
             return {key: self._detached(part) for key, part in value.items()}
         if type(value) is list:
             return [self._detached(part) for part in value]

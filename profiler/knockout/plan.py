@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from profiler.analyse.finding import Finding, KnockOut
 from profiler.core.notice import Notice
-from profiler.knockout.source import skip_lines, stop_threads_at
+from profiler.knockout.source import ChangedSource, skip_lines, stop_threads_at
 from profiler.run.trials import SkippedLine
+
+_CHANGES: Final[Mapping[KnockOut, Callable[[str, Sequence[int], str, int], ChangedSource]]] = {
+    KnockOut.STATEMENT: skip_lines,
+    KnockOut.LINE: partial(skip_lines, only_line=True),
+    KnockOut.THREAD: stop_threads_at,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +29,8 @@ class Plan:
     """File -> its text in the trial."""
     lines: tuple[SkippedLine, ...] = ()
     """What these texts skip, in the order of their numbers."""
+    cause: frozenset[int] = frozenset()
+    """Numbers of those that hold the first site: unless one of them is skipped, the cause is still there."""
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -46,7 +55,7 @@ def plan_trial(finding: Finding, folders: Sequence[Path], recorded_at: float) ->
 
 def _source_plan(finding: Finding, folders: Sequence[Path], recorded_at: float) -> Plan | Notice:
     is_thread = finding.rule.knock_out is KnockOut.THREAD
-    change = stop_threads_at if is_thread else skip_lines
+    change = _CHANGES[finding.rule.knock_out or KnockOut.STATEMENT]
     sites = [finding.values["thread_site"]] if is_thread and finding.values.get("thread_site") else finding.sites
     lines_by_file: dict[Path, list[int]] = {}
     for site in sites:
@@ -69,7 +78,13 @@ def _source_plan(finding: Finding, folders: Sequence[Path], recorded_at: float) 
         if changed.skipped:
             texts[str(file)] = changed.text
             skipped += changed.skipped
-    return Plan(finding, texts, tuple(skipped)) if skipped else refusals[0]
+    first = next(iter(lines_by_file))
+    cause = frozenset(
+        number
+        for number, each in enumerate(skipped)
+        if each.file == str(first) and each.line <= sites[0].line <= each.end
+    )
+    return Plan(finding, texts, tuple(skipped), cause) if cause else refusals[0]
 
 
 def _filled(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any] | None:

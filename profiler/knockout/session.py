@@ -59,13 +59,19 @@ def prepare(run: Path, analysis: Analysis, *, findings: int = FINDINGS, seconds:
     """Plan the trials of the first findings of a run that can be tried.
 
     :param seconds: for each trial; None: TIMES_RECORDED.
-    :raises ProfilerError: the run has no program of this machine, or two copies of it do not fit into the memory.
+    :raises ProfilerError: the run has no program of this machine, or never ended and `seconds` is missing, or two
+        copies of the program do not fit into the memory.
     """
     info = analysis.info
     if not run.is_dir() or not info.argv:
         raise ProfilerError(f"{run} is not a run directory with a recorded command: record the program with `run`")
-    _check_memory(analysis)
     cwd = Path(info.cwd or Path.cwd())
+    if not cwd.is_dir():
+        raise ProfilerError(f"the folder {cwd}, in which the program was recorded, does not exist: record it again")
+    recorded_s = (info.end - info.begin) / 1e9 if info.end else 0.0
+    if not (seconds or recorded_s):
+        raise ProfilerError("the run never ended, so that no time limit follows from it: name one with --seconds")
+    _check_memory(analysis)
     folders = [cwd, *(Path(word).parent for word in info.argv if word.endswith(".py") and word.startswith("/"))]
     recorded_at = datetime.fromisoformat(info.started_at).timestamp()
     plans: list[Plan] = []
@@ -78,20 +84,19 @@ def prepare(run: Path, analysis: Analysis, *, findings: int = FINDINGS, seconds:
             not_tried.append((finding, plan))
         else:
             plans.append(plan)
-    recorded_s = (info.end - info.begin) / 1e9 if info.end else 0.0
     program = Recorded(info.argv, cwd, {name: str(value) for name, value in info.host.get("environment", {}).items()})
     return Session(run, program, tuple(plans), tuple(not_tried), seconds or TIMES_RECORDED * recorded_s)
 
 
 def _worth_trying(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings with a predicted gain, the largest first; those that may be chance behind the others."""
+    """The largest gain first; those that may be chance behind the others, those without a prediction at the end."""
     predicted = [
         replace(each, gains=tuple(gain for gain in each.gains if gain.method is not GainMethod.KNOCK_OUT))
         for each in findings
     ]
     return sorted(
-        (each for each in predicted if each.gains),
-        key=lambda each: (bool(each.overlaps), each.confidence is Confidence.LOW, -each.gain),
+        predicted,
+        key=lambda each: (not each.gains, bool(each.overlaps), each.confidence is Confidence.LOW, -each.gain),
     )
 
 

@@ -6,7 +6,7 @@ What a skipped statement assigned keeps the value of its first execution, where 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeGuard
@@ -25,6 +25,8 @@ Loop = ast.For | ast.AsyncFor | ast.While
 _FIXED: Final = (
     ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal, ast.Pass,
 )  # fmt: skip
+_Choose = Callable[[Sequence[ast.stmt], frozenset[str]], tuple[ast.FunctionDef | None, ast.stmt | Notice]]
+"""The function and the statement to skip for a line."""
 _LEAVING: Final = (ast.Return, ast.Yield, ast.YieldFrom, ast.Await)
 
 
@@ -39,16 +41,22 @@ class ChangedSource:
     """Why other lines cannot be skipped."""
 
 
-def skip_lines(text: str, lines: Sequence[int], file: str, first: int = 0) -> ChangedSource:
+def skip_lines(text: str, lines: Sequence[int], file: str, first: int = 0, *, only_line: bool = False) -> ChangedSource:
     """Skip the statements that hold these lines, each after its first execution.
 
     Of nested loops that do not train, the outermost one is skipped as a whole. A function that only computes a value is
     skipped as a whole: later calls return the first value. If gradients are computed through that value, which only the
     program can tell, the statement in it is skipped instead.
 
+    :param only_line: skip neither: only the innermost statement.
     :raises SyntaxError: the text is not Python.
     """
-    return _change(text, lines, file, first, is_thread=False)
+
+    def choose(path: Sequence[ast.stmt], trainers: frozenset[str]) -> tuple[ast.FunctionDef | None, ast.stmt | Notice]:
+        function = None if only_line else _value_function(path, trainers)
+        return function, _statement(path, trainers, only_line=only_line)
+
+    return _change(text, lines, file, first, choose)
 
 
 def stop_threads_at(text: str, lines: Sequence[int], file: str, first: int = 0) -> ChangedSource:
@@ -56,18 +64,18 @@ def stop_threads_at(text: str, lines: Sequence[int], file: str, first: int = 0) 
 
     :raises SyntaxError: the text is not Python.
     """
-    return _change(text, lines, file, first, is_thread=True)
+    return _change(text, lines, file, first, None)
 
 
-def _change(text: str, lines: Sequence[int], file: str, first: int, *, is_thread: bool) -> ChangedSource:
+def _change(text: str, lines: Sequence[int], file: str, first: int, choose: _Choose | None) -> ChangedSource:
+    """:param choose: None: stop threads at the innermost statements."""
     tree = ast.parse(text)
     trainers = _training_functions(tree)
     chosen: dict[ast.stmt, None] = {}
     refusals = []
     for line in lines:
         path = _path_to(tree, line)
-        function = None if is_thread else _value_function(path, trainers)
-        answer = _innermost(path) if is_thread else _statement(path, trainers)
+        function, answer = choose(path, trainers) if choose else (None, _innermost(path))
         if function is not None:
             chosen[function] = None
         if not isinstance(answer, Notice):
@@ -80,11 +88,14 @@ def _change(text: str, lines: Sequence[int], file: str, first: int, *, is_thread
         *functions,
         *(each for each in statements if not any(each in ast.walk(other) for other in statements if other is not each)),
     ]
-    source = text.splitlines()
-    skipped = tuple(SkippedLine(file, each.lineno, source[each.lineno - 1].strip()) for each in outer)
+    source = text.split("\n")  # as Python counts lines: form feeds do not end one
+    skipped = tuple(
+        SkippedLine(file, each.lineno, source[each.lineno - 1].strip(), each.end_lineno or each.lineno)
+        for each in outer
+    )
     numbers = {each: number for number, each in enumerate(outer, first)}
     names = {each: _names(each, _path_to(tree, each.lineno), tree) for each in statements}
-    _Rewriter(numbers, names, is_thread=is_thread).visit(tree)
+    _Rewriter(numbers, names, is_thread=choose is None).visit(tree)
     _insert_gate(tree)
     return ChangedSource(ast.unparse(ast.fix_missing_locations(tree)), skipped, tuple(refusals))
 
@@ -118,7 +129,7 @@ def _innermost(path: Sequence[ast.stmt]) -> ast.stmt | Notice:
     return Notice("definition") if isinstance(path[-1], _FIXED) else path[-1]
 
 
-def _statement(path: Sequence[ast.stmt], trainers: frozenset[str]) -> ast.stmt | Notice:
+def _statement(path: Sequence[ast.stmt], trainers: frozenset[str], *, only_line: bool) -> ast.stmt | Notice:
     """The statement to skip for a line, or why there is none."""
     innermost = _innermost(path)
     if isinstance(innermost, Notice):
@@ -131,7 +142,7 @@ def _statement(path: Sequence[ast.stmt], trainers: frozenset[str]) -> ast.stmt |
     if function < 0 and not loops:
         return Notice("no-loop")
     for loop in loops:
-        if not _trains(loop, trainers) and not _leaves(loop):
+        if not only_line and not _trains(loop, trainers) and not _leaves(loop):
             return loop
     if _trains(innermost, trainers):
         return Notice("training")
@@ -153,9 +164,18 @@ def _value_function(path: Sequence[ast.stmt], trainers: frozenset[str]) -> ast.F
     last = function.body[-1]
     if not isinstance(last, ast.Return) or last.value is None or _is_generator(function):
         return None
-    if any(isinstance(each, ast.Expr) and not isinstance(each.value, ast.Constant) for each in function.body):
+    if any(_has_effect(node) for each in function.body for node in ast.walk(each)):
         return None
     return None if any(_trains(each, trainers) for each in function.body) else function
+
+
+def _has_effect(node: ast.AST) -> bool:
+    """Whether more than local variables changes: a call for its effect, a part of an object, a global variable."""
+    if isinstance(node, ast.Expr):
+        return not isinstance(node.value, ast.Constant)
+    if isinstance(node, ast.Attribute | ast.Subscript):
+        return not isinstance(node.ctx, ast.Load)
+    return isinstance(node, ast.Global | ast.Nonlocal)
 
 
 def _own(node: ast.AST) -> Iterator[ast.AST]:
@@ -211,8 +231,10 @@ def _training_functions(tree: ast.Module) -> frozenset[str]:
 
 def _stored(node: ast.AST) -> list[str]:
     """The names that a statement assigns."""
-    stored = (each.id for each in _own(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
-    return list(dict.fromkeys(stored))
+    parts = list(_own(node))
+    local = {name for each in parts if isinstance(each, ast.comprehension) for name in ast.walk(each.target)}
+    names = (each for each in parts if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
+    return list(dict.fromkeys(each.id for each in names if each not in local))
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from profiler.knockout import isolation
 from profiler.knockout.gate import REPORTS
 from profiler.knockout.plan import Plan
 from profiler.run import tables
-from profiler.run.trials import SkippedLine, Trial
+from profiler.run.trials import Trial
 
 _SIDE_ERROR: Final = 0.025
 """Error of each end of a 95% interval."""
@@ -110,14 +110,16 @@ def measure(plan: Plan, program: Recorded, out: Path, seconds: float) -> Trial:
     except ProfilerError as error:
         reason = Notice("trial-failed", {"text": str(error)}) if not rounds else None
     reports = _reports(out)
-    lines = tuple(line for number, line in enumerate(plan.lines) if (number in reports["skipped"] | reports["stopped"]))
+    left_out = reports["skipped"] | reports["stopped"]
+    lines = tuple(line for number, line in enumerate(plan.lines) if number in left_out)
     gain = measured_gain(rounds)
-    if reason is None and plan.lines and not lines:
-        reason = _why_not_skipped(plan.lines[0], reports)
+    if reason is None and plan.lines and not plan.cause & left_out:
+        reason = _why_not_skipped(plan, reports)
     if reason is None and gain is None:
         reason = Notice("trial-too-short", {"seconds": seconds})
     trial = Trial(
-        finding.rule.name, site, finding.gain, skipped=lines, settings=plan.settings, reason=reason,
+        finding.rule.name, site, finding.gain if finding.gains else None,
+        skipped=lines, settings=plan.settings, reason=reason,
         pairs=gain.pairs if gain else 0, rounds=len(rounds), seconds=time.monotonic() - begin,
     )  # fmt: skip
     if reason is not None or gain is None:
@@ -166,8 +168,9 @@ def _reports(out: Path) -> dict[str, set[int]]:
     return numbers
 
 
-def _why_not_skipped(line: SkippedLine, reports: Mapping[str, set[int]]) -> Notice:
-    code = "training" if reports["steps"] else "loss" if reports["graph"] else "not-reached"
+def _why_not_skipped(plan: Plan, reports: Mapping[str, set[int]]) -> Notice:
+    line = plan.lines[max(plan.cause)]  # a function comes before the statement in it
+    code = "training" if plan.cause & reports["steps"] else "loss" if plan.cause & reports["graph"] else "not-reached"
     return Notice(code, {"file": line.file, "line": line.line})
 
 

@@ -24,6 +24,8 @@ class SkippedLine:
     line: int
     source: str
     """The first line of the statement, without indentation."""
+    end: int = 0
+    """The last line of the statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +36,8 @@ class Trial:
     """Name of the finding's rule."""
     site: str = ""
     """The first line of the finding, as FILE:LINE."""
-    predicted: float = 1.0
-    """The gain that was predicted before, as a factor."""
+    predicted: float | None = None
+    """The gain that was predicted before, as a factor; None: there was no prediction."""
     factor: float | None = None
     """How many times as fast steps are without the cause; None: it could not be measured, for `reason`."""
     low: float | None = None

@@ -17,8 +17,10 @@ from profiler.analyse.finding import Finding, KnockOut
 from profiler.analyse.model import Analysis, Measure
 from profiler.core.errors import ProfilerError
 from profiler.knockout import trial
+from profiler.knockout.session import _worth_trying
+from profiler.report.trial_text import measured_text
 from profiler.run.model import RunInfo
-from profiler.run.trials import read_trials
+from profiler.run.trials import Trial, read_trials
 from tests.check.speed.programs import ROOT
 from tests.knockout.test_isolation import allowed, fingerprint
 from tests.knockout.test_trial import TRAIN, finding, line_of
@@ -49,8 +51,9 @@ def test_a_measured_gain_is_printed_and_kept(run: Path, capsys: pytest.CaptureFi
     assert main(["try", "run", "--yes", "--seconds", "5"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == f"  The trial skips train.py:{line_of('useless')}: useless = work(60_000)"
-    assert "1 trial of at most 5.00 s" in lines[2]
-    assert lines[3].startswith("python-loop: measured ")
+    assert lines[2] == f"The program runs in {run.parent}: {sys.executable} train.py"
+    assert "1 trial of at most 5.00 s" in lines[3]
+    assert lines[4].startswith("python-loop: measured ")
     (kept,) = read_trials(run)
     assert kept.rule == "python-loop"
     assert kept.factor is not None
@@ -81,8 +84,11 @@ def test_it_asks(run: Path, answer: str, monkeypatch: pytest.MonkeyPatch, capsys
     terminal = io.StringIO(answer + "\n")
     terminal.isatty = lambda: True  # type: ignore[method-assign]
     monkeypatch.setattr(sys, "stdin", terminal)
-    assert main(["try", "run"]) == 0
-    assert capsys.readouterr().out.endswith("Run it? [y/N] ")
+    assert main(["try", "--json", "run"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "", "standard output is for JSON only"
+    assert printed.err.endswith("Run it? [y/N] ")
+    assert f"{sys.executable} train.py" in printed.err
     assert list(run.iterdir()) == []
 
 
@@ -98,6 +104,31 @@ def test_what_cannot_be_tried_is_told(
         "float64: not tried: its cause cannot be left out of the program; apply the fix by hand, and use `compare`\n"
     )
     assert printed.err == "error: no finding of run can be tried\n"
+
+
+@allowed
+def test_runs_that_cannot_be_repeated_are_refused(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    analysis = profiler.read(run)
+    for change, text in (({"end": 0}, "--seconds"), ({"cwd": "/no/such/folder"}, "/no/such/folder")):
+        changed = replace(analysis, info=replace(analysis.info, **change))  # type: ignore[arg-type]
+        monkeypatch.setattr(profiler, "read", lambda _, changed=changed: changed)
+        assert main(["try", "run", "--yes"]) == 2
+        assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "x"])
+def test_at_least_one_finding_is_tried(number: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["try", "--findings", number, "run", "--yes"])
+    assert "is not a number of findings" in capsys.readouterr().err
+
+
+def test_findings_without_a_prediction_come_last() -> None:
+    unknown = replace(finding(1), gains=())
+    assert _worth_trying([unknown, finding(2)]) == [finding(2), unknown]
+    assert measured_text(Trial("a", factor=1.5, low=1.4, high=1.6)).endswith("nothing was predicted")
 
 
 @allowed

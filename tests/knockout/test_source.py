@@ -42,9 +42,9 @@ def line_of(text: str, part: str) -> int:
     return next(number for number, line in enumerate(text.splitlines(), 1) if part in line)
 
 
-def skipped(part: str, source: str = LOOP) -> ChangedSource:
+def skipped(part: str, source: str = LOOP, *, only_line: bool = False) -> ChangedSource:
     text = dedent(source)
-    return skip_lines(text, [line_of(text, part)], "train.py")
+    return skip_lines(text, [line_of(text, part)], "train.py", only_line=only_line)
 
 
 def run(changed: ChangedSource, **names: Any) -> dict[str, Any]:
@@ -103,12 +103,14 @@ class Value:
     def __init__(self, grad_fn):
         self.grad_fn = grad_fn
 rows = []
+def note(value):
+    rows.append(value)
+    return value
 def spread(values, grad_fn=None):
     'Text.'
     total = 0
     for value in values:
-        rows.append(value)
-        total += value
+        total += note(value)
     if total > 100:
         return None
     return Value(grad_fn)
@@ -118,7 +120,7 @@ for step in range(4):
 
 
 def test_a_function_that_only_computes_a_value_is_called_once() -> None:
-    changed = skipped("total += value", VALUE)
+    changed = skipped("total += note", VALUE)
     assert [line.source for line in changed.skipped] == ["def spread(values, grad_fn=None):", "for value in values:"]
     result = run(changed, GRAPH=None)
     assert result["rows"] == [0, 0]
@@ -127,14 +129,61 @@ def test_a_function_that_only_computes_a_value_is_called_once() -> None:
 
 
 def test_gradients_through_the_value_of_a_function_leave_only_the_statement_out() -> None:
-    result = run(skipped("total += value", VALUE), GRAPH="graph")
+    result = run(skipped("total += note", VALUE), GRAPH="graph")
     assert result["rows"] == [0, 0], "the loop is executed once, and a new value is made in each step"
     assert result["result"].grad_fn == "graph"
 
 
 def test_a_function_that_does_other_things_is_not_skipped_as_a_whole() -> None:
-    changed = skipped("total += value", VALUE.replace("    total = 0\n", "    total = 0\n    print()\n"))
+    changed = skipped("total += note", VALUE.replace("    total = 0\n", "    total = 0\n    print()\n"))
     assert [line.source for line in changed.skipped] == ["for value in values:"]
+
+
+@pytest.mark.parametrize(
+    "effect", ["self.count += 1", "values[0] = 1", "del values[0]", "for _ in values: print()", "global last"]
+)
+def test_a_function_that_changes_something_is_not_skipped_as_a_whole(effect: str) -> None:
+    source = f"""
+    def step(self, values):
+        {effect}
+        reward = values[0].item()
+        return reward
+    """
+    assert [line.source for line in skipped("reward =", source).skipped] == ["reward = values[0].item()"]
+
+
+def test_the_variables_of_a_comprehension_are_not_assigned_by_the_statement() -> None:
+    source = """
+    number = 7
+    def step(count):
+        last = [number for number in range(count)]
+        return last, number
+    values = [step(count) for count in (1, 2)]
+    """
+    assert run(skipped("last =", source, only_line=True))["values"] == [([0], 7), ([0], 7)]
+
+
+def test_a_form_feed_does_not_end_a_line() -> None:
+    changed = skip_lines("x = 0\n\f\nfor step in range(2):\n    x = step\n", [4], "train.py", only_line=True)
+    assert [(line.line, line.end, line.source) for line in changed.skipped] == [(4, 4, "x = step")]
+
+
+def test_of_a_line_only_the_innermost_statement_is_skipped() -> None:
+    source = """
+    calls = []
+    def play(number):
+        for turn in range(3):
+            calls.append('policy')
+            calls.append('read')
+        return number
+    for step in range(2):
+        play(step)
+    """
+    assert [line.source for line in skipped("'read'", source).skipped] == ["for turn in range(3):"]
+    changed = skipped("'read'", source, only_line=True)
+    assert run(changed)["calls"] == ["policy", "read", *["policy"] * 5]
+    value = skipped("reward =", "def step(x):\n    reward = x.item()\n    return reward\n", only_line=True)
+    assert [line.source for line in value.skipped] == ["reward = x.item()"]
 
 
 @pytest.mark.parametrize(
@@ -248,6 +297,14 @@ def test_a_thread_stops_and_the_main_one_goes_on() -> None:
     assert result["count"] == [1]
     result["poll"]()
     assert result["count"] == [50]
+
+
+def test_objects_of_other_types_than_dict_stay_as_they_are() -> None:
+    class Output(dict[str, int]):
+        logits = 1
+
+    source = "for step in range(3):\n    output = forward(step)\n    loss = output.logits\n"
+    assert run(skipped("output =", source, only_line=True), forward=lambda step: Output(a=step))["loss"] == 1
 
 
 def test_text_that_is_not_python_is_an_error() -> None:

@@ -109,6 +109,16 @@ def test_what_cannot_be_planned_has_a_reason(here: Path) -> None:
     assert gone.code == "source-unreadable"
 
 
+def test_what_does_not_skip_the_first_line_is_no_plan(here: Path) -> None:
+    useless, backward = line_of("useless"), line_of("Loss().backward")
+    refused = plan_trial(finding(backward, useless), [here], time.time() + 60)
+    assert isinstance(refused, Notice)
+    assert (refused.code, refused.values["line"]) == ("training", backward)
+    part = plan_trial(finding(useless, backward), [here], time.time() + 60)
+    assert isinstance(part, Plan)
+    assert part.cause == {0}
+
+
 def test_settings_take_the_values_of_the_finding_and_stand_in_for_statements(here: Path) -> None:
     settings = {"loader": {"num_workers": "workers", "persistent_workers": True}}
     changed = plan_trial(finding(knock_out=KnockOut.SETTINGS, settings=settings), [here], 0.0)
@@ -208,6 +218,19 @@ def test_a_statement_that_costs_nothing_gives_nothing(here: Path, tmp_path: Path
     assert trial.reason is None
     assert trial.factor is not None
     assert 0.7 < trial.factor < 1.4
+
+
+@allowed
+def test_without_the_first_line_left_out_nothing_is_measured(here: Path, tmp_path: Path) -> None:
+    source = TRAIN.replace("    nothing = 0\n", "    if log.closed:\n        useless = 1\n")
+    (here / "train.py").write_text(source)
+    lines = [number for number, text in enumerate(source.splitlines(), 1) if "useless = " in text]
+    plan = plan_trial(finding(*reversed(lines)), [here], time.time() + 60)
+    assert isinstance(plan, Plan)
+    trial = measure(plan, program(here), tmp_path / "out", SECONDS)
+    assert [line.line for line in trial.skipped] == lines[:1]
+    assert trial.factor is None
+    assert trial.reason == Notice("not-reached", {"file": str(here / "train.py"), "line": lines[1]})
 
 
 @allowed

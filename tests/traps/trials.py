@@ -111,7 +111,7 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
     ]
     for row in rows:
         what = "; ".join(row.get("skipped", [])) or json.dumps(row.get("settings", {}))
-        predicted = "" if row.get("is_given") or not row["rule"] else f"{row['predicted']:.2f}"
+        predicted = "" if row.get("is_given") or not row.get("predicted") else f"{row['predicted']:.2f}"
         measured = (
             f"{row['measured']:.2f} ({row['low']:.2f} to {row['high']:.2f})" if row["measured"] else row["reason"]
         )

@@ -44,7 +44,7 @@ def _install(module: ModuleType) -> None:
         patch(module, "set_num_threads", lambda original: lambda number: original(min(number, threads)))
     if changed.get("collect") is False:
         gc.disable()
-        patch(gc, "collect", lambda _: lambda *_: 0)
+        patch(gc, "collect", lambda _: lambda *_, **__: 0)
         patch(gc, "enable", lambda _: lambda: None)
     if changed.get("anomaly") is False:  # both context managers of torch call it
         patch(module, "set_anomaly_enabled", lambda original: lambda _, *more, **named: original(False, *more, **named))
@@ -55,7 +55,16 @@ def _install_optimizer(module: Any) -> None:
     if changed.get("optimizer"):
         patch(module.Optimizer, "__init__", lambda original: _with_options(original, changed["optimizer"]))
     if changed.get("set_to_none"):
-        patch(module.Optimizer, "zero_grad", lambda original: lambda self, *_, **__: original(self, set_to_none=True))
+        patch(module.Optimizer, "zero_grad", _to_none)
+
+
+def _install_module(module: Any) -> None:
+    if settings().get("set_to_none"):
+        patch(module.Module, "zero_grad", _to_none)
+
+
+def _to_none(original: Callable[..., None]) -> Callable[..., None]:
+    return lambda self, *_, **__: original(self, set_to_none=True)
 
 
 def _with_options(original: Callable[..., None], changed: Mapping[str, Any]) -> Callable[..., None]:
@@ -130,6 +139,7 @@ PLUGIN = Hook(
     "trial-settings",
     {
         "torch": _install,
+        "torch.nn.modules.module": _install_module,
         "torch.optim.optimizer": _install_optimizer,
         "torch.utils.data.dataloader": _install_loader,
     },

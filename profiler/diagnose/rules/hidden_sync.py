@@ -23,5 +23,5 @@ PLUGIN = Rule(
     "Keep the value on the device as a tensor, and read it every 50th step or so, after the next step was launched.",
     judge,
     threshold_source="`_syncs.MANY`, a choice, divides reads of a loss or a metric from reads of elements.",
-    knock_out=KnockOut.STATEMENT,
+    knock_out=KnockOut.LINE,
 )

@@ -18,5 +18,5 @@ PLUGIN = Rule(
     ("Calls per step: {calls:number}.", "The device is idle {share:share} of the time in and after it."),
     "Remove it: results are right without it, and a measurement can use torch.cuda.Event.",
     judge,
-    knock_out=KnockOut.STATEMENT,
+    knock_out=KnockOut.LINE,
 )

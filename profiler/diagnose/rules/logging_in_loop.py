@@ -19,5 +19,5 @@ PLUGIN = Rule(
     "Log every 50th step or so, and keep sums of what is logged in between as tensors.",
     judge,
     code="if step % 50 == 0:",
-    knock_out=KnockOut.STATEMENT,
+    knock_out=KnockOut.LINE,
 )

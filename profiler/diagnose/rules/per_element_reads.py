@@ -22,5 +22,5 @@ PLUGIN = Rule(
     "Compute on the device with whole tensors, and read the result once per step, or less often.",
     judge,
     threshold_source="`_syncs.MANY`, a choice, divides reads of elements from reads of a loss or a metric.",
-    knock_out=KnockOut.STATEMENT,
+    knock_out=KnockOut.LINE,
 )

@@ -37,5 +37,5 @@ PLUGIN = Rule(
     threshold_source="Workers count as busy from 80% of their time on.",
     code="{loader:assignment}DataLoader(..., prefetch_factor={ahead:plain})",
     knock_out=KnockOut.SETTINGS,
-    settings={"loader": {"prefetch_factor": 8}},
+    settings={"loader": {"prefetch_factor": "ahead"}},
 )

@@ -52,7 +52,7 @@ def test_no_garbage_is_collected(change: Change) -> None:
     change(collect=False)
     gc.enable()
     assert not gc.isenabled()
-    assert gc.collect() == gc.collect(1) == 0
+    assert gc.collect() == gc.collect(1) == gc.collect(generation=1) == 0
 
 
 @pytest.mark.filterwarnings("ignore:Anomaly Detection")
@@ -75,6 +75,10 @@ def test_options_of_optimizers_that_have_them(change: Change) -> None:
     weight.sum().backward()
     optimizer.zero_grad(set_to_none=False)
     assert weight.grad is None
+    layer = torch.nn.Linear(1, 1)
+    layer(torch.ones(1)).backward()
+    layer.zero_grad(set_to_none=False)
+    assert layer.weight.grad is None
 
 
 def test_arguments_of_loaders(change: Change) -> None:
