@@ -13,7 +13,7 @@ from profiler.analyse.ranks import RankSteps, rank_steps
 from profiler.analyse.replay.replay import Replay
 from profiler.analyse.sampling.attribute import host_time
 from profiler.analyse.sampling.flame import flame_graph
-from profiler.analyse.sampling.lines import line_costs, startup_teardown
+from profiler.analyse.sampling.lines import library_functions, line_costs, startup_teardown
 from profiler.analyse.sampling.locations import locations
 from profiler.analyse.sampling.operators import operator_lines
 from profiler.analyse.sampling.phases import phases
@@ -103,6 +103,7 @@ def analyse(run: Run) -> Analysis:
         threads=thread_activities(stacks),
         step=run.step,
         lines=tuple(replace(line, categories=_measured(line.categories, host_breakdown)) for line in lines),
+        library=library_functions(stacks, samples),
         operators=operator_lines(stacks),
         locations=trace_locations(run, window, host) if host and run.is_trace else locations(stacks, samples),
         input=input_parts(run, window),

@@ -169,6 +169,18 @@ class LineCost:
 
 
 @dataclass(frozen=True, slots=True)
+class LibraryFunction:
+    """A function of a library, torch or Python that takes at least a hundredth of a step below one line of the user's
+    own code, with what it calls."""
+
+    file: str
+    """Its path below the folder of the library, such as `torch/optim/adam.py`."""
+    name: str
+    below: LineCost
+    """That line, with the time in the function only."""
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorLine:
     """The operators that a line of the user's own code calls in a step; of no line: `site` is None."""
 
@@ -672,6 +684,8 @@ class Analysis:
     """The definition of a step in this run, and how it was detected."""
     lines: tuple[LineCost, ...] = ()
     """The time of the stepping thread by line of the user's code, the most seconds first."""
+    library: tuple[LibraryFunction, ...] = ()
+    """The time of the stepping thread in functions that are not the user's, the most seconds first."""
     operators: tuple[OperatorLine, ...] = ()
     """The operators of one step by line, the most seconds first; empty if they were not counted."""
     locations: Mapping[str, tuple[Location, ...]] = field(default_factory=dict)

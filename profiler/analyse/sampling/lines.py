@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Intervals, union
-from profiler.analyse.model import HOST_CATEGORIES, LineCost, Period, UnmeasuredPeriod
+from profiler.analyse.model import HOST_CATEGORIES, LibraryFunction, LineCost, Period, UnmeasuredPeriod
 from profiler.analyse.sampling.batch_means import effective_sample_size
+from profiler.analyse.sampling.code_origin import OURS, USER, code_owner, relative_path
 from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, Stacks, sample_ns
 from profiler.analyse.sampling.strata import NUMBER, STRATA, WEIGHTED_TOGETHER
@@ -23,6 +24,8 @@ from profiler.run.model import Run, Site, Table
 
 MIN_SHARE: Final = 0.0005
 """Share of the time below which a line is left out: 1/2000, as in a flame graph."""
+_MIN_FUNCTION_SHARE: Final = 0.01
+"""The same for a function of a library: rules ask for those with a twentieth of a step."""
 _MAX_LINES: Final = 5
 _WELL_SAMPLED: Final = 0.5
 """If samples cover at least this share of a period, they are scaled to all of it; otherwise they count as they are."""
@@ -34,38 +37,78 @@ def line_costs(stacks: Stacks, samples: ClassifiedSamples | None) -> tuple[LineC
     library's line counts only where no line is the user's."""
     if samples is None:
         return ()
-    ns = np.stack([np.bincount(samples.stack, samples.weight * column) for column in samples.line_shares.T], axis=1)
-    counts = np.bincount(samples.stack, samples.ns)
     lines: defaultdict[Site, list[int]] = defaultdict(list)
     for number, stack in samples.stacks.items():
         lines[stack.site].append(number)
-    error = _ShareError(samples)
-    scale, rows = 1 / len(samples.window) / NS_PER_S, []
-    for site in _user_lines(stacks, lines):
-        numbers = lines[site]
-        parts = np.sum([ns[number] for number in numbers], axis=0)
+    costs = _StackCosts(stacks, samples)
+    least = MIN_SHARE * samples.window.wall_ns
+    rows = [
+        costs.at(site, lines[site])
+        for site in _user_lines(stacks, lines)
+        if costs.ns[lines[site]].sum() >= least and site.file  # a stack without a frame is of no line
+    ]
+    return tuple(sorted(rows, key=lambda row: (-row.seconds_per_step, row.site)))
+
+
+def library_functions(stacks: Stacks, samples: ClassifiedSamples | None) -> tuple[LibraryFunction, ...]:
+    """The functions that are not the user's, below each line of the user's, the most seconds first. A line is the
+    innermost one of the user's above the function."""
+    if samples is None:
+        return ()
+    calls: defaultdict[tuple[Site, str, str], list[int]] = defaultdict(list)
+    for number in samples.stacks:
+        for call in dict.fromkeys(_library_calls(stacks, number)):
+            calls[call].append(number)
+    costs = _StackCosts(stacks, samples)
+    least = _MIN_FUNCTION_SHARE * samples.window.wall_ns
+    rows = [
+        LibraryFunction(file, name, costs.at(site, numbers))
+        for (site, file, name), numbers in calls.items()
+        if costs.ns[numbers].sum() >= least
+    ]
+    return tuple(sorted(rows, key=lambda row: (-row.below.seconds_per_step, row.below.site, row.file, row.name)))
+
+
+def _library_calls(stacks: Stacks, number: int) -> Iterator[tuple[Site, str, str]]:
+    """The user's line, file and function of each frame of a stack that is a library's below a line of the user's."""
+    line = None
+    for site in stacks.run.stack_frames[number]:
+        owner = code_owner(site.file, stacks.folders)
+        if owner == USER:
+            line = site
+        elif line is not None and owner != OURS:
+            yield line, relative_path(site.file, stacks.folders), site.function
+
+
+class _StackCosts:
+    """The time of the stacks of a run, by category."""
+
+    def __init__(self, stacks: Stacks, samples: ClassifiedSamples) -> None:
+        self._stacks, self._samples, self._error = stacks, samples, _ShareError(samples)
+        columns = [np.bincount(samples.stack, samples.weight * column) for column in samples.line_shares.T]
+        self.ns = np.stack(columns, axis=1)
+        """ns of measured steps of each stack (rows) in each of HOST_CATEGORIES (columns)."""
+        self._counts = np.bincount(samples.stack, samples.ns)
+
+    def at(self, site: Site, numbers: list[int]) -> LineCost:
+        """What the stacks with these numbers cost at this line."""
+        samples, scale = self._samples, 1 / len(self._samples.window) / NS_PER_S
+        parts = self.ns[numbers].sum(axis=0)
         share = min(1.0, float(parts.sum()) / samples.window.wall_ns)
-        if share < MIN_SHARE or not site.file:  # a stack without a frame is of no line
-            continue
-        mix = {name: float(part) * scale for name, part in zip(HOST_CATEGORIES, parts, strict=True) if part > 0}
-        count = max(1, round(float(counts[numbers].sum()) * samples.n / float(samples.ns.sum())))
-        below, above = error.of_stacks(numbers)
+        below, above = self._error.of_stacks(numbers)
         calls = Counter[str]()
         for number in numbers:
-            calls[samples.stacks[number].calls] += ns[number].sum()
-        rows.append(
-            LineCost(
-                stacks.relative(site),
-                most_frequent(calls),
-                float(parts.sum()) * scale,
-                share,
-                max(0.0, share - below),
-                min(1.0, share + above),
-                count,
-                mix,
-            )
+            calls[samples.stacks[number].calls] += self.ns[number].sum()
+        return LineCost(
+            self._stacks.relative(site),
+            most_frequent(calls),
+            float(parts.sum()) * scale,
+            share,
+            max(0.0, share - below),
+            min(1.0, share + above),
+            max(1, round(float(self._counts[numbers].sum()) * samples.n / float(samples.ns.sum()))),
+            {name: float(part) * scale for name, part in zip(HOST_CATEGORIES, parts, strict=True) if part > 0},
         )
-    return tuple(sorted(rows, key=lambda row: (-row.seconds_per_step, row.site)))
 
 
 def most_frequent(calls: Mapping[str, float]) -> str:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import PurePath
-
 from profiler.analyse.finding import KnockOut
 from profiler.diagnose.rule import Claim, Rule, StepCosts
-from profiler.diagnose.rules._frames import frame_costs, frame_sites, times_in
-from profiler.run.model import Site
+from profiler.diagnose.rules._frames import frame_costs, frame_sites, lines_above
 
 
 def judge(costs: StepCosts) -> Claim | None:
     """The time in which anomaly detection records a stack for each operator."""
     if not costs.fact("anomaly_detection") or costs.has_queue:
         return None
-    times = times_in(costs, _formats_stack)
-    claimed = frame_costs(costs, times, "python")
-    return Claim(claimed, frame_sites(times), is_bound=False) if claimed else None
-
-
-def _formats_stack(site: Site) -> bool:
-    """Whether it is the function of the standard library that torch calls for each operator."""
-    return site.function == "format_stack" and PurePath(site.file).name == "traceback.py"
+    # torch calls this function of the standard library for each operator
+    lines = lines_above(costs, lambda each: (each.file, each.name) == ("traceback.py", "format_stack"))
+    claimed = frame_costs(lines, "python")
+    return Claim(claimed, frame_sites(lines), is_bound=False) if claimed else None
 
 
 PLUGIN = Rule(

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from profiler.analyse.finding import KnockOut
 from profiler.diagnose.rule import Claim, Rule, StepCosts, largest_sites
-from profiler.diagnose.rules._frames import frame_costs, frame_sites, times_in
+from profiler.diagnose.rules._frames import frame_costs, frame_sites, lines_above
 from profiler.run.model import Site
 
 _FUSED: Final = ("torch.optim.adam.Adam", "torch.optim.adamw.AdamW")
@@ -21,14 +21,16 @@ def judge(costs: StepCosts) -> Claim | None:
     optimizer = _optimizer(costs)
     if optimizer is None or costs.has_queue or costs.fact("device") != "cpu":
         return None
-    times = times_in(costs, lambda site: site.function.startswith("_single_tensor_") and "optim/" in site.file)
-    claimed = frame_costs(costs, times)
+    lines = lines_above(
+        costs, lambda each: each.name.startswith("_single_tensor_") and each.file.startswith("torch/optim/")
+    )
+    claimed = frame_costs(lines)
     total = sum(cost.seconds for cost in claimed.values())
     made = Site(optimizer["file"], optimizer["line"], optimizer["function"]) if "file" in optimizer else None
     name = str(optimizer["class"]).rpartition(".")[2]
     return Claim(
         claimed,
-        largest_sites([made, *frame_sites(times)]),
+        largest_sites([made, *frame_sites(lines)]),
         {"optimizer": name, "tensors": optimizer["tensors"], "variable": optimizer.get("variable", "")},
         remaining=_REMAINING * total,
         has_gain=optimizer["foreach"] is False or optimizer["fused"] is False,

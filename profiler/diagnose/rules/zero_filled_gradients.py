@@ -6,7 +6,7 @@ from typing import Final
 
 from profiler.analyse.finding import KnockOut
 from profiler.diagnose.rule import Claim, Rule, StepCosts, exactly
-from profiler.diagnose.rules._frames import frame_costs, frame_sites, times_in
+from profiler.diagnose.rules._frames import frame_costs, frame_sites, lines_above
 
 _LARGE: Final = 2 << 20
 """Elements of all gradients from which they do not stay in a core's cache: 8 MiB."""
@@ -20,8 +20,8 @@ def judge(costs: StepCosts) -> Claim | None:
     fills = costs.analysis.value("zero_fills_per_step")
     if not fills or costs.has_queue:
         return None
-    times = times_in(costs, lambda site: site.function.endswith("zero_grad") and "torch/" in site.file)
-    claimed = frame_costs(costs, times)
+    lines = lines_above(costs, lambda each: each.name.endswith("zero_grad") and each.file.startswith("torch/"))
+    claimed = frame_costs(lines)
     filling = sum(cost.seconds for cost in claimed.values())
     if not filling:
         return None
@@ -29,7 +29,7 @@ def judge(costs: StepCosts) -> Claim | None:
     if sum(optimizer["elements"] for optimizer in optimizers) >= _LARGE:
         computing = claimed.get("compute", exactly(0.0))
         claimed["compute"] = computing.part(1.0 + _ADDING)
-    return Claim(claimed, frame_sites(times), {"fills": fills, "filling": costs.share(filling)}, is_bound=False)
+    return Claim(claimed, frame_sites(lines), {"fills": fills, "filling": costs.share(filling)}, is_bound=False)
 
 
 PLUGIN = Rule(

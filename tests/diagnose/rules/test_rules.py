@@ -13,10 +13,10 @@ from profiler.analyse.model import (
     Analysis,
     CallSite,
     DevicePart,
-    FlameNode,
     HostState,
     IdleBlame,
     InputPart,
+    LibraryFunction,
     LineCost,
     LoaderSettings,
     LoaderUse,
@@ -432,11 +432,9 @@ def test_a_gpu_that_is_not_used_has_no_predicted_gain() -> None:
 
 def with_frame(analysis: Analysis, function: str, file: str, share: float, **categories: float) -> Analysis:
     """The step with samples in a function of a library below one line of the user's."""
-    library = FlameNode(function, 0.1 * share, Site(file, 3, function))
-    flame = FlameNode("all", 0.1, None, (FlameNode("main", 0.1, SITE, (library,)),))
     parts = {name: 0.1 * part for name, part in categories.items()}
     line = LineCost(SITE, function, 0.1 * share, share, 0.9 * share, 1.1 * share, 200, parts)
-    return replace(analysis, flame=flame, lines=(line,))
+    return replace(analysis, library=(LibraryFunction(file, function, line),))
 
 
 ADAM = {
@@ -447,9 +445,7 @@ ADAM = {
 
 
 def with_optimizer(share: float, **changes: Any) -> Analysis:
-    analysis = with_frame(
-        step(compute=1.0), "_single_tensor_adamw", "/lib/site-packages/torch/optim/adamw.py", share, compute=share
-    )
+    analysis = with_frame(step(compute=1.0), "_single_tensor_adamw", "torch/optim/adamw.py", share, compute=share)
     return with_facts(analysis, torch="2.13.0+cpu", optimizers=[ADAM | changes])
 
 
@@ -469,24 +465,29 @@ def test_an_optimizer_that_updates_one_tensor_after_the_other() -> None:
 
 
 def test_gradients_that_are_filled_with_zeros() -> None:
-    filling = with_frame(step(compute=1.0), "Optimizer.zero_grad", "/lib/torch/optim/optimizer.py", 0.1, compute=0.1)
+    filling = with_frame(step(compute=1.0), "Optimizer.zero_grad", "torch/optim/optimizer.py", 0.1, compute=0.1)
     assert found(filling) == [], "to drop them may take time as well"
     counted = with_measures(filling, zero_fills_per_step=1.0)
     assert found(counted) == ["zero-filled-gradients"]
     assert first(counted).gain == pytest.approx(1 / 0.9)
+    of_user = with_frame(counted, "zero_grad", "/home/u/pytorch/train.py", 0.1, compute=0.1)
+    assert found(of_user) == [], "it is not torch's"
     large = with_facts(counted, optimizers=[ADAM | {"elements": 10_000_000}])
     assert first(large).gain == pytest.approx(1 / 0.7), "the backward pass adds to them"
 
 
 def test_only_the_stacks_that_anomaly_detection_records_are_its_cost() -> None:
-    analysis = with_frame(
-        step(compute=0.6, python=0.4), "format_stack", "/lib/python3.11/traceback.py", 0.3, python=0.3
-    )
+    analysis = with_frame(step(compute=0.6, python=0.4), "format_stack", "traceback.py", 0.3, python=0.3)
     assert found(analysis) == ["python-loop"]
     switched_on = with_facts(analysis, anomaly_detection=True)
     assert found(switched_on) == ["debug-mode", "python-loop"]
     assert first(switched_on).gain == pytest.approx(1 / 0.7)
     assert found(with_facts(step(compute=0.6, python=0.4), anomaly_detection=True)) == ["python-loop"]
+    waiting = with_frame(step(python=0.5, core=0.5), "format_stack", "traceback.py", 0.6, python=0.3, core=0.3)
+    debug = next(
+        each for each in find(with_facts(waiting, anomaly_detection=True))[0] if each.rule.name == "debug-mode"
+    )
+    assert debug.share == pytest.approx(0.3), "its waits for a core are another finding's"
 
 
 def test_a_variable_that_makes_launches_wait() -> None:
