@@ -67,7 +67,10 @@ _MEMORY_FOLDER = "/dev/shm"
 _KERNEL_FILES = tuple(f"/proc/{name}" for name in ("sys", "irq", "bus", "fs", "acpi", "scsi", "sysrq-trigger"))
 """Parts of /proc that root could change the machine by; they become read-only."""
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
-_ACCELERATORS = ("nvidia", "dri", "kfd", "infiniband", "accel", "davinci", "hisi", "habana")
+_ACCELERATORS = (
+    "nvidia", "nvhost", "nvmap", "gdrdrv", "dxg", "dri", "kfd", "infiniband", "accel", "vfio", "davinci",
+    "hisi", "habana",
+)  # fmt: skip
 """Entries of /dev that can be opened, by their names and by how they begin; disks are not among them."""
 _SOCKET_FOLDERS = ("/run", "/var/run")
 _libc = ctypes.CDLL(None, use_errno=True)
