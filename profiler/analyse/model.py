@@ -261,6 +261,8 @@ class LoaderSettings:
     persistent_workers: bool = False
     share: float = 0.0
     """The share of the time of all loaders that the stepping thread is in this one."""
+    is_iterable: bool = False
+    """Whether its dataset is an IterableDataset, of which each worker reads all unless it splits itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,9 @@ _MAX_FACTS: Final = 16
 """Loaders whose settings are recorded: a training has one or two, and each takes some 200 bytes of a file."""
 _SETTINGS: Final = ("batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
 
+_ITERABLE: Final = 1
+"""`_DatasetKind.Iterable` of torch: what the attribute `_dataset_kind` of a loader is for an IterableDataset."""
+
 
 class _Thread(threading.local):
     requesting = False
@@ -206,6 +209,7 @@ class _LoaderNames:
         settings = {key: _plain(attributes.get(key)) for key in _SETTINGS}
         if settings["batch_size"] is None:
             settings["batch_size"] = _plain(getattr(attributes.get("batch_sampler"), "batch_size", None))
+        settings["iterable"] = attributes.get("_dataset_kind") == _ITERABLE
         before = self._facts.get(name.text)
         if before is None:
             if len(self._facts) >= _MAX_FACTS:

@@ -115,6 +115,7 @@ def _loaders(run: Run, window: Window) -> tuple[LoaderSettings, ...]:
             bool(fact["pin_memory"]),
             bool(fact["persistent_workers"]),
             times_by_name.get(name, 0) / whole,
+            bool(fact.get("iterable")),  # not in runs of earlier versions
         )
         for name, fact in facts.items()
     ]

@@ -92,6 +92,23 @@ def loader_values(costs: StepCosts) -> dict[str, Any]:
     return {"loader": loader.variable, "batch_size": loader.batch_size, "prefetch": loader.prefetch_factor}
 
 
+def more_workers_values(costs: StepCosts) -> dict[str, Any]:
+    """`loader_values` where more workers are the cure. No code is given for an IterableDataset: whether it splits
+    itself among workers is not known."""
+    main, use = main_loader(costs), costs.analysis.loader
+    loaders = (main,) if main else use.loaders if use else ()
+    if not any(loader.is_iterable for loader in loaders):
+        return {**loader_values(costs), "dataset": None}
+    return {**loader_values(costs), "loader": None, "dataset": "IterableDataset"}
+
+
+SPLIT: Final = (
+    "The dataset is an {dataset}: each worker reads all of it, unless it splits itself among the workers by "
+    "torch.utils.data.get_worker_info()."
+)
+"""Evidence of what else a change of the number of workers needs."""
+
+
 def made_sites(costs: StepCosts, sites: tuple[Site, ...] | None = None) -> tuple[Site, ...]:
     """The line that made the main loader, then other lines: by default those that take most of the input's time."""
     loader = main_loader(costs)

@@ -9,7 +9,7 @@ from profiler.analyse.finding import KnockOut
 from profiler.diagnose.input import HANDOVER, MOSTLY, diagnose_input
 from profiler.diagnose.model import InputAdvice
 from profiler.diagnose.rule import Claim, Rule, StepCosts
-from profiler.diagnose.rules._input import MOST_WORKERS, loader_cost, loader_values, made_sites, off_core
+from profiler.diagnose.rules._input import MOST_WORKERS, SPLIT, loader_cost, made_sites, more_workers_values, off_core
 
 _LEAST: Final = 1e-6
 
@@ -36,7 +36,7 @@ def judge(costs: StepCosts) -> Claim | None:
             "handover": HANDOVER,
             "workers": workers,
             "cores": found.cores,
-            **loader_values(costs),
+            **more_workers_values(costs),
         },
         remaining=max(beside, HANDOVER * (found.use.batches or 1.0)),
     )
@@ -49,6 +49,7 @@ PLUGIN = Rule(
         "{share:share} of each step goes to making batches, {batch:time} each.",
         "Receiving a batch from a worker takes about {handover:time}.",
         "Cores that the program may use: {cores:count}.",
+        SPLIT,
     ),
     "Let workers make the batches while the model trains.",
     judge,

@@ -8,7 +8,7 @@ from profiler.analyse.finding import KnockOut
 from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.model import InputAdvice
 from profiler.diagnose.rule import Claim, Rule, StepCosts
-from profiler.diagnose.rules._input import MOST_WORKERS, loader_cost, loader_values, made_sites, making
+from profiler.diagnose.rules._input import MOST_WORKERS, SPLIT, loader_cost, made_sites, making, more_workers_values
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -36,7 +36,7 @@ def judge(costs: StepCosts) -> Claim | None:
             "workers": workers,
             "needed": needed,
             "cores": found.cores,
-            **loader_values(costs),
+            **more_workers_values(costs),
         },
         remaining=max(0.0, work / needed - computing),
     )
@@ -49,6 +49,7 @@ PLUGIN = Rule(
         "The training thread waits for workers {waits:share} of each step.",
         "The workers are busy {busy:share} of the time, and run on a core {cpu:share} of it.",
         "It has {workers:count}, and the program may use this number of cores: {cores:count}.",
+        SPLIT,
     ),
     "Use more workers.",
     judge,

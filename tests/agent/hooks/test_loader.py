@@ -150,6 +150,17 @@ def test_the_settings_of_a_loader_are_recorded_once_it_is_used(watch: Callable[[
     assert set(watch().info.facts["loaders"]) == set(settings())
 
 
+class Numbers(torch.utils.data.IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(4))
+
+
+def test_a_loader_of_an_iterable_dataset_says_so(watch: Callable[[], Run]) -> None:
+    list(DataLoader(Numbers(), batch_size=2))
+    list(DataLoader([1, 2, 3]))
+    assert [each["iterable"] for each in settings().values()] == [True, False]
+
+
 def test_what_a_sampler_of_batches_says_is_the_size_of_a_batch(watch: Callable[[], Run]) -> None:
     sampler = torch.utils.data.BatchSampler([0, 1, 2], 3, False)
     list(DataLoader([1, 2, 3], batch_sampler=sampler))

@@ -183,7 +183,9 @@ def test_a_region_data_of_the_programs_own_is_no_loader(hooks: bool, loader: boo
 def test_the_loader_that_takes_the_time_comes_first() -> None:
     setting = {"file": "train.py", "function": "f", "variable": "", "batch_size": 8, "num_workers": 0}
     setting |= {"prefetch_factor": None, "pin_memory": True, "persistent_workers": False}
-    builder = stepping(loaders={"A": setting | {"line": 1}, "B": setting | {"line": 2, "num_workers": 3}})
+    builder = stepping(
+        loaders={"A": setting | {"line": 1}, "B": setting | {"line": 2, "num_workers": 3, "iterable": True}}
+    )
     for step in range(STEPS):
         for name, offset, length in (("A", 0, MS), ("B", 5 * MS, 4 * MS)):
             at = step * LENGTH + offset
@@ -197,6 +199,7 @@ def test_the_loader_that_takes_the_time_comes_first() -> None:
     assert (first.name, first.workers, first.site.line, first.batch_size, first.pin_memory) == ("B", 3, 2, 8, True)
     assert first.share == pytest.approx(41 / 51, abs=0.001), "its start is before its first request"
     assert second.share == pytest.approx(10 / 51, abs=0.001)
+    assert (first.is_iterable, second.is_iterable) == (True, False)
 
 
 def test_the_only_loader_of_a_program_that_marks_its_steps_is_known() -> None:

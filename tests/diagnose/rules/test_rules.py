@@ -226,6 +226,11 @@ def test_the_line_that_made_the_loader_is_named_where_it_is_certain() -> None:
     analysis = step(main_process("dataset", 0.5), use=replace(ALONE, loaders=(train,)), input=0.5, compute=0.5)
     assert first(analysis).sites == (made, SITE)
     assert finding_text(first(analysis)).code.startswith("train_loader = DataLoader(..., num_workers=3,")
+    iterable = finding_text(
+        first(replace(analysis, loader=replace(ALONE, loaders=(replace(train, is_iterable=True),))))
+    )
+    assert (iterable.code, "get_worker_info" in iterable.evidence[-1]) == ("", True), "workers may repeat its samples"
+    assert not any("get_worker_info" in sentence for sentence in finding_text(first(analysis)).evidence)
     several = replace(analysis, loader=replace(ALONE, loaders=(replace(train, share=0.5),)))
     assert first(several).sites == (SITE,)
     assert finding_text(first(several)).code.startswith("DataLoader(..., num_workers=3,")
