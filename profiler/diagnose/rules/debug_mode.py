@@ -11,8 +11,8 @@ def judge(costs: StepCosts) -> Claim | None:
     """The time in which anomaly detection records a stack for each operator."""
     if not costs.fact("anomaly_detection") or costs.has_queue:
         return None
-    # torch calls this function of the standard library for each operator
-    lines = lines_above(costs, lambda each: (each.file, each.name) == ("traceback.py", "format_stack"))
+    # torch calls this function for each operator: the one of the standard library, or torch.fx's of the same name
+    lines = lines_above(costs, lambda each: each.name == "format_stack" and each.file.endswith("traceback.py"))
     claimed = frame_costs(lines, "python")
     return Claim(claimed, frame_sites(lines), is_bound=False) if claimed else None
 

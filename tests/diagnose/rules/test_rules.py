@@ -488,7 +488,7 @@ def test_only_the_stacks_that_anomaly_detection_records_are_its_cost() -> None:
     assert found(switched_on) == ["debug-mode", "python-loop"]
     assert first(switched_on).gain == pytest.approx(1 / 0.7)
     assert found(with_facts(step(compute=0.6, python=0.4), anomaly_detection=True)) == ["python-loop"]
-    waiting = with_frame(step(python=0.5, core=0.5), "format_stack", "traceback.py", 0.6, python=0.3, core=0.3)
+    waiting = with_frame(step(python=0.5, core=0.5), "format_stack", "torch/fx/traceback.py", 0.6, python=0.3, core=0.3)
     debug = next(
         each for each in find(with_facts(waiting, anomaly_detection=True))[0] if each.rule.name == "debug-mode"
     )
