@@ -51,14 +51,14 @@ def test_periods_and_their_lines() -> None:
 
 def test_functions_of_libraries_are_below_the_line_that_calls_them() -> None:
     """Two lines of one function call torch; the user's own function of the same name is none of torch's."""
-    torch = "/home/u/pytorch/torch/optim/optimizer.py"
-    builder = RunBuilder(device="cpu", cwd="/home/u/pytorch", torch_folder="/home/u/pytorch/torch")
+    torch = "/home/someone/pytorch/torch/optim/optimizer.py"
+    builder = RunBuilder(device="cpu", cwd="/home/someone/pytorch", torch_folder="/home/someone/pytorch/torch")
     builder.boundary(0)
     builder.steps(4, 1 * S)
-    train = "/home/u/pytorch/train.py"
+    train = "/home/someone/pytorch/train.py"
     builder.stack((f"{train}:11:main", f"{torch}:5:zero_grad", f"{torch}:6:zero"), 0, 1 * S)
     builder.stack((f"{train}:13:main", f"{torch}:9:step", f"{torch}:8:step"), 1 * S, round(3.5 * S))
-    builder.stack((f"{train}:12:main", "/home/u/pytorch/own.py:5:zero_grad"), round(3.5 * S), 4 * S)
+    builder.stack((f"{train}:12:main", "/home/someone/pytorch/own.py:5:zero_grad"), round(3.5 * S), 4 * S)
     found = [
         (each.name, each.file, each.below.site.line, each.below.seconds_per_step, each.below.share)
         for each in analyse(builder.build()).library

@@ -475,7 +475,7 @@ def test_gradients_that_are_filled_with_zeros() -> None:
     counted = with_measures(filling, zero_fills_per_step=1.0)
     assert found(counted) == ["zero-filled-gradients"]
     assert first(counted).gain == pytest.approx(1 / 0.9)
-    of_user = with_frame(counted, "zero_grad", "/home/u/pytorch/train.py", 0.1, compute=0.1)
+    of_user = with_frame(counted, "zero_grad", "/home/someone/pytorch/train.py", 0.1, compute=0.1)
     assert found(of_user) == [], "it is not torch's"
     large = with_facts(counted, optimizers=[ADAM | {"elements": 10_000_000}])
     assert first(large).gain == pytest.approx(1 / 0.7), "the backward pass adds to them"
