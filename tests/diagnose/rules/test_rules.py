@@ -580,3 +580,10 @@ def test_small_operators_by_line() -> None:
     finding = counted(replace(small, site=None))
     assert finding is not None
     assert finding.seconds == pytest.approx(0.08)
+
+
+def test_torch_waits_in_a_backward_pass_on_its_own() -> None:
+    waiting = step(compute=0.8, waiting=0.2)
+    assert first(waiting).gains
+    backward = Phase("backward", 0.07, 0.7, 0.7, 0.7, SITE)
+    assert not first(replace(waiting, phases=(backward,))).gains
