@@ -12,7 +12,7 @@ def judge(costs: StepCosts) -> Claim | None:
     if not claimed:
         return None
     sites, backward = costs.sites("waiting"), costs.phase("backward")
-    # within a backward pass torch itself waits, for memory or for its own threads: no change of the program removes that
+    # in a backward pass torch itself waits, for memory or for its threads: no change of the program removes that
     is_of_torch = bool(sites) and backward is not None and sites[0] == backward.site
     return Claim(claimed, sites, has_gain=not is_of_torch)
 
