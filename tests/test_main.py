@@ -45,7 +45,10 @@ def test_usage_errors_exit_with_2(argv: list[str], capsys: pytest.CaptureFixture
 
 @pytest.mark.parametrize(
     ("argv", "said"),
-    [([], "diagnose-tokenization"), (["diagnose", "x", "--bogus"], "usage: python -m profiler diagnose [-h] RUN")],
+    [
+        ([], "diagnose-tokenization"),
+        (["diagnose", "x", "--bogus"], "usage: python -m profiler diagnose [-h] [--what-if CHANGES]"),
+    ],
 )
 def test_usage_of_the_command(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):

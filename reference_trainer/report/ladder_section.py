@@ -41,10 +41,9 @@ _COLUMNS = (
     Column("Fix"),
     Column("Alone", number=True),
     Column("On top of those before it", number=True),
-    Column("Predicted for that", number=True),
+    Column("Predicted", number=True),
     Column("On top of all others", number=True),
     Column("Tried together with"),
-    Column("Rule"),
 )
 _NOTE = (
     "{}, with 95% intervals. Alone: over as-found. On top of all others: the full set over the full set "
@@ -173,13 +172,17 @@ def _row(fix: FixEffects) -> tuple[Cell, ...]:
     if fix.without and fix.without.also:
         together.append(f"left out: {listed(fix.without.also)}")
     return (
-        Cell(fix.fix, note=_removes(fix.removes), strong=True),
+        Cell(fix.fix, note=_notes(fix), strong=True),
         *(ratio_cell(gain(row)) for row in (fix.alone, fix.added)),
         _predicted(fix.added),
         ratio_cell(gain(fix.without)),
         Cell("; ".join(together)),
-        Cell(fix.rule),
     )
+
+
+def _notes(fix: FixEffects) -> str:
+    """What the fix removes, and the rule that recognizes it."""
+    return "; ".join(filter(None, (_removes(fix.removes), fix.rule and f"rule: {fix.rule}")))
 
 
 def _predicted(row: LadderRow | None) -> Cell:

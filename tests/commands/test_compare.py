@@ -160,10 +160,11 @@ PROGRAMS = 13
 def test_a_ladder_is_recorded_in_rounds_and_reported(compare: Compare, ladder: FakeRecord) -> None:
     done = compare("--ladder", "--pairs", "3", "--out", "here")
     assert (done.code, rounds_said(done.err)) == (0, [1, 2, 3])
-    assert len(ladder.specs) == 4 + 3 * (PROGRAMS + 1) + 2 + 3
+    assert len(ladder.specs) == 4 + 3 * (PROGRAMS + 1) + 2 + 6
     names = [spec.out.name for spec in ladder.specs]
     assert [name for name in names if name.endswith("-full-set-again")] == [f"0{n}-full-set-again" for n in (1, 2, 3)]
-    assert sorted(names[-3:]) == ["detail-as-found", "detail-cumulative-batch", "detail-fixed"]
+    added = [f"detail-cumulative-{fix}" for fix in ("async", "batch", "embed", "parallel")]
+    assert sorted(names[-6:]) == ["detail-as-found", *added, "detail-fixed"]
     assert all("1.0" in spec.argv for spec in ladder.specs if spec.out.name.startswith("0")), "shorter runs"
     found = report()
     assert [side["label"] for side in found["sides"]] == ["as-found", "fixed"]
