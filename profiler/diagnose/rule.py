@@ -18,7 +18,7 @@ from profiler.diagnose.device import BUSY, is_sampled, program_blame, trace_cate
 from profiler.diagnose.model import WORTH_NAMING
 from profiler.run.model import Site
 
-ON_CORE: Final = ("input", "tokenize", "compute", "framework", "python", "log", "checkpoint", "launch")
+ON_CORE: Final = ("input", "compute", "framework", "python", "log", "checkpoint", "launch")
 """Categories of host work that needs a core."""
 MAX_SITES: Final = 3
 COPIES: Final = ("h2d", "d2h", "d2d")

@@ -347,7 +347,7 @@ def _exit_with(status: int) -> NoReturn:
 
 
 def _first_process(changes_at: str, folder: str, command: list[str]) -> NoReturn:
-    """Of the PID namespace: set everything up, start the command, and wait for it."""
+    """Run the first process of the PID namespace: set everything up, start the command, and wait for it."""
     _die_with_parent()
     try:
         _mount(None, "/", None, _REC | _PRIVATE)

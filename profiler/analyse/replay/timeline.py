@@ -51,7 +51,7 @@ class ReplayTimeline:
     """The row of `calls` that each piece belongs to, or -1."""
     calls: Table
     wait_for: Indices
-    """Of each waiting piece, the row of `activities` that it waits for, NOTHING or EARLIER."""
+    """The row of `activities` that each waiting piece waits for, NOTHING or EARLIER."""
     wait_lead: Times
     """How long before the end of that activity the wait ends."""
     activities: Table
