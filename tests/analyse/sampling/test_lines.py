@@ -92,10 +92,10 @@ def test_a_run_that_never_ended_ends_with_its_last_sample() -> None:
 
 
 def test_files_below_the_working_directory_are_relative_to_it() -> None:
-    builder = RunBuilder(device="cpu", cwd="/home/someone/work")
+    builder = RunBuilder(device="cpu", cwd="/home/someone/project")
     builder.boundary(0)
     builder.steps(4, 1 * S)
-    builder.stack(("/home/someone/work/src/train.py:20:main",), 0, 2 * S)
+    builder.stack(("/home/someone/project/src/train.py:20:main",), 0, 2 * S)
     builder.stack(("/home/someone/other/x.py:20:main",), 2 * S, 4 * S)
     assert [line.site.file for line in analyse(builder.build()).lines] == ["/home/someone/other/x.py", "src/train.py"]
 
