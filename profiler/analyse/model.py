@@ -443,8 +443,6 @@ class ThreadActivity:
     samples: int
     site: Site | None
     """The line of the user's own code with most samples of that state."""
-    source_line: str
-    """Text of that line; empty: unknown."""
     calls: str
     """The library function in which it was below that line."""
     on_cpu: float | None

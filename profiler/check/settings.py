@@ -191,6 +191,8 @@ class Settings:
     github: bool = False
     explain: bool = True
     """Whether a FAIL of speed is followed by a recording of where the time of both sides goes."""
+    source: bool = True
+    """Whether the recorded runs keep the text of the lines that they name."""
     named: frozenset[str] = frozenset()
     """Counters that --limit and --ignore name: the others are named in pyproject.toml."""
     notes: tuple[Notice, ...] = ()
@@ -238,6 +240,7 @@ def settings_from(args: argparse.Namespace, *, uses_baseline: bool) -> Settings:
         environment=args.environment or "auto",
         github=args.github,
         explain=not args.no_explain,
+        source=not args.no_source,
         named=frozenset((*(limits or ()), *(args.ignore or ()))),
         notes=notes,
     )

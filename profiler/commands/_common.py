@@ -25,3 +25,8 @@ def seconds(minimum: float = 0.0) -> Callable[[str], float]:
         return value
 
     return parse
+
+
+def add_no_source(parser: argparse.ArgumentParser) -> None:
+    """Add the option that leaves the user's code out of what is recorded."""
+    parser.add_argument("--no-source", action="store_true", help="do not store the text of source lines")

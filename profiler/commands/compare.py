@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from profiler.commands._common import RUNS
+from profiler.commands._common import RUNS, add_no_source
 from profiler.core.errors import Exit, ProfilerError
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class Compare:
         add("--pairs", type=int, help=f"rounds in which every side runs once (default: {PAIR}, with --ladder {LADDER})")
         add("--anyway", action="store_true", help="compare runs that are not comparable; the report is marked")
         add("--out", type=Path, help=f"directory of the runs and the report (default: {RUNS}/TIME-compare)")
+        add_no_source(parser)
         group = parser.add_argument_group("the bundled trainers").add_argument
         for name, options in _options_by_name(known).items():
             (first, *_) = options.values()
@@ -65,7 +66,7 @@ class Compare:
         experiment = _commands(args) if args.before is not None else _trainer_experiment(args, known, given)
         check = None if args.anyway else partial(refuse_early, experiment, out=out)
         with signals_as_interrupt():
-            recorded = record_with_progress(experiment.tasks, out, check)
+            recorded = record_with_progress(experiment.tasks, out, check, source=not args.no_source)
         if recorded.interrupted and not recorded.pairs:
             raise _too_early(experiment, recorded, out)
         code = compare_recorded(experiment, recorded, out=out, anyway=args.anyway)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from profiler.commands._common import RUNS, seconds
+from profiler.commands._common import RUNS, add_no_source, seconds
 from profiler.core.errors import ProfilerError
 from profiler.run.tables import LEVELS
 
@@ -32,6 +32,7 @@ class RunCommand:
         add("--timeout", type=seconds(), metavar="S", help="stop the program after this many seconds")
         marks = "put no hooks into the program: record only what it marks by itself (profiler.marks)"
         add("--marks-only", action="store_true", help=marks)
+        add_no_source(parser)
         add("command", nargs=argparse.REMAINDER, metavar="-- CMD ARGS...", help="the command to record")
 
     def run(self, args: argparse.Namespace) -> int:
@@ -53,6 +54,7 @@ class RunCommand:
             sample_period=args.sample_period,
             timeout=args.timeout,
             hooks=not args.marks_only,
+            source=not args.no_source,
         )
         code = record(spec).exit_code or 0
         try:

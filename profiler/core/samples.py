@@ -63,4 +63,4 @@ SAMPLE_NAMES: Final[dict[str, tuple[str, str]]] = {
 THREAD_NAME: Final = "thread.name:"
 """Prefix of a sample (value 1) that holds the operating system's name of its thread."""
 SOURCE_LINE: Final = "source.line:"
-"""Prefix of a sample (value 1) that holds the text of a line of the program, as `FILE:LINE:TEXT`."""
+"""Prefix of a sample (value 1) of older runs that holds the text of a line of the program, as `FILE:LINE:TEXT`."""

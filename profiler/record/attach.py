@@ -17,10 +17,11 @@ from profiler.core.facts import program_name
 from profiler.core.procfs import is_alive, is_python, process_tree, read_arguments, read_environment, wait_exit
 from profiler.record.collector import CollectorSet, Context
 from profiler.record.collectors.environment import git_commit
-from profiler.record.launch import new_manifest
+from profiler.record.launch import close_run, new_manifest
 from profiler.record.permission import missing_permission
 from profiler.run import store
 from profiler.run.model import RunInfo, RunSpec
+from profiler.run.source_text import ProgramFiles
 
 ATTACHED: Final = "attached"
 """State of such a run: it began and ended while the program ran."""
@@ -44,11 +45,11 @@ def check_attachable(pid: int) -> None:
         raise ProfilerError(f"process {pid} ({command(pid)}) is no Python, and nothing that it started is")
 
 
-def attach_spec(pid: int, out: Path) -> RunSpec:
+def attach_spec(pid: int, out: Path, *, source: bool = True) -> RunSpec:
     """Specify the recording of `pid` into `out`."""
     argv = read_arguments(pid) or (f"process-{pid}",)
     label = f"{program_name(argv)} ({pid})"
-    return RunSpec(argv=argv, out=out.absolute(), level=LEVEL, label=label, hooks=False)
+    return RunSpec(argv=argv, out=out.absolute(), level=LEVEL, label=label, hooks=False, source=source)
 
 
 def attach(pid: int, spec: RunSpec, seconds: float, *, watch: Callable[[], None] | None = None) -> RunInfo:
@@ -63,6 +64,7 @@ def attach(pid: int, spec: RunSpec, seconds: float, *, watch: Callable[[], None]
     refusal = missing_permission(pid)
     chosen = ("environment", "gpu", "host") if refusal else ("environment", "gpu", "host", "stacks")
     collectors = CollectorSet(replace(spec, collectors=chosen))
+    files = ProgramFiles.of_process(pid)
     store.create(spec.out)
     fields = collectors.describe()
     fields |= {"versions": {}, "git_commit": git_commit(Path(f"/proc/{pid}/cwd"))}  # of the job, not of the recorder
@@ -94,7 +96,7 @@ def attach(pid: int, spec: RunSpec, seconds: float, *, watch: Callable[[], None]
                 for status in collectors.statuses
             )
             info = replace(info, state=ATTACHED, end=end, collectors=statuses, facts=facts)
-            store.write_manifest(spec.out, info)
+            close_run(spec, info, files)
     return info
 
 

@@ -21,6 +21,7 @@ from profiler.record.collector import CollectorSet, Context
 from profiler.record.target import Target, find_program
 from profiler.run import store, tables
 from profiler.run.model import HOOKS, CollectorStatus, RunInfo, RunSpec
+from profiler.run.source_text import ProgramFiles, write_source_text
 
 _NO_PYTHON: Final = (
     "no Python process was started, or only one that ignores PYTHONPATH (python -I, -E or -S, a frozen program)"
@@ -76,7 +77,7 @@ def record(
             state, code = _outcome(target)
             statuses = all_statuses(spec, collectors, writer)
             info = replace(info, state=state, exit_code=code, end=end, collectors=statuses)
-            write_final_manifest(spec.out, info)
+            close_run(spec, info)
     return info
 
 
@@ -105,16 +106,30 @@ def new_manifest(spec: RunSpec, fields: dict[str, Any]) -> RunInfo:
     )
 
 
-def write_final_manifest(path: Path, info: RunInfo) -> None:
-    """Close the run. A write error is printed on stderr and not raised, so that the caller still returns the target's
-    exit code."""
+def close_run(spec: RunSpec, info: RunInfo, files: ProgramFiles | None = None) -> None:
+    """Write the final manifest, and the text of the lines that the run names.
+
+    A write error is printed on stderr and not raised, so that the caller still returns the target's exit code.
+
+    :param files: where the target's files are; by default the files that it had when the run began.
+    """
     try:
-        store.write_manifest(path, info)
+        store.write_manifest(spec.out, info)
     except OSError as error:
         print(
-            f"profiler: cannot close the run {path}: {error.strerror}; what was recorded can still be loaded",
+            f"profiler: cannot close the run {spec.out}: {error.strerror}; what was recorded can still be loaded",
             file=sys.stderr,
         )
+        return
+    if spec.source:
+        if files is None:
+            files = ProgramFiles(
+                time.time() - (time.monotonic_ns() - info.begin) / 1e9, info.cwd or str(spec.cwd or "")
+            )
+        try:
+            write_source_text(spec.out, files)
+        except (OSError, ProfilerError) as error:
+            print(f"profiler: cannot add the text of source lines to {spec.out}: {error}", file=sys.stderr)
 
 
 def all_statuses(spec: RunSpec, collectors: CollectorSet, writer: store.RunWriter) -> tuple[CollectorStatus, ...]:

@@ -8,7 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Final, Literal
@@ -181,12 +181,15 @@ def record_all(
     out: Path,
     announce: Callable[[int, Task], None],
     check: Callable[[Recorded], None] | None = None,
+    *,
+    source: bool = True,
 ) -> Recorded:
     """Make the recordings of `tasks` below `out`; `announce` is called with each before it starts.
 
     Ctrl-C ends it early: what is complete by then is returned.
 
     :param check: is called once, when the first round is complete; it may raise to end the recordings.
+    :param source: keep the text of the lines that the runs name.
     :raises ProfilerError: a program failed, or recorded no step (its run and its output are kept); or one of ours
         refused its input, and then nothing is left.
     """
@@ -208,7 +211,7 @@ def record_all(
                 check = None
             announce(number, task)
             made.append(path)
-            info = record(task.spec(path))
+            info = record(replace(task.spec(path), source=source))
             recorded.interrupted = info.state == "interrupted"
         except KeyboardInterrupt:
             recorded.interrupted = True
@@ -276,17 +279,20 @@ _ESTIMATE_OVER_S: Final = 120.0
 _MINUTES_FROM_S: Final = 90.0
 
 
-def record_with_progress(tasks: Sequence[Task], out: Path, check: Callable[[Recorded], None] | None = None) -> Recorded:
+def record_with_progress(
+    tasks: Sequence[Task], out: Path, check: Callable[[Recorded], None] | None = None, *, source: bool = True
+) -> Recorded:
     """Make the recordings of `tasks` below `out` under a progress bar; without a terminal, print a line a round.
 
     :param check: as in `record_all`.
+    :param source: as in `record_all`.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        return record_all(tasks, out, _print_rounds(tasks), check)
+        return record_all(tasks, out, _print_rounds(tasks), check, source=source)
     print(describe_plan(tasks), file=sys.stderr, flush=True)
     with Progress(
         TextColumn("{task.description:<46.46}"),
@@ -303,7 +309,7 @@ def record_with_progress(tasks: Sequence[Task], out: Path, check: Callable[[Reco
         def announce(number: int, task: Task) -> None:
             progress.update(bar, completed=number, description=f"{_PROGRESS_LABELS[task.kind]}: {task.side.label}")
 
-        return record_all(tasks, out, announce, check)
+        return record_all(tasks, out, announce, check, source=source)
 
 
 def describe_plan(tasks: Sequence[Task]) -> str:

@@ -43,12 +43,20 @@ from profiler.record.sidecar import main
 sys.exit(main())
 """
 
+_REQUESTED: Final = ("argv", "level", "label", "sample_period", "stack_rate", "source")
+"""Settings that the sidecar needs."""
 _entering: Final = threading.Lock()
 _current: Recording | None = None
 
 
 def record(
-    path: Path | str, *, level: str = "standard", label: str = "", sample_period: float = 0.1, stack_rate: int = 100
+    path: Path | str,
+    *,
+    level: str = "standard",
+    label: str = "",
+    sample_period: float = 0.1,
+    stack_rate: int = 100,
+    source: bool = True,
 ) -> Recording:
     """A context manager that records what this program does in its block, into the run directory `path`.
 
@@ -59,10 +67,11 @@ def record(
     :param label: name of the run in reports; the last part of `path` when empty.
     :param sample_period: seconds between host and GPU samples.
     :param stack_rate: stack samples a second, from level standard on.
+    :param source: keep the text of the lines that the run names.
     """
     path = Path(path)
     argv = tuple(getattr(sys, "orig_argv", ())) or (sys.executable,)
-    return Recording(RunSpec(argv, path, level, label or path.name, sample_period, stack_rate))
+    return Recording(RunSpec(argv, path, level, label or path.name, sample_period, stack_rate, source=source))
 
 
 class Recording:
@@ -172,7 +181,7 @@ class _Sidecar:
             cwd="/",  # so that no module of the program's folder is imported instead of ours
         )
         self._process.wait()  # it goes on as a process that is no child of ours
-        request = {name: getattr(spec, name) for name in ("argv", "level", "label", "sample_period", "stack_rate")}
+        request = {name: getattr(spec, name) for name in _REQUESTED}
         self.send(json.dumps({**request, "pid": os.getpid(), "out": str(out)}))
         status, _, detail = self._receive().partition(" ")
         if status != "ready":

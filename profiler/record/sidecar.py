@@ -20,9 +20,10 @@ from typing import Final
 from profiler.core.errors import ProfilerError
 from profiler.core.procfs import is_alive
 from profiler.record.collector import CollectorSet, Context
-from profiler.record.launch import all_statuses, new_manifest, write_final_manifest
+from profiler.record.launch import all_statuses, close_run, new_manifest
 from profiler.run import store
 from profiler.run.model import RunInfo, RunSpec
+from profiler.run.source_text import ProgramFiles
 
 _LOOK_S: Final = 0.2
 """Between two looks whether the program still runs: its children may keep its end of the pipe open."""
@@ -43,6 +44,7 @@ def main() -> int:
     except ProfilerError as error:
         _answer(f"error {' '.join(str(error).split())}")
         return int(error.exit_code)
+    files = ProgramFiles.of_process(pid)
     _answer(f"ready {os.getpid()}")
     writer = store.RunWriter(spec.out)
     state = lines.next(pid)
@@ -54,7 +56,8 @@ def main() -> int:
     writer.close()
     statuses = all_statuses(spec, collectors, writer)
     code = _EXIT_CODES.get(state)
-    write_final_manifest(spec.out, replace(info, state=state or "failed", exit_code=code, end=end, collectors=statuses))
+    info = replace(info, state=state or "failed", exit_code=code, end=end, collectors=statuses)
+    close_run(spec, info, files)
     _answer("closed")
     return 0
 

@@ -20,6 +20,7 @@ from profiler.run.ingest.kineto import read_run as read_trace_as_run
 from profiler.run.ingest.run_trace import outside_traces, with_trace
 from profiler.run.model import Run, RunInfo, Site, StatedResult, Table
 from profiler.run.source import Source, dtype_of, read_source, unpacked
+from profiler.run.source_text import read_source_text, with_source
 from profiler.run.steps import add_steps
 
 H = TypeVar("H", bound=Hashable)
@@ -57,7 +58,12 @@ def load(path: Path | str) -> Run:
     except OSError as error:
         raise ProfilerError(f"cannot read {path}: {error.strerror}") from error
     folders = [each for each in folders if each.name == store.RECORDER or tables.pid_of(each.name) is not None]
-    sources = [with_trace(read_source(folder), folder) for folder in folders]
+    lines, problems = read_source_text(path)
+    sources = [with_trace(read_source(folder, lines), folder) for folder in folders]
+    for source in sources:
+        source.facts = with_source(source.facts, lines)
+        source.problems += problems
+        problems = ()
     sources.sort(key=lambda source: (-len(source.tables["steps"]), -len(source.tables["boundaries"])))
     return _with_facts(outside_traces(add_steps(_merge(path, info, sources)), sources), sources)
 

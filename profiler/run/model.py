@@ -46,6 +46,8 @@ class RunSpec:
     """True: the target's output goes to output.log in the run directory, not to the terminal."""
     hooks: bool = True
     """Put hooks into every Python of the target, which find steps, waits and syncs; False: only what it marks."""
+    source: bool = True
+    """Keep the text of the lines that the run names."""
     cwd: Path | None = None
     """The working directory of the target; None: the current one."""
     env: Mapping[str, str] = field(default_factory=dict)
@@ -120,6 +122,13 @@ class Site:
     file: str
     line: int
     function: str
+    source: str = field(default="", compare=False, repr=False)
+    """Text of the line, without indentation; empty: it was not recorded."""
+
+    @classmethod
+    def from_fact(cls, fact: Mapping[str, Any]) -> Site:
+        """The line that a fact of the program names by `file`, `line` and `function`."""
+        return cls(fact["file"], fact["line"], fact["function"], fact.get("source", ""))
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} ({self.function})" if self.function else f"{self.file}:{self.line}"

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeVar
@@ -20,6 +21,8 @@ from profiler.run import store, tables
 from profiler.run.model import Site, StatedResult, Table
 
 T = TypeVar("T")
+Lines = Mapping[tuple[str, int], str]
+"""(file, line) -> the text of the line, without indentation."""
 _NUMPY: Final = {"q": "<i8", "i": "<i4", "d": "<f8"}
 _HAVE_PID: Final = ("samples", "stacks", "gil_stacks")  # the recorder wrote these about other processes
 
@@ -74,8 +77,11 @@ class Source:
     problems: list[Notice] = field(default_factory=list)
 
 
-def read_source(folder: Path) -> Source:
-    """Read everything in `folder`; damaged parts are left out and reported in `problems`."""
+def read_source(folder: Path, lines: Lines | None = None) -> Source:
+    """Read everything in `folder`; damaged parts are left out and reported in `problems`.
+
+    :param lines: the text of lines, for the sites.
+    """
     source = Source(folder.name)
     try:
         if folder.name != store.RECORDER:
@@ -85,20 +91,30 @@ def read_source(folder: Path) -> Source:
         for table in tables.TABLES:
             source.tables[table] = _read_table(folder / f"{table}.bin", table, source.problems)
         source.names = _read_texts(folder / tables.NAMES, lambda line: str(line["text"]), source.problems)
-        source.sites = _read_texts(folder / tables.SITES, _site, source.problems)
-        source.stacks = _read_texts(folder / tables.STACK_TEXTS, _frames, source.problems)
+        texts = lines or {}
+        source.sites = _read_texts(folder / tables.SITES, partial(_site, texts), source.problems)
+        source.stacks = _read_texts(folder / tables.STACK_TEXTS, partial(_frames, texts), source.problems)
         source.results = list(_read_lines(folder / tables.RESULTS, _result, source.problems))
     except OSError as error:
         raise ProfilerError(f"cannot read {error.filename or folder}: {error.strerror}") from error
     return source
 
 
-def _site(line: Mapping[str, Any]) -> Site:
-    return Site(str(line["file"]), int(line["line"]), str(line["function"]))
+def read_names(folder: Path) -> tuple[str, ...]:
+    """The names in the tables of one folder; those that cannot be read are left out."""
+    return tuple(_read_texts(folder / tables.NAMES, lambda line: str(line["text"]), []).values())
 
 
-def _frames(line: Mapping[str, Any]) -> tuple[Site, ...]:
-    return tuple(Site(str(file), int(number), str(function)) for file, number, function in line["frames"])
+def _site(lines: Lines, line: Mapping[str, Any]) -> Site:
+    file, number = str(line["file"]), int(line["line"])
+    return Site(file, number, str(line["function"]), lines.get((file, number), ""))
+
+
+def _frames(lines: Lines, line: Mapping[str, Any]) -> tuple[Site, ...]:
+    return tuple(
+        Site(str(file), int(number), str(function), lines.get((str(file), int(number)), ""))
+        for file, number, function in line["frames"]
+    )
 
 
 def _result(line: Mapping[str, Any]) -> StatedResult:

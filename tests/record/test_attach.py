@@ -80,7 +80,7 @@ def test_a_running_job_is_recorded_and_goes_on(tmp_path: Path) -> None:
     assert main.pid == pid
     assert main.state in (ThreadState.PYTHON, ThreadState.CORE), "it works, and waits for a core on a busy machine"
     assert main.site is not None
-    assert (main.site.function, main.source_line) in (("add_up", "total += 1"), ("add_up", "while not told:"))
+    assert (main.site.function, main.site.source) in (("add_up", "total += 1"), ("add_up", "while not told:"))
     assert main.gil is not None
     assert main.gil > 0, "how much depends on how busy the machine is"
     held = run.gil_stacks[run.gil_stacks["pid"] == pid]

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
-from profiler.analyse.sampling.code_origin import (
+from profiler.run.code_origin import (
     COMPILED_FOLDER,
     LIBRARY,
     OURS,

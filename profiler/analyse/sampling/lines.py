@@ -14,12 +14,12 @@ import numpy.typing as npt
 from profiler.analyse.intervals import Intervals, union
 from profiler.analyse.model import HOST_CATEGORIES, LibraryFunction, LineCost, Period, UnmeasuredPeriod
 from profiler.analyse.sampling.batch_means import effective_sample_size
-from profiler.analyse.sampling.code_origin import OURS, USER, code_owner, relative_path
 from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, Stacks, sample_ns
 from profiler.analyse.sampling.strata import NUMBER, STRATA, WEIGHTED_TOGETHER
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.window import NS_PER_S, Window, process_rows, thread_rows
+from profiler.run.code_origin import OURS, USER, code_owner, relative_path
 from profiler.run.model import Run, Site, Table
 
 MIN_SHARE: Final = 0.0005

@@ -27,7 +27,6 @@ from profiler.analyse.model import (
     Phase,
 )
 from profiler.analyse.sampling.batch_means import effective_sample_size
-from profiler.analyse.sampling.code_origin import OURS, code_owner
 from profiler.analyse.sampling.frames import BACKWARD, BETWEEN, CLOSURE, DATA, FORWARD, OPTIMIZER
 from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.stacks import Stacks
@@ -36,6 +35,7 @@ from profiler.analyse.sampling.strata import LOADING, Floats
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.timing.host_timeline import HostTimeline
 from profiler.analyse.window import NS_PER_S, Window, named_rows
+from profiler.run.code_origin import OURS, code_owner
 from profiler.run.model import Run, Site, StepKind
 
 ORDER: Final = (DATA, FORWARD, BACKWARD, OPTIMIZER, *INTERRUPTIONS, AFTER_OPTIMIZER, ELSEWHERE)

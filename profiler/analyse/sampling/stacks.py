@@ -14,7 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Intervals, overlaps, times, union
-from profiler.analyse.sampling.code_origin import (
+from profiler.analyse.sampling.frames import Stack, classify_stack
+from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
+from profiler.run.code_origin import (
     LIBRARY,
     OURS,
     USER,
@@ -24,8 +26,6 @@ from profiler.analyse.sampling.code_origin import (
     relative_site,
     working_folder,
 )
-from profiler.analyse.sampling.frames import Stack, classify_stack
-from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
 from profiler.run.model import Run, Site, Table
 
 PERIOD: Final = "stacks.period_s"
@@ -59,7 +59,7 @@ class Stacks:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.folders = package_folders(run)
+        self.folders = package_folders(run.info.facts)
         self._folder = working_folder(run)
         self._classified: dict[int, Stack] = {}
         self._weighted: dict[Window, tuple[Table, npt.NDArray[np.int64]]] = {}
@@ -145,7 +145,7 @@ class Stacks:
         for site in filter(self.is_user, self.run.stack_frames[number]):
             inside = user and function_of(site) == function_of(user[-1]) and _COMPREHENSION.search(site.function)
             if not inside:
-                user.append(Site(site.file, site.line, function_of(site)[1]))
+                user.append(Site(site.file, site.line, function_of(site)[1], site.source))
         return tuple(user)
 
     def library_frames(self, number: int) -> tuple[Site, ...]:

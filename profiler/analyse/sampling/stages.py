@@ -17,11 +17,11 @@ import numpy.typing as npt
 
 from profiler.analyse.intervals import Intervals, Times, covered_within, subtract, times, union
 from profiler.analyse.model import Stage, StageTime
-from profiler.analyse.sampling.code_origin import TORCH, code_owner
 from profiler.analyse.sampling.frames import CHECKPOINT, FORWARD
 from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, Stacks, sample_ns
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.window import NS_PER_S, Window, named_rows, process_rows, thread_rows
+from profiler.run.code_origin import TORCH, code_owner
 from profiler.run.model import StepKind, Table
 from profiler.run.tables import BoundaryKind, StageKind
 

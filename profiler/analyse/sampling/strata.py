@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from profiler.analyse.intervals import Intervals, Times, overlaps, times
 from profiler.analyse.model import HOST_CATEGORIES
-from profiler.analyse.sampling.code_origin import OURS, code_owner
 from profiler.analyse.sampling.frames import BACKWARD, CALL, CHECKPOINT, COPY, DATA, OPTIMIZER, TOKENIZE, Stack
 from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.timing.host_timeline import CODE, RECORDING, REGION, HostTimeline, region_category
 from profiler.analyse.window import Window
+from profiler.run.code_origin import OURS, code_owner
 from profiler.run.model import Run, StepKind
 from profiler.run.tables import CallKind
 

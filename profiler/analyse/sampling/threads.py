@@ -13,14 +13,14 @@ import numpy as np
 from profiler.analyse.intervals import Intervals, covered_within, subtract, times, union
 from profiler.analyse.model import LineCost, ThreadActivity, ThreadState
 from profiler.analyse.sampling.batch_means import MAX_BATCHES, effective_sample_size, sum_in_batches
-from profiler.analyse.sampling.code_origin import USER
 from profiler.analyse.sampling.frames import BACKWARD, CHECKPOINT, DATA, Stack
 from profiler.analyse.sampling.lines import most_frequent
 from profiler.analyse.sampling.stacks import PERIOD, WINDOWS, Stacks, window_intervals
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.timing.scheduler import ThreadTime, thread_time
 from profiler.analyse.window import NS_PER_S, has_ranks, named_rows
-from profiler.core.samples import SOURCE_LINE, THREAD_NAME
+from profiler.core.samples import THREAD_NAME
+from profiler.run.code_origin import USER
 from profiler.run.filter import rows_by
 from profiler.run.model import Run, Site, Table
 
@@ -78,13 +78,11 @@ class _Clock:
 def thread_activities(stacks: Stacks) -> tuple[ThreadActivity, ...]:
     """The main thread of every sampled process, and its other threads that were not idle; in order of process."""
     run = stacks.run
-    source, holders, samples = dict(_source_lines(run)), rows_by(run.gil_stacks, "pid"), rows_by(run.samples, "pid")
+    holders, samples = rows_by(run.gil_stacks, "pid"), rows_by(run.samples, "pid")
     threads = list[ThreadActivity]()
     lasting = run.stacks[run.stacks["end"] > run.stacks["begin"]]
     for pid, rows in rows_by(lasting, "pid").items():
-        process = _Process(
-            stacks, source, rows, holders.get(pid, run.gil_stacks[:0]), samples.get(pid, run.samples[:0])
-        )
+        process = _Process(stacks, rows, holders.get(pid, run.gil_stacks[:0]), samples.get(pid, run.samples[:0]))
         threads += (process.thread(tid, rows) for tid, rows in rows_by(rows, "tid").items())
     order = [int(entry["pid"]) for entry in _listed_processes(run)]
 
@@ -105,24 +103,12 @@ def _listed_processes(run: Run) -> list[Mapping[str, Any]]:
     return [entry for entry in listed if isinstance(entry, dict) and "pid" in entry] if isinstance(listed, list) else []
 
 
-def _source_lines(run: Run) -> Iterator[tuple[tuple[str, int], str]]:
-    """(file, line) -> the text of the line, where the recorder read it."""
-    for name in run.names:
-        if name.startswith(SOURCE_LINE):
-            file, _, remainder = name[len(SOURCE_LINE) :].partition(":")
-            line, _, text = remainder.partition(":")
-            if line.isdecimal():
-                yield (file, int(line)), text
-
-
 class _Process:
     """The samples of one process."""
 
-    def __init__(
-        self, stacks: Stacks, source: Mapping[tuple[str, int], str], rows: Table, holders: Table, samples: Table
-    ) -> None:
+    def __init__(self, stacks: Stacks, rows: Table, holders: Table, samples: Table) -> None:
         run = stacks.run
-        self._stacks, self._run, self._source = stacks, run, source
+        self._stacks, self._run = stacks, run
         self._pid = int(rows["pid"][0])
         self._holders, self._no_holders = rows_by(holders, "tid"), holders[:0]
         self._clocks = rows_by(named_rows(run, samples, "thread.cpu_s"), "tid")
@@ -170,7 +156,6 @@ class _Process:
             high=high,
             samples=count,
             site=site if site.file else None,
-            source_line=self._source.get((site.file, site.line), ""),
             calls=most_frequent(_sums([entry for entry in main if entry.stack.site == site], "calls")),
             on_cpu=self._on_cpu(tid),
             gil=min(1.0, float((holding["end"] - holding["begin"]).sum()) / watched) if watched else None,
@@ -284,7 +269,7 @@ class _Process:
 
     def _native_line(self, stack: Stack) -> str:
         """The text of a line without Python frames below it: what it calls is native."""
-        return "" if stack.calls else self._source.get((stack.site.file, stack.site.line), "")
+        return "" if stack.calls else stack.site.source
 
     def _clock(self, tid: int, lived: Intervals) -> _Clock:
         time: ThreadTime | None = thread_time(self._run, self._pid, tid, lived)

@@ -107,7 +107,7 @@ def _loaders(run: Run, window: Window) -> tuple[LoaderSettings, ...]:
     loaders = [
         LoaderSettings(
             name,
-            Site(fact["file"], fact["line"], fact["function"]),
+            Site.from_fact(fact),
             fact["variable"],
             fact["num_workers"] or 0,
             fact["batch_size"],

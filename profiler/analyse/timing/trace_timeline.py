@@ -25,7 +25,6 @@ from profiler.analyse.intervals import (
     union,
 )
 from profiler.analyse.model import HOST_CATEGORIES, Location, LocationKind
-from profiler.analyse.sampling.code_origin import COMPILED_FOLDER
 from profiler.analyse.sampling.frames import library_category
 from profiler.analyse.timing.host_timeline import (
     CODE,
@@ -38,6 +37,7 @@ from profiler.analyse.timing.host_timeline import (
     thread_timeline,
 )
 from profiler.analyse.window import Window, device_kind, process_rows
+from profiler.run.code_origin import COMPILED_FOLDER
 from profiler.run.model import Run, Site, Table
 
 FRAME: Final = "frame "

@@ -28,7 +28,6 @@ from pydantic import (
 )
 
 import profiler
-from profiler.analyse.sampling.code_origin import working_folder
 from profiler.analyse.timing.counters import EXPECTED_COUNTERS, NO_DEVICE, WOULD_SYNC
 from profiler.check.counters.compare import UNGATED
 from profiler.check.counters.environment_key import Key, environment_key, nearest_key
@@ -38,6 +37,7 @@ from profiler.core.atomic_file import locked
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
 from profiler.report.text import step_text
+from profiler.run.code_origin import working_folder
 from profiler.run.model import Run
 
 SCHEMA: Final = 1

@@ -9,7 +9,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.sampling.code_origin import working_folder
 from profiler.analyse.timing.counters import (
     MIGHT_SYNC,
     WOULD_SYNC,
@@ -23,6 +22,7 @@ from profiler.check.counters.paths import line_text, portable_path, root_folder
 from profiler.check.model import Counted, Line, Location
 from profiler.core.errors import Exit, ProfilerError
 from profiler.report.text import describe
+from profiler.run.code_origin import working_folder
 from profiler.run.model import Run, Site, Table
 from profiler.run.tables import RECOMPILED, TOKENIZED, WORKER_OF, CallKind, ValueKind
 

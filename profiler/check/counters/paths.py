@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from profiler.analyse.sampling.code_origin import working_folder
+from profiler.run.code_origin import working_folder
 from profiler.run.model import Run
 
 MAX_TEXT: Final = 80

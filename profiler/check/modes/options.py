@@ -47,6 +47,7 @@ _GOES_WITH: Final[Mapping[str, tuple[Mode, ...]]] = {
     "max_rounds": _INTERLEAVED,
     "max_seconds": _INTERLEAVED,
     "no_explain": _INTERLEAVED,
+    "no_source": _STARTING,
     "steps": _STARTING,
     "warmup": _STARTING,
     "patience": _STARTING,

@@ -42,7 +42,7 @@ _OPTIONS_WITH_VALUE: Final = ("-W", "-X", "--check-hash-based-pycs")
 # ---------------------------------------------------------------- programs
 
 
-def programs_of_sides(sides: Mapping[str, PreparedSide], *, hint: str = "") -> dict[str, Program]:
+def programs_of_sides(sides: Mapping[str, PreparedSide], settings: Settings, *, hint: str = "") -> dict[str, Program]:
     """The programs of all sides. Hooks are installed in all or in none, since they cost time and count.
 
     :param hint: a likely cause where the base fails.
@@ -56,7 +56,7 @@ def programs_of_sides(sides: Mapping[str, PreparedSide], *, hint: str = "") -> d
     for label, side in sides.items():
         facts = {**machine, "git_commit": side.commit or None}
         cause = hint if label == BASE else ""
-        programs[label] = Program(label, side.argv, side.cwd, dict(side.env), hooked, facts, cause)
+        programs[label] = Program(label, side.argv, side.cwd, dict(side.env), hooked, facts, cause, settings.source)
         programs[label].executable()
     return programs
 
@@ -225,6 +225,7 @@ def record_explanation(program: Program, settings: Settings) -> Path | None:
         timeout=settings.patience,
         quiet=True,
         hooks=program.hooked,
+        source=program.source,
         cwd=program.cwd,
         env=program.env,
     )

@@ -23,7 +23,7 @@ from profiler.check.speed.process_tree import ProcessTree, Watch, die_with_paren
 from profiler.check.speed.stepping import Rank, StepController
 from profiler.check.speed.watchdog import watchdog_process
 from profiler.core.errors import ProfilerError
-from profiler.record.launch import hook_statuses, last_output_line, new_manifest, write_final_manifest
+from profiler.record.launch import close_run, hook_statuses, last_output_line, new_manifest
 from profiler.record.target import find_program, target_environment
 from profiler.run import store, tables
 from profiler.run.model import RunInfo, RunSpec
@@ -59,6 +59,8 @@ class Program:
     """Machine, versions and commit, as fields of RunInfo."""
     hint: str = ""
     """Advice to add to the message if it fails."""
+    source: bool = True
+    """Keep the text of the lines that its runs name."""
 
     def executable(self) -> str:
         """The file to execute.
@@ -116,7 +118,15 @@ class ControlledProcess:
         executable = program.executable()
         self.program = program
         self.folder = folder
-        self.spec = RunSpec(program.argv, folder.absolute(), level=level, label=program.side, hooks=program.hooked)
+        self.spec = RunSpec(
+            program.argv,
+            folder.absolute(),
+            level=level,
+            label=program.side,
+            hooks=program.hooked,
+            source=program.source,
+            cwd=program.cwd,
+        )
         self.steps = 0
         """Steps driven so far."""
         self._patience = patience
@@ -265,7 +275,7 @@ class ControlledProcess:
         )
         with suppress(OSError):
             (self.spec.out / SPANS_FILE).write_text(json.dumps(self._spans) + "\n", encoding="ascii")
-        write_final_manifest(self.spec.out, self._info)
+        close_run(self.spec, self._info)
 
     # ------------------------------------------------------------ messages
 

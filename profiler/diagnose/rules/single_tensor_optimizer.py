@@ -26,7 +26,7 @@ def judge(costs: StepCosts) -> Claim | None:
     )
     claimed = frame_costs(lines)
     total = sum(cost.seconds for cost in claimed.values())
-    made = Site(optimizer["file"], optimizer["line"], optimizer["function"]) if "file" in optimizer else None
+    made = Site.from_fact(optimizer) if "file" in optimizer else None
     name = str(optimizer["class"]).rpartition(".")[2]
     return Claim(
         claimed,

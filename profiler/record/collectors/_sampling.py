@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from functools import partial
 from itertools import filterfalse
-from pathlib import Path
 from typing import Final
 
 from profiler.core.procfs import is_alive, wait_exit
-from profiler.core.samples import SOURCE_LINE
 from profiler.record.collector import Context, describe_error
 from profiler.record.collectors._pyspy import Refusal, SamplingWindow, WindowPlan
 from profiler.record.collectors._traces import Span
-from profiler.run.store import RECORDER, Frame
+from profiler.run.store import RECORDER
 
 _SETTLE_S: Final = 0.1
 """py-spy starts (10 to 20 ms) undisturbed by our conversion, so that its clock's zero is better known."""
@@ -149,7 +146,6 @@ class ProcessSampler:
         self._stepping = stepping
         self._schedule = SamplingSchedule(pid, context.spec.stack_rate, time.monotonic(), preempt=preempt)
         self._python_threads: frozenset[int] = frozenset()
-        self._lines = SourceLines(pid)
         self._window: SamplingWindow | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"stacks of {pid}", daemon=True)
@@ -195,7 +191,7 @@ class ProcessSampler:
         finally:
             self.cost_s += time.thread_time()
             # a job of hours may start processes without end: nothing large is kept of those that have ended
-            self._lines, self._python_threads = SourceLines(self.pid), frozenset()
+            self._python_threads = frozenset()
 
     def _record(self) -> None:
         """While one window records, the one before is converted."""
@@ -245,8 +241,6 @@ class ProcessSampler:
         writer.stacks(gil_spans, table="gil_stacks")
         for end, rows in converted.values:
             writer.samples(end, rows)
-        stacks = {span.frames for span in (*spans, *gil_spans)}
-        writer.samples(converted.values[0][0], self._lines.new_rows(stacks))
         self._python_threads = self._python_threads.union(span.tid for span in spans)
         self.records += len(spans) + len(gil_spans)
         torn = len(converted.spans) + len(converted.gil_spans) - len(spans) - len(gil_spans)
@@ -256,57 +250,3 @@ class ProcessSampler:
 def has_torn_frame(span: Span) -> bool:
     """Whether a frame was read while the running thread changed it: its names are then any bytes."""
     return any("\0" in file or "\0" in function for file, _, function in span.frames)
-
-
-# ---------------------------------------------------------------- the text of sampled lines
-
-_LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "/lib/python3")
-_MAX_LINES: Final = 500
-"""Lines that are read for one process."""
-_MAX_FILE_BYTES: Final = 1 << 21
-"""Longer files are not source code that a person wrote."""
-_MAX_CHARACTERS: Final = 160
-"""Characters that are kept of a line."""
-
-
-class SourceLines:
-    """The text of the lines that samples name, each read once, while the program runs: later the file may have changed.
-
-    Files are looked for in the process's own root and working directory, which a container has of its own.
-    """
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._requested: set[tuple[str, int]] = set()
-        self._files: dict[str, list[str]] = {}
-
-    def new_rows(self, stacks: Iterable[tuple[Frame, ...]]) -> list[tuple[int, int, str, float]]:
-        """Rows of the samples table with the text of lines of the user's own code that were not read before."""
-        rows: list[tuple[int, int, str, float]] = []
-        for file, line in self._new_lines(stacks):
-            if file not in self._files:
-                self._files[file] = self._read(file)
-            lines = self._files[file]
-            text = lines[line - 1].strip()[:_MAX_CHARACTERS] if 0 < line <= len(lines) else ""
-            if text:
-                rows.append((self._pid, 0, f"{SOURCE_LINE}{file}:{line}:{text}", 1.0))
-        return rows
-
-    def _new_lines(self, stacks: Iterable[tuple[Frame, ...]]) -> Iterator[tuple[str, int]]:
-        for frames in stacks:
-            for file, line, _ in frames:
-                library = not file or file.startswith("<") or any(part in file for part in _LIBRARIES)
-                if not library and (file, line) not in self._requested and len(self._requested) < _MAX_LINES:
-                    self._requested.add((file, line))
-                    yield file, line
-
-    def _read(self, file: str) -> list[str]:
-        root = f"/proc/{self._pid}"
-        within = f"{root}/root{file}" if os.path.isabs(file) else f"{root}/cwd/{file}"  # noqa: PTH117 - no Path yet
-        for path in (Path(within), Path(file)):
-            try:
-                if path.stat().st_size <= _MAX_FILE_BYTES:
-                    return path.read_text(errors="replace").splitlines()
-            except OSError:
-                continue
-        return []

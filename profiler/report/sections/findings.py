@@ -21,7 +21,7 @@ from profiler.report.finding_text import (
 )
 from profiler.report.model import ReportInput
 from profiler.report.table import Field, make_table
-from profiler.report.text import at, file_name, listed
+from profiler.report.text import at, listed
 
 _MUCH_UNKNOWN = 0.1
 """Share of a step from which a cause may hide in what was not recorded."""
@@ -64,7 +64,7 @@ def _what_to_do(finding: Finding) -> Iterator[Items]:
         yield Items((text.fix, *text.evidence), text.title)
 
 
-def _in_full(finding: Finding, analysis: Analysis, cures: Iterable[Any]) -> Group:
+def _in_full(finding: Finding, cures: Iterable[Any]) -> Group:
     """What to do about a finding and what that can give, beside the figures and lines that show it."""
     text = finding_text(finding)
     gains = tuple(f"Gain of {prediction}" for prediction in prediction_texts(finding))
@@ -78,16 +78,14 @@ def _in_full(finding: Finding, analysis: Analysis, cures: Iterable[Any]) -> Grou
         if text.code and gains
         else (Items((text.fix, *gains), code=text.code),)
     )
-    shows = (*text.evidence, *_lines(finding, analysis), *examples)
+    shows = (*text.evidence, *_lines(finding), *examples)
     return Group(((text.title, cure), *([("What shows it", (Items(shows),))] if shows else ())))
 
 
-def _lines(finding: Finding, analysis: Analysis) -> Iterator[str]:
-    """The lines of a finding, each with its text where stack samples recorded that."""
-    threads = [thread for thread in analysis.threads if thread.site is not None and thread.source_line]
-    sources = {(file_name(thread.site), thread.site.line): thread.source_line for thread in threads if thread.site}
+def _lines(finding: Finding) -> Iterator[str]:
+    """The lines of a finding, each with its text where that was recorded."""
     places = [at(site).removeprefix(" at ") for site in finding.sites]
-    texts = [sources.get((file_name(site), site.line), "") for site in finding.sites]
+    texts = [site.source for site in finding.sites]
     if any(texts):
         yield from (f"{place}: {source}" if source else place for place, source in zip(places, texts, strict=True))
     elif places:
@@ -162,7 +160,7 @@ def findings(report_input: ReportInput) -> Iterator[Block]:
             "No rule found a cause that is large enough to name. What is computed may still be more than it needs."
         )
     cures = [fix for fixes in entry_points("fixes").values() for fix in fixes]
-    yield from (_in_full(finding, analysis, cures) for finding in analysis.findings)
+    yield from (_in_full(finding, cures) for finding in analysis.findings)
     yield from _not_judged(analysis.not_judged)
 
 

@@ -260,7 +260,7 @@ def _thread_sentence(thread: ThreadActivity) -> str:
     if thread.site:
         at_site = _rounded(thread.share_at_site)
         text += f"{'' if at_site == _rounded(thread.share) else f', {at_site}'} at {short_site(thread.site)}"
-        text += f": {thread.source_line}" if thread.source_line else ""
+        text += f": {thread.site.source}" if thread.site.source else ""
     text += f" [in {thread.calls}]" if thread.calls else ""
     further = [(state, share) for state, share in thread.states[1:_MAX_STATES] if share >= _SMALLEST_SHARE]
     if further:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from profiler.analyse.sampling.code_origin import UNKNOWN_FOLDERS, PackageFolders, code_owner, relative_path
 from profiler.analyse.sampling.frames import Stack, classify_stack
+from profiler.run.code_origin import UNKNOWN_FOLDERS, PackageFolders, code_owner, relative_path
 from profiler.run.model import Site
 from tests.recorded.builders import parse_site
 

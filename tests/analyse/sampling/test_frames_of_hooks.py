@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from profiler.agent.hooks import backward, functions, loader, optimizers, regions, tensors, tokenizers
-from profiler.analyse.sampling.code_origin import PackageFolders
 from profiler.analyse.sampling.frames import Stack, classify_stack
+from profiler.run.code_origin import PackageFolders
 from profiler.run.model import Site
 from tests.fakes.programs import ROOT
 from tests.fakes.watched import watched

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from profiler.analyse.analysis import analyse
 from profiler.analyse.model import ThreadActivity, ThreadState
-from profiler.core.samples import SOURCE_LINE, THREAD_NAME
+from profiler.core.samples import THREAD_NAME
 from tests.analyse.sampling.test_frames import LIB, LINEAR, MODULE, SITE
-from tests.recorded.builders import MS, RunBuilder, S
+from tests.recorded.builders import MS, RunBuilder, S, parse_site
 
 MAIN, STEP = "/home/someone/train.py:10:main", "/home/someone/train.py:30:step"
 NEXT = f"{SITE}torch/utils/data/dataloader.py:700:_BaseDataLoaderIter.__next__"
@@ -30,15 +31,16 @@ def process(
     builder = RunBuilder(**({"state": "attached", "devices": GPU} | options))
     builder.sample("stacks.period_s", 0, 0.01, pid=7)
     at = 0
+    line = replace(parse_site(STEP), source=text)
     for frames, active, length in rows:
-        builder.stack(frames, at, at + length * MS, active=active, tid=tid, pid=7)
+        builder.stack(
+            [line if frame == STEP else frame for frame in frames], at, at + length * MS, active=active, tid=tid, pid=7
+        )
         at += length * MS
     for frames, length in (gil or {}).items():
         builder.holder(frames, 0, length * MS, tid=tid, pid=7)
     if gil is not None:
         builder.sample("stacks.gil_window_s", at, 1.0, pid=7)
-    if text:
-        builder.sample(f"{SOURCE_LINE}{STEP.rpartition(':')[0]}:{text}", at, 1.0, pid=7)
     builder.sample(THREAD_NAME + "loop", 0, 1.0, pid=7, tid=tid)
     for time, cpu in ((0, 1.0), (S, 1.25)):
         builder.sample("thread.cpu_s", time, cpu, pid=7, tid=tid)
@@ -125,7 +127,8 @@ def test_a_line_that_calls_no_python_is_judged_by_its_text_and_the_gil(
 ) -> None:
     rows: list[Row] = [((MAIN, STEP), active, 990), ((MAIN, STEP, MODULE), 1, 10)]
     [thread] = threads(process(*rows, gil={(MAIN, STEP): held}, text=text, devices=devices))
-    assert (thread.state, thread.source_line) == (expected, text)
+    assert thread.site is not None
+    assert (thread.state, thread.site.source) == (expected, text)
 
 
 def test_other_threads_are_listed_where_they_were_not_idle() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from profiler.analyse.sampling.code_origin import working_folder
 from profiler.check.counters.paths import (
     COMPILED_FILE,
     line_text,
@@ -17,6 +16,7 @@ from profiler.check.counters.paths import (
     root_folder,
     start_folder,
 )
+from profiler.run.code_origin import working_folder
 from tests.recorded.builders import RunBuilder
 
 

@@ -7,7 +7,8 @@ name of the user's package, which may be installed.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import PurePath, PurePosixPath
 from typing import Any, Final
@@ -41,10 +42,10 @@ class PackageFolders:
 UNKNOWN_FOLDERS: Final = PackageFolders()
 
 
-def package_folders(run: Run) -> PackageFolders:
-    """The folders that hooks recorded."""
-    facts = (run.info.facts.get(name) for name in ("package", "torch_folder", "main"))
-    return PackageFolders(*(value.rstrip("/") if isinstance(value, str) else "" for value in facts))
+def package_folders(facts: Mapping[str, Any]) -> PackageFolders:
+    """The folders that hooks recorded among the facts of a program."""
+    values = (facts.get(name) for name in ("package", "torch_folder", "main"))
+    return PackageFolders(*(value.rstrip("/") if isinstance(value, str) else "" for value in values))
 
 
 def relative_path(file: str, folders: PackageFolders = UNKNOWN_FOLDERS) -> str:
@@ -93,5 +94,5 @@ def relative_site(site: Site, folder: str) -> Site:
     """The site with its file relative to `folder` where it is below that."""
     file = PurePath(site.file)
     if folder and file.is_relative_to(folder) and str(file) != folder:
-        return Site(str(file.relative_to(folder)), site.line, site.function)
+        return replace(site, file=str(file.relative_to(folder)))
     return site

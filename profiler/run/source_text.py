@@ -1,0 +1,167 @@
+"""The text of the recorded lines of the user's code, as a file in the run directory.
+
+Whoever closes a run reads it from the program's files: after the program, so that it costs the program nothing, and
+only where a file has not changed since the program started, so that it is the code that ran.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+import time
+import tokenize
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from profiler.core import atomic_file
+from profiler.core.notice import Notice
+from profiler.core.procfs import CLOCK_TICKS, read_stat, uptime
+from profiler.core.samples import SOURCE_LINE
+from profiler.run import store, tables
+from profiler.run.code_origin import USER, code_owner, package_folders
+from profiler.run.source import Lines, read_names, read_source
+
+SOURCE_TEXT: Final = "source_text.json"
+SCHEMA: Final = "source-text/1"
+MAX_CHARACTERS: Final = 200
+"""Characters that are kept of a line."""
+MAX_LINES: Final = 10_000
+"""Lines of a run whose text is kept: more than a program has lines that take a visible share of its time."""
+MAX_FILE_BYTES: Final = 1 << 21
+"""Longer files are not source code that a person wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramFiles:
+    """Where the files of a program are, seen from the recorder."""
+
+    started: float
+    """When the program started, in seconds since the epoch."""
+    folder: str = ""
+    """Its working directory."""
+    root: str = ""
+    """Its root directory, if that is another one than the recorder's."""
+
+    @classmethod
+    def of_process(cls, pid: int) -> ProgramFiles:
+        """The files of a running process, which may be in a container."""
+        process, ours = Path(f"/proc/{pid}"), Path("/proc/self")
+        status = read_stat(pid)
+        # a start is rounded down to a tick, and the file may have been written in that tick
+        started = time.time() - uptime() + status.started_s + 1 / CLOCK_TICKS if status else 0.0
+        try:
+            is_ours = all((process / link).readlink() == (ours / link).readlink() for link in ("ns/mnt", "root"))
+            return cls(started, str((process / "cwd").readlink()), "" if is_ours else str(process / "root"))
+        except OSError:  # the process has ended, or is another user's: no file is read
+            return cls(0.0)
+
+    def lines(self, file: str) -> tuple[str, list[str]] | None:
+        """The hash of a file and its lines; None if it cannot be read or has changed since the program started."""
+        path = Path(f"{self.root}/{Path(self.folder, file)}" if self.root else Path(self.folder, file))
+        try:
+            status = path.stat()
+            is_source = stat.S_ISREG(status.st_mode) and status.st_size <= MAX_FILE_BYTES
+            if not is_source or max(status.st_mtime, status.st_ctime) > self.started:
+                return None
+            data = path.read_bytes()
+            encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        except (OSError, SyntaxError, ValueError):  # a name with a null character, an encoding that there is not
+            return None
+        text = io.TextIOWrapper(io.BytesIO(data), encoding, "replace").read()  # lines as Python counts them
+        return sha256(data).hexdigest(), text.split("\n")
+
+
+def write_source_text(run: Path, files: ProgramFiles) -> None:
+    """Write the text of the recorded lines of the user's code into the run directory; nothing where there is none.
+
+    :raises OSError: it cannot be written.
+    """
+    numbers = defaultdict[str, set[int]](set)
+    for file, line in sorted(set(_recorded_lines(run)))[:MAX_LINES]:
+        numbers[file].add(line)
+    document = {}
+    for file, chosen in sorted(numbers.items()):
+        if content := files.lines(file):
+            digest, lines = content
+            texts = {line: lines[line - 1].strip()[:MAX_CHARACTERS] for line in sorted(chosen) if line <= len(lines)}
+            document[file] = {"sha256": digest, "lines": {str(line): text for line, text in texts.items() if text}}
+    if document:
+        text = json.dumps({"schema": SCHEMA, "files": document}, indent=1)
+        atomic_file.write_text(run / SOURCE_TEXT, text + "\n")
+
+
+def read_source_text(run: Path) -> tuple[Lines, tuple[Notice, ...]]:
+    """The text of the lines of a run, and what is wrong with its file; no lines where none were recorded."""
+    try:
+        document = json.loads((run / SOURCE_TEXT).read_text(encoding="utf-8"))
+        if document["schema"] != SCHEMA:
+            raise ValueError("another schema")
+        lines = {
+            (file, int(number)): str(text)[:MAX_CHARACTERS]
+            for file, content in document["files"].items()
+            for number, text in content["lines"].items()
+        }
+    except FileNotFoundError:
+        return dict(_sampled_lines(read_names(run / store.RECORDER))), ()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return {}, (Notice("metadata-damaged", {"file": SOURCE_TEXT, "error": type(error).__name__}),)
+    return lines, ()
+
+
+def _sampled_lines(names: Iterable[str]) -> Iterator[tuple[tuple[str, int], str]]:
+    """The text of lines as older runs have it: among the names of samples."""
+    for name in names:
+        if name.startswith(SOURCE_LINE):
+            file, _, remainder = name[len(SOURCE_LINE) :].partition(":")
+            line, _, text = remainder.partition(":")
+            if line.isdecimal():
+                yield (file, int(line)), text
+
+
+def _recorded_lines(run: Path) -> Iterator[tuple[str, int]]:
+    """The lines of the user's code that the tables and the facts of a run name."""
+    folders = [
+        entry for entry in run.iterdir() if entry.name == store.RECORDER or tables.pid_of(entry.name) is not None
+    ]
+    sources = [read_source(folder) for folder in folders]
+    packages = package_folders({name: value for source in sources for name, value in source.facts.items()})
+    for source in sources:
+        sites = {*source.sites.values(), *(site for frames in source.stacks.values() for site in frames)}
+        for file, line in {(site.file, site.line) for site in sites} | set(_lines_of_facts(source.facts)):
+            if line > 0 and not file.startswith("<") and code_owner(file, packages) == USER:
+                yield file, line
+
+
+def _lines_of_facts(fact: Any) -> Iterator[tuple[str, int]]:
+    """The lines in a fact: objects with `file` and `line`, and frames of [file, line, function]."""
+    match fact:
+        case {"file": str(file), "line": int(line)} | [str(file), int(line), str()]:
+            yield file, line
+        case Mapping():
+            yield from _in_all(fact.values())
+        case [*_]:
+            yield from _in_all(fact)
+
+
+def _in_all(facts: Iterable[Any]) -> Iterator[tuple[str, int]]:
+    for fact in facts:
+        yield from _lines_of_facts(fact)
+
+
+def with_source(fact: Any, lines: Lines) -> Any:
+    """A fact with the text of its lines: `source` of an object, a fourth element of a frame."""
+    match fact:
+        case {"file": str(file), "line": int(line)}:
+            return {**fact, "source": text} if (text := lines.get((file, line))) else fact
+        case [str(file), int(line), str()]:
+            return [*fact, text] if (text := lines.get((file, line))) else fact
+        case Mapping():
+            return {name: with_source(value, lines) for name, value in fact.items()}
+        case [*_]:
+            return [with_source(value, lines) for value in fact]
+    return fact
