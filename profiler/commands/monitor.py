@@ -88,6 +88,8 @@ def _findings(analysing: RunningAnalysis | str, *, wait: bool = False) -> Analys
         analysis = analysing.read(wait=wait)
     except ProfilerError as error:
         return f"not judged: {error}"
+    except Exception as error:  # noqa: BLE001 - the edge to a run that is still being written, and the screen reports it
+        return f"not judged: the analysis failed: {type(error).__name__}: {error}"
     if analysis is None or analysis.value("step_time") is None:
         return "not judged yet: no step was measured so far"
     return analysis

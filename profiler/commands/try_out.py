@@ -98,13 +98,15 @@ def _describe(session: Session, out: TextIO) -> None:
 
     for finding, reason in session.not_tried:
         print(not_tried_text(finding.rule.name, reason), file=out)
-    for plan in session.plans:
+    instead = [(f"  If {rule} gains nothing, ", plan) for rule, plan in session.alternatives.items()]
+    for condition, plan in (*(("  ", plan) for plan in session.plans), *instead):
         is_thread = plan.finding.rule.knock_out is KnockOut.THREAD
         text = change_text(plan.lines, plan.settings, is_thread=is_thread)
-        print(f"{plan.finding.rule.name}: {finding_sentence(plan.finding)}\n  The trial {text}", file=out)
+        start = f"{condition}the" if condition.strip() else "  The"
+        print(f"{plan.finding.rule.name}: {finding_sentence(plan.finding)}\n{start} trial {text}", file=out)
     if session.plans:
         print(f"The program runs in {session.program.cwd}: {shlex.join(session.program.argv)}", file=out)
-        text = duration_text(len(session.plans), session.seconds)
+        text = duration_text(len(session.plans) + len(session.alternatives), session.seconds)
         print(f"{text}. Two copies of the program run in turn, without network; all files stay as they are.", file=out)
 
 

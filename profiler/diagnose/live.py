@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
 from typing import Any, Final, TypeVar
 
 from profiler.analyse.model import Analysis
@@ -166,22 +167,24 @@ class RunningAnalysis:
         self._analyse = analyse
         self._next: Future[Analysis] | None = None
         self._begin = self._due = 0.0
-        self._last: Analysis | None = None
+        self._last: Future[Analysis] | None = None
 
     def read(self, *, wait: bool = False) -> Analysis | None:
         """The last analysis; None: the first one is not ready.
 
         :param wait: wait for the one that is being made.
-        :raises ProfilerError: the run cannot be read.
+        :raises Exception: whatever the last analysis raised, until the next one is made: a ProfilerError where the run
+            cannot be read, and any other error where the analysis is not prepared for what has been written so far.
         """
         now = time.monotonic()
         if self._next is None and now >= self._due:
             self._begin, self._next = now, self._start()
         if self._next is not None and (wait or self._next.done()):
-            future, self._next = self._next, None
+            if wait:
+                wait_for([self._next])
+            self._last, self._next = self._next, None
             self._due = now + max(_LEAST_PAUSE_S, _PAUSE * (now - self._begin))
-            self._last = future.result()
-        return self._last
+        return self._last.result() if self._last else None
 
     def _start(self) -> Future[Analysis]:
         """Analyse in a thread that does not keep the process from ending."""

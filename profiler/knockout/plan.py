@@ -11,6 +11,7 @@ from typing import Any, Final
 from profiler.analyse.finding import Finding, KnockOut
 from profiler.core.notice import Notice
 from profiler.knockout.source import ChangedSource, skip_lines, stop_threads_at
+from profiler.run.model import Site
 from profiler.run.trials import SkippedLine
 
 _CHANGES: Final[Mapping[KnockOut, Callable[[str, Sequence[int], str, int], ChangedSource]]] = {
@@ -50,7 +51,18 @@ def plan_trial(finding: Finding, folders: Sequence[Path], recorded_at: float) ->
     if not isinstance(plan, Notice) or not rule.settings:
         return plan
     settings = _filled(rule.settings, finding.values)
-    return Plan(finding, settings=settings) if settings is not None else Notice("no-value")
+    if settings is None:
+        return Notice("no-value")
+    loader = finding.values.get("loader_site")
+    if loader is not None and settings.keys() & {"loader", "replay"}:
+        settings["loader_at"] = [str(_file(loader, folders)), loader.line]
+    return Plan(finding, settings=settings)
+
+
+def _file(site: Site, folders: Sequence[Path]) -> Path:
+    """The file of a site; where there is none, the one that is missing."""
+    files = [(folder / site.file).resolve() for folder in folders]
+    return next((file for file in files if file.is_file()), files[0])
 
 
 def _source_plan(finding: Finding, folders: Sequence[Path], recorded_at: float) -> Plan | Notice:
@@ -59,9 +71,7 @@ def _source_plan(finding: Finding, folders: Sequence[Path], recorded_at: float) 
     sites = [finding.values["thread_site"]] if is_thread and finding.values.get("thread_site") else finding.sites
     lines_by_file: dict[Path, list[int]] = {}
     for site in sites:
-        files = [(folder / site.file).resolve() for folder in folders]
-        file = next((file for file in files if file.is_file()), files[0])
-        lines_by_file.setdefault(file, []).append(site.line)
+        lines_by_file.setdefault(_file(site, folders), []).append(site.line)
     texts: dict[str, str] = {}
     skipped: list[SkippedLine] = []
     refusals: list[Notice] = []

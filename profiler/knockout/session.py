@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from profiler.analyse.finding import Confidence, Finding, GainMethod
+from profiler.analyse.finding import MUCH, Confidence, Finding, GainMethod
 from profiler.analyse.model import Analysis
 from profiler.core.errors import Exit, ProfilerError
 from profiler.core.notice import Notice
@@ -39,20 +39,34 @@ class Session:
     """Findings that come before the last one that is tried, but cannot be tried, and why."""
     seconds: float
     """How long each trial may take."""
+    alternatives: Mapping[str, Plan] = field(default_factory=dict)
+    """By rule, the plan of the next finding about the same time: it is tried where the one of the rule gains
+    nothing, because only one of them is the cause."""
 
     def trials(self) -> Iterator[Trial]:
-        """Measure the plans one after the other; each result is written to the run directory at once.
+        """Measure the plans one after the other, and where one gains nothing, its alternative next; each result is
+        written to the run directory at once.
 
         :raises ProfilerError: the results cannot be written.
         """
         folder = self.run / TRIALS_FOLDER
         shutil.rmtree(folder, ignore_errors=True)
         done: list[Trial] = []
-        for number, plan in enumerate(self.plans, 1):
-            trial = measure(plan, self.program, folder / f"{number}-{plan.finding.rule.name}", self.seconds)
+        next_plans = list(self.plans)
+        while next_plans:
+            plan = next_plans.pop(0)
+            rule = plan.finding.rule.name
+            trial = measure(plan, self.program, folder / f"{len(done) + 1}-{rule}", self.seconds)
             done.append(trial)
             write_trials(self.run, done)
             yield trial
+            if rule in self.alternatives and not _gains(trial):
+                next_plans.insert(0, self.alternatives[rule])
+
+
+def _gains(trial: Trial) -> bool:
+    """Whether a program is faster without the cause, by an amount that matters and more than by chance."""
+    return trial.factor is not None and trial.low is not None and trial.low > 1.0 and trial.factor >= 1.0 + MUCH
 
 
 def prepare(run: Path, analysis: Analysis, *, findings: int = FINDINGS, seconds: float | None = None) -> Session:
@@ -76,16 +90,36 @@ def prepare(run: Path, analysis: Analysis, *, findings: int = FINDINGS, seconds:
     recorded_at = datetime.fromisoformat(info.started_at).timestamp()
     plans: list[Plan] = []
     not_tried: list[tuple[Finding, Notice]] = []
-    for finding in _worth_trying(analysis.findings):
-        if len(plans) == findings:
-            break
+    ordered = iter(_worth_trying(analysis.findings))
+    for finding in ordered:
         plan = plan_trial(finding, folders, recorded_at)
         if isinstance(plan, Notice):
             not_tried.append((finding, plan))
-        else:
-            plans.append(plan)
+            continue
+        plans.append(plan)
+        if len(plans) == findings:
+            break
+    alternatives = _alternatives(plans, ordered, folders, recorded_at)
     program = Recorded(info.argv, cwd, {name: str(value) for name, value in info.host.get("environment", {}).items()})
-    return Session(run, program, tuple(plans), tuple(not_tried), seconds or TIMES_RECORDED * recorded_s)
+    seconds = seconds or TIMES_RECORDED * recorded_s
+    return Session(run, program, tuple(plans), tuple(not_tried), seconds, alternatives)
+
+
+def _alternatives(
+    plans: Sequence[Plan], others: Iterable[Finding], folders: Sequence[Path], recorded_at: float
+) -> dict[str, Plan]:
+    """The plans of other findings, each by the rule that claimed most of the same time, or by the one before it."""
+    latest = {plan.finding.rule.name: plan.finding.rule.name for plan in plans}
+    alternatives: dict[str, Plan] = {}
+    for finding in others:
+        before = latest.get(finding.overlaps)
+        if before is None:
+            continue
+        plan = plan_trial(finding, folders, recorded_at)
+        if isinstance(plan, Plan):
+            alternatives[before] = plan
+            latest[finding.overlaps] = finding.rule.name
+    return alternatives
 
 
 def _worth_trying(findings: Sequence[Finding]) -> list[Finding]:

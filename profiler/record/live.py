@@ -209,7 +209,7 @@ class LiveProgram:
         self._time = now
         interval = (now - before) / 1e9 if before is not None and now > before else None
         unknown = {} if interval else {"cpu": "needs two readings"}
-        steps, reason = self._steps.read(now) if self._steps else (None, NOT_OURS)
+        steps, reason = self._read_steps(now)
         if reason:
             unknown["steps"] = reason
         threads = self._thread_uses(stats, interval, steps)
@@ -236,6 +236,15 @@ class LiveProgram:
             steps=steps,
             unknown=unknown,
         )
+
+    def _read_steps(self, now: int) -> tuple[StepUse | None, str]:
+        """The last steps, or why they are not known."""
+        if self._steps is None:
+            return None, NOT_OURS
+        try:
+            return self._steps.read(now)
+        except Exception as error:  # noqa: BLE001 - the edge to tables that are being written; the live view shows it
+            return None, f"the tables cannot be read: {type(error).__name__}: {error}"
 
     def _throttled_share(self, interval: float | None) -> float | None:
         before, self._throttled = self._throttled, self._reader.throttled(self.watched.pid)

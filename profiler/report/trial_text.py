@@ -27,13 +27,19 @@ def _code(source: str) -> str:
 
 def _settings(settings: Mapping[str, Any]) -> list[str]:
     words = []
+    file, line = settings.get("loader_at") or ("", 0)
+    place = f" at {PurePath(file).name}:{line}" if file else ""
     for name, value in settings.items():
         if name == "loader":
-            words += [f"DataLoader({key}={argument})" for key, argument in value.items()]
+            words += [f"DataLoader({key}={argument}){place}" for key, argument in value.items()]
+        elif name == "loader_at":
+            continue
         elif name == "optimizer":
             words += [f"{key}={option} of optimizers" for key, option in value.items()]
         elif name == "replay":
-            words.append("loaders replay their first batches")
+            words.append(
+                f"the loader{place} replays its first batches" if place else "loaders replay their first batches"
+            )
         elif name == "threads":
             words.append(f"{value} threads")
         else:

@@ -226,7 +226,7 @@ def _measure_row(row: PlannedRow, programs: Mapping[str, SideRuns], base: SideRu
         measures=over_runs(side),
         gain=_speed_ratio(row, before, after, anyway=anyway),
         total=_speed_ratio(row, base, side, anyway=anyway),
-        predicted=NO_PREDICTION if row.kind == "without" else _prediction(row.rule, before.detail),
+        predicted=_prediction(row.rule, before.detail),
         analysis=side.detail or (side.light[-1] if side.light else None),
     )
 

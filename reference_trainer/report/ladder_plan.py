@@ -21,6 +21,7 @@ class ListedFix(BaseModel):
     name: str
     removes: str
     rule: str
+    rule_left_out: str
     requires: tuple[str, ...]
     excludes: tuple[str, ...]
     kind: Literal["cure", "instead", "work"]
@@ -199,7 +200,8 @@ class _Planner:
         folder = name if replaces else f"{kind}-{name}"
         program = self._program(label, folder, chosen, None, warm=replaces)
         fixes = self.listed.ordered(chosen)
-        self.rows.append(PlannedRow(label, kind, program.label, against, name, others, fixes, fix.removes, fix.rule))
+        rule = fix.rule_left_out if kind == "without" else fix.rule
+        self.rows.append(PlannedRow(label, kind, program.label, against, name, others, fixes, fix.removes, rule))
 
     def _program(self, label: str, folder: str, chosen: AbstractSet[str], size: int | None, *, warm: bool) -> Program:
         """Return the program that runs this set; create it with that label if there is none yet."""

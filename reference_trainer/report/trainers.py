@@ -83,13 +83,14 @@ class BundledTrainer:
             for program in plan.programs[len(sides) :]
         )
         programs = (*sides, *others)
-        steps = {row.program for row in plan.rows if row.kind == "cumulative"}  # their findings predict the next step
+        # findings about the program before a fix predict its gain
+        before = {row.program for row in plan.rows if row.kind in ("cumulative", "without")}
         tasks = shuffled_schedule(
             programs,
             rounds,
             self._floor(values, size),
             warmed=[program.label for program in plan.programs if program.warm],
-            detailed={side.label for side in sides} | steps,
+            detailed={side.label for side in sides} | before,
             twice=sides[1].label,  # all gains of fixes that were left out share its runs
         )
 

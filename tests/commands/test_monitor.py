@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import profiler
 from profiler.__main__ import main
 from profiler.core.errors import ProfilerError
 from profiler.core.live import Watched
@@ -63,6 +64,21 @@ def test_a_run_that_ends_meanwhile_gives_way_to_the_next_newest(
     assert main(["monitor", "--once", "--interval", "0.1"]) == (0 if others else 2)
     shown = capsys.readouterr()
     assert f"pid {target.pid}" in shown.out if others else "has ended" in shown.err
+
+
+def test_an_error_in_a_half_written_run_is_shown_and_does_not_end_the_view(
+    target: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def fails(*_: object) -> None:
+        raise IndexError("half a row")
+
+    monkeypatch.setattr(live, "find_watched", lambda _: Watched(target.pid, "train", (), str(tmp_path), "standard"))
+    monkeypatch.setattr(live.StepRate, "read", fails)
+    monkeypatch.setattr(profiler, "read", fails)
+    assert main(["monitor", "--once", "--interval", "0.1"]) == 0
+    text = capsys.readouterr().out
+    assert "the tables cannot be read: IndexError: half a row" in text
+    assert "not judged: the analysis failed: IndexError: half a row" in text
 
 
 @pytest.mark.parametrize("arguments", [["--interval", "0"], ["--interval", "nan"], ["--interval", "x"]])

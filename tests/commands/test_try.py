@@ -16,7 +16,8 @@ from profiler.__main__ import main
 from profiler.analyse.finding import Finding, KnockOut
 from profiler.analyse.model import Analysis, Measure
 from profiler.core.errors import ProfilerError
-from profiler.knockout import trial
+from profiler.knockout import session, trial
+from profiler.knockout.plan import Plan
 from profiler.knockout.session import _worth_trying
 from profiler.report.trial_text import measured_text
 from profiler.run.model import RunInfo
@@ -123,6 +124,30 @@ def test_at_least_one_finding_is_tried(number: str, capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit):
         main(["try", "--findings", number, "run", "--yes"])
     assert "is not a number of findings" in capsys.readouterr().err
+
+
+@allowed
+@pytest.mark.parametrize(("factor", "tried"), [(1.02, ["no-workers", "slow-item"]), (2.0, ["no-workers"])])
+def test_where_a_finding_gains_nothing_the_next_one_about_the_same_time_is_tried(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], factor: float, tried: list[str]
+) -> None:
+    settings = {"loader": {"num_workers": 1}}
+    first = finding(knock_out=KnockOut.SETTINGS, settings=settings)
+    first = replace(first, rule=replace(first.rule, name="no-workers"))
+    other = finding(line_of("useless"))
+    item = replace(other, rule=replace(other.rule, name="slow-item"), overlaps="no-workers")
+    unrelated = replace(item, overlaps="python-loop")
+    with_findings(monkeypatch, first, unrelated, item)
+
+    def measured(plan: Plan, *_: object) -> Trial:
+        return Trial(plan.finding.rule.name, factor=factor, low=factor - 0.01, high=factor + 0.01)
+
+    monkeypatch.setattr(session, "measure", measured)
+    assert main(["try", "run", "--yes", "--findings", "1"]) == 0
+    assert [trial.rule for trial in read_trials(run)] == tried
+    printed = capsys.readouterr().out
+    assert "If no-workers gains nothing, the trial skips train.py" in printed
+    assert "2 trials of at most" in printed
 
 
 def test_findings_without_a_prediction_come_last() -> None:

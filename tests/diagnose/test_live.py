@@ -129,9 +129,12 @@ def test_a_run_that_is_being_recorded_is_not_analysed_at_each_look() -> None:
     assert len(calls) == 1
 
 
-def test_a_run_that_cannot_be_read_yet_is_an_error_of_the_look_that_needs_it() -> None:
+@pytest.mark.parametrize("error", [ProfilerError("no run"), ValueError("half a row")])
+def test_a_run_that_cannot_be_read_is_an_error_until_it_is_read_again(error: Exception) -> None:
     def analyse() -> Analysis:
-        raise ProfilerError("no run")
+        raise error
 
-    with pytest.raises(ProfilerError, match="no run"):
-        RunningAnalysis(analyse).read(wait=True)
+    running = RunningAnalysis(analyse)
+    for wait in (True, False):
+        with pytest.raises(type(error), match=str(error)):
+            running.read(wait=wait)

@@ -15,7 +15,8 @@ from reference_trainer.report.ladder_plan import FixList, LadderPlan, plan_ladde
 
 def fix(name: str, *, kind: str = "cure", **changes: Any) -> dict[str, Any]:
     """One entry of the list."""
-    entry = {"name": name, "removes": f"cost of {name}", "rule": f"rule-{name}", "requires": [], "excludes": []}
+    entry = {"name": name, "removes": f"cost of {name}", "rule": f"rule-{name}", "rule_left_out": f"rule-{name}"}
+    entry |= {"requires": [], "excludes": []}
     return {**entry, "kind": kind, "available": True, "why_not": "", **changes}
 
 

@@ -124,6 +124,11 @@ def test_settings_take_the_values_of_the_finding_and_stand_in_for_statements(her
     changed = plan_trial(finding(knock_out=KnockOut.SETTINGS, settings=settings), [here], 0.0)
     assert isinstance(changed, Plan)
     assert changed.settings == {"loader": {"num_workers": 4, "persistent_workers": True}}
+    blamed = finding(knock_out=KnockOut.SETTINGS, settings=settings)
+    blamed = replace(blamed, values={**blamed.values, "loader_site": Site("train.py", 3, "main")})
+    changed = plan_trial(blamed, [here], 0.0)
+    assert isinstance(changed, Plan)
+    assert changed.settings["loader_at"] == [str(here / "train.py"), 3]
     replayed = plan_trial(finding(line_of("backward()"), settings={"replay": True}), [here], time.time() + 60)
     assert isinstance(replayed, Plan)
     assert replayed.settings == {"replay": True}

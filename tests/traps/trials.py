@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, Final
@@ -66,7 +67,7 @@ def try_finding(case: Case, folder: Path) -> dict[str, Any]:
     if not session.plans and (given := _given_plan(case)) is not None:  # the recording was too noisy to diagnose
         row["is_given"] = True
         session = replace(session, plans=(given,))
-    for trial in session.trials():
+    for trial in islice(session.trials(), 1):  # that of the first finding, and no alternative
         row |= {
             "rule": trial.rule, "predicted": trial.predicted, "measured": trial.factor, "low": trial.low,
             "high": trial.high, "seconds": round(trial.seconds, 1), "skipped": [line.source for line in trial.skipped],

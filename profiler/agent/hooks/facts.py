@@ -1,9 +1,8 @@
 """Facts about a program: torch's version, device, rank and world size, dtypes, threads, compiler, and where code lies.
 
-What the program may still change after its imports is read at a few of its first steps; a switch that was on and is off
-then is off. Garbage collections that take
-long are recorded as regions, since they stop every thread that runs Python. Facts that the program states itself take
-precedence.
+What the program may still change after its imports is read at a few of its first steps and every second from then on; a
+switch that was on and is off then is off. Garbage collections that take long are recorded as regions, since they stop
+every thread that runs Python. Facts that the program states itself take precedence.
 """
 
 from __future__ import annotations
@@ -28,7 +27,9 @@ _PACKAGE: Final = __file__.rpartition("/agent/")[0]
 _LAUNCHERS: Final = ("torch", "accelerate", *sys.stdlib_module_names)
 """Packages that run the user's program."""
 _READ_AT: Final = (2, 20, 100)
-"""The boundaries between steps at which facts are read: some 50 µs each."""
+"""The first boundaries between steps at which facts are read: some 50 µs each."""
+_READ_EVERY_NS: Final = 1_000_000_000
+"""Time between readings after these: 50 µs are 0.005% of it."""
 _LONG_COLLECTION_NS: Final = 50_000
 """A garbage collection that takes longer is recorded: shorter ones may be frequent, and a record takes 2 µs."""
 _MAX_THREADS: Final = 32
@@ -136,26 +137,44 @@ _created: Final[dict[int, dict[str, Any]]] = {}
 
 
 class _StepFacts:
-    """Reads facts at some of the first boundaries between steps, and then takes itself off the recorder."""
+    """Reads facts at some boundaries between steps."""
 
     def __init__(self, torch: ModuleType) -> None:
         self._torch: Any = torch
         self._boundaries = 0
+        self._last = 0
+        self._anomaly = False
+        """Whether anomaly detection was turned on since the last reading. A program may do that in each step."""
+        if hasattr(torch, "set_anomaly_enabled"):
+            patch(torch, "set_anomaly_enabled", self._noting_anomaly)
+
+    def _noting_anomaly(self, original: Callable[..., None]) -> Callable[..., None]:
+        """Both context managers of torch call it."""
+
+        def set_anomaly_enabled(mode: bool, *args: Any, **kwargs: Any) -> None:
+            original(mode, *args, **kwargs)
+            self._anomaly = self._anomaly or bool(mode)
+
+        return set_anomaly_enabled
 
     def read(self) -> None:
         self._boundaries += 1
-        recorder = STATE.recorder
-        if recorder is None or self._boundaries not in _READ_AT:
+        recorder, time = STATE.recorder, now()
+        if recorder is None:
             return
-        if self._boundaries == _READ_AT[-1]:
-            recorder.on_step = [callback for callback in recorder.on_step if callback != self.read]
+        if self._boundaries not in _READ_AT and (self._boundaries < _READ_AT[-1] or time - self._last < _READ_EVERY_NS):
+            return
+        self._last = time
         try:
-            recorder.add_hook_facts(**self._facts())
+            facts = self._facts()
+            if any(recorder.hook_facts.get(name) != value for name, value in facts.items()):  # else no file is written
+                recorder.add_hook_facts(**facts)
         except Exception as error:  # noqa: BLE001 - the edge to the program, which goes on; the run's status reports it
             recorder.hook_errors["facts"] = f"{type(error).__name__}: {error}"
 
     def _facts(self) -> dict[str, Any]:
         torch, cores = self._torch, os.sched_getaffinity(0)
+        anomaly, self._anomaly = self._anomaly, False
         facts: dict[str, Any] = {
             "torch_threads": _call(torch, "get_num_threads"),
             "torch_interop_threads": _call(torch, "get_num_interop_threads"),
@@ -177,7 +196,7 @@ class _StepFacts:
         switches = {
             "float64_parameters": _float64_share(),
             "default_dtype": default if default != "float32" else "",
-            "anomaly_detection": _call(torch, "is_anomaly_enabled"),
+            "anomaly_detection": bool(_call(torch, "is_anomaly_enabled")) or anomaly,
             "deterministic_algorithms": _call(torch, "are_deterministic_algorithms_enabled"),
         }
         known = {name: value for name, value in facts.items() if value is not None}

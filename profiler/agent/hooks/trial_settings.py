@@ -2,8 +2,9 @@
 
 `threads`: the most threads of an operator. `collect`: false leaves out garbage collection. `anomaly`: false leaves
 anomaly detection off. `optimizer`: options of every optimizer that has them. `set_to_none`: true drops gradients
-instead of filling them with zeros. `loader`: arguments of every DataLoader in the training process;
-`replay`: the loaders give their first batches again and again. In all other recordings this hook changes nothing.
+instead of filling them with zeros. `loader`: arguments of the DataLoaders in the training process; `replay`: they give
+their first batches again and again; `loader_at`: both only for those that this file and line makes. In all other
+recordings this hook changes nothing.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ from __future__ import annotations
 import gc
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from types import ModuleType
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FrameType, ModuleType
 from typing import Any, Final
 
-from profiler.agent.patching import Hook, patch
+from profiler.agent.patching import Hook, caller, patch, user_frame
 
 VARIABLE: Final = "PROFILER_TRIAL_SETTINGS"
 _REPLAYED: Final = 2
 """Batches that a loader makes before it replays them."""
+_CHOSEN: Final = "_profiler_trial"
+"""Attribute of the loaders that `loader_at` makes."""
 _WORKERS_ONLY: Final = {
     "prefetch_factor": None,
     "persistent_workers": False,
@@ -76,34 +79,48 @@ def _with_options(original: Callable[..., None], changed: Mapping[str, Any]) -> 
 
 def _install_loader(module: Any) -> None:
     changed = settings()
-    if changed.get("loader"):
-        patch(module.DataLoader, "__init__", lambda original: _with_arguments(original, changed["loader"], module))
+    arguments, place = changed.get("loader") or {}, changed.get("loader_at")
+    if arguments or (place and changed.get("replay")):
+        patch(module.DataLoader, "__init__", lambda original: _with_arguments(original, arguments, place, module))
     if changed.get("replay"):
-        patch(module.DataLoader, "__iter__", lambda original: _replaying(original, module))
+        patch(module.DataLoader, "__iter__", lambda original: _replaying(original, place, module))
 
 
 def _in_worker(module: Any) -> bool:
     return vars(module._utils.worker).get("_worker_info") is not None
 
 
-def _with_arguments(original: Callable[..., None], changed: Mapping[str, Any], module: Any) -> Callable[..., None]:
+def _is_at(place: Sequence[Any], frame: FrameType | None) -> bool:
+    """Whether the user's code that this frame runs for is at a file and line."""
+    frame = user_frame(frame)
+    return frame is not None and [os.path.realpath(frame.f_code.co_filename), frame.f_lineno] == [*place]
+
+
+def _with_arguments(
+    original: Callable[..., None], changed: Mapping[str, Any], place: Sequence[Any] | None, module: Any
+) -> Callable[..., None]:
     def init(self: Any, dataset: Any, *args: Any, **kwargs: Any) -> None:
-        if not _in_worker(module):
+        is_chosen = place is None or _is_at(place, caller(1))
+        if is_chosen and not _in_worker(module):
             workers = changed.get("num_workers", kwargs.get("num_workers", args[4] if len(args) > 4 else 0))
             args = (*args[:4], workers, *args[5:]) if len(args) > 4 else args
             kwargs |= {name: value for name, value in changed.items() if name != "num_workers" or len(args) <= 4}
             if not workers:
                 kwargs |= {name: value for name, value in _WORKERS_ONLY.items() if name in kwargs}
         original(self, dataset, *args, **kwargs)
+        if is_chosen and place:
+            vars(self)[_CHOSEN] = True
 
     return init
 
 
-def _replaying(original: Callable[[Any], Iterator[Any]], module: Any) -> Callable[[Any], Iterator[Any]]:
+def _replaying(
+    original: Callable[[Any], Iterator[Any]], place: Sequence[Any] | None, module: Any
+) -> Callable[[Any], Iterator[Any]]:
     batches: dict[int, tuple[Any, list[Any], int | None]] = {}
 
     def replay(self: Any) -> Iterator[Any]:
-        if _in_worker(module):
+        if _in_worker(module) or (place and _CHOSEN not in vars(self)):
             return original(self)
         return _replay(self)
 

@@ -41,7 +41,9 @@ def making_claim(costs: StepCosts, names: Collection[str], value: str) -> Claim 
     if share < MOSTLY:
         return None
     sites = largest_sites([*costs.sites("input"), *(part.site for part in chosen)])
+    loader = main_loader(costs)
     values = {
+        "loader_site": loader.site if loader else None,
         "made": found.made_seconds,
         value: share,
         "handover": HANDOVER if found.advice is InputAdvice.CHEAP_BATCHES else None,
@@ -85,11 +87,16 @@ def main_loader(costs: StepCosts) -> LoaderSettings | None:
 
 
 def loader_values(costs: StepCosts) -> dict[str, Any]:
-    """The variable that holds the main loader, and its settings, as values of a claim."""
+    """The variable that holds the main loader, where it was made, and its settings, as values of a claim."""
     loader = main_loader(costs)
     if loader is None:
-        return {"loader": "", "batch_size": None, "prefetch": None}
-    return {"loader": loader.variable, "batch_size": loader.batch_size, "prefetch": loader.prefetch_factor}
+        return {"loader": "", "loader_site": None, "batch_size": None, "prefetch": None}
+    return {
+        "loader": loader.variable,
+        "loader_site": loader.site,
+        "batch_size": loader.batch_size,
+        "prefetch": loader.prefetch_factor,
+    }
 
 
 def more_workers_values(costs: StepCosts) -> dict[str, Any]:

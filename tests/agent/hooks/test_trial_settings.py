@@ -87,6 +87,19 @@ def test_arguments_of_loaders(change: Change) -> None:
         assert (loader.num_workers, loader.persistent_workers) == (2, True)
 
 
+def test_only_the_loader_of_a_line_is_changed(change: Change) -> None:
+    line = sys._getframe().f_lineno + 3
+    change(loader={"num_workers": 2}, replay=True, loader_at=[__file__, line])
+    other = DataLoader([1, 2, 3])
+    blamed = DataLoader([1, 2, 3])
+    assert (blamed.num_workers, other.num_workers) == (2, 0)
+    change(replay=True, loader_at=[__file__, line + 4])
+    other = DataLoader([1, 2, 3])
+    blamed = DataLoader([1, 2, 3])
+    assert [int(batch) for batch in other] == [1, 2, 3]
+    assert [int(batch) for batch in blamed] == [1, 2, 1]
+
+
 def test_what_needs_workers_is_left_out_without_them(change: Change) -> None:
     change(loader={"num_workers": 0})
     loader = DataLoader([1, 2], num_workers=3, prefetch_factor=4, persistent_workers=True)
