@@ -92,6 +92,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.analyse.model",
         "profiler.check.model",
         "profiler.check.speed",
+        "profiler.run.model",
         "profiler.run.tables",
         "profiler.run.trials",
         "profiler.core",
