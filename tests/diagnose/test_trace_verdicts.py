@@ -56,5 +56,19 @@ def test_verdicts_on_public_traces(file: Path) -> None:
         assert "no cause to name" in analysis.verdict
 
 
+@pytest.mark.skipif(not (TRACES / "kineto_resnet50_nw0_v100.json.gz").exists(), reason="the trace is not here")
+@pytest.mark.slow
+def test_all_idle_time_within_the_loader_is_the_loaders() -> None:
+    name = "kineto_resnet50_nw0_v100"
+    truth = json.loads((TRACES / "truth" / f"{name}.json").read_text())
+    analysis = read(TRACES / f"{name}.json.gz")
+    loader, window = truth["gpu_idle"]["during_dataloader_ns"], truth["step_window_ns"]
+    assert (analysis.idle[0].category, analysis.idle[0].subject) == ("input", "data")
+    assert analysis.idle[0].share_of_wall == pytest.approx(loader / window, abs=0.001)
+    in_loader = truth["dataloader"]["total_ns"] / window
+    assert [part.share for part in analysis.input] == [pytest.approx(in_loader, abs=0.001)]
+    assert analysis.breakdown["input"].value == pytest.approx(in_loader * (analysis.value("step_time") or 0.0), rel=0.01)
+
+
 def test_the_table_lists_every_trace() -> None:
     assert {file.name.removesuffix(".json.gz") for file in FILES} <= set(TABLE)

@@ -36,6 +36,7 @@ from profiler.analyse.model import (
     LoaderUse,
     Measure,
 )
+from profiler.analyse.timing.trace_timeline import is_operator
 from profiler.analyse.window import NS_PER_S, Window, has_name, named_rows, process_rows, select, thread_rows
 from profiler.run.filter import group_rows
 from profiler.run.model import Run, Site, StepKind, Table
@@ -226,7 +227,10 @@ def _main_sums(run: Run, window: Window, sites: _RegionSites, has_workers: bool)
     sums = Counter[_Part]()
     has_loader = _has_loader(run, window)
     marked_data = THE_LOADER if has_loader else MARKED_DATA
-    for rows in group_rows(process_rows(run.regions, window), "tid"):
+    regions = process_rows(run.regions, window)
+    if run.is_trace:  # an operator that a loader runs is the loader's time
+        regions = regions[~is_operator(run, regions)]
+    for rows in group_rows(regions, "tid"):
         if not has_name(run, rows, *_MAIN_REGIONS).any():
             continue
         exclusive, stepping = _ExclusiveTimes(run, rows, sites), rows["tid"][0] == window.tid

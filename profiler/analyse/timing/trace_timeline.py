@@ -2,7 +2,8 @@
 
 The events of the stepping thread come first. Where that thread waits for autograd's thread, or has no event, another
 thread that gives work to the device decides: the backward pass is launched there. What runs inside of a loader, of the
-preparation of input, of logging or of writing a checkpoint counts as that, also operators and launches.
+preparation of input, of logging or of writing a checkpoint counts as that, also operators and launches; operators are
+not told apart there.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def trace_locations(run: Run, window: Window, host: HostTimeline) -> Mapping[str
 def _driving_threads(run: Run, regions: Table, calls: Table, stepping: int) -> Sequence[int]:
     """The other threads that submit work, those with most calls first; on a CPU those with operators."""
     if device_kind(run) == "cpu":
-        rows = regions[np.array([name.startswith(OPERATOR) for name in run.names] or [False])[regions["name"]]]
+        rows = regions[is_operator(run, regions)]
     else:
         rows = calls[np.isin(calls["kind"], SUBMITTING)]
     tids, counts = np.unique(rows["tid"], return_counts=True)
@@ -115,11 +116,21 @@ def _trace_thread(run: Run, regions: Table, calls: Table) -> HostTimeline:
     category = own.category.copy()
     category[is_region] = code_by_name[names[own.record[is_region]]]
     begin = own.segments.begin
-    context = _innermost_value(regions, code_by_name[names], np.isin(code_by_name[names], _CONTEXTS), begin)
+    rows = np.arange(len(regions))
+    context = _innermost_value(regions, rows, np.isin(code_by_name[names], _CONTEXTS), begin)
     inside = (context >= 0) & (category != CODE["sync"])
-    category[inside] = context[inside]
+    category[inside] = code_by_name[names[context[inside]]]
+    record = own.record.copy()
+    operators = inside & is_region
+    operators[operators] = is_operator(run, regions)[record[operators]]
+    record[operators] = context[operators]
     site = _innermost_value(regions, site_by_name[names], site_by_name[names] >= 0, begin)
-    return replace(own, category=category, site=site, yields=_yields(run, own, regions))
+    return replace(own, category=category, record=record, site=site, yields=_yields(run, own, regions))
+
+
+def is_operator(run: Run, regions: Table) -> npt.NDArray[np.bool_]:
+    """Which of these regions are torch operators of a foreign trace."""
+    return np.array([name.startswith(OPERATOR) for name in run.names] or [False])[regions["name"]]
 
 
 def _site_number(name: str, sites: Mapping[Site, int]) -> int:

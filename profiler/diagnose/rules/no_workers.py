@@ -7,7 +7,7 @@ from typing import Final
 
 from profiler.analyse.finding import KnockOut
 from profiler.diagnose.input import HANDOVER, MOSTLY, diagnose_input
-from profiler.diagnose.model import InputAdvice
+from profiler.diagnose.model import WORTH_NAMING, InputAdvice, InputDiagnosis
 from profiler.diagnose.rule import Claim, Rule, StepCosts
 from profiler.diagnose.rules._input import MOST_WORKERS, SPLIT, loader_cost, made_sites, more_workers_values, off_core
 
@@ -32,7 +32,7 @@ def judge(costs: StepCosts) -> Claim | None:
         {"input": own},
         made_sites(costs),
         {
-            "batch": found.batch_seconds,
+            **_batch_values(costs, found),
             "handover": HANDOVER,
             "workers": workers,
             "cores": found.cores,
@@ -42,11 +42,20 @@ def judge(costs: StepCosts) -> Claim | None:
     )
 
 
+def _batch_values(costs: StepCosts, found: InputDiagnosis) -> dict[str, float | None]:
+    """The time of making a batch under the name that tells what of it is no cost of the step."""
+    waits = costs.share(costs.cost("core")) >= WORTH_NAMING
+    name = "batch_beside_device" if costs.has_queue else "batch_with_waits" if waits else "batch"
+    return dict.fromkeys(("batch", "batch_with_waits", "batch_beside_device")) | {name: found.batch_seconds}
+
+
 PLUGIN = Rule(
     "no-workers",
     "The training process makes its batches itself",
     (
         "{share:share} of each step goes to making batches, {batch:time} each.",
+        "{share:share} of each step goes to making batches: {batch_with_waits:time} each, waits for a core included.",
+        "{share:share} of each step the device is idle while batches are made, which takes {batch_beside_device:time} each.",
         "Receiving a batch from a worker takes about {handover:time}.",
         "Cores that the program may use: {cores:count}.",
         SPLIT,

@@ -113,6 +113,18 @@ def test_what_runs_inside_of_a_loader_or_an_image_processor_is_input(tmp_path: P
     assert sum(points for (category, _, _), points in rows.items() if category == "input") == 80
 
 
+def test_an_operator_inside_of_a_loader_is_time_of_the_loader(tmp_path: Path) -> None:
+    loader = event("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 10, 80)
+    operators = [event("cpu_op", "aten::div", 20, 10), event("cpu_op", "aten::stack", 40, 30)]
+    rows = blamed(tmp_path, loader, *operators)
+    assert rows[("input", "data", "")] == 80
+    assert not any(subject.startswith("operator") for _, subject, _ in rows)
+    trace = written(tmp_path / "trace.json", [STEP, KERNEL, LAUNCH, LAST, loader, *operators])
+    analysis = analyse(load(trace))
+    assert [(part.name, part.share) for part in analysis.input] == [("the loader itself", pytest.approx(0.8))]
+    assert analysis.breakdown["input"].value == pytest.approx(analysis.input[0].seconds_per_step)
+
+
 def test_image_processors_prepare_no_input_where_they_read_the_output(tmp_path: Path) -> None:
     name = "transformers/models/owlv2/image_processing_owlv2.py(5): post_process_object_detection"
     rows = blamed(tmp_path, event("python_function", name, 10, 80))
