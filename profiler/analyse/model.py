@@ -166,6 +166,8 @@ class LineCost:
     samples: int
     categories: Mapping[str, float] = field(default_factory=dict)
     """Host category (of a thread's lines: `ThreadState`) -> seconds per step of it."""
+    unrecorded: float = 0.0
+    """Seconds per step in no recorded region or call: what ran then is known by stack samples alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,10 @@ class UnknownShare:
     """Stacks were sampled before the first measured step or after the last."""
     in_trace: bool = False
     """The run is a foreign trace, which has no stack samples."""
+    site: Site | None = None
+    """The line at which the samples show most of it; None: there are no samples of it."""
+    site_share: float = 0.0
+    """Share of a step at that line."""
     is_whole: bool = False
     """Samples are too few to divide any time: computing is then the recorded time of backward passes and updates."""
 

@@ -146,11 +146,15 @@ def _driver(analysis: Analysis) -> Location | None:
 
 
 def _unknown_share(analysis: Analysis, share: float) -> UnknownShare:
+    line = max(analysis.lines, key=lambda each: each.unrecorded, default=None)
+    is_at_line = line is not None and line.unrecorded > 0
     return UnknownShare(
         share,
         _samples(analysis),
         has_samples_outside=any(period.lines for period in analysis.startup_teardown),
         in_trace=analysis.is_trace,
+        site=line.site if line and is_at_line else None,
+        site_share=min(share, line.unrecorded / (analysis.value("step_time") or 1.0)) if line and is_at_line else 0.0,
         is_whole=any(
             warning.code == "unrecorded-time" and warning.values["of"] == "anything" for warning in analysis.warnings
         ),

@@ -53,6 +53,7 @@ from profiler.report.text import (
     plural,
     too_few,
 )
+from profiler.run.model import Site
 
 
 class CategoryText(NamedTuple):
@@ -360,14 +361,23 @@ def _unknown(unknown: UnknownShare, step: str) -> str:
     if unknown.in_trace:
         why = "the trace has no event of the main thread then"
     elif unknown.samples >= MIN_SAMPLES:
-        why = "stack samples do not show whether Python ran or waited for the device"
+        hint = f"{_largest_part(unknown)}, but " if unknown.site else ""
+        why = f"{hint}stack samples do not show whether Python ran or waited for the device"
+    elif unknown.site:
+        why = f"by only {plural(unknown.samples, 'stack sample')}, {_largest_part(unknown)}; record for longer"
     elif unknown.samples:
         why = f"{too_few(unknown.samples)} to tell; record for longer"
     elif unknown.has_samples_outside:
         why = "no stack sample lies within the measured steps; record for longer"
     else:
         why = "there are no stack samples"
-    return f"What ran in {share(unknown.share)} {step} is not known: {why}."
+    return f"What ran in {share(unknown.share)} {step} is {'uncertain' if unknown.site else 'not known'}: {why}."
+
+
+def _largest_part(unknown: UnknownShare) -> str:
+    """`the largest part is at train.py:9 (31%)`"""
+    part = "nearly all of it" if unknown.site_share >= _NEARLY_ALL * unknown.share else "the largest part"
+    return f"{part} is{at(unknown.site)} ({share(unknown.site_share)})"
 
 
 _WIDE: Final = 0.1
@@ -485,10 +495,16 @@ def _input(cause: Cause, place: str) -> str:
         return f"is spent receiving batches from the workers{place}"
     if part.name == "loader start":
         return f"is spent on starting the loader and waiting for its data{place}"
-    work = "" if part.name in _UNNAMED_PARTS else f"{_part_name(part)}{at(part.site)}"
+    work = "" if part.name in _UNNAMED_PARTS else f"{_part_name(part)}{_part_place(part.site)}"
     if part.where == "worker":
         return f"is spent waiting for data, which the workers make{work and f' mostly in {work}'}"
     return f"is spent on making data{place or (work and f', mostly in {work}')}"
+
+
+def _part_place(site: Site | None) -> str:
+    """` (Data.__getitem__() at data.py:12)`: the line is that of the function, since its hook knows no other."""
+    is_function = site is not None and site.function not in ("", "<module>")
+    return f" ({function_name(site)}{at(site)})" if site is not None and is_function else at(site)
 
 
 def _part_name(part: InputPart) -> str:

@@ -34,7 +34,7 @@ from profiler.diagnose.run import diagnose_run
 from profiler.run.model import RunInfo, Site, StepDefinition, StepKind
 from profiler.run.tables import ActivityKind, CallKind
 from tests.diagnose.runs import fast, idle_in_region, slow
-from tests.recorded.builders import MS, RunBuilder
+from tests.recorded.builders import MS, RunBuilder, S
 
 LOADER, AFTER = Site("/x/train.py", 41, "main"), Site("/x/train.py", 60, "main")
 
@@ -316,6 +316,30 @@ def test_it_is_known_whether_stacks_were_sampled_outside_of_the_steps() -> None:
         unknown = diagnose_run(replace(given, startup_teardown=periods)).unknown
         assert unknown is not None
         assert unknown.has_samples_outside == (periods == (period,))
+
+
+def test_few_samples_name_the_line_at_which_they_show_most_of_what_is_not_recorded() -> None:
+    builder = RunBuilder(device="cpu", package="/v/profiler")
+    builder.boundary(0)
+    builder.step(0, 10 * S)
+    builder.region("backward", 0, 4 * S)
+    backward = "train.py:7:main", "/v/site-packages/torch/autograd/__init__.py:1:backward"
+    for begin, end, frames in (
+        (0, 4, backward),
+        (4, 5, ("train.py:8:main",)),
+        (5, 7, ("train.py:9:main",)),
+        (7, 10, ("train.py:9:main",)),
+    ):
+        builder.stack(frames, begin * S, end * S)
+    analysis = analyse(builder.build())
+    unknown = diagnose_run(analysis).unknown
+    assert unknown is not None
+    assert round(unknown.share, 3) == 0.6
+    assert unknown.site == Site("train.py", 9, "main")
+    assert unknown.site_share == pytest.approx(0.5)
+    assert {line.site.line: line.unrecorded for line in analysis.lines} == {
+        7: 0.0, 8: pytest.approx(1), 9: pytest.approx(5)
+    }  # fmt: skip
 
 
 def test_a_wait_for_data_names_what_the_loader_does() -> None:

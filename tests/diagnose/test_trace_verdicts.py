@@ -67,7 +67,9 @@ def test_all_idle_time_within_the_loader_is_the_loaders() -> None:
     assert analysis.idle[0].share_of_wall == pytest.approx(loader / window, abs=0.001)
     in_loader = truth["dataloader"]["total_ns"] / window
     assert [part.share for part in analysis.input] == [pytest.approx(in_loader, abs=0.001)]
-    assert analysis.breakdown["input"].value == pytest.approx(in_loader * (analysis.value("step_time") or 0.0), rel=0.01)
+    assert analysis.breakdown["input"].value == pytest.approx(
+        in_loader * (analysis.value("step_time") or 0.0), rel=0.01
+    )
 
 
 def test_the_table_lists_every_trace() -> None:

@@ -118,6 +118,12 @@ RUNS = {
     "backward passes alone": RunDiagnosis(
         RunVerdict.COMPUTING, share=0.51, unknown=UnknownShare(0.49, 2, is_whole=True)
     ),
+    "few samples at a line": RunDiagnosis(
+        RunVerdict.UNKNOWN_STEP, unknown=UnknownShare(0.92, 7, site=Site("train.py", 9, "main"), site_share=0.51)
+    ),
+    "many samples of waits or Python": RunDiagnosis(
+        RunVerdict.UNKNOWN_STEP, unknown=UnknownShare(0.92, 700, site=Site("train.py", 9, "main"), site_share=0.9)
+    ),
     "few samples": RunDiagnosis(RunVerdict.CAUSE, causes=(Cause("log", 0.3),), unknown=UNKNOWN, spikes=SPIKES),
     "only long steps": RunDiagnosis(RunVerdict.UNKNOWN_STEP, spikes=SPIKES),
     "light": RunDiagnosis(RunVerdict.STEP_TIME_ONLY, seconds=0.06),

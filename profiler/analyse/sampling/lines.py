@@ -88,6 +88,7 @@ class _StackCosts:
         columns = [np.bincount(samples.stack, samples.weight * column) for column in samples.line_shares.T]
         self.ns = np.stack(columns, axis=1)
         """ns of measured steps of each stack (rows) in each of HOST_CATEGORIES (columns)."""
+        self._unrecorded = np.bincount(samples.stack, samples.weight * samples.unrecorded)
         self._counts = np.bincount(samples.stack, samples.ns)
 
     def at(self, site: Site, numbers: list[int]) -> LineCost:
@@ -108,6 +109,7 @@ class _StackCosts:
             min(1.0, share + above),
             max(1, round(float(self._counts[numbers].sum()) * samples.n / float(samples.ns.sum()))),
             {name: float(part) * scale for name, part in zip(HOST_CATEGORIES, parts, strict=True) if part > 0},
+            float(self._unrecorded[numbers].sum()) * scale,
         )
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Final
@@ -48,19 +48,21 @@ from profiler.analyse.sampling.strata import (
     Floats,
     Numbers,
     StackStrata,
+    has_hooked_steps,
     stratum_times,
     stratum_weights,
 )
 from profiler.analyse.timing.host_timeline import CODE, REGION, HostTimeline
 from profiler.analyse.timing.scheduler import ThreadTime, delays_in_regions, thread_time
 from profiler.analyse.window import Window, device_kind, has_ranks
-from profiler.run.model import Run
+from profiler.run.model import Run, Site
 
 _CLOCKED: Final = (DATA, TOKENIZE)
 """Strata whose regions the agent has clocked: at both ends of some, it reads how long the thread has waited for a core.
 Clocking backward passes and optimizers as well changed no share."""
 MOST: Final = 0.5
 """Share of a function's time that a tokenizer must exceed for the function to prepare input."""
+_NO_CORE: Final = (CODE["core"], CODE["throttled"])
 _WAITING_FILES: Final = (
     "/selectors.py", "/threading.py", "/multiprocessing/connection.py", "/subprocess.py", "/queue.py",
 )  # fmt: skip
@@ -92,7 +94,10 @@ class ClassifiedSamples:
     """The part of `shares` in which the thread could have run and had no core: of recorded stretches of time whose
     begin and end have readings of the clocks, their own rate, else one rate of all active time."""
     line_shares: Floats
-    """`shares` with that part moved to the categories of time without a core."""
+    """`shares` with that part moved to the categories of time without a core, and with the calls that a program marks
+    itself."""
+    unrecorded: Floats
+    """The part of each row that lies in no recorded region or call."""
     uncertainty: Floats
     """How far the shares may be wrong, downward and upward, because the holder of the GIL is not known (2 x
     columns)."""
@@ -149,6 +154,12 @@ def classify_samples(stacks: Stacks, window: Window, host: HostTimeline) -> Clas
     busy[whole] = shares[whole] * active[whole, None]
     weights = stratum_weights(stratum, ns, exact)
     without_core = _without_core(run, window, (stratum, weights, busy), clock)
+    line_shares = _take_core(shares, without_core, clock)
+    unrecorded = (stratum == NUMBER[""]).astype(np.float64)
+    if not has_hooked_steps(run):
+        in_calls = _marked_calls(run, host, window, (stack, weights))
+        line_shares = _replaced(line_shares, in_calls)
+        unrecorded *= 1.0 - in_calls.sum(axis=1)
     return ClassifiedSamples(
         stack=stack,
         stratum=stratum,
@@ -156,7 +167,8 @@ def classify_samples(stacks: Stacks, window: Window, host: HostTimeline) -> Clas
         ns=ns,
         shares=shares,
         without_core=without_core,
-        line_shares=_take_core(shares, without_core, clock),
+        line_shares=line_shares,
+        unrecorded=unrecorded,
         uncertainty=uncertainty,
         stacks={number: stacks[number] for number in np.unique(stack).tolist()},
         n=n,
@@ -329,28 +341,62 @@ def _active(run: Run, window: Window, calls: BlockedCalls | None, rows: tuple[Nu
     return active
 
 
-def _call_shares(run: Run, host: HostTimeline, window: Window, stack: Numbers, region: Numbers) -> Floats:
-    """For each sample, the mix of categories of the calls that its innermost line with calls made (or of all calls), or
-    the category of the marked region around it (samples x categories)."""
+def _calls_by_line(run: Run, host: HostTimeline, window: Window) -> tuple[dict[tuple[str, int], Floats], Floats]:
+    """ns of the recorded calls by category: those of each line, by file and line, and those of all lines."""
     recorded = np.flatnonzero(host.source != REGION)
     cut = overlaps(host.segments.begin[recorded], host.segments.end[recorded], window.spans)
     row, length, kinds = recorded[cut.left], (cut.end - cut.begin).astype(np.float64), len(HOST_CATEGORIES)
     site = host.calls["site"][host.record[row]].astype(np.int64) + 1
     cells = np.bincount(site * kinds + host.category[row], length, minlength=(len(run.sites) + 1) * kinds)
     table = cells.reshape(-1, kinds)
-    average = table.sum(axis=0)
-    if not average.any():
-        average[CODE["python"]] = 1.0
-    by_line: dict[tuple[str, int], npt.NDArray[np.float64]] = {}
+    by_line: dict[tuple[str, int], Floats] = {}
     for number in np.flatnonzero(table[1:].any(axis=1)).tolist():
         line = run.sites[number].file, run.sites[number].line
         by_line[line] = by_line.get(line, np.zeros(kinds)) + table[number + 1]
+    return by_line, table.sum(axis=0)
+
+
+def _call_line(frames: tuple[Site, ...], lines: Container[tuple[str, int]]) -> tuple[str, int] | None:
+    """The innermost of these lines among the frames of a stack."""
+    return next(((frame.file, frame.line) for frame in reversed(frames) if (frame.file, frame.line) in lines), None)
+
+
+def _call_shares(run: Run, host: HostTimeline, window: Window, stack: Numbers, region: Numbers) -> Floats:
+    """For each sample, the mix of categories of the calls that its innermost line with calls made (or of all calls), or
+    the category of the marked region around it (samples x categories)."""
+    by_line, average = _calls_by_line(run, host, window)
+    if not average.any():
+        average[CODE["python"]] = 1.0
     numbers, row = np.unique(stack, return_inverse=True)
-    mixes = np.zeros((len(numbers), kinds))
+    mixes = np.zeros((len(numbers), len(HOST_CATEGORIES)))
     for mix, number in zip(mixes, numbers.tolist(), strict=True):
-        lines = ((frame.file, frame.line) for frame in reversed(run.stack_frames[number]))
-        ns = next((by_line[line] for line in lines if line in by_line), average)
+        line = _call_line(run.stack_frames[number], by_line)
+        ns = average if line is None else by_line[line]
         mix[:] = ns / ns.sum()
     shares, inside = mixes[row], region >= 0
-    shares[inside] = np.eye(kinds)[region[inside] % kinds]
+    shares[inside] = np.eye(len(HOST_CATEGORIES))[region[inside] % len(HOST_CATEGORIES)]
     return shares
+
+
+def _marked_calls(run: Run, host: HostTimeline, window: Window, rows: tuple[Numbers, Floats]) -> Floats:
+    """The part of each row that calls take which the program marks itself, by category (rows x categories). No frame of
+    a hook shows whether a sample lies in one, so they are spread over the samples at their line.
+
+    :param rows: of each row the number of its stack, and its weight.
+    """
+    stack, weight = rows
+    by_line, _ = _calls_by_line(run, host, window)
+    lines = {number: _call_line(run.stack_frames[number], by_line) for number in np.unique(stack).tolist()}
+    row_lines, parts = [lines[number] for number in stack.tolist()], np.zeros((len(stack), len(HOST_CATEGORIES)))
+    for line, ns in by_line.items():
+        at_line = np.array([each == line for each in row_lines])
+        parts[at_line] = ns / max(float(ns.sum()), float(weight[at_line].sum()))
+    return parts
+
+
+def _replaced(shares: Floats, parts: Floats) -> Floats:
+    """The shares with these parts in place of as much of the other categories; time without a core stays."""
+    others = shares.copy()
+    others[:, _NO_CORE] = 0.0
+    part = parts.sum(axis=1)[:, None]
+    return np.asarray(shares - part * others + parts * others.sum(axis=1)[:, None])

@@ -130,7 +130,8 @@ def _trace_thread(run: Run, regions: Table, calls: Table) -> HostTimeline:
 
 def is_operator(run: Run, regions: Table) -> npt.NDArray[np.bool_]:
     """Which of these regions are torch operators of a foreign trace."""
-    return np.array([name.startswith(OPERATOR) for name in run.names] or [False])[regions["name"]]
+    by_name = np.array([name.startswith(OPERATOR) for name in run.names] or [False])
+    return np.asarray(by_name[regions["name"]])
 
 
 def _site_number(name: str, sites: Mapping[Site, int]) -> int:

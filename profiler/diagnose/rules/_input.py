@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from pathlib import PurePath
 from typing import Any, Final
 
 from profiler.analyse.model import WAIT_CATEGORIES, WAITING_FOR_INDEX, WAITING_FOR_WORKERS, InputPart, LoaderSettings
@@ -40,7 +41,7 @@ def making_claim(costs: StepCosts, names: Collection[str], value: str) -> Claim 
     share = sum(part.seconds_per_step for part in chosen) / whole if whole else 0.0
     if share < MOSTLY:
         return None
-    sites = largest_sites([*costs.sites("input"), *(part.site for part in chosen)])
+    sites = input_sites(costs, chosen)
     loader = main_loader(costs)
     values = {
         "loader_site": loader.site if loader else None,
@@ -124,8 +125,18 @@ def made_sites(costs: StepCosts, sites: tuple[Site, ...] | None = None) -> tuple
 
 def loader_sites(costs: StepCosts) -> tuple[Site, ...]:
     """The lines that take most of the input's time, by samples where there are enough, else by the recorded parts."""
-    parts = sorted(costs.analysis.input, key=lambda part: -part.seconds_per_step)
-    return largest_sites([*costs.sites("input"), *(part.site for part in parts)])
+    return input_sites(costs, sorted(costs.analysis.input, key=lambda part: -part.seconds_per_step))
+
+
+def input_sites(costs: StepCosts, parts: Iterable[InputPart]) -> tuple[Site, ...]:
+    """The lines with most of the input's time, then those of these parts. The line of a part is often that at which its
+    function begins, which tells nothing beside a line within the function."""
+    lines = costs.sites("input")
+    functions = {(PurePath(site.file).name, site.function) for site in lines}
+    sites = (part.site for part in parts if part.site is not None)
+    return largest_sites(
+        [*lines, *(site for site in sites if (PurePath(site.file).name, site.function) not in functions)]
+    )
 
 
 def off_core(costs: StepCosts, own: Cost) -> float:

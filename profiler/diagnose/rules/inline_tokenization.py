@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from profiler.analyse.finding import KnockOut
 from profiler.diagnose.input import MOSTLY, diagnose_input
-from profiler.diagnose.rule import Claim, Rule, StepCosts, largest_sites
-from profiler.diagnose.rules._input import inline_cost
+from profiler.diagnose.rule import Claim, Rule, StepCosts
+from profiler.diagnose.rules._input import inline_cost, input_sites
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -18,10 +18,9 @@ def judge(costs: StepCosts) -> Claim | None:
     share = sum(part.seconds_per_step for part in tokenizing) / sum(part.seconds_per_step for part in parts)
     if share < MOSTLY:
         return None
-    sites = largest_sites([*costs.sites("input"), *(part.site for part in tokenizing)])
     return Claim(
         {"input": inline_cost(costs, found).part(share)},
-        sites,
+        input_sites(costs, tokenizing),
         {"tokenized": costs.analysis.value("tokenized_per_step")},
     )
 

@@ -45,8 +45,8 @@ def judge(costs: StepCosts) -> Claim | None:
 def _batch_values(costs: StepCosts, found: InputDiagnosis) -> dict[str, float | None]:
     """The time of making a batch under the name that tells what of it is no cost of the step."""
     waits = costs.share(costs.cost("core")) >= WORTH_NAMING
-    name = "batch_beside_device" if costs.has_queue else "batch_with_waits" if waits else "batch"
-    return dict.fromkeys(("batch", "batch_with_waits", "batch_beside_device")) | {name: found.batch_seconds}
+    name = "overlapped_batch" if costs.has_queue else "delayed_batch" if waits else "batch"
+    return dict.fromkeys(("batch", "delayed_batch", "overlapped_batch")) | {name: found.batch_seconds}
 
 
 PLUGIN = Rule(
@@ -54,8 +54,8 @@ PLUGIN = Rule(
     "The training process makes its batches itself",
     (
         "{share:share} of each step goes to making batches, {batch:time} each.",
-        "{share:share} of each step goes to making batches: {batch_with_waits:time} each, waits for a core included.",
-        "{share:share} of each step the device is idle while batches are made, which takes {batch_beside_device:time} each.",
+        "{share:share} of each step goes to making batches: {delayed_batch:time} each, waits for a core included.",
+        "{share:share} of each step the device is idle while batches are made, {overlapped_batch:time} each.",
         "Receiving a batch from a worker takes about {handover:time}.",
         "Cores that the program may use: {cores:count}.",
         SPLIT,

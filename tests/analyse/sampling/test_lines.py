@@ -8,6 +8,7 @@ from profiler.analyse.analysis import analyse
 from profiler.analyse.model import Period
 from profiler.analyse.sampling.strata import has_hooked_steps
 from profiler.run.steps import add_steps
+from profiler.run.tables import CallKind
 from tests.recorded.builders import MS, TID, RunBuilder, S
 
 IMPORT = (
@@ -109,3 +110,21 @@ def test_a_run_has_hooked_steps_if_hooks_found_them_or_are_in_a_program_that_mar
     builder = RunBuilder(package="/somewhere/profiler")
     builder.step(2 * MS, 10 * MS)
     assert has_hooked_steps(add_steps(builder.build()))
+
+
+def test_a_line_with_calls_that_the_program_marks_has_the_categories_of_the_calls() -> None:
+    """Of 8 s at the line that waits, 7 s are the call; no sampler tells Python from a wait that spins."""
+    builder = RunBuilder(device="host")
+    builder.step(0, 10 * S)
+    builder.call(CallKind.SYNC, 1 * S, 8 * S, blocked=7 * S, site="pipeline.py:100:collect")
+    frames = "loop.py:5:run", "pipeline.py:100:collect", "host.py:310:wait"
+    for begin in range(8):
+        builder.stack(frames, begin * S, (begin + 1) * S, active=1)
+    for begin in range(8, 10):
+        builder.stack(("loop.py:9:run",), begin * S, (begin + 1) * S, active=1)
+    analysis = analyse(builder.build())
+    assert {line.site.line: dict(line.categories) for line in analysis.lines} == {
+        310: {"sync": pytest.approx(7), "python": pytest.approx(1)},
+        9: {"python": pytest.approx(2)},
+    }
+    assert analysis.breakdown["sync"].value == pytest.approx(7)

@@ -220,6 +220,28 @@ def test_workers_make_batches_on_the_other_cores() -> None:
     assert most.sites == (SITE,)
 
 
+def test_the_line_at_which_a_function_begins_is_left_out_beside_a_line_within_it() -> None:
+    part = replace(main_process("dataset", 0.5), site=replace(SITE, file="/home/u/train.py", line=9))
+    analysis = step(part, use=LoaderUse(100.0, 0.0), input=0.5, compute=0.5)
+    assert first(analysis).sites == (SITE,)
+    assert first(replace(analysis, locations={})).sites == (part.site,)
+
+
+def test_making_a_batch_takes_longer_than_it_costs_where_the_device_or_a_core_is_busy() -> None:
+    part, core = main_process("dataset", 0.5), {"input": 0.3, "core": 0.3, "compute": 0.4}
+    assert "30% of each step goes to making batches: 50.0 ms each, waits for a core included." in evidence(
+        step(part, use=ALONE, **core)
+    )
+    idle = IdleBlame(HostState.IN_REGION, "data", SiteOrigin.ITSELF, "input", SITE, 0.02, 0.2, 1.0)
+    analysis = replace(step(part, use=ALONE, input=0.5, framework=0.5), idle=(idle,))
+    sentence = "20% of each step the device is idle while batches are made, 50.0 ms each."
+    assert sentence in evidence(analysis)
+
+
+def evidence(analysis: Analysis) -> tuple[str, ...]:
+    return finding_text(first(analysis)).evidence
+
+
 def test_the_line_that_made_the_loader_is_named_where_it_is_certain() -> None:
     made = Site("train.py", 9, "main")
     train = LoaderSettings("DataLoader (train.py:9)", made, "train_loader", 0, 16, share=0.9)
