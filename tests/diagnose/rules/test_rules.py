@@ -221,7 +221,7 @@ def test_workers_make_batches_on_the_other_cores() -> None:
 
 
 def test_the_line_at_which_a_function_begins_is_left_out_beside_a_line_within_it() -> None:
-    part = replace(main_process("dataset", 0.5), site=replace(SITE, file="/home/u/train.py", line=9))
+    part = replace(main_process("dataset", 0.5), site=replace(SITE, file="/home/someone/train.py", line=9))
     analysis = step(part, use=LoaderUse(100.0, 0.0), input=0.5, compute=0.5)
     assert first(analysis).sites == (SITE,)
     assert first(replace(analysis, locations={})).sites == (part.site,)
