@@ -86,7 +86,7 @@ def test_the_mean_of_the_last_seconds() -> None:
 
 
 CHECKPOINTING = ThreadActivity(
-    7, 7, "main process", "", ThreadState.CHECKPOINTING, 0.6, 0.5, 0.7, 200, Site("t.py", 9, "main"), "", "", 0.5, 0.1,
+    7, 7, "main process", "", ThreadState.CHECKPOINTING, 0.6, 0.5, 0.7, 200, Site("t.py", 9, "main"), "", 0.5, 0.1,
     ((ThreadState.CHECKPOINTING, 0.6), (ThreadState.TORCH, 0.37), (ThreadState.MAKING_DATA, 0.03)),
     (LineCost(Site("t.py", 9, "main"), "", 3.0, 0.6, 0.5, 0.7, 120, {ThreadState.CHECKPOINTING: 3.0}),),
 )  # fmt: skip

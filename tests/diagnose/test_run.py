@@ -290,7 +290,7 @@ def test_the_thread_that_holds_the_gil_is_named() -> None:
     def thread(tid: int, gil: float | None, at_site: float) -> ThreadActivity:
         line = LineCost(AFTER, "", 1.0, at_site, 0.0, 1.0, 50, {ThreadState.PYTHON: 1.0})
         return ThreadActivity(
-            7, tid, "main process", "", ThreadState.PYTHON, 0.9, 0.8, 1.0, 60, AFTER, "", "", None, gil, lines=(line,)
+            7, tid, "main process", "", ThreadState.PYTHON, 0.9, 0.8, 1.0, 60, AFTER, "", None, gil, lines=(line,)
         )
 
     given = analysis({"gil": 0.6, "compute": 0.4})

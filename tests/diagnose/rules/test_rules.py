@@ -273,7 +273,7 @@ def test_items_that_wait_need_no_cores() -> None:
     """A dataset that waits for files 80% of the time can have more workers than there are cores."""
     analysis = with_facts(step(main_process("dataset", 0.9), use=ALONE, input=0.9, compute=0.1), cores=2)
     assert found(analysis) == ["slow-dataset-item", "no-workers*"]
-    main = ThreadActivity(7, 7, "p", "", ThreadState.MAKING_DATA, 0.9, 0.9, 0.9, 90, None, "", "", 0.2, None)
+    main = ThreadActivity(7, 7, "p", "", ThreadState.MAKING_DATA, 0.9, 0.9, 0.9, 90, None, "", 0.2, None)
     waiting = replace(analysis, threads=(main,))
     assert found(waiting) == ["no-workers", "slow-dataset-item*"]
     assert first(waiting).values["workers"] == 9
@@ -342,7 +342,7 @@ def test_the_straggler_is_named_on_every_rank() -> None:
 
 
 def test_the_thread_that_holds_the_gil_is_named() -> None:
-    main = ThreadActivity(7, 7, "p", "", ThreadState.GIL, 0.3, 0.3, 0.3, 90, None, "", "", 0.7, 0.5)
+    main = ThreadActivity(7, 7, "p", "", ThreadState.GIL, 0.3, 0.3, 0.3, 90, None, "", 0.7, 0.5)
     holder = replace(main, tid=8, thread="worker", state=ThreadState.PYTHON, share=0.9, gil=0.6, site=SITE)
     analysis = replace(step(gil=0.3, compute=0.7), threads=(main, holder))
     assert first(analysis).values["held"] == 0.6
