@@ -676,6 +676,10 @@ class Analysis:
     """The first sentence of `verdict`."""
     details: tuple[str, ...] = ()
     """The other sentences of `verdict`, for a line each."""
+    outcome: str = ""
+    """What `verdict` concludes: a code of `profiler.diagnose.model.RunVerdict`."""
+    outcome_share: float = 0.0
+    """The share that belongs to `outcome`, such as that of idle time."""
     causes: tuple[Cause, ...] = ()
     """The causes that `verdict` names, the largest first."""
     findings: tuple[Finding, ...] = ()

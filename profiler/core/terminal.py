@@ -1,10 +1,14 @@
-"""Text that is safe to print: without control characters, and in ASCII where a terminal has no more."""
+"""Text for terminals: without control characters, in ASCII where there is no more; the name of this program."""
 
 from __future__ import annotations
 
+import sys
 import unicodedata
+from pathlib import PurePath
 from typing import Final
 
+PROGRAM: Final = "training-profiler"
+"""The command that the package installs."""
 _ASCII: Final = str.maketrans({"×": "x", "µ": "u", "…": "..", "·": "-", "\u2009": " ", "–": "-", "’": "'"})
 
 
@@ -20,3 +24,8 @@ def plain(text: str) -> str:
 def ascii_text(text: str) -> str:
     """`text` in ASCII: units and punctuation by their common substitutes, anything else as question marks."""
     return text.translate(_ASCII).encode("ascii", "replace").decode("ascii")
+
+
+def called_as() -> str:
+    """How this program was called, for commands to copy: `training-profiler` or `python -m profiler`."""
+    return PROGRAM if PurePath(sys.argv[0] if sys.argv else "").name == PROGRAM else "python -m profiler"

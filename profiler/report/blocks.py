@@ -200,6 +200,23 @@ class StackedBars:
 
 
 @dataclass(frozen=True, slots=True)
+class PhaseStrip:
+    """One step as a strip of its parts, and how long it would be after a change."""
+
+    label: str
+    """What it shows: 'A step, 28.4 ms'."""
+    segments: tuple[Segment, ...]
+    changed: float | None = None
+    """The value of the step after the change, in the unit of the segments; None: nothing is predicted."""
+    change: str = ""
+    """What is shown beside that: 'after the first change: 17.3 ms at best'."""
+
+    def width(self) -> float:
+        """The value that fills the width: the step, or what it would be where that is longer."""
+        return max(sum(segment.value for segment in self.segments), self.changed or 0.0) or 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class Curve:
     """One line of a plot."""
 
@@ -406,6 +423,7 @@ Block = (
     | Stats
     | Table
     | StackedBars
+    | PhaseStrip
     | Lines
     | IntervalChart
     | Waterfall
@@ -426,9 +444,86 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
+class Headline:
+    """One sentence in large type, of which one part is highlighted."""
+
+    before: str
+    highlight: str = ""
+    after: str = ""
+    judged: str = "good"
+    """good | bad | open: the colour of the highlighted part."""
+
+    @property
+    def text(self) -> str:
+        """The sentence."""
+        return self.before + self.highlight + self.after
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """A fact in a few words."""
+
+    text: str
+    tone: str = "plain"
+    """good | warning | plain"""
+    detail: str = ""
+    """The fact as a whole sentence, where the few words leave something out."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodePlace:
+    """A line of code with its share of the time."""
+
+    share: float
+    location: str
+    """`train.py:14 Images.__getitem__`"""
+    source: str = ""
+    """The text of the line; empty: it was not recorded."""
+    path: str = ""
+    """The full path and the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something to do next."""
+
+    title: str
+    text: str = ""
+    code: str = ""
+    """What to write."""
+    command: str = ""
+    """What to run, as a shell reads it."""
+    note: str = ""
+    """What it gives, and how that was predicted."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstScreen:
+    """What a reader needs first: what limits the program, where, how much there is to gain, and what to do now."""
+
+    context: str
+    """The program, the steps, the device and the date, in one line."""
+    headline: Headline
+    why: tuple[str, ...] = ()
+    """At most two sentences."""
+    chips: tuple[Chip, ...] = ()
+    picture: Block | None = None
+    places_title: str = ""
+    places: tuple[CodePlace, ...] = ()
+    """At most six lines, those with most time first."""
+    places_note: str = ""
+    """What the shares are of, or why there are no lines."""
+    actions_title: str = "What now"
+    actions: tuple[Action, ...] = ()
+    """At most three."""
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """A titled sequence of sections, which a renderer draws."""
+    """A first screen, and a titled sequence of sections, which a renderer draws."""
 
     title: str
     subtitle: str
     sections: tuple[Section, ...]
+    first: FirstScreen | None = None
+    """None: the sections begin at once."""

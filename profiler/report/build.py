@@ -9,6 +9,7 @@ from typing import Any
 
 from profiler.core.plugins import call_plugin, discover, entry_points
 from profiler.report.blocks import Block, Report, Section
+from profiler.report.first_screen import first_screen
 from profiler.report.model import ReportInput, Results
 
 WITHOUT_STEPS = frozenset({"verdict", "doing", "environment", "method"})
@@ -73,7 +74,8 @@ def build_report(results: Results) -> Report:
     else:
         assert analysis is not None
         title, kind, time = analysis.info.label or analysis.info.run_id or "run", "Run", analysis.info.started_at
-    return Report(title, f"{kind} · {report_input.devices} · {local_time(time)}", tuple(sections))
+    subtitle = f"{kind} · {report_input.devices} · {local_time(time)}"
+    return Report(title, subtitle, tuple(sections), first_screen(report_input, local_time(time)))
 
 
 def local_time(text: str) -> str:

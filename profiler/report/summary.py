@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from profiler.analyse.model import Analysis, LineCost
 from profiler.core import units
+from profiler.report.category_text import PHASES, category_label
 from profiler.report.finding_text import finding_text, leading
 from profiler.report.model import exit_status, load_warnings, without_torch
 from profiler.report.render.console import COLOURS
 from profiler.report.render.terminal import is_unicode
-from profiler.report.sections.breakdown import category_label
-from profiler.report.sections.lines import PHASES, callee_cell
+from profiler.report.sections.lines import callee_cell
 from profiler.report.table import percent, short_site
 from profiler.report.text import describe, plural, step_text
 from profiler.run.model import Run, RunInfo

@@ -126,6 +126,8 @@ def with_verdict(analysis: Analysis, diagnosis: RunDiagnosis) -> Analysis:
         verdict=statement.text,
         headline=statement.headline,
         details=statement.details,
+        outcome=diagnosis.verdict.value,
+        outcome_share=diagnosis.share or (diagnosis.unknown.share if diagnosis.unknown else 0.0),
         causes=diagnosis.causes,
     )
 
@@ -401,6 +403,11 @@ def _amount(part: Cause | RunDiagnosis) -> str:
 
 def _is_wide(part: Cause | RunDiagnosis) -> bool:
     return part.low is not None and part.high is not None and part.high - part.low > _WIDE
+
+
+def cause_text(cause: Cause) -> str:
+    """`39% of every step is spent in Python code`: a cause without its place."""
+    return f"{share(cause.share)} of every step {_clause(replace(cause, location=None, further=()))}"
 
 
 def _clause(cause: Cause) -> str:

@@ -12,8 +12,8 @@ from profiler.core.notice import Notice
 from profiler.core.units import TIMES, count
 from profiler.report.blocks import Cell, Column, Section, Table, Text
 from profiler.report.build import SectionPlugin
+from profiler.report.category_text import category_label
 from profiler.report.model import ReportInput, ReportSide
-from profiler.report.sections.breakdown import category_label
 from profiler.report.table import factor, measure_cell, missing_cell, percent, phrase, ratio_cell, seconds_cell
 from reference_trainer.report.ladder import NO_ROW, NOT_RECORDED, SPEED, Ladder, LadderRow, comparison_ladder
 

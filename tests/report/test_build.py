@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -53,14 +52,6 @@ def test_the_same_results_give_the_same_report_without_empty_sections(make: Call
     report = build_report(make())
     assert all(section.blocks and section.title for section in report.sections)
     assert report == build_report(make())
-
-
-def test_what_follows_the_headline_is_in_smaller_type() -> None:
-    first = "exp: a. b runs 1.23× (95% 1.20 to 1.26) the steps/s of base: c on the CPU,"
-    second = "with the time of optimizer from 330 µs to 189 µs a step (most at plain.py:21, 330 µs)."
-    results = replace(samples.comparison(), verdict=f"{first} {second}", headline=first)
-    callout = of_kind(results, "verdict", blocks.Callout)[0]
-    assert (callout.text, callout.detail) == (first, second)
 
 
 def test_flame_graphs_are_pruned_and_their_difference_leans() -> None:

@@ -32,7 +32,7 @@ def test_report_of_an_archive_goes_beside_it(run: Path) -> None:
     assert sorted(path.name for path in run.iterdir()) == ["my.run.md", "my.run.zip"]
 
 
-@pytest.mark.parametrize(("form", "begins"), [("html", "<!doctype"), ("md", "# as-found"), ("json", "{")])
+@pytest.mark.parametrize(("form", "begins"), [("html", "<!doctype"), ("md", "# Device idle"), ("json", "{")])
 def test_every_format_to_a_file_of_choice(run: Path, form: str, begins: str) -> None:
     out = run / "deep" / f"my.{form}"
     assert main(["report", str(run), "--format", form, "--out", str(out)]) == Exit.OK

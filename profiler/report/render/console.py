@@ -7,7 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from profiler.report import blocks as b
-from profiler.report.render.drawing import bar, hottest, line_rows, span_text, waterfall_layout, waterfall_track
+from profiler.report.render.drawing import (
+    bar,
+    command_lines,
+    hottest,
+    line_rows,
+    span_text,
+    waterfall_layout,
+    waterfall_track,
+    whole_percent,
+)
 from profiler.report.render.terminal import Terminal, TextColumn, is_unicode
 from profiler.report.table import short_path
 
@@ -42,6 +51,12 @@ COLOURS = {
 }
 JUDGED = {"good": "green", "bad": "red", "open": "yellow"}
 _STAIRS = {"start": "yellow", "gain": "bright_blue", "loss": "red", "same": "bright_black", "total": "bold bright_blue"}
+_CHIPS = {"good": "green", "warning": "yellow", "plain": "dim"}
+_NARROWEST = 20
+"""Characters of the strip of a step, however long the text beside it is."""
+_FILLS = "█▓▒░▞▤▥▦▚·"
+_ASCII_FILLS = "#=+-%$&@:."
+"""Fills distinguish the parts without colour."""
 _BULLET = "- "
 _LABEL = 14
 """Columns for the names of bars."""
@@ -70,8 +85,11 @@ def print_report(
 
         console = NewConsole(highlight=False)
     printer = _Printer(console)
-    printer.paragraph(report.title, "bold")
-    printer.paragraph(report.subtitle, "dim")
+    if report.first is not None:
+        printer.first_screen(report.first)
+    else:
+        printer.paragraph(report.title, "bold")
+        printer.paragraph(report.subtitle, "dim")
     for section in report.sections:
         if full:
             console.print()
@@ -98,6 +116,7 @@ class _Printer(Terminal):
             b.Stats: self._stats,
             b.Table: self._table,
             b.StackedBars: self._bars,
+            b.PhaseStrip: self._strip,
             b.Lines: self._lines,
             b.IntervalChart: self._intervals,
             b.Waterfall: self._waterfall,
@@ -109,6 +128,61 @@ class _Printer(Terminal):
     def draw(self, block: b.Block) -> None:
         """One block."""
         self._drawings[type(block)](block)
+
+    def first_screen(self, first: b.FirstScreen) -> None:
+        """What limits the program, where, and what to do now: at most 24 lines of 80 columns."""
+        self._cut(first.context, "dim")
+        headline = self.text(first.headline.before, "bold")
+        headline.append_text(self.text(first.headline.highlight, f"bold {JUDGED.get(first.headline.judged, '')}"))
+        self.console.print(headline.append_text(self.text(first.headline.after, "bold")))
+        self.paragraph(" ".join(first.why))
+        chips = self.text(" · ").join(self.text(chip.text, _CHIPS[chip.tone]) for chip in first.chips)
+        self._cut_text(chips)
+        if first.picture is not None:
+            self.draw(first.picture)
+        if first.places:
+            self.paragraph(first.places_title, "bold")
+        for place in first.places:
+            self._cut(f"{whole_percent(place.share):>4}  {place.location}  {place.source}".rstrip())
+        if not first.places:
+            self.paragraph(first.places_note, "dim")
+        if first.actions:
+            self.paragraph(first.actions_title, "bold")
+        for number, action in enumerate(first.actions, 1):
+            self._cut(f"{number}. {action.title}{f': {action.text}' if action.text else ''}")
+            for line in action.code.splitlines():
+                self.paragraph(f"   {line}", "cyan", wrap=False)
+            for line in command_lines(action.command, self.width - 7):
+                self.paragraph(f"   {line}", "cyan", wrap=False)
+            if action.note:
+                self._cut(f"   {action.note}", "dim")
+
+    def _cut(self, text: str, style: str = "") -> None:
+        """One line, which ends with an ellipsis where it is too long."""
+        self._cut_text(self.text(text, style))
+
+    def _cut_text(self, text: Text) -> None:
+        if text.plain:
+            self.console.print(text, no_wrap=True, overflow="ellipsis" if self.unicode else "crop")
+
+    def _strip(self, block: b.PhaseStrip) -> None:
+        """The parts of one step as fills of a bar, what each fill stands for, and the bar after the change."""
+        fills, whole = _FILLS if self.unicode else _ASCII_FILLS, block.width()
+        room = max(_NARROWEST, self.width - max(len(block.label), len(block.change)) - 2)
+        bar_of_step, legend = self.text(""), [self.text("")]
+        for index, segment in enumerate(block.segments):
+            fill, style = fills[index % len(fills)], COLOURS.get(segment.tone, "")
+            bar_of_step.append(fill * round(room * segment.value / whole), style)
+            entry = self.text(fill, style).append_text(self.text(f" {segment.label} {segment.text}"))
+            if legend[-1] and legend[-1].cell_len + entry.cell_len + 2 > self.width:
+                legend.append(self.text(""))
+            legend[-1].append("  " * bool(legend[-1])).append_text(entry)
+        self.console.print(bar_of_step.append_text(self.text(f"  {block.label}", "dim")), no_wrap=True, overflow="crop")
+        for line in legend:
+            self.console.print(line, no_wrap=True, overflow="crop")
+        if block.changed is not None:
+            line = self.text(("─" if self.unicode else "-") * round(room * block.changed / whole), "green")
+            self._cut_text(line.append_text(self.text(f"  {block.change}", "green")))
 
     def paragraph(self, text: str, style: str = "", *, wrap: bool = True) -> None:
         """One paragraph; a path is not wrapped, so that it can be copied."""

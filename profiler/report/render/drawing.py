@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -31,6 +32,26 @@ def bar(share: float, width: int, *, unicode: bool = True) -> str:
         return "#" * max(round(share * width), int(share > 0))
     full, eighths = divmod(max(round(share * width * 8), int(share > 0)), 8)
     return "█" * full + (EIGHTHS[eighths] if eighths else "")
+
+
+def whole_percent(share: float) -> str:
+    """`39%`, and `<1%` for a share that would round to 0."""
+    return f"{100 * share:.0f}%" if share >= 0.005 else "<1%"
+
+
+_SHELL_WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|[^\s'"])+""")
+
+
+def command_lines(command: str, width: int) -> list[str]:
+    """A command in lines of at most `width` characters that a shell reads as one, where its words allow it."""
+    lines = [""]
+    for word in _SHELL_WORD.findall(command):
+        if lines[-1] and len(lines[-1]) + len(word) >= width:
+            lines[-1] += " \\"
+            lines.append(f"  {word}")
+        else:
+            lines[-1] += f" {word}" if lines[-1] else word
+    return [line for line in lines if line]
 
 
 def spark(values: Sequence[float], top: float, width: int = 40, *, unicode: bool = True) -> str:

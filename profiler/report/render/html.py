@@ -13,7 +13,7 @@ from typing import Final
 from profiler.core.terminal import plain
 from profiler.report.blocks import NOTHING, Cell, Column, Frame, Report, Table, row_missing
 from profiler.report.render import figures
-from profiler.report.render.drawing import waterfall_layout
+from profiler.report.render.drawing import waterfall_layout, whole_percent
 
 PAGE = Path(__file__).parent / "page"
 TINTS = 6
@@ -62,6 +62,7 @@ def render(report: Report) -> str:
         parts=_NAME_PARTS.split,
         phone_layout=phone_layout,
         share_of_row=share_of_row,
+        whole_percent=whole_percent,
         nothing=NOTHING,
         unit_widths=lambda table: tuple(unit_width(table, index) for index in range(len(table.columns))),
     )

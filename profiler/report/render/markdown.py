@@ -9,7 +9,7 @@ from typing import Any
 from profiler.core.terminal import plain
 from profiler.core.units import count
 from profiler.report import blocks as b
-from profiler.report.render.drawing import bar, hottest, line_rows, waterfall_layout, waterfall_track
+from profiler.report.render.drawing import bar, hottest, line_rows, waterfall_layout, waterfall_track, whole_percent
 from profiler.report.table import phrase
 
 _BAR = 20
@@ -19,10 +19,12 @@ _BAR = 20
 def render(report: b.Report) -> str:
     """The report as one Markdown text."""
     parts = [f"# {escape(report.title)}", escape(report.subtitle)]
+    if report.first is not None:
+        parts = [f"# {escape(report.first.headline.text)}", *_first_screen(report.first)]
     for section in report.sections:
         parts.append(f"## {escape(section.title)}")
         parts.extend(part for block in section.blocks if (part := draw(block, 3)))
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def escape(text: str) -> str:
@@ -37,6 +39,37 @@ def draw(block: b.Block, level: int) -> str:
     """One block."""
     drawing: Callable[[Any, int], str] = _DRAWINGS[type(block)]
     return drawing(block, level)
+
+
+def _first_screen(first: b.FirstScreen) -> Iterable[str]:
+    """All of the first screen below its headline."""
+    yield escape(first.context)
+    yield escape(" ".join(first.why))
+    yield "\n".join(f"- {escape(chip.detail or chip.text)}" for chip in first.chips)
+    if first.picture is not None:
+        yield draw(first.picture, 2)
+    yield f"## {escape(first.places_title)}"
+    if first.places:
+        rows = [(whole_percent(place.share), place.location, place.source) for place in first.places]
+        yield _grid(("Share", "Line", "Source"), rows, (True, False, False))
+    yield escape(first.places_note)
+    if first.actions:
+        yield f"## {escape(first.actions_title)}"
+        yield "\n".join(f"{number}. {_action(action)}" for number, action in enumerate(first.actions, 1))
+
+
+def _action(action: b.Action) -> str:
+    text = f"**{escape(action.title)}**{f': {escape(action.text)}' if action.text else ''}"
+    code = "".join(f"\n\n       {plain(line)}" for line in (*action.code.splitlines(), action.command) if line)
+    return text + code + (f"\n\n   {escape(action.note)}" if action.note else "")
+
+
+def _strip(block: b.PhaseStrip, _: int) -> str:
+    whole = block.width()
+    rows = [(each.label, each.text, bar(each.value / whole, _BAR)) for each in block.segments]
+    if block.changed is not None:
+        rows.append((block.change, "", bar(block.changed / whole, _BAR)))
+    return _figure(block.label, _grid(("Part", "", ""), rows, (False, True, False)))
 
 
 def _callout(block: b.Callout, _: int) -> str:
@@ -151,6 +184,7 @@ _DRAWINGS: dict[type, Callable[[Any, int], str]] = {
     b.Stats: _stats,
     b.Table: _table,
     b.StackedBars: _bars,
+    b.PhaseStrip: _strip,
     b.Lines: _lines,
     b.IntervalChart: _intervals,
     b.Waterfall: _waterfall,

@@ -14,6 +14,7 @@ from profiler.analyse.model import (
 )
 from profiler.report.blocks import NOTHING, Bar, Block, Cell, NotMeasured, Segment, StackedBars, Table
 from profiler.report.build import section
+from profiler.report.category_text import category_label, category_meaning, category_tone
 from profiler.report.model import ReportInput, ReportSide
 from profiler.report.table import (
     Field,
@@ -31,40 +32,7 @@ from profiler.report.text import NO_REASON, describe, input_part, listed
 
 _DEVICE_CALLS = frozenset({"sync", "copy", "launch"})
 """Categories in which a run without a queue has no time."""
-_CATEGORIES: Final[Mapping[str, tuple[str, str]]] = {
-    "input": ("c1", "waiting for data, tokenization"),
-    "sync": ("c2", "blocked until the device, or a worker, finished"),
-    "copy": ("c3", "in a copy call, not blocked"),
-    "launch": ("c4", "other calls toward the device"),
-    "framework": ("c5", "torch's own Python, or its operators if a GPU does the work"),
-    "compute": ("c6", "operators that are the work itself"),
-    "log": ("c7", "logging"),
-    "checkpoint": ("c8", "writing checkpoints"),
-    "python": ("c9", "Python code of the program, on a core and with the GIL"),
-    "gil": ("c11", "another thread held Python's global interpreter lock"),
-    "ranks": ("c12", "exchanging data with other ranks, or waiting for them"),
-    "waiting": ("c13", "blocked: in a sleep, on a lock, on a file, or for what is not known"),
-    "core": ("c14", "could have run, but no core was free"),
-    "throttled": ("c15", "could have run, but its group had used up its CPU quota"),
-    "unattributed": ("c10", "nothing was recorded"),
-    "communication": ("c5", "between devices"),
-    "idle": ("idle", "nothing to do"),
-}
-"""Tone and meaning of the host's and the device's categories; the same name has the same tone in both."""
-_LABELS: Final[Mapping[str, str]] = {"gil": "GIL wait", "ranks": "rank wait", "core": "core wait"}
-"""The label of a category whose name alone does not say what it is."""
-_OTHER_CATEGORY: Final = ("c8", "")
 _HOST_SHARES: Final = "Shares of a step's host time"
-
-
-def category_tone(name: str) -> str:
-    """The tone of a category of the host or the device in all figures."""
-    return _CATEGORIES.get(name, _OTHER_CATEGORY)[0]
-
-
-def category_label(name: str) -> str:
-    """The name of a category of the host or the device in all figures and tables."""
-    return _LABELS.get(name, name)
 
 
 def _brief_breakdown(report_input: ReportInput) -> Iterable[Block]:
@@ -144,9 +112,7 @@ def _breakdown_table(report_input: ReportInput) -> Table:
     if report_input.has_no_queue:
         measured = sides[0].detailed.breakdown
         names = tuple(name for name in names if measured[name].value or name not in _DEVICE_CALLS)
-    meaning = Field[str](
-        "Category", lambda name: Cell(category_label(name), note=_CATEGORIES.get(name, _OTHER_CATEGORY)[1])
-    )
+    meaning = Field[str]("Category", lambda name: Cell(category_label(name), note=category_meaning(name)))
     fields = (meaning, *(field for side in sides for field in _side_fields(side)))
     caption = "Host seconds per step; the categories exclude each other and sum to the step"
     return make_table(caption, fields, names, slowdown_note(sides))

@@ -25,8 +25,8 @@ from profiler.report.blocks import (
     Text,
 )
 from profiler.report.build import section
+from profiler.report.category_text import PHASES, category_label
 from profiler.report.model import ReportInput, ReportSide
-from profiler.report.sections.breakdown import category_label
 from profiler.report.table import (
     Field,
     make_table,
@@ -43,19 +43,6 @@ from profiler.report.text import THREAD_STATES, plural, step_text
 
 # ---------------------------------------------------------------- lines
 
-PHASES = {
-    "data": ("data", "c1"),
-    "forward": ("forward", "c6"),
-    "backward": ("backward", "c3"),
-    "optimizer": ("optimizer", "c5"),
-    "evaluation": ("evaluation", "c2"),
-    "roll-out": ("roll-out", "c4"),
-    "without gradients": ("no gradients", "c8"),
-    "compile": ("compile", "c7"),
-    "after the optimizer": ("after step", "c9"),
-    "elsewhere": ("elsewhere", "idle"),
-}
-"""Phase -> a name short enough to stand beside a bar in a terminal, and its tone."""
 _MAX_LINES, _BRIEF_LINES, _COMPARED_LINES = 25, 6, 4
 _SMALLEST_CATEGORY = 0.1
 """Share of a line's time below which a category is not mentioned."""

@@ -9,9 +9,9 @@ from profiler.analyse.model import HOST_CATEGORIES, CollectiveWait, RankActivity
 from profiler.core.units import seconds
 from profiler.report.blocks import Bar, Block, Cell, Segment, StackedBars, Text
 from profiler.report.build import section
+from profiler.report.category_text import category_label, category_tone
 from profiler.report.model import ReportInput
 from profiler.report.rank_text import collective_name, rank_sentences
-from profiler.report.sections.breakdown import category_label, category_tone
 from profiler.report.table import Field, make_table, missing_cell, percent, seconds_cell
 from profiler.report.text import at, describe
 

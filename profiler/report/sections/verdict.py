@@ -1,4 +1,4 @@
-"""The first screen: how much faster, how certain, why it was slow, what changed."""
+"""The verdict in full, with the numbers behind it: how certain it is, and what changed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from profiler.analyse.model import Comparison, Ratio
 from profiler.core.metrics import RATES, is_share, label
 from profiler.report.blocks import Block, Callout, Cell, Column, Group, Items, Stat, Stats, Table, Text
 from profiler.report.build import section
+from profiler.report.category_text import category_label
 from profiler.report.model import ReportInput, ReportSide, exit_status, has_no_steps, noisy_machine
-from profiler.report.sections.breakdown import category_label, share_bars
+from profiler.report.sections.breakdown import share_bars
 from profiler.report.sections.device import idle_summary
 from profiler.report.sections.lines import compare_lines, compare_phases, top_lines
 from profiler.report.table import (
@@ -34,8 +35,6 @@ from profiler.report.text import (
     uncompared_results,
 )
 
-_HEADLINE = 120
-"""Characters that read well in large type."""
 _TOP_LINES = 3
 _DEVICE: Final = ("device_utilization", "syncs_per_step", "h2d_per_step", "d2h_per_step")
 _HOST: Final = ("host_cpu", "children_cpu", "peak_memory", "loss", "accuracy")
@@ -89,37 +88,20 @@ def _tables(report_input: ReportInput) -> Iterator[Table]:
 
 
 def _head(report_input: ReportInput) -> Iterator[Block]:
-    """The verdict, and what qualifies it: programs that ended early, sides that do not compare, a noisy machine."""
+    """The verdict in full, and what qualifies it: programs that ended early, sides that do not compare, a noisy
+    machine."""
     comparison, analysis = report_input.comparison, report_input.analysis
-    yield _verdict(report_input)
-    if analysis is not None and analysis.details and not report_input.failed_before_first_step:
-        yield Items(analysis.details)
     if comparison is not None:
+        yield Text(comparison.verdict or "No verdict was reached.")
         yield from _comparison_warnings(comparison)
         yield from _result_callouts(comparison)
-    elif analysis is not None and not has_no_steps(analysis) and (status := exit_status(analysis.info)):
-        yield Callout(f"The program {status}: only its first part is here.", "warning", "Ended early")
+    elif analysis is not None and not report_input.failed_before_first_step:
+        if sentences := tuple(filter(None, (analysis.headline or analysis.verdict, *analysis.details))):
+            yield Items(sentences)
+        if not has_no_steps(analysis) and (status := exit_status(analysis.info)):
+            yield Callout(f"The program {status}: only its first part is here.", "warning", "Ended early")
     if load := noisy_machine(report_input):
         yield Callout(load, "warning", "Noisy machine")
-
-
-def _verdict(report_input: ReportInput) -> Callout:
-    """The headline of a run, or the verdict on a comparison with everything after its headline in smaller type.
-
-    Of a program that ended with an error before its first step, only that: no optimization applies to it.
-    """
-    analysis = report_input.analysis
-    if analysis is not None and report_input.failed_before_first_step:
-        return Callout(f"The program {exit_status(analysis.info)}; no step was seen.", "verdict", "How it ended")
-    results = report_input.comparison or analysis
-    assert results is not None
-    verdict = results.verdict or "No verdict was reached."
-    measured = f"Measured on {report_input.devices}"
-    if analysis is not None and analysis.details:
-        return Callout(analysis.headline, "verdict", measured)
-    if len(verdict) <= _HEADLINE or not results.headline:
-        return Callout(verdict, "verdict", measured)
-    return Callout(results.headline, "verdict", measured, detail=verdict[len(results.headline) :].strip())
 
 
 def _comparison_warnings(comparison: Comparison) -> Iterator[Callout]:

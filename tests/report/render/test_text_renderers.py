@@ -48,6 +48,7 @@ def one_of_each() -> blocks.Report:
         blocks.Table: blocks.Table(
             "t", (blocks.Column("a"), blocks.Column("b")), ((blocks.Cell("x"), blocks.Cell("PASS", judged="good")),)
         ),
+        blocks.PhaseStrip: blocks.PhaseStrip("A step", (blocks.Segment("data", 2.0, "2 s", "c1"),), 1.0, "then: 1 s"),
         blocks.IntervalChart: blocks.IntervalChart("i", "%", (row,), levels=(blocks.Level("caught:", 5.0, "5%"),)),
     }
     for section in build_report(ladders.with_ladder()).sections:
@@ -64,6 +65,7 @@ def test_every_renderer_draws_every_block() -> None:
         assert "the weather" in drawn
         assert "not measured: no window" in drawn
         assert "synchronize" in drawn or "tokenize" in drawn, "the flame graph is missing"
+        assert "then: 1 s" in drawn
     assert "FAIL: It rose." in terminal
     assert re.search(r"caught: +5%", terminal)
     assert "> **FAIL:** **It rose.**" in text

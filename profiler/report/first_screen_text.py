@@ -1,0 +1,297 @@
+"""Makes the sentences of the first screen of a run: its headline, why, its chips, and what to do now."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import PurePath
+from typing import Final
+
+from profiler.analyse.finding import Finding, GainMethod
+from profiler.analyse.model import LOADED_MACHINE, MIN_SAMPLES, Analysis, Phase
+from profiler.core.terminal import called_as
+from profiler.core.units import rate, seconds, share, significant
+from profiler.diagnose.model import RunVerdict
+from profiler.report.blocks import Action, Chip, Headline
+from profiler.report.finding_text import MOST, finding_sentence, finding_text, leading, prediction_texts
+from profiler.report.model import exit_status, has_no_steps, load_warnings
+from profiler.report.text import THREAD_STATES, at, file_name, function_name, listed, plural
+from profiler.report.verdict_text import cause_text
+from profiler.run.model import RunInfo, Site, StepKind
+
+WHY: Final = 2
+"""Sentences below a headline."""
+ACTIONS: Final = 3
+_LARGE_REST: Final = 0.05
+"""Share of a step from which a phase is named among what remains."""
+_INPUT: Final = "input"
+
+
+# ---------------------------------------------------------------- headline
+
+
+def run_headline(analysis: Analysis, devices: str) -> Headline:
+    """`Training waits for data 39% of every step: up to 1.6× to gain`
+
+    :param devices: the name of the device.
+    """
+    if has_no_steps(analysis) and (status := exit_status(analysis.info)):
+        return Headline(f"The program {status}", judged="bad")
+    if lead := lead_finding(analysis):
+        return _finding_headline(lead, analysis.phases)
+    ledger = analysis.ranks
+    if ledger is not None and ledger.straggler is not None:
+        late = ledger.straggler
+        return Headline(f"Rank {late.rank} makes the other ranks wait {seconds(late.lead)} of every step")
+    return Headline(_outcome(analysis, devices))
+
+
+def lead_finding(analysis: Analysis) -> Finding | None:
+    """The finding that the first screen is about: that of the late rank where there is one, else the largest gain."""
+    leaders = leading(analysis.findings)
+    ledger = analysis.ranks
+    if ledger is not None and ledger.straggler is not None:
+        return next((each for each in leaders if each.values.get("rank") == ledger.straggler.rank), None)
+    return next(iter(leaders), None)
+
+
+def _finding_headline(finding: Finding, phases: Sequence[Phase]) -> Headline:
+    gain = gain_to_get(finding)
+    if is_of_input(finding):
+        # as in the strip of the step: a finding may cost only a part of the wait
+        waits = next((phase.share for phase in phases if phase.name == "data"), finding.share)
+        return Headline(f"Training waits for data {share(waits)} of every step: ", gain)
+    whole = "the run" if finding.is_of_run else "every step"
+    return Headline(f"{finding_text(finding).title}: {share(finding.share)} of {whole}, ", gain)
+
+
+def is_of_input(finding: Finding) -> bool:
+    """Whether nearly all of what it costs is time in which the training has no batch."""
+    total = sum(finding.costs.values())
+    return not finding.is_of_run and total > 0 and finding.costs.get(_INPUT, 0.0) > _NEARLY_ALL * total
+
+
+_NEARLY_ALL: Final = 0.9
+
+
+def gain_to_get(finding: Finding) -> str:
+    """`up to 1.6× to gain`, `1.6× to gain, as measured`; the best that the cure can give, where that is a bound."""
+    gain = finding.gains[0]
+    if gain.factor > MOST:
+        return f"more than {MOST}× to gain"
+    factor = f"{significant(gain.factor, 2)}×"
+    if gain.method is GainMethod.KNOCK_OUT:
+        return f"{factor} to gain, as measured"
+    return f"{'up to' if gain.method is GainMethod.BOUND else 'about'} {factor} to gain"
+
+
+def _outcome(analysis: Analysis, devices: str) -> str:
+    """What the run is limited by where no finding leads."""
+    part = share(analysis.outcome_share)
+    match analysis.outcome:
+        case RunVerdict.DEVICE_IDLE | RunVerdict.DEVICE_IDLE_UNEXPLAINED:
+            return f"The {devices} is idle {part} of the time"
+        case RunVerdict.DEVICE_BUSY | RunVerdict.DEVICE_BUSY_SAMPLED:
+            return f"The {devices} is busy {part} of the time"
+        case RunVerdict.COMPUTING:
+            return f"Computing takes {part} of every step"
+        case RunVerdict.CAUSE:
+            first = analysis.causes[0]
+            return (
+                f"Training waits for data {share(first.share)} of every step"
+                if first.category == _INPUT
+                else (cause_text(first))
+            )
+        case RunVerdict.UNKNOWN_STEP:
+            return f"What ran in {part} of every step is not known"
+        case RunVerdict.THREADS_ONLY:
+            thread = analysis.threads[0]
+            return f"The {thread.process} was {THREAD_STATES[thread.state]} {share(thread.share)} of the time"
+    if not analysis.outcome and (verdict := analysis.headline or analysis.verdict):
+        return verdict
+    if step := analysis.value("step_time"):
+        return f"A step takes {seconds(step)}; where it goes was not recorded"
+    return "Nothing was measured"
+
+
+# ---------------------------------------------------------------- why
+
+
+def run_why(analysis: Analysis) -> tuple[str, ...]:
+    """At most two sentences: what costs the time, and what the rest of a step is."""
+    if has_no_steps(analysis) and exit_status(analysis.info):
+        return ("No step was seen, so nothing can be said about the speed of its training.",)
+    lead = lead_finding(analysis)
+    if lead is None:
+        sentences = analysis.details or ((analysis.headline,) if analysis.outcome else ())
+        return tuple(sentences[:WHY])
+    text = finding_text(lead)
+    first = f"{text.title}{at(lead.sites[0]) if lead.sites else ''}." if is_of_input(lead) else ""
+    others = [each for each in leading(analysis.findings) if each is not lead]
+    second = finding_sentence(others[0]) if others else _rest(analysis.phases) if is_of_input(lead) else ""
+    return tuple(islice(filter(None, (first, *(text.evidence[:1] if not first else ()), second)), WHY))
+
+
+def _rest(phases: Sequence[Phase]) -> str:
+    """`The rest is mostly backward (40%) and forward (19%).`"""
+    rest = sorted((phase for phase in phases if phase.name != "data"), key=lambda phase: -phase.share)
+    named = [f"{phase.name} ({share(phase.share)})" for phase in rest[:2] if phase.share >= _LARGE_REST]
+    return f"The rest is mostly {listed(named)}." if named else ""
+
+
+def run_context(analysis: Analysis, devices: str, name: str, time: str) -> str:
+    """`train · 119 steps of AdamW · CPU, 2 cores · 2026-11-22 11:03 UTC`"""
+    cores = analysis.info.host.get("cores")
+    where = f"{devices}, {plural(cores, 'core')}" if isinstance(cores, int) else devices
+    ranks = f"{analysis.job_size} ranks" if analysis.job_size > 1 else ""
+    return " · ".join(filter(None, (name, _steps(analysis), where, ranks, time)))
+
+
+def _steps(analysis: Analysis) -> str:
+    step = analysis.measures.get("step_time")
+    if step is None or step.value is None or analysis.step is None:
+        return ""
+    kind = analysis.step.kind
+    if kind in (StepKind.WHOLE_RUN, StepKind.WHOLE_TRACE):
+        return analysis.step.label
+    if kind in (StepKind.OPTIMIZER, StepKind.LOADER, StepKind.BACKWARD):
+        return f"{step.n:,} {analysis.step.label}"
+    return plural(step.n, "step")
+
+
+def strip_label(seconds_per_step: float) -> str:
+    """`A step now: 28.4 ms`"""
+    return f"A step now: {seconds(seconds_per_step)}"
+
+
+def strip_change(finding: Finding, after: float) -> str:
+    """`after the first change: 17.3 ms at best`"""
+    best = " at best" if finding.gains[0].method is GainMethod.BOUND else ""
+    measured = ", as measured" if finding.gains[0].method is GainMethod.KNOCK_OUT else best
+    return f"after the first change: {'' if measured else 'about '}{seconds(after)}{measured}"
+
+
+def place_text(site: Site, lines: Sequence[int]) -> str:
+    """`train.py:14 in Images.__getitem__()`, `decode.py:46-58 in DecodeTokens.token()`"""
+    where = at(site).removeprefix(" at ")
+    if len(lines) > 1:
+        where = f"{file_name(site)}:{min(lines)}-{max(lines)}"
+    return where if site.function in ("", "<module>") else f"{where} in {function_name(site)}"
+
+
+# ---------------------------------------------------------------- chips
+
+
+def run_chips(analysis: Analysis) -> tuple[Chip, ...]:
+    """The speed now and at best, how much was recorded, and what makes the figures doubtful."""
+    return tuple(filter(None, (_speed(analysis), _observed(analysis), *_doubts(analysis))))
+
+
+def _speed(analysis: Analysis) -> Chip | None:
+    measure = next((each for name in _RATES if (each := analysis.measures.get(name)) and each.value), None)
+    if measure is None or measure.value is None or has_no_steps(analysis):
+        return None
+    now = rate(measure.value, measure.unit)
+    lead = lead_finding(analysis)
+    if lead is None or lead.gains[0].factor > MOST:
+        return Chip(now)
+    number, _, unit = now.rpartition(" ")
+    best = rate(measure.value * lead.gains[0].factor, unit)
+    most = {GainMethod.BOUND: "at most ", GainMethod.KNOCK_OUT: ""}.get(lead.gains[0].method, "about ")
+    return Chip(f"{number} → {most}{best}", "good")
+
+
+_RATES: Final = ("tokens_per_s", "steps_per_s")
+
+
+def _observed(analysis: Analysis) -> Chip | None:
+    step = analysis.measures.get("step_time")
+    samples = sum(line.samples for line in analysis.lines)
+    if step is None or step.value is None:
+        return None
+    steps = plural(step.n, "step") if not has_no_steps(analysis) else ""
+    if 0 < samples < MIN_SAMPLES:
+        few = f"Shares of lines need {MIN_SAMPLES} stack samples: record for longer."
+        return Chip(f"only {plural(samples, 'stack sample')}", "warning", few)
+    seen = listed([*filter(None, (steps, plural(samples, "stack sample") if samples else ""))])
+    return Chip(f"seen in {seen}") if seen else None
+
+
+def _doubts(analysis: Analysis) -> Iterator[Chip]:
+    status = exit_status(analysis.info)
+    if status and not has_no_steps(analysis):
+        yield Chip("ended early", "warning", f"The program {status}: only its first part is here.")
+    if texts := load_warnings(analysis.warnings):
+        other = any(notice.code == LOADED_MACHINE[0] for notice in analysis.warnings)
+        name = "other programs took CPU" if other else "shared machine"
+        yield Chip(name, "warning", f"{'; '.join(texts)}. Times are longer than on a quiet machine, and vary more.")
+
+
+# ---------------------------------------------------------------- what now
+
+KEPT: Final = "In CI, without --update, it fails on one more sync."
+"""What `check` does with the baseline that it wrote."""
+
+
+def run_actions(analysis: Analysis) -> tuple[Action, ...]:
+    """What to write, and the command that proves it; where no rule found a cause, the next useful command."""
+    if has_no_steps(analysis) and exit_status(analysis.info):
+        return (Action("Repair the error, then record the program again", command=_run(analysis.info)),)
+    lead = lead_finding(analysis)
+    others = [each for each in leading(analysis.findings) if each is not lead]
+    cures = [_cure(each, is_lead=each is lead) for each in ([lead] if lead else []) + others]
+    return (*cures, *_proofs(analysis, lead))[:ACTIONS]
+
+
+def _cure(finding: Finding, *, is_lead: bool) -> Action:
+    text = finding_text(finding)
+    place = listed([at(site).removeprefix(" at ") for site in finding.sites[:1]]) if finding.sites else ""
+    cause = place if is_lead else f"{text.title}{f', {place}' if place else ''}"
+    return Action(text.fix.removesuffix("."), cause, text.code, note=" ".join(prediction_texts(finding)[:1]))
+
+
+def _proofs(analysis: Analysis, lead: Finding | None) -> Iterator[Action]:
+    info = analysis.info
+    program = command_text(info)
+    if analysis.is_trace or not program:
+        if analysis.outcome in (RunVerdict.DEVICE_IDLE, RunVerdict.DEVICE_BUSY):
+            predict = f"{called_as()} diagnose TRACE --what-if sync=0,launch=0.5"
+            yield Action("Predict what a change gives before you make it", command=predict)
+        yield Action(
+            "Record a trace after your change, and compare both", command=f"{called_as()} compare BEFORE AFTER"
+        )
+        return
+    if lead is None and info.level == "light":
+        yield Action("Record where the time goes", command=_run(info))
+    if analysis.outcome in (RunVerdict.UNKNOWN_STEP, RunVerdict.THREADS_ONLY):
+        yield Action("Record the program from its start, and for longer", command=_run(info))
+    if analysis.outcome in (RunVerdict.THREADS_ONLY, RunVerdict.NOTHING_MEASURED):
+        return
+    if lead is not None and lead.rule.knock_out and lead.gains[0].method is not GainMethod.KNOCK_OUT:
+        note = "It runs the program without what the finding blames, and changes no file of yours."
+        yield Action("Measure the gain before you write the cure", command=f"{called_as()} try -- {program}", note=note)
+    after = shlex.quote(f"{program} CHANGED")
+    compare = f"{called_as()} compare --before {shlex.quote(program)} --after {after}"
+    yield Action("Measure what your change gives", command=compare)
+    if lead is None:
+        check = f"{called_as()} check --baseline counters.json --update -- {program}"
+        yield Action(
+            "Keep it as fast as it is", command=check, note="In CI, without --update, it fails on one more sync."
+        )
+
+
+_LONGEST_COMMAND: Final = 40
+"""Characters of a command that is shown whole in other commands."""
+
+
+def command_text(info: RunInfo) -> str:
+    """The recorded command as one would type it, COMMAND where that is long; empty for none."""
+    if not info.argv:
+        return ""
+    text = shlex.join((PurePath(info.argv[0]).name, *info.argv[1:]))
+    return text if len(text) <= _LONGEST_COMMAND else "COMMAND"
+
+
+def _run(info: RunInfo) -> str:
+    return f"{called_as()} run -- {command_text(info)}"
