@@ -182,6 +182,8 @@ class Change:
     """The operation that the program calls: item, to, ...; empty where the counter implies it."""
     before: float
     after: float
+    source: str = ""
+    """Text of the line; empty: it was not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +259,8 @@ class WorseCause:
     sentence: str
     fix: str
     """What to do about it."""
+    source: str = ""
+    """Text of the line; empty: it was not recorded."""
 
 
 @dataclass(frozen=True, slots=True)

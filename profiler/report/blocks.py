@@ -34,6 +34,8 @@ class Cell:
     """The full text where `text` is shortened: a path."""
     missing: str = ""
     """Why there is no measurement; `text` is then not shown."""
+    source: str = ""
+    """The text of the line of code that the cell is about."""
     code: bool = False
     """A path or a name from code."""
     strong: bool = False

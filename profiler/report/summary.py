@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from profiler.analyse.model import Analysis, LineCost
 from profiler.core import units
+from profiler.core.terminal import plain
 from profiler.report.category_text import PHASES, category_label
 from profiler.report.finding_text import finding_text, leading
 from profiler.report.model import exit_status, load_warnings, without_torch
@@ -37,6 +38,8 @@ _CONTINUED: Final = " " * 4
 """Indentation of a broken line's remainder."""
 _TERMINAL: Final = 80
 """Columns that a terminal has at least."""
+_CODE: Final = "code"
+"""The tone of a line of code, which is cut at the width of a terminal."""
 _BAR: Final = 60
 """Characters of the bar."""
 _FILLS: Final = "█▓▒░▞▤▥▦▚·"
@@ -70,6 +73,8 @@ def summary(analysis: Analysis, *, unicode: bool = True) -> Iterator[Line]:
     width = max((len(short_site(line.site)) for line in lines), default=0)
     for line in lines:
         yield ((f"  {short_site(line.site).ljust(width)}  {_cost(line)}", ""),)
+        if line.site.source:
+            yield ((f"{' ' * (width + 4)}{plain(line.site.source)}", _CODE),)
 
 
 def _step_time(analysis: Analysis) -> str:
@@ -184,10 +189,13 @@ def _print_verdict(console: Console, run: Run, analyse: Callable[[Run], Analysis
     if records > MAX_RECORDS:
         console.print(f"  not analysed here: {records:,} records, more than {MAX_RECORDS:,}")
         return
-    styles = {**COLOURS, "strong": "bold", "warning": "yellow", "": ""}
+    styles = {**COLOURS, "strong": "bold", "warning": "yellow", _CODE: "cyan", "": ""}
     try:
         for line in summary(analyse(run), unicode=is_unicode(console)):
-            _print(console, Text.assemble(*((text, styles.get(tone, "")) for text, tone in line)))
+            text = Text.assemble(*((piece, styles.get(tone, "")) for piece, tone in line))
+            if line[0][1] == _CODE:
+                text.truncate(_TERMINAL, overflow="ellipsis")
+            _print(console, text)
     except Exception as error:  # noqa: BLE001 (the program has run, and its exit code counts)
         console.print(Text(f"  the analysis failed: {type(error).__name__}: {error}", style="yellow"))
 

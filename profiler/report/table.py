@@ -200,12 +200,12 @@ def ratio_cell(ratio: Ratio | None, before: Measure | None = None, after: Measur
 
 
 def site_cell(site: Site | None, reason: str = "no site was recorded") -> Cell:
-    """file:line with the function below; the title has the full path."""
+    """file:line with the function and the text of the line below; the title has the full path."""
     if site is None:
         return missing_cell(reason)
     # for the module level of a script the line is enough
     note = "" if site.function == "<module>" else site.function.replace("<locals>.", "")
-    return Cell(short_site(site), note=note, title=f"{site.file}:{site.line}", code=True)
+    return Cell(short_site(site), note=note, title=f"{site.file}:{site.line}", source=site.source, code=True)
 
 
 def short_site(site: Site) -> str:

@@ -22,7 +22,7 @@ from profiler.run.model import Site, StepDefinition, StepKind
 from tests.report import samples
 
 LOOP, LOG = Site("train.py", 41, "main"), Site("/home/somebody/code/metrics.py", 1107, "Metrics.log_everything")
-FAR = Site(samples.LONG_PATH, 104, samples.HOSTILE)
+FAR = Site(samples.LONG_PATH, 104, samples.HOSTILE, samples.HOSTILE)
 BACKWARD = "torch.autograd.graph._engine_run_backward"
 LINES = (
     LineCost(LOOP, BACKWARD, 0.06, 0.6, 0.55, 0.65, 300, {"compute": 0.06}),

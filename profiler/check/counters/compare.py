@@ -258,7 +258,8 @@ def changed_lines(
     for line, amount in after.items():
         earlier = before[origin[line]] if line in origin else 0.0
         if amount - earlier > _ABS_TOL * max(1.0, amount):
-            changes.append(Change(counter, line.file, line.number, line.function, line.operation, earlier, amount))
+            place = line.file, line.number, line.function, line.operation
+            changes.append(Change(counter, *place, earlier, amount, line.text))
     return tuple(
         sorted(changes, key=lambda change: (change.before - change.after, change.file, change.line, change.operation))
     )

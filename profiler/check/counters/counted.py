@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -18,7 +18,7 @@ from profiler.analyse.timing.counters import (
     uncounted_on_cpu,
 )
 from profiler.analyse.window import Window, measured_window, process_rows
-from profiler.check.counters.paths import line_text, portable_path, root_folder
+from profiler.check.counters.paths import portable_path, root_folder
 from profiler.check.model import Counted, Line, Location
 from profiler.core.errors import Exit, ProfilerError
 from profiler.report.text import describe
@@ -41,18 +41,18 @@ _COPIES: Final = (CallKind.H2D, CallKind.D2H)
 _BATCH_REGION: Final = "dataset"
 """Region of a loader's worker around the making of a batch."""
 
-Text = Callable[[str, int], str]
+_MAX_TEXT: Final = 80
+"""Characters of a line's text that a baseline stores: enough to recognise a line that has moved."""
 Mask = npt.NDArray[np.bool_]
 Amounts = dict[str, npt.NDArray[np.float64]]
 
 
-def counted(run: Run, spans: Sequence[tuple[int, int]] | None, *, folder: str = "", text: Text = line_text) -> Counted:
+def counted(run: Run, spans: Sequence[tuple[int, int]] | None, *, folder: str = "") -> Counted:
     """The counters of one process.
 
     :param spans: begin and end (ns) of the measured blocks: the steps that end in them count. None: nobody controlled
         the program, and all measured steps count. Empty: it was controlled, and ended in its warm-up.
     :param folder: in which the program was started, where the run does not report it.
-    :param text: the text of a line of a file.
     :raises ProfilerError: there is no such step, or the run could not be recorded to its end.
     """
     if spans is not None and not spans:
@@ -70,8 +70,8 @@ def counted(run: Run, spans: Sequence[tuple[int, int]] | None, *, folder: str = 
     calls = process_rows(run.calls, window)
     calls = calls[window.step_rows(calls["begin"]) >= 0]
     totals = _totals(run, window)
-    workers, worker_lines = _workers(run, window, root, text)
-    lines = _lines(run, calls, root, text=text)
+    workers, worker_lines = _workers(run, window, root)
+    lines = _lines(run, calls, root)
     return Counted(len(window), totals, workers, lines, worker_lines, uncounted_on_cpu(run, totals))
 
 
@@ -132,7 +132,7 @@ def _amounts(run: Run, calls: Table) -> Amounts:
     return {name: amount for name, amount in amounts.items() if amount.any()}
 
 
-def _lines(run: Run, calls: Table, root: str, *, text: Text, scale: float = 1.0) -> dict[Location, tuple[Line, ...]]:
+def _lines(run: Run, calls: Table, root: str, *, scale: float = 1.0) -> dict[Location, tuple[Line, ...]]:
     """The lines by counter, file, function and operation, with their amounts."""
     sums: dict[Location, dict[tuple[int, str], float]] = defaultdict(lambda: defaultdict(float))
     for counter, amounts in _amounts(run, calls).items():
@@ -150,7 +150,7 @@ def _lines(run: Run, calls: Table, root: str, *, text: Text, scale: float = 1.0)
                 site.function,
                 "" if operation == counter else operation,
             )
-            sums[location][site.line, text(site.file, site.line) if site.file else ""] += amount * scale
+            sums[location][site.line, " ".join(site.source.split())[:_MAX_TEXT]] += amount * scale
     return {
         location: tuple((line, amount, line_text) for (line, line_text), amount in sorted(lines.items()))
         for location, lines in sums.items()
@@ -160,9 +160,7 @@ def _lines(run: Run, calls: Table, root: str, *, text: Text, scale: float = 1.0)
 # ---------------------------------------------------------------- loaders
 
 
-def _workers(
-    run: Run, window: Window, root: str, text: Text
-) -> tuple[dict[str, float], dict[Location, tuple[Line, ...]]]:
+def _workers(run: Run, window: Window, root: str) -> tuple[dict[str, float], dict[Location, tuple[Line, ...]]]:
     """Amounts of the loader's workers for as many batches as there are steps, and their lines."""
     batches = _worker_batches(run, window)
     if batches is None:
@@ -171,7 +169,7 @@ def _workers(
     totals = dict.fromkeys((name for name in active_counters(run) if name not in (WOULD_SYNC, MIGHT_SYNC)), 0.0)
     for counter, amounts in _amounts(run, calls).items():
         totals[counter] = float(amounts.sum()) * scale
-    return totals, _lines(run, calls, root, text=text, scale=scale)
+    return totals, _lines(run, calls, root, scale=scale)
 
 
 def _worker_batches(run: Run, window: Window) -> tuple[Table, float] | None:

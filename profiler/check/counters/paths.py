@@ -1,8 +1,7 @@
-"""Names of files and commands that are the same on every machine, and the text of a line: what a baseline stores."""
+"""Names of files and commands that are the same on every machine, as a baseline stores them."""
 
 from __future__ import annotations
 
-import linecache
 import os
 import re
 import shlex
@@ -13,8 +12,6 @@ from typing import Final
 from profiler.run.code_origin import working_folder
 from profiler.run.model import Run
 
-MAX_TEXT: Final = 80
-"""Characters of a line's text that are stored: enough to recognise it."""
 COMPILED_FILE: Final = "(compiled)"
 """Stands for files that torch.compile writes, whose names differ between machines."""
 _MAX_UP: Final = 3
@@ -114,9 +111,3 @@ def missing_script(command: str, folder: str) -> str:
 
 def _is_relative_script(word: str) -> bool:
     return word.endswith(".py") and not word.startswith("/")
-
-
-def line_text(file: str, line: int) -> str:
-    """The present text of a line, shortened; empty where it cannot be read. It identifies a line that has moved."""
-    linecache.checkcache(file)
-    return " ".join(linecache.getline(file, line).split())[:MAX_TEXT]

@@ -193,6 +193,7 @@ def worse_causes(comparison: Comparison) -> Iterator[WorseCause]:
                 finding.seconds,
                 change_sentence(change),
                 finding_text(finding).fix,
+                site.source if site else "",
             )
 
 

@@ -144,8 +144,9 @@ def rise(change: Change) -> str:
 
 
 def site(change: Change) -> str:
-    """'+1 sync per step at train.py:104 (train_step, item)'."""
-    return f"{rise(change)} at {location(change)}{function_and_operation(change)}"
+    """'+1 sync per step at train.py:104 (train_step, item): total += loss.item()'."""
+    source = f": {change.source}" if change.source else ""
+    return f"{rise(change)} at {location(change)}{function_and_operation(change)}{source}"
 
 
 # ---------------------------------------------------------------- slow-downs, times

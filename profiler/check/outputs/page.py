@@ -97,6 +97,7 @@ def _change_cell(change: Change) -> b.Cell:
         fmt.location(change, short_path(change.file)),
         note=fmt.function_and_operation(change).strip(" ()"),
         title=fmt.location(change),
+        source=change.source,
         code=True,
     )
 

@@ -57,8 +57,11 @@ def warnings(result: GateResult) -> tuple[str, ...]:
 
 
 def causes(result: GateResult) -> tuple[str, ...]:
-    """A sentence for each cause that appeared or grew, with what to do about it."""
-    return tuple(f"{cause.sentence} {cause.fix}" for cause in result.causes)
+    """A sentence for each cause that appeared or grew, with what to do about it, and its line."""
+    return tuple(
+        f"{cause.sentence} {cause.fix}" + (f" The line reads: {cause.source}" if cause.source else "")
+        for cause in result.causes
+    )
 
 
 def headline(result: GateResult) -> str:

@@ -237,9 +237,24 @@ class _Printer(Terminal):
         ]
         self.paragraph(block.caption, "bold")
         self.console.print(self.table(columns, rows))
+        self._sources(block)
         for reason, mark in footnotes.items():
             self._note(f"[{mark}] not measured: {reason}")
         self._note(block.note)
+
+    def _sources(self, block: b.Table) -> None:
+        """The text of the lines in a table, below it, where a line has the whole width."""
+        cells = [cell for row in block.rows for cell in row if cell.source]
+        pairs = [(cell.text.rpartition("/")[2] if cell.is_location else "", cell.source) for cell in cells]
+        width = max((len(name) for name, _ in pairs), default=0)
+        for name, source in dict.fromkeys(pairs):
+            self.code_line(f"  {name.ljust(width)}  {source}" if width else f"  {source}")
+
+    def code_line(self, text: str) -> None:
+        """A line of code, cut where the terminal ends."""
+        line = self.text(text, "cyan")
+        line.truncate(self.width, overflow="ellipsis" if self.unicode else "crop")
+        self.console.print(line, no_wrap=True, overflow="crop")
 
     def _cell(self, column: b.Column, cell: b.Cell, footnotes: dict[str, str]) -> Text:
         if cell.is_location:

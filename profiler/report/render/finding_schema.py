@@ -17,6 +17,8 @@ class SiteDocument(_Model):
     file: str
     line: int
     function: str
+    source: str
+    """Text of the line, without indentation; empty: it was not recorded."""
 
 
 class GainDocument(_Model):

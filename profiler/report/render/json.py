@@ -227,11 +227,16 @@ def _fields(item: object, *names: str) -> dict[str, Any]:
 
 
 def _site(site: Site | None) -> dict[str, Any]:
-    return {key: getattr(site, key, None) for key in ("file", "line", "function")}
+    return {**{key: getattr(site, key, None) for key in ("file", "line", "function")}, **_source(site)}
 
 
 def _file_and_line(site: Site | None, reason: str = _NO_LINE) -> dict[str, Any]:
-    return {key: getattr(site, key, Null(reason)) for key in ("file", "line")}
+    return {**{key: getattr(site, key, Null(reason)) for key in ("file", "line")}, **_source(site)}
+
+
+def _source(site: Site | None) -> dict[str, str]:
+    """The text of a line; empty where it is not known."""
+    return {"source": site.source if site else ""}
 
 
 def _side(side: ReportSide) -> dict[str, Any]:

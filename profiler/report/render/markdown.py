@@ -93,13 +93,15 @@ def _stats(block: b.Stats, _: int) -> str:
 
 def _table(block: b.Table, _: int) -> str:
     marks = block.footnotes()
-    rows = [
-        [cell.one_line(marks) + (f" ({cell.small_print()})" if cell.small_print() else "") for cell in row]
-        for row in block.rows
-    ]
+    rows = [[_cell(cell, marks) for cell in row] for row in block.rows]
     grid = _grid([c.title for c in block.columns], rows, [c.number for c in block.columns])
     footnotes = [f"\\[{mark}\\] not measured: {escape(reason)}" for reason, mark in marks.items()]
     return _figure(block.caption, "\n\n".join([grid, *footnotes]), block.note)
+
+
+def _cell(cell: b.Cell, marks: dict[str, str]) -> str:
+    note, source = cell.small_print(), cell.source
+    return cell.one_line(marks) + (f" ({note})" if note else "") + (f": {source}" if source else "")
 
 
 def _figure(caption: str, content: str, note: str = "") -> str:

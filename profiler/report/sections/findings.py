@@ -37,7 +37,8 @@ _NOTE = (
 def _cause(finding: Finding) -> Cell:
     text = finding_text(finding)
     same = f"same time as {finding.overlaps}" if finding.overlaps else ""
-    return Cell(text.title, note="; ".join(filter(None, (text.place, same, doubt_text(finding)))))
+    note = "; ".join(filter(None, (text.place, same, doubt_text(finding))))
+    return Cell(text.title, note=note, source=finding.sites[0].source if finding.sites else "")
 
 
 def _cost(finding: Finding) -> Cell:

@@ -311,7 +311,7 @@ def test_lines_that_rose_in_every_process_of_the_counter_that_is_asked_for() -> 
     assert [found.line for found in changed_lines("would_sync", [quiet, quiet], [loud, loud])] == [10, 9]
     both = [one(lines=lines_of(at(9, 20, LOSS), at(9, 20, LOSS, counter="syncs")))]
     found = changed_lines("syncs", [one()], both)
-    assert found == (Change("syncs", "train.py", 9, "main", "item", 0.0, 1.0),)
+    assert found == (Change("syncs", "train.py", 9, "main", "item", 0.0, 1.0, LOSS),)
     before, after = ([replace(one(), worker_lines=of.lines)] for of in (quiet, loud))
     assert [found.line for found in changed_lines("would_sync", before, after, workers=True)] == [10, 9]
     assert changed_lines("would_sync", before, after) == (), "lines of workers are their own"

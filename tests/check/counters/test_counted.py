@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
 from profiler.run.load import load
 from profiler.run.model import CollectorStatus, Run
+from profiler.run.source_text import ProgramFiles, write_source_text
 from profiler.run.tables import RECOMPILED, TOKENIZED, WORKER_OF, CallKind
 from tests.fakes.programs import ROOT
 from tests.fakes.watched import watched
@@ -25,10 +27,6 @@ from tests.recorded.builders import MS, PID, TID, RunBuilder
 
 WORKER = 200
 PROBLEMS = (Notice("process-stopped", {"source": "source-1"}),)
-
-
-def no_text(file: str, line: int) -> str:
-    return f"text {line}"
 
 
 def stepped(steps: int = 10, **facts: object) -> RunBuilder:
@@ -45,9 +43,9 @@ def test_all_measured_steps_count_without_blocks() -> None:
     builder = stepped(5)
     builder.step(50 * MS, 60 * MS, warmup=True)
     builder.counter("syncs", 7, step=5)
-    found = counted(builder.build(), None, text=no_text)
+    found = counted(builder.build(), None)
     assert (found.steps, found.totals) == (5, {"syncs": 5.0})
-    assert found.lines == {("syncs", "train.py", "main", "sync"): ((5, 5.0, "text 5"),)}
+    assert found.lines == {("syncs", "train.py", "main", "sync"): ((5, 5.0, ""),)}
 
 
 def test_only_steps_that_end_in_a_block_count() -> None:
@@ -172,11 +170,11 @@ def with_worker(batches: int, *, ahead: int = 0, of: int = PID) -> Run:
 
 def test_workers_are_counted_by_whole_batches_however_far_they_are_ahead() -> None:
     for batches, ahead in ((10, 0), (12, 2), (14, 4), (7, 1)):
-        found = counted(with_worker(batches, ahead=ahead), None, text=no_text)
+        found = counted(with_worker(batches, ahead=ahead), None)
         assert found.workers[TOKENIZED] == 80.0, f"{batches} batches, {ahead} ahead"
         assert not {"would_sync", "might_sync"} & set(found.workers), "they wait nowhere"
         assert found.totals[TOKENIZED] == 0.0, "not the stepping process's"
-        assert found.worker_lines[TOKENIZED, "data.py", "__getitem__", ""] == ((3, 80.0, "text 3"),)
+        assert found.worker_lines[TOKENIZED, "data.py", "__getitem__", ""] == ((3, 80.0, ""),)
     assert counted(with_worker(3, ahead=3), None).workers[TOKENIZED] == 80.0, "all were made before"
     assert counted(with_worker(10, of=PID + 1), None).workers == {}, "workers of another process are not ours"
 
@@ -187,9 +185,9 @@ def test_a_record_of_reads_stands_for_as_many_as_it_says() -> None:
     for kind, number in ((CallKind.WOULD_SYNC, 0), (CallKind.WOULD_SYNC, 5), (CallKind.MIGHT_SYNC, 2)):
         row = {"kind": kind, "name": builder.name("item"), "site": builder.site("train.py:9:main"), "bytes": number}
         builder.bulk("calls", 1, begin=9 * MS, end=9 * MS, **row)
-    lines = counted(builder.build(), None, text=no_text).lines
-    assert lines["would_sync", "train.py", "main", "item"] == ((9, 6.0, "text 9"),), "a 0 of an older run is one"
-    assert lines["might_sync", "train.py", "main", "item"] == ((9, 2.0, "text 9"),)
+    lines = counted(builder.build(), None).lines
+    assert lines["would_sync", "train.py", "main", "item"] == ((9, 6.0, ""),), "a 0 of an older run is one"
+    assert lines["might_sync", "train.py", "main", "item"] == ((9, 2.0, ""),)
 
 
 def test_the_thread_with_most_steps_in_the_blocks_is_counted() -> None:
@@ -246,6 +244,7 @@ def test_the_loss_counts_and_what_torchs_sampler_and_a_collate_read_does_not(tmp
     model = torch.nn.Linear(4, 1)
     with watched(tmp_path, *hooks) as loaded:
         space["train"](torch.ones(8, 4), model, torch.optim.SGD(model.parameters(), lr=0.1))
+        write_source_text(loaded().path, ProgramFiles(time.time()))
         found = counted(loaded(), None, folder=str(tmp_path))
     assert found.steps == 5
     assert found.totals["would_sync"] == 5.0, "the loss, between six optimizer steps"

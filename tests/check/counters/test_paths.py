@@ -10,7 +10,6 @@ import pytest
 
 from profiler.check.counters.paths import (
     COMPILED_FILE,
-    line_text,
     portable_command,
     portable_path,
     root_folder,
@@ -75,14 +74,6 @@ def test_the_working_folder_is_what_the_run_reports() -> None:
     assert working_folder(RunBuilder(cwd="/here").build()) == "/here"
     assert working_folder(RunBuilder(host={"cwd": "/host"}).build()) == "/host"
     assert working_folder(RunBuilder().build()) == ""
-
-
-def test_the_text_of_a_line_is_short_and_on_one_line(tmp_path: Path) -> None:
-    file = tmp_path / "train.py"
-    file.write_text("first\n\tloss   =  x.item()  # " + "x" * 100 + "\n")
-    assert line_text(str(file), 2).startswith("loss = x.item() # xxx")
-    assert len(line_text(str(file), 2)) == 80
-    assert line_text(str(file), 99) == line_text(str(tmp_path / "gone.py"), 1) == ""
 
 
 @pytest.mark.parametrize(

@@ -239,7 +239,7 @@ def unknown_conditions() -> GateResult:
 def hostile() -> GateResult:
     """Every text is hostile, and numbers are not finite."""
     bad = HOSTILE
-    change = Change(bad, bad, 7, bad, bad, 1.0, float("inf"))
+    change = Change(bad, bad, 7, bad, bad, 1.0, float("inf"), bad)
     return GateResult(
         FAIL,
         bad,
@@ -265,7 +265,7 @@ def hostile() -> GateResult:
         bad,
         float("nan"),
         bad,
-        causes=(WorseCause(bad, bad, 7, float("nan"), float("inf"), bad, bad),),
+        causes=(WorseCause(bad, bad, 7, float("nan"), float("inf"), bad, bad, bad),),
     )
 
 
