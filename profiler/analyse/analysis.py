@@ -29,7 +29,7 @@ from profiler.analyse.timing.device import device_breakdown, device_parts, devic
 from profiler.analyse.timing.host_timeline import CODE, HostTimeline
 from profiler.analyse.timing.idle import idle_blame, split_off_core
 from profiler.analyse.timing.input import input_measures, input_parts, loader_use
-from profiler.analyse.timing.resources import resources, series
+from profiler.analyse.timing.resources import recording_seconds, resources, series
 from profiler.analyse.timing.scheduler import step_delays, waits_without_core
 from profiler.analyse.timing.throughput import counted_unit, throughput
 from profiler.analyse.timing.trace_timeline import full_timeline, trace_locations
@@ -105,6 +105,7 @@ def analyse(run: Run) -> Analysis:
         lines=tuple(replace(line, categories=_measured(line.categories, host_breakdown)) for line in lines),
         library=library_functions(stacks, samples),
         operators=operator_lines(stacks),
+        recording=recording_seconds(run, window) if hooked else 0.0,
         locations=trace_locations(run, window, host) if host and run.is_trace else locations(stacks, samples),
         input=input_parts(run, window),
         loader=loader_use(run, window),

@@ -692,6 +692,8 @@ class Analysis:
     """The time of the stepping thread by line of the user's code, the most seconds first."""
     library: tuple[LibraryFunction, ...] = ()
     """The time of the stepping thread in functions that are not the user's, the most seconds first."""
+    recording: float = 0.0
+    """Seconds of the stepping thread per step that the hooks took, estimated by the number of their records."""
     operators: tuple[OperatorLine, ...] = ()
     """The operators of one step by line, the most seconds first; empty if they were not counted."""
     locations: Mapping[str, tuple[Location, ...]] = field(default_factory=dict)

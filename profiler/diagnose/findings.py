@@ -13,12 +13,15 @@ from profiler.core.notice import Notice
 from profiler.core.plugins import discover
 from profiler.diagnose.device import too_few_launches
 from profiler.diagnose.predict import replayed_gain
-from profiler.diagnose.rule import ON_CORE, Claim, Cost, Rule, RunClaim, StepCosts
+from profiler.diagnose.rule import Claim, Cost, Rule, RunClaim, StepCosts
 
 _NARROW: Final = 0.8
 """Least ratio of the lower end of a cost to the cost for a high confidence."""
 _SAME_TIME: Final = 0.5
 """Share of a claim that other rules must have claimed for it to be about the same time as theirs."""
+_MOST_RECORDING: Final = 0.5
+"""Most of what remains of a step that is taken to be the cost of recording, which is an estimate."""
+_CORE_WAITS: Final = frozenset({"core", "throttled"})
 _FASTEST: Final = 1e-3
 """Least share of a step that is assumed to remain: what a rule claims may be the whole step."""
 
@@ -102,16 +105,19 @@ def _take(rule: Rule, claim: Claim, left: dict[str, float], owners: dict[str, st
 def _bound(claim: Claim, costs: StepCosts) -> Gain:
     """The gain by Amdahl's law: the step without the cost of the cause, but with what the cure needs instead.
 
-    Work that is not done does not wait for a core either.
+    It is that of a quiet machine: waits for a core are left out, but where they are what is claimed. So is what
+    recording costs, which is no part of the program's steps; nearly all of it lies outside of what is claimed.
     """
-    total = _total(cost.part(costs.core_wait_factor if name in ON_CORE else 1.0) for name, cost in claim.costs.items())
+    total = _total(claim.costs.values())
+    whole = costs.seconds if costs.has_queue or _CORE_WAITS.intersection(claim.costs) else costs.active
 
     def factor(seconds: float) -> float:
-        after = costs.seconds - seconds + min(claim.remaining, seconds)
-        return costs.seconds / max(after, _FASTEST * costs.seconds)
+        after = whole - seconds + min(claim.remaining, seconds)
+        recording = min(costs.recording, _MOST_RECORDING * max(0.0, after))
+        return (whole - recording) / max(after - recording, _FASTEST * whole)
 
     method = GainMethod.BOUND if claim.is_bound else GainMethod.ESTIMATE
-    return Gain(method, factor(total.seconds), factor(total.low), factor(min(total.high, costs.seconds)))
+    return Gain(method, factor(total.seconds), factor(total.low), factor(min(total.high, whole)))
 
 
 def _factor(gain: Gain) -> float:

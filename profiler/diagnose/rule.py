@@ -102,6 +102,11 @@ class StepCosts:
         self.has_queue = bool(analysis.idle) or (busy is not None and busy.value is not None and not is_sampled(busy))
 
     @property
+    def recording(self) -> float:
+        """Seconds of a step that recording takes; 0 with a queue, where they may lie under a busy device."""
+        return 0.0 if self.has_queue else self.analysis.recording
+
+    @property
     def is_idle(self) -> bool:
         """Whether a device with a queue was idle for more of the time than a busy one is."""
         return self.has_queue and sum(row.share_of_wall for row in self.analysis.idle) > 1.0 - BUSY

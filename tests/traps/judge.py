@@ -17,7 +17,8 @@ class Judgement:
     first: str
     """The rule that comes first among those that claim a gain worth naming; empty: none."""
     is_right: bool
-    """Of one illness: it comes first. Of several: all are among as many first findings. Healthy: there is none."""
+    """Of one illness: it comes first. Of several: all are among as many first findings, though beside a large one
+    another may be worth less than what leads a verdict. Healthy: no finding leads one."""
     has_line: bool | None
     """Whether the first finding names a line that is at fault; None: no line is."""
     gain: float | None
@@ -35,7 +36,8 @@ def judge(case: Case, findings: Sequence[Mapping[str, Any]]) -> Judgement:
     if len(case.ill) == 1:
         is_right = bool(names) and names[0] in case.rules
     else:
-        is_right = all(_is_among(name, names[: len(case.ill)], case) for name in case.ill)
+        most = [each["rule"] for each in sure if each["gains"]][: len(case.ill)]
+        is_right = all(_is_among(name, most, case) for name in case.ill)
     lines = case.lines()
     named = {site["line"] for site in first["sites"] if site["file"].endswith(case.script)} if first else set()
     has_line = bool(lines & named) if lines else None

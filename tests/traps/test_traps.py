@@ -9,7 +9,7 @@ import pytest
 from profiler.core.plugins import discover
 from tests.traps.cases import CASES, Case
 from tests.traps.judge import judge
-from tests.traps.table import page
+from tests.traps.table import page, quantile
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -49,9 +49,23 @@ def test_a_healthy_program_has_no_finding_worth_naming() -> None:
     assert not judge(case, [finding("no-workers", 1.2)]).is_right
 
 
+def test_a_small_illness_beside_a_large_one_counts_by_its_order() -> None:
+    case = next(case for case in CASES if case.name == "evaluation-and-pause")
+    assert judge(case, [finding("frequent-evaluation", 3.0), finding("blocked-thread", 1.08)]).is_right
+    assert not judge(case, [finding("frequent-evaluation", 3.0)]).is_right
+
+
 def test_the_page_counts_what_is_right() -> None:
     row = {"case": "a", "condition": "quiet", "ill": ["a"], "first": "a", "is_right": True, "has_line": True}
-    text = page([row | {"gain": 2.0, "real": 1.6}, row | {"is_right": False, "gain": None, "real": None}])
+    own = {"rule": "a", "gains": [{"method": "bound", "factor": 2.0}]}
+    row |= {"gain": 3.0, "real": 1.6, "findings": [{"rule": "b", "gains": []}, own]}
+    text = page([row, row | {"is_right": False, "gain": None, "real": None}])
     assert "- quiet, one illness: right 1 of 2" in text
-    assert "median 0.22" in text
-    assert "|ln|" not in page([row | {"first": "b", "gain": 2.0, "real": 1.6}]), "another cure"
+    assert "- bound against real gain, |ln|: median 0.22" in text
+    assert "- no gain against real gain, |ln|: median 0.47" in text
+    assert "|ln|" not in page([row | {"ill": ["c"]}]), "another cure"
+    assert "|ln|" not in page([row | {"real": 1.05}]), "nothing to gain"
+
+
+def test_quantiles_lie_between_their_neighbours() -> None:
+    assert [quantile([3.0, 1.0, 2.0], share) for share in (0.0, 0.5, 0.75, 1.0)] == [1.0, 2.0, 2.5, 3.0]

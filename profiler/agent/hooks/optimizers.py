@@ -117,10 +117,11 @@ class _OptimizerSteps:
 def _zeroed(original: Callable[..., Any]) -> Callable[..., Any]:
     """Count calls that fill gradients with zeros: by default `zero_grad` sets them to None, which is nearly free."""
 
-    def zero_grad(self: Any, set_to_none: Any = True, *args: Any, **kwargs: Any) -> Any:
+    # with *args and **kwargs it would take 0.4 µs instead of 0.1 µs, and more where the caches are cold
+    def zero_grad(self: Any, set_to_none: Any = True) -> Any:
         if not set_to_none and STATE.recorder is not None:
             STATE.recorder.count(ZERO_FILLS)
-        return original(self, set_to_none, *args, **kwargs)
+        return original(self, set_to_none)
 
     return zero_grad
 

@@ -10,7 +10,7 @@ model.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -29,7 +29,7 @@ from profiler.analyse.model import (
 from profiler.analyse.sampling.batch_means import effective_sample_size
 from profiler.analyse.sampling.frames import BACKWARD, BETWEEN, CLOSURE, DATA, FORWARD, OPTIMIZER
 from profiler.analyse.sampling.shares import ClassifiedSamples
-from profiler.analyse.sampling.stacks import Stacks
+from profiler.analyse.sampling.stacks import Function, Stacks, function_of
 from profiler.analyse.sampling.stages import StageSpans
 from profiler.analyse.sampling.strata import LOADING, Floats
 from profiler.analyse.statistics import share_interval
@@ -195,7 +195,8 @@ def _sampled_phases(
 
 def _entry_lines(stacks: Stacks, ns: Mapping[int, float], share: Floats) -> dict[_Line, float]:
     """The lines through which the program enters a stage, with the function that each calls, and their ns: for each
-    stack of the stage its outermost line of the user that is work of that stage only, and not a part of the loop.
+    stack of the stage its outermost line of the user that is work of that stage only, and not a part of the loop. Where
+    nearly all of that work is in one function below, which does only that, it is the line that calls this function.
 
     Where a library runs training and the stage below one line of the user, it is a line of that library.
 
@@ -216,13 +217,50 @@ def _entry_lines(stacks: Stacks, ns: Mapping[int, float], share: Floats) -> dict
         return None
 
     entries: defaultdict[_Line, float] = defaultdict(float)
+    ways: defaultdict[Site, list[tuple[float, Sequence[Site]]]] = defaultdict(list)
     for number, sites in user.items():
         if not share[number] or not sites:
             continue
         driver = (sites[0], sites[1].function if len(sites) > 1 else "") if len(set(sites)) == 1 else (None, "")
         line = entry(sites) or (entry(library[number]) if driver[0] else None) or driver
-        entries[line] += ns[number] * float(share[number])
-    return entries
+        amount = ns[number] * float(share[number])
+        entries[line] += amount
+        if line[0] in sites:
+            ways[line[0]].append((amount, sites[sites.index(line[0]) :]))
+    times: defaultdict[Function, npt.NDArray[np.float64]] = defaultdict(lambda: np.zeros(2))
+    for number, sites in user.items():
+        for function in set(map(function_of, sites)):
+            times[function] += ns[number] * share[number], ns[number]
+    only = {function for function, (inside, total) in times.items() if inside >= _OF_STAGE * total}
+    calls = {line: _last_common_call(way, only) for line, way in ways.items()}
+    common: defaultdict[_Line, float] = defaultdict(float)
+    for entered, amount in entries.items():
+        called = calls.get(entered[0]) if entered[0] else None
+        common[called or entered] += amount
+    return common
+
+
+def _last_common_call(ways: Sequence[tuple[float, Sequence[Site]]], only: Collection[Function]) -> _Line | None:
+    """The innermost line of nearly all of these stacks that calls one of the functions `only`, with its name.
+
+    :param ways: ns of each stack, and its lines of the user from a common one on.
+    """
+    least, last = _OF_STAGE * sum(amount for amount, _ in ways), None
+    while True:
+        calls: defaultdict[tuple[Site, Function], float] = defaultdict(float)
+        for amount, sites in ways:
+            function = function_of(sites[1]) if len(sites) > 1 else None
+            if function and function in only and function != function_of(sites[0]):
+                calls[sites[0], function] += amount
+        (site, function), largest = max(calls.items(), key=_amount, default=((None, ("", "")), 0.0))
+        if site is None or largest < least:
+            return last
+        last = site, function[1]
+        ways = [(amount, sites[1:]) for amount, sites in ways if sites[0] == site and len(sites) > 1]
+
+
+def _amount(item: tuple[object, float]) -> float:
+    return item[1]
 
 
 def _way_to_last_update(stacks: Stacks, samples: ClassifiedSamples) -> _Loop:

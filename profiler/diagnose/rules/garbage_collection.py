@@ -11,6 +11,7 @@ def judge(costs: StepCosts) -> Claim | None:
     seconds = costs.analysis.value("gc_time")
     if not seconds:
         return None
+    seconds /= costs.core_wait_factor  # what was recorded contains waits for a core
     if costs.is_known("python") or costs.has_queue:  # of a device, only collections that leave it idle count
         seconds = min(seconds, costs.cost("python").high)
     if not seconds:

@@ -20,7 +20,7 @@ def judge(costs: StepCosts) -> Claim | None:
     if found is None or found.advice is not InputAdvice.USE_WORKERS:
         return None
     own = loader_cost(costs, found)
-    rest = max(costs.seconds - own.seconds, _LEAST)
+    rest = max(costs.active - own.seconds, _LEAST)
     workers = max(1, (found.cores or 2) - 1)
     if off_core(costs, own) >= MOSTLY * own.seconds:  # items that wait need no core
         workers = max(workers, min(MOST_WORKERS, math.ceil(round(own.seconds / rest, 3))))

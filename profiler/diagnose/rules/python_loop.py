@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from profiler.analyse.finding import KnockOut
 from profiler.core.notice import Notice
-from profiler.diagnose.rule import Claim, Rule, StepCosts, take
+from profiler.diagnose.rule import NOTHING, Claim, Rule, StepCosts
+from profiler.diagnose.rules._operators import called_from, small_operators
 from profiler.diagnose.run import hides_waits
 
 
 def judge(costs: StepCosts) -> Claim | Notice | None:
-    """The Python that other rules leave."""
+    """The Python that other rules leave, but that of lines which call small operators with it."""
     if not costs.has_queue and hides_waits(costs.analysis):
         return Notice("python-or-device-wait")
-    claimed = take(costs, "python")
+    python, calling = costs.cost("python"), small_operators(costs)
+    called = called_from(calling, "python").get("python", NOTHING)
+    if python.seconds <= called.seconds:
+        return None
     sites = costs.sites("python")  # without a line it is spread over libraries, and no loop can be replaced
-    return Claim(claimed, sites, has_gain=bool(sites)) if claimed else None
+    others = tuple(site for site in sites if site not in calling)
+    claimed = {"python": python.part(1.0 - called.seconds / python.seconds)}
+    return Claim(claimed, others or sites, has_gain=bool(sites))
 
 
 PLUGIN = Rule(

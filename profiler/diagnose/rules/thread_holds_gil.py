@@ -7,6 +7,7 @@ from profiler.analyse.model import Analysis, ThreadActivity
 from profiler.diagnose.device import MOST
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import Claim, Rule, StepCosts, largest_sites, take
+from profiler.run.model import Site
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -15,10 +16,20 @@ def judge(costs: StepCosts) -> Claim | None:
     if not claimed:
         return None
     holder = gil_holder(costs.analysis)
-    site = holder.site if holder and holder.share_at_site > MOST else None
+    site = _main_line(holder) if holder else None
     held = holder.gil if holder else None
     values = {"held": held, "holder": site, "thread_site": holder.site if holder else None}
-    return Claim(claimed, largest_sites([site]) or costs.sites("gil"), values)
+    return Claim(claimed, largest_sites([site]) or costs.sites("gil"), values, is_bound=False)
+
+
+def _main_line(holder: ThreadActivity) -> Site | None:
+    """The line with most samples of a thread, in whatever state; None unless its function has most of all."""
+    if not holder.lines:
+        return holder.site if holder.share_at_site > MOST else None
+    main = max(holder.lines, key=lambda line: line.share)
+    function = main.site.file, main.site.function
+    share = sum(line.share for line in holder.lines if (line.site.file, line.site.function) == function)
+    return main.site if share > MOST else None
 
 
 def gil_holder(analysis: Analysis) -> ThreadActivity | None:

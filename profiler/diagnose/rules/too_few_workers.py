@@ -20,7 +20,7 @@ def judge(costs: StepCosts) -> Claim | None:
     own = loader_cost(costs, found)
     waits = own.part(found.waits / found.making if found.making else 1.0)
     work = sum(part.seconds_per_step for part in making(costs, "worker"))
-    computing = max(costs.seconds - waits.seconds, 1e-9)
+    computing = max(costs.active - waits.seconds, 1e-9)
     needed = max(workers + 1, min(MOST_WORKERS, math.ceil(work / computing)))
     if found.advice is InputAdvice.WORKERS_LIMIT:
         needed = min(needed, cores - 1)

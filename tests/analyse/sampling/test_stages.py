@@ -166,6 +166,41 @@ def test_phases_give_what_runs_in_an_evaluation_to_it() -> None:
     assert sum(phase.share for phase in phases.values()) == pytest.approx(1)
 
 
+def with_evaluations(*stacks: tuple[float, float, list[str]]) -> Analysis:
+    """Steps with 4 ms of evaluation in each, and these stacks from a begin to an end, in ms after that of a step."""
+    run = build(*((kind, time, None) for n in range(2, STEPS) for kind, time in ((EVAL, 10 * n), (TRAIN, 10 * n + 4))))
+    builder = RunBuilder()
+    for n in range(2, STEPS):
+        for begin, end, frames in stacks:
+            builder.stack(frames, round((10 * n + begin) * MS), round((10 * n + end) * MS))
+    extra = builder.build()
+    rows = extra.stacks.copy()
+    rows["stack"] += len(run.stack_frames)
+    frames_of_all = (*run.stack_frames, *extra.stack_frames)
+    return analyse(replace(run, stacks=np.concatenate([run.stacks, rows]), stack_frames=frames_of_all))
+
+
+def evaluation_of(analysis: Analysis) -> tuple[str, str]:
+    phase = next(phase for phase in analysis.phases if phase.name == Stage.EVALUATION)
+    return str(phase.site), phase.calls
+
+
+def test_an_evaluation_is_placed_at_the_call_below_which_it_runs() -> None:
+    """`finish` does other work too, though so little that nearly all of its samples lie in the evaluation."""
+    way = ["train.py:55:main", "train.py:40:finish", "train.py:30:Trainer.validate"]
+    evaluating = [(0.0, 3.5, [*way, "train.py:31:Trainer.validate.<locals>.<listcomp>"]), (3.5, 4.0, way)]
+    rest = (4.0, 4.5, ["train.py:55:main", "train.py:41:finish"])
+    assert evaluation_of(with_evaluations(*evaluating, rest)) == ("train.py:40 (finish)", "Trainer.validate")
+
+
+def test_an_evaluation_by_several_functions_is_placed_above_them() -> None:
+    halves = (
+        (2.0 * half, 2.0 * half + 2.0, ["train.py:60:main", f"train.py:4{half}:evaluate", f"model.py:9:part{half}"])
+        for half in range(2)
+    )
+    assert evaluation_of(with_evaluations(*halves)) == ("train.py:60 (main)", "evaluate")
+
+
 def test_a_stage_that_a_library_runs_is_placed_at_a_line_of_the_library() -> None:
     main, library = "train.py:9:main", "/env/lib/python3.11/site-packages/rl/algo.py"
     builder = RunBuilder(device="cpu", span=(1, (STEPS + 3) * 10 * MS))

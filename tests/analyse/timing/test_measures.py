@@ -9,6 +9,7 @@ import pytest
 
 from profiler.analyse.analysis import analyse
 from profiler.analyse.model import Measure
+from profiler.analyse.timing.resources import CLOCKS_S, RECORD_S
 from profiler.analyse.timing.throughput import counted_unit
 from profiler.run.model import CollectorStatus
 from tests.recorded.builders import MS, RunBuilder, S, timeline
@@ -238,3 +239,21 @@ def test_memory_grows_where_it_does_so_throughout(
         builder.sample("process.anonymous", (5 * number + 1) * 10 * MS - 1, 1e9 * number, pid=7)
     measure = analyse(builder.build()).measures.get("memory_growth")
     assert (measure and (measure.value, measure.low, measure.high)) == (growth and pytest.approx(growth))
+
+
+def test_the_cost_of_recording_is_that_of_the_records_of_the_stepping_thread() -> None:
+    builder = RunBuilder(device="cpu")
+    for number in range(4):
+        builder.step(number * 10 * MS, (number + 1) * 10 * MS)
+        builder.region("backward", (10 * number + 1) * MS, (10 * number + 2) * MS)
+        builder.boundary((10 * number + 9) * MS)
+        builder.region("dataset", (10 * number + 1) * MS, (10 * number + 2) * MS, tid=7)  # of another thread
+        builder.region("dataset", (10 * number + 1) * MS, (10 * number + 2) * MS, pid=7)
+    builder.region("backward", 50 * MS, 51 * MS)  # after the last step
+    builder.thread_clocks(9 * MS, 1, 1)
+    analysis = analyse(builder.build())
+    assert analysis.recording == pytest.approx(2 * RECORD_S + CLOCKS_S / 4)
+    builder = RunBuilder(device="cpu")
+    builder.steps(4, 10 * MS)
+    builder.region("backward", 1 * MS, 2 * MS)
+    assert analyse(builder.build()).recording == 0.0, "the program marks itself"

@@ -1,0 +1,92 @@
+"""What calling small operators costs, by the line of the user's code that calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from profiler.analyse.model import LineCost, OperatorLine
+from profiler.diagnose.rule import Cost, StepCosts
+from profiler.run.model import Site
+
+CALLING: Final = ("compute", "framework", "python")
+"""Categories of the time in which a line calls operators: torch reads the arguments of each while it holds the GIL."""
+_MOST_CALL_S: Final = 10e-6
+"""Most seconds around an operator that its call is taken to need; what a line takes beyond is other work. With its
+gradient a call takes 5 to 10 µs (measured on an AMD EPYC)."""
+_MOST_SLOWER: Final = 2.0
+"""Most times as long as when they were counted that operators are taken to be on average. They were counted in a few
+steps, each at its shortest. Computing beyond that is not theirs: samples tell it from Python at a line only roughly."""
+
+
+def small_operators(costs: StepCosts) -> dict[Site, dict[str, Cost]]:
+    """For each line that calls small operators, what these take, by category: their own time, and the time around all
+    operators by their number. Where operators are of no line, as with very many, all lines with computing divide them.
+    """
+    rows = [row for row in costs.analysis.operators if not row.caller]
+    backward = costs.phase("backward")
+    in_backward = _place(backward.site) if backward else None
+    places: dict[object, list[OperatorLine]] = {}
+    for row in rows:
+        places.setdefault(in_backward if row.is_backward else _place(row.site), []).append(row)
+    if rows and all(row.site is None for row in rows):
+        share = _small(rows) / sum(row.seconds for row in rows)
+        return {
+            line.site: {"compute": _cost(line, share * line.categories["compute"])}
+            for line in costs.analysis.lines
+            if line.categories.get("compute") and share
+        }
+    lines: dict[tuple[str, int], list[LineCost]] = {}
+    for line in costs.analysis.lines:  # a comprehension is a function of its own on the same line
+        lines.setdefault((line.site.file, line.site.line), []).append(line)
+    parts = {}
+    for place, here in lines.items():
+        called = places.get(place, [])
+        seconds = {name: sum(line.categories.get(name, 0.0) for line in here) for name in CALLING}
+        whole = sum(seconds.values())
+        small = _small_seconds(called, whole, seconds["compute"])
+        for line in here if small else ():
+            parts[line.site] = {
+                name: _cost(line, line.categories[name] * small / whole) for name in CALLING if name in line.categories
+            }
+    return parts
+
+
+def _small_seconds(rows: Sequence[OperatorLine], whole: float, computing: float) -> float:
+    """The seconds of small operators among those of a line.
+
+    :param whole: what the line takes to compute and to call; of that, `computing` is certainly in operators.
+    """
+    seconds, count, small = sum(row.seconds for row in rows), sum(row.count for row in rows), _small(rows)
+    if not small:
+        return 0.0
+    around = min(max(0.0, whole - seconds), count * _MOST_CALL_S)
+    small += around * sum(row.small_count for row in rows) / count
+    explained = seconds + around
+    return small * min(1.0, whole / explained) * min(max(1.0, computing / explained), _MOST_SLOWER)
+
+
+def _small(rows: Iterable[OperatorLine]) -> float:
+    return sum(row.small_seconds for row in rows)
+
+
+def _cost(line: LineCost, seconds: float) -> Cost:
+    """These seconds of a line, with the ends of its interval."""
+    low, high = (line.low / line.share, line.high / line.share) if line.share else (1.0, 1.0)
+    return Cost(seconds, seconds * low, seconds * high)
+
+
+def _place(site: Site | None) -> tuple[str, int] | None:
+    """File and line: two sources may name the function differently."""
+    return (site.file, site.line) if site else None
+
+
+def called_from(parts: Mapping[Site, Mapping[str, Cost]], *names: str) -> dict[str, Cost]:
+    """The sums over all lines of these categories."""
+    sums: dict[str, Cost] = {}
+    for by_name in parts.values():
+        for name in names:
+            if name in by_name:
+                cost, before = by_name[name], sums.get(name, Cost(0.0, 0.0, 0.0))
+                sums[name] = Cost(before.seconds + cost.seconds, before.low + cost.low, before.high + cost.high)
+    return sums
