@@ -71,7 +71,7 @@ def load(path: Path | str | PathLike[str]) -> Run:
 def read(path: Path | str | PathLike[str], *, timeline: bool = False) -> Analysis:
     """The analysis of a recorded run with its verdict, as `python -m profiler diagnose` shows it.
 
-    :param timeline: add an excerpt of the run as a trace, for a page that hands it to Perfetto.
+    :param timeline: add the stretch of the run that a page draws.
     :raises ProfilerError: there is no run at `path`, or it is damaged.
     """
     return analyse_run(load(path), timeline=timeline)
@@ -94,7 +94,7 @@ def findings(analysis: Analysis) -> DataFrame:
 def analyse_run(run: Run, *, timeline: bool = False) -> Analysis:
     """The analysis of a loaded run, with its verdict.
 
-    :param timeline: add an excerpt of the run as a trace.
+    :param timeline: add the stretch of the run that a page draws.
     """
     from dataclasses import replace
 
@@ -111,7 +111,7 @@ def analyse_run(run: Run, *, timeline: bool = False) -> Analysis:
     analysis = replace(analysis, findings=findings, not_judged=not_judged, replay=None)
     analysis = with_verdict(analysis, diagnose_run(analysis))
     if timeline:
-        from profiler.report.export.excerpt import timeline_excerpt
+        from profiler.analyse.timing.excerpt import timeline_excerpt
 
         return replace(analysis, timeline=timeline_excerpt(run))
     return analysis

@@ -635,15 +635,49 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
-    """A stretch of a run as a trace that a page can carry; without data, and with the reason, where there is none."""
+class TimelineEvent:
+    """What a part of a lane of a timeline was: a call, a region, or an activity of the device."""
 
-    data: bytes = b""
-    """Chrome trace JSON, gzip."""
-    window: str = ""
-    """The stretch in words: steps 40 to 79 of 120, 1.2 s."""
-    whole: bool = False
-    """True: it is all that was recorded."""
+    category: str
+    """One of HOST_CATEGORIES or `allocate`; of an activity, one of DEVICE_CATEGORIES."""
+    name: str
+    site: Site | None
+    is_device: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineLane:
+    """What the host, or a stream of the device, did one after the other."""
+
+    name: str
+    """`host`, `device`, `stream 7`"""
+    is_device: bool
+    begin: tuple[int, ...]
+    """ns from the begin of the timeline; ascending, and the parts do not overlap."""
+    end: tuple[int, ...]
+    event: tuple[int, ...]
+    """The number of each part's event in `Timeline.events`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """A stretch of a run for a figure; without lanes, and with the reason, where there is none."""
+
+    lanes: tuple[TimelineLane, ...] = ()
+    """The host first."""
+    events: tuple[TimelineEvent, ...] = ()
+    length: float = 0.0
+    """Seconds that the lanes cover."""
+    step: int = 0
+    """The step that it shows, or a part of, of about median length."""
+    step_length: float = 0.0
+    """Seconds of that step."""
+    offset: float = 0.0
+    """Seconds from the begin of that step to that of the timeline."""
+    tokens: int = 0
+    """Tokens of that step; 0: the program counts none."""
+    parts: int = 0
+    """The parts of the host's lane in that step, of which the timeline may show some only."""
     reason: Notice | None = None
 
 

@@ -396,18 +396,64 @@ class Flame:
 
 
 @dataclass(frozen=True, slots=True)
-class TraceBlock:
-    """A timeline that a page carries, and hands to ui.perfetto.dev at the press of a button."""
+class TimelineKind:
+    """What a part of a timeline was, for its colour and for a reader who points at it."""
+
+    label: str
+    """The category, as the legend names it: 'launch'."""
+    tone: str
+    text: str
+    """'launch at decode.py:54 (DecodeTokens.token)'"""
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineTrack:
+    """What the host, or a stream of the device, did one after the other."""
+
+    label: str
+    begin: tuple[int, ...]
+    """ns from the begin of the timeline; ascending, and the parts do not overlap."""
+    end: tuple[int, ...]
+    kind: tuple[int, ...]
+    """The number of each part in `TimelineChart.kinds`."""
+    idle: TimelineKind
+    """What the time between the parts is."""
+
+    def shares(self, chart: TimelineChart) -> dict[TimelineKind, float]:
+        """The share of the timeline of each category, the largest first; its first kind stands for a category."""
+        total: dict[str, tuple[TimelineKind, int]] = {}
+        rest = chart.length
+        for begin, end, number in zip(self.begin, self.end, self.kind, strict=True):
+            kind = chart.kinds[number]
+            first, ns = total.get(kind.label, (kind, 0))
+            total[kind.label] = first, ns + end - begin
+            rest -= end - begin
+        total[self.idle.label] = self.idle, rest
+        return {kind: ns / chart.length for kind, ns in sorted(total.values(), key=lambda entry: -entry[1]) if ns > 0}
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineGroup:
+    """The tracks of one program."""
+
+    label: str
+    note: str
+    """The work that it did in this time: '28 tokens'."""
+    tracks: tuple[TimelineTrack, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineChart:
+    """The same stretch of time of one or several programs on one scale."""
 
     caption: str
-    title: str
-    """The name of the timeline in Perfetto."""
-    data: bytes
-    """Chrome trace JSON, gzip."""
-    note: str
-    """An explanation of the button."""
-    fallback: str
-    """How to get the timeline where there is no button."""
+    length: int
+    """ns"""
+    groups: tuple[TimelineGroup, ...]
+    kinds: tuple[TimelineKind, ...]
+    note: str = ""
+    legend: tuple[tuple[str, str], ...] = ()
+    """Label and tone of the categories, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,7 +476,7 @@ Block = (
     | IntervalChart
     | Waterfall
     | Flame
-    | TraceBlock
+    | TimelineChart
     | Group
 )
 

@@ -10,18 +10,19 @@ _CATEGORIES: Final[Mapping[str, tuple[str, str]]] = {
     "sync": ("c2", "blocked until the device, or a worker, finished"),
     "copy": ("c3", "in a copy call, not blocked"),
     "launch": ("c4", "other calls toward the device"),
+    "allocate": ("c16", "calls that allocate or free memory of the device"),
     "framework": ("c5", "torch's own Python, or its operators if a GPU does the work"),
     "compute": ("c6", "operators that are the work itself"),
     "log": ("c7", "logging"),
     "checkpoint": ("c8", "writing checkpoints"),
-    "python": ("c9", "Python code of the program, on a core and with the GIL"),
+    "python": ("c10", "Python code of the program, on a core and with the GIL"),
     "gil": ("c11", "another thread held Python's global interpreter lock"),
     "ranks": ("c12", "exchanging data with other ranks, or waiting for them"),
     "waiting": ("c13", "blocked: in a sleep, on a lock, on a file, or for what is not known"),
     "core": ("c14", "could have run, but no core was free"),
     "throttled": ("c15", "could have run, but its group had used up its CPU quota"),
-    "unattributed": ("c10", "nothing was recorded"),
-    "communication": ("c5", "between devices"),
+    "unattributed": ("c9", "nothing was recorded"),
+    "communication": ("c12", "between devices"),
     "idle": ("idle", "nothing to do"),
 }
 """Tone and meaning of the host's and the device's categories; the same name has the same tone in both."""
@@ -37,7 +38,7 @@ PHASES: Final[Mapping[str, tuple[str, str]]] = {
     "roll-out": ("roll-out", "c3"),
     "without gradients": ("no gradients", "c8"),
     "compile": ("compile", "c7"),
-    "after the optimizer": ("after step", "c9"),
+    "after the optimizer": ("after step", "c10"),
     "elsewhere": ("elsewhere", "idle"),
 }
 """Phase -> a name short enough to stand beside a bar in a terminal, and its tone."""

@@ -31,6 +31,7 @@ from profiler.report.first_screen_text import (
 )
 from profiler.report.model import ReportInput, ReportSide
 from profiler.report.text import host_state
+from profiler.report.timeline import main_timeline
 from profiler.run.model import Site
 
 PLACES: Final = 5
@@ -57,7 +58,7 @@ def first_screen(report_input: ReportInput, time: str) -> FirstScreen:
         run_headline(analysis, report_input.devices),
         run_why(analysis),
         run_chips(analysis),
-        None if report_input.without_steps else _strip(analysis),
+        None if report_input.without_steps else main_timeline(report_input) or _strip(analysis),
         title,
         places,
         note,
@@ -73,7 +74,7 @@ def _of_comparison(report_input: ReportInput, comparison: Comparison, time: str)
         comparison_headline(report_input),
         comparison_why(report_input),
         comparison_chips(report_input),
-        _strip(first.detailed),
+        main_timeline(report_input) or _strip(first.detailed),
         title,
         places,
         note,

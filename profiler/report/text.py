@@ -419,11 +419,9 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "only-nvml": lambda values: (
         f"not measured; by NVML, which does not see short gaps, a kernel ran {units.share(values['share'])} of the time"
     ),
-    "no-records": "this run has no records at all",
     "few-launches": lambda values: (
         f"the trace has only {values['launches']} {'launch' if values['launches'] == 1 else 'launches'} of kernels"
     ),
-    "trace-too-large": lambda values: f"a single step of it takes {units.size(values['bytes'])}, too much for a page",
     # why there is no ratio
     "one-pair": "only one pair",
     "no-pair": "no pair of runs was measured",

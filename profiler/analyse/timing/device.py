@@ -23,6 +23,8 @@ _CATEGORIES: Final[tuple[tuple[str, tuple[ActivityKind, ...]], ...]] = (
     ("communication", (ActivityKind.COMMUNICATION,)),
 )
 """The categories in order of precedence: what runs at the same time as a kernel is hidden behind it."""
+ACTIVITY_CATEGORIES: Final[Mapping[int, str]] = {kind: name for name, kinds in _CATEGORIES for kind in kinds}
+"""Kind of an activity -> device category."""
 
 
 def no_queue_reason(run: Run, window: Window) -> Notice | None:

@@ -18,6 +18,7 @@ from profiler.report.render.drawing import (
     whole_percent,
 )
 from profiler.report.render.terminal import Terminal, TextColumn, is_unicode
+from profiler.report.render.timeline import cell_runs
 from profiler.report.table import short_path
 
 if TYPE_CHECKING:
@@ -33,13 +34,14 @@ COLOURS = {
     "c6": "green",
     "c7": "bright_yellow",
     "c8": "bright_red",
-    "c9": "bright_blue",
-    "c10": "bright_black",
+    "c9": "bright_black",
+    "c10": "bright_blue",
     "c11": "bright_magenta",
     "c12": "bright_cyan",
     "c13": "white",
     "c14": "bright_red",
     "c15": "red",
+    "c16": "bright_red",
     "idle": "bright_black",
     "s1": "yellow",
     "s2": "bright_blue",
@@ -121,7 +123,7 @@ class _Printer(Terminal):
             b.IntervalChart: self._intervals,
             b.Waterfall: self._waterfall,
             b.Flame: self._flame,
-            b.TraceBlock: self._trace,
+            b.TimelineChart: self._timeline,
             b.Group: self._group,
         }
 
@@ -169,17 +171,13 @@ class _Printer(Terminal):
         """The parts of one step as fills of a bar, what each fill stands for, and the bar after the change."""
         fills, whole = _FILLS if self.unicode else _ASCII_FILLS, block.width()
         room = max(_NARROWEST, self.width - max(len(block.label), len(block.change)) - 2)
-        bar_of_step, legend = self.text(""), [self.text("")]
+        bar_of_step, legend = self.text(""), []
         for index, segment in enumerate(block.segments):
-            fill, style = fills[index % len(fills)], COLOURS.get(segment.tone, "")
-            bar_of_step.append(fill * round(room * segment.value / whole), style)
-            entry = self.text(fill, style).append_text(self.text(f" {segment.label} {segment.text}"))
-            if legend[-1] and legend[-1].cell_len + entry.cell_len + 2 > self.width:
-                legend.append(self.text(""))
-            legend[-1].append("  " * bool(legend[-1])).append_text(entry)
+            fill = fills[index % len(fills)]
+            bar_of_step.append(fill * round(room * segment.value / whole), COLOURS.get(segment.tone, ""))
+            legend.append((f"{segment.label} {segment.text}", segment.tone, fill))
         self.console.print(bar_of_step.append_text(self.text(f"  {block.label}", "dim")), no_wrap=True, overflow="crop")
-        for line in legend:
-            self.console.print(line, no_wrap=True, overflow="crop")
+        self._legend(legend)
         if block.changed is not None:
             line = self.text(("─" if self.unicode else "-") * round(room * block.changed / whole), "green")
             self._cut_text(line.append_text(self.text(f"  {block.change}", "green")))
@@ -340,9 +338,32 @@ class _Printer(Terminal):
         self.paragraph(f"{block.caption}; the frames with most time of their own", "bold")
         self._grid((("own", True), ("frame", False), ("at", False), ("with callees", True)), rows)
 
-    def _trace(self, block: b.TraceBlock) -> None:
-        self.paragraph(block.caption, "bold")
-        self.paragraph(block.fallback)
+    def _timeline(self, block: b.TimelineChart) -> None:
+        """A line of fills for each track, and what each fill stands for; idle time is left free."""
+        fills = dict(zip((tone for _, tone in block.legend), _FILLS if self.unicode else _ASCII_FILLS, strict=False))
+        labels = [(track, f"{group.label} {track.label}") for group in block.groups for track in group.tracks]
+        margin = min(max(len(label) for _, label in labels), self.width // 3) + 2
+        for track, label in labels:
+            room = self.width - margin
+            line = self.text(label[: margin - 2].ljust(margin) + " " * room)
+            for first, last, tone in cell_runs(track, [kind.tone for kind in block.kinds], block.length, room):
+                fill = self.text(fills.get(tone, " ") * (last - first), COLOURS.get(tone, ""))
+                line = line[: margin + first].append_text(fill).append_text(line[margin + last :])
+            self._cut_text(line)
+        idle = {track.idle.tone for track, _ in labels}
+        self._legend([(label, tone, fills.get(tone, " ")) for label, tone in block.legend if tone not in idle])
+        self._note(block.note)
+
+    def _legend(self, entries: Iterable[tuple[str, str, str]]) -> None:
+        """Label, tone and fill of each part, on as few lines as possible."""
+        lines = [self.text("")]
+        for label, tone, fill in entries:
+            entry = self.text(fill, COLOURS.get(tone, "")).append_text(self.text(f" {label}"))
+            if lines[-1] and lines[-1].cell_len + entry.cell_len + 2 > self.width:
+                lines.append(self.text(""))
+            lines[-1].append("  " * bool(lines[-1])).append_text(entry)
+        for line in lines:
+            self.console.print(line, no_wrap=True, overflow="crop")
 
     def _group(self, block: b.Group) -> None:
         for title, inner in block.columns:

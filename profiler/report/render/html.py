@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import zlib
-from base64 import b64encode
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Final
 
 from profiler.core.terminal import plain
 from profiler.report.blocks import NOTHING, Cell, Column, Frame, Report, Table, row_missing
-from profiler.report.render import figures
+from profiler.report.render import figures, timeline
 from profiler.report.render.drawing import waterfall_layout, whole_percent
 
 PAGE = Path(__file__).parent / "page"
@@ -57,7 +56,11 @@ def render(report: Report) -> str:
         fall_layout=waterfall_layout,
         flame_layout=flame_layout,
         flame_tint=flame_tint,
-        base64=lambda data: Markup(b64encode(data).decode()),
+        timeline_cells=timeline.CELLS,
+        timeline_data=lambda chart: Markup(timeline.script_data(chart)),
+        timeline_paths=timeline.paths,
+        timeline_rows=timeline.text_rows,
+        timeline_ticks=timeline.ticks,
         row_missing=row_missing,
         parts=_NAME_PARTS.split,
         phone_layout=phone_layout,
@@ -66,7 +69,9 @@ def render(report: Report) -> str:
         nothing=NOTHING,
         unit_widths=lambda table: tuple(unit_width(table, index) for index in range(len(table.columns))),
     )
-    css, js = (Markup((PAGE / name).read_text(encoding="utf-8").strip()) for name in ("page.css", "page.js"))
+    files = ("page.css", "page.js", "timeline.js")
+    css, *scripts = (Markup((PAGE / name).read_text(encoding="utf-8").strip()) for name in files)
+    js = Markup("\n").join(scripts)
     text: str = environment.get_template("page.html.j2").render(report=report, css=css, js=js)
     return "\n".join(line for line in (row.strip() for row in text.splitlines()) if line) + "\n"
 

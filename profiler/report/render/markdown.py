@@ -10,6 +10,7 @@ from profiler.core.terminal import plain
 from profiler.core.units import count
 from profiler.report import blocks as b
 from profiler.report.render.drawing import bar, hottest, line_rows, waterfall_layout, waterfall_track, whole_percent
+from profiler.report.render.timeline import text_rows
 from profiler.report.table import phrase
 
 _BAR = 20
@@ -170,6 +171,10 @@ def _flame(block: b.Flame, _: int) -> str:
     return _figure(f"{block.caption}; the frames with most time of their own", grid)
 
 
+def _timeline(block: b.TimelineChart, _: int) -> str:
+    return _figure(block.caption, _grid(("Program", "Track", "Shares"), text_rows(block), (False,) * 3), block.note)
+
+
 def _group(block: b.Group, level: int) -> str:
     parts = []
     for title, inner in block.columns:
@@ -191,6 +196,6 @@ _DRAWINGS: dict[type, Callable[[Any, int], str]] = {
     b.IntervalChart: _intervals,
     b.Waterfall: _waterfall,
     b.Flame: _flame,
-    b.TraceBlock: lambda block, _: _figure(block.caption, escape(block.fallback)),
+    b.TimelineChart: _timeline,
     b.Group: _group,
 }

@@ -8,44 +8,38 @@ from typing import TypeVar
 from profiler.analyse.model import Missing, Topic
 from profiler.core import metrics
 from profiler.core.facts import fact_rows, stated_device
-from profiler.report.blocks import Block, Cell, Column, Items, NotMeasured, Table, Text, TraceBlock
+from profiler.report.blocks import Block, Cell, Column, Items, NotMeasured, Table, Text
 from profiler.report.build import section
 from profiler.report.model import NO_BREAKDOWN_PASS, ReportInput, ReportSide, group_warnings
 from profiler.report.sections.breakdown import slowdown_note
 from profiler.report.table import Field, make_table, missing_cell, seconds_cell
 from profiler.report.text import describe, missing_name
+from profiler.report.timeline import main_timeline, timeline_chart
 from profiler.run.model import CollectorStatus, RunInfo
 
 T = TypeVar("T")
 
 # ---------------------------------------------------------------- the timeline
 
-_BUTTON = (
-    "This page holds {window}, and sends nothing by itself. When you choose the button, your browser loads the page "
-    "ui.perfetto.dev from the network and hands the trace to it in a tab of its own, where it stays: Perfetto works in "
-    "the browser and uploads nothing by itself. It may ask first whether you trust the page that the trace comes from."
-)
-_EXPORT = (
-    "python -m profiler export RUN writes the whole timeline as a file, to be opened with the button "
-    "'Open trace file' of ui.perfetto.dev."
-)
 
-
-@section("timeline", "Timeline", 85)
+@section("timeline", "Timeline", 11)
 def timeline(report_input: ReportInput) -> Iterator[Block]:
-    """A button for each side whose detailed run has a timeline; nothing for a run whose timeline was not asked for."""
-    if report_input.analysis is not None and report_input.analysis.timeline is None:
-        return
-    for side in report_input.sides:
-        excerpt = side.detailed.timeline
-        if excerpt is not None and excerpt.data:
-            caption = f"{side.label}: {excerpt.window}"
-            yield TraceBlock(caption, caption, excerpt.data, _BUTTON.format(window=excerpt.window), _EXPORT)
-        elif side.detail is None:
+    """The host and the device in a typical step, where the first screen does not show it."""
+    chart = None if main_timeline(report_input) else timeline_chart(report_input.sides)
+    if chart is not None:
+        yield chart
+    elif report_input.comparison is not None:
+        yield from _sides_without_timeline(report_input)
+
+
+def _sides_without_timeline(report_input: ReportInput) -> Iterator[NotMeasured]:
+    """Why a side is not in the timeline of the first screen; nothing where there is no timeline at all."""
+    for side in report_input.sides if main_timeline(report_input) else ():
+        recorded = side.detailed.timeline
+        if side.detail is None:
             yield NotMeasured(f"timeline of {side.label}", NO_BREAKDOWN_PASS)
-        else:
-            why = "none was put into this report" if excerpt is None else describe(excerpt.reason)
-            yield NotMeasured(f"timeline of {side.label}", f"{why}; python -m profiler export RUN writes it")
+        elif recorded is not None and recorded.reason is not None:
+            yield NotMeasured(f"timeline of {side.label}", describe(recorded.reason))
 
 
 # ---------------------------------------------------------------- the environment

@@ -50,7 +50,9 @@ def test_the_page_stands_alone(page: Page, page_text: str) -> None:
     policy = next(value for value in page.values("content") if "default-src" in value)
     assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:")
     assert [name for _, name, _ in page.attributes if name.startswith("on")] == []
-    assert page.tags.count("script") == 1
+    data = [value for tag, name, value in page.attributes if (tag, name) == ("script", "type")]
+    assert set(data) <= {"application/json"}
+    assert page.tags.count("script") == 1 + len(data)
 
 
 def test_structure_for_readers_who_listen(page: Page) -> None:
@@ -69,7 +71,9 @@ def test_hostile_text_stays_text_and_long_paths_are_whole_in_a_title() -> None:
     for attribute in ("title", "aria-label"):
         assert any(samples.HOSTILE in value for value in page.values(attribute))
     assert any(samples.HOSTILE_ATTRIBUTE in value for value in page.values("title"))
-    assert page.tags.count("script") == 1
+    data = [value for tag, name, value in page.attributes if (tag, name) == ("script", "type")]
+    assert set(data) <= {"application/json"}
+    assert page.tags.count("script") == 1 + len(data)
     assert "img" not in page.tags
     assert "\x1b" not in page.text
     assert "\u202e" not in page.text

@@ -39,6 +39,21 @@ def printed(
     return raw.getvalue().decode(encoding)
 
 
+def a_timeline() -> blocks.TimelineChart:
+    """A host that launches, and waits for the device to compute."""
+    kinds = tuple(blocks.TimelineKind(label, tone, label) for label, tone in (("launch", "c4"), ("computes", "c6")))
+    idle = blocks.TimelineKind("device idle", "idle", "idle")
+    track = blocks.TimelineTrack("device", (10, 40), (30, 80), (0, 1), idle)
+    return blocks.TimelineChart(
+        "100 ns of a run",
+        100,
+        (blocks.TimelineGroup("run", "7 tokens", (track,)),),
+        kinds,
+        "A typical step.",
+        tuple((kind.label, kind.tone) for kind in (*kinds, idle)),
+    )
+
+
 def one_of_each() -> blocks.Report:
     """A report with every kind of block, verdicts in their colours, and levels of an interval plot."""
     row = blocks.Interval("typical", "s2", (1.0,), 1.0, 0.5, 1.5, "+1.0%")
@@ -49,6 +64,7 @@ def one_of_each() -> blocks.Report:
             "t", (blocks.Column("a"), blocks.Column("b")), ((blocks.Cell("x"), blocks.Cell("PASS", judged="good")),)
         ),
         blocks.PhaseStrip: blocks.PhaseStrip("A step", (blocks.Segment("data", 2.0, "2 s", "c1"),), 1.0, "then: 1 s"),
+        blocks.TimelineChart: a_timeline(),
         blocks.IntervalChart: blocks.IntervalChart("i", "%", (row,), levels=(blocks.Level("caught:", 5.0, "5%"),)),
     }
     for section in build_report(ladders.with_ladder()).sections:
@@ -66,8 +82,11 @@ def test_every_renderer_draws_every_block() -> None:
         assert "not measured: no window" in drawn
         assert "synchronize" in drawn or "tokenize" in drawn, "the flame graph is missing"
         assert "then: 1 s" in drawn
+        assert "A typical step." in drawn
     assert "FAIL: It rose." in terminal
     assert re.search(r"caught: +5%", terminal)
+    assert re.search(r"run device +█+ +▓+ +\n█ launch  ▓ computes\n", terminal)
+    assert "| run | device | computes 40%, device idle 40%, launch 20% |" in text
     assert "> **FAIL:** **It rose.**" in text
     assert "| caught: | 5% |" in text
     assert '<span class="tag judged bad">FAIL</span>' in page

@@ -1,4 +1,4 @@
-// Adds to a page that is complete without it: theme, place in the contents, sorting, flame graphs, a timeline for Perfetto.
+// Adds to a page that is complete without it: theme, place in the contents, sorting, flame graphs.
 "use strict";
 (() => {
   const root = document.documentElement;
@@ -164,35 +164,4 @@
     label();
   };
   all("[data-flame]").forEach(flame);
-
-  // a timeline for Perfetto: its page is opened by the click, and until then nothing is asked of a network
-  const PERFETTO = "https://ui.perfetto.dev";
-  const KNOCK_MS = 100, MOST_KNOCKS = 600; // its page drops what comes before it is ready: we knock until it answers
-  const bytes = (base64) => Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0)).buffer;
-  const handOver = (box) => {
-    const [button, output] = ["button", "output"].map((one) => box.querySelector(one));
-    const { title, trace } = button.dataset;
-    const say = (text) => { output.textContent = text; };
-    button.hidden = false;
-    button.addEventListener("click", () => {
-      const page = open(PERFETTO);
-      if (!page) { say("The browser opened no tab: allow this page to open one, and choose again."); return; }
-      let knocks = 0;
-      const end = (text) => { clearInterval(timer); removeEventListener("message", heard); say(text); };
-      const heard = (event) => {
-        if (event.source !== page || event.origin !== PERFETTO || event.data !== "PONG") return;
-        page.postMessage({ perfetto: { buffer: bytes(trace), title } }, PERFETTO);
-        end("Handed over: see the tab that was opened.");
-      };
-      const timer = setInterval(() => {
-        knocks += 1;
-        if (page.closed) end("The tab was closed before it was ready.");
-        else if (knocks > MOST_KNOCKS) end("ui.perfetto.dev does not answer: is there a network?");
-        else page.postMessage("PING", "*"); // holds nothing, so that any page may hear it
-      }, KNOCK_MS);
-      addEventListener("message", heard);
-      say("Waiting for ui.perfetto.dev…");
-    });
-  };
-  all("[data-handover]").forEach(handOver);
 })();

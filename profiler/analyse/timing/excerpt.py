@@ -1,0 +1,141 @@
+"""The stretch of a run that a report draws: what the host and the streams of the device did in a typical step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import numpy as np
+
+from profiler.analyse.intervals import Segments, innermost, times
+from profiler.analyse.model import HOST_CATEGORIES, Timeline, TimelineEvent, TimelineLane
+from profiler.analyse.timing.device import ACTIVITY_CATEGORIES, NO_ACTIVITIES, no_queue_reason
+from profiler.analyse.timing.host_timeline import BLOCKED, REGION, HostTimeline
+from profiler.analyse.timing.trace_timeline import full_timeline
+from profiler.analyse.window import NS_PER_S, Window, device_window, rank_windows
+from profiler.run.filter import rows_by
+from profiler.run.model import Run, Site
+from profiler.run.tables import CallKind
+
+ALLOCATE: Final = "allocate"
+"""Category of calls that allocate or free memory of the device, which a breakdown counts as `launch`."""
+MAX_EVENTS: Final = 6_000
+"""Events of a lane that an excerpt holds, about 40 kB of a page; the excerpt ends where one lane would have more."""
+MAX_STREAMS: Final = 4
+"""Streams of the device that have a lane: those that are busy longest."""
+
+
+def timeline_excerpt(run: Run) -> Timeline:
+    """The excerpt of `run`: the measured step that is nearest to the median, and what follows it, for as long as no
+    lane has more than MAX_EVENTS events.
+
+    Of a step with more events it begins in the middle, because the begin of a long step is not typical of it; so it
+    does where the whole run is one step.
+    """
+    window = device_window(run, rank_windows(run)[0])
+    if reason := no_queue_reason(run, window):
+        return Timeline(reason=reason)
+    host, devices = full_timeline(run, window), _device_segments(run, window)
+    chosen = int(np.argmin(np.abs(window.wall - np.median(window.wall))))
+    step_begin, step_end = int(window.begin[chosen]), int(window.end[chosen])
+    begin, end = step_begin, int(window.end[-1])
+    segments = [host.segments, *(each for _, each in devices)]
+    if min(_last_end(each, begin) for each in segments) < step_end:
+        begin = (step_begin + step_end) // 2
+    end = min(end, *(_last_end(each, begin) for each in segments))
+    events = _Events(run, begin)
+    lanes = [events.host_lane(host, end), *(events.device_lane(*device, end) for device in devices)]
+    if not any(len(lane.begin) for lane in lanes[1:]):
+        return Timeline(reason=NO_ACTIVITIES)
+    return Timeline(
+        lanes=tuple(lanes),
+        events=tuple(events.numbers),
+        length=(end - begin) / NS_PER_S,
+        step=int(window.steps["index"][chosen]),
+        step_length=(step_end - step_begin) / NS_PER_S,
+        offset=(begin - step_begin) / NS_PER_S,
+        tokens=int(window.steps["tokens"][chosen]),
+        parts=len(_rows(host.segments, step_begin, step_end)),
+    )
+
+
+def _rows(segments: Segments, begin: int, end: int) -> range:
+    """The rows of the segments that overlap [begin, end)."""
+    first = int(np.searchsorted(segments.end, begin, "right"))
+    return range(first, int(np.searchsorted(segments.begin, end, "left")))
+
+
+def _last_end(segments: Segments, begin: int) -> int:
+    """Where a lane that begins at `begin` has MAX_EVENTS events."""
+    first = int(np.searchsorted(segments.end, begin, "right"))
+    last = first + MAX_EVENTS
+    return int(segments.begin[last]) if last < len(segments.begin) else np.iinfo(np.int64).max
+
+
+def _device_segments(run: Run, window: Window) -> list[tuple[str, Segments]]:
+    """The streams with a lane, with their names and the pieces of their activities; `owner` is a row of the run's
+    activities."""
+    numbers = np.flatnonzero(run.activities["pid"] == window.pid)
+    activities = run.activities[numbers]
+    by_stream = []
+    for device, of_device in sorted(rows_by(activities, "device").items()):
+        for stream, rows in rows_by(of_device, "stream").items():
+            by_stream.append((-int(times(rows["end"] - rows["begin"]).sum()), device, stream))
+    by_stream = sorted(sorted(by_stream)[:MAX_STREAMS], key=lambda entry: (entry[1], entry[0]))
+    several = len({device for _, device, _ in by_stream}) > 1
+    lanes = []
+    for _, device, stream in by_stream:
+        rows = numbers[(activities["device"] == device) & (activities["stream"] == stream)]
+        cut = innermost(run.activities["begin"][rows], run.activities["end"][rows])
+        name = "device" if len(by_stream) == 1 else f"stream {stream}"
+        name = f"device {device}, {name}" if several else name
+        lanes.append((name, Segments(cut.begin, cut.end, rows[cut.owner], cut.crossings)))
+    return lanes
+
+
+class _Events:
+    """Numbers the kinds of events of a timeline, and makes its lanes."""
+
+    def __init__(self, run: Run, begin: int) -> None:
+        self._run, self._begin = run, begin
+        self.numbers: dict[TimelineEvent, int] = {}
+
+    def host_lane(self, host: HostTimeline, end: int) -> TimelineLane:
+        """What the stepping thread did; what nothing was recorded of is left free."""
+        rows = _rows(host.segments, self._begin, end)
+        return self._lane("host", host.segments, rows, (self._host_event(host, row) for row in rows))
+
+    def device_lane(self, name: str, segments: Segments, end: int) -> TimelineLane:
+        """What one stream of the device did."""
+        rows = _rows(segments, self._begin, end)
+        return self._lane(name, segments, rows, self._activities(segments, rows))
+
+    def _lane(self, name: str, segments: Segments, rows: range, events: Iterable[TimelineEvent]) -> TimelineLane:
+        """The lane of these rows; its last part may end after the timeline, which the figure cuts."""
+        numbers = tuple(self.numbers.setdefault(event, len(self.numbers)) for event in events)
+        begin = np.maximum(segments.begin[rows.start : rows.stop] - self._begin, 0)
+        end = segments.end[rows.start : rows.stop] - self._begin
+        return TimelineLane(name, name != "host", tuple(begin.tolist()), tuple(end.tolist()), numbers)
+
+    def _host_event(self, host: HostTimeline, row: int) -> TimelineEvent:
+        source, record = int(host.source[row]), int(host.record[row])
+        category, site = HOST_CATEGORIES[int(host.category[row])], -1
+        if source == REGION:
+            name = self._run.names[int(host.regions["name"][record])]
+        else:
+            call = host.calls[record]
+            name, site = self._run.names[int(call["name"])], int(call["site"])
+            if source != BLOCKED and int(call["kind"]) in (CallKind.ALLOC, CallKind.FREE):
+                category = ALLOCATE
+        if host.site is not None and site < 0:
+            site = int(host.site[row])
+        return TimelineEvent(category, name, self._site(site))
+
+    def _activities(self, segments: Segments, rows: range) -> Iterator[TimelineEvent]:
+        for owner in segments.owner[rows.start : rows.stop].tolist():
+            activity = self._run.activities[owner]
+            category = ACTIVITY_CATEGORIES[int(activity["kind"])]
+            yield TimelineEvent(category, self._run.names[int(activity["name"])], None, is_device=True)
+
+    def _site(self, number: int) -> Site | None:
+        return self._run.sites[number] if number >= 0 else None

@@ -1,0 +1,147 @@
+"""Makes the timeline of a report: the same stretch of time of all sides on one scale, host and device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from profiler.analyse.model import DEVICE_CATEGORIES, HOST_CATEGORIES, Timeline, TimelineEvent, TimelineLane
+from profiler.core import units
+from profiler.report.blocks import TimelineChart, TimelineGroup, TimelineKind, TimelineTrack
+from profiler.report.category_text import category_label, category_tone
+from profiler.report.model import ReportInput, ReportSide
+from profiler.report.text import at, listed
+
+FIRST_EVENTS: Final = 2_000
+"""Events of a lane that are shown of a step that has more than an excerpt holds: two for each pixel of a wide page."""
+_LABELS: Final[Mapping[str, str]] = {"sync": "host waits", "python": "Python"}
+_DEVICE_LABELS: Final[Mapping[str, str]] = {"compute": "device computes", "communication": "device communicates"}
+_HOST_ORDER: Final = ("python", "allocate", *(name for name in HOST_CATEGORIES if name != "python"))
+_OF_WORK: Final = TimelineKind("device idle", "idle", "idle")
+_OF_STREAM: Final = TimelineKind("stream idle", "idle", "idle")
+_OF_HOST: Final = TimelineKind("not recorded", "free", "nothing was recorded")
+_LONGEST_NAME: Final = 60
+_LEAST_IN_LEGEND: Final = 0.001
+_NEARLY_ALL: Final = 0.99
+
+
+def main_timeline(report_input: ReportInput) -> TimelineChart | None:
+    """The timeline on the first screen: of a comparison and of a trace, which have one picture of their time.
+
+    The first screen of a recorded run shows one step by its phases instead.
+    """
+    analysis = report_input.analysis
+    return timeline_chart(report_input.sides) if analysis is None or analysis.is_trace else None
+
+
+def timeline_chart(sides: Sequence[ReportSide]) -> TimelineChart | None:
+    """The timeline of the sides whose detailed run has one, as long as a typical step of the fastest of them.
+
+    None where no side has a device whose activities were recorded.
+    """
+    drawn = [(side, side.detailed.timeline) for side in sides]
+    timelines = [(side, timeline) for side, timeline in drawn if timeline is not None and timeline.lanes]
+    if not timelines:
+        return None
+    length = _length([timeline for _, timeline in timelines])
+    numbers: dict[TimelineKind, int] = {}
+    groups = []
+    for side, timeline in timelines:
+        tracks = tuple(_tracks(timeline, length, numbers))
+        groups.append(TimelineGroup(side.label, _work(side, timeline, len(tracks[0].begin)), tracks))
+    caption = listed([side.label for side, _ in timelines])
+    caption = f"{units.seconds(length / 1e9)} of {caption}{' on one scale' * (len(groups) > 1)}"
+    chart = TimelineChart(caption, length, tuple(groups), tuple(numbers), _note(timelines, length))
+    return replace(chart, legend=tuple(_legend(chart)))
+
+
+def _legend(chart: TimelineChart) -> Iterator[tuple[str, str]]:
+    """The categories that take at least a thousandth of some track, those of the host first."""
+    seen = {
+        (kind.label, kind.tone)
+        for group in chart.groups
+        for track in group.tracks
+        for kind, share in track.shares(chart).items()
+        if share >= _LEAST_IN_LEGEND
+    }
+    order = [(_label(name, False), category_tone(name)) for name in _HOST_ORDER]
+    order += [(_label(name, True), category_tone(name)) for name in DEVICE_CATEGORIES]
+    order += [(kind.label, kind.tone) for kind in (_OF_WORK, _OF_STREAM, _OF_HOST)]
+    yield from (entry for entry in dict.fromkeys(order) if entry in seen)
+
+
+def _length(timelines: Sequence[Timeline]) -> int:
+    """ns: a typical step of the side with the shortest one; its first events, where it has too many to be seen."""
+    shortest = min(timelines, key=lambda timeline: timeline.step_length)
+    length = shortest.step_length
+    if length > shortest.length:
+        ends = [lane.begin[FIRST_EVENTS] for lane in shortest.lanes if len(lane.begin) > FIRST_EVENTS]
+        length = min([shortest.length, *(end / 1e9 for end in ends)])
+    return max(1, round(1e9 * min(length, *(timeline.length for timeline in timelines))))
+
+
+def _work(side: ReportSide, timeline: Timeline, parts: int) -> str:
+    """`28 tokens`: of the typical step's tokens the share that these parts are of the host's calls and regions."""
+    if not timeline.tokens or not timeline.parts:
+        return ""
+    unit = side.measure("tokens_per_s").unit.removesuffix("/s") or "tokens"
+    return f"{units.count(round(timeline.tokens * parts / timeline.parts))} {unit}"
+
+
+def _tracks(timeline: Timeline, length: int, numbers: dict[TimelineKind, int]) -> Iterator[TimelineTrack]:
+    kinds = [_kind(event) for event in timeline.events]
+    streams = sum(lane.is_device for lane in timeline.lanes)
+    for lane in timeline.lanes:
+        count = sum(begin < length for begin in lane.begin)
+        yield TimelineTrack(
+            lane.name,
+            lane.begin[:count],
+            tuple(min(end, length) for end in lane.end[:count]),
+            tuple(numbers.setdefault(kinds[event], len(numbers)) for event in lane.event[:count]),
+            _idle(lane, streams),
+        )
+
+
+def _idle(lane: TimelineLane, streams: int) -> TimelineKind:
+    if not lane.is_device:
+        return _OF_HOST
+    return _OF_WORK if streams == 1 else _OF_STREAM
+
+
+def _label(category: str, is_device: bool) -> str:
+    return (_DEVICE_LABELS if is_device else _LABELS).get(category, category_label(category))
+
+
+def _kind(event: TimelineEvent) -> TimelineKind:
+    category = event.category
+    label = _label(category, event.is_device)
+    name = event.name.removeprefix("operator ").partition("<")[0] or event.name
+    name = name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+    function = f" ({event.site.function})" if event.site and event.site.function else ""
+    return TimelineKind(label, category_tone(category), f"{name}{at(event.site)}{function}")
+
+
+def _note(timelines: Sequence[tuple[ReportSide, Timeline]], length: int) -> str:
+    """Which stretch of each side it is, and how much recording slows the programs."""
+    texts = [_stretch(timeline, length) for _, timeline in timelines]
+    if len(timelines) > 1:
+        texts = [f"{side.label}: {text}" for (side, _), text in zip(timelines, texts, strict=True)]
+    else:
+        texts = [text[0].upper() + text[1:] for text in texts]
+    slowed = [
+        f"{side.label} {units.ratio(side.slowdown.value)}"
+        for side, _ in timelines
+        if side.slowdown is not None and side.slowdown.value is not None
+    ]
+    if slowed:
+        texts.append(f"Recording slows {listed(slowed)}")
+    return "".join(f"{text}. " for text in texts).rstrip()
+
+
+def _stretch(timeline: Timeline, length: int) -> str:
+    """`1.20 ms from the middle of a typical step, which takes 353 ms`"""
+    if not timeline.offset and length >= _NEARLY_ALL * 1e9 * timeline.step_length:
+        return "a typical step"
+    place = "from the middle" if timeline.offset else "from the begin"
+    return f"{units.seconds(length / 1e9)} {place} of a typical step, which takes {units.seconds(timeline.step_length)}"

@@ -1,0 +1,98 @@
+"""The stretch of a run that a report draws: a typical step, no more events than a page holds, streams apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from profiler.analyse.model import Timeline, TimelineLane
+from profiler.analyse.timing import excerpt
+from profiler.analyse.timing.excerpt import timeline_excerpt
+from profiler.run.model import Run
+from profiler.run.tables import ActivityKind, CallKind
+from tests.recorded.builders import MS, US, RunBuilder, timeline
+
+
+def parts(drawn: Timeline, lane: TimelineLane) -> list[tuple[int, int, str, str]]:
+    """Begin, end, category and name of the parts of a lane."""
+    events = [drawn.events[number] for number in lane.event]
+    return [(*each, event.category, event.name) for *each, event in zip(lane.begin, lane.end, events, strict=True)]
+
+
+def dense(calls: int, step: int = 10 * MS) -> Run:
+    """Three steps with so many launches of 1 µs each, and as many kernels."""
+    builder = RunBuilder(device="cuda")
+    builder.steps(3, step, tokens=100)
+    begin = np.arange(3 * calls) * (step // calls)
+    builder.bulk("calls", len(begin), begin=begin, end=begin + US, kind=int(CallKind.LAUNCH), site=-1)
+    builder.bulk("activities", len(begin), begin=begin + US, end=begin + 2 * US, kind=int(ActivityKind.KERNEL))
+    builder.name("launch")
+    return builder.build()
+
+
+def test_the_step_nearest_to_the_median_is_drawn_to_the_end_of_the_last_step() -> None:
+    text = "step 0 50; step 50 60; step 60 72; step 72 90; kernel 51 58; kernel 62 70; kernel 75 80"
+    drawn = timeline_excerpt(timeline(text, device="cuda"))
+    assert (drawn.step, drawn.step_length, drawn.offset) == (2, 12e-9, 0.0)
+    assert drawn.length == 30e-9
+    assert parts(drawn, drawn.lanes[1]) == [(2, 10, "compute", "kernel"), (15, 20, "compute", "kernel")]
+
+
+def test_calls_have_their_lines_and_a_wait_is_a_part_of_its_own() -> None:
+    text = "step 0 100; forward 10 60; alloc 20 30 train.py:7; d2h 40 60 15 train.py:8; kernel 30 50"
+    drawn = timeline_excerpt(timeline(text, device="cuda"))
+    host = drawn.lanes[0]
+    assert parts(drawn, host) == [
+        (10, 20, "python", "forward"),
+        (20, 30, "allocate", "alloc"),
+        (30, 40, "python", "forward"),
+        (40, 45, "copy", "d2h"),
+        (45, 60, "sync", "d2h"),
+    ]
+    lines = [event.site.line if event.site else None for event in (drawn.events[number] for number in host.event)]
+    assert lines == [None, 7, None, 8, 8]
+
+
+def test_a_step_with_more_events_than_a_page_holds_begins_in_its_middle() -> None:
+    drawn = timeline_excerpt(dense(excerpt.MAX_EVENTS + 1000, step=70 * MS))
+    assert drawn.offset == pytest.approx(0.035)
+    assert all(len(lane.begin) <= excerpt.MAX_EVENTS for lane in drawn.lanes)
+    assert len(drawn.lanes[0].begin) == excerpt.MAX_EVENTS
+    assert drawn.parts == excerpt.MAX_EVENTS + 1000
+
+
+def test_a_step_with_few_events_begins_at_its_begin() -> None:
+    drawn = timeline_excerpt(dense(1000))
+    assert (drawn.offset, drawn.parts, drawn.tokens) == (0.0, 1000, 100)
+    assert drawn.length > drawn.step_length == 0.01
+
+
+def test_streams_have_lanes_of_their_own_and_no_part_overlaps_another() -> None:
+    builder = RunBuilder(device="cuda")
+    builder.step(0, 100)
+    builder.activity(ActivityKind.KERNEL, 0, 40, stream=7)
+    builder.activity(ActivityKind.KERNEL, 30, 60, stream=7)
+    builder.activity(ActivityKind.COMMUNICATION, 20, 80, stream=20)
+    for stream in range(30, 40):
+        builder.activity(ActivityKind.H2D, 0, 1, stream=stream)
+    drawn = timeline_excerpt(builder.build())
+    assert [lane.name for lane in drawn.lanes[:3]] == ["host", "stream 7", "stream 20"]
+    assert len(drawn.lanes) == 1 + excerpt.MAX_STREAMS
+    assert drawn.events[drawn.lanes[2].event[0]].category == "communication"
+    for lane in drawn.lanes:
+        assert all(end <= begin for end, begin in zip(lane.end, lane.begin[1:], strict=False))
+
+
+@pytest.mark.parametrize(
+    ("text", "facts", "code"),
+    [
+        ("step 0 100; forward 0 50", {"device": "cpu"}, "no-queue"),
+        ("step 0 100; forward 0 50", {"device": "cuda"}, "no-activities"),
+        ("forward 0 50; kernel 0 5", {"device": "cuda"}, "no-step"),
+    ],
+)
+def test_without_a_device_or_a_step_there_is_a_reason(text: str, facts: dict[str, str], code: str) -> None:
+    drawn = timeline_excerpt(timeline(text, **facts))
+    assert drawn.lanes == ()
+    assert drawn.reason is not None
+    assert drawn.reason.code == code

@@ -1,0 +1,87 @@
+"""The timeline of a report: both sides on one scale, as long as a typical step of the faster one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from profiler.analyse.model import Analysis, Timeline, TimelineEvent, TimelineLane
+from profiler.core.notice import Notice
+from profiler.report.model import ReportSide
+from profiler.report.timeline import FIRST_EVENTS, timeline_chart
+from profiler.run.model import RunInfo, Site
+
+EVENTS = (
+    TimelineEvent("launch", "cudaLaunchKernel", Site("train.py", 7, "forward")),
+    TimelineEvent("sync", "item", Site("train.py", 9, "log")),
+    TimelineEvent("compute", "void gemm<float, 128>(int)", None, is_device=True),
+)
+
+
+def recorded(step: float, *, parts: int = 10, offset: float = 0.0, streams: int = 1, length: float = 1.0) -> Timeline:
+    """A timeline of `length` seconds: launches, then a wait, in each step; the device computes while the host waits."""
+    every = int(1e9 * step / parts)
+    count = int(1e9 * length) // every
+    begin = tuple(range(0, count * every, every))
+    lanes = [TimelineLane("host", False, begin, tuple(at + every // 2 for at in begin), (0, 1) * (count // 2))]
+    device = TimelineLane("device", True, begin, tuple(at + every // 4 for at in begin), (2,) * count)
+    lanes += [replace(device, name=f"stream {number}") for number in range(streams)] if streams > 1 else [device]
+    return Timeline(tuple(lanes), EVENTS, length, 3, step, offset, tokens=400, parts=parts)
+
+
+def side(label: str, timeline: Timeline | None) -> ReportSide:
+    analysis = Analysis(RunInfo(0, "", "", ()), {}, {}, {}, timeline=timeline)
+    return ReportSide(label, "s1", {}, (analysis,), analysis)
+
+
+def test_both_sides_show_as_much_time_as_a_step_of_the_faster_side() -> None:
+    chart = timeline_chart([side("before", recorded(0.08)), side("after", recorded(0.004))])
+    assert chart is not None
+    assert chart.length == 4_000_000
+    assert [group.label for group in chart.groups] == ["before", "after"]
+    for group in chart.groups:
+        for track in group.tracks:
+            assert max(track.end, default=0) <= chart.length
+    assert [group.note for group in chart.groups] == ["40 tokens", "400 tokens"]
+
+
+def test_a_kind_has_its_call_its_line_and_its_function() -> None:
+    chart = timeline_chart([side("run", recorded(0.01))])
+    assert chart is not None
+    assert [kind.text for kind in chart.kinds] == [
+        "cudaLaunchKernel at train.py:7 (forward)",
+        "item at train.py:9 (log)",
+        "void gemm",
+    ]
+    assert [label for label, _ in chart.legend] == [
+        "host waits",
+        "launch",
+        "device computes",
+        "device idle",
+        "not recorded",
+    ]
+
+
+def test_of_a_step_with_many_events_the_first_ones_are_shown() -> None:
+    chart = timeline_chart([side("run", recorded(2.0, parts=20_000, length=0.5, offset=1.0))])
+    assert chart is not None
+    assert len(chart.groups[0].tracks[0].begin) == FIRST_EVENTS
+    assert chart.length == FIRST_EVENTS * 100_000
+
+
+def test_a_stream_is_idle_where_there_are_several() -> None:
+    chart = timeline_chart([side("run", recorded(0.01, streams=2))])
+    assert chart is not None
+    assert [track.idle.label for track in chart.groups[0].tracks] == ["not recorded", "stream idle", "stream idle"]
+
+
+@pytest.mark.parametrize("timeline", [None, Timeline(reason=Notice("no-queue"))])
+def test_without_activities_of_a_device_there_is_no_timeline(timeline: Timeline | None) -> None:
+    assert timeline_chart([side("run", timeline)]) is None
+
+
+def test_a_side_without_a_timeline_is_left_out() -> None:
+    chart = timeline_chart([side("before", None), side("after", recorded(0.004))])
+    assert chart is not None
+    assert [group.label for group in chart.groups] == ["after"]
