@@ -281,6 +281,8 @@ class LoaderUse:
     """Share of the workers' time in which they ran on a CPU; None: not measured."""
     worker_core_wait: float | None = None
     """Share of the workers' time in which they waited for a core; None: not measured."""
+    free_cores: float | None = None
+    """Cores that the program may use and no program used, on average; None: not measured."""
     loaders: tuple[LoaderSettings, ...] = ()
     """The loaders with the largest share first; empty: their settings are not known."""
 

@@ -25,6 +25,9 @@ HANDOVER: Final = 1e-3
 CPU time (torch 2.13, one core of an EPYC). Workers that save less than that per batch make a program slower."""
 MOSTLY: Final = 0.5
 """Share of the time in which workers make batches from which they mostly run on a CPU, or mostly wait for a core."""
+_FREE: Final = 0.5
+"""Cores that are free on average from which workers that do not run do not wait for one. A choice: half of the time one
+core has nothing to do."""
 _MAKING: Final = ("dataset", "dataset map", "collate", "tokenize")
 """Parts of the input that the training process has too if it makes its batches itself."""
 
@@ -92,7 +95,8 @@ def _busy_workers(found: InputDiagnosis) -> InputAdvice:
         return InputAdvice.WORKERS_LIMIT
     if use.worker_core_wait is not None and use.worker_core_wait >= MOSTLY * found.busy:
         return InputAdvice.MORE_CORES
-    if use.worker_cpu < MOSTLY * found.busy and use.worker_core_wait is not None:
+    is_core_free = use.free_cores is not None and use.free_cores >= _FREE
+    if use.worker_cpu < MOSTLY * found.busy and (use.worker_core_wait is not None or is_core_free):
         return InputAdvice.MORE_WORKERS
     return InputAdvice.WORKERS_LIMIT
 

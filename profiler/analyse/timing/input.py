@@ -36,6 +36,7 @@ from profiler.analyse.model import (
     LoaderUse,
     Measure,
 )
+from profiler.analyse.timing.resources import free_cores
 from profiler.analyse.timing.trace_timeline import is_operator
 from profiler.analyse.window import NS_PER_S, Window, has_name, named_rows, process_rows, select, thread_rows
 from profiler.run.filter import group_rows
@@ -93,7 +94,7 @@ def loader_use(run: Run, window: Window) -> LoaderUse | None:
     measure = input_measures(run, window).get("loader_workers")
     count = round(measure.value) if measure and measure.value else 0
     cpu, core_wait = (_mean_rate(run, window, workers, name) for name in (CPU_S, WAIT_S))
-    return LoaderUse(batches, starts, count, cpu, core_wait, _loaders(run, window))
+    return LoaderUse(batches, starts, count, cpu, core_wait, free_cores(run, window), _loaders(run, window))
 
 
 def _loaders(run: Run, window: Window) -> tuple[LoaderSettings, ...]:

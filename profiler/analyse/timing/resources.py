@@ -218,6 +218,31 @@ def process_tree_sum(run: Run, name: str) -> tuple[Times, Floats]:
     return moments, np.bincount(group, rows["value"], minlength=len(moments)).astype(np.float64)
 
 
+def free_cores(run: Run, window: Window) -> float | None:
+    """Cores that the program may use and that no program used, on average over the measured time; None: not measured.
+
+    Of the cores that it may run on, the same share is taken to be idle as of all cores of the machine. Its control
+    groups may allow it less.
+    """
+    cores, quota = run.info.host.get("cores"), run.info.host.get("cpu_quota")
+    idle = [1.0 - used for used in _values_within(window, *_column(sample_rows(run, "machine.cpu_util")))]
+    program = _values_within(window, *process_tree_sum(run, "process.cpu"))
+    if not isinstance(cores, int | float) or not idle or not program:
+        return None
+    allowed = min(cores, quota) if isinstance(quota, int | float) else cores
+    return max(0.0, min(cores * sum(idle) / len(idle), allowed - sum(program) / len(program)))
+
+
+def _column(rows: Table) -> tuple[Times, Floats]:
+    return times(rows["time"]), rows["value"].astype(np.float64)
+
+
+def _values_within(window: Window, moments: Times, values: Floats) -> list[float]:
+    """The values of samples within the measured time."""
+    inside: list[float] = values[(moments >= window.begin[0]) & (moments <= window.end[-1])].tolist()
+    return inside
+
+
 def series(run: Run, window: Window) -> tuple[Series, ...]:
     """All series that this run has data for; none where nothing was measured."""
     if not len(window):

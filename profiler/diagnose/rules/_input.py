@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
 from pathlib import PurePath
 from typing import Any, Final
@@ -10,6 +11,7 @@ from profiler.analyse.model import WAIT_CATEGORIES, WAITING_FOR_INDEX, WAITING_F
 from profiler.diagnose.input import HANDOVER, MOSTLY, diagnose_input
 from profiler.diagnose.model import InputAdvice, InputDiagnosis
 from profiler.diagnose.rule import Claim, Cost, StepCosts, largest_sites
+from profiler.diagnose.rules._workers import WORTH, moved_step_time
 from profiler.run.model import Site
 
 MOST_WORKERS: Final = 32
@@ -48,13 +50,29 @@ def making_claim(costs: StepCosts, names: Collection[str], value: str) -> Claim 
         "made": found.made_seconds,
         value: share,
         "handover": HANDOVER if found.advice is InputAdvice.CHEAP_BATCHES else None,
+        "free": found.use.free_cores
+        if found.advice is InputAdvice.USE_WORKERS and not suggested_workers(costs, found)
+        else None,
         "core_wait": found.use.worker_core_wait if found.advice is InputAdvice.MORE_CORES else None,
     }
     return Claim({"input": loader_cost(costs, found).part(share)}, sites, values)
 
 
+def suggested_workers(costs: StepCosts, found: InputDiagnosis) -> int:
+    """How many workers to suggest where there are none; 0 where they would give less than a rule names."""
+    own = loader_cost(costs, found)
+    rest = max(costs.active - own.seconds, 1e-6)
+    workers = max(1, (found.cores or 2) - 1)
+    if off_core(costs, own) >= MOSTLY * own.seconds:  # items that wait need no core
+        workers = max(workers, min(MOST_WORKERS, math.ceil(round(own.seconds / rest, 3))))
+    elif found.cores == 1:  # a worker would share the core with the training process
+        return 0
+    return workers if moved_step_time(costs, found, own, workers) * WORTH <= costs.active else 0
+
+
 NO_MORE_WORKERS: Final = (
     "Workers would not help: receiving a batch from one takes about {handover:time}.",
+    "Workers would hardly help: they have to send each batch. Cores that were free on average: {free:number}.",
     "More workers would not help: those that there are wait for a core {core_wait:share} of the time.",
 )
 """Evidence that the work itself must become less."""

@@ -10,13 +10,17 @@ from profiler.diagnose.rules._input import loader_cost, loader_values, made_site
 
 
 def judge(costs: StepCosts) -> Claim | None:
-    """The loader's time, of which making the batches would remain, and waits for cores that the workers take."""
+    """The loader's time without what making the batches takes, and waits for cores that the workers take."""
     found = diagnose_input(costs.analysis)
     if found is None or found.advice is not InputAdvice.NO_WORKERS:
         return None
     crowded = found.cores is not None and found.use.workers >= found.cores
+    own = loader_cost(costs, found)
+    made = found.made_seconds * (found.use.batches or 1.0)
+    if own.seconds <= made:  # the rest was waiting for a core
+        return None
     return Claim(
-        {"input": loader_cost(costs, found), **(take(costs, "core") if crowded else {})},
+        {"input": own.part(1.0 - made / own.seconds), **(take(costs, "core") if crowded else {})},
         made_sites(costs, costs.sites("input")),
         {
             "made": found.made_seconds,
@@ -24,7 +28,6 @@ def judge(costs: StepCosts) -> Claim | None:
             "workers": found.use.workers,
             **loader_values(costs),
         },
-        remaining=found.made_seconds * (found.use.batches or 1.0),
         is_bound=False,
     )
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from typing import Final
-
 from profiler.analyse.finding import KnockOut
-from profiler.diagnose.input import HANDOVER, MOSTLY, diagnose_input
+from profiler.diagnose.input import HANDOVER, diagnose_input
 from profiler.diagnose.model import WORTH_NAMING, InputAdvice, InputDiagnosis
 from profiler.diagnose.rule import Claim, Rule, StepCosts
-from profiler.diagnose.rules._input import MOST_WORKERS, SPLIT, loader_cost, made_sites, more_workers_values, off_core
-
-_LEAST: Final = 1e-6
+from profiler.diagnose.rules._input import SPLIT, loader_cost, made_sites, more_workers_values, suggested_workers
+from profiler.diagnose.rules._workers import moved_step_time
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -19,15 +15,11 @@ def judge(costs: StepCosts) -> Claim | None:
     found = diagnose_input(costs.analysis)
     if found is None or found.advice is not InputAdvice.USE_WORKERS:
         return None
-    own = loader_cost(costs, found)
-    rest = max(costs.active - own.seconds, _LEAST)
-    workers = max(1, (found.cores or 2) - 1)
-    if off_core(costs, own) >= MOSTLY * own.seconds:  # items that wait need no core
-        workers = max(workers, min(MOST_WORKERS, math.ceil(round(own.seconds / rest, 3))))
-    elif found.cores == 1:  # a worker would share the core with the training process
+    workers = suggested_workers(costs, found)
+    if not workers:
         return None
-    # the workers make the batches meanwhile: a step takes no less than their share of the work
-    beside = own.seconds / workers - rest
+    own = loader_cost(costs, found)
+    after = moved_step_time(costs, found, own, workers)
     return Claim(
         {"input": own},
         made_sites(costs),
@@ -36,9 +28,10 @@ def judge(costs: StepCosts) -> Claim | None:
             "handover": HANDOVER,
             "workers": workers,
             "cores": found.cores,
+            "free": found.use.free_cores,
             **more_workers_values(costs),
         },
-        remaining=max(beside, HANDOVER * (found.use.batches or 1.0)),
+        remaining=max(0.0, after - costs.active + own.seconds),
     )
 
 
@@ -58,11 +51,15 @@ PLUGIN = Rule(
         "{share:share} of each step the device is idle while batches are made, {overlapped_batch:time} each.",
         "Receiving a batch from a worker takes about {handover:time}.",
         "Cores that the program may use: {cores:count}.",
+        "Cores that were free on average: {free:number}.",
         SPLIT,
     ),
     "Let workers make the batches while the model trains.",
     judge,
-    threshold_source="HANDOVER, what receiving a batch costs, was measured; `profiler.diagnose.input` tells where.",
+    threshold_source=(
+        "HANDOVER and SENDING, what it costs to receive and to send a batch, were measured; `profiler.diagnose.input` "
+        "and `_workers` tell where. Less than 5% is worth no worker."
+    ),
     code="{loader:assignment}DataLoader(..., num_workers={workers:plain}, persistent_workers=True)",
     knock_out=KnockOut.SETTINGS,
     settings={"loader": {"num_workers": "workers", "persistent_workers": True}},

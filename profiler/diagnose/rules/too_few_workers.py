@@ -9,6 +9,7 @@ from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.model import InputAdvice
 from profiler.diagnose.rule import Claim, Rule, StepCosts
 from profiler.diagnose.rules._input import MOST_WORKERS, SPLIT, loader_cost, made_sites, making, more_workers_values
+from profiler.diagnose.rules._workers import WORTH, least_step_time
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -26,6 +27,9 @@ def judge(costs: StepCosts) -> Claim | None:
         needed = min(needed, cores - 1)
         if needed <= workers:
             return None
+    after = max(computing, work / needed, least_step_time(costs, found))
+    if after * WORTH > costs.active:
+        return None
     return Claim(
         {"input": waits},
         made_sites(costs),
@@ -38,7 +42,7 @@ def judge(costs: StepCosts) -> Claim | None:
             "cores": found.cores,
             **more_workers_values(costs),
         },
-        remaining=max(0.0, work / needed - computing),
+        remaining=after - computing,
     )
 
 
@@ -53,7 +57,7 @@ PLUGIN = Rule(
     ),
     "Use more workers.",
     judge,
-    threshold_source="Workers that run on a core help only while cores are free.",
+    threshold_source="Workers that run on a core help only while cores are free. Less than 5% is worth no worker.",
     code="{loader:assignment}DataLoader(..., num_workers={needed:plain})",
     knock_out=KnockOut.SETTINGS,
     settings={"loader": {"num_workers": "needed"}},

@@ -212,3 +212,21 @@ def test_the_only_loader_of_a_program_that_marks_its_steps_is_known() -> None:
     use = loader_use(run, measured_window(run))
     assert use is not None
     assert [(each.variable, each.share) for each in use.loaders] == [("train", 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("host", "samples", "free"),
+    [
+        ({"cores": 4}, "sample machine.cpu_util 50 0.5 pid=0; sample process.cpu 50 1.0 pid=1", 2.0),
+        # the program may use 4 of many cores, half of all cores are idle, and it uses 3 itself
+        ({"cores": 4}, "sample machine.cpu_util 50 0.5 pid=0; sample process.cpu 50 3.0 pid=1", 1.0),
+        ({"cores": 4, "cpu_quota": 1.5}, "sample machine.cpu_util 50 0.2 pid=0; sample process.cpu 50 1.0 pid=1", 0.5),
+        ({"cores": 4}, "sample machine.cpu_util 5000 0.5 pid=0; sample process.cpu 5000 1.0 pid=1", None),
+        ({}, "sample machine.cpu_util 50 0.5 pid=0; sample process.cpu 50 1.0 pid=1", None),
+    ],
+)
+def test_cores_that_nothing_uses(host: dict[str, float], samples: str, free: float | None) -> None:
+    run = timeline(f"steps 10 10; data 0 5; {samples}", tick=MS, host=host)
+    use = loader_use(run, measured_window(run))
+    assert use is not None
+    assert use.free_cores == (free if free is None else pytest.approx(free))

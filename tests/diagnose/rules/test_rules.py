@@ -91,6 +91,10 @@ def first(analysis: Analysis) -> Finding:
     return find(analysis)[0][0]
 
 
+def gain_of(rule: str, analysis: Analysis) -> float:
+    return next(finding.gain for finding in find(analysis)[0] if finding.rule.name == rule)
+
+
 ALONE = LoaderUse(1.0, 0.0)
 WAITS = main_process("waiting for the workers", 0.6)
 BUSY = LoaderUse(1.0, 0.0, 2, worker_cpu=0.9, worker_core_wait=0.02)
@@ -216,7 +220,7 @@ def test_workers_make_batches_on_the_other_cores() -> None:
     assert half.gain == pytest.approx(0.1 / 0.051), "a batch from a worker costs 1 ms"
     assert half.values["workers"] == 3
     most = first(step(main_process("dataset", 0.9), use=ALONE, input=0.9, compute=0.1))
-    assert most.gain == pytest.approx(0.1 / 0.03), "the workers are what limits then"
+    assert most.gain == pytest.approx(0.3 / 0.0907), "the workers limit then; they need 0.7 ms to send a batch"
     assert most.sites == (SITE,)
 
 
@@ -285,13 +289,74 @@ def test_needless_workers_take_cores_too() -> None:
     analysis = step(*parts, use=BUSY, input=0.5, core=0.2, compute=0.3)
     assert found(analysis) == ["needless-workers", "noisy-machine"]
     assert found(with_facts(analysis, cores=2)) == ["needless-workers"]
-    assert first(with_facts(analysis, cores=2)).share == pytest.approx(0.7)
+    assert first(with_facts(analysis, cores=2)).share == pytest.approx(0.6), "less 0.1 in which batches are made"
 
 
 def test_few_cores_make_the_item_the_cause() -> None:
     """One worker makes the batches hardly faster than the training process does."""
     analysis = with_facts(step(main_process("dataset", 0.86), use=ALONE, input=0.86, compute=0.14), cores=2)
     assert found(analysis) == ["slow-dataset-item", "no-workers*"]
+
+
+def test_workers_need_free_cores_and_time_to_send_batches() -> None:
+    """One more core gives twice the time of both at most; none that is free gives nothing."""
+
+    def loading(share: float, free: float, cores: int = 4) -> Analysis:
+        analysis = with_measures(
+            step(main_process("dataset", share), use=replace(ALONE, free_cores=free), input=share, compute=1 - share),
+            host_cpu=1.0,
+        )
+        return with_facts(analysis, cores=cores)
+
+    assert found(loading(0.5, 3.0)) == ["no-workers", "slow-dataset-item*"]
+    assert first(loading(0.5, 3.0)).gain == pytest.approx(0.1 / 0.051)
+    assert gain_of("no-workers", loading(0.9, 0.5)) == pytest.approx(1.5 / 1.017), "1.5 cores do all work"
+    assert found(loading(0.5, 0.05)) == ["slow-dataset-item"]
+    evidence = finding_text(first(loading(0.5, 0.05))).evidence
+    assert any("free on average: 0.050" in sentence for sentence in evidence)
+    assert not any("hardly help" in sentence for sentence in finding_text(first(loading(0.1, 3.0))).evidence)
+    # a batch of 6.5 ms in a step of 7.2 ms: one worker needs as long to make and to send it
+    parts = main_process("dataset", 0.9)
+    mnist = step(replace(parts, seconds_per_step=0.0065), use=ALONE, input=0.9, compute=0.1)
+    mnist = replace(
+        mnist,
+        measures={"step_time": Measure("step_time", 0.0072, "s")},
+        breakdown={name: Measure(name, share * 0.0072, "s") for name, share in (("input", 0.9), ("compute", 0.1))},
+    )
+    assert found(with_facts(mnist, cores=2)) == ["slow-dataset-item"]
+
+
+def test_each_start_of_a_loader_waits_for_the_first_batch() -> None:
+    often = replace(ALONE, starts=0.5)
+    analysis = step(main_process("dataset", 0.5), use=often, input=0.5, compute=0.5)
+    assert gain_of("no-workers", analysis) == pytest.approx(0.1 / (0.051 + 0.5 * 0.0507))
+
+
+def test_workers_that_sleep_take_no_cores_from_each_other() -> None:
+    """Two workers that run 3% of the time, on two cores. Eight made the program 4.0 times as fast."""
+    parts = main_process("waiting for the workers", 0.96), worker("dataset", 1.97)
+    analysis = with_facts(step(*parts, use=SLEEPING, input=0.96, compute=0.04), cores=2)
+    for core_wait in (0.0, None):
+        use = replace(SLEEPING, worker_core_wait=core_wait, free_cores=1.8)
+        sleeping = with_measures(replace(analysis, loader=use), host_cpu=0.04, children_cpu=0.06)
+        assert found(sleeping)[0] == "too-few-workers"
+        assert first(sleeping).values["needed"] > 8
+        assert not any(
+            "wait for a core" in sentence for each in find(sleeping)[0] for sentence in finding_text(each).evidence
+        )
+    # workers that compute need cores
+    busy = replace(BUSY, worker_cpu=0.97, free_cores=0.0)
+    computing = with_measures(replace(analysis, loader=busy), host_cpu=0.04, children_cpu=1.94)
+    assert found(with_facts(computing, cores=4)) == ["slow-dataset-item"]
+
+
+def test_needless_workers_cost_only_what_their_batches_cost_more() -> None:
+    """Receiving takes 6.8% of a step, and making the batches would take most of that."""
+    parts = worker("waiting for an index", 0.9), worker("dataset", 0.05), main_process("receive", 0.068)
+    assert found(step(*parts, use=BUSY, input=0.068, compute=0.932)) == []
+    dear = worker("waiting for an index", 0.9), worker("dataset", 0.05), main_process("receive", 0.2)
+    assert found(step(*dear, use=BUSY, input=0.2, compute=0.8)) == ["needless-workers"]
+    assert first(step(*dear, use=BUSY, input=0.2, compute=0.8)).gain == pytest.approx(1 / 0.85)
 
 
 def test_validation_after_the_update() -> None:

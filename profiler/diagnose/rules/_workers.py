@@ -1,0 +1,46 @@
+"""How long a step takes with other workers: they need cores, and time to send each batch."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profiler.diagnose.input import HANDOVER
+from profiler.diagnose.model import InputDiagnosis
+from profiler.diagnose.rule import Cost, StepCosts
+
+SENDING: Final = 0.7e-3
+"""Seconds of CPU time in which a worker sends a batch of two small tensors: it copies each into shared memory, and
+pickles the rest. 0.5 to 0.7 ms more than to make them without sending (torch 2.13, one core of a Xeon)."""
+WORTH: Final = 1.05
+"""Least gain for which other workers are suggested: as of `WORTH_NAMING`."""
+_LEAST: Final = 1e-6
+
+
+def moved_step_time(costs: StepCosts, found: InputDiagnosis, own: Cost, workers: int) -> float:
+    """Seconds of a step, without waits for a core, in which so many workers make the batches that the training process
+    makes now. It is as slow as the training process without that work, as the workers, or as all cores that the program
+    then gets.
+
+    :param own: what the training process spends on making batches.
+    """
+    batches = found.use.batches or 1.0
+    sending, receiving = batches * SENDING, batches * HANDOVER
+    alone = max(costs.active - own.seconds + receiving, (own.seconds + sending) / workers)
+    # with each start of the loader the training process waits for the first batch
+    first = found.use.starts * (found.batch_seconds + SENDING)
+    return max(alone, least_step_time(costs, found, sending + receiving)) + first
+
+
+def least_step_time(costs: StepCosts, found: InputDiagnosis, extra: float = 0.0) -> float:
+    """Seconds that a step takes at least where the program uses its own cores and all free ones, without its waits for
+    cores as they were recorded; 0 where it is not known how many cores are free.
+
+    :param extra: seconds of CPU time per step that it needs besides the work of the recorded run.
+    """
+    used, free, ranks = costs.analysis.value("host_cpu"), found.use.free_cores, costs.analysis.ranks
+    if used is None or free is None:
+        return 0.0
+    processes = len(ranks.ranks) if ranks else 1
+    used += (costs.analysis.value("children_cpu") or 0.0) / processes
+    step = (used * costs.seconds + extra) / max(used + free / processes, _LEAST)
+    return step * costs.active / costs.seconds
