@@ -155,7 +155,11 @@ _user_files: Final[dict[str, bool]] = {}
 
 def is_user_code(code: CodeType) -> bool:
     """Whether code belongs to the user: not to a library, the standard library or this package."""
-    file = code.co_filename
+    return is_user_file(code.co_filename)
+
+
+def is_user_file(file: str) -> bool:
+    """The same for a file of source code."""
     cached = _user_files.get(file)
     if cached is None:
         if len(_user_files) >= _MAX_FILES:  # a program that makes code without end

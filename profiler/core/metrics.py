@@ -111,6 +111,8 @@ COUNTERS: Final = (
     Counter("tokenized_samples", "tokenized sample", "tokenized samples", "Tokenized samples per step", gated=True),
     Counter("zero_fills", "filling of gradients with zeros", "fillings of gradients with zeros",
             "Fillings of gradients with zeros, per step"),
+    Counter("repeated_gradient_syncs", "repeated synchronization of gradients",
+            "repeated synchronizations of gradients", "Repeated synchronizations of gradients, per step"),
     Counter("recompilations", "recompilation", "recompilations", "Recompilations per step", gated=True),
 )
 # fmt: on

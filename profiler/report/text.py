@@ -419,6 +419,7 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "only-nvml": lambda values: (
         f"not measured; by NVML, which does not see short gaps, a kernel ran {units.share(values['share'])} of the time"
     ),
+    "no-activation-memory": "how much of the device's memory is free is not recorded",
     "few-launches": lambda values: (
         f"the trace has only {values['launches']} {'launch' if values['launches'] == 1 else 'launches'} of kernels"
     ),

@@ -92,6 +92,9 @@ RECOMPILED: Final = "recompilations"
 """The same for code that torch.compile compiles again; each call stands for one recompilation."""
 ZERO_FILLS: Final = "zero_fills"
 """Counter of the calls that fill all gradients of a model or an optimizer with zeros."""
+REPEATED_GRADIENT_SYNCS: Final = "repeated_gradient_syncs"
+"""Counter of the forward passes of DistributedDataParallel whose backward pass synchronizes gradients, although an
+earlier one has done so since the optimizer stepped."""
 GARBAGE_COLLECTION: Final = "garbage collection"
 """Name of the region of a long garbage collection, which stops all Python of a process."""
 

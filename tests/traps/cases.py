@@ -81,6 +81,29 @@ _PLAIN: Final = (
 )  # fmt: skip
 """The second style: a loop at the level of the module."""
 
+_MODEL: Final = (
+    *(
+        Case(f"model-{name}", (name,), script="model.py")
+        for name in ("recompilation", "graph-breaks", "activation-checkpoints")
+    ),
+    Case("model-memory-creep", ("memory-creep",), markers=None, script="model.py"),
+    Case("model-long-startup", ("long-startup",), script="model.py"),
+    *(
+        Case(f"model-healthy-{name}", cured=(name,), script="model.py")
+        for name in ("recompilation", "graph-breaks", "activation-checkpoints", "memory-creep")
+    ),
+    Case(
+        "ranks-gradient-sync-in-accumulation",
+        ("gradient-sync-in-accumulation",),
+        markers=("gradient-sync-in-accumulation", "forward"),
+        script="ranks.py",
+    ),
+    Case("ranks-straggling-rank", ("straggling-rank",), markers=("straggling-rank", "filter"), script="ranks.py"),
+    Case("ranks-healthy", script="ranks.py"),
+    Case("ranks-healthy-accumulation", cured=("gradient-sync-in-accumulation",), script="ranks.py"),
+)
+"""Illnesses of the model, of torch.compile, of the memory and of several ranks."""
+
 CASES: Final = (
     # on two cores one worker makes these batches hardly faster, so that cheaper items are as right
     Case("no-workers", ("no-workers",), also=("slow-dataset-item",), markers=("slow-item", "loader")),
@@ -135,6 +158,7 @@ CASES: Final = (
             "rare-log", "rare-checkpoint", "rare-evaluation",
         )
     ),
+    *_MODEL,
 )  # fmt: skip
 
 

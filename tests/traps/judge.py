@@ -34,6 +34,9 @@ def judge(case: Case, findings: Sequence[Mapping[str, Any]]) -> Judgement:
     if not case.ill:
         return Judgement(names[0] if names else "", not names, None, _gain(first) if first else None)
     if len(case.ill) == 1:
+        of_run = [each for each in findings if each["is_of_run"] and each["rule"] in case.rules]
+        if of_run:  # it predicts no gain, and comes last: nothing else must lead
+            first, names = of_run[0], names or [of_run[0]["rule"]]
         is_right = bool(names) and names[0] in case.rules
     else:
         most = [each["rule"] for each in sure if each["gains"]][: len(case.ill)]

@@ -21,7 +21,14 @@ def test_cases_name_rules_and_lines_that_exist(case: Case) -> None:
 
 def finding(rule: str, gain: float = 2.0, line: int = 0, overlaps: str = "") -> dict[str, Any]:
     sites = [{"file": "x/trainer.py", "line": line}] if line else []
-    return {"rule": rule, "gains": [{"factor": gain}], "overlaps": overlaps, "confidence": "high", "sites": sites}
+    return {
+        "rule": rule,
+        "gains": [{"factor": gain}],
+        "overlaps": overlaps,
+        "confidence": "high",
+        "sites": sites,
+        "is_of_run": False,
+    }
 
 
 def test_one_illness_must_come_first() -> None:

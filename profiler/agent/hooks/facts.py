@@ -18,7 +18,7 @@ from types import FrameType, ModuleType
 from typing import Any, Final
 
 from profiler.agent.hooks._creation import creation
-from profiler.agent.patching import STATE, Hook, caller, on_unpatch, patch
+from profiler.agent.patching import STATE, Hook, caller, is_user_file, on_unpatch, patch
 from profiler.agent.recorder import now
 from profiler.run.tables import GARBAGE_COLLECTION
 
@@ -36,6 +36,8 @@ _MAX_THREADS: Final = 32
 """Names of threads that are recorded."""
 _MAX_OPTIMIZERS: Final = 8
 """Optimizers whose settings are recorded: a training has one or two."""
+_MAX_BREAKS: Final = 100
+"""Reasons for graph breaks that are looked at."""
 _OPTIMIZER_SETTINGS: Final = ("foreach", "fused", "capturable", "differentiable")
 _DEBUG_VARIABLES: Final = (
     "CUDA_LAUNCH_BLOCKING",
@@ -188,6 +190,8 @@ class _StepFacts:
             facts["omp_wait_policy"] = policy.strip().lower()
         if _has_gnu_openmp(torch):
             facts["openmp"] = "gnu"
+        if breaks := list(_graph_breaks()):
+            facts["graph_breaks"] = breaks
         if optimizers := list(_optimizer_settings()):
             facts["optimizers"] = optimizers
         if variables := {name: os.environ[name] for name in _DEBUG_VARIABLES if os.environ.get(name, "") not in _OFF}:
@@ -223,6 +227,16 @@ def _other_threads() -> Iterator[str]:
     main = threading.main_thread()
     names = (thread.name for thread in threads.values() if thread is not main)
     return (name for name, _ in zip(names, range(_MAX_THREADS), strict=False))
+
+
+def _graph_breaks() -> Iterator[list[Any]]:
+    """The user's lines at which torch.compile has ended a graph, in the order in which it met them: file, number and
+    function. torch itself collects the reasons."""
+    reasons = getattr(sys.modules.get("torch._dynamo.utils"), "graph_break_reasons", ())
+    stacks = (getattr(reason, "user_stack", ()) for reason in list(reasons)[:_MAX_BREAKS])
+    innermost = (stack[-1] for stack in stacks if stack)
+    places = ((frame.filename, frame.lineno or 0, frame.name) for frame in innermost if is_user_file(frame.filename))
+    return (list(place) for place in dict.fromkeys(places))
 
 
 def _float64_share() -> float:

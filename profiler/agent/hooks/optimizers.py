@@ -54,6 +54,11 @@ def _install_optimizers(module: Any) -> None:
     on_unpatch(module.register_optimizer_step_post_hook(steps.end).remove)
 
 
+def steps_so_far() -> int:
+    """Steps of optimizers that this thread has made in the recording."""
+    return _thread.ended
+
+
 def _forget() -> None:
     """Forget the optimizers and, in every thread, the step of a recording that ends."""
     global _thread

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Final
 
 from profiler.diagnose.device import program_blame
-from profiler.diagnose.rule import MAX_SITES, Claim, StepCosts, exactly
+from profiler.diagnose.rule import MAX_SITES, Claim, Cost, StepCosts, exactly
 from profiler.run.model import Site
 
 SYNCHRONIZE: Final = "synchronize"
@@ -18,26 +19,57 @@ _READS: Final = ("sync", "d2h")
 _WAITS: Final = ("sync", "copy")
 
 
-def sync_claim(costs: StepCosts, chosen: Callable[[float, str], bool]) -> Claim | None:
-    """The idle time in and after reads of the device, at the lines that `chosen` selects.
+@dataclass(slots=True)
+class Read:
+    """A line that reads values from the device."""
+
+    site: Site
+    calls: float
+    """Reads per step."""
+    operation: str
+    """As the user wrote it; it may be empty."""
+    categories: dict[str, float] = field(default_factory=dict)
+    """Category -> seconds per step in which the device is idle in and after the reads."""
+
+    @property
+    def seconds(self) -> float:
+        """Seconds per step in all of them."""
+        return sum(self.categories.values())
+
+
+def reads_with_idle_time(costs: StepCosts, chosen: Callable[[float, str], bool]) -> list[Read]:
+    """The reads of the device, at the lines that `chosen` selects, after which it is idle: the longest idle time first.
 
     :param chosen: takes the reads per step of a line, and the operation as the user wrote it.
     """
-    calls: dict[Site, float] = {}
-    operations: dict[Site, str] = {}
+    reads: dict[Site, Read] = {}
     for call in costs.analysis.call_sites:
         if call.kind in _READS and (call.kind == "sync" or call.blocked_per_step > 0):
-            calls[call.site] = calls.get(call.site, 0.0) + call.calls_per_step
-            operations.setdefault(call.site, call.operation)
-    idle: dict[Site, float] = {}
-    taken: dict[str, float] = {}
+            read = reads.setdefault(call.site, Read(call.site, 0.0, call.operation))
+            read.calls += call.calls_per_step
     for row in program_blame(costs.analysis):
-        site = row.site
-        if site in calls and site is not None and row.category in _WAITS and chosen(calls[site], operations[site]):
-            idle[site] = idle.get(site, 0.0) + row.seconds_per_step
-            taken[row.category] = taken.get(row.category, 0.0) + row.seconds_per_step
-    if not idle:
+        if row.site is not None and row.site in reads and row.category in _WAITS:
+            idle = reads[row.site].categories
+            idle[row.category] = idle.get(row.category, 0.0) + row.seconds_per_step
+    idle_reads = (read for read in reads.values() if read.categories and chosen(read.calls, read.operation))
+    return sorted(idle_reads, key=lambda read: -read.seconds)
+
+
+def sync_claim(costs: StepCosts, chosen: Callable[[float, str], bool]) -> Claim | None:
+    """The idle time in and after reads of the device, at the lines that `chosen` selects as for
+    `reads_with_idle_time`."""
+    reads = reads_with_idle_time(costs, chosen)
+    if not reads:
         return None
-    sites = sorted(idle, key=lambda site: -idle[site])
-    values = {"calls": sum(calls[site] for site in idle), "operation": operations[sites[0]] or None}
-    return Claim({name: exactly(seconds) for name, seconds in taken.items()}, tuple(sites[:MAX_SITES]), values)
+    sites = tuple(read.site for read in reads[:MAX_SITES])
+    values = {"calls": sum(read.calls for read in reads), "operation": reads[0].operation or None}
+    return Claim(idle_costs(reads), sites, values)
+
+
+def idle_costs(reads: Iterable[Read]) -> dict[str, Cost]:
+    """The idle time of these reads, as the costs of a claim."""
+    total: dict[str, float] = {}
+    for read in reads:
+        for category, seconds in read.categories.items():
+            total[category] = total.get(category, 0.0) + seconds
+    return {category: exactly(seconds) for category, seconds in total.items()}

@@ -59,12 +59,13 @@ class EnvironmentCollector:
 
 def host_facts() -> dict[str, Any]:
     """The machine, without its name. `cores` are those that this process may use; `cpu_quota` is how many cores its
-    control groups allow."""
+    control groups allow, and `memory_limit` how many bytes of memory."""
     return {
         "cpu": _cpu_model() or platform.processor() or platform.machine(),
         "cores": limits.cores(),
         "cpu_quota": limits.cpu_limit(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "memory_limit": limits.memory_limit(),
         "os": _os_name(),
         "kernel": platform.release(),
         "governor": limits.governor() or None,

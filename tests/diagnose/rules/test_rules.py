@@ -727,3 +727,61 @@ def test_torch_waits_in_a_backward_pass_on_its_own() -> None:
     assert first(waiting).gains
     backward = Phase("backward", 0.07, 0.7, 0.7, 0.7, SITE)
     assert not first(replace(waiting, phases=(backward,))).gains
+
+
+def two_reads(*shares: float, calls: float = 1.0) -> Analysis:
+    """A step of a device that is idle after a read at each of several lines."""
+    sites = [Site("train.py", 20 + number, "main") for number in range(len(shares))]
+    rows = [idle("sync", share, site) for share, site in zip(shares, sites, strict=True)]
+    reads = tuple(CallSite(site, "sync", calls, 0.02, 0.01, 8.0, "item") for site in sites)
+    return replace(device_step(*rows), call_sites=reads)
+
+
+def test_reads_that_could_be_one() -> None:
+    assert found(two_reads(0.2, 0.3, 0.1)) == ["hidden-sync", "several-syncs*"]
+    finding = find(two_reads(0.2, 0.3, 0.1))[0][1]
+    assert finding.share == pytest.approx(0.3), "the longest one remains"
+    assert [site.line for site in finding.sites] == [21, 20, 22]
+    assert found(two_reads(0.5)) == ["hidden-sync"]
+    assert found(two_reads(0.5, 0.02)) == ["hidden-sync"]
+    assert found(two_reads(0.2, 0.3, calls=0.1)) == ["hidden-sync"], "of different steps"
+
+
+def test_activations_that_are_computed_twice() -> None:
+    place = ["train.py", 30, "forward"]
+    for function in ("unpack_hook", "forward"):
+        again = with_frame(step(compute=1.0), function, "torch/utils/checkpoint.py", 0.25, compute=0.25)
+        measured = with_measures(with_facts(again, activation_checkpoints=[place]), peak_memory=1e9)
+        roomy = replace(measured, info=replace(measured.info, host={"memory_bytes": 16e9, "memory_limit": None}))
+        assert found(roomy) == ["activation-checkpoints"]
+        assert first(roomy).gain == pytest.approx(1 / 0.75)
+        assert first(roomy).sites == (Site("train.py", 30, "forward"),)
+        limited = replace(roomy, info=replace(roomy.info, host={"memory_bytes": 16e9, "memory_limit": 2e9}))
+        assert found(limited) == [], "they may be needed"
+        assert found(measured) == [], "the memory of the machine is not known"
+        assert found(replace(roomy, info=replace(roomy.info, facts={"device": "cpu"}))) == []
+        findings, not_judged = find(with_facts(roomy, device="cuda"))
+        assert findings == ()
+        assert "activation-checkpoints" in {each.rule.name for each in not_judged}
+
+
+def test_graph_breaks_cost_an_unknown_time() -> None:
+    breaks = [["train.py", 30, "forward"], ["train.py", 40, "forward"]]
+    broken = with_facts(step(compute=1.0), graph_breaks=breaks, compile="inductor")
+    assert found(broken) == ["graph-breaks"]
+    assert [site.line for site in first(broken).sites] == [30, 40]
+    assert first(broken).gains == ()
+    assert found(with_facts(step(compute=1.0), graph_breaks=breaks)) == [], "the program compiles nothing itself"
+
+
+def test_gradients_synchronized_more_often_than_the_optimizer_steps() -> None:
+    waiting = step(compute=0.6, ranks=0.4)
+    assert found(waiting) == []
+    repeated = with_measures(waiting, repeated_gradient_syncs_per_step=3.0)
+    assert found(repeated) == ["gradient-sync-in-accumulation"]
+    assert first(repeated).share == pytest.approx(0.3), "one of four remains"
+    assert found(with_measures(waiting, repeated_gradient_syncs_per_step=0.02)) == []
+    on_device = replace(device_step(idle("python", 0.01)), device_parts=(DevicePart("communication", "", 0.6, 0.4),))
+    assert found(with_measures(on_device, repeated_gradient_syncs_per_step=1.0)) == [
+        "exposed-communication", "gradient-sync-in-accumulation*",
+    ]  # fmt: skip
