@@ -1,0 +1,115 @@
+"""Counts what a program does with its virtual devices, by the line of the program."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import FrameType
+from typing import Final, NamedTuple, Protocol
+
+
+class EventKind(StrEnum):
+    """What a program does with a device."""
+
+    SYNC = "sync"
+    """The host waits until the device has executed everything before."""
+    HOST_TO_DEVICE = "h2d"
+    DEVICE_TO_HOST = "d2h"
+    DEVICE_TO_DEVICE = "d2d"
+
+
+class Event(NamedTuple):
+    """One operation that the program requests of a device."""
+
+    kind: EventKind
+    name: str
+    """The call: `item`, `nonzero`, `to`, ..."""
+    size: int = 0
+    """Bytes of a copy."""
+    pinned: bool = False
+    """Whether the memory of the CPU that a copy uses is page-locked."""
+    waits: bool = True
+    """Whether the host waits for it."""
+
+
+class EventSink(Protocol):
+    """Receives every event, with the frame of the program that causes it."""
+
+    def __call__(self, event: Event, frame: FrameType) -> None: ...
+
+
+class Site(NamedTuple):
+    """A line of the program, and the library's line that the program called, if the event happens in a library."""
+
+    file: str
+    line: int
+    function: str
+    library: str = ""
+    """`FILE:LINE` in the library."""
+
+
+_LIBRARY: Final = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}", "<frozen", "<string>")
+_STANDARD: Final = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120 - as code objects have it
+_HERE: Final = os.path.dirname(__file__) + os.sep  # noqa: PTH120
+
+
+def is_user_file(file: str) -> bool:
+    """Whether a file belongs to the program, and not to Python or an installed package."""
+    return not file.startswith((_STANDARD, _HERE)) and not any(part in file for part in _LIBRARY)
+
+
+def user_site(frame: FrameType | None) -> Site | None:
+    """The innermost line of the program at or above `frame`; None if there is none."""
+    library = ""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if is_user_file(file):
+            return Site(file, frame.f_lineno, frame.f_code.co_qualname, library)
+        if not library and not file.startswith(_HERE):
+            library = f"{file}:{frame.f_lineno}"
+        frame = frame.f_back
+    return None
+
+
+@dataclass(slots=True)
+class Counts:
+    """The events of a program, counted by kind, call and line.
+
+    Two runs of a program that does the same have equal counts.
+    """
+
+    events: Counter[tuple[Event, Site | None]] = field(default_factory=Counter)
+
+    def __call__(self, event: Event, frame: FrameType) -> None:
+        self.events[event, user_site(frame)] += 1
+
+    def total(self, kind: EventKind) -> int:
+        """The number of events of a kind; of SYNC, copies that the host waits for too."""
+        return sum(number for (event, _), number in self.events.items() if _is_kind(event, kind))
+
+    @property
+    def syncs(self) -> int:
+        """How often the host waited for a device."""
+        return self.total(EventKind.SYNC)
+
+    def sites(self, kind: EventKind = EventKind.SYNC) -> Counter[str]:
+        """The number of events of a kind by `FILE:LINE` of the program, the most frequent first."""
+        lines: Counter[str] = Counter()
+        for (event, site), number in self.events.items():
+            if _is_kind(event, kind):
+                lines[f"{site.file}:{site.line}" if site else "unknown"] += number
+        return Counter(dict(lines.most_common()))
+
+    def bytes(self, kind: EventKind) -> int:
+        """Bytes that the copies of a direction move."""
+        return sum(event.size * number for (event, _), number in self.events.items() if event.kind is kind)
+
+    def clear(self) -> None:
+        """Start again at zero."""
+        self.events.clear()
+
+
+def _is_kind(event: Event, kind: EventKind) -> bool:
+    return event.kind is kind or (kind is EventKind.SYNC and event.waits)

@@ -1,0 +1,286 @@
+"""`torch.cuda` with virtual devices: their properties, streams, events, memory and random numbers.
+
+Streams order nothing here, because every operation has been executed when its call returns. Waits for them are counted,
+and times between events are times of the CPU, which tell nothing about a GPU.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, Final
+
+import torch
+
+from profiler.virtual_cuda.tensors import Machine, VirtualMode, named_cuda
+
+_MS_PER_NS: Final = 1e-6
+
+
+class Stream:
+    """A queue of a virtual device."""
+
+    current: Stream | None = None
+
+    def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
+        self.device, self.priority = _mode().machine.device(device), priority
+        self.stream_id = self.cuda_stream = id(self)
+        self.device_index = self.device.index
+
+    def synchronize(self) -> None:
+        """Count a wait."""
+        _mode().wait("stream synchronize")
+
+    def query(self) -> bool:
+        """Whether everything in the queue has been executed: always."""
+        return True
+
+    def is_capturing(self) -> bool:
+        """Whether a CUDA graph is captured: never."""
+        return False
+
+    def wait_event(self, event: Event) -> None:
+        """Order the queue after an event."""
+
+    def wait_stream(self, stream: Stream) -> None:
+        """Order the queue after another one."""
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """Record an event in the queue."""
+        event = event or Event()
+        event.record(self)
+        return event
+
+    def __enter__(self) -> Stream:
+        self._before = Stream.current
+        Stream.current = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Stream.current = self._before
+
+
+class Event:
+    """A point in a queue."""
+
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, **_: Any) -> None:
+        self.enable_timing, self.blocking = enable_timing, blocking
+        self._at: int | None = None
+
+    def record(self, stream: Stream | None = None) -> None:
+        """Remember the time of the CPU."""
+        self._at = time.perf_counter_ns()
+
+    def synchronize(self) -> None:
+        """Count a wait."""
+        _mode().wait("event synchronize")
+
+    def query(self) -> bool:
+        """Whether the event has happened: always."""
+        return True
+
+    def wait(self, stream: Stream | None = None) -> None:
+        """Order a queue after this event."""
+
+    def elapsed_time(self, end: Event) -> float:
+        """Milliseconds of the CPU until another event."""
+        if self._at is None or end._at is None:
+            raise RuntimeError("Both events must be recorded before calculating elapsed time.")
+        return (end._at - self._at) * _MS_PER_NS
+
+
+_installed: Final[list[VirtualMode]] = []
+
+
+def use(mode: VirtualMode | None) -> None:
+    """Let streams, events and generators use this mode; None: no mode any more."""
+    _installed[:] = [] if mode is None else [mode]
+
+
+def _mode() -> VirtualMode:
+    return _installed[0]
+
+
+def generator_class() -> type:
+    """A class in the place of torch.Generator, whose objects state the device that they were made for."""
+    original = torch.Generator
+
+    class AnyGenerator(type(original)):  # type: ignore[misc]
+        def __instancecheck__(cls, value: object) -> bool:
+            return isinstance(value, original)
+
+    class Generator(original, metaclass=AnyGenerator):  # type: ignore[misc, valid-type]
+        def __new__(cls, device: Any = "cpu") -> Any:
+            generator = original.__new__(cls, torch.device("cpu"))
+            cuda = bool(_installed) and named_cuda(device)
+            generator.named = _mode().machine.device(device) if cuda else torch.device(device)
+            return generator
+
+        @property
+        def device(self) -> Any:
+            return self.named
+
+    return Generator
+
+
+class device:  # noqa: N801 - the name in torch
+    """Context manager that changes the current device."""
+
+    def __init__(self, device: Any) -> None:
+        self.idx = -1 if device is None or (isinstance(device, int) and device < 0) else _mode().machine.device(device).index
+
+    def __enter__(self) -> None:
+        self.before = _mode().machine.current
+        if self.idx >= 0:
+            _mode().machine.current = self.idx
+
+    def __exit__(self, *_: object) -> None:
+        _mode().machine.current = self.before
+
+
+class device_of(device):  # noqa: N801
+    """Context manager that changes the current device to that of a tensor."""
+
+    def __init__(self, obj: Any) -> None:
+        super().__init__(obj.get_device() if obj.is_cuda else None)
+
+
+def replacements(mode: VirtualMode) -> dict[str, Any]:
+    """The functions and classes of torch.cuda, by name, for these virtual devices."""
+    machine = mode.machine
+    return (
+        _properties(machine)
+        | _memory(machine)
+        | _random()
+        | {
+            "Stream": Stream,
+            "Event": Event,
+            "device": device,
+            "device_of": device_of,
+            "stream": _use_stream,
+            "set_stream": lambda stream: setattr(Stream, "current", stream),
+            "StreamContext": _use_stream,
+            "current_stream": lambda device=None: Stream.current or Stream(device),
+            "default_stream": lambda device=None: Stream(device),
+            "synchronize": lambda device=None: mode.wait("synchronize"),
+        }
+    )
+
+
+@contextmanager
+def _use_stream(stream: Stream | None) -> Iterator[None]:
+    if stream is None:
+        yield
+    else:
+        with stream:
+            yield
+
+
+def _properties(machine: Machine) -> dict[str, Any]:
+    card = machine.card
+    properties = SimpleNamespace(
+        name=card.name, major=card.major, minor=card.minor, total_memory=card.total_memory, warp_size=32,
+        multi_processor_count=card.multi_processor_count, is_integrated=0, is_multi_gpu_board=0, gcnArchName="",
+        max_threads_per_multi_processor=2048, regs_per_multiprocessor=65536, shared_memory_per_block=49152,
+    )  # fmt: skip
+
+    def current(device: Any = None) -> int:
+        return machine.device(device).index or 0
+
+    def set_device(device: Any) -> None:
+        machine.current = current(device)
+
+    return {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "init": lambda: None,
+        "_lazy_init": lambda: None,
+        "_is_in_bad_fork": lambda: False,
+        "device_count": lambda: len(machine.devices),
+        "current_device": lambda: machine.current,
+        "set_device": set_device,
+        "get_device_name": lambda device=None: card.name,
+        "get_device_capability": lambda device=None: (card.major, card.minor),
+        "get_device_properties": lambda device=None: properties,
+        "get_arch_list": lambda: [f"sm_{card.major}{card.minor}"],
+        "is_bf16_supported": lambda including_emulation=True: card.major >= 8 or including_emulation,
+        "is_tf32_supported": lambda: card.major >= 8,
+        "can_device_access_peer": lambda device, peer: True,
+        "ipc_collect": lambda: None,
+        "utilization": _unknown("utilization"),
+        "temperature": _unknown("temperature"),
+        "power_draw": _unknown("power_draw"),
+        "clock_rate": _unknown("clock_rate"),
+        "get_sync_debug_mode": lambda: 0,
+        "set_sync_debug_mode": lambda debug_mode: None,
+        "is_current_stream_capturing": lambda: False,
+    }
+
+
+def _unknown(name: str) -> Callable[..., Any]:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise RuntimeError(f"torch.cuda.{name}: a virtual CUDA device has no such reading")
+
+    return refuse
+
+
+def _memory(machine: Machine) -> dict[str, Any]:
+    def memory(device: Any) -> Any:
+        return machine.memory[machine.device(device).index or 0]
+
+    def allocated(device: Any = None) -> int:
+        return int(memory(device).allocated)
+
+    def peak(device: Any = None) -> int:
+        return int(memory(device).peak)
+
+    def reset(device: Any = None) -> None:
+        memory(device).peak = memory(device).allocated
+
+    def stats(device: Any = None) -> dict[str, int]:
+        return {
+            "allocated_bytes.all.current": allocated(device),
+            "allocated_bytes.all.peak": peak(device),
+            "reserved_bytes.all.current": allocated(device),
+            "reserved_bytes.all.peak": peak(device),
+            "allocation.all.allocated": int(memory(device).allocations),
+            "num_alloc_retries": 0,
+            "num_ooms": 0,
+        }
+
+    total = machine.card.total_memory
+    return {
+        "memory_allocated": allocated,
+        "max_memory_allocated": peak,
+        "memory_reserved": allocated,
+        "max_memory_reserved": peak,
+        "memory_cached": allocated,
+        "max_memory_cached": peak,
+        "reset_peak_memory_stats": reset,
+        "reset_max_memory_allocated": reset,
+        "reset_max_memory_cached": reset,
+        "reset_accumulated_memory_stats": lambda device=None: None,
+        "memory_stats": stats,
+        "memory_summary": lambda device=None, abbreviated=False: "a virtual device keeps no summary of its memory",
+        "mem_get_info": lambda device=None: (total - allocated(device), total),
+        "empty_cache": lambda: None,
+        "set_per_process_memory_fraction": lambda fraction, device=None: None,
+    }
+
+
+def _random() -> dict[str, Any]:
+    return {
+        # the CPU's generator draws for all devices, and torch.manual_seed seeds it
+        "manual_seed": lambda seed: None,
+        "manual_seed_all": lambda seed: None,
+        "seed": lambda: None,
+        "seed_all": lambda: None,
+        "initial_seed": torch.initial_seed,
+        "get_rng_state": lambda device="cuda": torch.get_rng_state(),
+        "get_rng_state_all": lambda: [torch.get_rng_state()],
+        "set_rng_state": lambda state, device="cuda": torch.set_rng_state(state),
+        "set_rng_state_all": lambda states: torch.set_rng_state(states[0]),
+    }
+

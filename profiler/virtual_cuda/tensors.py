@@ -1,0 +1,581 @@
+"""Tensors on virtual devices: tensors of the CPU whose storage is marked with a device that the program sees.
+
+A torch function mode gets every call of torch's Python API. It answers questions about devices from the marks, moves
+tensors by copying them within the CPU's memory, and marks what a function returns. Everything below the Python API,
+such as autograd, works with tensors of the CPU, so that results equal those of the CPU. Operations that make the host
+wait for a GPU, and copies between memories, are reported as events.
+
+What waits is stated by torch's source: `aten/src/ATen/native/cuda/Copy.cpp` (copies), the calls of `.item()` and
+`nonzero` in `aten/src/ATen/native`, and `torch/csrc/autograd/python_variable_indexing.cpp` (indexing).
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from profiler.virtual_cuda import private_api
+from profiler.virtual_cuda.cards import Card
+from profiler.virtual_cuda.counts import Event, EventKind, EventSink
+
+CPU: Final = torch.device("cpu")
+_storage: Final = Tensor.untyped_storage
+_ROUND: Final = 512
+"""Bytes of the unit in which CUDA's caching allocator gives memory (kMinBlockSize in c10/cuda/CUDACachingAllocator.h)."""
+
+Arguments = tuple[Any, ...]
+Options = dict[str, Any]
+Handler = Callable[["VirtualMode", Any, Arguments, Options], Any]
+
+
+# ---------------------------------------------------------------- devices
+
+
+class Allocation:
+    """The memory of one storage on a virtual device; it is freed when the storage is."""
+
+    __slots__ = ("memory", "size")
+
+    def __init__(self, memory: DeviceMemory, size: int) -> None:
+        self.memory, self.size = memory, -(-size // _ROUND) * _ROUND
+        memory.allocated += self.size
+        memory.allocations += 1
+        memory.peak = max(memory.peak, memory.allocated)
+
+    def __del__(self) -> None:
+        self.memory.allocated -= self.size
+
+
+class DeviceMemory:
+    """Bytes of storages on a virtual device. Storages that only C++ code sees are not among them."""
+
+    __slots__ = ("allocated", "allocations", "peak")
+
+    def __init__(self) -> None:
+        self.allocated = self.peak = self.allocations = 0
+
+
+class Machine:
+    """The virtual devices of a process."""
+
+    def __init__(self, count: int, card: Card, sink: EventSink) -> None:
+        self.card, self.sink = card, sink
+        self.devices = tuple(torch.device("cuda", index) for index in range(count))
+        self.memory = tuple(DeviceMemory() for _ in self.devices)
+        self._local = threading.local()
+
+    @property
+    def current(self) -> int:
+        """Index of the current device of this thread."""
+        return getattr(self._local, "current", 0)
+
+    @current.setter
+    def current(self, index: int) -> None:
+        self._local.current = self.device(index).index
+
+    def device(self, value: Any = None) -> torch.device:
+        """The device that a program names: by an index, a text, or none for the current one."""
+        if value is None:
+            return self.devices[self.current]
+        if not isinstance(value, int):
+            named = torch.device(value)
+            value = self.current if named.index is None else named.index
+        if not 0 <= value < len(self.devices):
+            raise RuntimeError(f"CUDA error: invalid device ordinal {value}: {len(self.devices)} virtual devices")
+        return self.devices[value]
+
+
+# ---------------------------------------------------------------- marks of storages
+
+
+def device_of(tensor: Any) -> torch.device | None:
+    """The virtual device of a tensor; None for one on the CPU."""
+    try:
+        return getattr(_storage(tensor), "virtual_device", None)
+    except (RuntimeError, NotImplementedError):  # a sparse layout, or a wrapper of torch.func
+        return getattr(tensor, "virtual_device", None)
+
+
+def _is_pinned(tensor: Tensor) -> bool:
+    try:
+        return getattr(_storage(tensor), "virtual_pinned", False)
+    except (RuntimeError, NotImplementedError):
+        return False
+
+
+def _pin(tensor: Tensor) -> None:
+    _storage(tensor).virtual_pinned = True  # type: ignore[attr-defined]
+
+
+def named_cuda(device: Any) -> bool:
+    """Whether a value that a function got as its device names a CUDA device."""
+    if type(device) is str:
+        return device.startswith("cuda")
+    if isinstance(device, torch.device):
+        return device.type == "cuda"
+    return isinstance(device, int) and not isinstance(device, bool)
+
+
+def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
+    """The tensors among values and in lists and tuples of them."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from tensors_in(value)
+
+
+# ---------------------------------------------------------------- the mode
+
+
+class VirtualMode(TorchFunctionMode):
+    """Makes torch's Python API work with virtual devices. It is active in one thread at a time."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__()
+        self.machine = machine
+        self.backward_device: torch.device | None = None
+        """While a backward pass of tensors on a virtual device runs: that device. Gradients, which C++ code makes, are
+        not marked; they are on it."""
+        self.silent = False
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Arguments = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Call `func` with the CPU's tensors, and mark what it returns."""
+        options = dict(kwargs) if kwargs else {}
+        handler = _HANDLERS.get(func)
+        if handler is not None:
+            return handler(self, func, args, options)
+        if "device" in options or "pin_memory" in options or "generator" in options:
+            return _make(self, func, args, options)
+        device = self.device_among(args) or (self.device_among(options.values()) if options else None)
+        result = func(*args, **options)
+        if device is not None:
+            self.mark(result, device)
+        return result
+
+    def device_among(self, values: Iterable[Any]) -> torch.device | None:
+        """The virtual device of the first tensor that has one."""
+        for value in values:
+            if isinstance(value, Tensor):
+                device = self.device(value)
+            elif isinstance(value, (list, tuple)):
+                device = self.device_among(value)
+            else:
+                continue
+            if device is not None:
+                return device
+        return None
+
+    def device(self, tensor: Tensor) -> torch.device | None:
+        """The virtual device of a tensor, also of gradients in a backward pass."""
+        return device_of(tensor) or self.backward_device
+
+    def mark(self, result: Any, device: torch.device) -> None:
+        """Mark the tensors in a result as lying on a virtual device."""
+        if isinstance(result, Tensor):
+            try:
+                storage: Any = _storage(result)
+                if getattr(storage, "virtual_device", None) is not device:
+                    storage.virtual_device = device
+                    storage.virtual_allocation = Allocation(self.machine.memory[device.index], storage.nbytes())
+            except (RuntimeError, NotImplementedError):
+                result.virtual_device = device  # type: ignore[attr-defined]
+        elif isinstance(result, (list, tuple)):
+            for value in result:
+                self.mark(value, device)
+        elif isinstance(result, dict):
+            for value in result.values():
+                self.mark(value, device)
+
+    def report(self, event: Event) -> None:
+        """Count an event of the program."""
+        if not self.silent:
+            self.machine.sink(event, sys._getframe(1))
+
+    def wait(self, name: str) -> None:
+        """Count a wait of the host for the device."""
+        self.report(Event(EventKind.SYNC, name))
+
+    def copied(self, name: str, source: Tensor, ends: tuple[Any, Any], *, pinned: bool, non_blocking: bool) -> None:
+        """Count a copy of `source` between two memories; the ends are virtual devices, or None for the CPU."""
+        begin, end = ends
+        size = source.numel() * source.element_size()
+        if begin is not None and end is not None:
+            self.report(Event(EventKind.DEVICE_TO_DEVICE, name, size, waits=False))
+        else:
+            kind = EventKind.HOST_TO_DEVICE if begin is None else EventKind.DEVICE_TO_HOST
+            waits = not (non_blocking and pinned)
+            self.report(Event(kind, name, size, pinned, waits))
+
+    @contextmanager
+    def not_counting(self) -> Iterator[None]:
+        """Count nothing meanwhile: the calls are part of one that has been counted."""
+        before, self.silent = self.silent, True
+        try:
+            yield
+        finally:
+            self.silent = before
+
+
+# ---------------------------------------------------------------- handlers
+
+_HANDLERS: Final[dict[Any, Handler]] = {}
+
+
+def _handles(*functions: Any) -> Callable[[Handler], Handler]:
+    def register(handler: Handler) -> Handler:
+        _HANDLERS.update((function, handler) for function in functions if function is not None)
+        return handler
+
+    return register
+
+
+def _names(*names: str) -> list[Any]:
+    """The functions of these names in torch, and the methods of Tensor."""
+    return [getattr(owner, name, None) for owner in (torch, Tensor) for name in names]
+
+
+def _attributes(*names: str) -> list[Any]:
+    return [getattr(Tensor, name).__get__ for name in names if hasattr(Tensor, name)]
+
+
+@_handles(
+    *_attributes(
+        "shape", "dtype", "ndim", "requires_grad", "is_leaf", "grad_fn", "layout", "is_sparse", "is_quantized",
+        "is_meta", "is_nested", "is_mkldnn", "_version", "is_mps", "is_xpu", "is_xla", "output_nr", "itemsize", "nbytes",
+    ),
+    *_names("size", "dim", "stride", "numel", "is_contiguous", "is_floating_point", "is_complex", "storage_offset",
+            "requires_grad_", "element_size", "data_ptr", "retain_grad", "untyped_storage", "backward", "__len__",
+            "__hash__"),
+)  # fmt: skip
+def _same(_: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
+    """What a tensor on the CPU answers too, and calls that return no new tensor."""
+    return func(*args, **options)
+
+
+@_handles(*_attributes("device"))
+def _device(mode: VirtualMode, func: Any, args: Arguments, _: Options) -> Any:
+    return mode.device(args[0]) or func(*args)
+
+
+@_handles(*_attributes("is_cuda"))
+def _is_cuda(mode: VirtualMode, _: Any, args: Arguments, __: Options) -> bool:
+    return mode.device(args[0]) is not None
+
+
+@_handles(*_attributes("is_cpu"))
+def _is_cpu(mode: VirtualMode, func: Any, args: Arguments, _: Options) -> Any:
+    return mode.device(args[0]) is None and func(*args)
+
+
+@_handles(Tensor.get_device, torch.get_device)
+def _get_device(mode: VirtualMode, func: Any, args: Arguments, _: Options) -> Any:
+    device = mode.device(args[0])
+    return func(*args) if device is None else device.index
+
+
+@_handles(Tensor.type)
+def _type(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
+    device = mode.device(args[0])
+    result = func(*args, **options)
+    if isinstance(result, str):
+        return result if device is None else result.replace("torch.", "torch.cuda.", 1)
+    if device is not None:
+        mode.mark(result, device)
+    return result
+
+
+@_handles(*_attributes("grad"))
+def _grad(mode: VirtualMode, func: Any, args: Arguments, _: Options) -> Any:
+    gradient = func(*args)
+    if gradient is not None and (device := device_of(args[0])) is not None:
+        mode.mark(gradient, device)
+    return gradient
+
+
+@_handles(Tensor.register_hook)
+def _register_hook(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
+    tensor, hook = args[0], args[1] if len(args) > 1 else options["hook"]
+    device = mode.device(tensor)
+    if device is None:
+        return func(tensor, hook)
+
+    def call(gradient: Tensor) -> Any:
+        mode.mark(gradient, device)
+        return hook(gradient)
+
+    return func(tensor, call)
+
+
+# ---------------------------------------------------------------- copies
+
+
+@_handles(Tensor.to)
+def _to(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
+    tensor, *values = args
+    copy = options.pop("copy", False)
+    if values and isinstance(values[0], Tensor):
+        other = values.pop(0)
+        if len(values) > 1:
+            copy = values.pop()
+        non_blocking = values.pop() if values else options.pop("non_blocking", False)
+        target, dtype, memory_format = mode.device(other) or other.device, other.dtype, options.get("memory_format")
+    else:
+        if len(values) > 1 and isinstance(values[-1], bool) and isinstance(values[-2], bool):
+            copy = values.pop()
+        if values and named_cuda(values[0]):
+            values[0] = mode.machine.device(values[0])
+        elif named_cuda(options.get("device")):
+            options["device"] = mode.machine.device(options["device"])
+        target, dtype, non_blocking, memory_format = private_api.parse_to(*values, **options)
+    source = mode.device(tensor)
+    destination = source if target is None else mode.machine.device(target) if target.type == "cuda" else None
+    if target is not None and target.type not in ("cpu", "cuda"):  # such as meta
+        return func(tensor, target, *([dtype] if dtype else []), copy=copy)
+    moved = destination != source
+    changes: Options = {} if dtype is None else {"dtype": dtype}
+    if memory_format is not None:
+        changes["memory_format"] = memory_format
+    result = func(tensor, copy=copy or moved, **changes)
+    if moved:
+        if source is not None and non_blocking:  # torch copies to page-locked memory then
+            _pin(result)
+        pinned = _is_pinned(tensor if source is None else result)
+        mode.copied("to", tensor, (source, destination), pinned=pinned, non_blocking=non_blocking)
+    if destination is not None:
+        mode.mark(result, destination)
+    return result
+
+
+@_handles(Tensor.cuda)
+def _cuda(mode: VirtualMode, _: Any, args: Arguments, options: Options) -> Any:
+    tensor, *values = args
+    target = values[0] if values else options.get("device")
+    non_blocking = values[1] if len(values) > 1 else options.get("non_blocking", False)
+    return _to(mode, Tensor.to, (tensor, mode.machine.device(target)), {"non_blocking": non_blocking})
+
+
+@_handles(Tensor.cpu)
+def _cpu(mode: VirtualMode, _: Any, args: Arguments, __: Options) -> Any:
+    return _to(mode, Tensor.to, (args[0], CPU), {})
+
+
+@_handles(Tensor.copy_)
+def _copy(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
+    target, source = args[0], args[1] if len(args) > 1 else options["src"]
+    ends = mode.device(source), mode.device(target)
+    if ends[0] != ends[1]:
+        non_blocking = args[2] if len(args) > 2 else options.get("non_blocking", False)
+        pinned = _is_pinned(source if ends[0] is None else target)
+        mode.copied("copy_", source, ends, pinned=pinned, non_blocking=non_blocking)
+    return func(*args, **options)
+
+
+@_handles(torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor, torch.sparse_coo_tensor)
+def _from_data(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
+    """Functions that make a tensor of data of the host, or of another tensor."""
+    data = args[0] if func is not Tensor.new_tensor else args[1] if len(args) > 1 else options.get("data")
+    source = mode.device(data) if isinstance(data, Tensor) else None
+    target, pin = options.pop("device", None), options.pop("pin_memory", False)
+    if target is None:
+        default = mode.device(args[0]) if func is Tensor.new_tensor else source
+        destination = default
+    else:
+        destination = mode.machine.device(target) if named_cuda(target) else None
+    on_cpu = target is None or destination is not None
+    if source is None and isinstance(data, (list, tuple)):
+        for tensor in tensors_in(data):  # each one is read
+            if mode.device(tensor) is not None:
+                mode.wait(func.__name__)
+    result = func(*args, **options, **({} if on_cpu else {"device": target}))
+    if source != destination:
+        if isinstance(data, Tensor) and result.untyped_storage().data_ptr() == data.untyped_storage().data_ptr():
+            result = result.clone()
+        pinned = isinstance(data, Tensor) and _is_pinned(data)
+        mode.copied(func.__name__, result, (source, destination), pinned=pinned, non_blocking=False)
+    if destination is not None:
+        mode.mark(result, destination)
+    elif pin:
+        _pin(result)
+    return result
+
+
+@_handles(Tensor.pin_memory)
+def _pin_memory(mode: VirtualMode, _: Any, args: Arguments, __: Options) -> Any:
+    if mode.device(args[0]) is not None:
+        raise RuntimeError(f"cannot pin '{args[0].type()}' only dense CPU tensors can be pinned")
+    if _is_pinned(args[0]):
+        return args[0]
+    result = args[0].clone()
+    _pin(result)
+    return result
+
+
+@_handles(Tensor.is_pinned)
+def _pinned(_: VirtualMode, __: Any, args: Arguments, ___: Options) -> bool:
+    return _is_pinned(args[0])
+
+
+def _make(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
+    """Functions with a device, such as torch.zeros."""
+    device, pin = options.get("device"), options.get("pin_memory", False)
+    if pin:
+        options["pin_memory"] = False
+    source = mode.device_among(args)
+    if named_cuda(device):
+        target: torch.device | None = mode.machine.device(device)
+        options["device"] = CPU
+    else:
+        target = source if device is None else None
+    result = func(*args, **options)
+    if target is not None:
+        mode.mark(result, target)
+    elif pin and isinstance(result, Tensor):
+        _pin(result)
+    return result
+
+
+# ---------------------------------------------------------------- waits
+
+
+def _waiting(name: str) -> Handler:
+    def handler(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
+        device = mode.device_among((*args, *options.values()))
+        if device is not None:
+            mode.wait(name)
+        result = func(*args, **options)
+        if device is not None:
+            mode.mark(result, device)
+        return result
+
+    return handler
+
+
+for _name, _functions in {
+    "item": _names("item"),
+    "tolist": _names("tolist"),
+    "bool": [Tensor.__bool__, *_names("is_nonzero")],
+    "int": [Tensor.__int__, Tensor.__index__],
+    "float": [Tensor.__float__],
+    "complex": [Tensor.__complex__],
+    "nonzero": _names("nonzero", "argwhere", "count_nonzero")[:2] + [Tensor.nonzero, Tensor.argwhere],
+    "masked_select": _names("masked_select"),
+    "unique": [*_names("unique", "unique_consecutive")],
+    "equal": _names("equal"),
+    "allclose": _names("allclose"),
+    "bincount": _names("bincount"),
+    "multinomial": _names("multinomial"),
+}.items():
+    _handles(*_functions)(_waiting(_name))
+
+
+@_handles(*_names("where"))
+def _where(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
+    """With one argument it returns indices, whose number the host must know."""
+    if len(args) + len(options) == 1 and mode.device_among((*args, *options.values())) is not None:
+        mode.wait("nonzero")
+    return _plain(mode, func, args, options)
+
+
+@_handles(*_names("repeat_interleave"))
+def _repeat(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
+    """It waits to learn how long the result is, unless the repeats are a number or the length is given."""
+    repeats = options.get("repeats", args[1] if len(args) > 1 else args[0] if args else None)
+    if isinstance(repeats, Tensor) and options.get("output_size") is None and mode.device(repeats) is not None:
+        mode.wait("repeat_interleave")
+    return _plain(mode, func, args, options)
+
+
+@_handles(torch.nn.functional.one_hot)
+def _one_hot(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
+    classes = args[1] if len(args) > 1 else options.get("num_classes", -1)
+    if classes == -1 and mode.device(args[0]) is not None:
+        mode.wait("one_hot")
+    return _plain(mode, func, args, options)
+
+
+def _plain(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
+    device = mode.device_among((*args, *options.values()))
+    result = func(*args, **options)
+    if device is not None:
+        mode.mark(result, device)
+    return result
+
+
+@_handles(Tensor.__getitem__)
+def _get_item(mode: VirtualMode, func: Any, args: Arguments, _: Options) -> Any:
+    device = mode.device(args[0])
+    if device is not None:
+        _index(mode, args[0], args[1])
+    result = func(*args)
+    if device is not None:
+        mode.mark(result, device)
+    return result
+
+
+@_handles(Tensor.__setitem__)
+def _set_item(mode: VirtualMode, func: Any, args: Arguments, _: Options) -> Any:
+    tensor, index, value = args
+    if mode.device(tensor) is not None:
+        # with one mask and a number, torch fills without learning where the mask is true
+        fills = _is_mask(index) and not (isinstance(value, Tensor) and mode.device(value) is not None)
+        if not (fills and (not isinstance(value, Tensor) or value.numel() == 1)):
+            _index(mode, tensor, index)
+        if isinstance(value, Tensor) and mode.device(value) is None and value.dim():
+            ends = None, mode.device(tensor)
+            mode.copied("__setitem__", value, ends, pinned=_is_pinned(value), non_blocking=False)
+    return func(*args)
+
+
+def _index(mode: VirtualMode, tensor: Tensor, index: Any) -> None:
+    """Count what indexing a tensor on a device needs: the positions of a mask, a number, indices from the host."""
+    for value in index if isinstance(index, tuple) else (index,):
+        if isinstance(value, Tensor) and mode.device(value) is not None:
+            if _is_mask(value) or not value.dim():
+                mode.wait("mask index" if _is_mask(value) else "index")
+        elif isinstance(value, Tensor) and value.dim():
+            ends = None, mode.device(tensor)
+            mode.copied("index", value, ends, pinned=_is_pinned(value), non_blocking=False)
+        elif isinstance(value, list) and value:
+            data = torch.as_tensor(value)
+            mode.copied("index", data, (None, mode.device(tensor)), pinned=False, non_blocking=False)
+
+
+def _is_mask(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dtype in (torch.bool, torch.uint8)
+
+
+@_handles(Tensor.numpy, Tensor.__array__)
+def _numpy(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
+    device = mode.device(args[0])
+    if device is not None:
+        raise TypeError(
+            f"can't convert {device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory"
+            " first."
+        )
+    return func(*args, **options)
+
+
+@_handles(Tensor.__repr__, Tensor.__str__)
+def _print(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
+    if mode.device(args[0]) is None:
+        return func(*args, **options)
+    mode.wait("print")
+    with mode.not_counting(), mode:
+        return private_api.tensor_text(args[0], options.get("tensor_contents"))
+
+
+@_handles(Tensor.__format__)
+def _format(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
+    if mode.device(args[0]) is not None:
+        mode.wait("print")
+    return func(*args, **options)
