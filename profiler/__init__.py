@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from profiler.record.session import record
     from profiler.run.frames import DataFrame
     from profiler.run.model import Run
+    from profiler.virtual import virtual_cuda
 
 __all__ = [
     "ProfilerError",
@@ -32,6 +33,7 @@ __all__ = [
     "region",
     "result",
     "step",
+    "virtual_cuda",
 ]
 
 __version__ = "0.1.0"
@@ -46,6 +48,8 @@ def __getattr__(name: str) -> Any:
         return import_module("profiler.record")
     if name == "ProfilerError":
         return import_module("profiler.core.errors").ProfilerError
+    if name == "virtual_cuda":
+        return import_module("profiler.virtual").virtual_cuda
     if name in _MARKS:
         function = globals()[name] = getattr(import_module("profiler.marks"), name)
         return function
@@ -53,7 +57,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MARKS, "ProfilerError", "record"})
+    return sorted({*globals(), *_MARKS, "ProfilerError", "record", "virtual_cuda"})
 
 
 def load(path: Path | str | PathLike[str]) -> Run:

@@ -28,6 +28,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "profiler.commands": (
         "profiler.check",
         "profiler.knockout",
+        "profiler.virtual.cards",
         "profiler.report",
         "profiler.diagnose",
         "profiler.analyse",
@@ -149,6 +150,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "profiler.marks": ("profiler.agent.recorder", "profiler.run.tables"),
     "profiler.agent": ("profiler.run.tables", "profiler.core.plugins", "profiler.core.errors"),
+    "profiler.agent.hooks.virtual_cuda": ("profiler.agent", "profiler.virtual.installation", "profiler.run.tables"),
+    "profiler.virtual": (),
     "profiler.run": ("profiler.core",),
     "profiler.run.frames": ("profiler.run", "profiler.analyse.model", "profiler.core"),
     "profiler.run.model": ("profiler.core.notice",),
@@ -171,7 +174,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "psutil": ("profiler.record.collectors",),
     "pynvml": ("profiler.record.collectors",),
     "py_spy": ("profiler.record.collectors",),
-    "torch": ("profiler.agent.hooks", "reference_trainer"),
+    "torch": ("profiler.agent.hooks", "profiler.virtual", "reference_trainer"),
     "matplotlib": ("profiler.report.render.figures",),
     "pandas": ("profiler.run.frames",),
 }

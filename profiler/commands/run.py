@@ -10,6 +10,7 @@ from typing import Final
 from profiler.commands._common import RUNS, add_no_source, seconds
 from profiler.core.errors import ProfilerError
 from profiler.run.tables import LEVELS
+from profiler.virtual.cards import CARDS
 
 _MIN_PERIOD_S: Final = 0.01
 """CPU times tick at 10 ms: samples at shorter periods would repeat the same values."""
@@ -30,6 +31,14 @@ class RunCommand:
         period = "seconds between samples (default: 0.1)"
         add("--sample-period", type=seconds(_MIN_PERIOD_S), default=0.1, metavar="S", help=period)
         add("--timeout", type=seconds(), metavar="S", help="stop the program after this many seconds")
+        virtual = "show the program N CUDA devices that do not exist, and count its waits and copies (default N: 1)"
+        add("--virtual-cuda", nargs="?", const=1, type=int, metavar="N", help=virtual)
+        add(
+            "--card",
+            choices=CARDS,
+            default="h100",
+            help="what a virtual device shows itself to be (default: %(default)s)",
+        )
         marks = "put no hooks into the program: record only what it marks by itself (profiler.marks)"
         add("--marks-only", action="store_true", help=marks)
         add_no_source(parser)
@@ -55,6 +64,7 @@ class RunCommand:
             timeout=args.timeout,
             hooks=not args.marks_only,
             source=not args.no_source,
+            virtual_cuda=f"{args.virtual_cuda}:{args.card}" if args.virtual_cuda else "",
         )
         code = record(spec).exit_code or 0
         try:

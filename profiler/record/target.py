@@ -71,6 +71,8 @@ def target_environment(spec: RunSpec, base: Mapping[str, str] | None = None) -> 
     if spec.hooks:
         environment[tables.ENV_HOOKS] = SITE
         paths.insert(0, SITE)
+    if spec.virtual_cuda:
+        environment[tables.ENV_VIRTUAL_CUDA] = spec.virtual_cuda
     if paths:
         environment["PYTHONPATH"] = os.pathsep.join(paths)
     return environment

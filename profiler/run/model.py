@@ -48,6 +48,8 @@ class RunSpec:
     """Put hooks into every Python of the target, which find steps, waits and syncs; False: only what it marks."""
     source: bool = True
     """Keep the text of the lines that the run names."""
+    virtual_cuda: str = ""
+    """Number and name of the virtual CUDA devices that the program sees, as in `1:h100`; empty: none."""
     cwd: Path | None = None
     """The working directory of the target; None: the current one."""
     env: Mapping[str, str] = field(default_factory=dict)

@@ -329,6 +329,7 @@ HOOKED: Final = (
 ENV_RUN: Final = "PROFILER_RUN_DIR"
 ENV_LEVEL: Final = "PROFILER_LEVEL"
 ENV_RECORDER: Final = "PROFILER_RECORDER_PID"
+ENV_VIRTUAL_CUDA: Final = "PROFILER_VIRTUAL_CUDA"  # number and name of virtual devices, as in 1:h100
 ENV_CONTROL: Final = "PROFILER_TURNS"  # the socket of a gate that says how many steps to run
 ENV_HOOKS: Final = "PROFILER_HOOKS"  # where PYTHONPATH brings our hooks in: taken off again for the program
 LEVELS: Final = ("light", "standard", "full")

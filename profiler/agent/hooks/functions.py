@@ -13,7 +13,7 @@ from functools import reduce
 from types import ModuleType
 from typing import Any, Final
 
-from profiler.agent.hooks import _syncs
+from profiler.agent.hooks import _syncs, virtual_cuda
 from profiler.agent.hooks._syncs import NESTED, OPEN
 from profiler.agent.hooks.tensors import Make, repeats, waiting
 from profiler.agent.patching import STATE, Hook, patch
@@ -44,6 +44,12 @@ EXPLICIT: Final = {
 
 
 def _install(module: Any) -> None:
+    if not virtual_cuda.requested():  # virtual devices count these themselves
+        _install_waits(module)
+    _install_collectives(module)
+
+
+def _install_waits(module: Any) -> None:
     for function, name in WAITS.items():
         _replace_function(module, function, waiting(module, name))
     _replace_function(module, "where", waiting(module, "nonzero", _condition))
@@ -52,6 +58,9 @@ def _install(module: Any) -> None:
         owner = reduce(lambda owner, part: getattr(owner, part, None), path.split("."), module)
         if hasattr(owner, function):
             patch(owner, function, _explicit(name, kind))
+
+
+def _install_collectives(module: Any) -> None:
     distributed = getattr(module, "distributed", None)
     if distributed is not None and distributed.is_available():
         for function in COLLECTIVES:

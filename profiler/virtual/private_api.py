@@ -5,18 +5,21 @@ They exist in torch 2.11 to 2.13. `missing` tells which ones another version lac
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import Any, Final
 
 import torch
+import torch.utils._device
 import torch.utils.checkpoint
 
 NAMES: Final = (
     "_C._nn._parse_to",
+    "_C._group_tensors_by_device_and_dtype",
     "autograd.graph._engine_run_backward",
     "autograd._engine_run_backward",
     "cuda._lazy_init",
     "_tensor_str._str",
+    "overrides._get_current_function_mode_stack",
+    "utils._device._device_constructors",
     "utils.checkpoint._allowed_determinism_checks_to_fns",
 )
 """Names below `torch`."""
@@ -28,7 +31,10 @@ def missing() -> tuple[str, ...]:
 
 
 def _get(name: str) -> Any:
-    return reduce(lambda owner, part: getattr(owner, part, None), name.split("."), torch)
+    owner: Any = torch
+    for part in name.split("."):
+        owner = getattr(owner, part, None)
+    return owner
 
 
 def parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
@@ -39,5 +45,29 @@ def parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
 
 def tensor_text(tensor: torch.Tensor, contents: Any = None) -> str:
     """What `repr` shows; unlike `Tensor.__repr__` it is not given to a torch function mode."""
-    text: str = torch._tensor_str._str(tensor, tensor_contents=contents)
+    show: Any = torch._tensor_str._str
+    text: str = show(tensor, tensor_contents=contents)
     return text
+
+
+def active_modes() -> list[Any]:
+    """The torch function modes of this thread, the outermost first."""
+    stack: Any = torch.overrides._get_current_function_mode_stack
+    return list(stack())
+
+
+def checkpoint_checks() -> dict[str, Any]:
+    """How checkpoints compare the tensors of both forward passes, by name: functions of a tensor."""
+    checks: dict[str, Any] = torch.utils.checkpoint._allowed_determinism_checks_to_fns
+    return checks
+
+
+def constructors() -> set[Any]:
+    """The functions that make tensors on the default device."""
+    functions: Any = torch.utils._device._device_constructors
+    return set(functions())
+
+
+def group_tensors() -> Any:
+    """torch's function that groups tensors by device and dtype."""
+    return torch._C._group_tensors_by_device_and_dtype

@@ -27,4 +27,4 @@ CARDS: Final = {
     "l4": Card("NVIDIA L4", 8, 9, 24 * _GIB, 58),
     "t4": Card("Tesla T4", 7, 5, 16 * _GIB, 40),
 }
-"""Name of the option -> card, by NVIDIA's data sheets of the cards (memory in GiB as sold, streaming multiprocessors)."""
+"""Name of the option -> card, by NVIDIA's data sheets: memory as sold, streaming multiprocessors."""

@@ -21,14 +21,14 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from profiler.virtual_cuda import private_api
-from profiler.virtual_cuda.cards import Card
-from profiler.virtual_cuda.counts import Event, EventKind, EventSink
+from profiler.virtual import private_api
+from profiler.virtual.cards import Card
+from profiler.virtual.counts import Event, EventKind, EventSink
 
 CPU: Final = torch.device("cpu")
 _storage: Final = Tensor.untyped_storage
 _ROUND: Final = 512
-"""Bytes of the unit in which CUDA's caching allocator gives memory (kMinBlockSize in c10/cuda/CUDACachingAllocator.h)."""
+"""Bytes: the unit of CUDA's caching allocator (kMinBlockSize in c10/cuda/CUDACachingAllocator.h)."""
 
 Arguments = tuple[Any, ...]
 Options = dict[str, Any]
@@ -89,7 +89,8 @@ class Machine:
             value = self.current if named.index is None else named.index
         if not 0 <= value < len(self.devices):
             raise RuntimeError(f"CUDA error: invalid device ordinal {value}: {len(self.devices)} virtual devices")
-        return self.devices[value]
+        chosen: torch.device = self.devices[value]
+        return chosen
 
 
 # ---------------------------------------------------------------- marks of storages
@@ -144,6 +145,8 @@ class VirtualMode(TorchFunctionMode):
         self.backward_device: torch.device | None = None
         """While a backward pass of tensors on a virtual device runs: that device. Gradients, which C++ code makes, are
         not marked; they are on it."""
+        self.default_device: torch.device | None = None
+        """The virtual device on which functions make tensors where the program names none."""
         self.silent = False
 
     def __torch_function__(
@@ -154,7 +157,9 @@ class VirtualMode(TorchFunctionMode):
         handler = _HANDLERS.get(func)
         if handler is not None:
             return handler(self, func, args, options)
-        if "device" in options or "pin_memory" in options or "generator" in options:
+        if self.default_device is not None and options.get("device") is None and func in private_api.constructors():
+            options["device"] = self.default_device
+        if "device" in options or "pin_memory" in options:
             return _make(self, func, args, options)
         device = self.device_among(args) or (self.device_among(options.values()) if options else None)
         result = func(*args, **options)
@@ -251,7 +256,8 @@ def _attributes(*names: str) -> list[Any]:
 @_handles(
     *_attributes(
         "shape", "dtype", "ndim", "requires_grad", "is_leaf", "grad_fn", "layout", "is_sparse", "is_quantized",
-        "is_meta", "is_nested", "is_mkldnn", "_version", "is_mps", "is_xpu", "is_xla", "output_nr", "itemsize", "nbytes",
+        "is_meta", "is_nested", "is_mkldnn", "_version", "is_mps", "is_xpu", "is_xla", "output_nr", "itemsize",
+        "nbytes",
     ),
     *_names("size", "dim", "stride", "numel", "is_contiguous", "is_floating_point", "is_complex", "storage_offset",
             "requires_grad_", "element_size", "data_ptr", "retain_grad", "untyped_storage", "backward", "__len__",
@@ -386,6 +392,8 @@ def _from_data(mode: VirtualMode, func: Any, args: Arguments, options: Options) 
     data = args[0] if func is not Tensor.new_tensor else args[1] if len(args) > 1 else options.get("data")
     source = mode.device(data) if isinstance(data, Tensor) else None
     target, pin = options.pop("device", None), options.pop("pin_memory", False)
+    if target is None and func is torch.tensor:
+        target = mode.default_device
     if target is None:
         default = mode.device(args[0]) if func is Tensor.new_tensor else source
         destination = default
@@ -467,9 +475,9 @@ for _name, _functions in {
     "int": [Tensor.__int__, Tensor.__index__],
     "float": [Tensor.__float__],
     "complex": [Tensor.__complex__],
-    "nonzero": _names("nonzero", "argwhere", "count_nonzero")[:2] + [Tensor.nonzero, Tensor.argwhere],
+    "nonzero": _names("nonzero", "argwhere"),
     "masked_select": _names("masked_select"),
-    "unique": [*_names("unique", "unique_consecutive")],
+    "unique": _names("unique", "unique_consecutive"),
     "equal": _names("equal"),
     "allclose": _names("allclose"),
     "bincount": _names("bincount"),

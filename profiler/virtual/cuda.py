@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import torch
 
-from profiler.virtual_cuda.tensors import Machine, VirtualMode, named_cuda
+from profiler.virtual.tensors import Machine, VirtualMode, named_cuda
 
 _MS_PER_NS: Final = 1e-6
 
@@ -53,7 +53,7 @@ class Stream:
         event.record(self)
         return event
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> Self:
         self._before = Stream.current
         Stream.current = self
         return self
@@ -113,7 +113,7 @@ def generator_class() -> type:
 
     class Generator(original, metaclass=AnyGenerator):  # type: ignore[misc, valid-type]
         def __new__(cls, device: Any = "cpu") -> Any:
-            generator = original.__new__(cls, torch.device("cpu"))
+            generator: Any = original.__new__(cls, torch.device("cpu"))  # type: ignore[call-arg]
             cuda = bool(_installed) and named_cuda(device)
             generator.named = _mode().machine.device(device) if cuda else torch.device(device)
             return generator
@@ -129,7 +129,9 @@ class device:  # noqa: N801 - the name in torch
     """Context manager that changes the current device."""
 
     def __init__(self, device: Any) -> None:
-        self.idx = -1 if device is None or (isinstance(device, int) and device < 0) else _mode().machine.device(device).index
+        self.idx = (
+            -1 if device is None or (isinstance(device, int) and device < 0) else _mode().machine.device(device).index
+        )
 
     def __enter__(self) -> None:
         self.before = _mode().machine.current
@@ -164,7 +166,7 @@ def replacements(mode: VirtualMode) -> dict[str, Any]:
             "StreamContext": _use_stream,
             "current_stream": lambda device=None: Stream.current or Stream(device),
             "default_stream": lambda device=None: Stream(device),
-            "synchronize": lambda device=None: mode.wait("synchronize"),
+            "synchronize": lambda *_, **__: mode.wait("synchronize"),
         }
     )
 
@@ -193,30 +195,35 @@ def _properties(machine: Machine) -> dict[str, Any]:
         machine.current = current(device)
 
     return {
-        "is_available": lambda: True,
-        "is_initialized": lambda: True,
-        "init": lambda: None,
-        "_lazy_init": lambda: None,
-        "_is_in_bad_fork": lambda: False,
+        "is_available": always(True),
+        "is_initialized": always(True),
+        "init": always(None),
+        "_lazy_init": always(None),
+        "_is_in_bad_fork": always(False),
         "device_count": lambda: len(machine.devices),
         "current_device": lambda: machine.current,
         "set_device": set_device,
-        "get_device_name": lambda device=None: card.name,
-        "get_device_capability": lambda device=None: (card.major, card.minor),
-        "get_device_properties": lambda device=None: properties,
+        "get_device_name": always(card.name),
+        "get_device_capability": always((card.major, card.minor)),
+        "get_device_properties": always(properties),
         "get_arch_list": lambda: [f"sm_{card.major}{card.minor}"],
         "is_bf16_supported": lambda including_emulation=True: card.major >= 8 or including_emulation,
-        "is_tf32_supported": lambda: card.major >= 8,
-        "can_device_access_peer": lambda device, peer: True,
-        "ipc_collect": lambda: None,
+        "is_tf32_supported": always(card.major >= 8),
+        "can_device_access_peer": always(True),
+        "ipc_collect": always(None),
         "utilization": _unknown("utilization"),
         "temperature": _unknown("temperature"),
         "power_draw": _unknown("power_draw"),
         "clock_rate": _unknown("clock_rate"),
-        "get_sync_debug_mode": lambda: 0,
-        "set_sync_debug_mode": lambda debug_mode: None,
-        "is_current_stream_capturing": lambda: False,
+        "get_sync_debug_mode": always(0),
+        "set_sync_debug_mode": always(None),
+        "is_current_stream_capturing": always(False),
     }
+
+
+def always(value: Any) -> Callable[..., Any]:
+    """A function that returns this value, whatever its arguments are."""
+    return lambda *_, **__: value
 
 
 def _unknown(name: str) -> Callable[..., Any]:
@@ -261,26 +268,25 @@ def _memory(machine: Machine) -> dict[str, Any]:
         "reset_peak_memory_stats": reset,
         "reset_max_memory_allocated": reset,
         "reset_max_memory_cached": reset,
-        "reset_accumulated_memory_stats": lambda device=None: None,
+        "reset_accumulated_memory_stats": always(None),
         "memory_stats": stats,
-        "memory_summary": lambda device=None, abbreviated=False: "a virtual device keeps no summary of its memory",
+        "memory_summary": always("a virtual device keeps no summary of its memory"),
         "mem_get_info": lambda device=None: (total - allocated(device), total),
-        "empty_cache": lambda: None,
-        "set_per_process_memory_fraction": lambda fraction, device=None: None,
+        "empty_cache": always(None),
+        "set_per_process_memory_fraction": always(None),
     }
 
 
 def _random() -> dict[str, Any]:
     return {
         # the CPU's generator draws for all devices, and torch.manual_seed seeds it
-        "manual_seed": lambda seed: None,
-        "manual_seed_all": lambda seed: None,
-        "seed": lambda: None,
-        "seed_all": lambda: None,
+        "manual_seed": always(None),
+        "manual_seed_all": always(None),
+        "seed": always(None),
+        "seed_all": always(None),
         "initial_seed": torch.initial_seed,
-        "get_rng_state": lambda device="cuda": torch.get_rng_state(),
+        "get_rng_state": lambda *_: torch.get_rng_state(),
         "get_rng_state_all": lambda: [torch.get_rng_state()],
-        "set_rng_state": lambda state, device="cuda": torch.set_rng_state(state),
+        "set_rng_state": lambda state, *_: torch.set_rng_state(state),
         "set_rng_state_all": lambda states: torch.set_rng_state(states[0]),
     }
-

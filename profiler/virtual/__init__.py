@@ -16,18 +16,18 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from profiler.virtual_cuda.counts import Counts
+    from profiler.virtual.counts import Counts
 
 
 @contextmanager
 def virtual_cuda(devices: int = 1, card: str = "h100") -> Iterator[Counts]:
     """Show `devices` CUDA devices to the code in the `with` statement, and count what it does with them.
 
-    :param card: a name of `profiler.virtual_cuda.cards.CARDS`.
+    :param card: a name of `profiler.virtual.cards.CARDS`.
     :raises RuntimeError: the machine has a real GPU, or this version of torch is not supported.
     """
-    from profiler.virtual_cuda.counts import Counts
-    from profiler.virtual_cuda.installation import VirtualCuda
+    from profiler.virtual.counts import Counts
+    from profiler.virtual.installation import VirtualCuda
 
     counts = Counts()
     machine = VirtualCuda(counts, count=devices, card=card)

@@ -7,13 +7,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import torch
-import torch.utils.checkpoint
-from torch.overrides import _get_current_function_mode_stack
 
-from profiler.virtual_cuda import cuda, private_api
-from profiler.virtual_cuda.cards import CARDS
-from profiler.virtual_cuda.counts import EventSink
-from profiler.virtual_cuda.tensors import Machine, VirtualMode, device_of
+from profiler.virtual import cuda, private_api
+from profiler.virtual.cards import CARDS
+from profiler.virtual.counts import EventSink
+from profiler.virtual.tensors import Machine, VirtualMode, device_of, named_cuda
 
 _TAG_PRIORITY: Final = 5
 """Before torch's own functions for storages of the CPU (10) and of CUDA (20) in torch/serialization.py."""
@@ -47,15 +45,18 @@ class VirtualCuda:
         self._replace(torch.version, "cuda", "13.0")
         self._replace(torch.backends.cuda, "is_built", lambda: True)
         self._replace(torch.backends.cudnn, "is_available", lambda: True)
-        self._replace(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
+        self._replace(torch.backends.cudnn, "is_acceptable", cuda.always(False))
         self._accelerator()
+        self._default_device()
         self._autograd()
+        self._groups()
         self._autocast()
         self._serialization()
         self._distributed()
         self._replace(torch, "compile", _compile)
         self._threads()
-        self.mode.__enter__()
+        enter: Any = self.mode.__enter__
+        enter()
         self._undos.append(self._leave)
 
     def remove(self) -> None:
@@ -64,7 +65,8 @@ class VirtualCuda:
             self._undos.pop()()
 
     def _leave(self) -> None:
-        self.mode.__exit__(None, None, None)
+        leave: Any = self.mode.__exit__
+        leave(None, None, None)
 
     def _replace(self, owner: Any, name: str, value: Any) -> None:
         original = vars(owner).get(name, _MISSING)
@@ -75,16 +77,32 @@ class VirtualCuda:
     def _accelerator(self) -> None:
         machine = self.mode.machine
         for name, value in {
-            "is_available": lambda: True,
+            "is_available": cuda.always(True),
             "device_count": lambda: len(machine.devices),
-            "current_accelerator": lambda check_available=False: torch.device("cuda"),
+            "current_accelerator": cuda.always(torch.device("cuda")),
             "current_device_index": lambda: machine.current,
             "set_device_index": lambda device: setattr(machine, "current", machine.device(device).index),
             "current_stream": lambda device=None: cuda.Stream.current or cuda.Stream(device),
             "set_stream": lambda stream: setattr(cuda.Stream, "current", stream),
-            "synchronize": lambda device=None: self.mode.wait("synchronize"),
+            "synchronize": lambda *_, **__: self.mode.wait("synchronize"),
         }.items():
             self._replace(torch.accelerator, name, value)
+
+    def _default_device(self) -> None:
+        """torch's own default device would be set within our mode, and make tensors of CUDA."""
+        mode, original = self.mode, torch.set_default_device
+
+        def set_default_device(device: Any) -> None:
+            cuda_device = named_cuda(device)
+            mode.default_device = mode.machine.device(device) if cuda_device else None
+            original(None if cuda_device else device)
+
+        def get_default_device() -> torch.device:
+            return mode.default_device or before()
+
+        before = torch.get_default_device
+        self._replace(torch, "set_default_device", set_default_device)
+        self._replace(torch, "get_default_device", get_default_device)
 
     def _autograd(self) -> None:
         """Have code that a backward pass calls (hooks, functions of the program) see the devices."""
@@ -105,7 +123,7 @@ class VirtualCuda:
         self._replace(torch.autograd, "_engine_run_backward", run)
         # a checkpoint compares the devices of saved tensors of a forward pass within a torch function with those of the
         # second one outside
-        checks = torch.utils.checkpoint._allowed_determinism_checks_to_fns
+        checks = private_api.checkpoint_checks()
         extract = checks["default"]
 
         def metadata(tensor: torch.Tensor) -> Any:
@@ -114,6 +132,23 @@ class VirtualCuda:
 
         checks["default"] = metadata
         self._undos.append(lambda: checks.update(default=extract))
+
+    def _groups(self) -> None:
+        """Optimizers and gradient clipping group tensors by device in C++, which sees those of the CPU."""
+        original: Any = private_api.group_tensors()
+
+        def group(lists: Any, with_indices: bool = False) -> dict[Any, Any]:
+            groups: dict[Any, Any] = {}
+            for (device, dtype), (members, indices) in original(lists, with_indices).items():
+                rows: dict[Any, list[int]] = {}
+                for row, tensor in enumerate(members[0]):
+                    rows.setdefault(device_of(tensor) or device, []).append(row)
+                for own, chosen in rows.items():
+                    columns = [[column[row] for row in chosen] if column else [] for column in members]
+                    groups[own, dtype] = columns, [indices[row] for row in chosen] if indices else indices
+            return groups
+
+        self._replace(torch._C, "_group_tensors_by_device_and_dtype", group)
 
     def _autocast(self) -> None:
         """Autocasting for CUDA casts by the CPU's rules, in the requested dtype."""
@@ -194,7 +229,7 @@ class VirtualCuda:
 
 def is_active(mode: VirtualMode) -> bool:
     """Whether a mode is active in this thread."""
-    return any(active is mode for active in _get_current_function_mode_stack())
+    return any(active is mode for active in private_api.active_modes())
 
 
 def _without_nccl(backend: Any) -> Any:
