@@ -127,7 +127,12 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.core",
     ),
     "profiler.analyse.finding": ("profiler.run.model", "profiler.core.notice"),
-    "profiler.analyse.model": ("profiler.analyse.finding", "profiler.run.model", "profiler.core.notice"),
+    "profiler.analyse.model": (
+        "profiler.analyse.finding",
+        "profiler.run.model",
+        "profiler.run.tables",
+        "profiler.core.notice",
+    ),
     "profiler.record": (
         "profiler.analyse.finding",
         "profiler.analyse.model",

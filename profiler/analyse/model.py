@@ -16,6 +16,7 @@ from typing import Literal, Protocol
 from profiler.analyse.finding import Finding, JudgedRun, NotJudged, Predictor
 from profiler.core.notice import Notice
 from profiler.run.model import RunInfo, Site, StatedResult, StepDefinition
+from profiler.run.tables import CallKind
 
 # Host categories of a step, exclusive, in the order in which reports show them.
 HOST_CATEGORIES = (
@@ -925,3 +926,35 @@ class Comparison:
     """The stated results of all runs compared with those of the first run; empty: no run states any."""
     planned: int | None = None
     """The rounds that were planned, if a signal stopped the recording before all runs were made."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCount:
+    """The waits for a device, or copies, of one kind that one line of a program causes."""
+
+    kind: CallKind
+    name: str
+    """The call, with what memory a copy uses."""
+    site: Site | None
+    before: int
+    """Events before the first step ended: the program starts, and its first step may differ."""
+    per_step: Mapping[int, int]
+    """Number of events in a step -> number of such steps, after the first step."""
+    bytes_per_step: float
+    """Mean over the steps after the first."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether the host waits for the device."""
+        return self.kind is CallKind.SYNC or (self.kind is not CallKind.D2D and not self.name.endswith("non-blocking"))
+
+    @property
+    def usual(self) -> int:
+        """The number of events in most steps."""
+        return max(self.per_step, key=lambda number: (self.per_step[number], number), default=0)
+
+    @property
+    def mean(self) -> float:
+        """The mean number of events in a step."""
+        steps = sum(self.per_step.values())
+        return sum(number * count for number, count in self.per_step.items()) / steps if steps else 0.0

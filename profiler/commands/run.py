@@ -64,11 +64,19 @@ class RunCommand:
             timeout=args.timeout,
             hooks=not args.marks_only,
             source=not args.no_source,
+            collectors=() if args.virtual_cuda else None,  # they measure times, which say nothing here
             virtual_cuda=f"{args.virtual_cuda}:{args.card}" if args.virtual_cuda else "",
         )
         code = record(spec).exit_code or 0
         try:
-            print_summary(load(spec.out), analyse_run)
+            if spec.virtual_cuda:
+                from profiler.analyse.device_counts import device_counts
+                from profiler.report.count_text import print_counts
+
+                run = load(spec.out)
+                print_counts(run.info, len(run.steps), device_counts(run))
+            else:
+                print_summary(load(spec.out), analyse_run)
         except ProfilerError as error:  # the run was removed meanwhile, for example: the program's exit code counts
             print(f"profiler: {error}", file=sys.stderr)
         except OSError:  # the terminal has been closed

@@ -62,7 +62,8 @@ def test_a_result_is_on_the_device_of_its_arguments(counts: Counts) -> None:
     x = cuda(3, 4)
     results = [
         x + 1, x @ x.T, x.view(12), x[0], x.sum(), torch.cat([x, x]), functional.relu(x), x.detach(), x.clone(), x.T,
-        torch.zeros_like(x), x.new_zeros(3), x.float(), x.half(), copy.deepcopy(x), *torch.split(x, 1), x.topk(2).values,
+        torch.zeros_like(x), x.new_zeros(3), x.float(), x.half(), copy.deepcopy(x),
+        *torch.split(x, 1), x.topk(2).values,
         nn.Parameter(x), torch.where(x > 0, x, 0.0),
     ]  # fmt: skip
     assert all(result.is_cuda for result in results)

@@ -41,7 +41,7 @@ def _copy_name(event: Any) -> str:
     return f"{event.name}{memory}{'' if event.waits else ' non-blocking'}"
 
 
-def _install(torch: Any) -> None:
+def _install(_: Any) -> None:
     if not requested():
         return
     from profiler.virtual.installation import VirtualCuda
