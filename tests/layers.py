@@ -22,6 +22,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.analyse",
         "profiler.diagnose",
         "profiler.report",
+        "profiler.virtual",
         "profiler.core",
     ),
     "profiler.__main__": ("profiler.core",),
@@ -203,6 +204,13 @@ NUMPY_AT_THE_TOP = (
     "profiler.record.live_steps",
 )
 """Code that reads runs; elsewhere in profiler/ NumPy counts as heavy too."""
+TORCH_AT_THE_TOP = (
+    "profiler.virtual.cuda",
+    "profiler.virtual.installation",
+    "profiler.virtual.private_api",
+    "profiler.virtual.tensors",
+)
+"""Code that is imported after torch, in a program that uses it."""
 
 
 @dataclass(frozen=True)
@@ -319,6 +327,8 @@ def heavy_at_start(tree: dict[str, Module]) -> list[str]:
         if not within(module.name, ("profiler", "reference_trainer.report")):
             continue
         heavy = HEAVY if within(module.name, NUMPY_AT_THE_TOP) else (*HEAVY, "numpy")
+        if within(module.name, TORCH_AT_THE_TOP):
+            heavy = tuple(name for name in heavy if name != "torch")
         for imported in module.imports:
             if imported.at_start and imported.target.partition(".")[0] in heavy:
                 faults.append(f"{module.at(imported)} at its top: import it in the function that uses it")

@@ -22,16 +22,22 @@ class DiagnoseCommand:
         )
 
     def run(self, args: argparse.Namespace) -> int:
-        from profiler import read
+        from profiler import analyse_run, load
+        from profiler.analyse.device_counts import device_counts
         from profiler.core.errors import Exit, ProfilerError
         from profiler.report.build import build_report
+        from profiler.report.count_text import print_counts
         from profiler.report.render.console import print_report
 
         if args.what_if is not None:
             return _what_if(args)
         if args.format == "json":
             raise ProfilerError("--format json needs --what-if; for all of a run: report --format json")
-        print_report(build_report(read(args.directory)))
+        run = load(args.directory)
+        if run.info.has_virtual_devices:
+            print_counts(run.info, len(run.steps), device_counts(run))
+        else:
+            print_report(build_report(analyse_run(run)))
         return int(Exit.OK)
 
 

@@ -55,6 +55,10 @@ class RunCommand:
         argv = tuple(args.command[1:] if args.command[:1] == ["--"] else args.command)
         if not argv:
             raise ProfilerError("no command to record: write it after --, as in: run -- python train.py")
+        if args.virtual_cuda is not None and args.virtual_cuda < 1:
+            raise ProfilerError(f"--virtual-cuda {args.virtual_cuda}: the number of devices must be 1 or more")
+        if args.virtual_cuda and args.marks_only:
+            raise ProfilerError("--virtual-cuda needs the hooks that --marks-only leaves out")
         spec = RunSpec(
             argv=argv,
             out=args.out or default_directory(argv, RUNS),

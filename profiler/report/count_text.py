@@ -29,7 +29,7 @@ def count_lines(info: RunInfo, steps: int, counts: tuple[DeviceCount, ...], limi
     :param limit: lines of each kind.
     """
     devices = plural(int(info.facts.get("virtual_cuda", 1)), "virtual CUDA device")
-    yield f"{plural(steps, 'step')} on {devices}: exact counts, and no times, because there is no GPU"
+    yield f"{plural(steps, 'step')} on {devices}: exact counts, no times (there is no GPU)"
     if not steps:
         yield "the program made no step, so there is nothing to count per step"
     waits = sum(count.mean for count in counts if count.waits)

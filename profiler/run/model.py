@@ -109,6 +109,11 @@ class RunInfo:
         return next((status for status in self.collectors if status.name == name), None)
 
     @property
+    def has_virtual_devices(self) -> bool:
+        """Whether the program saw virtual CUDA devices: the run has counts, and its times tell nothing."""
+        return "virtual_cuda" in self.facts
+
+    @property
     def python_processes(self) -> tuple[int, int] | None:
         """Python processes that our hooks came into, and how many of these imported torch; None without hooks."""
         status = self.collector(HOOKS)
