@@ -86,7 +86,8 @@ def prepare(run: Path, analysis: Analysis, *, findings: int = FINDINGS, seconds:
     if not (seconds or recorded_s):
         raise ProfilerError("the run never ended, so that no time limit follows from it: name one with --seconds")
     _check_memory(analysis)
-    folders = [cwd, *(Path(word).parent for word in info.argv if word.endswith(".py") and word.startswith("/"))]
+    scripts = [Path(word).parent for word in info.argv if word.endswith(".py") and word.startswith("/")]
+    folders = [Path(info.project or cwd), cwd, *scripts]
     recorded_at = datetime.fromisoformat(info.started_at).timestamp()
     plans: list[Plan] = []
     not_tried: list[tuple[Finding, Notice]] = []

@@ -113,8 +113,11 @@ def close_run(spec: RunSpec, info: RunInfo, files: ProgramFiles | None = None) -
 
     :param files: where the target's files are; by default the files that it had when the run began.
     """
+    if files is None:
+        started = time.time() - (time.monotonic_ns() - info.begin) / 1e9
+        files = ProgramFiles(started, info.cwd or str(spec.cwd or ""))
     try:
-        store.write_manifest(spec.out, info)
+        store.write_manifest(spec.out, replace(info, project=files.project(info.argv)))
     except OSError as error:
         print(
             f"profiler: cannot close the run {spec.out}: {error.strerror}; what was recorded can still be loaded",
@@ -122,10 +125,6 @@ def close_run(spec: RunSpec, info: RunInfo, files: ProgramFiles | None = None) -
         )
         return
     if spec.source:
-        if files is None:
-            files = ProgramFiles(
-                time.time() - (time.monotonic_ns() - info.begin) / 1e9, info.cwd or str(spec.cwd or "")
-            )
         try:
             write_source_text(spec.out, files)
         except (OSError, ProfilerError) as error:

@@ -90,6 +90,12 @@ def working_folder(run: Run) -> str:
     return str(PurePath(script).parent) if script else ""
 
 
+def project_folder(run: Run) -> str:
+    """The folder to which files of the program are relative, so that two checkouts of a project have the same names;
+    empty: not known."""
+    return run.info.project or working_folder(run)
+
+
 def relative_site(site: Site, folder: str) -> Site:
     """The site with its file relative to `folder` where it is below that."""
     file = PurePath(site.file)

@@ -95,6 +95,9 @@ class RunInfo:
     git_commit: str | None = None
     cwd: str = ""
     """The working directory of the target; empty: not recorded."""
+    project: str = ""
+    """The folder to which files of the target are relative: the root of its git checkout, if it has one; empty: not
+    recorded."""
     host: Mapping[str, Any] = field(default_factory=dict)
     """cpu, cores, memory_bytes, os, kernel, hostname-free."""
     devices: tuple[Mapping[str, Any], ...] = ()

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import stat
 import time
 import tokenize
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -59,6 +60,16 @@ class ProgramFiles:
             return cls(started, str((process / "cwd").readlink()), "" if is_ours else str(process / "root"))
         except OSError:  # the process has ended, or is another user's: no file is read
             return cls(0.0)
+
+    def project(self, argv: Sequence[str]) -> str:
+        """The folder to which the program's files are relative: the root of the git checkout that has its script, else
+        its working directory, or the script's folder where that lies elsewhere; empty: not known."""
+        if not self.folder:
+            return ""
+        script = next((word for word in argv if word.endswith(".py")), "")
+        start = Path(os.path.normpath(Path(self.folder, script))).parent if script else Path(self.folder)
+        checkouts = (folder for folder in (start, *start.parents) if Path(f"{self.root}{folder}", ".git").exists())
+        return str(next(checkouts, Path(self.folder) if start.is_relative_to(self.folder) else start))
 
     def lines(self, file: str) -> tuple[str, list[str]] | None:
         """The hash of a file and its lines; None if it cannot be read or has changed since the program started."""

@@ -161,6 +161,20 @@ def test_relative_names_belong_to_the_working_directory_and_the_root_of_the_prog
     assert texts(run, ProgramFiles(later, "/work", str(tmp_path))) == {"train.py": {"1": "import torch"}}
 
 
+def test_the_project_is_the_checkout_else_the_working_directory_else_the_folder_of_the_script(tmp_path: Path) -> None:
+    (tmp_path / "code" / "scripts").mkdir(parents=True)
+    files, command = ProgramFiles(0.0, str(tmp_path / "code")), ("python", "scripts/train.py", "--config", "other.py")
+    assert files.project(command) == files.project(("python", "-m", "train")) == str(tmp_path / "code")
+    assert files.project(("python", "../elsewhere/train.py")) == str(tmp_path / "elsewhere")
+    assert ProgramFiles(0.0).project(command) == ""
+    (tmp_path / "code" / ".git").write_text("gitdir: of a worktree")
+    (tmp_path / ".git").mkdir()
+    assert files.project(command) == str(tmp_path / "code"), "the nearest one"
+    inner = ProgramFiles(0.0, str(tmp_path / "code" / "scripts"))
+    assert inner.project(("python", "train.py")) == inner.project(("python", "-m", "train")) == str(tmp_path / "code")
+    assert ProgramFiles(0.0, "/code/scripts", str(tmp_path)).project(("python", "train.py")) == "/code"
+
+
 def test_the_files_of_a_running_process() -> None:
     ours = ProgramFiles.of_process(os.getpid())
     assert (ours.folder, ours.root) == (str(Path.cwd()), "")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import PurePath
 from typing import Final
 
@@ -30,7 +31,7 @@ MIN_SHARE: Final = 0.0005
 @dataclass(slots=True)
 class _Frame:
     weight: int = 0
-    lines: dict[int, int] = field(default_factory=dict)
+    lines: dict[Site, int] = field(default_factory=dict)
     children: dict[tuple[str, str], _Frame] = field(default_factory=dict)
 
 
@@ -38,7 +39,8 @@ def flame_graph(stacks: Stacks, window: Window) -> tuple[FlameNode | None, Notic
     """The flame graph in seconds per step, or None and the reason.
 
     A frame's value is its share of the samples times the mean step time, so the root is the step time and two runs of
-    the same steps can be compared. Frames are one function of one file; its line is the one with most samples. Idle
+    the same steps can be compared. Frames are one function of one file, which is relative to the project or to the
+    folder of installed packages, as in another checkout; its line is the one with most samples. Idle
     samples are included: they show where the thread waited. The profiler's wrapper frames are removed, and their time
     counts for their caller.
     """
@@ -50,9 +52,10 @@ def flame_graph(stacks: Stacks, window: Window) -> tuple[FlameNode | None, Notic
         return None, LEVEL_LIGHT if run.info.level == "light" else Notice("no-stack-samples")
     per_stack = np.bincount(samples["stack"], weight, minlength=len(run.stack_frames)).astype(np.int64)
     root, operations = _Frame(), _operations(run)
+    portable = cache(stacks.portable)
     for number in np.flatnonzero(per_stack).tolist():
         frames = _without_wrappers(stacks, number, operations)
-        _add(root, frames[:MAX_DEPTH], int(per_stack[number]))
+        _add(root, map(portable, frames[:MAX_DEPTH]), int(per_stack[number]))
     scale = window.per_step(window.wall_ns) / root.weight
     return FlameNode("all", root.weight * scale, None, _children(root, scale, root.weight * MIN_SHARE)), None
 
@@ -83,13 +86,13 @@ def _without_wrappers(stacks: Stacks, number: int, operations: Mapping[tuple[str
     return (*remaining, Site(file, line, name)) if name else remaining
 
 
-def _add(root: _Frame, frames: tuple[Site, ...], weight: int) -> None:
+def _add(root: _Frame, frames: Iterable[Site], weight: int) -> None:
     root.weight += weight
     node = root
     for site in frames:
         node = node.children.setdefault((site.function, site.file), _Frame())
         node.weight += weight
-        node.lines[site.line] = node.lines.get(site.line, 0) + weight
+        node.lines[site] = node.lines.get(site, 0) + weight
 
 
 def _children(node: _Frame, scale: float, min_weight: float) -> tuple[FlameNode, ...]:
@@ -99,7 +102,7 @@ def _children(node: _Frame, scale: float, min_weight: float) -> tuple[FlameNode,
         FlameNode(
             function or file,
             child.weight * scale,
-            Site(file, max(child.lines, key=lambda line: (child.lines[line], -line)), function),
+            max(child.lines, key=lambda site: (child.lines[site], -site.line)),
             _children(child, scale, min_weight),
         )
         for (function, file), child in ordered

@@ -7,6 +7,7 @@ sampler's clock is accurate to milliseconds: samples tell how much of the run we
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
@@ -23,8 +24,9 @@ from profiler.run.code_origin import (
     code_owner,
     is_standard_library,
     package_folders,
+    project_folder,
+    relative_path,
     relative_site,
-    working_folder,
 )
 from profiler.run.model import Run, Site, Table
 
@@ -60,7 +62,7 @@ class Stacks:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.folders = package_folders(run.info.facts)
-        self._folder = working_folder(run)
+        self._folder = project_folder(run)
         self._classified: dict[int, Stack] = {}
         self._weighted: dict[Window, tuple[Table, npt.NDArray[np.int64]]] = {}
         rows = named_rows(run, run.samples, PERIOD)
@@ -158,8 +160,13 @@ class Stacks:
         return tuple(site for site, owner in below if owner == LIBRARY and not is_standard_library(site.file))
 
     def relative(self, site: Site) -> Site:
-        """The site with its file relative to the program's working directory where it is below that."""
+        """The site with its file relative to the program's project where it is below that."""
         return relative_site(site, self._folder)
+
+    def portable(self, site: Site) -> Site:
+        """The same, with a file of a package relative to the folder in which packages are installed."""
+        path = relative_path(site.file, self.folders)
+        return self.relative(site) if path == site.file else replace(site, file=path)
 
 
 def sample_ns(samples: Table, spans: Intervals) -> npt.NDArray[np.int64]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from profiler.analyse.analysis import analyse
@@ -40,6 +42,27 @@ def test_small_frames_fold_into_their_parent_and_deep_ones_are_cut() -> None:
     while node.children:
         node, depth = node.children[0], depth + 1
     assert depth == MAX_DEPTH
+
+
+def test_frames_of_two_checkouts_are_the_same() -> None:
+    def flame(project: str, packages: str) -> FlameNode:
+        """A checkout with a folder of installed packages."""
+        builder = RunBuilder()
+        builder.step(0, 100 * MS)
+        frames = (f"{project}/scripts/train.py:10:main", f"{project}/lib/model.py:5:f", f"{packages}/torch/nn.py:7:g")
+        builder.stack(frames, 0, 100 * MS)
+        run = builder.build()
+        tree = analyse(replace(run, info=replace(run.info, project=project, cwd=f"{project}/scripts"))).flame
+        assert tree is not None
+        return tree
+
+    first = flame("/home/someone/project", "/home/someone/project/.venv/lib/python3.12/site-packages")
+    other = flame("/tmp/worktree", "/opt/env/lib/python3.12/site-packages")
+    main = flame_difference(first, other).children[0]
+    model = main.children[0]
+    files = [node.site.file for node in (main, model, model.children[0]) if node.site]
+    assert files == ["scripts/train.py", "lib/model.py", "torch/nn.py"]
+    assert main.before == main.after == model.children[0].after > 0
 
 
 @pytest.mark.parametrize(("level", "reason"), [("light", "level-light"), ("standard", "no-stack-samples")])
