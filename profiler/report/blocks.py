@@ -481,6 +481,15 @@ Block = (
 )
 
 
+GROUPS = {
+    "time": "Where the time goes",
+    "device": "What the device does",
+    "code": "Lines and call stacks",
+    "evidence": "Evidence, method and environment",
+}
+"""Group of sections -> its title; a page shows each group closed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
     """A titled sequence of blocks; `brief` is what a terminal shows of it by default."""
@@ -489,6 +498,8 @@ class Section:
     title: str
     blocks: tuple[Block, ...]
     brief: tuple[Block, ...] = ()
+    group: str = ""
+    """One of GROUPS; empty: a page shows it open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -575,3 +586,12 @@ class Report:
     sections: tuple[Section, ...]
     first: FirstScreen | None = None
     """None: the sections begin at once."""
+
+    def open_sections(self) -> tuple[Section, ...]:
+        """The sections of no group."""
+        return tuple(section for section in self.sections if not section.group)
+
+    def groups(self) -> tuple[tuple[str, str, tuple[Section, ...]], ...]:
+        """Name, title and sections of each group that has any."""
+        members = {name: tuple(each for each in self.sections if each.group == name) for name in GROUPS}
+        return tuple((name, GROUPS[name], sections) for name, sections in members.items() if sections)

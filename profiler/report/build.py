@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -28,13 +28,16 @@ class SectionPlugin:
     """None: the section has nothing to report."""
     json: Callable[[ReportInput], Mapping[str, Any]] | None = None
     """Top-level keys that the section adds to the JSON report of a comparison or a run."""
+    group: str = "evidence"
+    """One of `profiler.report.blocks.GROUPS`."""
 
 
 def section(
-    name: str, title: str, order: int, brief: Callable[[ReportInput], Iterable[Block]] = lambda _: ()
+    name: str, title: str, order: int, group: str, brief: Callable[[ReportInput], Iterable[Block]] = lambda _: ()
 ) -> Callable[[Callable[[ReportInput], Iterable[Block]]], SectionPlugin]:
     """Declare a function that yields the blocks of a section, none where it has nothing to report.
 
+    :param group: one of `profiler.report.blocks.GROUPS`.
     :param brief: yields what a terminal shows of the section by default.
     """
 
@@ -43,7 +46,7 @@ def section(
             content = tuple(blocks(report_input))
             return Section(name, title, content, tuple(brief(report_input))) if content else None
 
-        return SectionPlugin(name, title, order, build)
+        return SectionPlugin(name, title, order, build, group=group)
 
     return declare
 
@@ -67,7 +70,7 @@ def build_report(results: Results) -> Report:
         else:
             content = plugin.build(report_input)
         if content is not None:
-            sections.append(content)
+            sections.append(replace(content, group=plugin.group))
     comparison, analysis = report_input.comparison, report_input.analysis
     if comparison is not None:
         title, kind, time = comparison.title, "Comparison", comparison.created_at

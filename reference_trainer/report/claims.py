@@ -306,4 +306,4 @@ def _of_what(device: str) -> str:
     return f"{text} Everything measured here is of {device}, on this machine."
 
 
-PLUGIN = SectionPlugin("claims", TITLE, 26, build)
+PLUGIN = SectionPlugin("claims", TITLE, 26, build, group="time")

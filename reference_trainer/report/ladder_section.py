@@ -312,4 +312,4 @@ def on_device(report_input: ReportInput) -> str:
     return f"the {names}" if names == HOST_DEVICE else names
 
 
-PLUGIN = SectionPlugin("ladder", TITLE, 22, build, ladder_json)
+PLUGIN = SectionPlugin("ladder", TITLE, 22, build, ladder_json, group="time")

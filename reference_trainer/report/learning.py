@@ -307,4 +307,4 @@ def _curves(view: ReportSide) -> Curves | None:
     return next((run for run in matches if any(map(run.series, (*_NAMES, *HELD_OUT)))), None)
 
 
-PLUGIN = SectionPlugin("learning", TITLE, 90, build)
+PLUGIN = SectionPlugin("learning", TITLE, 90, build, group="evidence")

@@ -209,4 +209,4 @@ def _table(all_sizes: tuple[Size, ...], device: str) -> Table:
     return Table(f"As-found with other chunk sizes, {device}", _COLUMNS, rows, note)
 
 
-PLUGIN = SectionPlugin("quick-fix", TITLE, 24, build)
+PLUGIN = SectionPlugin("quick-fix", TITLE, 24, build, group="time")

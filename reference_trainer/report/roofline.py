@@ -57,4 +57,4 @@ def _range(texts: Sequence[str]) -> str:
     return middle if low == high else f"{middle} ({low}, {high})"
 
 
-PLUGIN = SectionPlugin("roofline", TITLE, 27, build)
+PLUGIN = SectionPlugin("roofline", TITLE, 27, build, group="device")

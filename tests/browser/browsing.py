@@ -42,6 +42,10 @@ class Watched:
     requests: list[str] = field(default_factory=list)
     """Addresses of all requests."""
 
+    def open_groups(self) -> None:
+        """Open every closed group of sections."""
+        self.page.evaluate("document.querySelectorAll('details.topic').forEach((box) => { box.open = true; })")
+
     def overflow(self) -> int:
         """CSS pixels by which the page is wider than the window."""
         pixels: int = self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
@@ -68,7 +72,7 @@ def browser() -> Iterator[Any]:
 def opened(
     started: Any, file: Path, *, width: int = 1440, height: int = 900, scheme: str = "light", script: bool = True
 ) -> Iterator[Watched]:
-    """`file` in a window of its own."""
+    """`file` in a window of its own, with every group of its sections opened."""
     context = started.new_context(
         viewport={"width": width, "height": height},
         color_scheme=scheme,
@@ -84,6 +88,7 @@ def opened(
     page.on("dialog", lambda dialog: (watched.complaints.append(f"dialog: {dialog.message}"), dialog.dismiss()))
     try:
         page.goto(file.resolve().as_uri(), wait_until="load")
+        watched.open_groups()
         yield watched
     finally:
         context.close()

@@ -249,7 +249,7 @@ def test_the_waterfall_is_readable(chromium: Any, files: dict[str, Path], width:
 def test_without_script(chromium: Any, files: dict[str, Path]) -> None:
     with browsing.opened(chromium, files["comparison"], script=False) as watched:
         page = watched.page
-        assert page.locator("main > section").count() == 12
+        assert page.locator("main details.topic").count() == 4
         assert page.locator(".fr").first.is_visible()
         assert not page.locator(".tools").first.is_visible()
         assert not page.locator("#theme").is_visible()

@@ -15,6 +15,8 @@ from profiler.report.render import figures, timeline
 from profiler.report.render.drawing import waterfall_layout, whole_percent
 
 PAGE = Path(__file__).parent / "page"
+TABLE_ROWS = 8
+"""Rows of a table that a page shows at first; page.css hides the others, as its own constant."""
 TINTS = 6
 """Tints of a flame graph's frames."""
 LEANS = 3
@@ -67,6 +69,7 @@ def render(report: Report) -> str:
         share_of_row=share_of_row,
         whole_percent=whole_percent,
         nothing=NOTHING,
+        table_rows=TABLE_ROWS,
         unit_widths=lambda table: tuple(unit_width(table, index) for index in range(len(table.columns))),
     )
     files = ("page.css", "page.js", "timeline.js")

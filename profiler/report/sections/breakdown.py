@@ -39,7 +39,7 @@ def _brief_breakdown(report_input: ReportInput) -> Iterable[Block]:
     return share_bars(report_input.sides, _HOST_SHARES)
 
 
-@section("breakdown", "Where the host's time goes", 30, brief=_brief_breakdown)
+@section("breakdown", "Where the host's time goes", 30, "time", brief=_brief_breakdown)
 def breakdown(report_input: ReportInput) -> Iterator[Block]:
     """Bars on one scale, bars as shares, and the numbers behind them."""
     sides = report_input.sides
@@ -47,7 +47,7 @@ def breakdown(report_input: ReportInput) -> Iterator[Block]:
     if len(absent) < len(sides):
         if len(sides) > 1:
             yield StackedBars("Seconds per step, on one scale", _category_bars(sides, share=False))
-        yield from share_bars(sides, _HOST_SHARES)
+            yield from share_bars(sides, _HOST_SHARES)
         yield _breakdown_table(report_input)
     for side in absent:
         yield NotMeasured(f"breakdown of {side.label}", side.why_no_breakdown())
@@ -154,7 +154,7 @@ _INPUT_NOTE = (
 )
 
 
-@section("input", "Where the input's time goes", 35)
+@section("input", "Where the input's time goes", 35, "time")
 def input_time(report_input: ReportInput) -> Iterator[Block]:
     """A table for each side whose input was seen; what would make it faster is among the findings."""
     for side in report_input.sides:

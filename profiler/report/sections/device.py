@@ -37,7 +37,7 @@ _MAX_CURVES = 6
 """Readers cannot distinguish more lines in one panel."""
 
 
-@section("utilization", "Utilization over time", 40)
+@section("utilization", "Utilization over time", 40, "device")
 def utilization(report_input: ReportInput) -> Iterator[Block]:
     """A figure for each unit that was sampled: small plots with the same axes, one per side."""
     by_side = [(side, _series(side)) for side in report_input.sides]
@@ -97,7 +97,7 @@ _SHOWN_ABOVE_ZERO = (f"{TOKENIZED}{PER_STEP}", f"{RECOMPILED}{PER_STEP}")
 """Most programs neither tokenize nor compile in their steps: a row of zeros would tell nothing."""
 
 
-@section("counters", "Counters per step", 50)
+@section("counters", "Counters per step", 50, "device")
 def counters(report_input: ReportInput) -> Iterator[Block]:
     """One table of syncs, copies, bytes, allocations and launches; without a queue, of those that there are."""
     sides = report_input.sides
@@ -162,7 +162,9 @@ def idle_summary(side: ReportSide) -> Iterator[Table]:
         yield make_table(caption, _BRIEF_FIELDS, causes[:_BRIEF_CAUSES], note)
 
 
-@section("idle", "What left the device idle", 60, brief=lambda report_input: idle_summary(report_input.sides[0]))
+@section(
+    "idle", "What left the device idle", 60, "device", brief=lambda report_input: idle_summary(report_input.sides[0])
+)
 def idle(report_input: ReportInput) -> Iterator[Block]:
     """The device's own breakdown, then the causes on each side; nothing for a run that has no queue."""
     sides = report_input.sides
@@ -212,7 +214,7 @@ _CALL_FIELDS = (
 )
 
 
-@section("hot", "Device calls by line", 70)
+@section("hot", "Device calls by line", 70, "device")
 def call_sites(report_input: ReportInput) -> Iterator[Block]:
     """The device calls of each line of the program's code and their cost; nothing for a device without a queue."""
     if report_input.has_no_queue and not report_input.sides[0].detailed.call_sites:

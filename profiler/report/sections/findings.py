@@ -146,7 +146,7 @@ def _is_known(analysis: Analysis) -> bool:
     return unknown is None or (unknown.value is not None and unknown.value < _MUCH_UNKNOWN * step)
 
 
-@section("findings", "What makes it slow", 12, brief=_brief)
+@section("findings", "What makes it slow", 12, "evidence", brief=_brief)
 def findings(report_input: ReportInput) -> Iterator[Block]:
     """The findings of a single run, and the rules that cannot judge it; of a comparison what became of them."""
     analysis = report_input.analysis
@@ -154,12 +154,10 @@ def findings(report_input: ReportInput) -> Iterator[Block]:
         yield from _changes(report_input)
     if analysis is None or not (analysis.breakdown or analysis.idle):
         return
-    if analysis.findings:
+    if len(analysis.findings) > 1:
         yield make_table("Causes, the largest gain first", _FIELDS, analysis.findings, _NOTE)
-    elif _is_known(analysis):
-        yield Text(
-            "No rule found a cause that is large enough to name. What is computed may still be more than it needs."
-        )
+    elif not analysis.findings and _is_known(analysis):
+        yield Text(_NOTHING)
     cures = [fix for fixes in entry_points("fixes").values() for fix in fixes]
     yield from (_in_full(finding, cures) for finding in analysis.findings)
     yield from _not_judged(analysis.not_judged)

@@ -87,14 +87,15 @@ def _brief_lines(report_input: ReportInput) -> Iterator[Block]:
         yield top_lines(first, _BRIEF_LINES)
 
 
-@section("lines", "Time by line", 32, brief=_brief_lines)
+@section("lines", "Time by line", 32, "code", brief=_brief_lines)
 def lines(report_input: ReportInput) -> Iterator[Block]:
     """The lines of each side. Without stack samples there are none; the section with the flame graph says why."""
     for side in report_input.sides:
         if side.detailed.lines:
             if side.detailed.step:
                 yield Text(f"Counted as steps: {step_text(side.detailed.step)}.")
-            yield from _phase_bars(side)
+            if report_input.comparison is not None:  # of a single run, the first screen has them
+                yield from _phase_bars(side)
             yield _lines_table(side)
 
 
@@ -217,10 +218,11 @@ _THREADS_NOTE = (
 
 
 def _threads_summary(report_input: ReportInput) -> Iterator[Block]:
-    """A sentence per thread, and the lines of all."""
+    """A sentence per thread of a running job, and the lines of all threads."""
     analysis = report_input.analysis
     if analysis is not None and analysis.threads:
-        yield Items(tuple(map(_thread_sentence, analysis.threads)))
+        if analysis.info.state == "attached":
+            yield Items(tuple(map(_thread_sentence, analysis.threads)))
         if rows := [(thread, line) for thread in analysis.threads for line in thread.lines]:
             fields = _THREAD_LINE_FIELDS[len(analysis.threads) == 1 :]
             yield make_table("Lines with the most of each thread's time", fields, rows)
@@ -232,7 +234,7 @@ def _brief_threads(report_input: ReportInput) -> Iterator[Block]:
         yield from _threads_summary(report_input)
 
 
-@section("doing", "What each thread was doing", 28, brief=_brief_threads)
+@section("doing", "What each thread was doing", 28, "code", brief=_brief_threads)
 def threads(report_input: ReportInput) -> Iterator[Block]:
     """The states of each thread while it was sampled; nothing where no stacks were sampled, and for comparisons."""
     yield from _threads_summary(report_input)
@@ -318,7 +320,7 @@ _MAX_DEPTH = 100
 Node = TypeVar("Node", FlameNode, FlameDiff)
 
 
-@section("flame", "Flame graphs", 80)
+@section("flame", "Flame graphs", 80, "code")
 def flame_graphs(report_input: ReportInput) -> Iterator[Block]:
     """A graph for each side that has stacks, then the difference."""
     for side in report_input.sides:

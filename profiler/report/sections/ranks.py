@@ -30,7 +30,7 @@ def _brief(report_input: ReportInput) -> Iterator[Block]:
         yield _table(ledger)
 
 
-@section("ranks", "Ranks", 25, brief=_brief)
+@section("ranks", "Ranks", 25, "time", brief=_brief)
 def ranks(report_input: ReportInput) -> Iterator[Block]:
     """Sentences on the late ranks, a bar for each rank, and the numbers behind them."""
     ledger = _ledger(report_input)

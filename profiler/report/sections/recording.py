@@ -22,7 +22,7 @@ T = TypeVar("T")
 # ---------------------------------------------------------------- the timeline
 
 
-@section("timeline", "Timeline", 11)
+@section("timeline", "Timeline", 11, "time")
 def timeline(report_input: ReportInput) -> Iterator[Block]:
     """The host and the device in a typical step, where the first screen does not show it."""
     chart = None if main_timeline(report_input) else timeline_chart(report_input.sides)
@@ -48,7 +48,7 @@ _DEVICE_FACTS = frozenset({"device", "device_label", "device_name"})
 """Facts that the row of the device shows."""
 
 
-@section("environment", "Environment", 100)
+@section("environment", "Environment", 100, "evidence")
 def environment(report_input: ReportInput) -> Iterator[Block]:
     """The differences between the sides, their commands, and the facts that they share."""
     comparison = report_input.comparison
@@ -102,7 +102,7 @@ _COUNTED_FROM = 3
 """More gaps than this with the same reason are counted."""
 
 
-@section("method", "Method and warnings", 110)
+@section("method", "Method and warnings", 110, "evidence")
 def method(report_input: ReportInput) -> Iterator[Block]:
     """How it was measured, warnings about the recordings, what could not be measured, and the collectors."""
     sides, comparison = report_input.sides, report_input.comparison

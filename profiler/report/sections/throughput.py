@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from profiler.analyse.model import LineCost, SpikeLine, Spikes, StageTime, UnmeasuredPeriod
-from profiler.core.metrics import label
 from profiler.core.units import nth
 from profiler.report.blocks import Block, Cell, Group, Interval, IntervalChart, NotMeasured, Table, Text
 from profiler.report.build import section
@@ -33,12 +32,11 @@ _LOG_SPAN = 4.0
 """Largest over smallest value from which a logarithmic axis reads better than a linear one."""
 
 
-@section("throughput", "Throughput", 20)
+@section("throughput", "Throughput", 20, "time")
 def throughput(report_input: ReportInput) -> Iterator[Block]:
     """The rate of each side with its range, the ratio with its interval, and the launch-overhead floor."""
     comparison, sides = report_input.comparison, report_input.sides
     if comparison is None:
-        yield _single_run(sides[0])
         return
     floor = ReportSide.from_side(comparison.floor, "floor") if comparison.floor is not None else None
     rows = (*sides, *((floor,) if floor else ()))
@@ -51,18 +49,6 @@ def throughput(report_input: ReportInput) -> Iterator[Block]:
     elif len(sides) > 1:
         reason = describe(sides[0].measure(report_input.rate).reason) or "no run is kept"
         yield NotMeasured("throughput of single runs", reason)
-
-
-def _single_run(side: ReportSide) -> Table:
-    """Time of a step, how much it varies, and tokens where steps report them."""
-    names: tuple[str, ...] = ("tokens_per_s", "steps_per_s", "step_time", "step_time_p50", "step_time_p95", "steps")
-    if side.measure("step_time").n == 1:  # a single step has no spread
-        names = tuple(name for name in names if not name.startswith("step_time_p"))
-    fields = (
-        Field[str]("Measure", lambda name: Cell(label(name))),
-        Field[str](side.label, lambda name: measure_cell(side.measure(name), spread=True), number=True),
-    )
-    return make_table("Over the measured steps", fields, [name for name in names if side.has(name)] or ["step_time"])
 
 
 def _sides_table(report_input: ReportInput, rows: tuple[ReportSide, ...]) -> Table:
@@ -172,7 +158,7 @@ _SPIKE_FIELDS = (
 )
 
 
-@section("spikes", "Long steps", 33)
+@section("spikes", "Long steps", 33, "time")
 def long_steps(report_input: ReportInput) -> Iterator[Block]:
     """Steps that take much longer than the others, and the lines in which their extra time is."""
     rows = [(side, spikes) for side in report_input.sides if (spikes := side.detailed.spikes)]
@@ -249,7 +235,7 @@ _STAGE_FIELDS = (
 )
 
 
-@section("outside", "Before the first step and after the last", 34)
+@section("outside", "Before the first step and after the last", 34, "time")
 def startup_teardown(report_input: ReportInput) -> Iterator[Block]:
     """The whole run by stage, then start, warm-up, pauses and end with the lines that took most; nothing for a program
     that marks its own steps."""

@@ -8,13 +8,11 @@ from typing import Final
 
 from profiler.analyse.model import Comparison, Ratio
 from profiler.core.metrics import RATES, is_share, label
-from profiler.report.blocks import Block, Callout, Cell, Column, Group, Items, Stat, Stats, Table, Text
+from profiler.report.blocks import Block, Callout, Cell, Column, Items, Stat, Stats, Table, Text
 from profiler.report.build import section
 from profiler.report.category_text import category_label
 from profiler.report.model import ReportInput, ReportSide, exit_status, has_no_steps, noisy_machine
-from profiler.report.sections.breakdown import share_bars
-from profiler.report.sections.device import idle_summary
-from profiler.report.sections.lines import compare_lines, compare_phases, top_lines
+from profiler.report.sections.lines import compare_lines, compare_phases
 from profiler.report.table import (
     compare_table,
     factor,
@@ -35,7 +33,6 @@ from profiler.report.text import (
     uncompared_results,
 )
 
-_TOP_LINES = 3
 _DEVICE: Final = ("device_utilization", "syncs_per_step", "h2d_per_step", "d2h_per_step")
 _HOST: Final = ("host_cpu", "children_cpu", "peak_memory", "loss", "accuracy")
 _KEY_MEASURES: Final = ("tokens_per_s", *_DEVICE, "allocations_per_step", "host_cpu", "loss")
@@ -43,11 +40,11 @@ _READS: Final = ("would_sync_per_step", "might_sync_per_step")
 _OTHER_MEASURES: Final = ("step_time", *_DEVICE, *_READS, "allocations_per_step", *_HOST)
 """For programs that report no tokens or have no device with a queue: which of these apply is not known beforehand, so
 only those that were measured are shown."""
-_SINGLE_RUN_MEASURES: Final = (*_DEVICE, "allocations_per_step", *_READS, *_HOST)
+_SINGLE_RUN_MEASURES: Final = ("device_utilization", *_HOST)
+"""Counters stand in a table of their own."""
 
 
 def _brief(report_input: ReportInput) -> Iterator[Block]:
-    yield from _head(report_input)
     if not report_input.without_steps:
         for stat in _ratio_stats(report_input):  # where no number can be drawn large
             note = "" if stat.value.missing else f" ({stat.value.note})"
@@ -55,27 +52,15 @@ def _brief(report_input: ReportInput) -> Iterator[Block]:
         yield from _tables(report_input)
 
 
-@section("verdict", "Verdict", 10, brief=_brief)
-def verdict(report_input: ReportInput) -> Iterator[Block]:
-    """Verdict, key numbers, and the reason beside the change."""
-    sides = report_input.sides
-    yield from _head(report_input)
+@section("numbers", "In numbers", 11, "time", brief=_brief)
+def numbers(report_input: ReportInput) -> Iterator[Block]:
+    """The key measures of a run; of a comparison the ratios, what the sides measure, and why the baseline is slow."""
     if report_input.without_steps:
         return
-    yield _stats(report_input)
-    reason: tuple[Block, ...] = (
-        *((Text(_reason(sides[0])),) if report_input.comparison or not sides[0].detailed.findings else ()),
-        *share_bars(sides, "Host time of a step, as shares"),
-        *idle_summary(sides[0]),
-        *_lines(report_input),
-    )
-    several = len(sides) > 1
-    columns = (
-        (f"Why {sides[0].label} takes its time" if several else "Where the time goes", reason),
-        (f"What {sides[-1].label} changes" if several else "In numbers", tuple(_tables(report_input))),
-    )
-    # the table of three or more sides needs the full width
-    yield from (Group(columns),) if len(sides) < 3 else (Group((column,)) for column in columns)
+    if report_input.comparison is not None:
+        yield _stats(report_input)
+        yield Text(_reason(report_input.sides[0]))
+    yield from _tables(report_input)
 
 
 def _tables(report_input: ReportInput) -> Iterator[Table]:
@@ -102,6 +87,12 @@ def _head(report_input: ReportInput) -> Iterator[Block]:
             yield Callout(f"The program {status}: only its first part is here.", "warning", "Ended early")
     if load := noisy_machine(report_input):
         yield Callout(load, "warning", "Noisy machine")
+
+
+@section("verdict", "The verdict in full", 10, "evidence", brief=_head)
+def verdict(report_input: ReportInput) -> Iterator[Block]:
+    """All sentences of the verdict, and what qualifies it."""
+    yield from _head(report_input)
 
 
 def _comparison_warnings(comparison: Comparison) -> Iterator[Callout]:
@@ -148,13 +139,6 @@ def _measures(report_input: ReportInput) -> tuple[str, ...]:
     return tuple(name for name in (rate, *_OTHER_MEASURES) if any(side.has(name) for side in report_input.sides))
 
 
-def _lines(report_input: ReportInput) -> Iterator[Table]:
-    """For a single run without device idle time to explain: the lines that take most time."""
-    analysis = report_input.analysis
-    if analysis is not None and analysis.lines and not analysis.idle:
-        yield top_lines(report_input.sides[0], _TOP_LINES, categories=False)
-
-
 def _reason(side: ReportSide) -> str:
     """The baseline's own verdict, else its largest cause in numbers, else that it is not known."""
     verdict = side.detailed.verdict or next((run.verdict for run in side.runs if run.verdict), "")
@@ -191,12 +175,8 @@ def _ratio_cell(ratio: Ratio | None) -> Cell:
 
 
 def _stats(report_input: ReportInput) -> Stats:
-    """The key numbers of a single run; the ratios of a comparison, with two sides also the numbers behind them."""
+    """The ratios of a comparison, with two sides also the numbers behind them."""
     sides, rate = report_input.sides, report_input.rate
-    if report_input.comparison is None:
-        third = _known(sides[0], "device_utilization") or _waiting_for_data(sides[0])
-        rows = (_rate(sides[0]), _step_time(sides[0]), third)
-        return Stats(tuple(Stat(row[0], replace(row[1], note="")) for row in rows if row is not None))
     stats = [*_ratio_stats(report_input)]
     if len(sides) > 2:
         return Stats(tuple(reversed(stats)))
@@ -216,15 +196,12 @@ _Row = tuple[str, Cell]
 
 
 def _key_table(side: ReportSide) -> Table:
-    """Key measures of one run: rate, time of a step with its spread, waiting for data, and what else was measured.
-
-    Where nothing would sync on a GPU there is no reason to mention one.
-    """
-    names = (name for name in _SINGLE_RUN_MEASURES if name != "would_sync_per_step" or side.measure(name).value)
-    measured = (_known(side, name) for name in names)
-    rows = (_rate(side), _step_time(side), _waiting_for_data(side), *measured)
+    """Key measures of one run: rate, time of a step with its spread, waiting for data, and what else was measured."""
+    measured = (_known(side, name) for name in _SINGLE_RUN_MEASURES)
+    steps = None if side.measure("tokens_per_s").value is None else _known(side, "steps_per_s")
+    rows = (_rate(side), steps, _step_time(side), _known(side, "steps"), _waiting_for_data(side), *measured)
     columns = (Column("Measure"), Column(side.label, number=True, tone=side.tone))
-    return Table("Key measures", columns, tuple((Cell(row[0]), row[1]) for row in rows if row is not None))
+    return Table("Over the measured steps", columns, tuple((Cell(row[0]), row[1]) for row in rows if row is not None))
 
 
 def _rate(side: ReportSide) -> _Row:
@@ -254,4 +231,4 @@ def _known(side: ReportSide, name: str) -> _Row | None:
     return None if measure.value is None else (label(name), measure_cell(measure, share=is_share(name)))
 
 
-PLUGIN = verdict
+PLUGINS = (verdict, numbers)

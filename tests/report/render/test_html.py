@@ -6,10 +6,11 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from profiler.report.blocks import Frame, Report, Section, Text
+from profiler.report.blocks import Cell, Column, Frame, Report, Section, Table, Text
 from profiler.report.build import build_report
 from profiler.report.model import Results
 from profiler.report.render import html
@@ -105,3 +106,19 @@ def test_tints_follow_files_and_leans() -> None:
     assert html.flame_tint(Frame("f", 1.0, ""), False) == "tnone"
     leans = [html.flame_tint(Frame("f", 1.0, "", lean=lean), True) for lean in (-1.0, 0.0, 1.0)]
     assert leans == ["lean-3", "lean0", "lean3"]
+
+
+def test_sections_are_in_closed_groups_and_long_tables_begin_with_their_first_rows() -> None:
+    text = html.render(build_report(samples.comparison()))
+    page = read(text)
+    topics = re.findall(r'<details class="topic" id="group-(\w+)">', text)
+    assert topics == ["time", "device", "code", "evidence"]
+    assert "open" not in [name for tag, name, _ in page.attributes if tag == "details"]
+    rows = tuple((Cell(f"row {number}"), Cell("x")) for number in range(html.TABLE_ROWS + 1))
+    table = Table("many", (Column("a"), Column("b")), rows)
+    long = html.render(Report("t", "s", (Section("k", "k", (table,)),)))
+    short = html.render(Report("t", "s", (Section("k", "k", (replace(table, rows=rows[:-1]),)),)))
+    assert "All 9 rows" in long
+    assert long.count("<tr") - 1 == len(rows), "hidden rows are in the page"
+    assert "All " not in short
+    assert f"nth-child(n + {html.TABLE_ROWS + 1})" in text, "page.css hides the same rows"

@@ -1,4 +1,4 @@
-// Adds to a page that is complete without it: theme, place in the contents, sorting, flame graphs.
+// Adds to a page that is complete without it: theme, links into closed groups, sorting, timelines, flame graphs.
 "use strict";
 (() => {
   const root = document.documentElement;
@@ -21,22 +21,14 @@
   system.addEventListener("change", nameTheme);
   nameTheme();
 
-  // place in the contents
-  const links = new Map(all(".contents a").map((link) => [link.getAttribute("href").slice(1), link]));
-  const sections = all("main > section");
-  const place = () => {
-    const line = innerHeight * 0.3;
-    const atEnd = innerHeight + scrollY >= root.scrollHeight - 4 && scrollY > 0;
-    const passed = sections.filter((section) => section.getBoundingClientRect().top <= line);
-    const current = atEnd ? sections.at(-1) : passed.at(-1) || sections[0];
-    for (const [key, link] of links) {
-      if (current && key === current.id) link.setAttribute("aria-current", "true");
-      else link.removeAttribute("aria-current");
-    }
+  // a link to a section opens the group that holds it
+  const reveal = () => {
+    const target = location.hash && document.getElementById(location.hash.slice(1));
+    for (let box = target && target.closest("details"); box; box = box.parentElement.closest("details")) box.open = true;
+    if (target) target.scrollIntoView();
   };
-  addEventListener("scroll", place, { passive: true });
-  addEventListener("resize", place);
-  place();
+  addEventListener("hashchange", reveal);
+  reveal();
 
   // sorting: numbers the largest first, text from A; what was not measured stays last
   const compare = (a, b, sign) => {
@@ -160,8 +152,7 @@
     });
     reset.addEventListener("click", () => zoom(frames[0]));
     input.addEventListener("input", search);
-    addEventListener("resize", label);
-    label();
+    new ResizeObserver(label).observe(graph); // also when its group is opened
   };
   all("[data-flame]").forEach(flame);
 })();
