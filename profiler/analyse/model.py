@@ -910,6 +910,8 @@ class Comparison:
     """How much faster the sides are and why, as a sentence."""
     headline: str = ""
     """The beginning of `verdict` that reads well in large type."""
+    why: tuple[str, ...] = ()
+    """What changed along with the speed of the last side, as sentences."""
     floor: Side | None = None
     """The least that the baseline's call pattern can cost: the same calls with empty kernels."""
     differences: tuple[tuple[str, tuple[str, ...]], ...] = ()

@@ -219,9 +219,15 @@ def _host_seconds(analysis: Analysis) -> dict[str, float] | None:
 
 
 def _blamed_line(analysis: Analysis, category: str) -> Site | None:
-    """The line that most of a category's idle time is charged to."""
-    totals: dict[Site | None, float] = {}
+    """The line with most of a category's idle time, in the function with most of it: as first screens sum it."""
+    lines: dict[Site | None, float] = {}
+    functions: dict[tuple[str, str], float] = {}
     rows = [row for row in program_blame(analysis) if row.category == category]
     for row in sorted(rows, key=lambda row: -row.share_of_wall):
-        totals[row.site] = totals.get(row.site, 0.0) + row.share_of_wall
-    return max(totals, key=lambda site: totals[site], default=None)
+        lines[row.site] = lines.get(row.site, 0.0) + row.share_of_wall
+        functions[_function(row.site)] = functions.get(_function(row.site), 0.0) + row.share_of_wall
+    return max(lines, key=lambda site: (functions[_function(site)], lines[site]), default=None)
+
+
+def _function(site: Site | None) -> tuple[str, str]:
+    return (site.file, site.function) if site else ("", "")

@@ -7,15 +7,11 @@ from dataclasses import replace
 from typing import Final
 
 from profiler.analyse.model import AFTER_OPTIMIZER, Comparison, Stage
-from profiler.core.terminal import called_as
-from profiler.core.units import count, rate, ratio, seconds, share
+from profiler.core.units import count, ratio, seconds, share
 from profiler.diagnose.model import ChangeKind, ComparisonDiagnosis, PhaseChange, SideDiagnosis, TimeChange
-from profiler.report.blocks import Action, Chip, Headline
-from profiler.report.finding_text import finding_text, leading, prediction_texts
-from profiler.report.model import ReportInput, exit_status, noisy_machine
 from profiler.report.rank_text import comparison_sentences
 from profiler.report.table import factor, ratio_text
-from profiler.report.text import at, describe, different_results, listed, mismatches, plural, same_results
+from profiler.report.text import at, describe, listed, mismatches
 from profiler.report.verdict_text import CATEGORY_TEXTS, Statement
 from profiler.run.model import Site
 
@@ -25,7 +21,32 @@ def with_comparison_verdict(comparison: Comparison, diagnosis: ComparisonDiagnos
     statement = comparison_statement(diagnosis)
     extensions = comparison.extensions.values() if comparison.comparable or comparison.forced else ()
     sentences = (statement.text, *(extension.verdict_sentence() for extension in extensions))
-    return replace(comparison, verdict=" ".join(filter(None, sentences)), headline=statement.headline)
+    return replace(
+        comparison,
+        verdict=" ".join(filter(None, sentences)),
+        headline=statement.headline,
+        why=tuple(_why(diagnosis.sides[-1])) if diagnosis.sides else (),
+    )
+
+
+def _why(side: SideDiagnosis) -> Iterator[str]:
+    """What changed along with the speed of a side, as sentences of their own."""
+    speed = side.speed
+    if speed is None or speed.value is None:
+        yield _sentence(describe(side.reason))
+    elif speed.n > 1 and not speed.different and speed.low is not None and speed.high is not None:
+        interval = f"{factor(speed.low)[0]} to {ratio_text(speed.high)}"
+        yield f"The ratio lies between {interval} with 95% confidence, which includes 1."
+    elif side.moved:
+        yield f"Its work is {_moved(side)}."
+    elif side.change:
+        yield _sentence(change_text(side.change))
+    for one in side.counters:
+        yield _sentence(f"{_COUNTERS[one.name]} changed from {count(one.before)} to {count(one.after)} a step")
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def comparison_statement(diagnosis: ComparisonDiagnosis) -> Statement:
@@ -55,7 +76,7 @@ def _side_statement(side: SideDiagnosis) -> Statement:
         head = f"no difference seen between {side.side} and {side.base} in {side.unit}{where}:"
         return Statement(head, (f"{ratio_text(speed.value)}{interval}",))
     head = f"{side.side} runs {ratio_text(speed.value)}{interval} the {side.unit} of {side.base}{where}"
-    more = _moved(side) if side.moved else _changed(side)
+    more = f"with its work {_moved(side)}" if side.moved else _changed(side)
     if side.explained:
         return Statement(f"{head}, {more}")
     return Statement(f"{head},", (more,)) if more else Statement(head)
@@ -67,7 +88,7 @@ _ONE_PAIR: Final = "one pair of runs: it may be chance"
 def _moved(side: SideDiagnosis) -> str:
     assert side.moved is not None
     workers = "one worker" if side.moved.workers == 1 else f"{side.moved.workers} workers"
-    return f"with its work done by {workers} (engine {side.moved.engine})"
+    return f"done by {workers} (engine {side.moved.engine})"
 
 
 def _changed(side: SideDiagnosis) -> str:
@@ -174,99 +195,3 @@ def _starts(starts: tuple[tuple[str, float], ...]) -> Iterator[str]:
         return
     named = listed([f"{seconds(start)} in {label}" for label, start in starts])
     yield f"These figures do not include the time before the first step ({named})."
-
-
-# ---------------------------------------------------------------- first screen
-
-
-def comparison_context(comparison: Comparison, devices: str, time: str) -> str:
-    """`before → after · CPU · 2026-11-22 11:03 UTC`"""
-    labels = " → ".join(side.label for side in comparison.sides)
-    return " · ".join(filter(None, (labels, devices, time)))
-
-
-def comparison_headline(report_input: ReportInput) -> Headline:
-    """`after trains 60× faster: 36.5k → 2.21M tokens/s`; of several sides the last one."""
-    comparison = report_input.comparison
-    assert comparison is not None
-    if not comparison.comparable and not comparison.forced:
-        return Headline("These sides are not comparable", judged="bad")
-    first, last = report_input.sides[0], report_input.sides[-1]
-    if first is last:
-        measure = first.measure(report_input.rate)
-        return Headline(
-            f"{first.label} trains at {rate(measure.value, measure.unit)}" if measure.value else first.label
-        )
-    speed = report_input.ratio(last.label, report_input.rate)
-    before, after = (side.measure(report_input.rate) for side in (first, last))
-    if speed is None or speed.value is None or before.value is None or after.value is None:
-        return Headline(f"The speed of {last.label} relative to {first.label} is not known", judged="open")
-    amounts = f": {rate(before.value, '').strip()} → {rate(after.value, report_input.rate_unit(report_input.rate))}"
-    if speed.n > 1 and not speed.different:
-        return Headline(f"{last.label} and {first.label}: ", "no difference seen", amounts, judged="open")
-    is_faster = speed.value >= 1
-    times = ratio(speed.value if is_faster else 1 / speed.value)
-    gain = f"{times} {'faster' if is_faster else 'slower'}"
-    return Headline(f"{last.label} trains ", gain, amounts, "good" if is_faster else "bad")
-
-
-def comparison_why(report_input: ReportInput) -> tuple[str, ...]:
-    """At most two sentences: what changed along with the speed."""
-    comparison = report_input.comparison
-    assert comparison is not None
-    if not comparison.comparable:
-        return (f"They differ: {mismatches(comparison.mismatches)}.",)
-    busy = [(side.label, side.measure("device_utilization").value) for side in report_input.sides]
-    known = [f"{share(value)} of the time in {label}" for label, value in busy if value is not None]
-    return (f"The device works {listed(known)}.",) if len(known) == len(busy) else (comparison.verdict,)
-
-
-def comparison_chips(report_input: ReportInput) -> tuple[Chip, ...]:
-    """The interval of the ratio, whether the results are the same, and what makes the figures doubtful."""
-    comparison = report_input.comparison
-    assert comparison is not None
-    return (*_interval_chips(report_input), *_result_chips(comparison), *_doubts(report_input, comparison))
-
-
-def _interval_chips(report_input: ReportInput) -> Iterator[Chip]:
-    speed = report_input.ratio(report_input.sides[-1].label, report_input.rate)
-    if speed is None or speed.value is None:
-        return
-    if speed.low is None or speed.high is None:
-        yield Chip(_ONE_PAIR if speed.n == 1 else describe(speed.reason) or plural(speed.n, "pair"), "warning")
-        return
-    ends = f"{factor(speed.low)[0]} to {ratio_text(speed.high)}"
-    yield Chip(f"{ends} with 95% confidence, {plural(speed.n, 'pair')}", "good" if speed.different else "plain")
-
-
-def _result_chips(comparison: Comparison) -> Iterator[Chip]:
-    if same := same_results(comparison.results):
-        yield Chip("same results", "good", f"{same}, in all runs.")
-    different = different_results(result for result in comparison.results if result.difference is not None)
-    if different:
-        yield Chip("results differ", "warning", f"{different}.")
-
-
-def _doubts(report_input: ReportInput, comparison: Comparison) -> Iterator[Chip]:
-    if not comparison.comparable:
-        yield Chip("not comparable", "warning", f"{mismatches(comparison.mismatches)}.")
-    if comparison.planned is not None:
-        yield Chip("stopped early", "warning", f"{comparison.pairs} of {comparison.planned} rounds are complete.")
-    ended = [status for side in report_input.sides for run in side.runs if (status := exit_status(run.info))]
-    if ended:
-        yield Chip("ended early", "warning", f"A program {ended[0]}. Ratios are of the part before that.")
-    if load := noisy_machine(report_input):
-        yield Chip("shared machine", "warning", load)
-
-
-def comparison_actions(report_input: ReportInput) -> tuple[Action, ...]:
-    """What the last side can still gain, and how to keep what was gained."""
-    last = report_input.sides[-1]
-    actions = []
-    for finding in leading(last.detailed.findings)[:1]:
-        text = finding_text(finding)
-        note = " ".join(prediction_texts(finding)[:1])
-        actions.append(Action(text.fix.removesuffix("."), f"{text.title}, in {last.label}", text.code, note=note))
-    check = f"{called_as()} check --baseline counters.json --update -- COMMAND"
-    note = "In CI, without --update, it fails on one more sync."
-    return (*actions, Action(f"Keep {last.label} as fast as it is", command=check, note=note))

@@ -11,7 +11,7 @@ from profiler.core.units import seconds
 from profiler.diagnose.model import RunVerdict
 from profiler.report.blocks import CodePlace, FirstScreen, PhaseStrip, Segment
 from profiler.report.category_text import PHASES, category_label, category_tone
-from profiler.report.comparison_text import (
+from profiler.report.comparison_screen_text import (
     comparison_actions,
     comparison_chips,
     comparison_context,
@@ -35,7 +35,9 @@ from profiler.report.timeline import main_timeline
 from profiler.run.model import Site
 
 PLACES: Final = 5
-"""Lines on a first screen."""
+"""Lines on the first screen of a run."""
+_COMPARED_PLACES: Final = 4
+"""Lines on that of a comparison, whose timeline is taller than the strip of a step."""
 _SMALLEST_PLACE: Final = 0.01
 """Share below which a line is not shown on a first screen."""
 _WAITING: Final = "waiting for data"
@@ -76,7 +78,7 @@ def _of_comparison(report_input: ReportInput, comparison: Comparison, time: str)
         comparison_chips(report_input),
         main_timeline(report_input) or _strip(first.detailed),
         title,
-        places,
+        places[:_COMPARED_PLACES],
         note,
         actions=comparison_actions(report_input),
     )

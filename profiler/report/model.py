@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
+from typing import Final
 
 from profiler.analyse.model import LOADED_MACHINE, Analysis, Comparison, Measure, Missing, Ratio, Side, Topic
 from profiler.core.facts import stated_device
@@ -19,6 +20,13 @@ from profiler.report.text import describe
 from profiler.run.model import RunInfo
 
 Results = Analysis | Comparison
+DEVICE_MEASURES: Final = ("device_utilization", "syncs_per_step", "h2d_per_step", "d2h_per_step")
+HOST_MEASURES: Final = ("host_cpu", "children_cpu", "peak_memory", "loss", "accuracy")
+_KEY_MEASURES: Final = ("tokens_per_s", *DEVICE_MEASURES, "allocations_per_step", "host_cpu", "loss")
+READ_MEASURES: Final = ("would_sync_per_step", "might_sync_per_step")
+_OTHER_MEASURES: Final = ("step_time", *DEVICE_MEASURES, *READ_MEASURES, "allocations_per_step", *HOST_MEASURES)
+"""For programs that report no tokens or have no device with a queue: which of these apply is not known beforehand, so
+only those that were measured are shown."""
 BREAKDOWN_PASS = "breakdown pass"
 NO_BREAKDOWN_PASS = "no breakdown pass was made of this side"
 
@@ -251,3 +259,16 @@ def noisy_machine(report_input: ReportInput) -> str:
     return (
         f"{text if compared else text[0].upper() + text[1:]}. Times are longer than on a quiet machine, and vary more."
     )
+
+
+def on_cpu(report_input: ReportInput) -> bool:
+    """Whether all sides are plain torch on the CPU, which has no queue to measure."""
+    return all(side.info.facts.get("device") == "cpu" for side in report_input.sides)
+
+
+def key_measures(report_input: ReportInput) -> tuple[str, ...]:
+    """The measures of the table of a comparison's key numbers."""
+    rate = report_input.rate
+    if rate == RATES[0] and not on_cpu(report_input):
+        return _KEY_MEASURES
+    return tuple(name for name in (rate, *_OTHER_MEASURES) if any(side.has(name) for side in report_input.sides))

@@ -22,7 +22,7 @@ _PATH_PARTS = 2
 """Parts of a path that are shown, the file included; the title has the full path."""
 _PATH_CHARACTERS = 56
 _SMALLEST_SHARE = 0.001
-_SMALLEST_RATIO = 0.1
+_SMALLEST_RATIO = 0.5
 
 
 @dataclass(frozen=True)
@@ -184,10 +184,17 @@ def ratio_text(value: float) -> str:
 def ratio_cell(ratio: Ratio | None, before: Measure | None = None, after: Measure | None = None) -> Cell:
     """The cell of a ratio with its 95% interval; of exact counters that fell to 0, what happened in words."""
     if ratio is not None and ratio.value is not None:
-        note, interval = "" if ratio.different else describe(ratio.reason) or "no difference seen", ""
-        if ratio.low is not None and ratio.high is not None and not is_constant(ratio.name, ratio.low, ratio.high):
-            interval = f"{factor(ratio.low)[0]} to {factor(ratio.high)[0]}"
-        return Cell(*factor(ratio.value), sort=ratio.value, note=note, interval=interval)
+        note, interval, value = (
+            "" if ratio.different else describe(ratio.reason) or "no difference seen",
+            "",
+            ratio.value,
+        )
+        if ratio.low is not None and ratio.high is not None:
+            if not is_constant(ratio.name, ratio.low, ratio.high):
+                interval = f"{factor(ratio.low)[0]} to {factor(ratio.high)[0]}"
+            elif before is not None and after is not None and before.value and after.value:
+                value = after.value / before.value  # of an exact counter, the ratio of the numbers beside it
+        return Cell(*factor(value), sort=value, note=note, interval=interval)
     if before is not None and after is not None and before.value is not None and after.value is not None:
         if before.value == after.value:
             return Cell("same", sort=1.0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from profiler.analyse.model import Analysis, LineCost, Measure, Phase
+from profiler.analyse.model import Analysis, HostState, IdleBlame, LineCost, Measure, Phase, SiteOrigin
 from profiler.diagnose.change import largest_change
 from profiler.diagnose.model import ChangeKind, TimeChange
 from profiler.run.model import RunInfo, Site
@@ -167,3 +167,24 @@ def test_without_idle_time_the_host_is_compared_by_category(
         amounts = round(largest.before, 3), round(largest.after, 3)
         assert (largest.name, largest.is_cause, largest.as_shares, *amounts) == expected
         assert (largest.kind, largest.site) == (ChangeKind.HOST, None)
+
+
+def test_idle_time_is_blamed_on_the_function_with_most_of_it() -> None:
+    """Not on the line with most of it, whose function may have less: a page sums by function."""
+    shares = {("loss", 43): 0.2, ("decode", 54): 0.15, ("decode", 55): 0.12}
+    rows = tuple(
+        IdleBlame(
+            HostState.IN_CALL, "launch", SiteOrigin.ITSELF, "launch", Site("t.py", line, function), share, share, 1.0
+        )
+        for (function, line), share in shares.items()
+    )
+    step = {"step_time": Measure("step_time", 1.0, "s")}
+    idle = {"idle": Measure("idle", 0.47, "s")}
+    before = Analysis(RunInfo(1, "r", "r", ("x",)), step, {}, idle, idle=rows)
+    after = Analysis(
+        RunInfo(1, "r", "r", ("x",)),
+        {"step_time": Measure("step_time", 0.5, "s")},
+        {},
+        {"idle": Measure("idle", 0.0, "s")},
+    )
+    assert change(before, after, faster=True).site == Site("t.py", 54, "decode")

@@ -68,6 +68,16 @@ def test_an_interval_of_an_exact_counter_is_shown_only_where_it_says_something()
     assert q.ratio_cell(replace(narrow, name="tokens_per_s")).interval == "1/5,878 to 1/5,833"
 
 
+def test_the_ratio_of_an_exact_counter_is_that_of_the_numbers_beside_it() -> None:
+    pairs = Ratio("syncs_per_step", 1 / 8775, 1 / 8779, 1 / 8771, 5, different=True)
+    before, after = (Measure("syncs_per_step", value, "1/step") for value in (8770.0, 1.0))
+    assert q.ratio_cell(pairs, before, after).text == "1/8,770"
+
+
+def test_ratios_of_one_column_are_written_alike() -> None:
+    assert [q.ratio_text(value) for value in (1 / 68.7, 0.120, 0.7)] == ["1/68.7", "1/8.33", "0.700×"]
+
+
 def test_a_ratio_of_one_pair_gives_its_reason() -> None:
     cell = q.ratio_cell(Ratio("x", 48.6, None, None, 1, different=False, reason=note("only one pair")))
     assert (cell.text, cell.note) == ("48.6", "only one pair")

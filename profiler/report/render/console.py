@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,7 +141,9 @@ class _Printer(Terminal):
         self.paragraph(" ".join(first.why))
         chips = self.text(" · ").join(self.text(chip.text, _CHIPS[chip.tone]) for chip in first.chips)
         self._cut_text(chips)
-        if first.picture is not None:
+        if isinstance(first.picture, b.TimelineChart):
+            self.draw(replace(first.picture, note=""))
+        elif first.picture is not None:
             self.draw(first.picture)
         if first.places:
             self.paragraph(first.places_title, "bold")

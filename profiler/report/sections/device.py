@@ -8,7 +8,7 @@ from profiler.analyse.model import CallSite, DevicePart, HostState, IdleBlame, S
 from profiler.core.metrics import PER_STEP, find_metric, in_order
 from profiler.report.blocks import Block, Cell, Curve, Lines, NotMeasured, Panel, Table, side_tone
 from profiler.report.build import section
-from profiler.report.model import ReportInput, ReportSide
+from profiler.report.model import ReportInput, ReportSide, key_measures
 from profiler.report.sections.breakdown import share_bars
 from profiler.report.table import (
     Field,
@@ -105,10 +105,12 @@ def counters(report_input: ReportInput) -> Iterator[Block]:
     if report_input.has_no_queue:
         names = {name for name in names if sides[0].has(name)}
     names = {name for name in names if name not in _SHOWN_ABOVE_ZERO or any(side.measure(name).value for side in sides)}
+    if report_input.comparison is not None:  # the key numbers of a comparison have these
+        names -= {name for name in key_measures(report_input) if any(side.has(name) for side in sides)}
     if names:
         note = "Counted, not sampled: every call of the measured steps is in these numbers."
         yield compare_table(report_input, in_order(names), "Calls and bytes per step", note=note)
-    elif not report_input.has_no_queue:
+    elif report_input.comparison is None and not report_input.has_no_queue:
         yield NotMeasured("counters per step", "the program's device counts nothing")
 
 

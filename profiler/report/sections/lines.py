@@ -51,7 +51,7 @@ _SMALLEST_CATEGORY = 0.1
 def callee_cell(line: LineCost) -> Cell:
     """The function that a line calls, with its module or class; the title has the full name."""
     if not line.calls:
-        return Cell("the line itself")
+        return Cell(NOTHING)
     return Cell(".".join(line.calls.replace("<locals>.", "").split(".")[-2:]), title=line.calls, code=True)
 
 

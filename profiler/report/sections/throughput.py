@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from profiler.analyse.model import LineCost, SpikeLine, Spikes, StageTime, UnmeasuredPeriod
 from profiler.core.units import nth
-from profiler.report.blocks import Block, Cell, Group, Interval, IntervalChart, NotMeasured, Table, Text
+from profiler.report.blocks import NOTHING, Block, Cell, Group, Interval, IntervalChart, NotMeasured, Table, Text
 from profiler.report.build import section
 from profiler.report.model import ReportInput, ReportSide
 from profiler.report.sections.lines import callee_cell
@@ -182,7 +182,7 @@ def _why_no_line(spikes: Spikes) -> str:
 def _spike_lines(side: ReportSide, spikes: Spikes) -> Table:
     fields = (
         Field[SpikeLine]("Line", lambda line: site_cell(line.site)),
-        Field[SpikeLine]("Calls", lambda line: Cell(line.calls, code=True) if line.calls else Cell("the line itself")),
+        Field[SpikeLine]("Calls", lambda line: Cell(line.calls, code=True) if line.calls else Cell(NOTHING)),
         Field[SpikeLine]("Share of the extra time", lambda line: share_cell(line.share), number=True),
         Field[SpikeLine]("Share of all time", lambda line: share_cell(line.share * spikes.share), number=True),
     )

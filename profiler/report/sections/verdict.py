@@ -11,7 +11,16 @@ from profiler.core.metrics import RATES, is_share, label
 from profiler.report.blocks import Block, Callout, Cell, Column, Items, Stat, Stats, Table, Text
 from profiler.report.build import section
 from profiler.report.category_text import category_label
-from profiler.report.model import ReportInput, ReportSide, exit_status, has_no_steps, noisy_machine
+from profiler.report.model import (
+    HOST_MEASURES,
+    ReportInput,
+    ReportSide,
+    exit_status,
+    has_no_steps,
+    key_measures,
+    noisy_machine,
+    on_cpu,
+)
 from profiler.report.sections.lines import compare_lines, compare_phases
 from profiler.report.table import (
     compare_table,
@@ -33,14 +42,7 @@ from profiler.report.text import (
     uncompared_results,
 )
 
-_DEVICE: Final = ("device_utilization", "syncs_per_step", "h2d_per_step", "d2h_per_step")
-_HOST: Final = ("host_cpu", "children_cpu", "peak_memory", "loss", "accuracy")
-_KEY_MEASURES: Final = ("tokens_per_s", *_DEVICE, "allocations_per_step", "host_cpu", "loss")
-_READS: Final = ("would_sync_per_step", "might_sync_per_step")
-_OTHER_MEASURES: Final = ("step_time", *_DEVICE, *_READS, "allocations_per_step", *_HOST)
-"""For programs that report no tokens or have no device with a queue: which of these apply is not known beforehand, so
-only those that were measured are shown."""
-_SINGLE_RUN_MEASURES: Final = ("device_utilization", *_HOST)
+_SINGLE_RUN_MEASURES: Final = ("device_utilization", *HOST_MEASURES)
 """Counters stand in a table of their own."""
 
 
@@ -67,7 +69,7 @@ def _tables(report_input: ReportInput) -> Iterator[Table]:
     if report_input.comparison is None:
         yield _key_table(report_input.sides[0])
     else:
-        yield compare_table(report_input, _measures(report_input), "Before and after")
+        yield compare_table(report_input, key_measures(report_input), "Before and after")
     yield from compare_phases(report_input.sides)
     yield from compare_lines(report_input.sides)
 
@@ -127,18 +129,6 @@ def _result_callouts(comparison: Comparison) -> Iterator[Callout]:
         yield Callout(f"{uncompared}: these results were not compared.", "info", "Results not compared")
 
 
-def _on_cpu(report_input: ReportInput) -> bool:
-    """Whether all sides are plain torch on the CPU, which has no queue to measure."""
-    return all(side.info.facts.get("device") == "cpu" for side in report_input.sides)
-
-
-def _measures(report_input: ReportInput) -> tuple[str, ...]:
-    rate = report_input.rate
-    if rate == RATES[0] and not _on_cpu(report_input):
-        return _KEY_MEASURES
-    return tuple(name for name in (rate, *_OTHER_MEASURES) if any(side.has(name) for side in report_input.sides))
-
-
 def _reason(side: ReportSide) -> str:
     """The baseline's own verdict, else its largest cause in numbers, else that it is not known."""
     verdict = side.detailed.verdict or next((run.verdict for run in side.runs if run.verdict), "")
@@ -181,7 +171,7 @@ def _stats(report_input: ReportInput) -> Stats:
     if len(sides) > 2:
         return Stats(tuple(reversed(stats)))
     names = (rate, "device_utilization")
-    if (rate != RATES[0] or _on_cpu(report_input)) and not any(side.has(names[1]) for side in sides):
+    if (rate != RATES[0] or on_cpu(report_input)) and not any(side.has(names[1]) for side in sides):
         names = (rate, "step_time")
     several = len(sides) > 1
     for name in names:

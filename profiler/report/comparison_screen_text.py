@@ -1,0 +1,226 @@
+"""Makes the sentences of the first screen of a comparison: its headline, why, its chips, and what to do now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from profiler.analyse.model import LOADED_MACHINE, Comparison
+from profiler.core.metrics import PER_STEP
+from profiler.core.terminal import called_as
+from profiler.core.units import count, rate, share, significant
+from profiler.report.blocks import Action, Chip, Headline
+from profiler.report.finding_text import finding_text, leading, prediction_texts
+from profiler.report.first_screen_text import ACTIONS, KEPT, WHY
+from profiler.report.model import ReportInput, ReportSide, exit_status, noisy_machine
+from profiler.report.text import describe, different_results, mismatches, plural, same_results
+
+_DIGITS: Final = 2
+"""Significant digits of a ratio on the first screen: runs vary by more than a third digit tells."""
+_FINE: Final = 2.0
+"""Ratio below which a third digit matters."""
+_WAITS: Final = (
+    (f"syncs{PER_STEP}", "waits for the device", "waits"),
+    (f"would_sync{PER_STEP}", "reads a value that a GPU would make it wait for", "does so"),
+    (f"launches{PER_STEP}", "launches a kernel", "launches one"),
+    (f"h2d{PER_STEP}", "copies to the device", "copies"),
+)
+"""Counters that tell how often the host turns to the device, the most telling first, and verbs for both sides."""
+_MUCH_LESS: Final = 2.0
+"""Factor from which a counter of two sides tells why one is faster."""
+_NO_GAIN: Final = 1.05
+"""A bound below which nothing is left to gain that a measurement would show."""
+
+
+def comparison_context(comparison: Comparison, devices: str, time: str) -> str:
+    """`before → after · CPU · 2026-11-22 11:03 UTC`"""
+    labels = " → ".join(side.label for side in comparison.sides)
+    return " · ".join(filter(None, (labels, devices, time)))
+
+
+# ---------------------------------------------------------------- headline
+
+
+def comparison_headline(report_input: ReportInput) -> Headline:
+    """`after trains 60× faster: 36.5k → 2.21M tokens/s`; of several sides the last one."""
+    comparison = report_input.comparison
+    assert comparison is not None
+    if not comparison.comparable and not comparison.forced:
+        return Headline("These sides are not comparable", judged="bad")
+    first, last = report_input.sides[0], report_input.sides[-1]
+    if first is last:
+        measure = first.measure(report_input.rate)
+        speed_text = f"{first.label} trains at {rate(measure.value, measure.unit)}" if measure.value else first.label
+        return Headline(speed_text)
+    speed = report_input.ratio(last.label, report_input.rate)
+    before, after = (side.measure(report_input.rate) for side in (first, last))
+    if speed is None or speed.value is None or before.value is None or after.value is None:
+        return Headline(f"The speed of {last.label} relative to {first.label} is not known", judged="open")
+    amounts = f": {rate(before.value, '').strip()} → {rate(after.value, report_input.rate_unit(report_input.rate))}"
+    if speed.n > 1 and not speed.different:
+        return Headline(f"{last.label} and {first.label}: ", "no difference seen", amounts, judged="open")
+    is_faster = speed.value >= 1
+    gain = f"{_times(speed.value if is_faster else 1 / speed.value)} {'faster' if is_faster else 'slower'}"
+    return Headline(f"{last.label} trains ", gain, amounts, "good" if is_faster else "bad")
+
+
+def _times(value: float) -> str:
+    """`60×`, `5.6×`, `1.23×`"""
+    return f"{_number(value)}×"
+
+
+def _number(value: float) -> str:
+    return significant(value, _DIGITS + (value < _FINE))
+
+
+# ---------------------------------------------------------------- why
+
+
+def comparison_why(report_input: ReportInput) -> tuple[str, ...]:
+    """At most two sentences: how often each side turns to the device and how busy that is, or what else changed."""
+    comparison = report_input.comparison
+    assert comparison is not None
+    if not comparison.comparable:
+        return (f"They differ: {mismatches(comparison.mismatches)}.",)
+    first, last = report_input.sides[0], report_input.sides[-1]
+    if first is not last and (sentences := _device_sentences(first, last)):
+        return sentences
+    return comparison.why[:WHY] or (comparison.verdict,)
+
+
+def _device_sentences(first: ReportSide, last: ReportSide) -> tuple[str, ...]:
+    """`before waits for the device twice for every token, and the device works 6% of the time.`"""
+    busy = [side.measure("device_utilization").value for side in (first, last)]
+    if None in busy:
+        return ()
+    works = [f"the device works {share(value)} of the time" for value in busy if value is not None]
+    for name, verb, again in _WAITS:
+        before, after = (side.measure(name).value for side in (first, last))
+        if not before or not after or max(before, after) < _MUCH_LESS * min(before, after):
+            continue
+        often = [_how_often(side, value) for side, value in ((first, before), (last, after))]
+        return f"{first.label} {verb} {often[0]}, and {works[0]}.", f"{last.label} {again} {often[1]}, and {works[1]}."
+    return (f"In {first.label} {works[0]}, and in {last.label} {works[1]}.",)
+
+
+def _how_often(side: ReportSide, per_step: float) -> str:
+    """`twice for every token`, `once for 3,000 tokens`; `12 times a step` where the program counts no tokens."""
+    speed, steps = side.measure("tokens_per_s"), side.measure("steps_per_s")
+    if not speed.value or not steps.value:
+        return f"{_so_often(per_step)} a step"
+    units, unit = speed.value / steps.value, speed.unit.removesuffix("/s")
+    if per_step >= units * _NEARLY_ONE:
+        return f"{_so_often(per_step / units)} for every {unit.removesuffix('s')}"
+    return f"once for {_rounded(units / per_step)} {unit}"
+
+
+_NEARLY_ONE: Final = 0.95
+
+
+def _so_often(times: float) -> str:
+    """`once`, `twice`, `2.4 times`"""
+    text = significant(times, _DIGITS)
+    return {"1.0": "once", "2.0": "twice"}.get(text, f"{_rounded(times)} times")
+
+
+def _rounded(value: float) -> str:
+    """Two significant digits: 3,000, 12, 2.4."""
+    return count(float(significant(value, _DIGITS).replace(",", "")))
+
+
+# ---------------------------------------------------------------- chips
+
+
+def comparison_chips(report_input: ReportInput) -> tuple[Chip, ...]:
+    """The interval of the ratio, whether the results are the same, and what makes the figures doubtful."""
+    comparison = report_input.comparison
+    assert comparison is not None
+    chips = (*_interval_chips(report_input), *_result_chips(report_input, comparison))
+    return (*chips, *_doubts(report_input, comparison))
+
+
+def _interval_chips(report_input: ReportInput) -> Iterator[Chip]:
+    speed = report_input.ratio(report_input.sides[-1].label, report_input.rate)
+    if speed is None or speed.value is None:
+        return
+    if speed.low is None or speed.high is None:
+        reason = "one pair of runs: it may be chance" if speed.n == 1 else describe(speed.reason)
+        yield Chip(reason or plural(speed.n, "pair"), "warning")
+        return
+    is_slower = speed.value < 1 and speed.different
+    low, high = (1 / speed.high, 1 / speed.low) if is_slower else (speed.low, speed.high)
+    ends = f"{_number(low)} to {_times(high)}"
+    yield Chip(f"{ends} with 95% confidence, {plural(speed.n, 'pair')}", "good" if speed.different else "plain")
+
+
+def _result_chips(report_input: ReportInput, comparison: Comparison) -> Iterator[Chip]:
+    different = different_results(result for result in comparison.results if result.difference is not None)
+    if different:
+        yield Chip("results differ", "warning", f"{different}.")
+        return
+    same = same_results(comparison.results)
+    losses = {significant(value) for side in report_input.sides if (value := side.measure("loss").value) is not None}
+    is_same_loss = len(losses) == 1 and all(side.has("loss") for side in report_input.sides)
+    if same or is_same_loss:
+        text = f"same loss: {losses.pop()}" if is_same_loss else "same results"
+        yield Chip(text, "good", f"{same}, in all runs." if same else "")
+
+
+def _doubts(report_input: ReportInput, comparison: Comparison) -> Iterator[Chip]:
+    if not comparison.comparable:
+        yield Chip("not comparable", "warning", f"{mismatches(comparison.mismatches)}.")
+    if comparison.planned is not None:
+        yield Chip("stopped early", "warning", f"{comparison.pairs} of {comparison.planned} rounds are complete.")
+    ended = [status for side in report_input.sides for run in side.runs if (status := exit_status(run.info))]
+    if ended:
+        yield Chip("ended early", "warning", f"A program {ended[0]}. Ratios are of the part before that.")
+    if load := noisy_machine(report_input):
+        yield Chip(f"shared machine: {_taken(report_input)} of the CPU", "warning", load)
+
+
+def _taken(report_input: ReportInput) -> str:
+    """`other programs took 7%`: the largest such share in any run."""
+    programs, machines = LOADED_MACHINE
+    shares = []
+    for side in report_input.sides:
+        for warning in side.warnings():
+            if warning.code == programs:
+                shares.append((warning.values["used"] / warning.values["cores"], "other programs"))
+            elif warning.code == machines:
+                shares.append((warning.values["share"], "neighbours"))
+    part, who = max(shares)
+    return f"{who} took up to {share(part)}"
+
+
+# ---------------------------------------------------------------- what now
+
+
+def comparison_actions(report_input: ReportInput) -> tuple[Action, ...]:
+    """What the last side can still gain, and how to keep what was gained."""
+    last = report_input.sides[-1]
+    actions = [*_next_cure(last), *_bound_of_host(last)]
+    keep = Action(
+        f"Keep {last.label} as fast as it is",
+        command=f"{called_as()} check --baseline counters.json --update -- COMMAND",
+        note=KEPT,
+    )
+    return (*actions[: ACTIONS - 1], keep)
+
+
+def _next_cure(side: ReportSide) -> Iterator[Action]:
+    for finding in leading(side.detailed.findings)[:1]:
+        text = finding_text(finding)
+        note = " ".join(prediction_texts(finding)[:1])
+        command = f"{called_as()} try -- COMMAND" if finding.rule.knock_out else ""
+        title = f"Next in {side.label}"
+        yield Action(title, f"{text.fix.removesuffix('.')}. {text.title}.", text.code, command, note)
+
+
+def _bound_of_host(side: ReportSide) -> Iterator[Action]:
+    """How much more the host can give at most: the device has the same work to do."""
+    busy = side.measure("device_utilization").value
+    if not busy or busy < 1 / _FINE or side.detailed.outcome == "":
+        return
+    works = f"The device of {side.label} works {share(busy)} of the time"
+    rest = f", so the host can give at most {_times(1 / busy)} more" if 1 / busy >= _NO_GAIN else ""
+    yield Action("Then look at the kernels", f"{works}{rest}.")
