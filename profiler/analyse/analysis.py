@@ -25,7 +25,13 @@ from profiler.analyse.sampling.strata import has_hooked_steps
 from profiler.analyse.sampling.threads import thread_activities
 from profiler.analyse.timing.breakdown import NO_OPERATORS, Ledger, breakdown
 from profiler.analyse.timing.counters import call_sites, counters, gauges
-from profiler.analyse.timing.device import device_breakdown, device_parts, device_warnings, no_queue_reason
+from profiler.analyse.timing.device import (
+    device_breakdown,
+    device_parts,
+    device_warnings,
+    float32_product_share,
+    no_queue_reason,
+)
 from profiler.analyse.timing.host_timeline import CODE, HostTimeline
 from profiler.analyse.timing.idle import idle_blame, split_off_core
 from profiler.analyse.timing.input import input_measures, input_parts, loader_use
@@ -102,6 +108,7 @@ def analyse(run: Run) -> Analysis:
         breakdown=host_breakdown,
         device_breakdown=device,
         device_parts=device_parts(run, on_device),
+        float32_products=float32_product_share(run, on_device),
         idle=idle,
         call_sites=sites,
         series=series(run, window),

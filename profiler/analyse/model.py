@@ -698,6 +698,9 @@ class Analysis:
     """Device seconds per step of each of DEVICE_CATEGORIES."""
     device_parts: tuple[DevicePart, ...] = ()
     """The device's time by kind of work, with what is hidden behind other work."""
+    float32_products: float = 0.0
+    """The share of the wall time in which the device computes products and convolutions in float32 without tensor
+    cores; 0 where the names of kernels do not tell."""
     idle: tuple[IdleBlame, ...] = ()
     """Largest first."""
     call_sites: tuple[CallSite, ...] = ()

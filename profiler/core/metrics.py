@@ -80,6 +80,8 @@ _MEASURES: Final = (
     Metric("peak_memory", "Peak memory", "bytes", "lower"),
     Metric("machine_cpu", "CPU of the machine, all cores", "cores"),
     Metric("memory_growth", "Growth of memory per step", "bytes/step", "lower"),
+    Metric("page_faults", "Pages of memory given at first use, per step", "pages", "lower"),
+    Metric("kernel_time", "Time of the stepping thread in the kernel, per step", "s", "lower"),
     Metric("process_memory", "Memory of the program", "bytes", "lower"),
     Metric("loss", "Loss", "1", "lower"),
     Metric("accuracy", "Accuracy", "1", "higher", is_share=True),

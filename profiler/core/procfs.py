@@ -65,6 +65,15 @@ class ThreadTimes(NamedTuple):
     """Time in which the thread could have run and waited for a core."""
 
 
+class Faults(NamedTuple):
+    """/proc/PID/task/TID/stat: what the kernel did for a thread so far."""
+
+    minor: int
+    """Pages that it got at their first use, without a read from disk."""
+    system_s: float
+    """CPU time in the kernel."""
+
+
 class CpuTimes(NamedTuple):
     """The time of all cores since boot, in clock ticks."""
 
@@ -95,6 +104,15 @@ def read_stat(pid: int, tid: int | None = None, proc: Folder = PROC) -> ProcessS
             rss_bytes=int(fields[21]) * _PAGE_BYTES,
             core=int(fields[36]),
         )
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def read_faults(pid: int, tid: int, proc: Folder = PROC) -> Faults | None:
+    """The page faults of a thread; None if it has ended."""
+    try:
+        fields = _read(f"{proc}/{pid}/task/{tid}/stat").rpartition(b")")[2].split()
+        return Faults(int(fields[7]), int(fields[12]) / CLOCK_TICKS)
     except (OSError, ValueError, IndexError):
         return None
 

@@ -35,6 +35,8 @@ SAMPLE_NAMES: Final[dict[str, tuple[str, str]]] = {
     "process.ctx_involuntary": ("switches", "context switches so far because the kernel took the CPU away"),
     "thread.cpu_s": ("s", "CPU time of the thread so far"),
     "thread.wait_s": ("s", "time so far in which the thread could have run and waited for a core"),
+    "thread.system_s": ("s", "CPU time of a main thread so far in the kernel"),
+    "thread.minor_faults": ("faults", "pages so far that the kernel gave a main thread at their first use"),
     "thread.blocked_in": ("", "what a main thread was blocked in at that moment: a value of BlockedIn"),
     "group.throttled_s": ("s", "time so far that the CPU quotas of the program's groups cost, summed over the cores"),
     "machine.cpu_util": ("share", "share of all cores in use, 0..1, since the sample before"),

@@ -90,6 +90,9 @@ def test_processes_threads_and_machine(tmp_path: Path) -> None:
     assert spun == sorted(spun)
     assert values(run, "process.rss", pid)[-1] <= values(run, "process.peak_rss", pid)[-1]
     assert values(run, "process.threads", pid)[-1] == 2
+    faults, kernel = (values(run, f"thread.{name}", pid, pid) for name in ("minor_faults", "system_s"))
+    assert len(faults) == len(kernel) == 2, "with slow samples only"
+    assert 0 < faults[0] <= faults[-1]
     memory = values(run, "process.rss", grandchild)
     assert len(memory) >= _SLOW_EVERY, "forked children are sampled too"
     assert min(memory) > 0, f"one that has ended has no sample: {memory}"

@@ -86,11 +86,12 @@ _MODEL: Final = (
         Case(f"model-{name}", (name,), script="model.py")
         for name in ("recompilation", "graph-breaks", "activation-checkpoints")
     ),
+    Case("model-allocation-churn", ("allocation-churn",), markers=None, script="model.py"),
     Case("model-memory-creep", ("memory-creep",), markers=None, script="model.py"),
     Case("model-long-startup", ("long-startup",), script="model.py"),
     *(
         Case(f"model-healthy-{name}", cured=(name,), script="model.py")
-        for name in ("recompilation", "graph-breaks", "activation-checkpoints", "memory-creep")
+        for name in ("recompilation", "graph-breaks", "activation-checkpoints", "allocation-churn", "memory-creep")
     ),
     Case(
         "ranks-gradient-sync-in-accumulation",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -86,6 +87,27 @@ def device_parts(run: Run, window: Window) -> tuple[DevicePart, ...]:
     return tuple(DevicePart(*key, total / whole, exposed / whole) for key, (total, exposed) in parts.items() if total)
 
 
+def float32_product_share(run: Run, window: Window) -> float:
+    """The share of the wall time in which a device computes matrix products or convolutions in float32, without tensor
+    cores, by the names that NVIDIA's libraries give their kernels; several devices are averaged."""
+    if no_queue_reason(run, window):
+        return 0.0
+    is_product = np.array(
+        [bool(_FLOAT32_PRODUCT.search(name)) and "tensorop" not in name for name in run.names] or [False]
+    )
+    devices = _activities_by_device(run, window).values()
+    busy = 0
+    for rows in devices:
+        chosen = rows[(rows["kind"] == ActivityKind.KERNEL) & is_product[rows["name"]]]
+        busy += intersect(window.spans, union(chosen["begin"], chosen["end"])).measure()
+    return busy / (window.wall_ns * max(1, len(devices)))
+
+
+_FLOAT32_PRODUCT: Final = re.compile(
+    r"(^|_)s(gemm|cudnn)_|simt_sgemm|gemm_f32f32_f32f32_f32|convolve_sgemm<float|cudnn::.*[dw]grad\w*_engine<float"
+)
+"""cuBLAS and cuDNN: `volta_sgemm_64x64_tn`, `cudnn_ampere_scudnn_128x64_relu_...`, `implicit_convolve_sgemm<float, `.
+Kernels with tensor cores are named `tensorop`, `s884`, `s1688`, `s16816`, `tf32` or `h`."""
 _PART_KINDS: Final = tuple(kind for _, kinds in _CATEGORIES for kind in kinds)
 _PART_NAMES: Final[Mapping[ActivityKind, str]] = {ActivityKind.KERNEL: "compute"}
 _MEMORIES: Final = ("", "pageable", "pinned")

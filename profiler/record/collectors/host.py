@@ -14,6 +14,7 @@ from profiler.core.procfs import (
     cpu_times,
     peak_rss,
     process_tree,
+    read_faults,
     read_stat,
     read_status,
     thread_ids,
@@ -156,6 +157,11 @@ class HostReader:
         if slow:
             rows.append((pid, 0, "process.threads", stat.threads))
             rows += self._status(pid)
+            if self._detailed and (faults := read_faults(pid, pid)) is not None:
+                rows += [
+                    (pid, pid, "thread.minor_faults", faults.minor),
+                    (pid, pid, "thread.system_s", faults.system_s),
+                ]
         before = self._cpu.get(pid)
         self._cpu[pid] = (now, used)
         rows.append((pid, 0, "process.cpu_s", used))

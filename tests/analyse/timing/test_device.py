@@ -63,3 +63,19 @@ def test_the_device_is_judged_by_the_steps_that_were_traced() -> None:
 
 def test_a_step_that_the_trace_saw_in_part_counts_in_part() -> None:
     assert analyse(traced(25)).measures["device_utilization"].value == pytest.approx(5 / 15)
+
+
+def test_products_in_float32_are_known_by_the_names_of_their_kernels() -> None:
+    builder = RunBuilder(device="cuda")
+    builder.step(0, 100)
+    names = (
+        "volta_sgemm_64x64_tn", "cudnn_ampere_scudnn_128x64_relu_xregs_large_nn_v1",
+        "void implicit_convolve_sgemm<float, float, 128>(int)", "void cudnn::cnn::wgrad_alg0_engine<float, 128>(int)",
+        "void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_256x64_16x4_nn_align4>(cutlass_80)",
+        "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128", "ampere_fp16_s16816gemm_fp16_128x64",
+        "void cudnn::cnn::dgrad_engine<__half, 512>(int)", "vectorized_elementwise_kernel<float>",
+    )  # fmt: skip
+    for number, name in enumerate(names):
+        builder.activity(ActivityKind.KERNEL, 10 * number, 10 * number + 10, name=name)
+    assert analyse(builder.build()).float32_products == pytest.approx(0.4)
+    assert analyse(timeline("step 0 10", device="cpu")).float32_products == 0.0

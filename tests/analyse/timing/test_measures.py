@@ -241,6 +241,18 @@ def test_memory_grows_where_it_does_so_throughout(
     assert (measure and (measure.value, measure.low, measure.high)) == (growth and pytest.approx(growth))
 
 
+@pytest.mark.parametrize(("pages", "tid", "expected"), [(5000, 100, (5000, 2e-3)), (100, 100, None), (5000, 101, None)])
+def test_new_pages_of_the_stepping_thread(pages: int, tid: int, expected: tuple[float, float] | None) -> None:
+    builder = RunBuilder()
+    builder.steps(10, 10 * MS, tid=100)
+    for step in (0, 4, 9):
+        builder.sample("thread.minor_faults", (step * 10 + 5) * MS, 7 + pages * step, tid=tid)
+        builder.sample("thread.system_s", (step * 10 + 5) * MS, 1 + 2e-3 * step, tid=tid)
+    measures = analyse(builder.build()).measures
+    found = [measures[name].value for name in ("page_faults", "kernel_time") if name in measures]
+    assert found == pytest.approx(expected or [])
+
+
 def test_the_cost_of_recording_is_that_of_the_records_of_the_stepping_thread() -> None:
     builder = RunBuilder(device="cpu")
     for number in range(4):

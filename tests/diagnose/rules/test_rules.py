@@ -785,3 +785,30 @@ def test_gradients_synchronized_more_often_than_the_optimizer_steps() -> None:
     assert found(with_measures(on_device, repeated_gradient_syncs_per_step=1.0)) == [
         "exposed-communication", "gradient-sync-in-accumulation*",
     ]  # fmt: skip
+
+
+def test_memory_that_the_kernel_gives_anew() -> None:
+    pages = {"page_faults": 16_384.0, "kernel_time": 0.024}
+    churning = with_measures(step(compute=1.0), **pages)
+    assert found(churning) == ["allocation-churn"]
+    assert first(churning).share == pytest.approx(0.24)
+    assert "67.1 MB" in finding_text(first(churning)).evidence[0]
+    assert found(with_measures(step(compute=1.0), page_faults=5_000.0, kernel_time=0.024)) == [], "small blocks"
+    few = first(with_measures(step(compute=1.0), page_faults=10_000.0, kernel_time=0.09))
+    assert few.share == pytest.approx(0.2), "the kernel does something else too"
+    assert found(with_measures(churning, memory_growth=60e6)) == [], "it keeps what it gets"
+    reading = with_measures(step(main_process("dataset", 0.3), use=ALONE, input=0.3, compute=0.7), **pages)
+    assert "allocation-churn" not in found(reading), "a file may be mapped"
+
+
+def test_products_without_tensor_cores() -> None:
+    analysis = replace(device_step(idle("python", 0.01)), float32_products=0.4)
+    for name, expected in (
+        ("NVIDIA A100-PG509-200", True), ("Tesla V100-DGXS-32GB", True), ("NVIDIA GeForce RTX 2080 Ti", True),
+        ("NVIDIA H100 80GB HBM3", True), ("NVIDIA GeForce GTX 1080", False), ("AMD Instinct MI300X", False),
+        ("device 0", False),
+    ):  # fmt: skip
+        there = replace(analysis, info=replace(analysis.info, devices=({"name": name},)))
+        assert ("precision-unused" in found(there)) is expected, name
+    assert first(replace(there, info=replace(there.info, devices=({"name": "NVIDIA A10"},)))).gains == ()
+    assert found(replace(analysis, float32_products=0.1)) == []

@@ -55,7 +55,7 @@ class Occlusion:
 
     def __call__(self, x):
         if self.field is None:
-            field = torch.zeros(4096, 4096)  # ill: allocation-churn
+            field = torch.zeros(4096, 4096)
         else:
             field = self.field.zero_()
         field[:: 4096 // len(x)][: len(x), :WIDTH] = 1.0

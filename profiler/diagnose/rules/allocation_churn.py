@@ -1,0 +1,48 @@
+"""Memory that the kernel gives the program anew in each step, since tensors are freed and made again."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profiler.diagnose.model import NAMED
+from profiler.diagnose.rule import Claim, Rule, StepCosts
+
+_PAGE_BYTES: Final = 4096
+"""Of x86-64, and of most kernels for 64-bit Arm. With larger pages less memory is seen than there is."""
+_LARGE_BYTES: Final = 32 << 20
+"""glibc keeps freed blocks below this size, and gives larger ones back to the kernel at once
+(DEFAULT_MMAP_THRESHOLD_MAX in malloc.c, for 64 bits)."""
+_FAULT_S: Final = 2e-6
+"""Seconds that the first use of a page takes at most: 1.4 µs were measured (virtual machine, AMD EPYC)."""
+_MOST_GROWTH: Final = 0.5
+"""Share of the new memory that the program may keep: else its memory grows, which is another cause."""
+
+
+def judge(costs: StepCosts) -> Claim | None:
+    """The time in which the kernel hands out memory, where it is as much as one large block per step. Which lines need
+    it is not known. Reads of mapped files look alike: with a noticeable input, nothing is claimed."""
+    pages, kernel = costs.analysis.value("page_faults"), costs.analysis.value("kernel_time")
+    computing, new = costs.cost("compute"), (pages or 0.0) * _PAGE_BYTES
+    if not pages or not kernel or costs.has_queue or costs.is_device_unseen or new < _LARGE_BYTES:
+        return None
+    grows = (costs.analysis.value("memory_growth") or 0.0) > _MOST_GROWTH * new
+    if grows or not costs.is_known("compute") or costs.share(costs.cost("input")) >= NAMED:
+        return None
+    seconds = min(kernel, pages * _FAULT_S, computing.seconds)
+    claimed = computing.part(seconds / computing.seconds) if computing.seconds else computing
+    return Claim({"compute": claimed}, (), {"new": new, "pages": pages, "kernel": kernel}, is_bound=False)
+
+
+PLUGIN = Rule(
+    "allocation-churn",
+    "Each step gets large tensors anew from the kernel",
+    (
+        "The kernel gives the training thread {new:size} of memory per step, in {pages:count} pages.",
+        "In {kernel:time} of each step that thread is in the kernel.",
+    ),
+    "Make large tensors once and fill them in each step, or use an allocator that keeps memory, such as jemalloc.",
+    judge,
+    code="buffer.zero_()",
+    threshold=NAMED,
+    threshold_source="A tenth: some new memory per step is common. _LARGE_BYTES is glibc's, _FAULT_S was measured.",
+)
