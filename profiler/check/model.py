@@ -264,6 +264,36 @@ class WorseCause:
 
 
 @dataclass(frozen=True, slots=True)
+class Hunk:
+    """Neighboring lines of a file that differ between the base and the candidate, with three lines around them."""
+
+    file: str
+    """As sites name it."""
+    base: int
+    """The line of the base at which it begins."""
+    line: int
+    """The line of the candidate at which it begins."""
+    lines: tuple[str, ...]
+    """As in a unified diff: '-' before a line that only the base has, '+' before one of the candidate, else a space."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlowerLine:
+    """A line of the candidate that takes longer than its counterpart in the base."""
+
+    file: str
+    line: int
+    function: str
+    before: float
+    """Seconds per step in the base; of lines that the change replaced together."""
+    after: float
+    is_changed: bool
+    """Whether the diff has the line; then `before` and `after` are those of all lines of that change."""
+    source: str = ""
+    """Text of the line; empty: it was not recorded."""
+
+
+@dataclass(frozen=True, slots=True)
 class SideInfo:
     """One side, as it is described to people."""
 
@@ -314,3 +344,7 @@ class GateResult:
     """Directory of the reports and runs."""
     causes: tuple[WorseCause, ...] = ()
     """The findings that appeared or grew, the worst first, where runs of both sides have a breakdown."""
+    slower_lines: tuple[SlowerLine, ...] | None = None
+    """The lines that take longer, the largest increase first; None: not known."""
+    hunks: tuple[Hunk, ...] = ()
+    """What changed in the files of these lines and of those at which counters rose."""

@@ -540,6 +540,10 @@ class CodePlace:
     """The text of the line; empty: it was not recorded."""
     path: str = ""
     """The full path and the line."""
+    change: str = ""
+    """What it costs on both sides of a comparison, in place of its share: `12.4 ms → 17.1 ms`."""
+    diff: tuple[str, ...] = ()
+    """Lines of a diff that changed it, each with its sign."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from profiler.check.outputs.summary import append_summary, print_result
 from profiler.check.outputs.text import verdict_sentence
 from profiler.check.outputs.write import write_all
 from profiler.check.settings import Settings
+from profiler.check.slower_lines import LineTimes, slower_lines
 from profiler.check.speed.interrupts import deferred_signals, last_signal
 from profiler.core.errors import Exit, ProfilerError
 from profiler.core.notice import Notice
@@ -37,6 +38,7 @@ from profiler.report.write import write_text
 if TYPE_CHECKING:
     from profiler.analyse.model import Comparison
     from profiler.check.modes.sides import Recordings
+    from profiler.check.source_diff import SourceDiff
 
 CI: Final = "CI"
 ACTIONS: Final = "GITHUB_ACTIONS"
@@ -48,19 +50,28 @@ _RECORD: Final = "check.json"
 _EXIT_CODES: Final = {PASS: Exit.OK, FAIL: Exit.FAIL, INCONCLUSIVE: Exit.NOT_COMPARABLE}
 
 
-def finish(result: GateResult, settings: Settings, *, sides: Mapping[str, Recordings] | None = None) -> int:
+def finish(
+    result: GateResult,
+    settings: Settings,
+    *,
+    sides: Mapping[str, Recordings] | None = None,
+    diff: SourceDiff | None = None,
+) -> int:
     """Conclude, print and write a result; returns the exit code.
 
     Ctrl-C, SIGTERM and SIGHUP wait meanwhile: the result has been measured, and it takes seconds to report it.
 
     :param sides: the runs of BASE and CANDIDATE, for the comparison in the page.
+    :param diff: what changed in the program's files; None: not known.
     :raises KeyboardInterrupt: at the end, if a signal arrived meanwhile.
     """
     with deferred_signals():
-        return _finish(result, settings, sides)
+        return _finish(result, settings, sides, diff)
 
 
-def _finish(result: GateResult, settings: Settings, sides: Mapping[str, Recordings] | None) -> int:
+def _finish(
+    result: GateResult, settings: Settings, sides: Mapping[str, Recordings] | None, diff: SourceDiff | None
+) -> int:
     result = conclude(
         replace(
             result,
@@ -77,6 +88,9 @@ def _finish(result: GateResult, settings: Settings, sides: Mapping[str, Recordin
         result = replace(result, explanation=comparison.verdict)  # it tells where the time went
     if comparison is not None:
         result = replace(result, causes=tuple(worse_causes(comparison)))
+    if diff is not None and result.state == FAIL:
+        with reported("the lines that changed could not be shown"):
+            result = _with_changes(result, comparison, diff)
     _print(result, settings)
     complete = _write(result, settings.out, comparison)
     if summary := os.environ.get(SUMMARY):
@@ -195,6 +209,22 @@ def worse_causes(comparison: Comparison) -> Iterator[WorseCause]:
                 finding_text(finding).fix,
                 site.source if site else "",
             )
+
+
+def _with_changes(result: GateResult, comparison: Comparison | None, diff: SourceDiff) -> GateResult:
+    """The result with the lines that take longer, and with what changed in their files and those of counters."""
+    base, candidate = comparison.sides if comparison else (None, None)
+    times = None
+    if base and candidate and base.detail and candidate.detail and result.base.step_time and result.candidate.step_time:
+        times = (
+            LineTimes.of(base.detail, str(diff.base_folder), result.base.step_time),
+            LineTimes.of(candidate.detail, str(diff.folder), result.candidate.step_time),
+        )
+    files = [change.file for line in result.counters for change in line.changes]
+    hunks = diff.hunks([*files, *(file for file, _ in times[1].lines)] if times else files)
+    if hunks is None:
+        return result
+    return replace(result, hunks=hunks, slower_lines=slower_lines(*times, hunks) if times else None)
 
 
 def _compare_runs(sides: Mapping[str, Recordings] | None) -> Comparison | None:

@@ -34,6 +34,7 @@ from profiler.check.modes.sides import (
 )
 from profiler.check.outputs.format import percent
 from profiler.check.settings import Settings
+from profiler.check.source_diff import SourceDiff
 from profiler.check.speed.controlled_process import ControlledProcess, Program
 from profiler.check.speed.interleave import RoundRunner
 from profiler.check.speed.round_values import round_values
@@ -144,8 +145,20 @@ def check_interleaved(
         notes=tuple(note for index, note in enumerate(notes) if note not in notes[:index]),
         machine=fingerprint(recordings[BASE].runs),
     )
-    code = finish(merge_baseline(result, baseline[0]) if baseline else result, settings, sides=recordings)
+    code = finish(
+        merge_baseline(result, baseline[0]) if baseline else result, settings, sides=recordings, diff=_diff(sides)
+    )
     return measured.exit_code or code
+
+
+def _diff(sides: Mapping[str, PreparedSide]) -> SourceDiff | None:
+    """What changed in the files of both sides; None where they are not two versions of one checkout."""
+    base, candidate = sides[BASE], sides[CANDIDATE]
+    if base.repository is None or base.repository != candidate.repository or not base.commit:
+        return None
+    if base.cwd == candidate.cwd:
+        return None
+    return SourceDiff(base.repository, base.commit, candidate.cwd, base.cwd)
 
 
 # ---------------------------------------------------------------- counters of the rounds

@@ -26,6 +26,7 @@ _NOT_REPORTED: Final = "this machine does not report it"
 _REASONS: Final = {
     "throughput": "speed was not tested: only programs that run in alternating blocks are compared",
     "max_seconds": "no limit was set",
+    "slower_lines": "only a FAIL of speed against a revision has recordings of both sides whose lines can be compared",
     "commit": "not known: not a commit of its own, or no git checkout",
     "step_time": "no step of it was timed",
     "tokens_per_s": "the program does not report its tokens",
@@ -63,6 +64,8 @@ def result_json(result: GateResult) -> dict[str, Any]:
         "throughput": _throughput(result.throughput) if result.throughput else None,
         "explanation": result.explanation,
         "causes": list(map(asdict, result.causes)),
+        "slower_lines": None if result.slower_lines is None else list(map(asdict, result.slower_lines)),
+        "hunks": list(map(asdict, result.hunks)),
         "doubts": list(text.warnings(result)),
         "notes": list(text.notes(result)),
         "machine": dict(sorted(result.machine.items())),

@@ -12,7 +12,6 @@ from typing import Final
 
 from profiler.check.model import (
     FAIL,
-    INCONCLUSIVE,
     PASS,
     Change,
     CounterLine,
@@ -24,12 +23,12 @@ from profiler.check.model import (
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
 from profiler.check.outputs.figures import percent_cell, rounds_table, slowdown_figure, step_time_figure
+from profiler.check.outputs.first_screen import JUDGED, first_screen
 from profiler.core import units
 from profiler.report import blocks as b
 from profiler.report.build import local_time
 from profiler.report.table import Field, make_table, missing_cell, short_path
 
-JUDGED: Final = {PASS: "good", INCONCLUSIVE: "open", FAIL: "bad"}
 _FAIL_FROM: Final = f"FAIL from ({fmt.DETECTED})"
 _CHANGES_TITLE: Final = "Lines at which counters changed"
 _SHARED_TITLES: Final = ("Throughput", "Counters", "Method")
@@ -47,12 +46,15 @@ def gate_report(result: GateResult, comparison_sections: Sequence[b.Section] = (
     """The page: the check first, then the comparison of both sides."""
     comparison = []
     for section in comparison_sections:
-        title = "Comparison" if section.title == "Verdict" else section.title
+        title = "Comparison" if section.key == "verdict" else section.title
         title = f"{title} of the comparison" if title in _SHARED_TITLES else title
         comparison.append(replace(section, key=f"comparison-{section.key}", title=title))
     title = f"{fmt.side_title(result.candidate)} against {fmt.reference_title(result)}"
     subtitle = " · ".join(("Performance check", *time_and_duration(result)))
-    return b.Report(title, subtitle, (*gate_sections(result), *comparison))
+    verdict, *sections = gate_sections(result)
+    verdict = replace(verdict, blocks=verdict.blocks[1:])  # the first screen has the state and the sentence
+    first = first_screen(result, tuple(time_and_duration(result)))
+    return b.Report(title, subtitle, (verdict, *sections, *comparison), first)
 
 
 def time_and_duration(result: GateResult) -> Iterator[str]:

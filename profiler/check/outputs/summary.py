@@ -47,7 +47,7 @@ def print_result(result: GateResult, *, stream: TextIO) -> None:
         console.print(terminal.text(f"{result.state}: {text.headline(result)}", _STYLES.get(result.state, "bold")))
         console.print()
         page = Path(result.out) / "check.html" if result.out else None
-        print_report(replace(report, sections=tuple(sections)), page=page, console=console)
+        print_report(replace(report, sections=tuple(sections), first=None), page=page, console=console)
     # console.file also stands for a closed standard output, where `stream` is None
     console.file.write(_COMMAND.sub(lambda match: " ".join(match[0]), capture.get()))
 

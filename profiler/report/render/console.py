@@ -148,7 +148,7 @@ class _Printer(Terminal):
         if first.places:
             self.paragraph(first.places_title, "bold")
         for place in first.places:
-            self._cut(f"{whole_percent(place.share):>4}  {place.location}  {place.source}".rstrip())
+            self._cut(f"{place.change or whole_percent(place.share):>4}  {place.location}  {place.source}".rstrip())
         if not first.places:
             self.paragraph(first.places_note, "dim")
         if first.actions:

@@ -51,8 +51,8 @@ def _first_screen(first: b.FirstScreen) -> Iterable[str]:
         yield draw(first.picture, 2)
     yield f"## {escape(first.places_title)}"
     if first.places:
-        rows = [(whole_percent(place.share), place.location, place.source) for place in first.places]
-        yield _grid(("Share", "Line", "Source"), rows, (True, False, False))
+        rows = [(place.change or whole_percent(place.share), place.location, place.source) for place in first.places]
+        yield _grid(("Change" if first.places[0].change else "Share", "Line", "Source"), rows, (True, False, False))
     yield escape(first.places_note)
     if first.actions:
         yield f"## {escape(first.actions_title)}"

@@ -19,10 +19,12 @@ from profiler.check.model import (
     Conditions,
     CounterLine,
     GateResult,
+    Hunk,
     Limit,
     Limits,
     Round,
     SideInfo,
+    SlowerLine,
     StepBlock,
     Throughput,
     TimeLine,
@@ -165,6 +167,28 @@ def failed() -> GateResult:
     )
 
 
+def failed_with_changes() -> GateResult:
+    """A FAIL against a revision, with the lines that take longer and what changed at them."""
+    hunk = Hunk(
+        "examples/train.py",
+        101,
+        101,
+        (
+            "     loss = model(batch)",
+            "     optimizer.zero_grad()",
+            "-    total += loss.detach()",
+            "+    # <b>as text</b>",
+            "+    total += loss.item()",
+            "     loss.backward()",
+        ),
+    )
+    lines = (
+        SlowerLine("examples/train.py", 104, "train_step", 0.0004, 0.0031, True, "total += loss.item()"),
+        SlowerLine("examples/model.py", 12, "Net.forward", 0.0, 0.0011, False, "x = self.norm(x)"),
+    )
+    return replace(failed(), hunks=(hunk,), slower_lines=lines)
+
+
 def failed_baseline() -> GateResult:
     """Counters against a file: sites elsewhere, with odd letters, unknown, twice in a function, and a gain."""
     odd = [replace(SYNC, file=file) for file in ("/usr/lib/a b#c.py", "src/ä%20?.py", "")]
@@ -239,7 +263,7 @@ def unknown_conditions() -> GateResult:
 def hostile() -> GateResult:
     """Every text is hostile, and numbers are not finite."""
     bad = HOSTILE
-    change = Change(bad, bad, 7, bad, bad, 1.0, float("inf"), bad)
+    change = Change(bad, bad, 7, bad, bad, 1.0, float("inf"))
     return GateResult(
         FAIL,
         bad,
@@ -265,7 +289,9 @@ def hostile() -> GateResult:
         bad,
         float("nan"),
         bad,
-        causes=(WorseCause(bad, bad, 7, float("nan"), float("inf"), bad, bad, bad),),
+        causes=(WorseCause(bad, bad, 7, float("nan"), float("inf"), bad, bad),),
+        slower_lines=(SlowerLine(bad, 7, bad, float("nan"), float("inf"), True, bad),),
+        hunks=(Hunk(bad, 5, 5, (f" {bad}", f"-{bad}", f"+{bad}", f"+{bad}")),),
     )
 
 
@@ -300,6 +326,7 @@ def everything() -> dict[str, GateResult]:
     return {
         "passed": passed(),
         "failed": failed(),
+        "failed with changes": failed_with_changes(),
         "failed baseline": failed_baseline(),
         "inconclusive": inconclusive(),
         "other machine": other_machine(),

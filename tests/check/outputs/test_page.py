@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from profiler.check.model import BASE, BASE_AGAIN, MEASURE, Round, StepBlock
+from profiler.check.model import BASE, BASE_AGAIN, MEASURE, Hunk, Round, StepBlock
 from profiler.check.outputs.page import gate_report, gate_sections
 from profiler.report.blocks import Block, Group, IntervalChart, Section, Stats, Table
 from profiler.report.build import build_report
@@ -30,11 +30,14 @@ def of_kind(sections: tuple[Section, ...], kind: type) -> list[Any]:
 def test_the_page_is_sound_and_begins_with_the_verdict(name: str) -> None:
     result = results.everything()[name]
     report = gate_report(result)
-    (verdict, *_), keys = report.sections[0].blocks, [section.key for section in report.sections]
-    assert (verdict.label, verdict.judged) == (  # type: ignore[union-attr]
+    assert report.first is not None
+    headline, keys = report.first.headline, [section.key for section in report.sections]
+    assert (headline.highlight, headline.judged) == (
         result.state,
         {"PASS": "good", "FAIL": "bad", "INCONCLUSIVE": "open"}[result.state],
     )
+    assert report.first.actions
+    assert report.first.places or report.first.places_note
     assert len(set(keys)) == len(keys)
     page = pages.read(html.render(report))
     assert page.unclosed == []
@@ -69,3 +72,36 @@ def test_the_comparison_follows_with_titles_of_its_own() -> None:
         assert len(set(names)) == len(names)
     assert report.sections[4].title == "Comparison"
     assert pages.read(html.render(report)).unclosed == []
+
+
+def test_what_changed_stands_beside_the_line_once() -> None:
+    first = gate_report(results.failed_with_changes()).first
+    assert first is not None
+    assert [(place.change, bool(place.diff)) for place in first.places] == [
+        ("0 → 1 sync; 400 µs → 3.10 ms, +5% of a step", True),
+        ("0 → 1.10 ms, +2% of a step", False),
+    ]
+    assert "+    total += loss.item()" in first.places[0].diff
+    page = html.render(gate_report(results.failed_with_changes()))
+    assert "&lt;b&gt;as text&lt;/b&gt;" in page
+    assert page.count("total += loss.detach()") == 1
+
+
+def test_a_long_hunk_is_cut_around_the_line() -> None:
+    hunk = Hunk("examples/train.py", 1, 1, tuple(f"+line {number}" for number in range(1, 301)))
+    first = gate_report(replace(results.failed(), hunks=(hunk,))).first
+    assert first is not None
+    diff = first.places[0].diff
+    assert (diff[0], diff[-1], len(diff)) == ("…", "…", 14)
+    assert "+line 104" in diff
+
+
+def test_lines_of_other_places_have_no_diff_and_the_page_says_so() -> None:
+    hunk = Hunk("examples/train.py", 1, 1, ("-a", "+b"))
+    first = gate_report(replace(results.failed(), hunks=(hunk,), slower_lines=())).first
+    assert first is not None
+    assert not any(place.diff for place in first.places)
+    assert first.places_note == (
+        "No single line takes longer by more than chance. "
+        "The diff has none of these lines: what they call or are given has changed."
+    )

@@ -41,11 +41,14 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return paths
 
 
-@pytest.mark.parametrize("name", ["passed", "failed", "inconclusive", "hostile", "other machine", "with comparison"])
+@pytest.mark.parametrize(
+    "name",
+    ["passed", "failed", "failed with changes", "inconclusive", "hostile", "other machine", "with comparison"],
+)
 def test_a_page_is_quiet_fits_and_can_be_read(chromium: Any, files: dict[str, Path], name: str) -> None:
     with browsing.opened(chromium, files[name]) as watched:
         page = watched.page
-        for scheme in ("light", "dark") if name in {"passed", "failed", "inconclusive"} else ():
+        for scheme in ("light", "dark") if name in {"passed", "failed with changes", "inconclusive"} else ():
             page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
             assert page.evaluate(CONTRAST) == [], scheme
         for width in (1440, 420):
@@ -61,7 +64,7 @@ def test_the_state_is_a_word_in_its_colour(chromium: Any, files: dict[str, Path]
     colours = {}
     for name in ("passed", "failed", "inconclusive"):
         with browsing.opened(chromium, files[name]) as watched:
-            tag = watched.page.locator("#check .tag").first
-            colours[tag.inner_text()] = tag.evaluate("(tag) => getComputedStyle(tag).backgroundColor")
+            word = watched.page.locator(".first h1 em").first
+            colours[word.inner_text()] = word.evaluate("(word) => getComputedStyle(word).color")
     assert set(colours) == {"PASS", "FAIL", "INCONCLUSIVE"}
     assert len(set(colours.values())) == 3, colours

@@ -1,0 +1,299 @@
+"""The first screen of a check's page: state and amount, the lines that take longer beside what changed, what now."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from profiler.check.model import FAIL, INCONCLUSIVE, PASS, Change, CounterLine, GateResult, Hunk, SlowerLine, TimeLine
+from profiler.check.outputs import format as fmt
+from profiler.check.outputs import text
+from profiler.core import units
+from profiler.core.terminal import called_as, plain
+from profiler.report import blocks as b
+from profiler.report.table import short_path
+from profiler.report.text import listed, plural
+
+JUDGED: Final = {PASS: "good", INCONCLUSIVE: "open", FAIL: "bad"}
+_PLACES: Final = 5
+_ACTIONS: Final = 3
+_HUNK_LINES: Final = 12
+"""Lines of a diff beside a line of code: more of them are the business of a diff."""
+_LINE_LENGTH: Final = 120
+"""Characters of a line of a diff."""
+_EXPLAINED: Final = "explained-candidate"
+"""Name of the run that tells where the candidate's time goes."""
+
+
+def first_screen(result: GateResult, when: Sequence[str]) -> b.FirstScreen:
+    """The first screen of a result.
+
+    :param when: the time of the check, and how long it took, as far as they are known.
+    """
+    places = tuple(_places(result))
+    return b.FirstScreen(
+        " · ".join((f"{fmt.side_title(result.candidate)} against {fmt.reference_title(result)}", *when)),
+        _headline(result),
+        tuple(_why(result)),
+        tuple(_chips(result)),
+        places_title="Lines that take longer, or do more" if places else "Lines",
+        places=places,
+        places_note=_places_note(result, places),
+        actions=tuple(_actions(result))[:_ACTIONS],
+    )
+
+
+# ---------------------------------------------------------------- state and amount
+
+
+def _headline(result: GateResult) -> b.Headline:
+    """`FAIL: a typical step takes 5.3% longer, and syncs rise by 1 per step`"""
+    parts = list(_amounts(result))
+    return b.Headline("", result.state, f": {listed(parts)}" if parts else "", JUDGED.get(result.state, "open"))
+
+
+def _amounts(result: GateResult) -> Iterator[str]:
+    speed, counters = result.throughput, result.counters
+    failed = [line for line in counters if line.state == FAIL]
+    if result.state == FAIL:
+        for line in speed.lines if speed is not None and speed.state == FAIL else ():
+            if line.state == FAIL:
+                yield f"{_subject(line)} {_change(line)} longer"
+                break
+        if failed:
+            rest = len(failed) - 1
+            yield _rise(failed[0]) + (f" ({plural(rest, 'more counter')} too)" if rest else "")
+    elif result.state == PASS:
+        limits = [each for each in speed.lines if fmt.ruled_out(each)] if speed is not None else []
+        if limits:
+            yield f"a slow-down above {fmt.ruled_out(max(limits, key=lambda each: each.high or 0.0))} is ruled out"
+        elif speed is not None:
+            yield "no slow-down was found"
+        if counters:
+            yield "no counter rose"
+    else:
+        if speed is not None and speed.state == INCONCLUSIVE:
+            first = speed.lines[0] if speed.lines else None
+            if first is not None and fmt.percentage(first.slowdown) is not None:
+                yield f"a change of {fmt.percent(first.slowdown)} may be noise"
+            else:
+                yield "whether it is slower could not be determined"
+        if result.counters_state == INCONCLUSIVE:
+            yield "counters could not be compared"
+
+
+def _subject(line: TimeLine) -> str:
+    return f"{'all steps together take' if line.name == 'all steps' else f'a {plain(line.name)} takes'}"
+
+
+def _change(line: TimeLine) -> str:
+    return fmt.percent(line.slowdown).lstrip("+-")
+
+
+def _rise(line: CounterLine) -> str:
+    title = fmt.counter_title(line)
+    if line.before is None or line.after is None:
+        return f"{title[:1].lower()}{title[1:]} are new"
+    before, after, _ = fmt.counter_amounts(line)
+    return f"{title if title[:2].isupper() else title[:1].lower() + title[1:]} rise from {before} to {after} per step"
+
+
+def _why(result: GateResult) -> Iterator[str]:
+    """What caused a FAIL, or where its time went; of any other result, and where that is not known, its sentence."""
+    if result.state == FAIL and (result.causes or result.explanation):
+        yield plain(result.causes[0].sentence if result.causes else result.explanation)
+    else:
+        yield text.headline(result)
+
+
+# ---------------------------------------------------------------- chips
+
+
+def _chips(result: GateResult) -> Iterator[b.Chip]:
+    """The interval, its confidence, what could have been seen, the counters, and what makes the result less certain."""
+    speed = result.throughput
+    if speed is not None and speed.lines:
+        line = speed.lines[0]
+        if ends := fmt.interval(line.low, line.high):
+            over = f"{fmt.percent(line.slowdown)} ({ends}) over {plural(line.rounds, 'round')}"
+            detail = f"How much longer the {plain(line.name)} takes: {over}, with two one-sided bounds."
+            yield b.Chip(over, "plain", detail)
+        if speed.confirmed:
+            control = f", base against itself {fmt.percent(speed.control)}" if speed.control is not None else ""
+            yield b.Chip(f"confirmed in further rounds{control}", "good")
+        elif fmt.line_state(speed, line) != FAIL and fmt.percentage(line.smallest) is not None:
+            least = fmt.percent(line.smallest).lstrip("+")
+            detail = f"A slow-down of {least} would have been a FAIL with {fmt.DETECTED} probability."
+            yield b.Chip(f"a slow-down of {least} would be seen", "plain", detail)
+    if result.counters:
+        failed = sum(line.state == FAIL for line in result.counters)
+        number = plural(len(result.counters), "counter")
+        yield b.Chip(f"{failed} of {number} fail{'s' * (failed == 1)}" if failed else f"{number}, none fails")
+    if warnings := text.warnings(result):
+        yield b.Chip(plural(len(warnings), "warning"), "warning", " ".join(warnings))
+    if machine := ", ".join(filter(None, (result.machine.get("cpu"), _cores(result), result.machine.get("GPU")))):
+        yield b.Chip(plain(machine))
+
+
+def _cores(result: GateResult) -> str:
+    cores = result.machine.get("cores", "")
+    return f"{plain(cores)} core{'s' * (cores != '1')}" if cores else ""
+
+
+# ---------------------------------------------------------------- lines
+
+
+def _places(result: GateResult) -> Iterator[b.CodePlace]:
+    """The lines at which counters of a FAIL rose, then those that take longer; a hunk stands at its first line."""
+    shown: set[Hunk] = set()
+    failing = [line for line in result.counters if line.state == FAIL]
+    changes = [change for line in failing for change in line.changes if change.after > change.before]
+    step = result.base.step_time or 0.0
+    places = [((each.file, each.line), _counted(each)) for each in changes]
+    for each in result.slower_lines or ():
+        key, place = (each.file, each.line), _slower(each, step)
+        at = next((index for index, (known, _) in enumerate(places) if known == key), None)
+        if at is None:
+            places.append((key, place))
+        else:  # one line for both
+            places[at] = key, replace(place, change=f"{places[at][1].change}; {place.change}")
+    for (file, line), place in places[:_PLACES]:
+        hunk = next((each for each in result.hunks if each.file == file and _has_line(each, line)), None)
+        if hunk is None or hunk in shown:
+            yield place
+            continue
+        shown.add(hunk)
+        yield replace(place, diff=_excerpt(hunk, line))
+
+
+def _counted(change: Change) -> b.CodePlace:
+    before, after = fmt.amounts((change.before, change.after), change.counter)
+    noun = fmt.counter_noun(change.counter, change.after)
+    return b.CodePlace(
+        0.0,
+        f"{fmt.location(change, short_path(change.file))}{fmt.function_and_operation(change)}",
+        plain(change.source),
+        path=fmt.location(change),
+        change=f"{before} → {after} {noun}",
+    )
+
+
+def _slower(line: SlowerLine, step: float) -> b.CodePlace:
+    share = (line.after - line.before) / step if step and math.isfinite(line.after - line.before) else 0.0
+    function = f" in {plain(line.function)}()" if line.function not in ("", "<module>") else ""
+    more = f", {100 * share:+.0f}% of a step" if share else ""
+    before, after = (
+        units.seconds(value) if math.isfinite(value) else units.NOT_MEASURED for value in (line.before, line.after)
+    )
+    return b.CodePlace(
+        share,
+        f"{short_path(plain(line.file))}:{line.line}{function}",
+        plain(line.source),
+        f"{plain(line.file)}:{line.line}",
+        f"{before if line.before else '0'} → {after}{more}",
+    )
+
+
+def _has_line(hunk: Hunk, line: int) -> bool:
+    """Whether a hunk adds this line of the candidate, or one beside it."""
+    return any(abs(number - line) <= 1 and text.startswith("+") for number, text in _numbered(hunk))
+
+
+def _numbered(hunk: Hunk) -> Iterator[tuple[int, str]]:
+    """The lines of a hunk, each with the line of the candidate at which it stands."""
+    number = hunk.line
+    for line in hunk.lines:
+        yield number, line
+        number += not line.startswith("-")
+
+
+def _excerpt(hunk: Hunk, line: int) -> tuple[str, ...]:
+    """The lines of a hunk around a line, at most _HUNK_LINES."""
+    numbered = list(_numbered(hunk))
+    at = min(range(len(numbered)), key=lambda index: abs(numbered[index][0] - line))
+    first = max(0, min(at - _HUNK_LINES // 2, len(numbered) - _HUNK_LINES))
+    lines = [plain(text.rstrip("\r"))[:_LINE_LENGTH] for _, text in numbered[first : first + _HUNK_LINES]]
+    before, after = first > 0, first + _HUNK_LINES < len(numbered)
+    return (*(["…"] * before), *lines, *(["…"] * after))
+
+
+def _places_note(result: GateResult, places: Sequence[b.CodePlace]) -> str:
+    if result.state != FAIL:
+        return "A line is named only where the check fails."
+    notes = []
+    if result.slower_lines:
+        notes.append("Times are shares by stack samples, of a step as the rounds measured it.")
+    elif result.throughput is not None and result.throughput.state == FAIL:
+        known = "No single line takes longer by more than chance."
+        unknown = "Which lines take longer is known only with --against, where git tells what a line was before."
+        if result.mode == "against":
+            unknown = "Which lines take longer was not recorded."
+        notes.append(unknown if result.slower_lines is None else known)
+    elif not places:
+        notes.append("No line is known at which a counter rose.")
+    if places and result.hunks and not any(place.diff for place in places):
+        notes.append("The diff has none of these lines: what they call or are given has changed.")
+    return " ".join(notes)
+
+
+# ---------------------------------------------------------------- what now
+
+
+def _actions(result: GateResult) -> Iterator[b.Action]:
+    for cause in result.causes[: _ACTIONS - 1]:
+        place = f"{short_path(plain(cause.file))}:{cause.line}" if cause.file and cause.line > 0 else ""
+        yield b.Action(plain(cause.fix).removesuffix("."), place)
+    if result.state == FAIL:
+        yield from _after_fail(result)
+    elif result.state == INCONCLUSIVE:
+        yield from _to_settle(result)
+    elif any(fmt.is_fewer(line) for line in result.counters) and result.baseline_file:
+        yield b.Action("Store the smaller counts", command=_update(result))
+    else:
+        yield b.Action("Nothing needs to change", "the check allows this version")
+
+
+def _after_fail(result: GateResult) -> Iterator[b.Action]:
+    if result.explanation and result.out:
+        command = f"{called_as()} diagnose {shlex.quote(f'{plain(result.out)}/{_EXPLAINED}')}"
+        yield b.Action("See where the time of the candidate goes", command=command)
+    if result.counters_state == FAIL and result.baseline_file:
+        yield b.Action("If the counts are intended, store them with the change", command=_update(result))
+    if result.throughput is not None and result.throughput.state == FAIL:
+        yield b.Action("Change the code, then check again", command=_check(result))
+    elif not result.causes:
+        yield b.Action("Remove what was added at these lines, then check again", command=_check(result))
+
+
+def _to_settle(result: GateResult) -> Iterator[b.Action]:
+    speed = result.throughput
+    for line in speed.lines if speed is not None and speed.state == INCONCLUSIVE else ():
+        if effort := fmt.remaining_effort(result, line):
+            yield b.Action("Measure for longer", f"{plain(line.name)}: {effort}")
+            break
+    if text.warnings(result):
+        yield b.Action("Repeat it on a quieter machine", "the warnings below say what disturbed it")
+    if result.counters_state == INCONCLUSIVE and result.baseline_file:
+        yield b.Action("Count once in this environment", command=_update(result))
+    yield b.Action("Check again", command=_check(result))
+
+
+def _check(result: GateResult, more: str = "") -> str:
+    if result.mode == "against":
+        revision = plain(result.base.what).partition(" (")[0]
+        options = f"--against {shlex.quote(revision)} -- {plain(result.candidate.command)}"
+    elif result.mode == "baseline":
+        options = f"--baseline {shlex.quote(plain(result.baseline_file))}{more} -- {plain(result.candidate.command)}"
+    elif result.mode == "commands":
+        before, after = (shlex.quote(plain(side.command)) for side in (result.base, result.candidate))
+        options = f"--before {before} --after {after}"
+    else:
+        options = "RUN_A RUN_B"
+    return f"{called_as()} check {options}"
+
+
+def _update(result: GateResult) -> str:
+    return _check(replace(result, mode="baseline"), " --update --reason TEXT")

@@ -1,0 +1,60 @@
+"""What git says has changed in the files of a program, and the diffs that it is read from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from profiler.check.model import Hunk
+from profiler.check.source_diff import SourceDiff, parse_diff
+from profiler.check.worktree.git import Repository
+from tests.check.worktree.conftest import Git
+
+pytestmark = pytest.mark.usefixtures("clean_environment")
+
+
+@pytest.fixture
+def program(repository: Path, git: Git) -> SourceDiff:
+    """A checkout whose program was started in the folder `job`, and that has changed since its commit."""
+    job = repository / "job"
+    job.mkdir()
+    (job / "step.py").write_text("".join(f"line {number}\n" for number in range(1, 31)))
+    (job / "ä b.py").write_text("a = 1\n")
+    (repository / "lib.py").write_text("b = 1\n")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "two")
+    lines = [f"line {number}\n" for number in range(1, 31)]
+    lines[4:6] = ["changed\n"]
+    lines.insert(20, "+ added\n")
+    (job / "step.py").write_text("".join(lines))
+    (job / "ä b.py").write_text("a = 2")
+    (repository / "lib.py").write_text("b = 2\n")
+    root = Repository.find(repository).root
+    return SourceDiff(root, Repository(root).head(), job, job)
+
+
+def test_hunks_have_the_lines_of_both_versions(program: SourceDiff) -> None:
+    hunks = program.hunks(["step.py", "ä b.py", "../lib.py"])
+    assert hunks is not None
+    first, second, odd, outside = hunks
+    assert (first.file, first.base, first.line) == ("step.py", 2, 2)
+    assert first.lines[2:7] == (" line 4", "-line 5", "-line 6", "+changed", " line 7")
+    assert [line for line in second.lines if not line.startswith(" ")] == ["++ added"]
+    assert odd == Hunk("ä b.py", 1, 1, ("-a = 1", "+a = 2"))
+    assert (outside.file, outside.lines) == ("../lib.py", ("-b = 1", "+b = 2"))
+
+
+def test_files_that_did_not_change_or_that_git_does_not_keep_have_no_hunks(program: SourceDiff, tmp_path: Path) -> None:
+    (program.folder / "new.py").write_text("x = 1\n")
+    assert program.hunks(["new.py", "missing.py", "/usr/lib/python3/os.py", str(tmp_path / "elsewhere.py"), ""]) == ()
+
+
+def test_without_git_nothing_is_known(program: SourceDiff) -> None:
+    unknown = SourceDiff(program.repository, "0" * 40, program.folder, program.folder)
+    assert unknown.hunks(["step.py"]) is None
+
+
+def test_a_diff_without_hunks_is_empty() -> None:
+    assert list(parse_diff("x", "")) == []
+    assert list(parse_diff("x", "diff --git a/x b/x\nBinary files a/x and b/x differ\n")) == []
