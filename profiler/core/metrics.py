@@ -113,6 +113,8 @@ COUNTERS: Final = (
     Counter("tokenized_samples", "tokenized sample", "tokenized samples", "Tokenized samples per step", gated=True),
     Counter("zero_fills", "filling of gradients with zeros", "fillings of gradients with zeros",
             "Fillings of gradients with zeros, per step"),
+    Counter("zero_fill_ns", "filling of gradients with zeros", "time of filling gradients with zeros",
+            "Time of filling gradients with zeros, per step"),
     Counter("repeated_gradient_syncs", "repeated synchronization of gradients",
             "repeated synchronizations of gradients", "Repeated synchronizations of gradients, per step"),
     Counter("recompilations", "recompilation", "recompilations", "Recompilations per step", gated=True),

@@ -92,6 +92,8 @@ RECOMPILED: Final = "recompilations"
 """The same for code that torch.compile compiles again; each call stands for one recompilation."""
 ZERO_FILLS: Final = "zero_fills"
 """Counter of the calls that fill all gradients of a model or an optimizer with zeros."""
+ZERO_FILL_NS: Final = "zero_fill_ns"
+"""Counter of the time of these calls; not at level light."""
 REPEATED_GRADIENT_SYNCS: Final = "repeated_gradient_syncs"
 """Counter of the forward passes of DistributedDataParallel whose backward pass synchronizes gradients, although an
 earlier one has done so since the optimizer stepped."""

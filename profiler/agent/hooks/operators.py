@@ -28,6 +28,9 @@ MAX_STACKS: Final = 20_000
 _LINES, _FRAMES = 100, 6
 _PROBES: Final = 200
 _BACKWARD: Final = "autograd::engine::evaluate_function"
+_NAN_CHECKS: Final = ("aten::isnan", "aten::_is_any_true", "aten::item")
+"""What the autograd engine itself calls for each gradient while anomaly detection looks for NaN
+(`Engine::evaluate_function` in torch/csrc/autograd/engine.cpp)."""
 _USER_SCOPE: Final = 7
 """`torch::profiler::impl::RecordScope::USER_SCOPE`: what `record_function` marks, such as an optimizer's step."""
 CALLERS: Final = {"utils/data/": "loader", "optim/": "optimizer"}
@@ -46,6 +49,8 @@ class Operator:
     """Number of the first gradient function that it creates, or of the one that it evaluates; -1 without gradients."""
     stack: tuple[str, ...] = ()
     """`FILE(LINE): FUNCTION`, the innermost frame first."""
+    nan_checks: float = 0.0
+    """Microseconds in which the engine looks for NaN in what a gradient function computed."""
 
     @property
     def is_backward(self) -> bool:
@@ -123,6 +128,7 @@ def _outermost(events: Iterable[Any], with_stack: bool) -> Iterator[Operator]:
     opened: list[tuple[Any, bool]] = []  # each with whether it is an operator within no other one
     depth = inner = 0
     sequence = -1  # the first of an operator; the engine's own event of a gradient function has none
+    checks = 0.0
     for event in events:
         kind = event.kind()
         if kind == "push":
@@ -135,8 +141,12 @@ def _outermost(events: Iterable[Any], with_stack: bool) -> Iterator[Operator]:
             begin, is_operator = opened.pop()
             depth -= is_operator
             if is_operator and not depth:
-                stack = tuple(begin.stack()) if with_stack else ()
-                yield Operator(begin.name(), begin.cpu_elapsed_us(event), 1 + inner, sequence, stack)
+                name, stack = begin.name(), tuple(begin.stack()) if with_stack else ()
+                looked = checks if name.startswith(_BACKWARD) else 0.0
+                yield Operator(name, begin.cpu_elapsed_us(event), 1 + inner, sequence, stack, looked)
+                checks = 0.0
+            elif is_operator and depth == 1 and begin.name() in _NAN_CHECKS:
+                checks += begin.cpu_elapsed_us(event)
 
 
 def undisturbed(steps: Sequence[Sequence[Operator]]) -> list[Operator]:
@@ -159,7 +169,8 @@ def summarize(
     :return: `lines`, those with most seconds first: the frames [file, line, function] that are not torch's, at most 6,
         the innermost first; whether the operators are of backward passes, which have the frames of the operators whose
         gradients they compute; who called them, of CALLERS; number and seconds of all; number and seconds of small
-        ones. What the events of the profiler cost is not in the seconds.
+        ones. What the events of the profiler cost is not in the seconds. `nan_checks`, where there are any: the seconds
+        in which anomaly detection looks for NaN.
     """
     lines: dict[tuple[Any, bool, str], list[float]] = {}
     for each, stack in zip(timed, _stacks_of(timed, located), strict=True):
@@ -171,7 +182,8 @@ def summarize(
         for column, amount in enumerate((1, seconds, is_small, is_small * seconds)):
             line[column] += amount
     largest = sorted(lines.items(), key=lambda line: -line[1][1])[:_LINES]
-    return {"lines": [[*key, *values] for key, values in largest]}
+    checks = sum(each.nan_checks for each in timed) / 1e6
+    return {"lines": [[*key, *values] for key, values in largest]} | ({"nan_checks": checks} if checks else {})
 
 
 def _stacks_of(timed: Sequence[Operator], located: Sequence[Operator]) -> list[tuple[str, ...]]:

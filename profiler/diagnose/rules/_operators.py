@@ -11,9 +11,12 @@ from profiler.run.model import Site
 
 CALLING: Final = ("compute", "framework", "python")
 """Categories of the time in which a line calls operators: torch reads the arguments of each while it holds the GIL."""
-_MOST_CALL_S: Final = 10e-6
-"""Most seconds around an operator that its call is taken to need; what a line takes beyond is other work. With its
-gradient a call takes 5 to 10 µs (measured on an AMD EPYC)."""
+_MOST_CALL_S: Final = 5e-6
+"""Most seconds around an operator that its call is taken to need; what a line takes beyond is other work. A call takes
+0.5 to 1.3 µs in the traps of tests/traps (Xeon), some 2 µs on an AMD EPYC."""
+_MOSTLY: Final = 0.5
+"""Share of the operators' time of a line from which its small ones count: beside large ones, as in a usual model, there
+is little to gain from calling fewer."""
 _MOST_SLOWER: Final = 2.0
 """Most times as long as when they were counted that operators are taken to be on average. They were counted in a few
 steps, each at its shortest. Computing beyond that is not theirs: samples tell it from Python at a line only roughly."""
@@ -57,11 +60,13 @@ def _small_seconds(rows: Sequence[OperatorLine], whole: float, computing: float)
 
     :param whole: what the line takes to compute and to call; of that, `computing` is certainly in operators.
     """
-    seconds, count, small = sum(row.seconds for row in rows), sum(row.count for row in rows), _small(rows)
+    seconds, count = sum(row.seconds for row in rows), sum(row.count for row in rows)
+    mostly = [row for row in rows if row.small_seconds >= _MOSTLY * row.seconds]
+    small = _small(mostly)
     if not small:
         return 0.0
     around = min(max(0.0, whole - seconds), count * _MOST_CALL_S)
-    small += around * sum(row.small_count for row in rows) / count
+    small += around * sum(row.small_count for row in mostly) / count
     explained = seconds + around
     return small * min(1.0, whole / explained) * min(max(1.0, computing / explained), _MOST_SLOWER)
 

@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from profiler.analyse.finding import KnockOut
-from profiler.diagnose.rule import Claim, Rule, StepCosts
+from profiler.diagnose.rule import Claim, Rule, StepCosts, exactly
 from profiler.diagnose.rules._frames import frame_costs, frame_sites, lines_above
+from profiler.run.tables import OPERATORS
 
 
 def judge(costs: StepCosts) -> Claim | None:
-    """The time in which anomaly detection records a stack for each operator."""
+    """The time in which anomaly detection records a stack for each operator, and looks for NaN in each gradient."""
     if not costs.fact("anomaly_detection") or costs.has_queue:
         return None
     # torch calls this function for each operator: the one of the standard library, or torch.fx's of the same name
     lines = lines_above(costs, lambda each: each.name == "format_stack" and each.file.endswith("traceback.py"))
     claimed = frame_costs(lines, "python")
-    return Claim(claimed, frame_sites(lines), is_bound=False) if claimed else None
+    operators = costs.fact(OPERATORS)
+    checks = operators.get("nan_checks", 0.0) if isinstance(operators, Mapping) else 0.0
+    values = {
+        "stacks": costs.share(sum(cost.seconds for cost in claimed.values())) or None,
+        "checks": costs.share(checks) or None,
+    }
+    if checks:
+        claimed["compute"] = exactly(min(checks, costs.cost("compute").seconds))
+    return Claim(claimed, frame_sites(lines), values, is_bound=False) if claimed else None
 
 
 PLUGIN = Rule(
     "debug-mode",
     "Anomaly detection is on",
-    ("{share:share} of each step goes to the stacks that torch records, one for each operator.",),
+    (
+        "{stacks:share} of each step goes to the stacks that torch records, one for each operator.",
+        "{checks:share} of each step looks for NaN in each gradient.",
+    ),
     "Turn it on only while you look for the source of a NaN.",
     judge,
     code="torch.autograd.set_detect_anomaly(False)",

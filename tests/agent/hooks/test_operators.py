@@ -33,6 +33,8 @@ def step():
             total = total + row.exp().mean()  # the line of small operators
     total.backward()
     weights.grad = None
+    if "anomaly" in str(STATE.recorder and STATE.recorder.directory):
+        torch.autograd.set_detect_anomaly(True)
 def scenario(name, steps):
     unpatch()
     (root / name).mkdir()
@@ -43,6 +45,8 @@ def scenario(name, steps):
         STATE.recorder.record_boundary(BoundaryKind.OPTIMIZER, "SGD")
 scenario("whole", operators.SKIP + operators.STEPS + 2)
 scenario("short", 3)
+scenario("anomaly", operators.SKIP + operators.STEPS + 2)
+torch.autograd.set_detect_anomaly(False)
 scenario("cut", operators.SKIP + 2)
 STATE.recorder.close()
 unpatch()
@@ -83,6 +87,12 @@ def test_every_operator_counts_once_at_its_line(facts: dict[str, Any]) -> None:
     assert sum(row[3] for row in forward) == 8 * 3  # exp, mean, add
     assert sum(row[3] for row in backward) == 8 * 3
     assert all(row[0][0][2] == "step" and not row[2] and 0 <= row[6] <= row[4] for row in rows)
+
+
+def test_the_engine_looks_for_nan_in_gradients_while_anomaly_detection_is_on(facts: dict[str, Any]) -> None:
+    assert "nan_checks" not in facts["whole"]
+    backward = sum(row[4] for row in facts["anomaly"]["lines"] if row[1])
+    assert backward / 10 < facts["anomaly"]["nan_checks"] < 2 * backward, "events of the profiler are not taken out"
 
 
 @pytest.mark.parametrize(

@@ -268,4 +268,5 @@ def test_only_calls_that_fill_gradients_with_zeros_are_counted(tmp_path: Path) -
         optimizer.zero_grad(set_to_none=False)
         model.zero_grad(False)
         assert counted(STATE.recorder, "zero_fills") == 2
+        assert counted(STATE.recorder, "zero_fill_ns") > 0
         assert model.weight.grad is not None
