@@ -379,6 +379,8 @@ class Frame:
     """The value as it is shown, for the tooltip."""
     where: str = ""
     """file:line, in full."""
+    source: str = ""
+    """The text of that line."""
     lean: float = 0.0
     """-1..1: less or more than before; drawn as a colour where the graph is a difference."""
     children: tuple[Frame, ...] = ()

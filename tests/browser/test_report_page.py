@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from profiler.report.blocks import Flame, Frame, Report, Section
 from profiler.report.model import Results
+from profiler.report.render import html
 from profiler.report.write import rendered
 from tests.browser import browsing
 from tests.report import hook_samples, ladders, samples
@@ -156,6 +158,24 @@ def test_flame_graph_zooms_searches_and_comes_back(chromium: Any, files: dict[st
         frame.click()
         figure.locator("[data-reset]").click()
         assert frame.bounding_box()["width"] == pytest.approx(before, abs=1)
+
+
+def test_a_chain_of_calls_opens_while_it_is_zoomed(chromium: Any, tmp_path: Path) -> None:
+    calls = Frame("main", 9.0, "", "a.py:1", children=(Frame("<b>run</b>", 9.0, "", "a.py:2", "run()"),))
+    root = Frame("all", 10.0, "", children=(calls, Frame("other", 1.0, "")))
+    path = tmp_path / "page.html"
+    path.write_text(html.render(Report("t", "s", (Section("flame", "k", (Flame("f", root),)),))))
+    with browsing.opened(chromium, path) as watched:
+        boxes = watched.page.locator("[data-flame] .fr:visible")
+        assert boxes.all_inner_texts() == ["all", "main → <b>run</b>", "other"]
+        boxes.nth(1).click()
+        assert boxes.all_inner_texts() == ["all", "main a.py:1", "<b>run</b> a.py:2 run()"]
+        tops = [box.bounding_box()["y"] for box in boxes.all()]
+        assert tops == sorted(set(tops)), "each has a row"
+        watched.page.keyboard.press("Escape")
+        assert boxes.all_inner_texts() == ["all", "main → <b>run</b>", "other"]
+        assert watched.page.locator("[data-flame] b").count() == 0
+        assert watched.complaints == []
 
 
 def test_the_flame_graph_keeps_still_under_the_pointer(chromium: Any, files: dict[str, Path]) -> None:

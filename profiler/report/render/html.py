@@ -24,6 +24,12 @@ LEANS = 3
 MAX_FRAMES = 900
 """Frames of one flame graph; about 200 bytes each in a page, so that three graphs stay far below 2 MB."""
 
+FOLDED: Final = 0.99
+"""Share of a frame's time that its only callee must take to share its box: at 1,000 pixels, the rest is 10 pixels wide
+at most."""
+MAX_CHAIN: Final = 30
+"""Frames in one box: so many lines fit a screen when the box is opened."""
+
 _NAME_PARTS: Final = re.compile(r"(?<=[/_])(?=[^/_])|(?<=\w)(?=\.\w)")
 """Where a path or a dotted name may break into two lines."""
 
@@ -142,35 +148,62 @@ def share_of_row(table: Table, row: tuple[Cell, ...]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Rectangle:
-    """One frame of a flame graph: `left` and `width` are shares of the root, `depth` counts from the root at 0."""
+    """A box of a flame graph: `left` and `width` are shares of the root, `depth` counts boxes from the root at 0."""
 
-    frame: Frame
+    frames: tuple[Frame, ...]
+    """One frame, or a chain of calls in which each function spends its time in the next one."""
     depth: int
     left: float
     width: float
 
+    @property
+    def label(self) -> str:
+        """`main`, `main → train`, `main → 3 more → step`"""
+        first, last, more = self.frames[0].label, self.frames[-1].label, len(self.frames) - 2
+        return first if more < 0 else f"{first} → {last}" if not more else f"{first} → {more} more → {last}"
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The label, the value, and a line for each frame: of a chain with its name."""
+        names = [""] if len(self.frames) == 1 else [frame.label for frame in self.frames]
+        parts = zip(names, self.frames, strict=True)
+        places = ("  ".join(filter(None, (name, frame.where, frame.source))) for name, frame in parts)
+        return self.label, self.frames[0].text, *filter(None, places)
+
 
 def flame_layout(root: Frame, limit: int = MAX_FRAMES) -> tuple[Rectangle, ...]:
-    """Rectangles of the widest frames, callers before callees.
+    """Boxes of the widest frames, callers before callees; a chain of calls is one box.
 
     Breadth first by width: stacks may be of any depth, and the narrowest frames are left out.
     """
     if root.value <= 0:
         return ()
-    level = [Rectangle(root, 0, 0.0, 1.0)]
+    level = [Rectangle((root,), 0, 0.0, 1.0)]
     placed: list[Rectangle] = []
     while level:
         placed += level
         children = []
         for parent in level:
             left = parent.left
-            for child in parent.frame.children:
+            for child in parent.frames[-1].children:
                 width = child.value / root.value
-                children.append(Rectangle(child, parent.depth + 1, left, width))
+                children.append(Rectangle(_chain(child), parent.depth + 1, left, width))
                 left += width
         children.sort(key=lambda rectangle: -rectangle.width)
         level = sorted(children[: max(0, limit - len(placed))], key=lambda rectangle: rectangle.left)
     return tuple(placed)
+
+
+def _chain(frame: Frame) -> tuple[Frame, ...]:
+    """The frame, and the frames below it as long as each has one callee, which takes its time and has its colour."""
+    chain = [frame]
+    while len(chain) < MAX_CHAIN and len(frame.children) == 1:
+        (child,) = frame.children
+        if child.value < FOLDED * chain[0].value or round(child.lean * LEANS) != round(frame.lean * LEANS):
+            break
+        chain.append(child)
+        frame = child
+    return tuple(chain)
 
 
 def flame_tint(frame: Frame, difference: bool) -> str:

@@ -329,7 +329,7 @@ def flame_graphs(report_input: ReportInput) -> Iterator[Block]:
             yield side.not_measured("flame graph", Topic.FLAME_GRAPH, otherwise="no stack samples were recorded")
         else:
             caption = f"{side.label}: {phrase(root.value, 's')} per step, by stack samples"
-            note = "Width is time, the caller is above. Choose a frame to zoom in."
+            note = "Width is time, the caller is above. Choose a frame to zoom in, and a chain of calls to open it."
             yield Flame(caption, _flame(root), note=note)
     comparison = report_input.comparison
     if comparison is not None and comparison.flame_diff is not None:
@@ -339,7 +339,7 @@ def flame_graphs(report_input: ReportInput) -> Iterator[Block]:
 def _flame(root: FlameNode) -> Frame:
     def frame(node: FlameNode, children: tuple[Frame, ...]) -> Frame:
         text = f"{percent(node.value / root.value)}, {phrase(node.value, 's')}"
-        return Frame(node.name, node.value, text, _location(node), children=children)
+        return Frame(node.name, node.value, text, _location(node), _source(node), children=children)
 
     return _frames(root, lambda node: node.value, frame)
 
@@ -353,7 +353,7 @@ def _flame_difference(report_input: ReportInput, root: FlameDiff) -> Block:
         total = node.before + node.after
         text = f"{phrase(node.before, 's')} to {phrase(node.after, 's')}"
         lean = (node.after - node.before) / total if total > 0 else 0.0
-        return Frame(node.name, total, text, _location(node), lean, children)
+        return Frame(node.name, total, text, _location(node), _source(node), lean, children)
 
     note = (
         f"Width is the time of both sides together. Orange: more time in {last} than in {first}; blue: less; "
@@ -377,6 +377,10 @@ def _frames(root: Node, value: Callable[[Node], float], frame: Callable[[Node, t
 
 def _location(node: FlameNode | FlameDiff) -> str:
     return f"{node.site.file}:{node.site.line}" if node.site is not None else ""
+
+
+def _source(node: FlameNode | FlameDiff) -> str:
+    return node.site.source if node.site is not None else ""
 
 
 PLUGINS = (lines, threads, flame_graphs)

@@ -6,7 +6,7 @@ import pytest
 
 from profiler.report.blocks import Cell, Column, Frame, Report, Section, Table
 from profiler.report.render import html
-from profiler.report.render.html import flame_layout, phone_layout, share_of_row
+from profiler.report.render.html import MAX_CHAIN, flame_layout, phone_layout, share_of_row
 
 LINES = (Column("Line"), Column("In"), Column("Time per step", number=True), Column("Share", number=True, bar=True))
 ROW = (
@@ -96,9 +96,30 @@ def test_the_narrowest_frames_are_left_out_first() -> None:
     assert [round(r.width * 100) for r in placed] == [100, 10, 11, 12]
 
 
+def named(name: str, value: float, *children: Frame, lean: float = 0.0) -> Frame:
+    return Frame(name, value, f"{value:g} s", f"{name}.py:1", f"{name}()", lean, children)
+
+
+def test_a_chain_of_calls_is_one_box() -> None:
+    leaf = named("d", 60.0)
+    chain = named("a", 100.0, named("b", 99.5, named("c", 99.2, leaf)))
+    _, box, below = flame_layout(Frame("all", 120.0, "", children=(chain,)))
+    assert (box.label, box.depth, round(box.width, 2)) == ("a → 1 more → c", 1, 0.83)
+    assert box.lines == ("a → 1 more → c", "100 s", "a  a.py:1  a()", "b  b.py:1  b()", "c  c.py:1  c()")
+    assert (below.frames, below.label, below.depth, below.left) == ((leaf,), "d", 2, 0.0), "c has time of its own"
+    assert below.lines == ("d", "60 s", "d.py:1  d()")
+    two = flame_layout(Frame("all", 100.0, "", children=(named("a", 100.0, named("b", 100.0)),)))
+    assert two[1].label == "a → b"
+
+
+def test_a_box_has_one_colour() -> None:
+    mixed = named("a", 100.0, named("b", 100.0, lean=1.0))
+    assert [len(box.frames) for box in flame_layout(Frame("all", 100.0, "", children=(mixed,)))] == [1, 1, 1]
+
+
 def test_a_stack_deeper_than_recursion_allows() -> None:
     deep = frame(1.0)
     for _ in range(5000):
         deep = Frame("f", 1.0, "", children=(deep,))
-    assert flame_layout(deep, limit=10_000)[-1].depth == 5000
+    assert flame_layout(deep, limit=10_000)[-1].depth == -(-5000 // MAX_CHAIN)
     assert flame_layout(frame(0.0)) == (), "nothing without time"

@@ -72,12 +72,14 @@
       const style = node.style;
       const [l, w, d] = ["--l", "--w", "--d"].map((name) => Number(style.getPropertyValue(name)));
       const text = node.title;
-      return { node, l, w, d, text, low: text.toLowerCase() };
+      const chain = "chain" in node.dataset ? text.split("\n").slice(2) : [];
+      return { node, l, w, d, text, chain, name: node.textContent, low: text.toLowerCase() };
     });
     if (!frames.length) return;
     const byNode = new Map(frames.map((frame) => [frame.node, frame]));
     const [input, reset, output] = ["input", "[data-reset]", "output"].map((one) => figure.querySelector(one));
     const slack = 1e-6;
+    const rows = Number(graph.style.getPropertyValue("--rows"));
     let zoomed = frames[0];
     let said = "";
     figure.querySelector(".tools").hidden = false;
@@ -88,6 +90,28 @@
       const width = graph.clientWidth;
       for (const one of frames) one.node.classList.toggle("tiny", (Math.min(one.w, zoomed.w) / zoomed.w) * width < NARROW);
     };
+    // a box that stands for a chain of calls has a row for each of them while it is zoomed
+    let opened = [];
+    const open = (frame) => {
+      opened.forEach((node) => node.remove());
+      const more = Math.max(0, frame.chain.length - 1);
+      opened = frame.chain.slice(1).map((line, index) => {
+        const node = frame.node.cloneNode();
+        node.textContent = node.title = line;
+        node.classList.remove("tiny");
+        node.removeAttribute("role");
+        node.removeAttribute("tabindex");
+        node.setAttribute("aria-hidden", "true");
+        node.style.setProperty("--d", frame.d + 1 + index);
+        return node;
+      });
+      frame.node.after(...opened);
+      for (const one of frames) {
+        one.node.style.setProperty("--d", one.d + (one.d > frame.d ? more : 0));
+        one.node.textContent = one === frame && more ? one.chain[0] : one.name;
+      }
+      graph.style.setProperty("--rows", rows + more);
+    };
     const within = (a, b) => a.l >= b.l - slack && a.l + a.w <= b.l + b.w + slack;
     const zoom = (frame) => {
       zoomed = frame;
@@ -97,6 +121,7 @@
         one.node.hidden = one.l + one.w <= frame.l + slack || one.l >= frame.l + frame.w - slack;
       }
       reset.disabled = frame === frames[0];
+      open(frame);
       label();
     };
     const focus = (frame) => {
