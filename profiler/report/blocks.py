@@ -439,6 +439,7 @@ class TimelineGroup:
     """The tracks of one program."""
 
     label: str
+    """Empty where it is the only one."""
     note: str
     """The work that it did in this time: '28 tokens'."""
     tracks: tuple[TimelineTrack, ...]

@@ -24,6 +24,8 @@ _OF_HOST: Final = TimelineKind("not recorded", "free", "nothing was recorded")
 _LONGEST_NAME: Final = 60
 _LEAST_IN_LEGEND: Final = 0.001
 _NEARLY_ALL: Final = 0.99
+_SLOWED: Final = 1.05
+"""Slowdown by recording from which it is told: less is within the spread of runs."""
 
 
 def main_timeline(report_input: ReportInput) -> TimelineChart | None:
@@ -49,10 +51,11 @@ def timeline_chart(sides: Sequence[ReportSide]) -> TimelineChart | None:
     groups = []
     for side, timeline in timelines:
         tracks = tuple(_tracks(timeline, length, numbers))
-        groups.append(TimelineGroup(side.label, _work(side, timeline, len(tracks[0].begin)), tracks))
-    caption = listed([side.label for side, _ in timelines])
-    caption = f"{units.seconds(length / 1e9)} of {caption}{' on one scale' * (len(groups) > 1)}"
-    chart = TimelineChart(caption, length, tuple(groups), tuple(numbers), _note(timelines, length))
+        label = side.label if len(sides) > 1 else ""
+        groups.append(TimelineGroup(label, _work(side, timeline, len(tracks[0].begin)), tracks))
+    what = listed([group.label for group in groups if group.label]) or "the host and the device"
+    caption = f"{units.seconds(length / 1e9)} of {what}{' on one scale' * (len(groups) > 1)}"
+    chart = TimelineChart(caption, length, tuple(groups), tuple(numbers), _note(timelines, length, len(sides) > 1))
     return replace(chart, legend=tuple(_legend(chart)))
 
 
@@ -86,7 +89,8 @@ def _work(side: ReportSide, timeline: Timeline, parts: int) -> str:
     if not timeline.tokens or not timeline.parts:
         return ""
     unit = side.measure("tokens_per_s").unit.removesuffix("/s") or "tokens"
-    return f"{units.count(round(timeline.tokens * parts / timeline.parts))} {unit}"
+    tokens = round(timeline.tokens * parts / timeline.parts)
+    return f"{units.count(tokens)} {unit}" if tokens else ""
 
 
 def _tracks(timeline: Timeline, length: int, numbers: dict[TimelineKind, int]) -> Iterator[TimelineTrack]:
@@ -122,26 +126,25 @@ def _kind(event: TimelineEvent) -> TimelineKind:
     return TimelineKind(label, category_tone(category), f"{name}{at(event.site)}{function}")
 
 
-def _note(timelines: Sequence[tuple[ReportSide, Timeline]], length: int) -> str:
+def _note(timelines: Sequence[tuple[ReportSide, Timeline]], length: int, compared: bool) -> str:
     """Which stretch of each side it is, and how much recording slows the programs."""
     texts = [_stretch(timeline, length) for _, timeline in timelines]
-    if len(timelines) > 1:
+    if compared:
         texts = [f"{side.label}: {text}" for (side, _), text in zip(timelines, texts, strict=True)]
     else:
         texts = [text[0].upper() + text[1:] for text in texts]
-    slowed = [
-        f"{side.label} {units.ratio(side.slowdown.value)}"
-        for side, _ in timelines
-        if side.slowdown is not None and side.slowdown.value is not None
-    ]
+    measured = {side.label: side.slowdown.value for side, _ in timelines if side.slowdown and side.slowdown.value}
+    slowed = [f"{label} {units.ratio(value)}" for label, value in measured.items() if value >= _SLOWED]
     if slowed:
         texts.append(f"Recording slows {listed(slowed)}")
+    elif measured:
+        texts.append("No slowdown by recording was measured")
     return "".join(f"{text}. " for text in texts).rstrip()
 
 
 def _stretch(timeline: Timeline, length: int) -> str:
-    """`1.20 ms from the middle of a typical step, which takes 353 ms`"""
+    """`1.20 ms undisturbed within a typical step, which takes 353 ms`"""
     if not timeline.offset and length >= _NEARLY_ALL * 1e9 * timeline.step_length:
         return "a typical step"
-    place = "from the middle" if timeline.offset else "from the begin"
-    return f"{units.seconds(length / 1e9)} {place} of a typical step, which takes {units.seconds(timeline.step_length)}"
+    place = "undisturbed within" if timeline.offset else "from the begin of"
+    return f"{units.seconds(length / 1e9)} {place} a typical step, which takes {units.seconds(timeline.step_length)}"

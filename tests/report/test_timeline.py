@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.analyse.model import Analysis, Timeline, TimelineEvent, TimelineLane
+from profiler.analyse.model import Analysis, Measure, Timeline, TimelineEvent, TimelineLane
 from profiler.core.notice import Notice
 from profiler.report.model import ReportSide
 from profiler.report.timeline import FIRST_EVENTS, timeline_chart
@@ -85,3 +85,21 @@ def test_a_side_without_a_timeline_is_left_out() -> None:
     chart = timeline_chart([side("before", None), side("after", recorded(0.004))])
     assert chart is not None
     assert [group.label for group in chart.groups] == ["after"]
+
+
+@pytest.mark.parametrize(
+    ("slowdowns", "text"),
+    [
+        ((1.65, 1.02), "Recording slows before 1.65×."),
+        ((1.65, 1.2), "Recording slows before 1.65× and after 1.20×."),
+        ((0.8, 1.02), "No slowdown by recording was measured."),
+    ],
+)
+def test_the_note_tells_which_sides_recording_slows(slowdowns: tuple[float, float], text: str) -> None:
+    sides = [
+        replace(side(label, recorded(0.004)), slowdown=Measure("recording_slowdown", value, "x"))
+        for label, value in zip(("before", "after"), slowdowns, strict=True)
+    ]
+    chart = timeline_chart(sides)
+    assert chart is not None
+    assert chart.note == f"before: a typical step. after: a typical step. {text}"

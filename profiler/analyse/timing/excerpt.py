@@ -21,6 +21,9 @@ ALLOCATE: Final = "allocate"
 """Category of calls that allocate or free memory of the device, which a breakdown counts as `launch`."""
 MAX_EVENTS: Final = 6_000
 """Events of a lane that an excerpt holds, about 40 kB of a page; the excerpt ends where one lane would have more."""
+CALLS: Final = 200
+"""Events of the host that show its usual speed: of a loop over tokens, those of some ten tokens."""
+PLACES: Final = 41
 MAX_STREAMS: Final = 4
 """Streams of the device that have a lane: those that are busy longest."""
 
@@ -29,8 +32,8 @@ def timeline_excerpt(run: Run) -> Timeline:
     """The excerpt of `run`: the measured step that is nearest to the median, and what follows it, for as long as no
     lane has more than MAX_EVENTS events.
 
-    Of a step with more events it begins in the middle, because the begin of a long step is not typical of it; so it
-    does where the whole run is one step.
+    Of a step with more events it begins within the step, where a few calls take as long as they do undisturbed: the
+    begin of a long step is not typical of it, and another program may have taken the core at any place.
     """
     window = device_window(run, rank_windows(run)[0])
     if reason := no_queue_reason(run, window):
@@ -41,7 +44,7 @@ def timeline_excerpt(run: Run) -> Timeline:
     begin, end = step_begin, int(window.end[-1])
     segments = [host.segments, *(each for _, each in devices)]
     if min(_last_end(each, begin) for each in segments) < step_end:
-        begin = (step_begin + step_end) // 2
+        begin = _typical_begin(host.segments, step_begin, step_end)
     end = min(end, *(_last_end(each, begin) for each in segments))
     events = _Events(run, begin)
     lanes = [events.host_lane(host, end), *(events.device_lane(*device, end) for device in devices)]
@@ -57,6 +60,20 @@ def timeline_excerpt(run: Run) -> Timeline:
         tokens=int(window.steps["tokens"][chosen]),
         parts=len(_rows(host.segments, step_begin, step_end)),
     )
+
+
+def _typical_begin(segments: Segments, begin: int, end: int) -> int:
+    """Where the next CALLS events of the host take the time that is the first quartile of PLACES places.
+
+    The places are so many events apart, not so much time, so that a long stall is seldom chosen. Not the median, as
+    what other programs take from this one only lengthens it.
+    """
+    rows = _rows(segments, begin, end)
+    if len(rows) <= CALLS:
+        return (begin + end) // 2
+    places = np.linspace(rows.start, rows.stop - 1 - CALLS, PLACES).astype(np.int64)
+    lengths = segments.begin[places + CALLS] - segments.begin[places]
+    return max(begin, int(segments.begin[places[np.argsort(lengths, kind="stable")[PLACES // 4]]]))
 
 
 def _rows(segments: Segments, begin: int, end: int) -> range:

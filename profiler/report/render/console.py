@@ -344,7 +344,7 @@ class _Printer(Terminal):
     def _timeline(self, block: b.TimelineChart) -> None:
         """A line of fills for each track, and what each fill stands for; idle time is left free."""
         fills = dict(zip((tone for _, tone in block.legend), _FILLS if self.unicode else _ASCII_FILLS, strict=False))
-        labels = [(track, f"{group.label} {track.label}") for group in block.groups for track in group.tracks]
+        labels = [(track, f"{group.label} {track.label}".lstrip()) for group in block.groups for track in group.tracks]
         margin = min(max(len(label) for _, label in labels), self.width // 3) + 2
         for track, label in labels:
             room = self.width - margin

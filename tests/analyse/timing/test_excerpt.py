@@ -53,12 +53,26 @@ def test_calls_have_their_lines_and_a_wait_is_a_part_of_its_own() -> None:
     assert lines == [None, 7, None, 8, 8]
 
 
-def test_a_step_with_more_events_than_a_page_holds_begins_in_its_middle() -> None:
+def test_a_step_with_more_events_than_a_page_holds_begins_within_it() -> None:
     drawn = timeline_excerpt(dense(excerpt.MAX_EVENTS + 1000, step=70 * MS))
-    assert drawn.offset == pytest.approx(0.035)
+    assert 0 < drawn.offset < 0.07
     assert all(len(lane.begin) <= excerpt.MAX_EVENTS for lane in drawn.lanes)
     assert len(drawn.lanes[0].begin) == excerpt.MAX_EVENTS
     assert drawn.parts == excerpt.MAX_EVENTS + 1000
+
+
+def test_a_stretch_at_the_usual_speed_is_chosen() -> None:
+    """One call of the middle of each step takes as long as all others together."""
+    calls = excerpt.MAX_EVENTS + 1000
+    builder = RunBuilder(device="cuda")
+    builder.steps(3, 140 * MS)
+    begin = np.arange(3 * calls) * 10 * US
+    begin += (np.arange(3 * calls) + calls // 2) // calls * 70 * MS
+    builder.bulk("calls", len(begin), begin=begin, end=begin + US, kind=int(CallKind.LAUNCH), site=-1)
+    builder.bulk("activities", len(begin), begin=begin + US, end=begin + 2 * US, kind=int(ActivityKind.KERNEL))
+    builder.name("launch")
+    first = timeline_excerpt(builder.build()).lanes[0].begin[: excerpt.CALLS]
+    assert first[-1] - first[0] == (excerpt.CALLS - 1) * 10 * US
 
 
 def test_a_step_with_few_events_begins_at_its_begin() -> None:
