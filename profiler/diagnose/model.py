@@ -24,6 +24,8 @@ from profiler.analyse.model import (
 from profiler.core.notice import Notice
 from profiler.run.model import Site
 
+MUCH_UNKNOWN: Final = 0.1
+"""Share of a step from which what is unknown is named: it may be larger than any cause."""
 WORTH_NAMING: Final = 0.05
 """Share of the wall time below which a cause, or computing, is not named beside a larger cause."""
 NAMED: Final = 0.1

@@ -25,11 +25,9 @@ from profiler.analyse.model import (
 from profiler.core.facts import stated_device
 from profiler.core.notice import Notice
 from profiler.diagnose.device import BUSY, MOST, diagnose_device
-from profiler.diagnose.model import NAMED, WORTH_NAMING, RunDiagnosis, RunVerdict, UnknownShare
+from profiler.diagnose.model import MUCH_UNKNOWN, NAMED, WORTH_NAMING, RunDiagnosis, RunVerdict, UnknownShare
 from profiler.run.model import StepKind
 
-MUCH_UNKNOWN: Final = 0.1
-"""Share of a step from which what is unknown is named: it may be larger than any cause."""
 NEARLY_ALL: Final = 0.9
 """Share of a category that must lie outside of compilation and the optimizer for its places to be named."""
 COMPUTING_LEADS: Final = 0.6

@@ -134,7 +134,11 @@ def _places(side: ReportSide, of: str = "") -> tuple[str, tuple[CodePlace, ...],
     if lines := thread.lines if thread else analysis.lines:
         places = _code_places([(line.site, line.share) for line in lines], lambda site: (site.file, str(site.line)))
         if thread is not None:
-            return f"Lines of the {thread.process}, by time", places, "Shares of its stack samples."
+            return (
+                f"Lines of the {thread.process}, by time",
+                places,
+                "Shares of its stack samples, start and end included.",
+            )
         return f"Lines of {of}, by time" if of else "Your lines, by time", places, "Shares of a step, by stack samples."
     reason = side.why_missing(Topic.FLAME_GRAPH, otherwise="no stack samples were recorded")
     return "Your lines, by time", (), f"No line is known: {reason}."

@@ -12,7 +12,7 @@ from profiler.analyse.finding import Finding, GainMethod
 from profiler.analyse.model import LOADED_MACHINE, MIN_SAMPLES, Analysis, Phase
 from profiler.core.terminal import called_as
 from profiler.core.units import rate, seconds, share, significant
-from profiler.diagnose.model import RunVerdict
+from profiler.diagnose.model import MUCH_UNKNOWN, RunVerdict
 from profiler.report.blocks import Action, Chip, Headline
 from profiler.report.finding_text import MOST, finding_sentence, finding_text, leading, prediction_texts
 from profiler.report.model import exit_status, has_no_steps, load_warnings
@@ -39,7 +39,7 @@ def run_headline(analysis: Analysis, devices: str) -> Headline:
     if has_no_steps(analysis) and (status := exit_status(analysis.info)):
         return Headline(f"The program {status}", judged="bad")
     if lead := lead_finding(analysis):
-        return _finding_headline(lead, analysis.phases)
+        return _finding_headline(lead, analysis)
     ledger = analysis.ranks
     if ledger is not None and ledger.straggler is not None:
         late = ledger.straggler
@@ -56,14 +56,24 @@ def lead_finding(analysis: Analysis) -> Finding | None:
     return next(iter(leaders), None)
 
 
-def _finding_headline(finding: Finding, phases: Sequence[Phase]) -> Headline:
+def _finding_headline(finding: Finding, analysis: Analysis) -> Headline:
     gain = gain_to_get(finding)
     if is_of_input(finding):
-        # as in the strip of the step: a finding may cost only a part of the wait
-        waits = next((phase.share for phase in phases if phase.name == "data"), finding.share)
-        return Headline(f"Training waits for data {share(waits)} of every step: ", gain)
+        return Headline(f"Training waits for data {share(_wait_for_data(finding, analysis))} of every step: ", gain)
     whole = "the run" if finding.is_of_run else "every step"
     return Headline(f"{finding_text(finding).title}: {share(finding.share)} of {whole}, ", gain)
+
+
+def _wait_for_data(finding: Finding, analysis: Analysis) -> float:
+    """The share of a step that is a wait for data, as in its strip: a finding may cost only a part of it. Of a device
+    with a queue, the time in which that waits."""
+    if analysis.outcome in (RunVerdict.DEVICE_IDLE, RunVerdict.DEVICE_BUSY):
+        return finding.share
+    phase = next((phase.share for phase in analysis.phases if phase.name == "data"), None)
+    part, step = analysis.breakdown.get(_INPUT), analysis.value("step_time")
+    if phase is not None or part is None or part.value is None or not step:
+        return finding.share if phase is None else phase
+    return max(finding.share, part.value / step)
 
 
 def is_of_input(finding: Finding) -> bool:
@@ -95,7 +105,7 @@ def _outcome(analysis: Analysis, devices: str) -> str:
         case RunVerdict.DEVICE_BUSY | RunVerdict.DEVICE_BUSY_SAMPLED:
             return f"The {devices} is busy {part} of the time"
         case RunVerdict.COMPUTING:
-            return f"Computing takes {part} of every step"
+            return f"{_computing(analysis)} {part} of every step"
         case RunVerdict.CAUSE:
             first = analysis.causes[0]
             return (
@@ -104,7 +114,8 @@ def _outcome(analysis: Analysis, devices: str) -> str:
                 else (cause_text(first))
             )
         case RunVerdict.UNKNOWN_STEP:
-            return f"What ran in {part} of every step is not known"
+            is_hinted = any(line.unrecorded for line in analysis.lines)
+            return f"What ran in {part} of every step is {'uncertain' if is_hinted else 'not known'}"
         case RunVerdict.THREADS_ONLY:
             thread = analysis.threads[0]
             return f"The {thread.process} was {THREAD_STATES[thread.state]} {share(thread.share)} of the time"
@@ -113,6 +124,14 @@ def _outcome(analysis: Analysis, devices: str) -> str:
     if step := analysis.value("step_time"):
         return f"A step takes {seconds(step)}; where it goes was not recorded"
     return "Nothing was measured"
+
+
+def _computing(analysis: Analysis) -> str:
+    """What is known to be computing: without enough samples only what is recorded."""
+    unknown, step = analysis.breakdown.get("unattributed"), analysis.value("step_time")
+    share_unknown = unknown.value / step if unknown and unknown.value and step else 0.0
+    is_sampled = all(warning.values.get("of") != "anything" for warning in analysis.warnings)
+    return "Computing takes" if is_sampled or share_unknown < MUCH_UNKNOWN else "Backward passes and updates take"
 
 
 # ---------------------------------------------------------------- why
@@ -124,7 +143,9 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
         return ("No step was seen, so nothing can be said about the speed of its training.",)
     lead = lead_finding(analysis)
     if lead is None:
-        sentences = analysis.details or ((analysis.headline,) if analysis.outcome else ())
+        headline = (analysis.headline,) if analysis.outcome else ()
+        is_unknown = analysis.outcome == RunVerdict.UNKNOWN_STEP  # its headline has the reason
+        sentences = (*headline, *analysis.details) if is_unknown else analysis.details or headline
         return tuple(sentences[:WHY])
     text = finding_text(lead)
     first = f"{text.title}{at(lead.sites[0]) if lead.sites else ''}." if is_of_input(lead) else ""

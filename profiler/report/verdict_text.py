@@ -127,9 +127,16 @@ def with_verdict(analysis: Analysis, diagnosis: RunDiagnosis) -> Analysis:
         headline=statement.headline,
         details=statement.details,
         outcome=diagnosis.verdict.value,
-        outcome_share=diagnosis.share or (diagnosis.unknown.share if diagnosis.unknown else 0.0),
+        outcome_share=_outcome_share(diagnosis),
         causes=diagnosis.causes,
     )
+
+
+def _outcome_share(diagnosis: RunDiagnosis) -> float:
+    """What the outcome is of a step: where most of it is not known, that part."""
+    if diagnosis.unknown and (diagnosis.verdict is RunVerdict.UNKNOWN_STEP or not diagnosis.share):
+        return diagnosis.unknown.share
+    return diagnosis.share
 
 
 def run_statement(diagnosis: RunDiagnosis) -> Statement:

@@ -1,0 +1,204 @@
+"""The first screen of every recorded run and visible trace: complete, and contradicted by nothing below it.
+
+Every number of the first screen is looked up in the JSON report, from which the tables below it are made.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from profiler import read
+from profiler.analyse.model import HOST_CATEGORIES, Analysis, Stage
+from profiler.core.units import ratio, seconds, share, significant
+from profiler.diagnose.model import RunVerdict
+from profiler.report.blocks import FirstScreen, PhaseStrip
+from profiler.report.build import build_report
+from profiler.report.finding_text import MOST, leading
+from profiler.report.first_screen_text import is_of_input, lead_finding
+from profiler.report.write import rendered
+from profiler.run.model import Site
+from tests.approval.cases import RUNS
+from tests.fakes.programs import ROOT
+from tests.run.ingest.test_real_traces import FILES
+
+_PERCENT: Final = re.compile(r"(?<![\d.,])(<?\d+(?:\.\d+)?)%")
+_TIME: Final = re.compile(r"(?<![\w.,→×])(\d[\d,.]*) (ns|µs|ms|s)\b(?! CPU)")
+_GAIN: Final = re.compile(r"(?<![\w.,])(\d[\d,.]*)×")
+_SMALL_TRACE: Final = 200_000
+"""Bytes: read within half a second."""
+_PLAIN: Final = frozenset(
+    {"input", "copy", "launch", "framework", "compute", "log", "checkpoint", "python", "waiting", "core", "ranks"}
+) | {"compile", "import", "start", "train", "end", "evaluation", "sync", "gil", "throttled"}
+"""Names of categories and stages that are words of the field, or of everyday English."""
+
+
+def _corpus() -> list[Any]:
+    runs = [pytest.param(path, id=path.stem) for path in sorted(RUNS.glob("*.zip"))]
+    return runs + [
+        pytest.param(
+            file,
+            id=file.name.removesuffix(".json.gz"),
+            marks=[] if file.stat().st_size < _SMALL_TRACE else [pytest.mark.slow],
+        )
+        for file in FILES
+    ]
+
+
+@pytest.mark.parametrize("path", _corpus())
+def test_the_first_screen_is_complete_and_agrees_with_the_report(path: Path) -> None:
+    analysis = read(path)
+    first = build_report(analysis).first
+    assert first is not None
+    _check_complete(first, analysis)
+    _check_headline(first, analysis)
+    document = json.loads(rendered(analysis, "json"))
+    numbers = _Numbers(analysis, document)
+    for text in _texts(first):
+        assert not (unknown := list(numbers.unknown(text))), f"{unknown} of {text!r} stand nowhere in the report"
+    _check_strip(first, analysis, document)
+    _check_places(first, numbers)
+    assert not (words := _undefined(" ".join(_texts(first)))), f"not in docs/glossary.md: {words}"
+
+
+def _check_complete(first: FirstScreen, analysis: Analysis) -> None:
+    """A cause, a line or why there is none, what is to gain, and a next step."""
+    assert first.headline.text.strip()
+    assert first.places or first.places_note
+    if leading(analysis.findings) and not (analysis.ranks and analysis.ranks.straggler):
+        assert "× to gain" in first.headline.highlight
+    else:
+        assert not first.headline.highlight
+    has_nothing = not (analysis.value("step_time") or analysis.threads)
+    assert first.actions or has_nothing
+    assert all(action.text or action.code or action.command or action.note for action in first.actions)
+
+
+def _check_headline(first: FirstScreen, analysis: Analysis) -> None:
+    """The share in the headline is that of the part of a step which it names."""
+    named = _PERCENT.search(first.headline.text)
+    step, lead = analysis.value("step_time"), lead_finding(analysis)
+    if named is None or not step:
+        return
+    part = None
+    segments = first.picture.segments if isinstance(first.picture, PhaseStrip) else ()
+    waits = [each.value for each in segments if each.label in ("waiting for data", "input")]
+    if lead is not None and is_of_input(lead) and waits:
+        part = sum(waits) / step
+    elif lead is None and analysis.outcome == RunVerdict.UNKNOWN_STEP:
+        part = (analysis.breakdown["unattributed"].value or 0.0) / step
+    elif lead is None and analysis.outcome == RunVerdict.DEVICE_IDLE:
+        part = (analysis.device_breakdown["idle"].value or 0.0) / sum(
+            measure.value or 0.0 for measure in analysis.device_breakdown.values()
+        )
+    assert part is None or named[0] == share(part), f"{first.headline.text}: {part}"
+
+
+def _texts(first: FirstScreen) -> Iterator[str]:
+    yield first.headline.text
+    yield from first.why
+    for chip in first.chips:
+        yield chip.text
+    for action in first.actions:
+        yield action.note
+    yield first.places_title
+    yield first.places_note
+
+
+class _Numbers:
+    """The numbers of a report, as a text may show them: of its JSON, and sums of rows of the tables."""
+
+    def __init__(self, analysis: Analysis, document: dict[str, Any]) -> None:
+        values = [abs(value) for value in _floats(document)]
+        step = analysis.value("step_time")
+        self.sums = list(_sums(analysis))
+        shares = [value / step for value in values if step and value <= 1.05 * step] + values + self.sums
+        shares += [1.0 - value for value in (analysis.value("device_utilization"),) if value is not None]
+        self.evidence = {text for finding in document["findings"] for text in finding["evidence"]}
+        self.shares = {text for value in shares for text in _forms_of_share(value)}
+        self.times = {seconds(value) for value in values} | {seconds(value * step) for value in shares if step}
+        self.times |= {seconds((end - analysis.info.begin) / 1e9) for end in (analysis.info.end,) if end}
+        self.gains = {significant(value, digits) for value in values for digits in (2, 3)}
+        self.gains |= {form.rstrip("×") for value in values for form in (ratio(value), f"{value:,.0f}")}
+
+    def unknown(self, text: str) -> Iterator[str]:
+        """The numbers of a text that are in no part of the report."""
+        if text in self.evidence:  # the page and JSON have the same sentence
+            return
+        yield from (f"{each}%" for each in _PERCENT.findall(text) if each not in self.shares)
+        yield from (f"{number} {unit}" for number, unit in _TIME.findall(text) if f"{number} {unit}" not in self.times)
+        yield from (f"{each}×" for each in _GAIN.findall(text) if each not in self.gains and each != str(MOST))
+
+
+def _sums(analysis: Analysis) -> Iterator[float]:
+    """Shares of rows of the report's tables, summed by line and by function; of causes, the parts at a line."""
+    rows: list[tuple[Any, Site | None, float]] = [("idle", row.site, row.share_of_wall) for row in analysis.idle]
+    rows += [("lines", line.site, line.share) for line in analysis.lines]
+    rows += [(thread.tid, line.site, line.share) for thread in analysis.threads for line in thread.lines]
+    sums: defaultdict[Any, float] = defaultdict(float)
+    for table, site, part in rows:
+        yield part
+        if site is not None:
+            sums[table, site.file, site.line] += part
+            sums[table, site.file, site.function, ""] += part
+    yield from sums.values()
+    yield from (thread.share_at_site for thread in analysis.threads)
+    step = analysis.value("step_time") or 1.0
+    for category, places in analysis.locations.items():
+        measure = analysis.breakdown.get(category)
+        whole = measure.value / step if measure is not None and measure.value else 1.0
+        yield from (whole * place.share for place in places)
+
+
+def _forms_of_share(value: float) -> set[str]:
+    """`39` and `39.2`, as a headline, a sentence and an interval show 0.392."""
+    return {share(value).rstrip("%"), f"{100 * value:.0f}", f"{100 * value:.1f}"} if value <= 1.05 else set()
+
+
+def _floats(value: Any) -> Iterator[float]:
+    if isinstance(value, dict):
+        for item in value.values():
+            yield from _floats(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _floats(item)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield float(value)
+
+
+def _check_strip(first: FirstScreen, analysis: Analysis, document: dict[str, Any]) -> None:
+    """The parts of the strip are rows of the phases, of the breakdown, or of the device's time, and sum to a step."""
+    if not isinstance(first.picture, PhaseStrip):
+        return
+    known = {seconds(value) for value in _floats(document)}
+    for segment in first.picture.segments:
+        assert segment.text in known, f"{segment.label} {segment.text} is in no table"
+    step = analysis.value("step_time")
+    assert sum(segment.value for segment in first.picture.segments) == pytest.approx(step, rel=0.02)
+
+
+def _check_places(first: FirstScreen, numbers: _Numbers) -> None:
+    shares = [place.share for place in first.places]
+    for value in shares:
+        assert any(value == pytest.approx(each, abs=1e-6) for each in numbers.sums), f"{value} is in no table"
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) <= 1.01 or "idle" not in first.places_title
+
+
+# ---------------------------------------------------------------- words
+
+
+def _undefined(text: str) -> set[str]:
+    """The project's own terms in a text that the glossary does not define: names of categories and stages that are no
+    usual words, identifiers, and names of rules."""
+    glossary = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8").lower()
+    terms = {str(name).lower() for name in (*HOST_CATEGORIES, *Stage)} - _PLAIN
+    used = {term for term in terms if re.search(rf"\b{re.escape(term)}\b", text.lower())}
+    used |= set(re.findall(r"(?<![\w./(])[a-z]+_[a-z_]+(?![\w.(/])", text))
+    return {term for term in used if term not in glossary}
