@@ -23,6 +23,9 @@ from profiler.check.model import Hunk, SlowerLine
 MAX_LINES: Final = 5
 LEAST: Final = 0.01
 """Share of a step of the base by which a place must take longer. The test of speed finds 2% to 5% in all."""
+LEAST_OF_CHANGE: Final = 0.1
+"""Share of the increase of a step that a place must make up: the same code takes some percent more or less from one
+recording to the next, also where its share is recorded exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +84,13 @@ def slower_lines(base: LineTimes, candidate: LineTimes, hunks: Sequence[Hunk]) -
     """The places of the candidate that take longer by more than chance, the largest increase first."""
     before, after = _sums(base, hunks, is_base=True), _sums(candidate, hunks, is_base=False)
     slower = []
+    least = max(LEAST * base.step, LEAST_OF_CHANGE * (candidate.step - base.step))
     unseen = _Sum(above=share_interval(0.0, base.samples)[1])
     for place, now in after.items():
         then = before.get(place, unseen)
         increase = now.share * candidate.step - then.share * base.step
         is_sure = (now.share - now.below) * candidate.step > (then.share + then.above) * base.step
-        if now.largest is not None and is_sure and increase >= LEAST * base.step:
+        if now.largest is not None and is_sure and increase >= least:
             site = now.largest.site
             slower.append(
                 SlowerLine(

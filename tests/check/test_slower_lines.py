@@ -50,6 +50,7 @@ def test_an_added_line_took_no_time_before() -> None:
 def test_chance_and_small_increases_are_not_told() -> None:
     assert told(side(0.1, L5=0.5, L6=0.5), side(0.105, L5=0.52, L6=0.48)) == [], "within the error of both shares"
     assert told(side(0.1, L6=1.0), side(0.1, L5=0.009, L6=0.99)) == [], "less than a hundredth of a step"
+    assert told(side(0.1, L5=0.1, L6=0.9), side(0.2, L5=0.06, L6=0.94)) == [(6, 0.09, 0.188, False)], "2% of the change"
     few = side(0.1, 10, L6=1.0)
     assert told(few, side(0.12, L5=0.1, L6=0.9)) == [], "ten samples may have missed a line of a quarter of a step"
 
