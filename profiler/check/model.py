@@ -246,21 +246,24 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True)
 class WorseCause:
-    """A cause of slowness that the candidate has and the base does not, or that costs more in it."""
+    """A cause of slowness that the candidate has and the base does not, or that costs more in it or is there more
+    often."""
 
     rule: str
     """The rule that recognized it."""
     file: str
     """Where it is; empty: not known."""
     line: int
-    before: float
-    """Seconds per step that it costs in the base; 0: it is new."""
-    after: float
+    before: float | None
+    """Seconds per step that it costs in the base; 0: it is new; None: not measured, because only `counter` shows it."""
+    after: float | None
     sentence: str
     fix: str
     """What to do about it."""
     source: str = ""
     """Text of the line; empty: it was not recorded."""
+    counter: str = ""
+    """The counter that rose at the line; empty: the time of steps shows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +346,8 @@ class GateResult:
     out: str = ""
     """Directory of the reports and runs."""
     causes: tuple[WorseCause, ...] = ()
-    """The findings that appeared or grew, the worst first, where runs of both sides have a breakdown."""
+    """The findings that appeared or grew, the worst first, where runs of both sides have a breakdown; then the causes
+    that counters show."""
     slower_lines: tuple[SlowerLine, ...] | None = None
     """The lines that take longer, the largest increase first; None: not known."""
     hunks: tuple[Hunk, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from reference_trainer.fixes import Fix, FixSet
+from reference_trainer.fixes import Fix, FixSet, LeftOut
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,9 @@ FIXES: Final = (
         does="Draw teachers, measurements and students where they are used, in fp32, by one kernel.",
         code="draws, kernels.fill",
         removes="measurements and first parameters that are drawn on the host in fp64 and copied",
-        rule="",
+        rule="inline-input",
         changes={"device_data": True},
+        left_out=LeftOut(remains="the numbers still have to be drawn"),
     ),
     Fix(
         name="fused-recurrence",
@@ -43,6 +44,7 @@ FIXES: Final = (
         removes="a Python loop over time: several launches, and new tensors of mixed dtypes, per time step",
         rule="many-small-operators",
         changes={"recurrence": "measured"},
+        left_out=LeftOut(),
     ),
     Fix(
         name="batched-draws",
@@ -51,6 +53,7 @@ FIXES: Final = (
         removes="a draw, a forward pass and a wait for every single guess",
         rule="per-element-reads",
         changes={"batched_draws": True},
+        left_out=LeftOut(rule="python-loop"),
     ),
     Fix(
         name="quiet-logging",
@@ -59,6 +62,7 @@ FIXES: Final = (
         removes="whole tensors that are fetched and written at every report",
         rule="logging-in-loop",
         changes={"quiet": True},
+        left_out=LeftOut(remains="six reports per job"),
     ),
     Fix(
         name="batched-seeds",
@@ -67,6 +71,7 @@ FIXES: Final = (
         removes="a separate fit for every seed: small operations, each with the cost of a launch",
         rule="many-small-operators",
         changes={"batched_seeds": True},
+        left_out=LeftOut(silent="one fit has few and larger operators: no rule judges batches that are too small"),
     ),
     Fix(
         name="flat-sweep",
@@ -75,6 +80,7 @@ FIXES: Final = (
         removes="jobs that wait for each other: one process does one after another, whatever else is idle",
         rule="",
         changes={"flat": True},
+        left_out=LeftOut(silent="one process works while other cores are idle: no rule judges cores that nothing uses"),
     ),
 )
 _FIX_SET: Final = FixSet(FIXES, Plan())

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 STEPPING = """
 import sys
@@ -36,8 +37,8 @@ def train_command(*options: int) -> str:
     return " ".join(train(*options))
 
 
-def check_report(out: str = "out") -> dict[str, object]:
-    found: dict[str, object] = json.loads((Path(out) / "check.json").read_text())
+def check_report(out: str = "out") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((Path(out) / "check.json").read_text())
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -89,6 +90,43 @@ def test_a_slow_candidate_fails_and_is_confirmed(here: Path, monkeypatch: pytest
     assert {path.name for path in Path("out").iterdir() if path.is_file()} == REPORTS
     assert any(path.name.endswith("control") for path in Path("out").iterdir()), "nothing was confirmed"
     assert any(path.name == "explained-candidate" for path in Path("out").iterdir())
+
+
+WRITES = """
+import sys, zlib
+from pathlib import Path
+from profiler import marks
+def save():
+    Path("model.bin").write_bytes(zlib.compress(bytes(range(256)) * 400, 9))
+while True:
+    for number in range(20_000):
+        number * number
+    if sys.argv[1] == "save":
+        with marks.region("checkpoint"):
+            save()
+    marks.step(tokens=5)
+"""
+SAVES = WRITES[: WRITES.index("    Path(")].count("\n") + 1
+
+
+@pytest.mark.slow
+def test_a_slow_candidate_fails_with_the_finding_that_is_new_in_it(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("train.py").write_text(WRITES)
+    monkeypatch.setattr("profiler.check.modes.sides.EXPLAIN_S", 3.0)
+    program = f"{sys.executable} train.py"
+    assert main(["check", "--before", f"{program} none", "--after", f"{program} save", "--out", "out"]) == 1
+    output = " ".join(capsys.readouterr().out.split())
+    assert "(synchronous-checkpoint): new," in output, output
+    [cause] = [cause for cause in check_report()["causes"] if cause["rule"] == "synchronous-checkpoint"]
+    assert cause["before"] == 0
+    assert cause["after"] > 0
+    assert (Path(cause["file"]).name, cause["line"]) == ("train.py", SAVES)
+    alerts = json.loads(Path("out/check.sarif").read_text())["runs"][0]["results"]
+    [alert] = [alert for alert in alerts if alert["ruleId"] == "cause/synchronous-checkpoint"]
+    assert alert["level"] == "error"
+    assert alert["locations"][0]["physicalLocation"]["region"]["startLine"] == SAVES
 
 
 @pytest.mark.slow

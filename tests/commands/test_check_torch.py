@@ -13,7 +13,7 @@ from profiler.__main__ import main
 from profiler.check.speed.controlled_process import ControlledProcess, Program
 from profiler.core.procfs import process_tree
 from tests.check.speed.programs import ROOT, state, until
-from tests.commands.check_programs import make_repository
+from tests.commands.check_programs import check_report, make_repository
 
 TRAIN = """
 import sys
@@ -51,9 +51,12 @@ def test_an_added_item_is_named_with_its_line(here: Path, capsys: pytest.Capture
     assert main([*words, "--update", *command]) == 0
     (here / "train.py").write_text(TRAIN.replace("        pass", "        total += loss.item()"))
     capsys.readouterr()
-    assert main([*words, *command]) == 1
+    assert main([*words, "--out", "out", *command]) == 1
+    [cause] = check_report()["causes"]
+    assert (cause["rule"], cause["line"], cause["counter"]) == ("hidden-sync", LINE, "would_sync")
     output = " ".join(capsys.readouterr().out.split())
     assert f"rose by 1 per step at train.py:{LINE}" in output, output
+    assert f"at train.py:{LINE} (hidden-sync)" in output, output
 
 
 @pytest.mark.slow

@@ -21,7 +21,8 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Final
 
 from profiler.check.counters.compare import unused_limits, worst
-from profiler.check.model import BASE, CANDIDATE, FAIL, INCONCLUSIVE, PASS, CounterLine, GateResult, WorseCause
+from profiler.check.model import BASE, CANDIDATE, FAIL, INCONCLUSIVE, PASS, CounterLine, GateResult
+from profiler.check.modes.causes import counted_causes, worse_causes
 from profiler.check.outputs import json
 from profiler.check.outputs.alerts import RepositoryPaths
 from profiler.check.outputs.cases import workflow_commands
@@ -86,8 +87,10 @@ def _finish(
         comparison = _compare_runs(sides)
     if comparison is not None and any(side.detail for side in (sides or {}).values()):
         result = replace(result, explanation=comparison.verdict)  # it tells where the time went
-    if comparison is not None:
-        result = replace(result, causes=tuple(worse_causes(comparison)))
+    timed = tuple(worse_causes(comparison)) if comparison is not None else ()
+    known = {cause.rule for cause in timed}
+    counted = (cause for cause in counted_causes(result.counters) if cause.rule not in known)
+    result = replace(result, causes=(*timed, *counted))
     if diff is not None and result.state == FAIL:
         with reported("the lines that changed could not be shown"):
             result = _with_changes(result, comparison, diff)
@@ -187,28 +190,6 @@ def _append_to_history(path: Path, result: GateResult) -> bool:
         append(path, result)
         return True
     return False
-
-
-def worse_causes(comparison: Comparison) -> Iterator[WorseCause]:
-    """The findings about the candidate that the base does not have, or that cost less in it."""
-    from profiler.analyse.finding import FindingState, compare_findings
-    from profiler.report.finding_text import change_sentence, finding_text
-
-    base, candidate = ((side.detail or side.runs[0]).judged for side in comparison.sides)
-    for change in compare_findings(base, candidate) if base and candidate else ():
-        if change.state in (FindingState.NEW, FindingState.GREW):
-            finding = change.finding
-            site = finding.sites[0] if finding.sites else None
-            yield WorseCause(
-                finding.rule.name,
-                site.file if site else "",
-                site.line if site else 0,
-                change.before.seconds if change.before else 0.0,
-                finding.seconds,
-                change_sentence(change),
-                finding_text(finding).fix,
-                site.source if site else "",
-            )
 
 
 def _with_changes(result: GateResult, comparison: Comparison | None, diff: SourceDiff) -> GateResult:

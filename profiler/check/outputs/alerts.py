@@ -1,4 +1,4 @@
-"""Counters that changed as alerts of code hosts: SARIF 2.1.0 for GitHub, Code Quality for GitLab.
+"""Counters that changed and causes of a FAIL, as alerts: SARIF 2.1.0 for GitHub, Code Quality for GitLab.
 
 Sources: Static Analysis Results Interchange Format (SARIF) Version 2.1.0, OASIS Standard, 27 March 2020 (the section
 numbers below); GitHub's documentation of SARIF support for code scanning; GitLab's documentation of Code Quality.
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, Final
@@ -19,6 +21,7 @@ from profiler import __version__
 from profiler.check.model import FAIL, PASS, Change, CounterLine, GateResult
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
+from profiler.core import units
 from profiler.core.terminal import plain
 from profiler.report.render.json import clean
 
@@ -70,32 +73,47 @@ class RepositoryPaths:
         return self.relative(file) or file
 
 
-# ---------------------------------------------------------------- findings
+# ---------------------------------------------------------------- alerts
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """A line of code at which a counter changed."""
+class Alert:
+    """A line of code at which a counter changed, or that is the cause of a FAIL."""
 
-    line: CounterLine
-    change: Change
+    rule: AlertRule
+    file: str
+    line: int
+    function: str
     level: str
     """ERROR | WARNING | NOTE"""
     fingerprint: str
-    """Depends on counter, file, function and operation, so it stays when the line moves."""
+    """Depends on rule, file, function and operation, so it stays when the line moves."""
     message: str
-
-    @property
-    def rule(self) -> str:
-        return rule_name(self.line)
+    properties: Mapping[str, str]
 
 
-def findings(result: GateResult, repository: RepositoryPaths) -> tuple[Finding, ...]:
-    """All lines of code that changed, in the order of counters and changes."""
-    result_findings: list[Finding] = []
+@dataclass(frozen=True, slots=True)
+class AlertRule:
+    """What alerts of one kind are about."""
+
+    name: str
+    title: str
+    description: str
+    help: str
+
+
+def find_alerts(result: GateResult, repository: RepositoryPaths) -> tuple[Alert, ...]:
+    """All lines of code that changed, in the order of counters and changes, each with its cause where that is known;
+    then the causes that the time of steps shows."""
+    return (*_counter_alerts(result, repository), *_cause_alerts(result, repository))
+
+
+def _counter_alerts(result: GateResult, repository: RepositoryPaths) -> Iterator[Alert]:
+    causes = {(cause.counter, cause.file, cause.line): cause for cause in result.causes if cause.counter}
     counts = Counter[str]()
     for line in result.counters:
         before, after, _ = fmt.counter_amounts(line)
+        rule = _counter_rule(line, fmt.base_noun(result))
         total = f"{fmt.counter_title(line)} per step: {fmt.base_noun(result)} {before}, candidate {after}"
         for change in line.changes:
             file = repository.label(change.file)
@@ -104,14 +122,50 @@ def findings(result: GateResult, repository: RepositoryPaths) -> tuple[Finding, 
             if counts[digest] > 1:  # several of the same function and operation are numbered in their order
                 digest = fingerprint(digest, str(counts[digest]))
             message = f"{fmt.rise(change)}{fmt.function_and_operation(change)}. {total}."
-            result_findings.append(Finding(line, change, _level(line, change), digest, message))
-    return tuple(result_findings)
+            cause = causes.get((line.counter, change.file, change.line)) if line.scope == "step" else None
+            if cause is not None:
+                message += f" {cause.sentence} {cause.fix}"
+            amounts = {
+                "before": fmt.amount(change.before, line.counter),
+                "after": fmt.amount(change.after, line.counter),
+                **({"cause": cause.rule} if cause is not None else {}),
+            }
+            level = _level(line, change)
+            yield Alert(rule, change.file, change.line, change.function, level, digest, message, amounts)
+
+
+def _cause_alerts(result: GateResult, repository: RepositoryPaths) -> Iterator[Alert]:
+    level = ERROR if result.throughput is not None and result.throughput.state == FAIL else WARNING
+    for cause in result.causes:
+        if cause.counter or not cause.file:
+            continue
+        description = "A cause of slowness that the candidate has and the base does not, or that costs more in it."
+        name, title = f"cause/{_identifier(cause.rule)}", f"{plain(cause.rule)} appeared or grew"
+        rule = AlertRule(name, title, description, cause.fix)
+        costs = {"before": cause.before, "after": cause.after}
+        amounts = {
+            name: units.seconds(cost) for name, cost in costs.items() if cost is not None and math.isfinite(cost)
+        }
+        digest = fingerprint(rule.name, repository.label(cause.file))
+        yield Alert(
+            rule,
+            cause.file,
+            cause.line,
+            "",
+            level,
+            digest,
+            f"{cause.sentence} {cause.fix}",
+            {**amounts, "cause": cause.rule},
+        )
 
 
 def rule_name(line: CounterLine) -> str:
     """'counter/syncs', 'counter/h2d/worker'."""
-    name = "".join(char if char.isalnum() or char in "-._" else "-" for char in plain(line.counter))
-    return f"counter/{name}" + ("/worker" if line.scope == "worker" else "")
+    return f"counter/{_identifier(line.counter)}" + ("/worker" if line.scope == "worker" else "")
+
+
+def _identifier(text: str) -> str:
+    return "".join(char if char.isalnum() or char in "-._" else "-" for char in plain(text))
 
 
 def fingerprint(*texts: str) -> str:
@@ -133,13 +187,13 @@ def render_code_quality(result: GateResult, repository: RepositoryPaths) -> str:
     """The complete Code Quality report."""
     entries = [
         _quality_entry(
-            finding.message,
-            finding.rule,
-            finding.fingerprint,
-            _SEVERITIES[finding.level],
-            (repository.label(finding.change.file) or "unknown", finding.change.line),
+            alert.message,
+            alert.rule.name,
+            alert.fingerprint,
+            _SEVERITIES[alert.level],
+            (repository.label(alert.file) or "unknown", alert.line),
         )
-        for finding in findings(result, repository)
+        for alert in find_alerts(result, repository)
     ]
     for line in result.counters:
         if line.state != PASS and not line.changes and result.baseline_file:  # shown at the baseline
@@ -172,75 +226,75 @@ def _quality_entry(
 
 def render_sarif(result: GateResult, repository: RepositoryPaths) -> str:
     """The complete SARIF file: one run of one tool."""
-    changed = findings(result, repository)
-    rules = {finding.rule: finding.line for finding in changed}
+    alerts = find_alerts(result, repository)
+    rules = {alert.rule.name: alert.rule for alert in alerts}
     indices = {rule: index for index, rule in enumerate(rules)}
     driver = {
         "name": "training-profiler check",
         "semanticVersion": __version__,
         "version": __version__,
-        "rules": [_rule(name, line, fmt.base_noun(result)) for name, line in rules.items()],
+        "rules": list(map(_sarif_rule, rules.values())),
     }
     run = {
         "tool": {"driver": driver},
         "invocations": [{"executionSuccessful": True}],
         "columnKind": "unicodeCodePoints",
         "originalUriBaseIds": {ROOT: {"description": {"text": "The root of the repository."}}},
-        "results": [_sarif_result(finding, indices[finding.rule], repository) for finding in changed],
+        "results": [_sarif_result(alert, indices[alert.rule.name], repository) for alert in alerts],
         "properties": {"state": result.state, "sentence": result.sentence},
     }
     return _render({"$schema": SARIF_SCHEMA, "version": SARIF_VERSION, "runs": [run]})
 
 
-def _rule(name: str, line: CounterLine, base: str) -> dict[str, Any]:
+def _counter_rule(line: CounterLine, base: str) -> AlertRule:
     title = fmt.counter_title(line)
     hint = " Write an intended rise to the baseline: check --update." if base == "baseline" else ""
     full = f"{title} in a training step: the candidate's count compared to the {base}'s."
+    return AlertRule(rule_name(line), f"{title} per step changed", full, f"Counts are exact.{hint}")
+
+
+def _sarif_rule(rule: AlertRule) -> dict[str, Any]:
     return {
-        "id": name,
-        "name": "".join(part.capitalize() for part in name.replace("/", "_").split("_"))[:MAX_RULE_NAME],
-        "shortDescription": {"text": f"{title} per step changed"[:MAX_RULE_TEXT]},
-        "fullDescription": {"text": full[:MAX_RULE_TEXT]},
-        "help": {"text": f"Counts are exact.{hint}"},
+        "id": rule.name,
+        "name": "".join(part.capitalize() for part in rule.name.replace("/", "_").split("_"))[:MAX_RULE_NAME],
+        "shortDescription": {"text": rule.title[:MAX_RULE_TEXT]},
+        "fullDescription": {"text": rule.description[:MAX_RULE_TEXT]},
+        "help": {"text": rule.help},
         "defaultConfiguration": {"level": "error"},
         "properties": {"tags": ["performance"], "precision": "very-high", "problem.severity": "error"},
     }
 
 
-def _sarif_result(finding: Finding, rule_index: int, repository: RepositoryPaths) -> dict[str, Any]:
-    change = finding.change
+def _sarif_result(alert: Alert, rule_index: int, repository: RepositoryPaths) -> dict[str, Any]:
     return {
-        "ruleId": finding.rule,
+        "ruleId": alert.rule.name,
         "ruleIndex": rule_index,
-        "level": finding.level,
+        "level": alert.level,
         "kind": "fail",
         # a plain text message may contain links too (3.11.6): the space keeps brackets from being one
-        "message": {"text": finding.message.replace("](", "] (")},
-        "locations": [_sarif_location(change, repository)],
+        "message": {"text": alert.message.replace("](", "] (")},
+        "locations": [_sarif_location(alert, repository)],
         # GitHub reads only this fingerprint; its number tells equal ones apart, which these never are
-        "partialFingerprints": {"primaryLocationLineHash": f"{finding.fingerprint}:1"},
-        "properties": {
-            "before": fmt.amount(change.before, finding.line.counter),
-            "after": fmt.amount(change.after, finding.line.counter),
-        },
+        "partialFingerprints": {"primaryLocationLineHash": f"{alert.fingerprint}:1"},
+        "properties": dict(alert.properties),
     }
 
 
-def _sarif_location(change: Change, repository: RepositoryPaths) -> dict[str, Any]:
-    file = repository.relative(change.file)
-    path = PurePath(change.file)
+def _sarif_location(alert: Alert, repository: RepositoryPaths) -> dict[str, Any]:
+    file = repository.relative(alert.file)
+    path = PurePath(alert.file)
     if file is not None:
         artifact = {"uri": _uri(file), "uriBaseId": ROOT}
     elif path.is_absolute():  # elsewhere, by its complete path (3.4.3: a URI)
         artifact = {"uri": f"file://{_uri(path.as_posix())}"}
     else:
-        artifact = {"uri": _uri(change.file or "unknown")}
+        artifact = {"uri": _uri(alert.file or "unknown")}
     # code scanning shows nothing without a line, so an unknown one becomes the first
-    line = max(1, change.line)
+    line = max(1, alert.line)
     region = {"startLine": line, "startColumn": 1, "endLine": line}
     location: dict[str, Any] = {"physicalLocation": {"artifactLocation": artifact, "region": region}}
-    if change.function:
-        location["logicalLocations"] = [{"fullyQualifiedName": change.function, "kind": "function"}]
+    if alert.function:
+        location["logicalLocations"] = [{"fullyQualifiedName": alert.function, "kind": "function"}]
     return location
 
 

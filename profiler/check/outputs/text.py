@@ -7,12 +7,14 @@ import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from profiler.check.model import FAIL, INCONCLUSIVE, PASS, CounterLine, GateResult, Throughput
+from profiler.analyse.finding import RuleText
+from profiler.check.model import FAIL, INCONCLUSIVE, PASS, Change, CounterLine, GateResult, Throughput
 from profiler.check.outputs import format as fmt
 from profiler.core.metrics import find_counter
 from profiler.core.notice import Notice
 from profiler.core.terminal import plain
-from profiler.report.text import listed, plural
+from profiler.report.text import at, listed, plural
+from profiler.run.model import Site
 
 _MAX_COUNTERS: Final = 3
 """Counters that the verdict names."""
@@ -62,6 +64,16 @@ def causes(result: GateResult) -> tuple[str, ...]:
         f"{cause.sentence} {cause.fix}" + (f" The line reads: {cause.source}" if cause.source else "")
         for cause in result.causes
     )
+
+
+def counted_cause(rule: RuleText, line: CounterLine, change: Change) -> str:
+    """`The host waits for the device in the middle of each step at train.py:7 (hidden-sync): syncs per step rose from 1
+    to 2 there.`"""
+    before, after = fmt.amounts((change.before, change.after), line.counter)
+    title = fmt.counter_title(line)
+    counter = f"{title[:1].lower()}{title[1:]}" if title[1:2].islower() else title
+    place = at(Site(change.file, change.line, change.function)) if change.file else ""
+    return f"{rule.title}{place} ({rule.name}): {counter} per step rose from {before} to {after} there."
 
 
 def headline(result: GateResult) -> str:

@@ -11,9 +11,9 @@ from profiler.run.model import Site
 
 _TO_DEVICE: Final = ("h2d", "d2d")
 """Copies to the host are reads of values, which other rules judge."""
-_MANY: Final = 10.0
+MANY: Final = 10.0
 """Copies per step of one line. A choice: a batch has a handful of tensors."""
-_TINY: Final = 1 << 14
+TINY: Final = 1 << 14
 """Bytes of a copy below which its time is that of the call: at the 10 GB/s of a slow link, 1.6 µs, and a call takes
 some 5 µs."""
 
@@ -23,7 +23,7 @@ def judge(costs: StepCosts) -> Claim | None:
     many: dict[Site, tuple[float, float]] = {}
     for call in costs.analysis.call_sites:
         size = call.bytes_per_step / call.calls_per_step if call.calls_per_step else 0.0
-        if call.kind in _TO_DEVICE and call.calls_per_step >= _MANY and size < _TINY:
+        if call.kind in _TO_DEVICE and call.calls_per_step >= MANY and size < TINY:
             many[call.site] = call.calls_per_step, size
     idle: dict[Site, float] = {}
     for row in program_blame(costs.analysis):
@@ -42,6 +42,6 @@ PLUGIN = Rule(
     ("{calls:count} copies per step, of {size:size} each.", "The device is idle {share:share} of the time in them."),
     "Collect the values in one tensor, and copy that once per step.",
     judge,
-    threshold_source="_MANY is a choice; below _TINY bytes a copy takes as long as its call.",
+    threshold_source="MANY is a choice; below TINY bytes a copy takes as long as its call.",
     knock_out=KnockOut.STATEMENT,
 )

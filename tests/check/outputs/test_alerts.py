@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from profiler.check.model import Change, GateResult
+from profiler.check.modes.causes import counted_causes
 from profiler.check.outputs import alerts
 from profiler.check.outputs.alerts import RepositoryPaths
 from tests.check.outputs import results
@@ -85,7 +86,8 @@ def test_sarif_has_what_the_standard_and_github_require(name: str) -> None:
         assert URI.match(artifact["uri"]), artifact
         assert artifact.get("uriBaseId", alerts.ROOT) in run["originalUriBaseIds"]
         assert location["physicalLocation"]["region"]["startLine"] >= 1, "code scanning requires a line"
-    assert len(run["results"]) == sum(len(line.changes) for line in result.counters)
+    timed = sum(not cause.counter for cause in result.causes)
+    assert len(run["results"]) == sum(len(line.changes) for line in result.counters) + timed
 
 
 @pytest.mark.parametrize("name", results.everything())
@@ -99,9 +101,27 @@ def test_code_quality_has_what_gitlab_requires(name: str) -> None:
     assert len({entry["fingerprint"] for entry in report}) == len(report)
 
 
+def test_an_alert_has_the_cause_and_its_line() -> None:
+    result = results.failed()
+    counted = tuple(counted_causes(result.counters))
+    [cause] = [each for each in counted if each.line == results.SYNC.line]
+    (run,) = sarif(replace(result, causes=(*result.causes, *counted)))["runs"]
+    [alert] = [
+        each
+        for each in run["results"]
+        if each["properties"].get("cause") == cause.rule and each["ruleId"] == "counter/syncs"
+    ]
+    assert cause.sentence in alert["message"]["text"]
+    assert cause.fix in alert["message"]["text"]
+    [timed] = [each for each in run["results"] if each["ruleId"] == "cause/hidden-sync"]
+    assert timed["level"] == alerts.ERROR
+    assert timed["locations"][0]["physicalLocation"]["region"]["startLine"] == result.causes[0].line
+    assert result.causes[0].fix in timed["message"]["text"]
+
+
 def fingerprints(*changes: Change) -> list[str]:
     line = replace(results.failed().counters[0], changes=changes)
-    (run,) = sarif(replace(results.failed(), counters=(line,)))["runs"]
+    (run,) = sarif(replace(results.failed(), counters=(line,), causes=()))["runs"]
     return [alert["partialFingerprints"]["primaryLocationLineHash"] for alert in run["results"]]
 
 
@@ -118,7 +138,7 @@ def test_a_fingerprint_stays_when_the_line_moves_and_changes_with_what_is_there(
 
 def test_rules_keep_the_limits_of_code_scanning() -> None:
     long = replace(results.failed().counters[0], counter="n" * 5000)
-    (rule,) = sarif(replace(results.failed(), counters=(long,)))["runs"][0]["tool"]["driver"]["rules"]
+    (rule,) = sarif(replace(results.failed(), counters=(long,), causes=()))["runs"][0]["tool"]["driver"]["rules"]
     assert len(rule["name"]) == alerts.MAX_RULE_NAME
     assert len(rule["shortDescription"]["text"]) == len(rule["fullDescription"]["text"]) == alerts.MAX_RULE_TEXT
 

@@ -13,8 +13,9 @@ from profiler.analyse.finding import Confidence, Finding, RuleText
 from profiler.analyse.model import Analysis, Comparison, Measure, Side
 from profiler.check.counters.compare import compare, overall
 from profiler.check.counters.environment_key import key_differences
-from profiler.check.model import FAIL, INCONCLUSIVE, PASS, GateResult, Limits
-from profiler.check.modes.finish import conclude, worse_causes
+from profiler.check.model import FAIL, INCONCLUSIVE, PASS, Change, CounterLine, GateResult, Limits
+from profiler.check.modes.causes import counted_causes, worse_causes
+from profiler.check.modes.finish import conclude
 from profiler.check.outputs import text
 from profiler.check.outputs.text import sentence, unstated_speed_reason
 from profiler.check.speed.verdict import throughput
@@ -93,3 +94,37 @@ def test_no_cause_is_named_that_remains_or_that_light_runs_cannot_show() -> None
     assert not [*worse_causes(compared((PYTHON,), (PYTHON,)))]
     assert not [*worse_causes(compared((PYTHON,), ()))]
     assert not [*worse_causes(compared((), (PYTHON,), level="light"))]
+
+
+def test_a_counter_that_rose_at_a_line_names_the_rule_for_its_calls() -> None:
+    def rose(
+        counter: str, after: float, operation: str = "item", *, state: str = FAIL, scope: str = "step"
+    ) -> CounterLine:
+        change = Change(counter, "train.py", 7, "main", operation, 1.0, after)
+        return CounterLine(counter, state, (1.0, 1.0), (after, after), 1.0, changes=(change,), scope=scope)
+
+    for lines, rules in (
+        ((rose("syncs", 2.0),), ["hidden-sync"]),
+        ((rose("would_sync", 200.0),), ["per-element-reads"]),
+        ((rose("syncs", 2.0, "torch.cuda.synchronize"),), ["left-over-synchronize"]),
+        ((rose("h2d", 300.0, "to"), rose("h2d_bytes", 9_000.0, "to")), ["tiny-copies"]),
+        ((rose("h2d", 300.0, "to"), rose("h2d_bytes", 9e9, "to")), []),
+        ((rose("h2d", 2.0, "to"), rose("h2d_bytes", 90.0, "to")), []),
+        ((rose("recompilations", 2.0, ""),), ["recompilation"]),
+        ((rose("might_sync", 2.0),), []),
+        ((rose("launches", 2.0, ""),), []),
+        ((rose("syncs", 0.5),), []),
+        ((rose("syncs", 2.0, state=PASS),), []),
+        ((rose("syncs", 2.0, scope="worker"),), []),
+    ):
+        causes = tuple(counted_causes(lines))
+        assert [cause.rule for cause in causes] == rules, lines
+        assert not any("{" in cause.sentence + cause.fix for cause in causes), "templates need values"
+        assert all(
+            (cause.file, cause.line, cause.before, cause.after) == ("train.py", 7, None, None) for cause in causes
+        )
+    [cause] = counted_causes((rose("would_sync", 2.0),))
+    assert cause.sentence == (
+        "The host waits for the device in the middle of each step at train.py:7 (hidden-sync): calls that would sync "
+        "on a GPU per step rose from 1 to 2 there."
+    )

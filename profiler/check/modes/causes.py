@@ -1,0 +1,87 @@
+"""The causes of a FAIL, by the rules that recognize them: findings that appeared or grew, and counters that rose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from profiler.check.model import FAIL, Change, CounterLine, WorseCause
+
+if TYPE_CHECKING:
+    from profiler.analyse.finding import RuleText
+    from profiler.analyse.model import Comparison
+
+_READS: Final = ("syncs", "would_sync")
+"""Counters of waits for a device, and of those that there would be on a GPU."""
+_RULES: Final = {"recompilations": "recompilation", "zero_fills": "zero-filled-gradients"}
+"""Other counters of which every rise has one cause -> its rule."""
+
+
+def worse_causes(comparison: Comparison) -> Iterator[WorseCause]:
+    """The findings about the candidate that the base does not have, or that cost less in it."""
+    from profiler.analyse.finding import FindingState, compare_findings
+    from profiler.report.finding_text import change_sentence, finding_text
+
+    base, candidate = ((side.detail or side.runs[0]).judged for side in comparison.sides)
+    for change in compare_findings(base, candidate) if base and candidate else ():
+        if change.state in (FindingState.NEW, FindingState.GREW):
+            finding = change.finding
+            site = finding.sites[0] if finding.sites else None
+            yield WorseCause(
+                finding.rule.name,
+                site.file if site else "",
+                site.line if site else 0,
+                change.before.seconds if change.before else 0.0,
+                finding.seconds,
+                change_sentence(change),
+                finding_text(finding).fix,
+                source=site.source if site else "",
+            )
+
+
+def counted_causes(lines: Iterable[CounterLine]) -> Iterator[WorseCause]:
+    """The causes that a rise of a counter at a line shows, of the counters that fail the check.
+
+    Only the number of calls is known, and not what they cost.
+    """
+    from profiler.check.outputs.text import counted_cause
+
+    lines = tuple(lines)
+    copied = {
+        (change.file, change.line, change.function): change.after
+        for line in lines
+        for change in line.changes
+        if line.counter == "h2d_bytes" and line.scope == "step"
+    }
+    for line in lines:
+        if line.state != FAIL or line.scope != "step":
+            continue
+        for change in line.changes:
+            rule = _rules().get(_rule_name(line.counter, change, copied)) if change.after > change.before else None
+            if rule is not None:
+                sentence = counted_cause(rule, line, change)
+                yield WorseCause(rule.name, change.file, change.line, None, None, sentence, rule.fix, line.counter)
+
+
+def _rule_name(counter: str, change: Change, copied: Mapping[tuple[str, int, str], float]) -> str:
+    """The rule for the calls of a line; empty: what they are for is not known."""
+    from profiler.diagnose.rules._syncs import MANY, SYNCHRONIZE
+    from profiler.diagnose.rules.tiny_copies import MANY as MANY_COPIES
+    from profiler.diagnose.rules.tiny_copies import TINY
+
+    if counter in _READS:
+        if change.operation.endswith(SYNCHRONIZE):
+            return "left-over-synchronize"
+        return "per-element-reads" if change.after >= MANY else "hidden-sync"
+    if counter == "h2d" and change.after >= MANY_COPIES:
+        size = copied.get((change.file, change.line, change.function))
+        return "tiny-copies" if size is not None and size / change.after < TINY else ""
+    return _RULES.get(counter, "")
+
+
+@cache
+def _rules() -> Mapping[str, RuleText]:
+    from profiler.core.plugins import discover
+
+    return {rule.name: rule for rule in discover("profiler.diagnose.rules")}
