@@ -102,6 +102,8 @@ GARBAGE_COLLECTION: Final = "garbage collection"
 
 OPERATORS: Final = "operators"
 """Name of the fact with the operators of one step by line, and of the hook that records it."""
+COUNTED_STEPS: Final = 5
+"""Steps from the beginning to the end of that fact."""
 
 COLLECTIVES: Final = (
     "all_reduce",

@@ -14,11 +14,11 @@ from typing import Any, Final
 from profiler.agent.hooks._profiler_window import ProfilerWindow
 from profiler.agent.patching import STATE, Hook
 from profiler.agent.recorder import now
-from profiler.run.tables import OPERATORS
+from profiler.run.tables import COUNTED_STEPS, OPERATORS
 
 SKIP: Final = 12
 """Steps before the window: torch's trace at level full has ended then."""
-STEPS: Final = 5
+STEPS: Final = COUNTED_STEPS
 """All but the last step are timed. In the last one the stacks are taken, which takes longer than a small operator."""
 SMALL_US: Final = 20.0
 """On a CPU a call takes some 2 µs, and with its gradient another 5 to 10 µs (measured on an AMD EPYC): that is most of

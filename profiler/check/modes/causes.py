@@ -61,7 +61,9 @@ def counted_causes(lines: Iterable[CounterLine]) -> Iterator[WorseCause]:
             rule = _rules().get(_rule_name(line.counter, change, copied)) if change.after > change.before else None
             if rule is not None:
                 sentence = counted_cause(rule, line, change)
-                yield WorseCause(rule.name, change.file, change.line, None, None, sentence, rule.fix, line.counter)
+                yield WorseCause(
+                    rule.name, change.file, change.line, None, None, sentence, rule.fix, counter=line.counter
+                )
 
 
 def _rule_name(counter: str, change: Change, copied: Mapping[tuple[str, int, str], float]) -> str:
