@@ -11,7 +11,6 @@ from typing import Final
 from profiler.check.model import FAIL, INCONCLUSIVE, PASS, Change, CounterLine, GateResult, Hunk, SlowerLine, TimeLine
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
-from profiler.core import units
 from profiler.core.terminal import called_as, plain
 from profiler.report import blocks as b
 from profiler.report.table import short_path
@@ -185,15 +184,13 @@ def _slower(line: SlowerLine, step: float) -> b.CodePlace:
     share = (line.after - line.before) / step if step and math.isfinite(line.after - line.before) else 0.0
     function = f" in {plain(line.function)}()" if line.function not in ("", "<module>") else ""
     more = f", {100 * share:+.0f}% of a step" if share else ""
-    before, after = (
-        units.seconds(value) if math.isfinite(value) else units.NOT_MEASURED for value in (line.before, line.after)
-    )
+    before, after = fmt.slower_times(line)
     return b.CodePlace(
         share,
         f"{short_path(plain(line.file))}:{line.line}{function}",
         plain(line.source),
         f"{plain(line.file)}:{line.line}",
-        f"{before if line.before else '0'} → {after}{more}",
+        f"{before} → {after}{more}",
     )
 
 

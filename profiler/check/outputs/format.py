@@ -21,6 +21,7 @@ from profiler.check.model import (
     CounterLine,
     GateResult,
     SideInfo,
+    SlowerLine,
     Throughput,
     TimeLine,
 )
@@ -147,6 +148,23 @@ def site(change: Change) -> str:
     """'+1 sync per step at train.py:104 (train_step, item): total += loss.item()'."""
     source = f": {change.source}" if change.source else ""
     return f"{rise(change)} at {location(change)}{function_and_operation(change)}{source}"
+
+
+def slower_line(line: SlowerLine) -> str:
+    """'train.py:104 (train_step): 400 µs → 3.10 ms per step, changed by the diff'."""
+    before, after = slower_times(line)
+    function = f" ({plain(line.function)})" if line.function not in ("", "<module>") else ""
+    changed = ", changed by the diff" if line.is_changed else ""
+    return f"{plain(line.file)}:{line.line}{function}: {before} → {after} per step{changed}"
+
+
+def slower_times(line: SlowerLine) -> tuple[str, str]:
+    """The time of a line in the base and in the candidate; 0 for a line that took none."""
+    times = (
+        units.seconds(value) if math.isfinite(value) else units.NOT_MEASURED for value in (line.before, line.after)
+    )
+    before, after = times
+    return before if line.before else "0", after
 
 
 # ---------------------------------------------------------------- slow-downs, times

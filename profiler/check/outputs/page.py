@@ -31,6 +31,7 @@ from profiler.report.table import Field, make_table, missing_cell, short_path
 
 _FAIL_FROM: Final = f"FAIL from ({fmt.DETECTED})"
 _CHANGES_TITLE: Final = "Lines at which counters changed"
+_SLOWER_TITLE: Final = "Lines that take longer"
 _SHARED_TITLES: Final = ("Throughput", "Counters", "Method")
 """Titles that sections of the comparison have too."""
 _COUNTING: Final = ("Counters are those of measured steps, each compared with what its baseline and its limits allow.",)
@@ -90,8 +91,9 @@ def _verdict(result: GateResult) -> b.Section:
     changes = [change for line in ordered for change in line.changes]
     table = [make_table(_CHANGES_TITLE, _CHANGE_FIELDS, changes)] if changes else []
     sites = [b.Items(tuple(map(fmt.site, changes)), _CHANGES_TITLE)] if changes else []
+    slower = [b.Items(tuple(map(fmt.slower_line, result.slower_lines)), _SLOWER_TITLE)] if result.slower_lines else []
     blocks: list[b.Block] = [callout, *explanation, b.Stats(tuple(_stats(result))), *causes, *table, *items]
-    return b.Section("check", "Check", tuple(blocks), brief=(callout, *explanation, *causes, *sites, *items))
+    return b.Section("check", "Check", tuple(blocks), brief=(callout, *explanation, *causes, *slower, *sites, *items))
 
 
 def _change_cell(change: Change) -> b.Cell:
