@@ -76,7 +76,11 @@ def _remaining(claim: Claim, left: dict[str, float]) -> dict[str, Cost]:
 def _is_large(rule: Rule, claim: Claim, costs: StepCosts) -> bool:
     """Whether the claim reaches the threshold, and its interval half of that: else it may be chance."""
     total = _total(claim.costs.values())
-    return total.seconds >= rule.threshold * costs.active and total.low >= rule.threshold / 2 * costs.active
+    return (
+        total.seconds > 0
+        and total.seconds >= rule.threshold * costs.active
+        and total.low >= rule.threshold / 2 * costs.active
+    )
 
 
 def _total(costs: Iterable[Cost]) -> Cost:
@@ -110,6 +114,7 @@ def _bound(claim: Claim, costs: StepCosts) -> Gain:
     """
     total = _total(claim.costs.values())
     whole = costs.seconds if costs.has_queue or _CORE_WAITS.intersection(claim.costs) else costs.active
+    whole = max(whole, _FASTEST * costs.seconds)
 
     def factor(seconds: float) -> float:
         after = whole - seconds + min(claim.remaining, seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -724,6 +725,13 @@ def test_waits_for_a_core_are_no_collections_of_garbage() -> None:
     ill = step(gc=0.05, python=0.5, compute=0.2, core=0.3)
     assert first(ill).seconds == pytest.approx(0.05 * 0.7)
     assert first(ill).gain == pytest.approx(2.0)
+
+
+def test_a_step_that_only_waits_for_a_core_has_nothing_to_gain() -> None:
+    waiting = step(main_process("dataset", 0.5), use=ALONE, input=0.0, core=1.0)
+    assert found(waiting) == ["noisy-machine"]
+    collecting = replace(step(core=1.0, gc=0.05), breakdown={"core": step(core=1.0).breakdown["core"]})
+    assert all(math.isfinite(finding.gain) for finding in find(collecting)[0])
 
 
 def test_what_a_cure_needs_waits_for_a_core_too() -> None:
