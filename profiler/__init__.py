@@ -63,12 +63,17 @@ def __dir__() -> list[str]:
 def load(path: Path | str | PathLike[str]) -> Run:
     """The tables of a recorded run: a run directory, or a .zip of one. `profiler.run.frames` gives them as data frames.
 
+    A notebook shows a run, as it shows the values of `read` and `compare`, as the first screen of its report.
+
     :raises ProfilerError: there is no run at `path`, or it is damaged.
     """
     from os import fspath
 
+    from profiler.report.notebook import show_in_notebooks
     from profiler.run.load import load as load_run
+    from profiler.run.model import Run as LoadedRun
 
+    show_in_notebooks(LoadedRun, analyse_run)
     return load_run(fspath(path))
 
 
@@ -106,10 +111,12 @@ def analyse_run(run: Run, *, timeline: bool = False) -> Analysis:
     from profiler.diagnose.findings import find
     from profiler.diagnose.measured import with_trials
     from profiler.diagnose.run import diagnose_run
+    from profiler.report.notebook import show_in_notebooks
     from profiler.report.verdict_text import with_verdict
     from profiler.run.trials import read_trials
 
     analysis = analyse(run)
+    show_in_notebooks(type(analysis))
     findings, not_judged = find(analysis)
     findings = with_trials(findings, read_trials(run.path))
     analysis = replace(analysis, findings=findings, not_judged=not_judged, replay=None)
@@ -136,6 +143,7 @@ def compare(sides: Mapping[str, Iterable[Path | str]], *, anyway: bool = False) 
     from profiler.core.errors import Exit, ProfilerError
     from profiler.diagnose.comparison import diagnose_comparison
     from profiler.report.comparison_text import with_comparison_verdict
+    from profiler.report.notebook import show_in_notebooks
     from profiler.report.text import mismatches
 
     runs = {label: [load(path) for path in paths] for label, paths in sides.items()}
@@ -145,6 +153,7 @@ def compare(sides: Mapping[str, Iterable[Path | str]], *, anyway: bool = False) 
     if not comparison.comparable and not anyway:
         reasons = mismatches(comparison.mismatches)
         raise ProfilerError(f"not comparable: {reasons} (anyway=True compares them)", Exit.NOT_COMPARABLE)
+    show_in_notebooks(type(comparison))
     return with_comparison_verdict(comparison, diagnose_comparison(comparison))
 
 

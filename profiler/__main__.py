@@ -6,13 +6,14 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from profiler import __doc__ as purpose
 from profiler import __version__
 from profiler.core.errors import Exit, ProfilerError
 from profiler.core.plugins import call_plugin, discover, entry_points
 from profiler.core.requirements import install_hint, missing_packages
+from profiler.core.terminal import called_as
 
 DEBUG = "PROFILER_DEBUG"
 """Environment variable: when set, an internal error shows its traceback."""
@@ -24,7 +25,7 @@ def make_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
 
     :param words: the arguments; only commands among them get their options, which saves time. None: all commands do.
     """
-    parser = argparse.ArgumentParser(prog="python -m profiler", description=purpose)
+    parser = _Parser(prog=called_as(), description=purpose)
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     builtin = {command.name: command for command in discover("profiler.commands")}
@@ -37,13 +38,41 @@ def make_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     return parser
 
 
-def _add_command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], command: Any, with_options: bool
-) -> None:
-    subparser = commands.add_parser(command.name, help=command.help, description=command.help)
+def _add_command(commands: argparse._SubParsersAction[_Parser], command: Any, with_options: bool) -> None:
+    subparser = commands.add_parser(
+        command.name, help=command.help, description=command.help, formatter_class=_HelpFormatter
+    )
     subparser.set_defaults(run=command.run, parser=subparser)
     if with_options:
         command.prepare_parser(subparser)
+        examples = "\n".join((_EXAMPLES, *(f"  {called_as()} {example}" for example in _examples(command))))
+        subparser.epilog = "\n\n".join(filter(None, (subparser.epilog, examples)))
+
+
+_EXAMPLES: Final = "examples:"
+
+
+def _examples(command: Any) -> tuple[str, ...]:
+    """The examples of a command; one of another package may have none."""
+    return getattr(command, "examples", ())
+
+
+class _Parser(argparse.ArgumentParser):
+    """Lets a closed pipe be seen, which argparse ignores."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        if message and (stream := file or sys.stderr) is not None:
+            stream.write(message)
+
+
+class _HelpFormatter(argparse.HelpFormatter):
+    """Fills each paragraph by itself, and keeps the lines of examples, which are commands to copy."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n\n".join(
+            part if part.startswith(_EXAMPLES) else super(_HelpFormatter, self)._fill_text(part, width, indent)
+            for part in text.split("\n\n")
+        )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -62,15 +91,22 @@ def _dispatch(argv: Sequence[str] | None) -> int:
     if unknown:  # with the usage of the command
         args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     code: int = args.run(args)
-    if sys.stdout is not None:  # None: it was closed from the start
-        sys.stdout.flush()  # here, so that a closed pipe is met below and not at interpreter exit
     return code
+
+
+def _flushed(work: Callable[[], int]) -> int:
+    """Call `work`, and meet a closed pipe here and not when the interpreter exits, also after a help text."""
+    try:
+        return work()
+    finally:
+        if sys.stdout is not None:  # None: it was closed from the start
+            sys.stdout.flush()
 
 
 def guarded(work: Callable[[], int]) -> int:
     """Call `work` at the edge of the process: errors become one line on stderr and an exit code."""
     try:
-        return work()
+        return _flushed(work)
     except ProfilerError as error:
         _report(f"error: {error}")
         return int(error.exit_code)

@@ -14,6 +14,8 @@ class Command(Protocol):
 
     name: str
     help: str
+    examples: tuple[str, ...]
+    """Two calls, without the name of the program, which the help ends with."""
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add this command's arguments."""

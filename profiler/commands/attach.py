@@ -23,6 +23,7 @@ class AttachCommand:
 
     name = "attach"
     help = "show what a running job is doing, without restarting it"
+    examples = ("attach 12345", "attach 12345 --seconds 30")
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument

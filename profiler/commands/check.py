@@ -25,6 +25,7 @@ class CheckCommand:
 
     name = "check"
     help = "gate a change in CI: compare counters with a committed baseline, and speed with another revision"
+    examples = ("check --baseline counters.json --update -- python train.py", "check --against main -- python train.py")
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.allow_abbrev = False  # an abbreviation that becomes ambiguous one day would break a job

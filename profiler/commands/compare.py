@@ -26,6 +26,10 @@ class Compare:
 
     name = "compare"
     help = "record two programs in alternation (default: a bundled trainer without and with its fixes) and compare them"
+    examples = (
+        'compare --before "python train.py" --after "python train.py --workers 2"',
+        "compare reports/runs/before reports/runs/after",
+    )
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         from profiler.record.trainers import trainers

@@ -11,6 +11,7 @@ class DiagnoseCommand:
 
     name = "diagnose"
     help = "explain in the terminal why a recorded run was slow"
+    examples = ("diagnose reports/runs/train", "diagnose reports/runs/train --what-if sync=0,input=0.5")
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         what = "a recorded run, a .zip of it, or a folder of traces"

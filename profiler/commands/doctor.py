@@ -24,6 +24,7 @@ class DoctorCommand:
 
     name = "doctor"
     help = "show what can be measured on this machine, what cannot and why, and how to change it"
+    examples = ("doctor", "doctor --json")
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument

@@ -22,6 +22,7 @@ class ExportCommand:
 
     name = "export"
     help = "write a recorded run as a trace for Perfetto, or as stacks for speedscope or flamegraph.pl"
+    examples = ("export reports/runs/train", "export reports/runs/train --format speedscope")
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from profiler.commands._common import seconds
 from profiler.core.errors import Exit, ProfilerError
+from profiler.core.terminal import called_as
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -30,6 +31,7 @@ class MonitorCommand:
 
     name = "monitor"
     help = "show a running program live: threads, memory, GPUs, steps, and what limits it"
+    examples = ("monitor reports/runs/train", "monitor 12345")
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
@@ -74,7 +76,7 @@ def _analysing(watched: Watched) -> RunningAnalysis | str:
     from profiler.diagnose.live import RunningAnalysis
 
     if not watched.run:
-        return f"not judged: not started with `profiler run`; see python -m profiler attach {watched.pid}"
+        return f"not judged: not started with `profiler run`; see {called_as()} attach {watched.pid}"
     if watched.level == "light":
         return "not judged: recorded at level light"
     return RunningAnalysis(lambda: read(watched.run))

@@ -11,6 +11,7 @@ class ReportCommand:
 
     name = "report"
     help = "write the report of a recorded run"
+    examples = ("report reports/runs/train", "report reports/runs/train --format md --out report.md")
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument

@@ -21,6 +21,7 @@ class RunCommand:
 
     name = "run"
     help = "record a training program"
+    examples = ("run -- python train.py", "run --level light -- torchrun --nproc-per-node 2 train.py")
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument

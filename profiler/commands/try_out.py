@@ -26,6 +26,7 @@ class TryCommand:
 
     name = "try"
     help = "measure what findings are worth: run the program in isolation with and without what they blame"
+    examples = ("try reports/runs/train", "try --yes -- python train.py")
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.epilog = _EPILOG

@@ -33,6 +33,7 @@ from profiler.core.procfs import (
     thread_times,
     uptime,
 )
+from profiler.core.terminal import called_as
 from profiler.record import limits
 from profiler.record.live_steps import StepRate
 from profiler.run import store, tables
@@ -60,7 +61,7 @@ def find_watched(target: str | None, *, proc: Folder = PROC) -> Watched:
     path = Path(target).absolute()
     info = store.read_manifest(path)
     if info.state != "running":
-        raise ProfilerError(f"the run {target} is over ({info.state}): python -m profiler diagnose {target}")
+        raise ProfilerError(f"the run {target} is over ({info.state}): {called_as()} diagnose {target}")
     pid = _root_process(path, proc)
     if pid is None:
         raise ProfilerError(f"no process of the run {target} is there: it or its recorder was killed")
@@ -97,7 +98,7 @@ def _newest_run(proc: Folder) -> Watched:
             return _program_of_run(run, info, pid)
     raise ProfilerError(
         "nothing is being recorded: give the PID of a program or the directory of a run, "
-        "or record one: python -m profiler run -- python train.py"
+        f"or record one: {called_as()} run -- python train.py"
     )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from profiler.core.errors import ProfilerError
 from profiler.core.live import Snapshot, Watched
+from profiler.core.terminal import called_as
 from profiler.record.live import LiveProgram
 from profiler.record.target import signals_as_interrupt
 from profiler.run.store import read_manifest
@@ -69,7 +70,7 @@ def describe_end(watched: Watched) -> str:
         time.sleep(0.1)
     code = "" if info.exit_code is None else f", exit code {info.exit_code}"
     seconds = ((info.end or info.begin) - info.begin) / 1e9
-    return f"{info.label} has ended: {info.state}{code}, {seconds:.1f} s; python -m profiler diagnose {watched.run}"
+    return f"{info.label} has ended: {info.state}{code}, {seconds:.1f} s; {called_as()} diagnose {watched.run}"
 
 
 @contextmanager

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Final
 
 from profiler.core.procfs import PROC, Folder, read_status
+from profiler.core.terminal import called_as
 
 _YAMA: Final = "sys/kernel/yama/ptrace_scope"
 _BY_SCOPE: Final = {
     1: "which lets a program sample only what it started: attach as root (sudo), allow it until the next boot with: "
-    "sudo sysctl kernel.yama.ptrace_scope=0, or start the job by: python -m profiler run --level standard -- CMD",
+    f"sudo sysctl kernel.yama.ptrace_scope=0, or start the job by: {called_as()} run --level standard -- CMD",
     2: "with which only root may sample another program: attach as root (sudo)",
     3: "with which nobody may, until the next boot, sample another program",
 }

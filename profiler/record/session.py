@@ -21,6 +21,7 @@ from profiler import marks
 from profiler.agent import bootstrap, installation, patching, recorder
 from profiler.core.directories import refusal
 from profiler.core.errors import ProfilerError
+from profiler.core.terminal import called_as
 from profiler.record.target import target_environment
 from profiler.run import tables
 from profiler.run.model import RunSpec
@@ -146,7 +147,7 @@ class Recording:
             if self._sidecar.close(_state(kind, value)):
                 shown = shlex.quote(str(self._spec.out))
                 with suppress(OSError, ValueError):  # the program has closed stderr
-                    print(f"profiler: recorded {shown}; see python -m profiler diagnose {shown}", file=sys.stderr)
+                    print(f"profiler: recorded {shown}; see {called_as()} diagnose {shown}", file=sys.stderr)
 
     def _restore_program(self) -> None:
         patching.unpatch()

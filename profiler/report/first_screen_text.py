@@ -14,7 +14,7 @@ from profiler.core.terminal import called_as
 from profiler.core.units import rate, seconds, share, significant
 from profiler.diagnose.model import MUCH_UNKNOWN, RunVerdict
 from profiler.report.blocks import Action, Chip, Headline
-from profiler.report.finding_text import MOST, finding_sentence, finding_text, leading, prediction_texts
+from profiler.report.finding_text import MOST, finding_text, leading, prediction_texts
 from profiler.report.model import exit_status, has_no_steps, load_warnings
 from profiler.report.text import THREAD_STATES, at, file_name, function_name, listed, plural
 from profiler.report.verdict_text import cause_text
@@ -150,8 +150,16 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
     text = finding_text(lead)
     first = f"{text.title}{at(lead.sites[0]) if lead.sites else ''}." if is_of_input(lead) else ""
     others = [each for each in leading(analysis.findings) if each is not lead]
-    second = finding_sentence(others[0]) if others else _rest(analysis.phases) if is_of_input(lead) else ""
+    second = _beside(others[0]) if others else _rest(analysis.phases) if is_of_input(lead) else ""
     return tuple(islice(filter(None, (first, *(text.evidence[:1] if not first else ()), second)), WHY))
+
+
+def _beside(finding: Finding) -> str:
+    """`A loop reads elements from the device one by one at train.py:58: 28% of each step.`"""
+    title = finding_text(finding).title
+    place = at(finding.sites[0]) if finding.sites else ""
+    whole = "the run" if finding.is_of_run else "each step"
+    return f"{title}{place}: {share(finding.share)} of {whole}."
 
 
 def _rest(phases: Sequence[Phase]) -> str:
@@ -292,8 +300,7 @@ def _proofs(analysis: Analysis, lead: Finding | None) -> Iterator[Action]:
     if lead is not None and lead.rule.knock_out and lead.gains[0].method is not GainMethod.KNOCK_OUT:
         note = "It runs the program without what the finding blames, and changes no file of yours."
         yield Action("Measure the gain before you write the cure", command=f"{called_as()} try -- {program}", note=note)
-    after = shlex.quote(f"{program} CHANGED")
-    compare = f"{called_as()} compare --before {shlex.quote(program)} --after {after}"
+    compare = f"{called_as()} compare --before {shlex.quote(program)} --after 'CHANGED COMMAND'"
     yield Action("Measure what your change gives", command=compare)
     if lead is None:
         check = f"{called_as()} check --baseline counters.json --update -- {program}"

@@ -1,23 +1,16 @@
-"""The summary in the terminal after a recording: how the program ended, what was recorded, and the verdict."""
+"""The summary in the terminal after a recording: how the program ended, what was recorded, and the first screen."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
-from itertools import accumulate, pairwise
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from profiler.analyse.model import Analysis, LineCost
-from profiler.core import units
-from profiler.core.terminal import plain
-from profiler.report.category_text import PHASES, category_label
-from profiler.report.finding_text import finding_text, leading
-from profiler.report.model import exit_status, load_warnings, without_torch
-from profiler.report.render.console import COLOURS
-from profiler.report.render.terminal import is_unicode
-from profiler.report.sections.lines import callee_cell
-from profiler.report.table import percent, short_site
+from profiler.analyse.model import Analysis
+from profiler.core.terminal import called_as
+from profiler.report.model import exit_status, without_torch
+from profiler.report.render.console import SCREEN
 from profiler.report.text import describe, plural, step_text
 from profiler.run.model import Run, RunInfo
 
@@ -32,92 +25,10 @@ _NO_STEPS: Final = (
     "no steps: no optimizer stepped, no DataLoader was used, and the program does not call profiler.step()"
 )
 _NO_TORCH: Final = "no step: the program did not import torch, and marks no steps"
-_LINES: Final = 3
-_NO_CORE: Final = ("core", "throttled")
+_AROUND: Final = 5
+"""Lines of the summary above and below the first screen: the recording, the steps, the run directory, two commands."""
 _CONTINUED: Final = " " * 4
 """Indentation of a broken line's remainder."""
-_TERMINAL: Final = 80
-"""Columns that a terminal has at least."""
-_CODE: Final = "code"
-"""The tone of a line of code, which is cut at the width of a terminal."""
-_BAR: Final = 60
-"""Characters of the bar."""
-_FILLS: Final = "█▓▒░▞▤▥▦▚·"
-_ASCII_FILLS: Final = "#=+-%$&@:."
-"""Fills distinguish the parts without colour."""
-ADDS: Final = "--level standard adds where the time goes: the parts of a step, lines of code, syncs and copies, stacks"
-
-
-Line = tuple[tuple[str, str], ...]
-"""Pieces of text with the tone of each; '' is plain."""
-
-
-def summary(analysis: Analysis, *, unicode: bool = True) -> Iterator[Line]:
-    """About nine lines; without steps only the verdict, and warnings about other load on the machine."""
-    light, step = analysis.info.level == "light", _step_time(analysis)
-    warnings = [((f"  {text}", "warning"),) for text in load_warnings(analysis.warnings)]
-    if analysis.verdict and not (light and step):
-        yield ((analysis.headline, "strong"),)
-        yield from (((f"  {detail}", ""),) for detail in analysis.details)
-        yield from (((f"  what to do: {finding_text(each).fix}", ""),) for each in leading(analysis.findings)[:1])
-    if analysis.verdict and not light:
-        yield from warnings
-    if step:
-        yield ((f"  {step}", ""),)
-    if step and light:
-        yield ((f"  {ADDS}", ""),)
-    if light:
-        yield from warnings
-    yield from _phases(analysis, _FILLS if unicode else _ASCII_FILLS)
-    lines = analysis.lines[:_LINES]
-    width = max((len(short_site(line.site)) for line in lines), default=0)
-    for line in lines:
-        yield ((f"  {short_site(line.site).ljust(width)}  {_cost(line)}", ""),)
-        if line.site.source:
-            yield ((f"{' ' * (width + 4)}{plain(line.site.source)}", _CODE),)
-
-
-def _step_time(analysis: Analysis) -> str:
-    """`a step takes 13.1 ms (median; mean 70.1 ms, 95% below 249 ms), 14.3 steps/s`"""
-    values = {name: measure.value for name, measure in analysis.measures.items()}
-    names = ("step_time", "step_time_p50", "step_time_p95", "steps_per_s")
-    mean, middle, late, rate = (values.get(name) for name in names)
-    if mean is None or middle is None or late is None or rate is None:
-        return ""
-    tokens = values.get("tokens_per_s")
-    more = f", {units.rate(tokens, analysis.measures['tokens_per_s'].unit)}" if tokens else ""
-    if analysis.measures["step_time"].n == 1:
-        return "" if analysis.step and analysis.step.is_whole_run else f"the one step took {units.seconds(mean)}{more}"
-    spread = f"median; mean {units.seconds(mean)}, 95% below {units.seconds(late)}"
-    return f"a step takes {units.seconds(middle)} ({spread}), {units.value(rate, 'steps/s')}{more}"
-
-
-def _phases(analysis: Analysis, fills: str) -> Iterator[Line]:
-    """A bar of the step, and below it what each fill stands for."""
-    phases = [phase for phase in analysis.phases if phase.name in PHASES and phase.share > 0]
-    total = sum(phase.share for phase in phases)
-    edges = [round(_BAR * edge / total) for edge in accumulate((phase.share for phase in phases), initial=0.0) if total]
-    bar, legends = [("  ", "")], [[("  ", "")]]
-    for phase, (begin, end) in zip(phases, pairwise(edges), strict=True):
-        (name, tone), fill = PHASES[phase.name], fills[list(PHASES).index(phase.name)]
-        bar.append((fill * (end - begin), tone))
-        entry = [(fill, tone), (f" {name} {percent(phase.share)}  ", "")]
-        if sum(len(text) for text, _ in legends[-1] + entry) > _TERMINAL:
-            legends.append([("  ", "")])
-        legends[-1] += entry
-    if phases:
-        yield tuple(bar)
-        yield from map(tuple, legends)
-
-
-def _cost(line: LineCost) -> str:
-    """`56.2%  39.4 ms a step  compute, in graph._engine_run_backward`"""
-    # what the line does, and not that the machine was busy
-    doing = {name: value for name, value in line.categories.items() if name not in _NO_CORE} or line.categories
-    category = max(doing, key=lambda name: doing[name], default="")
-    callee = f", in {callee_cell(line).text}" if line.calls else ""
-    what = f"{category_label(category)}{callee}"
-    return f"{percent(line.share):>6}  {units.seconds(line.seconds_per_step)} a step  {what}".rstrip()
 
 
 def print_summary(run: Run, analyse: Callable[[Run], Analysis]) -> None:
@@ -149,7 +60,7 @@ def print_summary(run: Run, analyse: Callable[[Run], Analysis]) -> None:
     if len(warnings) > _MAX_WARNINGS:
         console.print(Text(f"  and {len(warnings) - _MAX_WARNINGS} more like this, in the report", style="yellow"))
     if len(run.steps) and (has_steps or not failure):
-        _print_verdict(console, run, analyse)
+        _print_first_screen(run, analyse, SCREEN - _AROUND - len(warnings[: _MAX_WARNINGS + 1]))
     console.print(Text(f"  run directory: {relative_path(run.path)}"))
     for trace in sorted(run.path.glob("source-*/kineto.json.gz"))[:1]:
         console.print(Text(f"  torch's trace: {relative_path(trace)} (opens in ui.perfetto.dev)"))
@@ -181,23 +92,24 @@ def _unavailable(info: RunInfo) -> list[str]:
     return lines
 
 
-def _print_verdict(console: Console, run: Run, analyse: Callable[[Run], Analysis]) -> None:
-    """The verdict and what explains it; a large run is left to the commands that follow."""
-    from rich.text import Text
+def _print_first_screen(run: Run, analyse: Callable[[Run], Analysis], lines: int) -> None:
+    """The first screen of the report; a large run is left to the commands that follow."""
+    from rich.console import Console
 
+    from profiler.report.build import build_report
+    from profiler.report.render.console import print_first_screen
+
+    console = Console(stderr=True, highlight=False)
     records = len(run.regions) + len(run.calls) + len(run.stacks) + len(run.activities) + len(run.steps)
     if records > MAX_RECORDS:
         console.print(f"  not analysed here: {records:,} records, more than {MAX_RECORDS:,}")
         return
-    styles = {**COLOURS, "strong": "bold", "warning": "yellow", _CODE: "cyan", "": ""}
     try:
-        for line in summary(analyse(run), unicode=is_unicode(console)):
-            text = Text.assemble(*((piece, styles.get(tone, "")) for piece, tone in line))
-            if line[0][1] == _CODE:
-                text.truncate(_TERMINAL, overflow="ellipsis")
-            _print(console, text)
+        first = build_report(analyse(run)).first
+        if first is not None:
+            print_first_screen(first, console, lines)
     except Exception as error:  # noqa: BLE001 (the program has run, and its exit code counts)
-        console.print(Text(f"  the analysis failed: {type(error).__name__}: {error}", style="yellow"))
+        console.print(f"  the analysis failed: {type(error).__name__}: {error}", style="yellow", markup=False)
 
 
 def _print(console: Console, text: Text) -> None:
@@ -215,7 +127,7 @@ def _print(console: Console, text: Text) -> None:
 def next_commands(path: Path) -> str:
     """The commands that show more of the run in `path`."""
     run = shlex.quote(relative_path(path))
-    return f"more: python -m profiler diagnose {run}\n      python -m profiler report {run}"
+    return f"more: {called_as()} diagnose {run}\n      {called_as()} report {run}"
 
 
 def relative_path(path: Path) -> str:

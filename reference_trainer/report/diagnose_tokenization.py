@@ -29,6 +29,7 @@ class DiagnoseTokenizationCommand:
 
     name = "diagnose-tokenization"
     help = "measure tokenization text by text, in batches, in parallel and in advance; show which is fastest"
+    examples = ("diagnose-tokenization", "diagnose-tokenization --preset small --seconds 10")
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument

@@ -26,7 +26,6 @@ from rich.console import Console
 import profiler
 from profiler import __version__
 from profiler.__main__ import main
-from profiler.analyse.model import Analysis
 from profiler.check.model import GateResult, Limits, Round
 from profiler.check.modes.finish import conclude
 from profiler.check.outputs import alerts
@@ -43,7 +42,6 @@ from profiler.report.comparison_text import with_comparison_verdict
 from profiler.report.model import Results
 from profiler.report.render import markdown as report_markdown
 from profiler.report.render.console import print_report
-from profiler.report.summary import summary
 from profiler.report.write import rendered
 from tests.check.outputs import results
 from tests.report import hook_samples, ladders, samples, variants, wording
@@ -207,7 +205,7 @@ def made_up_report(name: str) -> Output:
 
 
 def variant(name: str) -> Output:
-    """Some sections of made-up results, and the lines that end a recording."""
+    """Some sections of made-up results."""
     make, keys = variants.VARIANTS[name]
     results = make()
     report = build_report(results)
@@ -215,9 +213,6 @@ def variant(name: str) -> Output:
     report, terminal = replace(report, sections=tuple(chosen)), io.StringIO()
     print_report(report, console=Console(file=terminal, width=80, color_system=None))
     texts = {"Markdown": report_markdown.render(report), "terminal": terminal.getvalue()}
-    if isinstance(results, Analysis):
-        lines = summary(results, unicode="," not in name)
-        texts["summary"] = "\n".join("".join(f"<{tone}>{text}" for text, tone in line) for line in lines)
     return Output({}, texts)
 
 

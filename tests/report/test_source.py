@@ -15,7 +15,6 @@ from profiler.report.build import build_report
 from profiler.report.render import html, markdown
 from profiler.report.render.console import print_report
 from profiler.report.render.json import analysis_json, render
-from profiler.report.summary import summary
 from profiler.run.model import Site
 from tests.report import hook_samples
 from tests.report.pages import read
@@ -44,7 +43,8 @@ def test_the_page_has_the_text_as_text(source: str) -> None:
     text = html.render(build_report(run(source)))
     page = read(text)
     assert plain(source) in page.text
-    assert page.tags.count("script") == 1
+    data = [value for tag, name, value in page.attributes if (tag, name) == ("script", "type")]
+    assert page.tags.count("script") == 1 + len(data), "scripts, and the data of timelines"
     assert "img" not in page.tags
     assert "\x1b" not in text
 
@@ -80,13 +80,6 @@ def test_json_has_the_text_and_an_empty_one_where_it_is_not_known(source: str) -
     document = json.loads(render(analysis_json(run(source))))
     assert [line["source"] for line in document["lines"][:2]] == [plain(source), ""]
     assert not any("source" in path for path in document["not_measured"])
-
-
-def test_the_summary_has_the_text_below_a_line() -> None:
-    lines = ["".join(text for text, _ in line) for line in summary(run(f"{PLAIN}\x1b[2J"))]
-    [number] = [number for number, line in enumerate(lines) if line.startswith("  train.py:41 ")]
-    assert lines[number + 1].strip() == plain(f"{PLAIN}\x1b[2J")
-    assert len([line for line in lines if "\x1b" in line]) == 0
 
 
 def test_without_a_text_only_the_place_is_shown() -> None:

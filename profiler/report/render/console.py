@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,6 +54,8 @@ COLOURS = {
 }
 JUDGED = {"good": "green", "bad": "red", "open": "yellow"}
 _STAIRS = {"start": "yellow", "gain": "bright_blue", "loss": "red", "same": "bright_black", "total": "bold bright_blue"}
+SCREEN = 24
+"""Lines of a terminal, which a first screen fits."""
 _CHIPS = {"good": "green", "warning": "yellow", "plain": "dim"}
 _NARROWEST = 20
 """Characters of the strip of a step, however long the text beside it is."""
@@ -105,6 +107,25 @@ def print_report(
         printer.paragraph(f"report: {page}", wrap=False)
 
 
+def print_first_screen(first: b.FirstScreen, console: Console, lines: int) -> None:
+    """Draw a first screen in at most `lines` lines of `console`."""
+    _Printer(console).first_screen(first, lines)
+
+
+def _ever_shorter(first: b.FirstScreen) -> Iterator[b.FirstScreen]:
+    """The screen, then without the notes of its actions, with fewer lines of code, sentences and actions."""
+    yield first
+    first = replace(first, actions=tuple(replace(action, note="") for action in first.actions))
+    yield first
+    for count in (4, 3):
+        first = replace(first, places=first.places[:count])
+        yield first
+    for count in (2, 1):
+        first = replace(first, actions=first.actions[:count])
+        yield first
+    yield replace(first, why=first.why[:1], places=first.places[:2])
+
+
 class _Printer(Terminal):
     """Draws blocks on one console."""
 
@@ -132,13 +153,22 @@ class _Printer(Terminal):
         """One block."""
         self._drawings[type(block)](block)
 
-    def first_screen(self, first: b.FirstScreen) -> None:
-        """What limits the program, where, and what to do now: at most 24 lines of 80 columns."""
+    def first_screen(self, first: b.FirstScreen, lines: int = SCREEN) -> None:
+        """What limits the program, where, and what to do now, in so few details that it takes at most `lines` lines."""
+        for shorter in _ever_shorter(first):
+            with self.console.capture() as drawn:
+                self._first_screen(shorter)
+            if drawn.get().count("\n") <= lines:
+                break
+        self._first_screen(shorter)
+
+    def _first_screen(self, first: b.FirstScreen) -> None:
         self._cut(first.context, "dim")
         headline = self.text(first.headline.before, "bold")
         headline.append_text(self.text(first.headline.highlight, f"bold {JUDGED.get(first.headline.judged, '')}"))
         self.console.print(headline.append_text(self.text(first.headline.after, "bold")))
-        self.paragraph(" ".join(first.why))
+        if first.why:
+            self.paragraph(" ".join(first.why))
         chips = self.text(" · ").join(self.text(chip.text, _CHIPS[chip.tone]) for chip in first.chips)
         self._cut_text(chips)
         if isinstance(first.picture, b.TimelineChart):
@@ -155,9 +185,7 @@ class _Printer(Terminal):
             self.paragraph(first.actions_title, "bold")
         for number, action in enumerate(first.actions, 1):
             self._cut(f"{number}. {action.title}{f': {action.text}' if action.text else ''}")
-            for line in action.code.splitlines():
-                self.paragraph(f"   {line}", "cyan", wrap=False)
-            for line in command_lines(action.command, self.width - 7):
+            for line in (*action.code.splitlines(), *command_lines(action.command, self.width - 7)):
                 self.paragraph(f"   {line}", "cyan", wrap=False)
             if action.note:
                 self._cut(f"   {action.note}", "dim")

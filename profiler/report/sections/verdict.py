@@ -74,27 +74,33 @@ def _tables(report_input: ReportInput) -> Iterator[Table]:
     yield from compare_lines(report_input.sides)
 
 
-def _head(report_input: ReportInput) -> Iterator[Block]:
-    """The verdict in full, and what qualifies it: programs that ended early, sides that do not compare, a noisy
-    machine."""
+def _sentences(report_input: ReportInput) -> Iterator[Block]:
     comparison, analysis = report_input.comparison, report_input.analysis
     if comparison is not None:
         yield Text(comparison.verdict or "No verdict was reached.")
+        return
+    sentences = (analysis.headline or analysis.verdict, *analysis.details) if analysis is not None else ()
+    if any(sentences) and not report_input.failed_before_first_step:
+        yield Items(tuple(filter(None, sentences)))
+
+
+def _qualifications(report_input: ReportInput) -> Iterator[Block]:
+    """What qualifies the verdict: programs that ended early, sides that do not compare, a noisy machine."""
+    comparison, analysis = report_input.comparison, report_input.analysis
+    if comparison is not None:
         yield from _comparison_warnings(comparison)
         yield from _result_callouts(comparison)
-    elif analysis is not None and not report_input.failed_before_first_step:
-        if sentences := tuple(filter(None, (analysis.headline or analysis.verdict, *analysis.details))):
-            yield Items(sentences)
-        if not has_no_steps(analysis) and (status := exit_status(analysis.info)):
-            yield Callout(f"The program {status}: only its first part is here.", "warning", "Ended early")
+    elif analysis is not None and not has_no_steps(analysis) and (status := exit_status(analysis.info)):
+        yield Callout(f"The program {status}: only its first part is here.", "warning", "Ended early")
     if load := noisy_machine(report_input):
         yield Callout(load, "warning", "Noisy machine")
 
 
-@section("verdict", "The verdict in full", 10, "evidence", brief=_head)
+@section("verdict", "The verdict in full", 10, "evidence", brief=_qualifications)
 def verdict(report_input: ReportInput) -> Iterator[Block]:
     """All sentences of the verdict, and what qualifies it."""
-    yield from _head(report_input)
+    yield from _sentences(report_input)
+    yield from _qualifications(report_input)
 
 
 def _comparison_warnings(comparison: Comparison) -> Iterator[Callout]:

@@ -1,0 +1,32 @@
+"""Shows runs, analyses and comparisons in notebooks: the first screen of their report, in a frame of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from profiler.report.model import Results
+
+_HEIGHT: Final = 760
+"""CSS pixels of the frame; a longer screen scrolls within it."""
+
+
+def first_screen_html(results: Results) -> str:
+    """The first screen as HTML for a notebook. A frame keeps the styles of the page and of the notebook apart."""
+    from profiler.report.build import build_report
+    from profiler.report.render import html
+
+    page = html.render(replace(build_report(results), sections=()))
+    style = f"width: 100%; height: {_HEIGHT}px; border: 0"
+    return f'<iframe srcdoc="{escape(page)}" style="{style}" title="First screen of the report"></iframe>'
+
+
+def show_in_notebooks(cls: type, results: Callable[[Any], Results] = lambda value: value) -> None:
+    """Give the values of a class the method by which notebooks show them.
+
+    :param results: makes what a report is about of such a value.
+    """
+    cls._repr_html_ = lambda self: first_screen_html(results(self))  # type: ignore[attr-defined]
