@@ -1,4 +1,4 @@
-"""The first screen of every recorded run and visible trace: complete, and contradicted by nothing below it.
+"""The first screen of every recorded run, comparison and visible trace: complete, and contradicted by nothing below it.
 
 Every number of the first screen is looked up in the JSON report, from which the tables below it are made.
 """
@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import pytest
 
-from profiler import read
+from profiler import compare, read
 from profiler.analyse.model import HOST_CATEGORIES, Analysis, Stage
-from profiler.core.units import ratio, seconds, share, significant
+from profiler.core.units import rate, ratio, seconds, share, significant
 from profiler.diagnose.model import RunVerdict
 from profiler.report.blocks import FirstScreen, PhaseStrip
 from profiler.report.build import build_report
@@ -24,7 +24,7 @@ from profiler.report.finding_text import MOST, leading
 from profiler.report.first_screen_text import is_of_input, lead_finding
 from profiler.report.write import rendered
 from profiler.run.model import Site
-from tests.approval.cases import RUNS
+from tests.approval.cases import COMPARED, RUNS, recording
 from tests.fakes.programs import ROOT
 from tests.run.ingest.test_real_traces import FILES
 
@@ -65,6 +65,33 @@ def test_the_first_screen_is_complete_and_agrees_with_the_report(path: Path) -> 
     _check_strip(first, analysis, document)
     _check_places(first, numbers)
     assert not (words := _undefined(" ".join(_texts(first)))), f"not in docs/glossary.md: {words}"
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_the_first_screen_of_a_comparison_agrees_with_its_report(name: str) -> None:
+    """The factor and both rates of the headline are those of the report; the shares of its lines, and what it says of
+    the device, are those of the sides."""
+    comparison = compare({label: [recording(label)] for label in COMPARED[name]}, anyway=True)
+    first = build_report(comparison).first
+    assert first is not None
+    assert first.why
+    assert first.actions
+    assert first.places or first.places_note
+    document = json.loads(rendered(comparison, "json"))
+    before, after = document["before"], document["after"]
+    unit = next(unit for unit in ("tokens_per_s", "points_per_s", "steps_per_s") if before.get(unit))
+    rates = before[unit], after[unit]
+    shown = [rate(value, "").strip() for value in rates]
+    assert " → ".join(shown) in first.headline.text
+    (factor,) = _GAIN.findall(first.headline.text)
+    assert float(factor) == pytest.approx(max(rates) / min(rates), rel=0.05)
+    assert ("slower" in first.headline.text) == (rates[1] < rates[0])
+    shares = {f"{share(abs(value))}" for value in _floats(document)}
+    shares |= {share(1 - value) for value in _floats(document) if 0 <= value <= 1}
+    for sentence in first.why:
+        assert {f"{each}%" for each in _PERCENT.findall(sentence)} <= shares, sentence
+    sums = [each for side in comparison.sides for each in _sums(side.detail or side.runs[0])]
+    assert all(any(place.share == pytest.approx(each, abs=1e-6) for each in sums) for place in first.places)
 
 
 def _check_complete(first: FirstScreen, analysis: Analysis) -> None:
