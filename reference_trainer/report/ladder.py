@@ -76,7 +76,8 @@ class LadderRow(PlannedRow):
     total: Ratio
     """tokens_per_s over as-found; None with its reason in rows that do other work."""
     predicted: Ratio = NO_PREDICTION
-    """What the finding of `rule` in the breakdown pass of `against` predicts, if the fix removed all of its cost."""
+    """What the finding of `rule` in the breakdown pass of the program without the fix predicts, if that removed all of
+    its cost: the most certain prediction, and the range of all of them, such as bound and replay."""
     analysis: Analysis | None = None
     """Its last run, for series such as the loss."""
 
@@ -246,8 +247,8 @@ def _prediction(rule: str, before: Analysis | None) -> Ratio:
         return none("its rule names nothing in the program before it")
     if not finding.gains:
         return none("the finding predicts no gain")
-    gain = finding.gains[0]
-    return Ratio(SPEED, gain.factor, gain.low, gain.high, 1, different=gain.low > 1)
+    low, high = min(gain.low for gain in finding.gains), max(gain.high for gain in finding.gains)
+    return Ratio(SPEED, finding.gains[0].factor, low, high, 1, different=low > 1)
 
 
 def _speed_ratio(row: PlannedRow, before: SideRuns, after: SideRuns, *, anyway: bool) -> Ratio:

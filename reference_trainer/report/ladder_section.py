@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from profiler.analyse.model import Ratio
 from profiler.core.facts import HOST_DEVICE
@@ -49,7 +50,8 @@ _NOTE = (
     "{}, with 95% intervals. Alone: over as-found. On top of all others: the full set over the full set "
     "without this fix. What a fix needs came along with it, and what needs it was left out with it. "
     "The rule is the one that recognizes in any program what the fix removes. Predicted: what its finding about the "
-    "program before this fix expects if all of that cost goes; several fixes of one rule share it."
+    "program without this fix expects if all of that cost goes, with the range of all ways to predict it; several "
+    "fixes of one rule share it."
 )
 
 
@@ -175,7 +177,7 @@ def _row(fix: FixEffects) -> tuple[Cell, ...]:
         Cell(fix.fix, note=_notes(fix), strong=True),
         *(ratio_cell(gain(row)) for row in (fix.alone, fix.added)),
         _predicted(fix.added),
-        ratio_cell(gain(fix.without)),
+        _left_out_cell(fix.without),
         Cell("; ".join(together)),
     )
 
@@ -192,6 +194,16 @@ def _predicted(row: LadderRow | None) -> Cell:
         return Cell("not predicted", note=describe(predicted.reason))
     low, high = (factor(end)[0] for end in (predicted.low or 0.0, predicted.high or 0.0))
     return Cell(*factor(predicted.value), sort=predicted.value, note="" if low == high else f"{low} to {high}")
+
+
+def _left_out_cell(row: LadderRow | None) -> Cell:
+    """The measured gain over the set without the fix, and below it the predicted one where there is one."""
+    cell = ratio_cell(gain(row))
+    if row is None or row.predicted.value is None:
+        return cell
+    predicted = _predicted(row)
+    text = f"predicted {predicted.text}{predicted.unit}" + (f" ({predicted.note})" if predicted.note else "")
+    return replace(cell, note="; ".join(filter(None, (cell.note, text))))
 
 
 def _rest(report_input: ReportInput, ladder: Ladder) -> tuple[Block, ...]:

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from profiler.analyse.model import Ratio
 from profiler.report import blocks
 from profiler.report.build import build_report
-from reference_trainer.report.ladder import Ladder
-from reference_trainer.report.ladder_section import PLUGIN
+from reference_trainer.report.ladder import Ladder, comparison_ladder
+from reference_trainer.report.ladder_section import PLUGIN, _left_out_cell
 from tests.report import ladders, samples
 from tests.report.test_build import of_kind
 
@@ -63,3 +64,14 @@ def test_an_interrupted_ladder_begins_with_a_warning(rounds: int) -> None:
     assert section.brief[0] == section.blocks[0]
     assert isinstance(section.blocks[0], blocks.Callout)
     assert section.blocks[0].tone == "warning"
+
+
+def test_the_prediction_for_a_fix_that_is_left_out_stands_below_what_was_measured() -> None:
+    ladder = comparison_ladder(ladders.with_ladder())
+    assert ladder is not None
+    row = next(fix.without for fix in ladder.effects() if fix.without)
+    measured = _left_out_cell(row)
+    assert "predicted" not in measured.note
+    predicted = _left_out_cell(replace(row, predicted=Ratio("tokens_per_s", 1.08, 1.08, 1.31, 1, different=True)))
+    assert predicted.text == measured.text
+    assert predicted.note.endswith("predicted 1.08× (1.08 to 1.31)")
