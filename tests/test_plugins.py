@@ -20,8 +20,8 @@ PLUGINS = {
         "optimizers regions stages tensors tokenizers torch-trace trial-settings virtual_cuda warning-sites"
     ),
     "profiler.report.sections": (
-        "breakdown counters doing environment findings flame hot idle input lines method numbers outside ranks spikes "
-        "throughput timeline utilization verdict"
+        "breakdown counters doing environment findings flame hot idle input kernels lines method numbers outside ranks "
+        "spikes throughput timeline utilization verdict"
     ),
     "reference_trainer.ssm.engines": "inline pool ray",
 }

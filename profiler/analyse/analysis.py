@@ -30,6 +30,7 @@ from profiler.analyse.timing.device import (
     device_parts,
     device_warnings,
     float32_product_share,
+    kernel_times,
     no_queue_reason,
 )
 from profiler.analyse.timing.host_timeline import CODE, HostTimeline
@@ -108,6 +109,7 @@ def analyse(run: Run) -> Analysis:
         breakdown=host_breakdown,
         device_breakdown=device,
         device_parts=device_parts(run, on_device),
+        kernels=kernel_times(run, on_device),
         float32_products=float32_product_share(run, on_device),
         idle=idle,
         call_sites=sites,

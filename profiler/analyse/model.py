@@ -137,6 +137,17 @@ class DevicePart:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelTime:
+    """The time of all kernels of one name, summed over the streams and the devices of the process."""
+
+    name: str
+    calls_per_step: float
+    seconds_per_step: float
+    share: float
+    """The share of the time of all kernels."""
+
+
+@dataclass(frozen=True, slots=True)
 class CallSite:
     """One line of user code with the calls toward the device that it made."""
 
@@ -698,6 +709,8 @@ class Analysis:
     """Device seconds per step of each of DEVICE_CATEGORIES."""
     device_parts: tuple[DevicePart, ...] = ()
     """The device's time by kind of work, with what is hidden behind other work."""
+    kernels: tuple[KernelTime, ...] = ()
+    """The kernels with most time, the most seconds first."""
     float32_products: float = 0.0
     """The share of the wall time in which the device computes products and convolutions in float32 without tensor
     cores; 0 where the names of kernels do not tell."""

@@ -13,7 +13,7 @@ from profiler.report.blocks import Action, Chip, Headline
 from profiler.report.finding_text import finding_text, leading, prediction_texts
 from profiler.report.first_screen_text import ACTIONS, KEPT, WHY
 from profiler.report.model import ReportInput, ReportSide, exit_status, noisy_machine
-from profiler.report.text import describe, different_results, mismatches, plural, same_results
+from profiler.report.text import describe, different_results, kernel_name, mismatches, plural, same_results
 
 _DIGITS: Final = 2
 """Significant digits of a ratio on the first screen: runs vary by more than a third digit tells."""
@@ -223,4 +223,6 @@ def _bound_of_host(side: ReportSide) -> Iterator[Action]:
         return
     works = f"The device of {side.label} works {share(busy)} of the time"
     rest = f", so the host can give at most {_times(1 / busy)} more" if 1 / busy >= _NO_GAIN else ""
-    yield Action("Then look at the kernels", f"{works}{rest}.")
+    first = next(iter(side.detailed.kernels), None)
+    most = f" {kernel_name(first.name)} takes {share(first.share)} of the kernels' time." if first else ""
+    yield Action("Then look at the kernels", f"{works}{rest}.{most}")

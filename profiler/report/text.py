@@ -84,6 +84,16 @@ def at(site: Site | None) -> str:
     return f" at {file_name(site)}:{site.line}"
 
 
+def kernel_name(name: str) -> str:
+    """The name of a kernel as C++ reports it, without its return type, its arguments and the namespaces of torch."""
+    for part in _NAMESPACES:
+        name = name.replace(part, "")
+    return name.partition("(")[0] or name
+
+
+_NAMESPACES: Final = ("void ", "(anonymous namespace)::", "at::native::", "std::")
+
+
 def function_name(site: Site) -> str:
     """`train()`, `Data.__getitem__()`"""
     return f"{site.function.replace('<locals>.', '')}()"

@@ -11,7 +11,7 @@ from profiler.core import units
 from profiler.report.blocks import TimelineChart, TimelineGroup, TimelineKind, TimelineTrack
 from profiler.report.category_text import category_label, category_tone
 from profiler.report.model import ReportInput, ReportSide
-from profiler.report.text import at, listed
+from profiler.report.text import at, kernel_name, listed
 
 FIRST_EVENTS: Final = 2_000
 """Events of a lane that are shown of a step that has more than an excerpt holds: two for each pixel of a wide page."""
@@ -120,7 +120,7 @@ def _label(category: str, is_device: bool) -> str:
 def _kind(event: TimelineEvent) -> TimelineKind:
     category = event.category
     label = _label(category, event.is_device)
-    name = event.name.removeprefix("operator ").partition("<")[0] or event.name
+    name = kernel_name(event.name) if event.is_device else event.name.removeprefix("operator ")
     name = name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
     function = f" ({event.site.function})" if event.site and event.site.function else ""
     return TimelineKind(label, category_tone(category), f"{name}{at(event.site)}{function}")

@@ -9,6 +9,7 @@ import pytest
 from profiler.analyse.model import Analysis, Measure, Timeline, TimelineEvent, TimelineLane
 from profiler.core.notice import Notice
 from profiler.report.model import ReportSide
+from profiler.report.text import kernel_name
 from profiler.report.timeline import FIRST_EVENTS, timeline_chart
 from profiler.run.model import RunInfo, Site
 
@@ -52,7 +53,7 @@ def test_a_kind_has_its_call_its_line_and_its_function() -> None:
     assert [kind.text for kind in chart.kinds] == [
         "cudaLaunchKernel at train.py:7 (forward)",
         "item at train.py:9 (log)",
-        "void gemm",
+        "gemm<float, 128>",
     ]
     assert [label for label, _ in chart.legend] == [
         "host waits",
@@ -103,3 +104,15 @@ def test_the_note_tells_which_sides_recording_slows(slowdowns: tuple[float, floa
     chart = timeline_chart(sides)
     assert chart is not None
     assert chart.note == f"before: a typical step. after: a typical step. {text}"
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("void at::native::vectorized_elementwise_kernel<4>(int, float*)", "vectorized_elementwise_kernel<4>"),
+        ("(anonymous namespace)::gemm(int)", "gemm"),
+        ("volta_sgemm_128x64_nn", "volta_sgemm_128x64_nn"),
+    ],
+)
+def test_the_name_of_a_kernel_is_shown_without_its_arguments(name: str, short: str) -> None:
+    assert kernel_name(name) == short

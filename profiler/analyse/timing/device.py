@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from profiler.analyse.intervals import Intervals, intersect, subtract, union
-from profiler.analyse.model import DEVICE_CATEGORIES, DevicePart, Measure
+from profiler.analyse.intervals import Intervals, intersect, overlaps, subtract, union
+from profiler.analyse.model import DEVICE_CATEGORIES, DevicePart, KernelTime, Measure
 from profiler.analyse.window import LEVEL_LIGHT, NO_QUEUE, Window, device_kind, process_rows
 from profiler.core.notice import Notice
 from profiler.run.filter import rows_by
@@ -108,6 +108,34 @@ _FLOAT32_PRODUCT: Final = re.compile(
 )
 """cuBLAS and cuDNN: `volta_sgemm_64x64_tn`, `cudnn_ampere_scudnn_128x64_relu_...`, `implicit_convolve_sgemm<float, `.
 Kernels with tensor cores are named `tensorop`, `s884`, `s1688`, `s16816`, `tf32` or `h`."""
+MAX_KERNELS: Final = 15
+"""Kernels of a run that are told apart."""
+
+
+def kernel_times(run: Run, window: Window) -> tuple[KernelTime, ...]:
+    """The MAX_KERNELS kernels with most time in the measured steps; communication is a kernel too."""
+    if no_queue_reason(run, window):
+        return ()
+    activities = process_rows(run.activities, window)
+    rows = activities[np.isin(activities["kind"], (ActivityKind.KERNEL, ActivityKind.COMMUNICATION))]
+    cut = overlaps(rows["begin"], rows["end"], window.spans)
+    names = rows["name"][cut.left]
+    seconds = np.bincount(names, cut.end - cut.begin, minlength=len(run.names))
+    # a kernel that crosses the end of a stretch is one call
+    calls = np.bincount(rows["name"][np.unique(cut.left)], minlength=len(run.names))
+    total = float(seconds.sum()) or 1.0
+    largest = [number for number in np.argsort(-seconds, kind="stable")[:MAX_KERNELS].tolist() if seconds[number] > 0]
+    return tuple(
+        KernelTime(
+            run.names[number],
+            float(calls[number]) / len(window),
+            window.per_step(float(seconds[number])),
+            float(seconds[number]) / total,
+        )
+        for number in largest
+    )
+
+
 _PART_KINDS: Final = tuple(kind for _, kinds in _CATEGORIES for kind in kinds)
 _PART_NAMES: Final[Mapping[ActivityKind, str]] = {ActivityKind.KERNEL: "compute"}
 _MEMORIES: Final = ("", "pageable", "pinned")

@@ -19,8 +19,8 @@ from profiler.run.tables import CallKind
 
 ALLOCATE: Final = "allocate"
 """Category of calls that allocate or free memory of the device, which a breakdown counts as `launch`."""
-MAX_EVENTS: Final = 6_000
-"""Events of a lane that an excerpt holds, about 40 kB of a page; the excerpt ends where one lane would have more."""
+MAX_EVENTS: Final = 4_000
+"""Events of a lane that an excerpt holds, about 30 kB of a page; the excerpt ends where one lane would have more."""
 CALLS: Final = 200
 """Events of the host that show its usual speed: of a loop over tokens, those of some ten tokens."""
 PLACES: Final = 41

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from profiler.analyse.model import CallSite, DevicePart, HostState, IdleBlame, Series, Topic
+from profiler.analyse.model import CallSite, DevicePart, HostState, IdleBlame, KernelTime, Series, Topic
 from profiler.core.metrics import PER_STEP, find_metric, in_order
 from profiler.report.blocks import Block, Cell, Curve, Lines, NotMeasured, Panel, Table, side_tone
 from profiler.report.build import section
@@ -23,7 +23,7 @@ from profiler.report.table import (
     share_cell,
     site_cell,
 )
-from profiler.report.text import host_state, plural
+from profiler.report.text import host_state, kernel_name, plural
 from profiler.run.tables import RECOMPILED, TOKENIZED
 
 # ---------------------------------------------------------------- utilization
@@ -192,6 +192,37 @@ def idle(report_input: ReportInput) -> Iterator[Block]:
         yield make_table(caption, _IDLE_FIELDS, causes[:_MAX_CAUSES], note)
 
 
+# ---------------------------------------------------------------- kernels
+
+_LONGEST_KERNEL = 64
+
+
+def _kernel(row: KernelTime) -> Cell:
+    name = kernel_name(row.name)
+    short = name if len(name) <= _LONGEST_KERNEL else name[: _LONGEST_KERNEL - 1] + "…"
+    return Cell(short, title="" if short == row.name else row.name, code=True)
+
+
+_KERNEL_FIELDS = (
+    Field[KernelTime]("Kernel", _kernel),
+    Field[KernelTime]("Share of kernels", lambda row: share_cell(row.share), number=True, bar=True),
+    Field[KernelTime]("Time per step", lambda row: seconds_cell(row.seconds_per_step), number=True),
+    Field[KernelTime]("Calls per step", lambda row: count_cell(row.calls_per_step), number=True),
+    Field[KernelTime](
+        "Time per call", lambda row: seconds_cell(row.seconds_per_step / row.calls_per_step), number=True
+    ),
+)
+
+
+@section("kernels", "Kernels by time", 55, "device")
+def kernels(report_input: ReportInput) -> Iterator[Block]:
+    """The kernels of each side with most time; nothing for a side whose kernels were not recorded."""
+    for side in report_input.sides:
+        if side.detailed.kernels:
+            caption = f"{side.label}: kernels by time{side.source_note}"
+            yield make_table(caption, _KERNEL_FIELDS, side.detailed.kernels)
+
+
 # ---------------------------------------------------------------- device calls
 
 _READS = ("would_sync", "might_sync")
@@ -235,4 +266,4 @@ def call_sites(report_input: ReportInput) -> Iterator[Block]:
         yield make_table(f"{side.label}: {caption}", fields, rows[:_MAX_CALL_SITES], note)
 
 
-PLUGINS = (utilization, counters, idle, call_sites)
+PLUGINS = (utilization, counters, kernels, idle, call_sites)

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.window import LEVEL_LIGHT
+from profiler.analyse.timing.device import kernel_times
+from profiler.analyse.window import LEVEL_LIGHT, measured_window
 from profiler.run.model import Run
 from profiler.run.tables import ActivityKind
 from tests.recorded.builders import MS, RunBuilder, timeline
@@ -79,3 +80,26 @@ def test_products_in_float32_are_known_by_the_names_of_their_kernels() -> None:
         builder.activity(ActivityKind.KERNEL, 10 * number, 10 * number + 10, name=name)
     assert analyse(builder.build()).float32_products == pytest.approx(0.4)
     assert analyse(timeline("step 0 10", device="cpu")).float32_products == 0.0
+
+
+def test_kernels_are_summed_by_name_within_the_measured_steps() -> None:
+    builder = RunBuilder(device="cuda")
+    builder.step(0, 100, warmup=True)
+    builder.steps(2, 100, begin=100)
+    builder.activity(ActivityKind.KERNEL, 0, 90, name="warm")
+    builder.activity(ActivityKind.KERNEL, 90, 120, name="gemm", stream=7)
+    builder.activity(ActivityKind.KERNEL, 150, 210, name="gemm", stream=7)
+    builder.activity(ActivityKind.COMMUNICATION, 150, 170, name="nccl", stream=20)
+    builder.activity(ActivityKind.H2D, 120, 150, name="copy")
+    run = builder.build()
+    rows = kernel_times(run, measured_window(run))
+    assert [(row.name, row.calls_per_step, row.seconds_per_step) for row in rows] == [
+        ("gemm", 1.0, 40e-9),
+        ("nccl", 0.5, 10e-9),
+    ]
+    assert [row.share for row in rows] == [0.8, 0.2]
+
+
+def test_without_a_queue_there_are_no_kernels() -> None:
+    run = timeline("step 0 100; forward 0 50", device="cpu")
+    assert kernel_times(run, measured_window(run)) == ()
