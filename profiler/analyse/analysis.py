@@ -23,6 +23,7 @@ from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.sampling.stages import stage_spans, stage_times
 from profiler.analyse.sampling.strata import has_hooked_steps
 from profiler.analyse.sampling.threads import thread_activities
+from profiler.analyse.timing.batches import batch_curve
 from profiler.analyse.timing.breakdown import NO_OPERATORS, Ledger, breakdown
 from profiler.analyse.timing.counters import call_sites, counters, gauges
 from profiler.analyse.timing.device import (
@@ -126,6 +127,7 @@ def analyse(run: Run) -> Analysis:
         locations=trace_locations(run, window, host) if host and run.is_trace else locations(stacks, samples),
         input=input_parts(run, window),
         loader=loader_use(run, window),
+        batches=batch_curve(run, window),
         phases=phases(stacks, window, host, samples, stages) if host and hooked else (),
         stages=stage_times(stacks, window, stages) if hooked else (),
         startup_teardown=startup_teardown(stacks, window) if hooked else (),

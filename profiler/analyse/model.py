@@ -293,10 +293,33 @@ class LoaderUse:
     """Share of the workers' time in which they ran on a CPU; None: not measured."""
     worker_core_wait: float | None = None
     """Share of the workers' time in which they waited for a core; None: not measured."""
+    file_wait: float | None = None
+    """Share of the time in which batches are made, in workers or else in the training process, that waits for files;
+    None: not measured, or by too few samples."""
+    socket_wait: float | None = None
+    """The same for sockets."""
     free_cores: float | None = None
     """Cores that the program may use and no program used, on average; None: not measured."""
     loaders: tuple[LoaderSettings, ...] = ()
     """The loaders with the largest share first; empty: their settings are not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCurve:
+    """How the time of a step, without waits for the loader, depends on the items of its batches: a line through two
+    measured sizes. All but `size` are None where all batches have about the same size."""
+
+    size: float
+    """Items per step, the most frequent number."""
+    other: float | None = None
+    """Another number of items."""
+    seconds: float | None = None
+    """Median seconds of a step with `size` items."""
+    other_seconds: float | None = None
+    fixed: float | None = None
+    """Seconds per step that do not depend on the number of items; low and high are the ends of its 95% interval."""
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -758,6 +781,8 @@ class Analysis:
     """The parts of the loader's time, the most seconds first."""
     loader: LoaderUse | None = None
     """None: no loader was seen in the measured steps."""
+    batches: BatchCurve | None = None
+    """None: the items of batches were not counted."""
     startup_teardown: tuple[UnmeasuredPeriod, ...] = ()
     """Time before the first step, in warm-up and pauses, and after the last step."""
     stages: tuple[StageTime, ...] = ()

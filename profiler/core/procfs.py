@@ -220,6 +220,12 @@ _SYSTEM_CALLS: Final = {"x86_64": (202, 230, 35), "aarch64": (98, 115, 101)}
 """By machine: the numbers of futex, clock_nanosleep and nanosleep."""
 
 
+_READS: Final = {"x86_64": (0, 17, 19, 295, 327), "aarch64": (63, 67, 65, 69, 286)}
+"""By machine: read, pread64, readv, preadv, preadv2. Their first argument is a file descriptor."""
+_OPENS: Final = {"x86_64": (2, 4, 6, 257, 262, 332, 217), "aarch64": (56, 79, 291, 61)}
+"""By machine: open, stat and lstat where there are these, openat, newfstatat, statx, getdents64."""
+_RECEIVES: Final = {"x86_64": (45, 47, 42), "aarch64": (207, 212, 203)}
+"""By machine: recvfrom, recvmsg, connect."""
 _FUTEX_OPERATION: Final = 0x7F
 """Bits of a futex's second argument that are its operation: 0 is FUTEX_WAIT, and glibc uses FUTEX_WAIT_BITSET."""
 
@@ -231,16 +237,41 @@ def blocked_in(pid: int, tid: int, proc: Folder = PROC) -> BlockedIn | None:
         words = _read(f"{proc}/{pid}/task/{tid}/syscall").split()
         if numbers is None or not words:
             return None
-        if words[0] in (b"running", b"-1"):
+        if words[0] == b"running":
             return BlockedIn.NOTHING
+        if words[0] == b"-1":  # in no system call
+            stat = read_stat(pid, tid, proc)
+            return BlockedIn.FILE if stat is not None and stat.state == DISK_SLEEP else BlockedIn.NOTHING
         futex, *sleeps = numbers
         if int(words[0]) == futex:
             if int(words[2], 16) & _FUTEX_OPERATION == 0:
                 return BlockedIn.OPENMP
             return BlockedIn.TIMED_FUTEX if int(words[4], 16) else BlockedIn.FUTEX
-        return BlockedIn.SLEEP if int(words[0]) in sleeps else BlockedIn.OTHER
+        if int(words[0]) in sleeps:
+            return BlockedIn.SLEEP
+        return _blocked_reading(int(words[0]), f"{proc}/{pid}/fd/{int(words[1], 16)}")
     except (OSError, ValueError, IndexError):
         return None
+
+
+def _blocked_reading(call: int, descriptor: str) -> BlockedIn:
+    """Whether a system call reads a file or a socket.
+
+    :param descriptor: the link to the file of its first argument, if that is a file descriptor.
+    """
+    machine = os.uname().machine
+    if call in _OPENS[machine]:
+        return BlockedIn.FILE
+    if call in _RECEIVES[machine]:
+        return BlockedIn.SOCKET
+    if call in _READS[machine]:
+        with suppress(OSError):
+            target = os.readlink(descriptor)  # noqa: PTH115 - a socket's is no path
+            if target.startswith("socket:"):
+                return BlockedIn.SOCKET
+            if target.startswith("/") and not target.startswith(("/dev/", "/proc/")):
+                return BlockedIn.FILE
+    return BlockedIn.OTHER
 
 
 def thread_name(pid: int, tid: int, proc: Folder = PROC) -> str:

@@ -19,6 +19,10 @@ class BlockedIn(IntEnum):
     OTHER = 4
     OPENMP = 5
     """A plain futex, as GNU's OpenMP uses it where its threads wait for each other."""
+    FILE = 6
+    """It reads or opens a file, or waits for a page of a mapped one."""
+    SOCKET = 7
+    """It receives from a socket, or connects one."""
 
 
 # name: (unit, meaning). Values named *_s, ctx_* and peak_* are cumulative or high-water marks (take differences), but
@@ -62,6 +66,7 @@ SAMPLE_NAMES: Final[dict[str, tuple[str, str]]] = {
     "stacks.gil_ticks": ("samples", "how often that window looked for a holder"),
 }
 
+BLOCKED_IN: Final = "thread.blocked_in"
 THREAD_NAME: Final = "thread.name:"
 """Prefix of a sample (value 1) that holds the operating system's name of its thread."""
 SOURCE_LINE: Final = "source.line:"

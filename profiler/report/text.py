@@ -416,6 +416,7 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "no-breakdown-pass": "no breakdown pass was made of this side",
     "no-separate-breakdown-pass": "the breakdown comes from the run itself; there is no light run to compare it with",
     "no-light-step": "no light run measured a step",
+    "one-batch-size": "all measured batches have about {items:.0f} items: what a larger one gives needs another size",
     "python-or-device-wait": "whether Python ran or waited for the device was not recorded",
     "no-idle-blame": "causes of idle time were not recorded",
     "not-recorded": "it was not recorded",

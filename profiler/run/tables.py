@@ -100,6 +100,8 @@ earlier one has done so since the optimizer stepped."""
 GARBAGE_COLLECTION: Final = "garbage collection"
 """Name of the region of a long garbage collection, which stops all Python of a process."""
 
+BATCH_ITEMS: Final = "batch_items"
+"""Counter of the items of the batches that a program gets from its loaders."""
 OPERATORS: Final = "operators"
 """Name of the fact with the operators of one step by line, and of the hook that records it."""
 COUNTED_STEPS: Final = 5

@@ -69,6 +69,12 @@ def test_times_of_threads(proc: FakeProc) -> None:
         ("202 0x7f00 0x80 0x4 0x0 0x0 0x0 0x1 0x2", BlockedIn.OPENMP),
         ("230 0x1 0x0 0x7ffc 0x0 0x0 0x0 0x1 0x2", BlockedIn.SLEEP),
         ("7 0x1 0x0 0x7ffc 0x0 0x0 0x0 0x1 0x2", BlockedIn.OTHER),
+        ("0 0x5 0x7ffc 0x0 0x0 0x0 0x0 0x1 0x2", BlockedIn.FILE),
+        ("0 0x6 0x7ffc 0x0 0x0 0x0 0x0 0x1 0x2", BlockedIn.SOCKET),
+        ("0 0x7 0x7ffc 0x0 0x0 0x0 0x0 0x1 0x2", BlockedIn.OTHER),
+        ("257 0x5 0x7ffc 0x0 0x0 0x0 0x0 0x1 0x2", BlockedIn.FILE),
+        ("45 0x6 0x7ffc 0x0 0x0 0x0 0x0 0x1 0x2", BlockedIn.SOCKET),
+        ("-1 0x7ffc 0x1", BlockedIn.NOTHING),
         ("", None),
     ],
 )
@@ -76,7 +82,11 @@ def test_what_a_thread_is_blocked_in(
     proc: FakeProc, monkeypatch: pytest.MonkeyPatch, text: str, expected: BlockedIn | None
 ) -> None:
     proc.add(40)
-    monkeypatch.setattr(procfs, "_SYSTEM_CALLS", {os.uname().machine: (202, 230, 35)})
+    for name in ("_SYSTEM_CALLS", "_READS", "_OPENS", "_RECEIVES"):
+        monkeypatch.setattr(procfs, name, {os.uname().machine: getattr(procfs, name)["x86_64"]})
+    (proc.folder / "40" / "fd").mkdir()
+    for number, target in ((5, "/data/items.bin"), (6, "socket:[123]"), (7, "pipe:[123]")):
+        (proc.folder / "40" / "fd" / str(number)).symlink_to(target)
     (proc.folder / "40" / "task" / "40" / "syscall").write_text(text)
     assert procfs.blocked_in(40, 40, proc.folder) == expected
     assert procfs.blocked_in(40, 41, proc.folder) is None

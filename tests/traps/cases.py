@@ -105,6 +105,27 @@ _MODEL: Final = (
 )
 """Illnesses of the model, of torch.compile, of the memory and of several ranks."""
 
+
+def _input(*ill: str, also: tuple[str, ...] = (), markers: tuple[str, ...] | None = ()) -> Case:
+    return Case(f"input-{'-and-'.join(ill)}", ill, also=also, markers=markers, script="input.py")
+
+
+_INPUT: Final = (
+    _input("inline-tokenization"),
+    _input("starved-prefetch", markers=("loader",)),
+    # a read of one element is a small operator, and the loop around it is Python
+    _input("per-element-reads", also=("python-loop", "many-small-operators")),
+    # workers that wait for files read beside each other
+    _input("io-bound-input", also=("no-workers",), markers=("io-bound-input", "loader")),
+    _input("padding", markers=("padding", "texts")),
+    _input("small-batch"),
+    *(
+        Case(f"input-healthy-{name}", cured=(name,), script="input.py")
+        for name in ("inline-tokenization", "per-element-reads", "io-bound-input", "padding")
+    ),
+)
+"""How data is read, tokenized and put into batches."""
+
 CASES: Final = (
     # on two cores one worker makes these batches hardly faster, so that cheaper items are as right
     Case("no-workers", ("no-workers",), also=("slow-dataset-item",), markers=("slow-item", "loader")),
@@ -152,6 +173,7 @@ CASES: Final = (
         )
     ),
     *_PLAIN,
+    *_INPUT,
     *(
         Case(f"model-{name}", script="healthy.py", options=(f"--model={name}",))
         for name in (

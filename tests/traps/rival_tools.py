@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-MODELS: Final = {"trainer.py": "self.model", "plain.py": "net", "healthy.py": "model"}
+MODELS: Final = {
+    "trainer.py": "self.model", "plain.py": "net", "healthy.py": "model", "input.py": "net", "model.py": "model",
+    "ranks.py": "model",
+}  # fmt: skip
 """Script -> the expression of its model, which TraceML's `trace_step` needs."""
 PROFILED_STEPS: Final = 6
 """Steps that torch.profiler records, among them the 20th, in which the scripts do what they do every tenth step. With

@@ -331,9 +331,21 @@ def _process_group_initialized(original: Callable[..., Any], module: ModuleType)
     return init_process_group
 
 
+def _packed(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A program that packs padded sequences does not compute with their padding."""
+
+    def pack_padded_sequence(*args: Any, **kwargs: Any) -> Any:
+        if STATE.recorder is not None and not STATE.recorder.hook_facts.get("packed_sequences"):
+            _add_facts(packed_sequences=True)
+        return original(*args, **kwargs)
+
+    return pack_padded_sequence
+
+
 PLUGIN = Hook(
     "facts",
     {
+        "torch.nn.utils.rnn": lambda module: patch(module, "pack_padded_sequence", _packed),
         "torch": _install_torch,
         "torch.optim.optimizer": lambda module: patch(module.Optimizer, "add_param_group", _param_group_added),
         "torch.distributed.distributed_c10d": lambda module: patch(

@@ -5,7 +5,7 @@ not wait for workers: unpacking, and fetching shared memory tensor by tensor.
 
 A loader is named after the user's line that made it. Loaders that a program makes anew in each epoch share a name;
 those that a helper makes side by side do not. The fact `loaders` has the settings of those that are used, and the line
-that made each.
+that made each. The counter `batch_items` has the items of batches, the fact `padding` the share of padding in a few.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import PurePath
 from types import CodeType, FrameType
 from typing import Any, Final
 
+from profiler.agent.hooks._batches import Batches
 from profiler.agent.hooks._creation import assigned_variable
 from profiler.agent.hooks._syncs import LOADING, OPEN
 from profiler.agent.patching import STATE, Hook, caller, patch, user_frame
@@ -48,13 +49,13 @@ class _Thread(threading.local):
 
 def _install(module: Any) -> None:
     """Batches of loaders in workers, and of loaders within a dataset, end no step."""
-    names, thread = _LoaderNames(), _Thread()
+    names, thread, batches = _LoaderNames(), _Thread(), Batches()
     worker = vars(module._utils.worker)
     iterator = module._BaseDataLoaderIter
     patch(module.DataLoader, "__init__", lambda original: _created(original, names))
     patch(module.DataLoader, "__iter__", lambda original: _started(original, thread, worker))
     patch(iterator, "__init__", lambda original: _iterator_created(original, names))
-    patch(iterator, "__next__", lambda original: _requested(original, thread, worker))
+    patch(iterator, "__next__", lambda original: _requested(original, thread, worker, batches))
     if STATE.recorder is not None and STATE.recorder.detailed:
         patch(ForkingPickler, "loads", lambda original: _received(original, thread))
 
@@ -97,7 +98,9 @@ def _started(original: Callable[[Any], Any], thread: _Thread, worker: Mapping[st
     return start
 
 
-def _requested(original: Callable[[Any], Any], here: _Thread, worker: Mapping[str, Any]) -> Callable[[Any], Any]:
+def _requested(
+    original: Callable[[Any], Any], here: _Thread, worker: Mapping[str, Any], batches: Batches
+) -> Callable[[Any], Any]:
     def ask(self: Any) -> Any:
         recorder = STATE.recorder
         if recorder is None or here.requesting or worker.get(_WORKER) is not None:
@@ -113,7 +116,10 @@ def _requested(original: Callable[[Any], Any], here: _Thread, worker: Mapping[st
                 depth = thread.depth
                 thread.depth = depth + 1
                 begin = recorder.begin_clocked("data", depth)
-            return original(self)
+            batch = original(self)
+            if begin:
+                batches.look_at(batch, name, recorder)
+            return batch
         except StopIteration:
             ended = 1
             raise

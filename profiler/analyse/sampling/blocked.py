@@ -30,16 +30,17 @@ from profiler.analyse.sampling.strata import WEIGHTED_TOGETHER, Floats, Numbers,
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.timing.scheduler import other_threads
 from profiler.analyse.window import Window, named_rows, process_rows, thread_rows
-from profiler.core.samples import THREAD_NAME, BlockedIn
+from profiler.core.samples import BLOCKED_IN, THREAD_NAME, BlockedIn
 from profiler.run.model import Run, Site, Table
 
-BLOCKED_IN: Final = "thread.blocked_in"
 MIN_CALLS: Final = 50
 """Samples of the system call below which they are not used: the interval of a share is then wider than +-14 points."""
 _ALSO_ACTIVE: Final = 0.05
 """Share of a stack's time in which it was active from which it computes or runs Python there, besides waiting."""
 COMMUNICATION_THREAD: Final = "gloo"
 """Part of the names of gloo's threads (`gloo_tcp_loop`) and of torch's around them (`pt_gloo_runloop`)."""
+_OWN: Final = (BlockedIn.SLEEP, BlockedIn.OTHER, BlockedIn.FILE, BlockedIn.SOCKET)
+"""Kinds of calls in which a thread waits for something of the program's own."""
 _PRIOR: Final = 2.0
 """How many samples of the larger group's mixture each stack is given: one of its own samples is not certainty."""
 _ACCURACY: Final = 2e6
@@ -179,7 +180,7 @@ def divide_waits(run: Run, window: Window, calls: BlockedCalls | None, rows: Blo
     own, gil, unknown = is_own.astype(np.float64), nothing, nothing
     error = nothing, nothing
     if calls is not None:
-        sleeps = calls.given_blocked(stack, BlockedIn.SLEEP) + calls.given_blocked(stack, BlockedIn.OTHER)
+        sleeps = np.sum([calls.given_blocked(stack, kind) for kind in _OWN], axis=0)
         timed = calls.given_blocked(stack, BlockedIn.TIMED_FUTEX)
         futex = calls.given_blocked(stack, BlockedIn.FUTEX) if calls.tells_openmp else nothing
         own = np.where(is_own, 1.0, sleeps + np.where(rows.in_torch, 0.0, futex) + (0.0 if held else timed))

@@ -36,6 +36,7 @@ from profiler.analyse.model import (
     LoaderUse,
     Measure,
 )
+from profiler.analyse.timing.batches import making_waits
 from profiler.analyse.timing.resources import free_cores
 from profiler.analyse.timing.trace_timeline import is_operator
 from profiler.analyse.window import NS_PER_S, Window, has_name, named_rows, process_rows, select, thread_rows
@@ -94,7 +95,11 @@ def loader_use(run: Run, window: Window) -> LoaderUse | None:
     measure = input_measures(run, window).get("loader_workers")
     count = round(measure.value) if measure and measure.value else 0
     cpu, core_wait = (_mean_rate(run, window, workers, name) for name in (CPU_S, WAIT_S))
-    return LoaderUse(batches, starts, count, cpu, core_wait, free_cores(run, window), _loaders(run, window))
+    threads = [(int(worker.rows["pid"][0]), worker.tid) for worker in workers] or [(window.pid, window.tid)]
+    file_wait, socket_wait = making_waits(run, window, threads) or (None, None)
+    return LoaderUse(
+        batches, starts, count, cpu, core_wait, file_wait, socket_wait, free_cores(run, window), _loaders(run, window)
+    )
 
 
 def _loaders(run: Run, window: Window) -> tuple[LoaderSettings, ...]:

@@ -35,7 +35,7 @@ def making_claim(costs: StepCosts, names: Collection[str], value: str) -> Claim 
     :param value: name of the value that tells the share.
     """
     found = diagnose_input(costs.analysis)
-    if found is None or found.advice not in SLOW:
+    if found is None or found.advice not in SLOW or input_wait(costs):  # what is computed is not slow then
         return None
     parts = making(costs, "worker") or making(costs, "main process")
     chosen = [part for part in parts if part.name in names]
@@ -76,6 +76,13 @@ NO_MORE_WORKERS: Final = (
     "More workers would not help: those that there are wait for a core {core_wait:share} of the time.",
 )
 """Evidence that the work itself must become less."""
+
+
+def input_wait(costs: StepCosts) -> float:
+    """The share of the time of making batches that waits for files and sockets, where that is most of it; else 0."""
+    use = costs.analysis.loader
+    waits = (use.file_wait or 0.0) + (use.socket_wait or 0.0) if use else 0.0
+    return waits if waits >= MOSTLY else 0.0
 
 
 def loader_cost(costs: StepCosts, found: InputDiagnosis) -> Cost:

@@ -12,6 +12,7 @@ from profiler.analyse.finding import Confidence, Finding, GainMethod
 from profiler.analyse.model import (
     AFTER_OPTIMIZER,
     Analysis,
+    BatchCurve,
     CallSite,
     DevicePart,
     HostState,
@@ -39,7 +40,7 @@ from profiler.analyse.model import (
     UnmeasuredPeriod,
 )
 from profiler.diagnose.findings import find
-from profiler.report.finding_text import finding_sentence, finding_text
+from profiler.report.finding_text import finding_sentence, finding_text, not_judged_text
 from profiler.run.model import RunInfo, Site, StepDefinition, StepKind
 
 SITE = Site("train.py", 14, "Images.__getitem__")
@@ -358,6 +359,62 @@ def test_needless_workers_cost_only_what_their_batches_cost_more() -> None:
     dear = worker("waiting for an index", 0.9), worker("dataset", 0.05), main_process("receive", 0.2)
     assert found(step(*dear, use=BUSY, input=0.2, compute=0.8)) == ["needless-workers"]
     assert first(step(*dear, use=BUSY, input=0.2, compute=0.8)).gain == pytest.approx(1 / 0.85)
+
+
+def test_batches_that_wait_for_files_or_sockets() -> None:
+    waiting = step(
+        main_process("dataset", 0.5), use=replace(ALONE, file_wait=0.8, socket_wait=0.0), input=0.5, compute=0.5
+    )
+    assert found(waiting) == ["no-workers", "io-bound-input*"], "what is computed is not slow"
+    assert gain_of("io-bound-input", waiting) == pytest.approx(1 / 0.6)
+    crowded = with_measures(replace(waiting, loader=replace(ALONE, file_wait=0.8, free_cores=0.0)), host_cpu=1.0)
+    assert found(crowded) == ["io-bound-input"]
+    remote = replace(waiting, loader=replace(ALONE, file_wait=0.1, socket_wait=0.6))
+    io_bound = next(each for each in find(remote)[0] if each.rule.name == "io-bound-input")
+    assert io_bound.seconds == pytest.approx(0.035)
+    computing = replace(waiting, loader=replace(ALONE, file_wait=0.4, socket_wait=0.0))
+    assert found(computing) == ["no-workers", "slow-dataset-item*"]
+
+
+TEXTS = LoaderSettings("DataLoader (train.py:9)", Site("train.py", 9, "main"), "texts", 0, 16, share=1.0)
+PADDING = {"batches": 4, "padded_batches": 4, "elements": 1000, "padding": 600, "ids": [0]}
+
+
+def padded(**changes: Any) -> Analysis:
+    """A step of which 0.6 is computing in the passes through the model."""
+    passes = tuple(Phase(name, 0.03, 0.3, 0.3, 0.3, SITE) for name in ("forward", "backward"))
+    analysis = replace(step(compute=1.0), phases=passes, loader=replace(ALONE, loaders=(TEXTS,)))
+    return with_facts(analysis, padding={TEXTS.name: PADDING | changes})
+
+
+def test_batches_that_are_mostly_padding() -> None:
+    assert found(padded()) == ["padding"]
+    assert first(padded()).gain == pytest.approx(1 / 0.7), "half of the passes, with 20% of padding left"
+    assert first(padded()).sites == (TEXTS.site,)
+    assert found(padded(padding=150)) == []
+    assert found(padded(ids=[0, 7])) == [], "it may be no padding"
+    assert found(padded(padded_batches=3)) == []
+    assert found(padded(batches=2, padded_batches=2)) == []
+    assert found(with_facts(padded(), packed_sequences=True)) == []
+    assert found(replace(padded(), loader=ALONE)) == []
+    on_device = replace(padded(), idle=(idle("python", 0.01),))
+    finding = next(each for each in find(on_device)[0] if each.rule.name == "padding")
+    assert (finding.gains, finding.is_of_run) == ((), True)
+
+
+def test_steps_that_do_not_depend_on_their_batch() -> None:
+    curve = BatchCurve(8.0, 2.0, 0.1, 0.09, 0.08, 0.07, 0.09)
+    small = replace(step(compute=1.0), batches=curve)
+    assert found(small) == ["small-batch"]
+    assert first(small).gain == pytest.approx(1 / 0.4), "three quarters of 0.08 of 0.1 s"
+    assert "32" in finding_text(first(small)).code
+    assert found(replace(small, batches=replace(curve, low=0.05))) == []
+    assert found(replace(small, batches=None)) == []
+    one = replace(step(compute=0.7, framework=0.3), batches=BatchCurve(8.0))
+    assert [each.rule.name for each in find(one)[1]] == ["small-batch"]
+    assert "8 items" in not_judged_text(find(one)[1][0])
+    assert find(replace(small, batches=BatchCurve(8.0)))[1] == ()
+    assert found(with_facts(small, device="cuda")) == []
 
 
 def test_validation_after_the_update() -> None:

@@ -1,0 +1,51 @@
+"""What is seen of a batch: its items, and its padding only where that is certain."""
+
+from __future__ import annotations
+
+from collections import UserDict
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from profiler.agent.hooks._batches import count_items, padding, padding_of_rows  # noqa: E402
+
+
+@pytest.mark.parametrize(
+    ("batch", "items"),
+    [
+        (torch.zeros(4, 3), 4),
+        ((torch.zeros(4, 3), torch.zeros(4)), 4),
+        ({"x": torch.zeros(4, 3), "name": "b"}, 4),
+        (UserDict({"x": torch.zeros(4, 3), "y": torch.tensor(1)}), 4),
+        ((torch.zeros(4, 3), torch.zeros(5)), 0),
+        (torch.tensor(1.0), 0),
+        ("text", 0),
+        (7, 0),
+    ],
+)
+def test_items(batch: Any, items: int) -> None:
+    assert count_items(batch) == items
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([[5, 6, 7, 8], [5, 6, 0, 0], [5, 0, 0, 0]], (12, 5, 0)),
+        ([[5, 6, 7, 8], [5, 6, 7, 9]], None),
+        ([[5, 6, 0, 0], [7, 8, 0, 0]], None),  # rows of one length: it may be a value like any other
+        ([[5, 0, 7, 8], [5, 6, 0, 0], [5, 0, 0, 0]], None),  # 0 stands for something else too
+        ([[5, 6, 7, 7], [5, 6, 0, 0], [5, 0, 0, 0]], None),  # two ids
+    ],
+)
+def test_padding_is_one_id_at_the_end_of_rows_only(rows: list[list[int]], expected: object) -> None:
+    assert padding_of_rows(rows) == expected
+
+
+def test_only_token_ids_are_looked_at() -> None:
+    rows = torch.tensor([[5, 6, 7, 8, 5, 6, 7, 8], [5, 6, 7, 0, 0, 0, 0, 0]])
+    assert padding({"input_ids": rows}) == (16, 5, 0)
+    assert padding(rows.float()) is None
+    assert padding(rows[:, :4]) is None
+    assert padding(rows[0]) is None

@@ -1,0 +1,56 @@
+"""The line through the times of steps with batches of two sizes, and what the making of batches waits for."""
+
+from __future__ import annotations
+
+import pytest
+
+from profiler.analyse.timing.batches import batch_curve, making_waits
+from profiler.analyse.window import measured_window
+from profiler.core.samples import BlockedIn
+from profiler.run.tables import BATCH_ITEMS
+from tests.recorded.builders import MS, PID, TID, RunBuilder
+
+
+def curve_of(sizes: list[int], fixed: int = 8, starts: bool = False) -> object:
+    """The curve of steps that take `fixed` ms and 1 ms for each item, beside 5 ms of waiting for each batch."""
+    builder, begin = RunBuilder(), 0
+    for number, size in enumerate(sizes):
+        end = begin + (5 + fixed + size) * MS
+        builder.step(begin, end)
+        builder.counter(BATCH_ITEMS, size, step=number)
+        builder.region("data", begin, begin + 5 * MS)
+        if starts and size == 2:  # as if an epoch ended in this step
+            builder.region("loader start", end - MS, end)
+        begin = end
+    run = builder.build()
+    return batch_curve(run, measured_window(run))
+
+
+def test_what_remains_without_any_item() -> None:
+    curve = curve_of([8, 8, 8, 2] * 6)
+    assert (curve.size, curve.other) == (8, 2)
+    assert (curve.seconds, curve.other_seconds) == (pytest.approx(0.016), pytest.approx(0.010))
+    assert (curve.low, curve.fixed, curve.high) == (pytest.approx(0.008),) * 3
+
+
+def test_no_line_through_one_size() -> None:
+    assert curve_of([8] * 20).fixed is None
+    assert curve_of([8] * 20 + [2] * 4).fixed is None, "four steps tell too little"
+    assert curve_of([8, 7] * 10).fixed is None
+    assert curve_of([8, 8, 8, 2] * 6, starts=True).fixed is None, "these steps have what follows an epoch"
+    run = RunBuilder().build()
+    assert batch_curve(run, measured_window(run)) is None
+
+
+def test_waits_for_files_count_only_while_batches_are_made() -> None:
+    builder = RunBuilder()
+    builder.steps(10, 20 * MS)
+    for at in range(0, 200, 2):
+        is_making = at % 20 < 12
+        if at % 20 == 0:
+            builder.region("dataset", at * MS, (at + 12) * MS)
+        kind = BlockedIn.FILE if not is_making or at % 20 < 6 else BlockedIn.NOTHING
+        builder.sample("thread.blocked_in", at * MS, int(kind), pid=PID, tid=TID)
+    run = builder.build()
+    assert making_waits(run, measured_window(run), [(PID, TID)]) == (pytest.approx(0.5), 0.0)
+    assert making_waits(run, measured_window(run), [(PID, TID + 1)]) is None
