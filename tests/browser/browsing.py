@@ -70,9 +70,19 @@ def browser() -> Iterator[Any]:
 
 @contextmanager
 def opened(
-    started: Any, file: Path, *, width: int = 1440, height: int = 900, scheme: str = "light", script: bool = True
+    started: Any,
+    file: Path,
+    *,
+    width: int = 1440,
+    height: int = 900,
+    scheme: str = "light",
+    script: bool = True,
+    groups: bool = True,
 ) -> Iterator[Watched]:
-    """`file` in a window of its own, with every group of its sections opened."""
+    """`file` in a window of its own.
+
+    :param groups: open every group of its sections.
+    """
     context = started.new_context(
         viewport={"width": width, "height": height},
         color_scheme=scheme,
@@ -88,7 +98,8 @@ def opened(
     page.on("dialog", lambda dialog: (watched.complaints.append(f"dialog: {dialog.message}"), dialog.dismiss()))
     try:
         page.goto(file.resolve().as_uri(), wait_until="load")
-        watched.open_groups()
+        if groups:
+            watched.open_groups()
         yield watched
     finally:
         context.close()

@@ -275,3 +275,24 @@ def test_without_script(chromium: Any, files: dict[str, Path]) -> None:
         assert not page.locator("#theme").is_visible()
         assert page.locator("button:visible").count() == 0
         assert "fixed trains 51× as many" in page.locator("#verdict").inner_text()
+
+
+def test_groups_are_closed_and_a_link_opens_the_one_that_holds_its_section(
+    chromium: Any, files: dict[str, Path]
+) -> None:
+    with browsing.opened(chromium, files["comparison"], groups=False) as watched:
+        page = watched.page
+        assert page.locator("h1").is_visible()
+        assert page.locator("details.topic[open]").count() == 0
+        page.locator("#group-code > summary").focus()
+        page.keyboard.press("Enter")
+        assert page.locator("#flame").is_visible()
+        page.evaluate("location.hash = 'hot'")
+        page.wait_for_function("document.getElementById('group-device').open")
+        assert page.locator("#hot").is_visible()
+
+
+def test_a_printed_report_has_at_most_four_pages(chromium: Any, files: dict[str, Path]) -> None:
+    for name in ("comparison", "found steps"):
+        with browsing.opened(chromium, files[name], groups=False) as watched:
+            assert 1 <= watched.page.pdf(format="A4").count(b"/Type /Page\n") <= 4, name
