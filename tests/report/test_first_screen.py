@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, KnockOut, RuleText
 from profiler.analyse.model import Analysis, Phase
@@ -14,6 +16,7 @@ from profiler.report.blocks import FirstScreen, PhaseStrip
 from profiler.report.build import build_report
 from profiler.report.model import Results
 from profiler.report.render import html, markdown
+from profiler.report.render.console import SCREEN, print_first_screen
 from profiler.run.model import Site
 from tests.report import hook_samples, samples
 
@@ -103,3 +106,29 @@ def test_every_renderer_shows_all_of_it(make: Any) -> None:
         assert markdown.escape(action.title) in text
     assert len(screen.why) <= 2
     assert len(screen.places) <= 6
+
+
+@pytest.mark.parametrize("make", [samples.comparison, samples.three_sides, hook_samples.run, hook_samples.comparison])
+def test_a_terminal_of_80_columns_shows_it_in_24_lines_without_breaking_words(make: Any) -> None:
+    screen = first(make())
+    drawn = io.StringIO()
+    print_first_screen(screen, Console(file=drawn, width=80, color_system=None), SCREEN)
+    lines = drawn.getvalue().splitlines()
+    assert len(lines) <= SCREEN
+    assert max(map(len, lines)) <= 80
+    words = " ".join(drawn.getvalue().split())
+    assert screen.headline.text in words
+    assert screen.actions[0].title in words or "…" in words
+
+
+def test_fewer_lines_leave_out_notes_first() -> None:
+    screen = first(run(finding(knock_out=KnockOut.STATEMENT)))
+    drawn = {}
+    for lines in (SCREEN, 17):
+        stream = io.StringIO()
+        print_first_screen(screen, Console(file=stream, width=80, color_system=None), lines)
+        drawn[lines] = stream.getvalue()
+        assert drawn[lines].count("\n") <= lines
+    assert screen.actions[0].note[:40] in drawn[SCREEN]
+    assert screen.actions[0].note[:40] not in drawn[17]
+    assert screen.actions[0].title[:40] in drawn[17]
