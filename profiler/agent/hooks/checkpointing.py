@@ -15,7 +15,7 @@ from profiler.agent.patching import STATE, Hook, caller, patch, user_frame
 _FUNCTIONS: Final = ("_checkpoint_without_reentrant_generator", "check_backward_validity")
 """Functions of torch.utils.checkpoint that the two ways of checkpointing call once for each checkpoint."""
 _MAX_LINES: Final = 8
-_known: Final[dict[tuple[int, int], tuple[CodeType, list[Any]]]] = {}
+_known: Final[dict[tuple[int, int], tuple[CodeType, dict[str, Any]]]] = {}
 """Calling code and its instruction -> its line: file, number, function. The code is kept, so that its id is not
 reused."""
 
@@ -34,7 +34,7 @@ def _noted(original: Callable[..., Any]) -> Callable[..., Any]:
             frame = user_frame(caller(1))
             if frame is not None and (id(frame.f_code), frame.f_lasti) not in _known:
                 code = frame.f_code
-                place = [code.co_filename, frame.f_lineno, code.co_qualname]
+                place = {"file": code.co_filename, "line": frame.f_lineno, "function": code.co_qualname}
                 _known[id(code), frame.f_lasti] = code, place
                 recorder.add_hook_facts(activation_checkpoints=[line for _, line in _known.values()])
         return original(*args, **kwargs)

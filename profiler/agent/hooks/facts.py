@@ -229,14 +229,14 @@ def _other_threads() -> Iterator[str]:
     return (name for name, _ in zip(names, range(_MAX_THREADS), strict=False))
 
 
-def _graph_breaks() -> Iterator[list[Any]]:
+def _graph_breaks() -> Iterator[dict[str, Any]]:
     """The user's lines at which torch.compile has ended a graph, in the order in which it met them: file, number and
     function. torch itself collects the reasons."""
     reasons = getattr(sys.modules.get("torch._dynamo.utils"), "graph_break_reasons", ())
     stacks = (getattr(reason, "user_stack", ()) for reason in list(reasons)[:_MAX_BREAKS])
     innermost = (stack[-1] for stack in stacks if stack)
     places = ((frame.filename, frame.lineno or 0, frame.name) for frame in innermost if is_user_file(frame.filename))
-    return (list(place) for place in dict.fromkeys(places))
+    return ({"file": file, "line": line, "function": name} for file, line, name in dict.fromkeys(places))
 
 
 def _float64_share() -> float:

@@ -19,7 +19,7 @@ until they are kept, and checkpoints commonly save half to three quarters of the
 def judge(costs: StepCosts) -> Claim | Notice | None:
     """The time in which checkpointed functions run again. With `use_reentrant=True` that is not told from the backward
     pass within: their first run, which takes as long, stands for it."""
-    lines = [Site(file, line, function) for file, line, function in costs.fact("activation_checkpoints") or ()]
+    lines = [Site.from_fact(line) for line in costs.fact("activation_checkpoints") or ()]
     if not lines:
         return None
     if costs.has_queue or costs.fact("device") != "cpu":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from profiler.analyse.model import Stage
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import Claim, Rule, StepCosts
 
@@ -20,13 +21,14 @@ _MOST_GROWTH: Final = 0.5
 
 def judge(costs: StepCosts) -> Claim | None:
     """The time in which the kernel hands out memory, where it is as much as one large block per step. Which lines need
-    it is not known. Reads of mapped files look alike: with a noticeable input, nothing is claimed."""
+    it is not known. Reads of mapped files look alike, and a compiler needs new memory too: nothing is claimed then."""
     pages, kernel = costs.analysis.value("page_faults"), costs.analysis.value("kernel_time")
     computing, new = costs.cost("compute"), (pages or 0.0) * _PAGE_BYTES
     if not pages or not kernel or costs.has_queue or costs.is_device_unseen or new < _LARGE_BYTES:
         return None
     grows = (costs.analysis.value("memory_growth") or 0.0) > _MOST_GROWTH * new
-    if grows or not costs.is_known("compute") or costs.share(costs.cost("input")) >= NAMED:
+    is_other = costs.share(costs.cost("input")) >= NAMED or costs.phase(Stage.COMPILE) is not None
+    if grows or is_other or not costs.is_known("compute"):
         return None
     seconds = min(kernel, pages * _FAULT_S, computing.seconds)
     claimed = computing.part(seconds / computing.seconds) if computing.seconds else computing

@@ -13,7 +13,7 @@ def judge(costs: StepCosts) -> RunClaim | None:
     breaks = costs.fact("graph_breaks") or ()
     if not breaks or not costs.fact("compile"):
         return None
-    sites = [Site(file, line, function) for file, line, function in breaks]
+    sites = [Site.from_fact(line) for line in breaks]
     return RunClaim(sites=largest_sites(sites), values={"breaks": len(sites)}, confidence=Confidence.MEDIUM)
 
 

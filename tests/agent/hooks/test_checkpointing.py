@@ -22,8 +22,8 @@ def test_the_line_of_a_checkpoint_is_recorded_once(tmp_path: Path, use_reentrant
         assert "activation_checkpoints" not in STATE.recorder.hook_facts
         for _ in range(2):
             module.checkpoint(torch.exp, x, use_reentrant=use_reentrant).sum().backward()
-        ((file, line, function),) = STATE.recorder.hook_facts["activation_checkpoints"]
-    assert file == __file__
-    assert "module.checkpoint(torch.exp" in Path(__file__).read_text().splitlines()[line - 1]
-    assert function == "test_the_line_of_a_checkpoint_is_recorded_once"
+        (place,) = STATE.recorder.hook_facts["activation_checkpoints"]
+    assert place["file"] == __file__
+    assert "module.checkpoint(torch.exp" in Path(__file__).read_text().splitlines()[place["line"] - 1]
+    assert place["function"] == "test_the_line_of_a_checkpoint_is_recorded_once"
     assert torch.allclose(x.grad, 2 * torch.ones(3).exp())

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -189,3 +190,20 @@ def test_an_optimizer_that_a_library_makes_has_no_line(tmp_path: Path) -> None:
         (settings,) = facts._optimizer_settings()
     assert settings["class"] == "torch.optim.sgd.SGD", made
     assert "line" not in settings
+
+
+def test_lines_at_which_a_compiler_ends_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    def frame(file: str, line: int) -> SimpleNamespace:
+        return SimpleNamespace(filename=file, lineno=line, name="forward")
+
+    stacks = [
+        [frame("/code/train.py", 9), frame("/code/model.py", 4)],
+        [frame("/code/train.py", 9), frame("/code/model.py", 4)],
+        [frame("/code/train.py", 9), frame("/lib/site-packages/torch/optim/sgd.py", 7)],
+        [],
+    ]
+    reasons = [SimpleNamespace(user_stack=stack) for stack in stacks]
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", SimpleNamespace(graph_break_reasons=reasons))
+    assert list(facts._graph_breaks()) == [{"file": "/code/model.py", "line": 4, "function": "forward"}]
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", SimpleNamespace())
+    assert list(facts._graph_breaks()) == [], "of another version of torch"

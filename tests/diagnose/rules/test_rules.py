@@ -613,7 +613,9 @@ def test_an_optimizer_that_updates_one_tensor_after_the_other() -> None:
     assert first(slow).gain == pytest.approx(1 / 0.7), "a fused one takes a quarter of the time"
     assert first(slow).sites == (Site("train.py", 9, "main"), SITE)
     assert finding_text(first(slow)).code == "optimizer = AdamW(..., fused=True)"
-    assert first(with_optimizer(0.4, foreach=None)).gains == (), "these are torch's default settings"
+    assert first(with_optimizer(0.4, foreach=None)).gain == pytest.approx(1 / 0.7), "a large part of the step"
+    assert first(with_optimizer(0.2, foreach=None)).gains == (), "these are torch's default settings"
+    assert first(with_optimizer(0.2)).gains, "the program chose them"
     assert found(with_optimizer(0.04)) == []
     assert found(with_optimizer(0.4, **{"class": "torch.optim.sgd.SGD"})) == []
     assert found(with_optimizer(0.4, devices=["cpu", "cuda"])) == []
@@ -823,7 +825,7 @@ def test_reads_that_could_be_one() -> None:
 
 
 def test_activations_that_are_computed_twice() -> None:
-    place = ["train.py", 30, "forward"]
+    place = {"file": "train.py", "line": 30, "function": "forward"}
     for function in ("unpack_hook", "forward"):
         again = with_frame(step(compute=1.0), function, "torch/utils/checkpoint.py", 0.25, compute=0.25)
         measured = with_measures(with_facts(again, activation_checkpoints=[place]), peak_memory=1e9)
@@ -841,7 +843,7 @@ def test_activations_that_are_computed_twice() -> None:
 
 
 def test_graph_breaks_cost_an_unknown_time() -> None:
-    breaks = [["train.py", 30, "forward"], ["train.py", 40, "forward"]]
+    breaks = [{"file": "train.py", "line": line, "function": "forward"} for line in (30, 40)]
     broken = with_facts(step(compute=1.0), graph_breaks=breaks, compile="inductor")
     assert found(broken) == ["graph-breaks"]
     assert [site.line for site in first(broken).sites] == [30, 40]
@@ -874,6 +876,8 @@ def test_memory_that_the_kernel_gives_anew() -> None:
     assert found(with_measures(churning, memory_growth=60e6)) == [], "it keeps what it gets"
     reading = with_measures(step(main_process("dataset", 0.3), use=ALONE, input=0.3, compute=0.7), **pages)
     assert "allocation-churn" not in found(reading), "a file may be mapped"
+    compiling = replace(churning, phases=(Phase(Stage.COMPILE, 0.05, 0.5, 0.5, 0.5, SITE),))
+    assert found(compiling) == []
 
 
 def test_products_without_tensor_cores() -> None:
