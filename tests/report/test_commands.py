@@ -10,6 +10,7 @@ import pytest
 import profiler
 from profiler.__main__ import main
 from profiler.core.errors import Exit
+from tests.recorded.builders import RunBuilder
 from tests.report import samples
 
 
@@ -17,6 +18,8 @@ from tests.report import samples
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run directory whose analysis is a made-up one."""
     monkeypatch.setattr(profiler, "read", lambda path, **_: samples.analysis())
+    monkeypatch.setattr(profiler, "load", lambda path: RunBuilder(level="standard").build())
+    monkeypatch.setattr(profiler, "analyse_run", lambda run: samples.analysis())
     return tmp_path
 
 
