@@ -398,6 +398,43 @@ class Flame:
 
 
 @dataclass(frozen=True, slots=True)
+class Slope:
+    """One function in a slope chart."""
+
+    label: str
+    values: tuple[float | None, float | None]
+    """Its time on the first and on the last side; None: that side does not have it."""
+    texts: tuple[str, str]
+    """The values as they are shown."""
+    change: str
+    """The last one over the first; empty where one is missing."""
+    where: str
+    """file:line, in full."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlopeChart:
+    """The time of functions on two sides, on a logarithmic scale: a line from each value to the other."""
+
+    caption: str
+    sides: tuple[Column, Column]
+    slopes: tuple[Slope, ...]
+    note: str = ""
+
+    def table(self) -> Table:
+        """The same numbers as a table."""
+        rows = tuple(
+            (
+                Cell(slope.label, title=slope.where),
+                *(Cell(text, sort=value) for text, value in zip(slope.texts, slope.values, strict=True)),
+                Cell(slope.change),
+            )
+            for slope in self.slopes
+        )
+        return Table(self.caption, (Column("Function"), *self.sides, Column("Change", number=True)), rows, self.note)
+
+
+@dataclass(frozen=True, slots=True)
 class TimelineKind:
     """What a part of a timeline was, for its colour and for a reader who points at it."""
 
@@ -479,6 +516,7 @@ Block = (
     | IntervalChart
     | Waterfall
     | Flame
+    | SlopeChart
     | TimelineChart
     | Group
 )

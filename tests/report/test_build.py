@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import PurePath
 
 import pytest
 
+from profiler.analyse.model import Comparison, LineCost
 from profiler.core.notice import Notice
 from profiler.report import blocks
 from profiler.report.build import build_report, local_time, section_plugins
 from profiler.report.model import Results, exit_status, group_warnings, load_warnings
-from profiler.run.model import RunInfo
+from profiler.report.render import html
+from profiler.run.model import RunInfo, Site
 from tests.report import ladders, samples
 from tests.report.variants import LOADED, STOLEN
 
@@ -102,3 +106,41 @@ def test_warnings_that_differ_in_numbers_only_are_one() -> None:
 def test_exit_status(state: str, code: int | None, words: str) -> None:
     info = RunInfo(1, "r", "r", ("x",), begin=10**9, end=10**9 + 10**8, state=state, exit_code=code)
     assert exit_status(info) == words
+
+
+def with_lines(results: Comparison, *times: float, tokens: tuple[float, float] | None = None) -> Comparison:
+    """Both sides with lines of one function, of so many seconds per step, and one of their own."""
+    sides = []
+    for index, (side, seconds) in enumerate(zip(results.sides, times, strict=True)):
+        assert side.detail is not None
+        sites = Site("train.py", 9, "<b>step</b>"), Site(f"{side.label}.py", 7, "<module>")
+        lines = tuple(LineCost(site, "", seconds / n, 0.1, 0.0, 0.2, 9, {}) for n, site in enumerate(sites, 1))
+        rates = {} if tokens is None else {"tokens_per_s": tokens[index]}
+        measures = {name: replace(side.measures[name], value=value) for name, value in rates.items()}
+        steps = {} if tokens is None else {"step_time": replace(side.measures["step_time"], value=1.0)}
+        sides.append(
+            replace(side, detail=replace(side.detail, lines=lines), measures={**side.measures, **measures, **steps})
+        )
+    return replace(results, sides=tuple(sides))
+
+
+def test_a_slope_chart_stands_where_sides_differ_many_times() -> None:
+    results = with_lines(samples.comparison(after=samples.HOSTILE), 0.4, 0.1, tokens=(100.0, 100.0))
+    [chart] = of_kind(results, "flame", blocks.SlopeChart)
+    assert [(each.label, each.texts, each.change) for each in chart.slopes] == [
+        ("<b>step</b> (train.py)", ("400 ms", "100 ms"), "1/4"),
+        ("as-found.py", ("200 ms", "–"), ""),
+        (f"{PurePath(samples.HOSTILE).name}.py", ("–", "50.0 ms"), ""),
+    ]
+    page = html.render(build_report(results))
+    assert "&lt;b&gt;step&lt;/b&gt; (train.py)" in page
+    assert "<b>step" not in page
+    assert "<script>alert" not in page
+    assert not of_kind(with_lines(samples.comparison(), 0.2, 0.1, tokens=(9.0, 9.0)), "flame", blocks.SlopeChart)
+
+
+def test_slopes_are_per_unit_of_work_where_steps_differ_in_it() -> None:
+    results = with_lines(samples.comparison(), 0.1, 0.1, tokens=(10.0, 100.0))
+    [chart] = of_kind(results, "flame", blocks.SlopeChart)
+    assert chart.slopes[0].texts == ("10.0 ms", "1.00 ms")
+    assert "per token" in chart.caption

@@ -145,6 +145,7 @@ class _Printer(Terminal):
             b.IntervalChart: self._intervals,
             b.Waterfall: self._waterfall,
             b.Flame: self._flame,
+            b.SlopeChart: lambda block: self._table(block.table()),
             b.TimelineChart: self._timeline,
             b.Group: self._group,
         }

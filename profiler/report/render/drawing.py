@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from profiler.core.units import count
-from profiler.report.blocks import Flame, Frame, Lines, Stair, Waterfall
+from profiler.report.blocks import Flame, Frame, Lines, Slope, SlopeChart, Stair, Waterfall
 
 EIGHTHS = " ▏▎▍▌▋▊▉"
 LEVELS = "▁▂▃▄▅▆▇█"
@@ -195,3 +195,49 @@ def waterfall_track(row: PlacedStair, width: int, *, unicode: bool = True) -> st
     fill(row.low, row.high, marks["range"])
     fill(*((row.left, row.right) if row.left is not None else (row.end, row.end)), marks[row.stair.kind])
     return "".join(cells)
+
+
+# ---------------------------------------------------------------- slope charts
+
+_LABEL_ROW = 22.0
+"""CSS pixels between two labels."""
+_SLOPES_HEIGHT = 12.0 * _LABEL_ROW
+"""The least height of a chart."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedSlope:
+    """A slope at its heights on both sides, in CSS pixels from above; None where a side has no value."""
+
+    slope: Slope
+    values: tuple[float | None, float | None]
+    labels: tuple[float | None, float | None]
+    """The same, apart so that labels do not overlap."""
+
+
+def slope_layout(block: SlopeChart) -> tuple[float, tuple[PlacedSlope, ...]]:
+    """The height of a slope chart, and its slopes."""
+    height = max(_SLOPES_HEIGHT, _LABEL_ROW * (len(block.slopes) + 1))
+    logs = [math.log(value) for slope in block.slopes for value in slope.values if value]
+    top, span = max(logs, default=0.0), max(max(logs, default=0.0) - min(logs, default=0.0), _SHORTEST_AXIS)
+
+    def place(value: float | None) -> float | None:
+        return (top - math.log(value)) / span * (height - _LABEL_ROW) + _LABEL_ROW / 2 if value else None
+
+    first, last = ([place(slope.values[side]) for slope in block.slopes] for side in (0, 1))
+    pairs = zip(block.slopes, first, last, _apart(first, height), _apart(last, height), strict=True)
+    return height, tuple(PlacedSlope(slope, (a, b), (c, d)) for slope, a, b, c, d in pairs)
+
+
+def _apart(places: Sequence[float | None], height: float) -> list[float | None]:
+    """Places moved so that they are a row apart, in their order and within the height."""
+    known = sorted((place, index) for index, place in enumerate(places) if place is not None)
+    moved, result = [place for place, _ in known], [*places]
+    for at in range(1, len(moved)):
+        moved[at] = max(moved[at], moved[at - 1] + _LABEL_ROW)
+    for at in reversed(range(len(moved))):
+        limit = moved[at + 1] - _LABEL_ROW if at + 1 < len(moved) else height - _LABEL_ROW / 2
+        moved[at] = min(moved[at], limit)
+    for (_, index), place in zip(known, moved, strict=True):
+        result[index] = place
+    return result

@@ -12,7 +12,7 @@ from typing import Final
 from profiler.core.terminal import plain
 from profiler.report.blocks import NOTHING, Cell, Column, Frame, Report, Table, row_missing
 from profiler.report.render import figures, timeline
-from profiler.report.render.drawing import waterfall_layout, whole_percent
+from profiler.report.render.drawing import slope_layout, waterfall_layout, whole_percent
 
 PAGE = Path(__file__).parent / "page"
 TABLE_ROWS = 8
@@ -63,6 +63,7 @@ def render(report: Report) -> str:
         draw_intervals=lambda block: Markup(figures.intervals(block, next(names))),
         fall_layout=waterfall_layout,
         flame_layout=flame_layout,
+        slope_layout=slope_layout,
         flame_tint=flame_tint,
         timeline_cells=timeline.CELLS,
         timeline_data=lambda chart: Markup(timeline.script_data(chart)),

@@ -196,6 +196,7 @@ _DRAWINGS: dict[type, Callable[[Any, int], str]] = {
     b.IntervalChart: _intervals,
     b.Waterfall: _waterfall,
     b.Flame: _flame,
+    b.SlopeChart: lambda block, level: _table(block.table(), level),
     b.TimelineChart: _timeline,
     b.Group: _group,
 }

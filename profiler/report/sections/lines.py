@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import zip_longest
+from math import isclose
 from pathlib import PurePath
 from typing import TypeVar
 
@@ -15,11 +16,14 @@ from profiler.report.blocks import (
     Bar,
     Block,
     Cell,
+    Column,
     Flame,
     Frame,
     Items,
     NotMeasured,
     Segment,
+    Slope,
+    SlopeChart,
     StackedBars,
     Table,
     Text,
@@ -34,12 +38,14 @@ from profiler.report.table import (
     more_lines,
     percent,
     phrase,
+    ratio_text,
     seconds_cell,
     share_cell,
     short_site,
     site_cell,
 )
 from profiler.report.text import THREAD_STATES, plural, step_text
+from profiler.run.model import Site
 
 # ---------------------------------------------------------------- lines
 
@@ -333,7 +339,65 @@ def flame_graphs(report_input: ReportInput) -> Iterator[Block]:
             yield Flame(caption, _flame(root), note=note)
     comparison = report_input.comparison
     if comparison is not None and comparison.flame_diff is not None:
-        yield _flame_difference(report_input, comparison.flame_diff)
+        yield _slopes(report_input) or _flame_difference(report_input, comparison.flame_diff)
+
+
+MANY_TIMES = 3.0
+"""Ratio of the sides' times from which a difference of their flame graphs shows one side only."""
+_SAME_WORK = 0.01
+"""Relative difference of the work of a step up to which times per step compare."""
+_SLOPES = 8
+"""Functions in a slope chart."""
+
+
+def _slopes(report_input: ReportInput) -> SlopeChart | None:
+    """The functions with most time on both sides; None where the sides have no function in common, or do not differ so
+    much."""
+    sides = report_input.sides[0], report_input.sides[-1]
+    work = [_work_of_step(side) for side in sides]
+    is_per_step = None in work or isclose(work[0] or 0.0, work[1] or 0.0, rel_tol=_SAME_WORK)
+    units = [1.0 if is_per_step else each or 1.0 for each in work]
+    times = [_function_times(side, unit) for side, unit in zip(sides, units, strict=True)]
+    totals = [sum(seconds for seconds, _ in each.values()) for each in times]
+    if not all(totals) or max(totals) <= MANY_TIMES * min(totals):
+        return None
+    unit = "step" if is_per_step else sides[0].measure("tokens_per_s").unit.removesuffix("/s").removesuffix("s")
+    keys = sorted({*times[0], *times[1]}, key=lambda key: -max(each[key][0] for each in times if key in each))
+    slopes = tuple(_slope(key, times[0].get(key), times[1].get(key)) for key in keys[:_SLOPES])
+    if not any(slope.change for slope in slopes):
+        return None
+    first, last = (Column(side.label, number=True, tone=side.tone) for side in sides)
+    note = (
+        f"Seconds per {unit} on a logarithmic scale, by the innermost function of the program's own code. "
+        f"Shown: the {plural(len(slopes), 'function')} with most time on either side. "
+        f"{NOTHING}: no sample saw it."
+    )
+    return SlopeChart(f"{first.title} to {last.title}: time of functions per {unit}", (first, last), slopes, note)
+
+
+def _work_of_step(side: ReportSide) -> float | None:
+    """Tokens, or what else the program counts, of a step; None: not counted."""
+    rate, step = side.measure("tokens_per_s").value, side.measure("step_time").value
+    return rate * step if rate and step else None
+
+
+def _function_times(side: ReportSide, work: float) -> dict[tuple[str, str], tuple[float, Site]]:
+    """(file, function) -> its seconds per unit of work, and its line with most time."""
+    times: dict[tuple[str, str], tuple[float, Site]] = {}
+    for line in side.detailed.lines:
+        key = line.site.file, line.site.function
+        seconds, site = times.get(key, (0.0, line.site))
+        times[key] = seconds + line.seconds_per_step / work, site
+    return times
+
+
+def _slope(key: tuple[str, str], before: tuple[float, Site] | None, after: tuple[float, Site] | None) -> Slope:
+    (file, function), known = key, after or before
+    values = before[0] if before else None, after[0] if after else None
+    first, last = (phrase(value, "s") if value else NOTHING for value in values)
+    change = ratio_text(values[1] / values[0]) if values[0] and values[1] else ""
+    name = PurePath(file).name if function in {"", "<module>"} else f"{function} ({PurePath(file).name})"
+    return Slope(name, values, (first, last), change, f"{file}:{known[1].line}" if known else "")
 
 
 def _flame(root: FlameNode) -> Frame:

@@ -1,11 +1,14 @@
-"""Layouts of the page: tables on a phone, and flame graphs."""
+"""Layouts of the page: tables on a phone, flame graphs, and slope charts."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from profiler.report.blocks import Cell, Column, Frame, Report, Section, Table
+from profiler.report.blocks import Cell, Column, Frame, Report, Section, Slope, SlopeChart, Table
 from profiler.report.render import html
+from profiler.report.render.drawing import slope_layout
 from profiler.report.render.html import MAX_CHAIN, flame_layout, phone_layout, share_of_row
 
 LINES = (Column("Line"), Column("In"), Column("Time per step", number=True), Column("Share", number=True, bar=True))
@@ -123,3 +126,26 @@ def test_a_stack_deeper_than_recursion_allows() -> None:
         deep = Frame("f", 1.0, "", children=(deep,))
     assert flame_layout(deep, limit=10_000)[-1].depth == -(-5000 // MAX_CHAIN)
     assert flame_layout(frame(0.0)) == (), "nothing without time"
+
+
+def slope(before: float | None, after: float | None) -> Slope:
+    return Slope("f", (before, after), ("", ""), "", "")
+
+
+def test_slopes_lie_on_a_logarithmic_scale_with_their_labels_apart() -> None:
+    chart = SlopeChart("", (Column("a"), Column("b")), (slope(1.0, 0.01), slope(0.98, None), slope(0.1, 0.0001)))
+    height, placed = slope_layout(chart)
+    (top, middle), (second, absent), (low, bottom) = [each.values for each in placed]
+    assert absent is None
+    assert top is not None
+    assert middle is not None
+    assert second is not None
+    assert low is not None
+    assert bottom is not None
+    assert 0 < top < second < low < middle < bottom < height
+    assert middle - top == pytest.approx(bottom - middle), "a hundredth each"
+    firsts = [each.labels[0] or 0.0 for each in placed]
+    assert firsts[1] - firsts[0] >= 20, "labels of 20 pixels"
+    assert [each.labels[1] for each in placed] == pytest.approx([middle, None, bottom])
+    many = slope_layout(replace(chart, slopes=(slope(1.0, 1.0),) * 30))
+    assert 0 < min(each.labels[0] or 0.0 for each in many[1]) < max(each.labels[1] or 0.0 for each in many[1]) < many[0]

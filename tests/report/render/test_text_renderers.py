@@ -65,6 +65,11 @@ def one_of_each() -> blocks.Report:
         ),
         blocks.PhaseStrip: blocks.PhaseStrip("A step", (blocks.Segment("data", 2.0, "2 s", "c1"),), 1.0, "then: 1 s"),
         blocks.TimelineChart: a_timeline(),
+        blocks.SlopeChart: blocks.SlopeChart(
+            "Slopes",
+            (blocks.Column("a"), blocks.Column("b")),
+            (blocks.Slope("decode", (2.0, 1.0), ("2 s", "1 s of decode"), "1/2", "decode.py:1"),),
+        ),
         blocks.IntervalChart: blocks.IntervalChart("i", "%", (row,), levels=(blocks.Level("caught:", 5.0, "5%"),)),
     }
     for section in build_report(ladders.with_ladder()).sections:
@@ -82,6 +87,7 @@ def test_every_renderer_draws_every_block() -> None:
         assert "not measured: no window" in drawn
         assert "synchronize" in drawn or "tokenize" in drawn, "the flame graph is missing"
         assert "then: 1 s" in drawn
+        assert "1 s of decode" in drawn
         assert "A typical step." in drawn
     assert "FAIL: It rose." in terminal
     assert re.search(r"caught: +5%", terminal)
