@@ -77,7 +77,7 @@ def record(
             state, code = _outcome(target)
             statuses = all_statuses(spec, collectors, writer)
             info = replace(info, state=state, exit_code=code, end=end, collectors=statuses)
-            close_run(spec, info)
+            info = close_run(spec, info)
     return info
 
 
@@ -106,8 +106,8 @@ def new_manifest(spec: RunSpec, fields: dict[str, Any]) -> RunInfo:
     )
 
 
-def close_run(spec: RunSpec, info: RunInfo, files: ProgramFiles | None = None) -> None:
-    """Write the final manifest, and the text of the lines that the run names.
+def close_run(spec: RunSpec, info: RunInfo, files: ProgramFiles | None = None) -> RunInfo:
+    """Write the final manifest, which is returned, and the text of the lines that the run names.
 
     A write error is printed on stderr and not raised, so that the caller still returns the target's exit code.
 
@@ -116,19 +116,21 @@ def close_run(spec: RunSpec, info: RunInfo, files: ProgramFiles | None = None) -
     if files is None:
         started = time.time() - (time.monotonic_ns() - info.begin) / 1e9
         files = ProgramFiles(started, info.cwd or str(spec.cwd or ""))
+    info = replace(info, project=files.project(info.argv))
     try:
-        store.write_manifest(spec.out, replace(info, project=files.project(info.argv)))
+        store.write_manifest(spec.out, info)
     except OSError as error:
         print(
             f"profiler: cannot close the run {spec.out}: {error.strerror}; what was recorded can still be loaded",
             file=sys.stderr,
         )
-        return
+        return info
     if spec.source:
         try:
             write_source_text(spec.out, files)
         except (OSError, ProfilerError) as error:
             print(f"profiler: cannot add the text of source lines to {spec.out}: {error}", file=sys.stderr)
+    return info
 
 
 def all_statuses(spec: RunSpec, collectors: CollectorSet, writer: store.RunWriter) -> tuple[CollectorStatus, ...]:

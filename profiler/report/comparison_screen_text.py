@@ -38,6 +38,10 @@ def comparison_context(comparison: Comparison, devices: str, time: str) -> str:
     return " · ".join(filter(None, (labels, devices, time)))
 
 
+_SAME: Final = 0.005
+"""Difference of a ratio from 1 that its text would not show."""
+
+
 # ---------------------------------------------------------------- headline
 
 
@@ -59,8 +63,16 @@ def comparison_headline(report_input: ReportInput) -> Headline:
     amounts = f": {rate(before.value, '').strip()} → {rate(after.value, report_input.rate_unit(report_input.rate))}"
     if speed.n > 1 and not speed.different:
         return Headline(f"{last.label} and {first.label}: ", "no difference seen", amounts, judged="open")
+    if not comparison.comparable:
+        return Headline(
+            f"Not comparable, compared nevertheless: {last.label} ", f"{_times(speed.value)}", amounts, "bad"
+        )
+    if abs(speed.value - 1) < _SAME and comparison.comparable:
+        return Headline(f"{last.label} trains as fast as {first.label}", "", amounts, "open")
     is_faster = speed.value >= 1
     gain = f"{_times(speed.value if is_faster else 1 / speed.value)} {'faster' if is_faster else 'slower'}"
+    if not comparison.comparable:
+        return Headline(f"Not comparable, but compared: {last.label} trains ", gain, amounts, "bad")
     return Headline(f"{last.label} trains ", gain, amounts, "good" if is_faster else "bad")
 
 

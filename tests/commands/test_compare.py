@@ -89,7 +89,7 @@ def test_two_commands_are_recorded_in_pairs_and_reported(compare: Compare, fake:
     assert ratio["value"] == pytest.approx(4, rel=0.01)
     assert found["pairs"] == 3
     assert found["before"]["breakdown"]["sync"] is None, "nothing recorded it, so it is not 0"
-    for wanted in ("after runs ", "× (95% ", "report: here/compare.html"):
+    for wanted in ("after trains 4.0× faster", "report: here/compare.html"):
         assert wanted in done.out
     assert {path.name for path in Path("here").iterdir() if path.is_file()} == REPORTS
     assert Path("reports/runs/latest").resolve() == Path("here").resolve()
@@ -160,11 +160,12 @@ PROGRAMS = 13
 def test_a_ladder_is_recorded_in_rounds_and_reported(compare: Compare, ladder: FakeRecord) -> None:
     done = compare("--ladder", "--pairs", "3", "--out", "here")
     assert (done.code, rounds_said(done.err)) == (0, [1, 2, 3])
-    assert len(ladder.specs) == 4 + 3 * (PROGRAMS + 1) + 2 + 6
+    assert len(ladder.specs) == 4 + 3 * (PROGRAMS + 1) + 2 + 8
     names = [spec.out.name for spec in ladder.specs]
     assert [name for name in names if name.endswith("-full-set-again")] == [f"0{n}-full-set-again" for n in (1, 2, 3)]
     added = [f"detail-cumulative-{fix}" for fix in ("async", "batch", "embed", "parallel")]
-    assert sorted(names[-6:]) == ["detail-as-found", *added, "detail-fixed"]
+    left_out = ["detail-without-batch", "detail-without-parallel"]
+    assert sorted(names[-8:]) == ["detail-as-found", *added, "detail-fixed", *left_out]
     assert all("1.0" in spec.argv for spec in ladder.specs if spec.out.name.startswith("0")), "shorter runs"
     found = report()
     assert [side["label"] for side in found["sides"]] == ["as-found", "fixed"]
@@ -344,8 +345,10 @@ def test_runs_that_compute_something_else_are_refused(compare: Compare) -> None:
     write_run(Path("three"), facts={"device": "host", "step": "chunk", "seed": 3})
     state("three", [4, 5, 6])
     done = compare("one", "three", "--out", "there", "--anyway")
-    assert "Not comparable (seed: not stated against 3" in done.out
-    assert "Results differ too: result answer: 3 of 3 values of three differ from the first run" in done.out
+    assert "Not comparable, but compared: three trains" in done.out
+    page = Path("there/compare.html").read_text()
+    assert "Not comparable (seed: not stated against 3" in page
+    assert "result answer: 3 of 3 values of three differ from the first run" in page
 
 
 BROKEN = """

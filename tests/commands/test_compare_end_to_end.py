@@ -212,7 +212,7 @@ def test_two_programs_of_ones_own(tmp_path: Path) -> None:
     assert report["before"]["breakdown"]["input"] > 0
     assert report["floor"] is None
     assert "syncs from 12 to 3" in report["verdict"]
-    assert report["verdict"] in " ".join(printed.split())
+    assert "after trains" in printed
 
 
 @pytest.mark.slow

@@ -44,7 +44,7 @@ def check_command(command: tuple[str, ...], settings: Settings) -> int:
     """Compare the counters of a command to a baseline, or write them down; returns the exit code."""
     settings = with_baseline_steps(settings)
     side = working_tree_side(command, Path.cwd())
-    program = programs_of_sides({CANDIDATE: side}, settings)[CANDIDATE]
+    program = programs_of_sides({CANDIDATE: side}, source=settings.source)[CANDIDATE]
     if settings.update:
         return update(program, settings)
     result, _ = compare_to_baseline(replace(side, what=""), program, settings)

@@ -67,7 +67,7 @@ def check_commands(before: str, after: str, settings: Settings) -> int:
         if not argv:
             raise ProfilerError(f"--{option}: there is no command in it")
         sides[label] = replace(working_tree_side(argv, Path.cwd()), what="", commit="")
-    return check_interleaved(sides, programs_of_sides(sides, settings), settings, mode="commands")
+    return check_interleaved(sides, programs_of_sides(sides, source=settings.source), settings, mode="commands")
 
 
 def check_against(command: tuple[str, ...], settings: Settings, rev: str) -> int:
@@ -91,7 +91,7 @@ def check_against(command: tuple[str, ...], settings: Settings, rev: str) -> int
                 )
 
         sides = {BASE: base, CANDIDATE: candidate}
-        programs = programs_of_sides(sides, settings, hint=_HINT)
+        programs = programs_of_sides(sides, source=settings.source, hint=_HINT)
         baseline = compare_to_baseline(candidate, programs[CANDIDATE], settings) if settings.baseline else None
         return check_interleaved(sides, programs, settings, mode="against", baseline=baseline, admit=admit)
 

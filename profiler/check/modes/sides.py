@@ -42,9 +42,10 @@ _OPTIONS_WITH_VALUE: Final = ("-W", "-X", "--check-hash-based-pycs")
 # ---------------------------------------------------------------- programs
 
 
-def programs_of_sides(sides: Mapping[str, PreparedSide], settings: Settings, *, hint: str = "") -> dict[str, Program]:
+def programs_of_sides(sides: Mapping[str, PreparedSide], *, source: bool = True, hint: str = "") -> dict[str, Program]:
     """The programs of all sides. Hooks are installed in all or in none, since they cost time and count.
 
+    :param source: keep the text of the lines that a recording names.
     :param hint: a likely cause where the base fails.
     :raises ProfilerError: there is no such program, which is reported before anything takes time.
     """
@@ -56,7 +57,7 @@ def programs_of_sides(sides: Mapping[str, PreparedSide], settings: Settings, *, 
     for label, side in sides.items():
         facts = {**machine, "git_commit": side.commit or None}
         cause = hint if label == BASE else ""
-        programs[label] = Program(label, side.argv, side.cwd, dict(side.env), hooked, facts, cause, settings.source)
+        programs[label] = Program(label, side.argv, side.cwd, dict(side.env), hooked, facts, cause, source)
         programs[label].executable()
     return programs
 
