@@ -63,10 +63,6 @@ def comparison_headline(report_input: ReportInput) -> Headline:
     amounts = f": {rate(before.value, '').strip()} → {rate(after.value, report_input.rate_unit(report_input.rate))}"
     if speed.n > 1 and not speed.different:
         return Headline(f"{last.label} and {first.label}: ", "no difference seen", amounts, judged="open")
-    if not comparison.comparable:
-        return Headline(
-            f"Not comparable, compared nevertheless: {last.label} ", f"{_times(speed.value)}", amounts, "bad"
-        )
     if abs(speed.value - 1) < _SAME and comparison.comparable:
         return Headline(f"{last.label} trains as fast as {first.label}", "", amounts, "open")
     is_faster = speed.value >= 1
