@@ -75,14 +75,8 @@ class Callout:
     tone: str = "info"
     """verdict | warning | info"""
     label: str = ""
-    detail: str = ""
-    """The continuation of the sentence, in smaller type."""
     judged: str = ""
     """good | bad | open: the outcome of a verdict, as the colour of the label."""
-
-    def full_text(self) -> str:
-        """The sentence with its continuation."""
-        return f"{self.text} {self.detail}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from profiler.check.outputs import alerts, cases, json
 from profiler.check.outputs.alerts import RepositoryPaths
 from profiler.check.outputs.page import gate_report
 from profiler.check.outputs.summary import render_markdown
-from profiler.report.blocks import NotMeasured
+from profiler.report.blocks import NotMeasured, Section
 from profiler.report.build import build_report
 from profiler.report.render import html
 from profiler.report.write import write_text
@@ -39,7 +40,7 @@ def write_all(
     # a check records a breakdown only to explain a FAIL: sections without it are left out
     sections = [
         section
-        for section in (build_report(comparison).sections if comparison is not None else ())
+        for section in (_sections(comparison) if comparison is not None else ())
         if not all(isinstance(block, NotMeasured) for block in section.blocks)
     ]
     texts = {
@@ -53,3 +54,11 @@ def write_all(
     for name, text in texts.items():
         write_text(directory / name, text)
     return {name: directory / name for name in texts}
+
+
+def _sections(comparison: Comparison) -> Iterator[Section]:
+    """The sections of a comparison, and the timeline of its first screen, which the page of a check does not show."""
+    report = build_report(comparison)
+    if report.first is not None and report.first.picture is not None:
+        yield Section("timeline", "Timeline", (report.first.picture,), group="time")
+    yield from (section for section in report.sections if section.key != "timeline")

@@ -226,7 +226,7 @@ class _Printer(Terminal):
         style = f"bold {JUDGED.get(block.judged, '')}" if block.judged else ""
         style = style or {"verdict": "bold", "warning": "bold yellow"}.get(block.tone, "")
         label = f"{block.label}: " if (block.tone == "warning" or block.judged) and block.label else ""
-        self.paragraph(label + block.full_text(), style)
+        self.paragraph(label + block.text, style)
 
     def _items(self, block: b.Items) -> None:
         if block.title:

@@ -76,7 +76,7 @@ def _strip(block: b.PhaseStrip, _: int) -> str:
 def _callout(block: b.Callout, _: int) -> str:
     label = f"**{escape(block.label)}:** " if block.label else ""
     bold = "**" if block.tone == "verdict" else ""
-    return f"> {label}{bold}{escape(block.full_text())}{bold}"
+    return f"> {label}{bold}{escape(block.text)}{bold}"
 
 
 def _items(block: b.Items, level: int) -> str:

@@ -362,7 +362,7 @@ def _slopes(report_input: ReportInput) -> SlopeChart | None:
     if not all(totals) or max(totals) <= MANY_TIMES * min(totals):
         return None
     unit = "step" if is_per_step else sides[0].measure("tokens_per_s").unit.removesuffix("/s").removesuffix("s")
-    keys = sorted({*times[0], *times[1]}, key=lambda key: -max(each[key][0] for each in times if key in each))
+    keys = sorted({*times[0], *times[1]}, key=lambda key: (-max(each[key][0] for each in times if key in each), key))
     slopes = tuple(_slope(key, times[0].get(key), times[1].get(key)) for key in keys[:_SLOPES])
     if not any(slope.change for slope in slopes):
         return None
