@@ -63,13 +63,20 @@ class ProgramFiles:
 
     def project(self, argv: Sequence[str]) -> str:
         """The folder to which the program's files are relative: the root of the git checkout that has its script, else
-        its working directory, or the script's folder where that lies elsewhere; empty: not known."""
+        its working directory, or the script's folder where that lies elsewhere; empty: not known. A folder that the
+        recorder may not read counts as one without a checkout."""
         if not self.folder:
             return ""
         script = next((word for word in argv if word.endswith(".py")), "")
         start = Path(os.path.normpath(Path(self.folder, script))).parent if script else Path(self.folder)
-        checkouts = (folder for folder in (start, *start.parents) if Path(f"{self.root}{folder}", ".git").exists())
+        checkouts = (folder for folder in (start, *start.parents) if self._has_git(folder))
         return str(next(checkouts, Path(self.folder) if start.is_relative_to(self.folder) else start))
+
+    def _has_git(self, folder: Path) -> bool:
+        try:
+            return Path(f"{self.root}{folder}", ".git").exists()
+        except OSError:  # Path.exists raises PermissionError before Python 3.14
+            return False
 
     def lines(self, file: str) -> tuple[str, list[str]] | None:
         """The hash of a file and its lines; None if it cannot be read or has changed since the program started."""

@@ -175,6 +175,14 @@ def test_the_project_is_the_checkout_else_the_working_directory_else_the_folder_
     assert ProgramFiles(0.0, "/code/scripts", str(tmp_path)).project(("python", "train.py")) == "/code"
 
 
+def test_a_folder_that_may_not_be_read_is_no_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, **_: object) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", refuse)  # as before Python 3.14; root may read all folders
+    assert ProgramFiles(0.0, str(tmp_path)).project(("python", "train.py")) == str(tmp_path)
+
+
 def test_the_files_of_a_running_process() -> None:
     ours = ProgramFiles.of_process(os.getpid())
     assert (ours.folder, ours.root) == (str(Path.cwd()), "")

@@ -1,7 +1,8 @@
 """Gradients that DistributedDataParallel synchronizes although no optimizer has stepped since the last time.
 
 A program that accumulates the gradients of several backward passes needs their sum only, so that the last pass of each
-optimizer step is the only one that has to synchronize.
+optimizer step is the only one that has to synchronize. Nothing is counted until a step of an optimizer was seen: torch
+has no hook for an optimizer that is no torch.optim.Optimizer, and each of its steps would look like such a repetition.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def _install(module: ModuleType) -> None:
             if recorder is not None and self.require_backward_grad_sync and is_grad_enabled():
                 steps, backwards = optimizers.steps_so_far(), recorder.backwards
                 before = passes.get(self)
-                if before is not None and before[0] == steps and before[1] < backwards:
+                if steps and before is not None and before[0] == steps and before[1] < backwards:
                     recorder.count(REPEATED_GRADIENT_SYNCS)
                 passes[self] = steps, backwards
             return original(self, *inputs, **kwargs)

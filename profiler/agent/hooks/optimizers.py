@@ -40,6 +40,8 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
+_steps = 0
+"""Steps so far of all threads, and those that GradScaler skipped."""
 _names: Final[dict[int, tuple[weakref.ref[Any], str]]] = {}
 """The name of each optimizer, by its id."""
 
@@ -55,14 +57,23 @@ def _install_optimizers(module: Any) -> None:
 
 
 def steps_so_far() -> int:
-    """Steps of optimizers that this thread has made in the recording."""
-    return _thread.ended
+    """Steps of optimizers in this process that the recording has seen, whether or not GradScaler skipped them.
+
+    Any thread may step: autograd's thread of a device does where a hook of a gradient steps an optimizer. An optimizer
+    that is no torch.optim.Optimizer is not seen.
+    """
+    return _steps
+
+
+def _count_step() -> None:
+    global _steps
+    _steps += 1  # two threads may count one step together, but the number changes
 
 
 def _forget() -> None:
     """Forget the optimizers and, in every thread, the step of a recording that ends."""
-    global _thread
-    _thread = _Thread()
+    global _thread, _steps
+    _thread, _steps = _Thread(), 0
     _names.clear()
 
 
@@ -108,6 +119,7 @@ class _OptimizerSteps:
             return
         here.stepping = False
         here.ended += 1
+        _count_step()
         if here.begun:
             recorder.region(_REGION, here.begun, here.depth)
             here.begun = 0
@@ -181,6 +193,7 @@ def _scaled(original: Callable[..., Any]) -> Callable[..., Any]:
         result = original(self, optimizer, *args, **kwargs)
         recorder = STATE.recorder
         if recorder is not None and _thread.ended == before and not nested:
+            _count_step()
             # where torch calls hooks at each step of this optimizer and called none, the optimizer did not step
             has_hooks = getattr(getattr(type(optimizer), "step", None), "hooked", False)
             skipped = bool(has_hooks) or _found_inf(self, optimizer)

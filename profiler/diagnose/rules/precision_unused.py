@@ -11,9 +11,10 @@ from profiler.diagnose.rule import Rule, RunClaim, StepCosts
 _MUCH: Final = 0.2
 """Share of the time from which they are told. A choice: half of it gives 10% where products become twice as fast."""
 _TENSOR_CORES: Final = re.compile(
-    r"\b(V100|T4|T\d{3,4}|TITAN (V|RTX)|RTX|A\d{1,4}|L4|L40S?|H\d{2,3}|GH200|G?B\d{3})\b|Tesla V100|A100|Quadro RTX"
+    r"\b(V100S?|Quadro GV100|T4G?|TITAN (V|RTX)|RTX|A\d{1,4}[GX]?|L2|L4|L20|L40[SG]?|H\d{2,3}|GH200|GB10|G?B\d{3})\b"
 )
-"""Names of NVIDIA's GPUs since Volta that have tensor cores; GeForce GTX 16 have none."""
+"""Names of NVIDIA's GPUs since Volta that have tensor cores. GeForce GTX 16 and the T400 to T2000 for workstations, all
+of the Turing generation, have none."""
 
 
 def judge(costs: StepCosts) -> RunClaim | None:

@@ -128,6 +128,36 @@ def test_facts_of_the_first_steps_are_read_when_the_program_has_set_them(tmp_pat
         assert "anomaly_detection" not in known
 
 
+def test_parameters_are_looked_at_in_the_first_steps_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    optimizer = pytest.importorskip("torch.optim.optimizer")
+    looks: list[int] = []
+
+    class Counting(torch.nn.Parameter):  # type: ignore[misc]
+        def numel(self) -> int:
+            looks.append(1)
+            return int(super().numel())
+
+    monkeypatch.setattr(facts, "_READ_EVERY_NS", 0)
+    with watched(tmp_path, (facts.PLUGIN, torch), (facts.PLUGIN, optimizer), level="light"):
+        recorder = STATE.recorder
+        assert recorder is not None
+        made = torch.optim.SGD([Counting(torch.zeros(1, dtype=torch.float64))], lr=0.1)
+        for _ in range(100):
+            recorder.record_boundary(BoundaryKind.OPTIMIZER, "SGD")
+        before = len(looks)
+        torch.use_deterministic_algorithms(True)
+        try:
+            for _ in range(20):
+                recorder.record_boundary(BoundaryKind.OPTIMIZER, "SGD")
+        finally:
+            torch.use_deterministic_algorithms(False)
+        assert before > 0, made
+        assert len(looks) == before
+        assert recorder.hook_facts["deterministic_algorithms"] is True, "switches are read on"
+        assert recorder.hook_facts["float64_parameters"] == 1.0
+
+
 @pytest.mark.parametrize(("limit", "expected"), [(-1, {"garbage collection"}), (1 << 60, set())])
 def test_a_long_garbage_collection_is_a_region(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, expected: set[str]

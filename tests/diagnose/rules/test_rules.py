@@ -886,6 +886,17 @@ def test_products_without_tensor_cores() -> None:
         ("NVIDIA A100-PG509-200", True), ("Tesla V100-DGXS-32GB", True), ("NVIDIA GeForce RTX 2080 Ti", True),
         ("NVIDIA H100 80GB HBM3", True), ("NVIDIA GeForce GTX 1080", False), ("AMD Instinct MI300X", False),
         ("device 0", False),
+        *((name, True) for name in (
+            "Tesla V100-SXM2-16GB", "Quadro GV100", "NVIDIA TITAN V", "Tesla T4", "NVIDIA T4G", "Quadro RTX 4000",
+            "NVIDIA A10G", "NVIDIA A2", "NVIDIA A40", "NVIDIA A800-SXM4-80GB", "NVIDIA RTX A2000", "NVIDIA L2",
+            "NVIDIA L4", "NVIDIA L20", "NVIDIA L40S", "NVIDIA H20", "NVIDIA H200", "NVIDIA GH200 480GB",
+            "NVIDIA B200", "NVIDIA GB200", "NVIDIA GB10", "NVIDIA RTX 2000 Ada Generation",
+        )),
+        *((name, False) for name in (
+            "NVIDIA T400", "NVIDIA T400 4GB", "NVIDIA T600", "NVIDIA T1000", "NVIDIA T1200 Laptop GPU",
+            "Quadro T1000", "Quadro T2000", "NVIDIA GeForce GTX 1650", "Tesla P100-PCIE-16GB", "Tesla P4",
+            "Quadro GP100", "Quadro P2000", "NVIDIA TITAN Xp",
+        )),
     ):  # fmt: skip
         there = replace(analysis, info=replace(analysis.info, devices=({"name": name},)))
         assert ("precision-unused" in found(there)) is expected, name
