@@ -168,6 +168,8 @@ class Finding:
     costs: Mapping[str, float] = field(default_factory=dict)
     """`seconds` by category of the step, such as `input` or `python`."""
 
+    is_exclusive: bool = True
+    """False: which part of these categories it costs is not known, so another finding may be about the same time."""
     is_of_run: bool = False
     """Whether `seconds` and `share` are of the whole run, and not of a step; both are 0 where a cause costs no time."""
 

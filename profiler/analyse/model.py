@@ -752,6 +752,8 @@ class Analysis:
     """The first sentence of `verdict`."""
     details: tuple[str, ...] = ()
     """The other sentences of `verdict`, for a line each."""
+    unknown_reason: str = ""
+    """Why what ran in a large part of a step is not known, as a sentence; empty where it is known."""
     outcome: str = ""
     """What `verdict` concludes: a code of `profiler.diagnose.model.RunVerdict`."""
     outcome_share: float = 0.0

@@ -151,6 +151,7 @@ def _finding(rule: Rule, claim: Claim, costs: StepCosts, overlaps: str) -> Findi
     # the smaller one first: it knows of something that limits the step then, of which the other one does not
     gains = tuple(sorted((_bound(claim, costs), *replayed_gain(claim, costs)), key=_factor)) if has_gain else ()
     by_category = {name: cost.seconds for name, cost in claim.costs.items()}
-    return Finding(
+    finding = Finding(
         rule, total.seconds, share, low, min(1.0, high), confidence, claim.sites, values, gains, overlaps, by_category
     )
+    return replace(finding, is_exclusive=claim.is_exclusive)

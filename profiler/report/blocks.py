@@ -568,7 +568,8 @@ class Chip:
 class CodePlace:
     """A line of code with its share of the time."""
 
-    share: float
+    share: float | None
+    """None: it is not known."""
     location: str
     """`train.py:14 Images.__getitem__`"""
     source: str = ""

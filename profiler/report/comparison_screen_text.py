@@ -10,7 +10,7 @@ from profiler.core.metrics import PER_STEP
 from profiler.core.terminal import called_as
 from profiler.core.units import count, rate, share, significant
 from profiler.report.blocks import Action, Chip, Headline
-from profiler.report.finding_text import finding_text, leading, prediction_texts
+from profiler.report.finding_text import NO_GAIN, finding_text, leading, prediction_texts
 from profiler.report.first_screen_text import ACTIONS, KEPT, WHY
 from profiler.report.model import ReportInput, ReportSide, exit_status, noisy_machine
 from profiler.report.text import describe, different_results, kernel_name, mismatches, plural, same_results
@@ -28,8 +28,6 @@ _WAITS: Final = (
 """Counters that tell how often the host turns to the device, the most telling first, and verbs for both sides."""
 _MUCH_LESS: Final = 2.0
 """Factor from which a counter of two sides tells why one is faster."""
-_NO_GAIN: Final = 1.05
-"""A bound below which nothing is left to gain that a measurement would show."""
 
 
 def comparison_context(comparison: Comparison, devices: str, time: str) -> str:
@@ -207,12 +205,25 @@ def comparison_actions(report_input: ReportInput) -> tuple[Action, ...]:
     """What the last side can still gain, and how to keep what was gained."""
     last = report_input.sides[-1]
     actions = [*_next_cure(last), *_bound_of_host(last)]
+    if not _is_worth_keeping(report_input):
+        record = Action(f"Record where the time of {last.label} goes", command=f"{called_as()} run -- COMMAND")
+        return (*actions[:ACTIONS],) or (record,)
     keep = Action(
         f"Keep {last.label} as fast as it is",
         command=f"{called_as()} check --baseline counters.json --update -- COMMAND",
         note=KEPT,
     )
     return (*actions[: ACTIONS - 1], keep)
+
+
+def _is_worth_keeping(report_input: ReportInput) -> bool:
+    """Whether the last side ended well, can be compared with the first, and is not slower."""
+    comparison, last = report_input.comparison, report_input.sides[-1]
+    speed = report_input.ratio(last.label, report_input.rate)
+    if comparison is None or not comparison.comparable or speed is None or speed.value is None:
+        return False
+    is_slower = speed.value <= 1 - _SAME and (speed.different or speed.n <= 1)
+    return not is_slower and not any(exit_status(run.info) for run in last.analyses())
 
 
 def _next_cure(side: ReportSide) -> Iterator[Action]:
@@ -230,7 +241,7 @@ def _bound_of_host(side: ReportSide) -> Iterator[Action]:
     if not busy or busy < 1 / _FINE or side.detailed.outcome == "":
         return
     works = f"The device of {side.label} works {share(busy)} of the time"
-    rest = f", so the host can give at most {_times(1 / busy)} more" if 1 / busy >= _NO_GAIN else ""
+    rest = f", so the host can give at most {_times(1 / busy)} more" if 1 / busy >= NO_GAIN else ""
     first = next(iter(side.detailed.kernels), None)
     most = f" {kernel_name(first.name)} takes {share(first.share)} of the kernels' time." if first else ""
     yield Action("Then look at the kernels", f"{works}{rest}.{most}")

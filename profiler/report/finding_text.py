@@ -8,7 +8,7 @@ from itertools import islice
 from string import Formatter
 from typing import Any, Final
 
-from profiler.analyse.finding import Confidence, Finding, FindingChange, FindingState, GainMethod, NotJudged
+from profiler.analyse.finding import Confidence, Finding, FindingChange, FindingState, Gain, GainMethod, NotJudged
 from profiler.core.units import nth, ratio, seconds, share, significant, size
 from profiler.report.rank_text import SPENT
 from profiler.report.text import at, describe, file_name, function_name, listed
@@ -68,12 +68,17 @@ def gain_text(finding: Finding) -> str:
         return ""
     first, *others = finding.gains
     if first.method is GainMethod.KNOCK_OUT:
-        return f"{ratio(first.factor)} (measured)"
+        return f"{factor_text(first)} (measured)"
     different = [gain for gain in others if abs(gain.factor / first.factor - 1.0) > _DIFFERENT]
     beside = f" ({', '.join(f'{_WAYS[gain.method]} {ratio(gain.factor)}' for gain in different)})" if different else ""
-    if first.factor > MOST:  # the interval of what remains holds nothing
-        return f"more than {MOST}×{beside}"
-    return f"about {ratio(first.factor)}{beside}"
+    return f"{factor_text(first)}{beside}"
+
+
+def factor_text(gain: Gain) -> str:
+    """`about 1.64×`; of what `try` measured `1.64×`, and of more than is predicted as a figure `more than 100×`."""
+    if gain.method is GainMethod.KNOCK_OUT:
+        return ratio(gain.factor)
+    return f"more than {MOST}×" if gain.factor > MOST else f"about {ratio(gain.factor)}"
 
 
 MOST: Final = 100
@@ -89,12 +94,13 @@ _WAYS: Final = {
 
 
 def prediction_texts(finding: Finding) -> tuple[str, ...]:
-    """`1.6× (1.5 to 1.7×): predicted from the step without this cost.`, for each prediction."""
+    """`about 1.6× (1.5 to 1.7×): predicted from the step without this cost.`, for each prediction."""
     texts = []
     for gain in finding.gains:
-        interval = "" if gain.low == gain.high else f" ({significant(gain.low, 3)} to {ratio(gain.high)})"
+        is_figure = gain.low != gain.high and gain.factor <= MOST
+        interval = f" ({significant(gain.low, 3)} to {ratio(gain.high)})" if is_figure else ""
         how = _METHODS.get(gain.method, f"predicted by {gain.method.value.replace('-', ' ')}")
-        texts.append(f"{ratio(gain.factor)}{interval}: {how}.")
+        texts.append(f"{factor_text(gain)}{interval}: {how}.")
     return tuple(texts)
 
 
@@ -108,11 +114,23 @@ _METHODS: Final[Mapping[str, str]] = {
 WORTH_LEADING: Final = 1.1
 """Gain from which a finding leads the verdict. A choice: a program that can become 10% faster at most is healthy."""
 
+NO_GAIN: Final = 1.05
+"""Predicted gain below which nothing is left to gain that a measurement would show."""
+
 
 def leading(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The findings that a verdict begins with: the first two that are sure, large, and about different time."""
     sure = (each for each in findings if not each.overlaps and each.confidence is not Confidence.LOW)
-    return tuple(islice((each for each in sure if each.gain >= WORTH_LEADING), 2))
+    large = [each for each in sure if each.gain >= WORTH_LEADING]
+    return tuple(islice((each for each in large if each is large[0] or not _may_be_same_time(large[0], each)), 2))
+
+
+def _may_be_same_time(first: Finding, second: Finding) -> bool:
+    """Whether a part of what two findings cost may be counted twice: one of them does not tell which part of a
+    category it costs, and the other one costs time of that category too."""
+    if first.is_exclusive and second.is_exclusive:
+        return False
+    return any(cost > 0 and second.costs.get(name, 0.0) > 0 for name, cost in first.costs.items())
 
 
 def minor(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -120,14 +138,22 @@ def minor(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(islice((each for each in findings if not each.overlaps and each.confidence is not Confidence.LOW), 2))
 
 
-def finding_sentence(finding: Finding, whole: str = "of each step") -> str:
+def whole_text(finding: Finding, step: str = "each step") -> str:
+    """What the share of a finding is a share of: work in every 25th step only is no part of `step`."""
+    if finding.is_of_run:
+        return "the run"
+    return step if finding.is_exclusive else "the time of all steps"
+
+
+def finding_sentence(finding: Finding, whole: str = "") -> str:
     """`The training process makes its batches itself at train.py:20: 39% of each step, about 1.6× to gain.`"""
     place = at(finding.sites[0]) if finding.sites else ""
     text = _fill(finding.rule.title, finding.values) or finding.rule.name
-    gain = f", {gain_text(finding)} to gain" if finding.gains else ""
+    is_gain = finding.gains and (finding.gain >= NO_GAIN or finding.gains[0].method is GainMethod.KNOCK_OUT)
+    gain = f", {gain_text(finding)} to gain" if is_gain else ""
     if finding.is_of_run:
         return f"{text}{place}: {_amount(finding)} of the run." if finding.share else f"{text}{place}."
-    return f"{text}{place}: {_amount(finding)} {whole}{gain}."
+    return f"{text}{place}: {_amount(finding)} {whole or f'of {whole_text(finding)}'}{gain}."
 
 
 def doubt_text(finding: Finding) -> str:

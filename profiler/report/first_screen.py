@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from profiler.analyse.model import Analysis, Comparison, Topic
+from profiler.analyse.model import Analysis, Comparison, LineCost, Topic
 from profiler.core.facts import program_name
 from profiler.core.units import seconds
 from profiler.diagnose.model import RunVerdict
@@ -29,7 +30,7 @@ from profiler.report.first_screen_text import (
     strip_change,
     strip_label,
 )
-from profiler.report.model import ReportInput, ReportSide
+from profiler.report.model import ReportInput, ReportSide, has_no_steps
 from profiler.report.text import host_state
 from profiler.report.timeline import main_timeline
 from profiler.run.model import Site
@@ -130,43 +131,74 @@ def _places(side: ReportSide, of: str = "") -> tuple[str, tuple[CodePlace, ...],
     if analysis.outcome == RunVerdict.DEVICE_IDLE and analysis.idle:
         title = f"Where {of} leaves the device idle" if of else "Where the device is left idle"
         return title, idle_places(analysis), "Shares of the time, summed by function."
-    thread = analysis.threads[0] if analysis.threads and not analysis.lines else None
-    if lines := thread.lines if thread else analysis.lines:
-        places = _code_places([(line.site, line.share) for line in lines], lambda site: (site.file, str(site.line)))
-        if thread is not None:
-            return (
-                f"Lines of the {thread.process}, by time",
-                places,
-                "Shares of its stack samples, start and end included.",
-            )
-        return f"Lines of {of}, by time" if of else "Your lines, by time", places, "Shares of a step, by stack samples."
+    title = f"Lines of {of}, by time" if of else "Your lines, by time"
+    if analysis.lines:
+        return title, _line_places(analysis.lines, _lead_site(analysis)), "Shares of a step, by stack samples."
+    thread = analysis.threads[0] if analysis.threads and analysis.threads[0].lines else None
+    if thread is not None and has_no_steps(analysis):
+        note = "Shares of the run, by stack samples: its start and its end are included."
+        return f"Lines of the {thread.process}, by time", _line_places(thread.lines), note
     reason = side.why_missing(Topic.FLAME_GRAPH, otherwise="no stack samples were recorded")
-    return "Your lines, by time", (), f"No line is known: {reason}."
+    if thread is not None:  # its samples are of the start and of the end, which are no part of any step
+        reason = "no stack sample lies within the measured steps"
+    lead = lead_finding(analysis)
+    if lead is not None and lead.sites:
+        places = tuple(_unsampled(site) for site in lead.sites[:PLACES])
+        return "Lines of the largest cause", places, f"Their shares are not known: {reason}."
+    return title, (), f"No line is known: {reason}."
+
+
+def _lead_site(analysis: Analysis) -> Site | None:
+    """The first line of the finding that the screen is about."""
+    lead = lead_finding(analysis)
+    return lead.sites[0] if lead is not None and lead.sites else None
+
+
+def _line_places(lines: Iterable[LineCost], lead: Site | None = None) -> tuple[CodePlace, ...]:
+    return _code_places([(line.site, line.share) for line in lines], lambda site: (site.file, str(site.line)), lead)
+
+
+def _unsampled(site: Site) -> CodePlace:
+    """A line that a finding names, and of which there is no stack sample."""
+    return CodePlace(None, place_text(site, [site.line]), site.source, f"{site.file}:{site.line}")
 
 
 def idle_places(analysis: Analysis) -> tuple[CodePlace, ...]:
     """The functions in which the host is while the device is idle, the most idle time first."""
     sited = [(row.site, row.share_of_wall) for row in analysis.idle if row.site is not None]
-    places = _code_places(sited, lambda site: (site.file, site.function))
+    places = _code_places(sited, lambda site: (site.file, site.function), _lead_site(analysis))
     named = tuple(CodePlace(row.share_of_wall, host_state(row)) for row in analysis.idle if row.site is None)
     return _largest((*places, *named))
 
 
-def _code_places(costs: Iterable[tuple[Site, float]], key: Callable[[Site], tuple[str, str]]) -> tuple[CodePlace, ...]:
-    """The places with most time, their lines summed by `key`; each has the location of its largest line."""
+def _code_places(
+    costs: Iterable[tuple[Site, float]], key: Callable[[Site], tuple[str, str]], lead: Site | None = None
+) -> tuple[CodePlace, ...]:
+    """The places with most time, their lines summed by `key`; each has the location of its largest line.
+
+    :param lead: a line that is among them in any case.
+    """
     groups: dict[tuple[str, str], list[tuple[Site, float]]] = {}
     for site, share in costs:
         groups.setdefault(key(site), []).append((site, share))
-    places = []
-    for members in groups.values():
+    places = {}
+    for name, members in groups.items():
         largest = max(members, key=lambda member: member[1])[0]
         lines = sorted({site.line for site, _ in members})
         path = f"{largest.file}:{largest.line}"
-        places.append(CodePlace(sum(share for _, share in members), place_text(largest, lines), largest.source, path))
-    return _largest(places)
+        total = sum(share for _, share in members)
+        places[name] = CodePlace(total, place_text(largest, lines), largest.source, path)
+    chosen = _largest(places.values())
+    if lead is None or places.get(key(lead)) in chosen:
+        return chosen
+    return tuple(sorted((*chosen[: PLACES - 1], places.get(key(lead)) or _unsampled(lead)), key=_rank))
 
 
-def _largest(places: Sequence[CodePlace]) -> tuple[CodePlace, ...]:
+def _largest(places: Iterable[CodePlace]) -> tuple[CodePlace, ...]:
     """At most PLACES of them, without those that are too small to matter."""
-    ranked = sorted((place for place in places if place.share >= _SMALLEST_PLACE), key=lambda place: -place.share)
-    return tuple(ranked[:PLACES])
+    return tuple(sorted((place for place in places if -_rank(place) >= _SMALLEST_PLACE), key=_rank)[:PLACES])
+
+
+def _rank(place: CodePlace) -> float:
+    """The largest share first; before them a line that a finding names and whose share is not known."""
+    return -math.inf if place.share is None else -place.share

@@ -11,10 +11,10 @@ from typing import Final
 from profiler.analyse.finding import Finding, GainMethod
 from profiler.analyse.model import LOADED_MACHINE, MIN_SAMPLES, Analysis, Phase
 from profiler.core.terminal import called_as
-from profiler.core.units import rate, seconds, share, significant
+from profiler.core.units import rate, seconds, share
 from profiler.diagnose.model import MUCH_UNKNOWN, RunVerdict
 from profiler.report.blocks import Action, Chip, Headline
-from profiler.report.finding_text import MOST, finding_text, leading, prediction_texts
+from profiler.report.finding_text import MOST, factor_text, finding_text, leading, prediction_texts, whole_text
 from profiler.report.model import exit_status, has_no_steps, load_warnings
 from profiler.report.text import THREAD_STATES, at, file_name, function_name, listed, plural
 from profiler.report.verdict_text import cause_text
@@ -32,7 +32,7 @@ _INPUT: Final = "input"
 
 
 def run_headline(analysis: Analysis, devices: str) -> Headline:
-    """`Training waits for data 39% of every step: up to 1.6× to gain`
+    """`Training waits for data 39% of every step: about 1.64× to gain`
 
     :param devices: the name of the device.
     """
@@ -60,8 +60,9 @@ def _finding_headline(finding: Finding, analysis: Analysis) -> Headline:
     gain = gain_to_get(finding)
     if is_of_input(finding):
         return Headline(f"Training waits for data {share(_wait_for_data(finding, analysis))} of every step: ", gain)
-    whole = "the run" if finding.is_of_run else "every step"
-    return Headline(f"{finding_text(finding).title}: {share(finding.share)} of {whole}, ", gain)
+    return Headline(
+        f"{finding_text(finding).title}: {share(finding.share)} of {whole_text(finding, 'every step')}, ", gain
+    )
 
 
 def _wait_for_data(finding: Finding, analysis: Analysis) -> float:
@@ -86,14 +87,10 @@ _NEARLY_ALL: Final = 0.9
 
 
 def gain_to_get(finding: Finding) -> str:
-    """`up to 1.6× to gain`, `1.6× to gain, as measured`; the best that the cure can give, where that is a bound."""
+    """`about 1.64× to gain`, `1.64× to gain, as measured`"""
     gain = finding.gains[0]
-    if gain.factor > MOST:
-        return f"more than {MOST}× to gain"
-    factor = f"{significant(gain.factor, 2)}×"
-    if gain.method is GainMethod.KNOCK_OUT:
-        return f"{factor} to gain, as measured"
-    return f"{'up to' if gain.method is GainMethod.BOUND else 'about'} {factor} to gain"
+    measured = ", as measured" if gain.method is GainMethod.KNOCK_OUT else ""
+    return f"{factor_text(gain)} to gain{measured}"
 
 
 def _outcome(analysis: Analysis, devices: str) -> str:
@@ -128,10 +125,15 @@ def _outcome(analysis: Analysis, devices: str) -> str:
 
 def _computing(analysis: Analysis) -> str:
     """What is known to be computing: without enough samples only what is recorded."""
-    unknown, step = analysis.breakdown.get("unattributed"), analysis.value("step_time")
-    share_unknown = unknown.value / step if unknown and unknown.value and step else 0.0
     is_sampled = all(warning.values.get("of") != "anything" for warning in analysis.warnings)
-    return "Computing takes" if is_sampled or share_unknown < MUCH_UNKNOWN else "Backward passes and updates take"
+    is_known = is_sampled or _share_unknown(analysis) < MUCH_UNKNOWN
+    return "Computing takes" if is_known else "Backward passes and updates take"
+
+
+def _share_unknown(analysis: Analysis) -> float:
+    """The share of a step in which nothing tells what ran."""
+    unknown, step = analysis.breakdown.get("unattributed"), analysis.value("step_time")
+    return unknown.value / step if unknown and unknown.value and step else 0.0
 
 
 # ---------------------------------------------------------------- why
@@ -140,13 +142,15 @@ def _computing(analysis: Analysis) -> str:
 def run_why(analysis: Analysis) -> tuple[str, ...]:
     """At most two sentences: what costs the time, and what the rest of a step is."""
     if has_no_steps(analysis) and exit_status(analysis.info):
-        return ("No step was seen, so nothing can be said about the speed of its training.",)
+        return (_NO_STEP,)
     lead = lead_finding(analysis)
     if lead is None:
-        headline = (analysis.headline,) if analysis.outcome else ()
-        is_unknown = analysis.outcome == RunVerdict.UNKNOWN_STEP  # its headline has the reason
-        sentences = (*headline, *analysis.details) if is_unknown else analysis.details or headline
-        return tuple(sentences[:WHY])
+        if analysis.outcome == RunVerdict.THREADS_ONLY:
+            return (_NO_STEP,)
+        if analysis.outcome == RunVerdict.UNKNOWN:  # its details say what its headline says
+            return ()
+        reason = (analysis.unknown_reason,) if analysis.outcome == RunVerdict.UNKNOWN_STEP else ()
+        return tuple(islice(filter(None, (*reason, *analysis.details)), WHY))
     text = finding_text(lead)
     first = f"{text.title}{at(lead.sites[0]) if lead.sites else ''}." if is_of_input(lead) else ""
     others = [each for each in leading(analysis.findings) if each is not lead]
@@ -154,12 +158,14 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
     return tuple(islice(filter(None, (first, *(text.evidence[:1] if not first else ()), second)), WHY))
 
 
+_NO_STEP: Final = "No step was seen, so nothing can be said about the speed of its training."
+
+
 def _beside(finding: Finding) -> str:
     """`A loop reads elements from the device one by one at train.py:58: 28% of each step.`"""
     title = finding_text(finding).title
     place = at(finding.sites[0]) if finding.sites else ""
-    whole = "the run" if finding.is_of_run else "each step"
-    return f"{title}{place}: {share(finding.share)} of {whole}."
+    return f"{title}{place}: {share(finding.share)} of {whole_text(finding)}."
 
 
 def _rest(phases: Sequence[Phase]) -> str:
@@ -195,10 +201,10 @@ def strip_label(seconds_per_step: float) -> str:
 
 
 def strip_change(finding: Finding, after: float) -> str:
-    """`after the first change: 17.3 ms at best`"""
-    best = " at best" if finding.gains[0].method is GainMethod.BOUND else ""
-    measured = ", as measured" if finding.gains[0].method is GainMethod.KNOCK_OUT else best
-    return f"after the first change: {'' if measured else 'about '}{seconds(after)}{measured}"
+    """`after the first change: about 17.3 ms`"""
+    is_measured = finding.gains[0].method is GainMethod.KNOCK_OUT
+    text = f"{seconds(after)}, as measured" if is_measured else f"about {seconds(after)}"
+    return f"after the first change: {text}"
 
 
 def place_text(site: Site, lines: Sequence[int]) -> str:
@@ -213,7 +219,7 @@ def place_text(site: Site, lines: Sequence[int]) -> str:
 
 
 def run_chips(analysis: Analysis) -> tuple[Chip, ...]:
-    """The speed now and at best, how much was recorded, and what makes the figures doubtful."""
+    """The speed now and after the first change, how much was recorded, and what makes the figures doubtful."""
     return tuple(filter(None, (_speed(analysis), _observed(analysis), *_doubts(analysis))))
 
 
@@ -227,8 +233,8 @@ def _speed(analysis: Analysis) -> Chip | None:
         return Chip(now)
     number, _, unit = now.rpartition(" ")
     best = rate(measure.value * lead.gains[0].factor, unit)
-    most = {GainMethod.BOUND: "at most ", GainMethod.KNOCK_OUT: ""}.get(lead.gains[0].method, "about ")
-    return Chip(f"{number} → {most}{best}", "good")
+    about = "" if lead.gains[0].method is GainMethod.KNOCK_OUT else "about "
+    return Chip(f"{number} → {about}{best}", "good")
 
 
 _RATES: Final = ("tokens_per_s", "steps_per_s")
@@ -236,7 +242,7 @@ _RATES: Final = ("tokens_per_s", "steps_per_s")
 
 def _observed(analysis: Analysis) -> Chip | None:
     step = analysis.measures.get("step_time")
-    samples = sum(line.samples for line in analysis.lines)
+    samples = _samples(analysis)
     if step is None or step.value is None:
         return None
     steps = plural(step.n, "step") if not has_no_steps(analysis) else ""
@@ -245,6 +251,11 @@ def _observed(analysis: Analysis) -> Chip | None:
         return Chip(f"only {plural(samples, 'stack sample')}", "warning", few)
     seen = listed([*filter(None, (steps, plural(samples, "stack sample") if samples else ""))])
     return Chip(f"seen in {seen}") if seen else None
+
+
+def _samples(analysis: Analysis) -> int:
+    """The stack samples within the measured steps."""
+    return sum(line.samples for line in analysis.lines)
 
 
 def _doubts(analysis: Analysis) -> Iterator[Chip]:
@@ -259,18 +270,21 @@ def _doubts(analysis: Analysis) -> Iterator[Chip]:
 
 # ---------------------------------------------------------------- what now
 
-KEPT: Final = "In CI, without --update, it fails on one more sync."
+KEPT: Final = "In CI, without --update, it fails when a step does more."
 """What `check` does with the baseline that it wrote."""
 
 
 def run_actions(analysis: Analysis) -> tuple[Action, ...]:
     """What to write, and the command that proves it; where no rule found a cause, the next useful command."""
-    if has_no_steps(analysis) and exit_status(analysis.info):
-        return (Action("Repair the error, then record the program again", command=_run(analysis.info)),)
+    repair: tuple[Action, ...] = ()
+    if analysis.info.state == "failed":
+        repair = (Action("Repair the error, then record the program again", command=_run(analysis.info)),)
+        if has_no_steps(analysis):
+            return repair
     lead = lead_finding(analysis)
     others = [each for each in leading(analysis.findings) if each is not lead]
     cures = [_cure(each, is_lead=each is lead) for each in ([lead] if lead else []) + others]
-    return (*cures, *_proofs(analysis, lead))[:ACTIONS]
+    return (*repair, *cures, *_proofs(analysis, lead))[:ACTIONS]
 
 
 def _cure(finding: Finding, *, is_lead: bool) -> Action:
@@ -291,34 +305,48 @@ def _proofs(analysis: Analysis, lead: Finding | None) -> Iterator[Action]:
             "Record a trace after your change, and compare both", command=f"{called_as()} compare BEFORE AFTER"
         )
         return
-    if lead is None and info.level == "light":
-        yield Action("Record where the time goes", command=_run(info))
-    if analysis.outcome in (RunVerdict.UNKNOWN_STEP, RunVerdict.THREADS_ONLY):
-        yield Action("Record the program from its start, and for longer", command=_run(info))
-    if analysis.outcome in (RunVerdict.THREADS_ONLY, RunVerdict.NOTHING_MEASURED):
+    if analysis.outcome == RunVerdict.NOTHING_MEASURED:
+        mark = "Call profiler.step() at the end of each step, then record the program again"
+        yield Action(mark, code="profiler.step()", command=_run(info))
         return
-    if lead is not None and lead.rule.knock_out and lead.gains[0].method is not GainMethod.KNOCK_OUT:
+    record = () if info.state == "failed" else tuple(_recording(analysis))
+    if analysis.outcome == RunVerdict.THREADS_ONLY:
+        yield from record
+        return
+    if lead is None:
+        yield from record
+    elif lead.rule.knock_out and lead.gains[0].method is not GainMethod.KNOCK_OUT:
         note = "It runs the program without what the finding blames, and changes no file of yours."
         yield Action("Measure the gain before you write the cure", command=f"{called_as()} try -- {program}", note=note)
-    compare = f"{called_as()} compare --before {shlex.quote(program)} --after 'CHANGED COMMAND'"
+    if lead is not None:
+        yield from record
+    before = shlex.quote(program) if len(program) <= _LONGEST_QUOTED else "COMMAND"
+    compare = f"{called_as()} compare --before {before} --after 'CHANGED COMMAND'"
     yield Action("Measure what your change gives", command=compare)
-    if lead is None:
+    is_well = analysis.outcome in (RunVerdict.COMPUTING, RunVerdict.DEVICE_BUSY) and not exit_status(info)
+    if lead is None and is_well:
         check = f"{called_as()} check --baseline counters.json --update -- {program}"
-        yield Action(
-            "Keep it as fast as it is", command=check, note="In CI, without --update, it fails on one more sync."
-        )
+        yield Action("Keep it as fast as it is", command=check, note=KEPT)
 
 
-_LONGEST_COMMAND: Final = 40
-"""Characters of a command that is shown whole in other commands."""
+def _recording(analysis: Analysis) -> Iterator[Action]:
+    """The recording that tells more, where this one leaves much open."""
+    info = analysis.info
+    if analysis.outcome == RunVerdict.THREADS_ONLY:
+        yield Action("Record the program from its start, and for longer", command=_run(info))
+    elif info.level == "light":
+        yield Action("Record where the time goes", command=_run(info))
+    elif _share_unknown(analysis) >= MUCH_UNKNOWN or 0 < _samples(analysis) < MIN_SAMPLES:
+        yield Action("Record the program for longer", command=_run(info))
+
+
+_LONGEST_QUOTED: Final = 40
+"""Characters of a command that is shown whole as one quoted argument, which a terminal cannot break."""
 
 
 def command_text(info: RunInfo) -> str:
-    """The recorded command as one would type it, COMMAND where that is long; empty for none."""
-    if not info.argv:
-        return ""
-    text = shlex.join((PurePath(info.argv[0]).name, *info.argv[1:]))
-    return text if len(text) <= _LONGEST_COMMAND else "COMMAND"
+    """The recorded command as one would type it; empty for none."""
+    return shlex.join((PurePath(info.argv[0]).name, *info.argv[1:])) if info.argv else ""
 
 
 def _run(info: RunInfo) -> str:

@@ -66,7 +66,7 @@ _LIVE_PARTS: Final[Mapping[str, str]] = {
 }
 
 
-def live_findings(analysis: Analysis, whole: str = "of each step") -> tuple[str, ...]:
+def live_findings(analysis: Analysis, whole: str = "") -> tuple[str, ...]:
     """What the rules say about a running program so far, with what to do about it, and how many cannot judge it.
 
     :param whole: what the share of a cost is a share of.

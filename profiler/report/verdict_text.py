@@ -126,6 +126,7 @@ def with_verdict(analysis: Analysis, diagnosis: RunDiagnosis) -> Analysis:
         verdict=statement.text,
         headline=statement.headline,
         details=statement.details,
+        unknown_reason=_unknown_sentence(diagnosis.unknown) if diagnosis.unknown else "",
         outcome=diagnosis.verdict.value,
         outcome_share=_outcome_share(diagnosis),
         causes=diagnosis.causes,
@@ -367,6 +368,17 @@ _PARTLY_AFTER: Final = ", partly after optimizer.step()"
 
 
 def _unknown(unknown: UnknownShare, step: str) -> str:
+    state = "uncertain" if unknown.site else "not known"
+    return f"What ran in {share(unknown.share)} {step} is {state}: {_why_unknown(unknown)}."
+
+
+def _unknown_sentence(unknown: UnknownShare) -> str:
+    """`No stack sample lies within the measured steps; record for longer.`"""
+    why = _why_unknown(unknown)
+    return f"{why[0].upper()}{why[1:]}."
+
+
+def _why_unknown(unknown: UnknownShare) -> str:
     if unknown.in_trace:
         why = "the trace has no event of the main thread then"
     elif unknown.samples >= MIN_SAMPLES:
@@ -380,7 +392,7 @@ def _unknown(unknown: UnknownShare, step: str) -> str:
         why = "no stack sample lies within the measured steps; record for longer"
     else:
         why = "there are no stack samples"
-    return f"What ran in {share(unknown.share)} {step} is {'uncertain' if unknown.site else 'not known'}: {why}."
+    return why
 
 
 def _largest_part(unknown: UnknownShare) -> str:

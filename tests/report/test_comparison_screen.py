@@ -140,3 +140,16 @@ def test_the_page_is_light_and_shows_the_timeline_once(tmp_path: Path) -> None:
     assert isinstance(first(comparison).picture, TimelineChart)
     assert html.render(build_report(comparison)).count("data-timeline>") == 1
     assert write_comparison(comparison, tmp_path).stat().st_size <= MAX_PAGE
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "kept"), [(1.2, 1.1, 1.3, True), (1.0, 0.9, 1.1, True), (0.5, 0.4, 0.6, False)]
+)
+def test_only_a_side_that_is_not_slower_is_kept(value: float, low: float, high: float, kept: bool) -> None:
+    titles = [action.title for action in first(with_speed(value, low, high)).actions]
+    assert titles
+    assert ("Keep fixed as fast as it is" in titles) is kept
+
+
+def test_sides_that_are_not_comparable_are_not_kept() -> None:
+    assert not any(action.title.startswith("Keep") for action in first(samples.forced_comparison()).actions)

@@ -9,15 +9,19 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+import profiler
 from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, KnockOut, RuleText
 from profiler.analyse.model import Analysis, Phase
 from profiler.diagnose.model import RunVerdict
 from profiler.report.blocks import FirstScreen, PhaseStrip
 from profiler.report.build import build_report
+from profiler.report.finding_text import finding_sentence, gain_text, leading, prediction_texts
+from profiler.report.first_screen_text import lead_finding
 from profiler.report.model import Results
 from profiler.report.render import html, markdown
 from profiler.report.render.console import SCREEN, print_first_screen
 from profiler.run.model import Site
+from tests.approval.cases import recording
 from tests.report import hook_samples, samples
 
 LINE = Site("/home/somebody/train.py", 14, "Images.__getitem__")
@@ -44,8 +48,8 @@ def run(*findings: Finding) -> Analysis:
 
 def test_a_finding_about_input_is_a_wait_for_data_with_its_gain() -> None:
     screen = first(run(finding()))
-    assert screen.headline.text == "Training waits for data 39% of every step: up to 1.6× to gain"
-    assert screen.headline.highlight == "up to 1.6× to gain"
+    assert screen.headline.text == "Training waits for data 39% of every step: about 1.64× to gain"
+    assert screen.headline.highlight == "about 1.64× to gain"
     assert screen.why[0] == "The dataset takes long for each item at train.py:14."
     assert screen.actions[0].title == "Make items cheaper"
     assert len(screen.actions) <= 3
@@ -62,9 +66,9 @@ def test_the_headline_and_the_strip_agree_on_the_wait_for_data() -> None:
 @pytest.mark.parametrize(
     ("method", "factor", "gain"),
     [
-        (GainMethod.BOUND, 1.64, "up to 1.6× to gain"),
-        (GainMethod.REPLAY, 1.64, "about 1.6× to gain"),
-        (GainMethod.KNOCK_OUT, 1.64, "1.6× to gain, as measured"),
+        (GainMethod.BOUND, 1.64, "about 1.64× to gain"),
+        (GainMethod.REPLAY, 1.64, "about 1.64× to gain"),
+        (GainMethod.KNOCK_OUT, 1.64, "1.64× to gain, as measured"),
         (GainMethod.BOUND, 5000.0, "more than 100× to gain"),
     ],
 )
@@ -84,7 +88,7 @@ def test_the_strip_shows_the_step_after_the_first_change() -> None:
     picture = first(run(finding())).picture
     assert isinstance(picture, PhaseStrip)
     assert picture.changed == pytest.approx(sum(part.value for part in picture.segments) / 1.64)
-    assert picture.change.endswith("at best")
+    assert picture.change.startswith("after the first change: about ")
     assert first(run()).picture == replace(picture, changed=None, change="")
 
 
@@ -132,3 +136,86 @@ def test_fewer_lines_leave_out_notes_first() -> None:
     assert screen.actions[0].note[:40] in drawn[SCREEN]
     assert screen.actions[0].note[:40] not in drawn[17]
     assert screen.actions[0].title[:40] in drawn[17]
+
+
+def test_start_up_is_not_shown_as_the_lines_of_a_step() -> None:
+    """None of the samples lies within the steps: the lines of the leading finding stand there without a share."""
+    analysis = profiler.read(recording("slow-input"))
+    assert analysis.threads[0].lines
+    screen = first(analysis)
+    assert [(place.share, place.location) for place in screen.places] == [
+        (None, "slow_input.py:11 in Slow.__getitem__()")
+    ]
+    assert "no stack sample lies within the measured steps" in screen.places_note
+    assert first(profiler.read(recording("plain-full"))).places == ()
+    of_run = first(profiler.read(recording("attached")))
+    assert of_run.places
+    assert of_run.places_note.startswith("Shares of the run")
+
+
+def test_the_line_of_the_leading_finding_is_among_the_lines() -> None:
+    for name in ("evaluation", "detail-as-found", "spikes", "marked"):
+        analysis = profiler.read(recording(name))
+        lead = lead_finding(analysis)
+        assert lead is not None
+        site, places = lead.sites[0], first(analysis).places
+        functions = {place.location.rpartition(" in ")[2] for place in places}
+        assert f"{site.file}:{site.line}" in [place.path for place in places] or f"{site.function}()" in functions
+        assert html.render(build_report(analysis))
+    (unsampled,) = (place for place in first(profiler.read(recording("evaluation"))).places if place.share is None)
+    assert unsampled.source.startswith("print(")
+
+
+def test_speed_is_only_kept_where_nothing_is_known_to_be_wrong() -> None:
+    def titles(name: str) -> list[str]:
+        return [action.title for action in first(profiler.read(recording(name))).actions]
+
+    for name in ("lm-as-found-light", "crashed", "made-up-lines", "made-up-two-devices", "ctrl-c"):
+        assert not any(title.startswith("Keep") for title in titles(name)), name
+    assert "Keep it as fast as it is" in titles("lm-fixed-light")
+    assert titles("crashed")[0].startswith("Repair the error")
+    assert titles("ctrl-c")[0] == titles("syncing")[0] == titles("gan")[0] == "Record the program for longer"
+    assert titles("no-python") == ["Call profiler.step() at the end of each step, then record the program again"]
+    assert not any("COMMAND" in action.command for action in first(run()).actions if "compare" not in action.command)
+
+
+def test_the_same_time_is_not_told_twice() -> None:
+    """A finding that does not tell which part of a category it costs stands alone, unless the other is elsewhere."""
+    one = replace(finding("python"), is_exclusive=False)
+    assert leading([one, finding("python")]) == (one,)
+    assert leading([finding("python"), one]) == (finding("python"),)
+    assert leading([one, finding("input")]) == (one, finding("input"))
+    assert len(leading([finding("python"), finding("python")])) == 2
+    for name in ("spikes", "evaluation"):
+        screen = first(profiler.read(recording(name)))
+        assert "of the time of all steps, about " in screen.headline.text
+        assert len([action for action in screen.actions if "predicted" in action.note]) == 1
+
+
+def test_a_gain_has_one_wording_and_one_that_is_none_is_left_out() -> None:
+    bound = finding()
+    screen = first(run(bound))
+    shown = [screen.headline.text, screen.actions[0].note, gain_text(bound), finding_sentence(bound)]
+    assert all("about 1.64×" in text for text in shown)
+    assert "to gain" not in finding_sentence(finding(factor=1.001))
+    assert prediction_texts(finding(factor=5000.0))[0].startswith("more than 100×")
+
+
+@pytest.mark.parametrize(
+    "name", ["plain-light", "lm-fixed-light", "attached", "recorder-killed", "no-python", "scaler"]
+)
+def test_why_says_more_than_the_headline(name: str) -> None:
+    analysis = profiler.read(recording(name))
+    screen = first(analysis)
+    assert analysis.headline not in screen.why
+    assert not any(sentence.startswith(screen.headline.text) for sentence in screen.why)
+    if name == "scaler":
+        assert screen.why[0] == "No stack sample lies within the measured steps; record for longer."
+
+
+def test_a_long_command_is_shown_whole_but_as_an_argument() -> None:
+    words = ("train.py", *(f"--option-{number}=value" for number in range(9)))
+    analysis = run()
+    commands = [each.command for each in first(replace(analysis, info=replace(analysis.info, argv=words))).actions]
+    assert any(command.endswith(" ".join(words)) for command in commands)
+    assert any("--before COMMAND " in command for command in commands)

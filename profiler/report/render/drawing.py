@@ -34,8 +34,10 @@ def bar(share: float, width: int, *, unicode: bool = True) -> str:
     return "█" * full + (EIGHTHS[eighths] if eighths else "")
 
 
-def whole_percent(share: float) -> str:
-    """`39%`, and `<1%` for a share that would round to 0."""
+def whole_percent(share: float | None) -> str:
+    """`39%`, and `<1%` for a share that would round to 0; `?` for one that is not known."""
+    if share is None:
+        return "?"
     return f"{100 * share:.0f}%" if share >= 0.005 else "<1%"
 
 
