@@ -140,7 +140,7 @@ def _finding(rule: Rule, claim: Claim, costs: StepCosts, overlaps: str) -> Findi
     total = _total(claim.costs.values())
     share, low, high = (costs.share(value) for value in (total.seconds, total.low, total.high))
     if total.is_exact or total.low >= _NARROW * total.seconds:
-        confidence = Confidence.HIGH
+        confidence = claim.confidence
     else:
         confidence = Confidence.MEDIUM if total.low >= rule.threshold * costs.active else Confidence.LOW
     has_gain = claim.has_gain

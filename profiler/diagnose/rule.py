@@ -69,6 +69,9 @@ class Claim:
     """Whether other rules get less of these categories. Not where it is not known which part of them it is."""
     is_bound: bool = True
     """Whether the cure leaves the rest of the step as it is. Fewer processes or threads make it faster too."""
+    confidence: Confidence = Confidence.HIGH
+    """The highest confidence that the finding can have, however exactly its cost is known: lower where what was
+    recorded can have a cause that is no mistake."""
 
 
 @dataclass(frozen=True, slots=True)

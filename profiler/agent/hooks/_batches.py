@@ -18,11 +18,10 @@ _MAX_ROWS, _MAX_LENGTH = 32, 4096
 _MIN_RUN: Final = 2
 """Equal last elements of a row from which they may be padding: two rows may end alike by chance."""
 _INTEGERS: Final = ("torch.int64", "torch.int32")
-
-
 _SAMPLED: Final = (3, 6, 12, 24, 48, 96)
 """The batches of a loader whose padding is looked for, by their number."""
 _MAX_LOADERS: Final = 16
+"""Loaders in whose batches padding is looked for: a program that makes more makes them again and again."""
 
 
 class Batches:
@@ -73,11 +72,11 @@ def count_items(batch: Any) -> int:
 
 
 def padding(batch: Any) -> tuple[int, int, int] | None:
-    """The elements of the first tensor of token ids, how many of them are padding, and the id of that; None where
-    nothing in the batch is certainly token ids with padding or without.
+    """The elements of the first tensor of token ids, how many of them are padding, and the id of that. None if no
+    tensor of the batch looks like padded token ids.
 
     Padding is one id that ends rows at least twice, and stands nowhere else in any row; rows are of different length
-    without it.
+    without it. No id is negative: labels often have -100 where the loss ignores them.
     """
     for tensor in tensors(batch):
         if tensor.ndim != 2 or str(tensor.dtype) not in _INTEGERS or tensor.device.type != "cpu":
@@ -94,6 +93,8 @@ def padding_of_rows(rows: Sequence[Sequence[int]]) -> tuple[int, int, int] | Non
     """The elements of these rows, how many of them are padding, and its id; see `padding`."""
     ids = {row[-1] for row in rows if row[-1] == row[-_MIN_RUN]}
     if len(ids) != 1:
+        return None
+    if any(min(row) < 0 for row in rows):
         return None
     (last,) = ids
     padded = []

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from profiler.diagnose.rule import Claim, Cost, Rule, RunClaim, StepCosts, exactly
+from profiler.analyse.finding import Confidence
+from profiler.diagnose.rule import Claim, Rule, RunClaim, StepCosts, exactly
 from profiler.diagnose.rules._input import loader_values, made_sites, main_loader
 
 _MIN_BATCHES: Final = 3
 """Batches with padding from which its share is told. A choice."""
 _MUCH: Final = 0.2
 """Share of padding that is taken to remain in batches of texts of similar length. A choice."""
+_CONFIDENCE: Final = Confidence.MEDIUM
+"""Padding is recognized by the values of a few batches, which other integers may have as well."""
 _COMPUTING: Final = ("forward", "backward")
 
 
@@ -30,12 +33,13 @@ def judge(costs: StepCosts) -> Claim | RunClaim | None:
     sites = made_sites(costs, ())
     computing = sum(phase.seconds_per_step for phase in costs.analysis.phases if phase.name in _COMPUTING)
     if costs.has_queue or not computing:  # what a device computes is in no category of the host
-        return RunClaim(sites=sites, values=values)
+        return RunClaim(sites=sites, values=values, confidence=_CONFIDENCE)
     saved = 1.0 - (1.0 - share) / (1.0 - _MUCH)
     compute = costs.cost("compute")
     whole = min(1.0, computing / compute.seconds) if compute.seconds else 0.0
     cost = compute.part(whole * saved)
-    return Claim({"compute": Cost(cost.seconds, cost.low, cost.high) if cost.seconds else exactly(0.0)}, sites, values)
+    costs_of_padding = {"compute": cost if cost.seconds else exactly(0.0)}
+    return Claim(costs_of_padding, sites, values, confidence=_CONFIDENCE)
 
 
 PLUGIN = Rule(

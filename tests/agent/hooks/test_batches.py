@@ -37,6 +37,8 @@ def test_items(batch: Any, items: int) -> None:
         ([[5, 6, 0, 0], [7, 8, 0, 0]], None),  # rows of one length: it may be a value like any other
         ([[5, 0, 7, 8], [5, 6, 0, 0], [5, 0, 0, 0]], None),  # 0 stands for something else too
         ([[5, 6, 7, 7], [5, 6, 0, 0], [5, 0, 0, 0]], None),  # two ids
+        ([[5, 6, 7, 8], [5, 6, -100, -100], [5, -100, -100, -100]], None),  # labels
+        ([[-100, 6, 7, 8], [-100, 6, 0, 0], [-100, 0, 0, 0]], None),
     ],
 )
 def test_padding_is_one_id_at_the_end_of_rows_only(rows: list[list[int]], expected: object) -> None:
@@ -46,6 +48,9 @@ def test_padding_is_one_id_at_the_end_of_rows_only(rows: list[list[int]], expect
 def test_only_token_ids_are_looked_at() -> None:
     rows = torch.tensor([[5, 6, 7, 8, 5, 6, 7, 8], [5, 6, 7, 0, 0, 0, 0, 0]])
     assert padding({"input_ids": rows}) == (16, 5, 0)
+    labels = rows.masked_fill(rows == 0, -100)
+    assert padding({"labels": labels}) is None
+    assert padding({"labels": labels, "input_ids": rows}) == (16, 5, 0)
     assert padding(rows.float()) is None
     assert padding(rows[:, :4]) is None
     assert padding(rows[0]) is None

@@ -391,6 +391,7 @@ def test_batches_that_are_mostly_padding() -> None:
     assert found(padded()) == ["padding"]
     assert first(padded()).gain == pytest.approx(1 / 0.7), "half of the passes, with 20% of padding left"
     assert first(padded()).sites == (TEXTS.site,)
+    assert first(padded()).confidence is Confidence.MEDIUM, "the ids of a few batches may mean something else"
     assert found(padded(padding=150)) == []
     assert found(padded(ids=[0, 7])) == [], "it may be no padding"
     assert found(padded(padded_batches=3)) == []
@@ -399,7 +400,7 @@ def test_batches_that_are_mostly_padding() -> None:
     assert found(replace(padded(), loader=ALONE)) == []
     on_device = replace(padded(), idle=(idle("python", 0.01),))
     finding = next(each for each in find(on_device)[0] if each.rule.name == "padding")
-    assert (finding.gains, finding.is_of_run) == ((), True)
+    assert (finding.gains, finding.is_of_run, finding.confidence) == ((), True, Confidence.MEDIUM)
 
 
 def test_steps_that_do_not_depend_on_their_batch() -> None:
