@@ -55,7 +55,13 @@ def plan_trial(finding: Finding, folders: Sequence[Path], recorded_at: float) ->
         return Notice("no-value")
     loader = finding.values.get("loader_site")
     if loader is not None and settings.keys() & {"loader", "replay"}:
-        settings["loader_at"] = [str(_file(loader, folders)), loader.line]
+        file = _file(loader, folders)
+        try:
+            if _has_changed(file, recorded_at):
+                return Notice("source-changed", {"file": str(file)})
+        except OSError as error:
+            return Notice("source-unreadable", {"file": str(file), "error": str(error)})
+        settings["loader_at"] = [str(file), loader.line]
     return Plan(finding, settings=settings)
 
 
@@ -63,6 +69,14 @@ def _file(site: Site, folders: Sequence[Path]) -> Path:
     """The file of a site; where there is none, the one that is missing."""
     files = [(folder / site.file).resolve() for folder in folders]
     return next((file for file in files if file.is_file()), files[0])
+
+
+def _has_changed(file: Path, recorded_at: float) -> bool:
+    """Whether a file was changed after the run began, so that its lines may be others.
+
+    :raises OSError: there is no such file, or its folder may not be read.
+    """
+    return file.stat().st_mtime > recorded_at
 
 
 def _source_plan(finding: Finding, folders: Sequence[Path], recorded_at: float) -> Plan | Notice:
@@ -77,7 +91,7 @@ def _source_plan(finding: Finding, folders: Sequence[Path], recorded_at: float) 
     refusals: list[Notice] = []
     for file, lines in lines_by_file.items():
         try:
-            if file.stat().st_mtime > recorded_at:
+            if _has_changed(file, recorded_at):
                 refusals.append(Notice("source-changed", {"file": str(file)}))
                 continue
             changed = change(file.read_text(encoding="utf-8"), lines, str(file), len(skipped))

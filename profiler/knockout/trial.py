@@ -115,6 +115,9 @@ def measure(plan: Plan, program: Recorded, out: Path, seconds: float) -> Trial:
     gain = measured_gain(rounds)
     if reason is None and plan.lines and not plan.cause & left_out:
         reason = _why_not_skipped(plan, reports)
+    if reason is None and "loader_at" in plan.settings and not _was_loader_changed(out):
+        file, number = plan.settings["loader_at"]
+        reason = Notice("loader-not-found", {"file": file, "line": number})
     if reason is None and gain is None:
         reason = Notice("trial-too-short", {"seconds": seconds})
     trial = Trial(
@@ -166,6 +169,15 @@ def _reports(out: Path) -> dict[str, set[int]]:
                 for name, number in event.items():
                     numbers[name].add(int(number))
     return numbers
+
+
+def _was_loader_changed(out: Path) -> bool:
+    """Whether a program without the cause made a DataLoader at the blamed line."""
+    for file in out.glob(f"*-{CANDIDATE}/source-*/{tables.SOURCE_META}"):
+        with suppress(OSError, ValueError, AttributeError):  # a program that was ended may have left half a file
+            if json.loads(file.read_text(encoding="utf-8")).get("facts", {}).get(tables.CHANGED_LOADER):
+                return True
+    return False
 
 
 def _why_not_skipped(plan: Plan, reports: Mapping[str, set[int]]) -> Notice:

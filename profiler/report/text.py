@@ -368,6 +368,7 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "source-changed": "{file} has changed since the run was recorded: record it again",
     "source-unreadable": "{file} cannot be read: {error}",
     "not-reached": "line {line} of {file} was executed once at most",
+    "loader-not-found": "the loader was not found: line {line} of {file} made no DataLoader",
     "trial-failed": "{text}",
     "trial-too-short": "the program took too few steps within {seconds:.0f} s",
     # what was damaged or missing when the run was loaded

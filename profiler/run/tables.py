@@ -322,6 +322,8 @@ def packer(table: str) -> struct.Struct:
 # Manifest and file names.
 MANIFEST: Final = "run.json"
 SOURCE_META: Final = "source.json"
+CHANGED_LOADER: Final = "changed_loader"
+"""Fact of a program under `try`: the DataLoader of the blamed line was made, and was changed."""
 NAMES: Final = "names.jsonl"
 SITES: Final = "sites.jsonl"
 STACK_TEXTS: Final = "stacks.jsonl"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import signal
@@ -23,6 +24,7 @@ from profiler.core.notice import Notice
 from profiler.diagnose.measured import with_trials
 from profiler.knockout.plan import Plan, plan_trial
 from profiler.knockout.trial import Recorded, measure, measured_gain
+from profiler.run import tables
 from profiler.run.model import Site
 from profiler.run.trials import SkippedLine, Trial, read_trials, write_trials
 from tests.check.speed.programs import ROOT, until
@@ -126,9 +128,13 @@ def test_settings_take_the_values_of_the_finding_and_stand_in_for_statements(her
     assert changed.settings == {"loader": {"num_workers": 4, "persistent_workers": True}}
     blamed = finding(knock_out=KnockOut.SETTINGS, settings=settings)
     blamed = replace(blamed, values={**blamed.values, "loader_site": Site("train.py", 3, "main")})
-    changed = plan_trial(blamed, [here], 0.0)
+    changed = plan_trial(blamed, [here], time.time() + 60)
     assert isinstance(changed, Plan)
     assert changed.settings["loader_at"] == [str(here / "train.py"), 3]
+    for folder, code in ((here, "source-changed"), (here / "elsewhere", "source-unreadable")):
+        refused = plan_trial(blamed, [folder], 0.0)
+        assert isinstance(refused, Notice)
+        assert refused.code == code, "the line may be that of another loader, or of none"
     replayed = plan_trial(finding(line_of("backward()"), settings={"replay": True}), [here], time.time() + 60)
     assert isinstance(replayed, Plan)
     assert replayed.settings == {"replay": True}
@@ -174,6 +180,32 @@ def test_intervals_of_95_percent_hold_the_truth() -> None:
 def test_too_few_pairs_measure_nothing() -> None:
     assert measured_gain([]) is None
     assert measured_gain([blocks(1.5, pairs=3)]) is None
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_without_a_loader_at_the_blamed_line_nothing_is_measured(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_made: bool
+) -> None:
+    out = tmp_path / "out"
+
+    class Runner:
+        def __init__(self, *_: object, **__: object) -> None:
+            folder = out / f"round1-{CANDIDATE}" / "source-7"
+            folder.mkdir(parents=True)
+            (folder / tables.SOURCE_META).write_text(
+                json.dumps({"facts": {tables.CHANGED_LOADER: True} if is_made else {}})
+            )
+
+        def run(self, *_: object) -> Round:
+            return blocks(1.5, pairs=20)
+
+    monkeypatch.setattr("profiler.knockout.trial.RoundRunner", Runner)
+    place = [str(here / "train.py"), 3]
+    plan = Plan(finding(), settings={"loader": {"num_workers": 2}, "loader_at": place})
+    trial = measure(plan, program(here), out, SECONDS)
+    assert (trial.factor is not None) is is_made
+    expected = None if is_made else Notice("loader-not-found", {"file": place[0], "line": place[1]})
+    assert trial.reason == expected
 
 
 # ---------------------------------------------------------------- files and findings

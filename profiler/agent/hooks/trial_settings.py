@@ -3,8 +3,8 @@
 `threads`: the most threads of an operator. `collect`: false leaves out garbage collection. `anomaly`: false leaves
 anomaly detection off. `optimizer`: options of every optimizer that has them. `set_to_none`: true drops gradients
 instead of filling them with zeros. `loader`: arguments of the DataLoaders in the training process; `replay`: they give
-their first batches again and again; `loader_at`: both only for those that this file and line makes. In all other
-recordings this hook changes nothing.
+their first batches again and again; `loader_at`: both only for those that this file and line makes; once
+one is made there, the fact CHANGED_LOADER is true. In all other recordings this hook changes nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType, ModuleType
 from typing import Any, Final
 
-from profiler.agent.patching import Hook, caller, patch, user_frame
+from profiler.agent.patching import STATE, Hook, caller, patch, user_frame
+from profiler.run.tables import CHANGED_LOADER
 
 VARIABLE: Final = "PROFILER_TRIAL_SETTINGS"
 _REPLAYED: Final = 2
@@ -110,6 +111,9 @@ def _with_arguments(
         original(self, dataset, *args, **kwargs)
         if is_chosen and place:
             vars(self)[_CHOSEN] = True
+            recorder = STATE.recorder
+            if recorder is not None and not recorder.hook_facts.get(CHANGED_LOADER) and not _in_worker(module):
+                recorder.add_hook_facts(**{CHANGED_LOADER: True})
 
     return init
 

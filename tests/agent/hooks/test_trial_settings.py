@@ -6,6 +6,7 @@ import gc
 import json
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,10 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from profiler.agent.hooks import trial_settings
-from profiler.agent.patching import patch_count, unpatch
+from profiler.agent.patching import STATE, patch_count, unpatch
+from profiler.agent.recorder import Recorder
+from profiler.run import store
+from profiler.run.tables import CHANGED_LOADER
 
 Change = Callable[..., None]
 
@@ -98,6 +102,20 @@ def test_only_the_loader_of_a_line_is_changed(change: Change) -> None:
     blamed = DataLoader([1, 2, 3])
     assert [int(batch) for batch in other] == [1, 2, 3]
     assert [int(batch) for batch in blamed] == [1, 2, 1]
+
+
+def test_a_changed_loader_of_a_line_is_a_fact(change: Change, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.create(tmp_path / "run")
+    recorder = Recorder(tmp_path / "run", "light")
+    monkeypatch.setattr(STATE, "recorder", recorder)
+    try:
+        change(loader={"num_workers": 2}, loader_at=[__file__, sys._getframe().f_lineno + 3])
+        DataLoader([1, 2, 3])
+        assert CHANGED_LOADER not in recorder.hook_facts
+        DataLoader([1, 2, 3])
+        assert recorder.hook_facts[CHANGED_LOADER] is True
+    finally:
+        recorder.close()
 
 
 def test_what_needs_workers_is_left_out_without_them(change: Change) -> None:
