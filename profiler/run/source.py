@@ -105,6 +105,26 @@ def read_names(folder: Path) -> tuple[str, ...]:
     return tuple(_read_texts(folder / tables.NAMES, lambda line: str(line["text"]), []).values())
 
 
+def read_facts(folder: Path) -> Mapping[str, Any]:
+    """The facts that the process of one folder states; empty where they cannot be read.
+
+    :raises ProfilerError: another version of this package recorded them.
+    """
+    source = Source(folder.name)
+    if folder.name != store.RECORDER:
+        _read_meta(folder, source)
+    return source.facts
+
+
+def read_lines(folder: Path) -> set[tuple[str, int]]:
+    """File and number of each line that the sites and stacks of one folder name; those that cannot be read are left
+    out."""
+    sites = set(_read_lines(folder / tables.SITES, partial(_site, {}), []))
+    for frames in _read_lines(folder / tables.STACK_TEXTS, partial(_frames, {}), []):
+        sites.update(frames)
+    return {(site.file, site.line) for site in sites}
+
+
 def _site(lines: Lines, line: Mapping[str, Any]) -> Site:
     file, number = str(line["file"]), int(line["line"])
     return Site(file, number, str(line["function"]), lines.get((file, number), ""))

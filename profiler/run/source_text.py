@@ -25,7 +25,7 @@ from profiler.core.procfs import CLOCK_TICKS, read_stat, uptime
 from profiler.core.samples import SOURCE_LINE
 from profiler.run import store, tables
 from profiler.run.code_origin import USER, code_owner, package_folders
-from profiler.run.source import Lines, read_names, read_source
+from profiler.run.source import Lines, read_facts, read_lines, read_names
 
 SOURCE_TEXT: Final = "source_text.json"
 SCHEMA: Final = "source-text/1"
@@ -146,11 +146,10 @@ def _recorded_lines(run: Path) -> Iterator[tuple[str, int]]:
     folders = [
         entry for entry in run.iterdir() if entry.name == store.RECORDER or tables.pid_of(entry.name) is not None
     ]
-    sources = [read_source(folder) for folder in folders]
-    packages = package_folders({name: value for source in sources for name, value in source.facts.items()})
-    for source in sources:
-        sites = {*source.sites.values(), *(site for frames in source.stacks.values() for site in frames)}
-        for file, line in {(site.file, site.line) for site in sites} | set(_lines_of_facts(source.facts)):
+    facts = {folder: read_facts(folder) for folder in folders}
+    packages = package_folders({name: value for stated in facts.values() for name, value in stated.items()})
+    for folder in folders:
+        for file, line in read_lines(folder) | set(_lines_of_facts(facts[folder])):
             if line > 0 and not file.startswith("<") and code_owner(file, packages) == USER:
                 yield file, line
 

@@ -175,6 +175,18 @@ def test_the_project_is_the_checkout_else_the_working_directory_else_the_folder_
     assert ProgramFiles(0.0, "/code/scripts", str(tmp_path)).project(("python", "train.py")) == "/code"
 
 
+def test_no_table_is_read_for_the_text_of_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "train.py"
+    file.write_text("import torch\n")
+    run = recorded(tmp_path, [(str(file), 1, "<module>")])
+
+    def refuse(path: Path, *_: object) -> None:
+        raise AssertionError(f"{path} is read")
+
+    monkeypatch.setattr("profiler.run.source._read_table", refuse)
+    assert texts(run) == {str(file): {"1": "import torch"}}
+
+
 def test_a_folder_that_may_not_be_read_is_no_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path, **_: object) -> bool:
         raise PermissionError(13, "Permission denied", str(path))
