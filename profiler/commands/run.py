@@ -74,7 +74,7 @@ class RunCommand:
         )
         code = record(spec).exit_code or 0
         try:
-            if spec.virtual_cuda:
+            if spec.virtual_cuda and load(spec.out).info.has_virtual_devices:
                 from profiler.analyse.device_counts import device_counts
                 from profiler.report.count_text import print_counts
 

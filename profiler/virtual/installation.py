@@ -109,15 +109,15 @@ class VirtualCuda:
         original, mode = torch.autograd.graph._engine_run_backward, self.mode
 
         def run(outputs: Any, *args: Any, **kwargs: Any) -> Any:
-            before = mode.backward_device
-            mode.backward_device = next((device for device in map(device_of, outputs) if device), before)
+            before = mode.thread.backward_device
+            mode.thread.backward_device = next((device for device in map(device_of, outputs) if device), before)
             try:
                 if is_active(mode):
                     return original(outputs, *args, **kwargs)
                 with mode:
                     return original(outputs, *args, **kwargs)
             finally:
-                mode.backward_device = before
+                mode.thread.backward_device = before
 
         self._replace(torch.autograd.graph, "_engine_run_backward", run)
         self._replace(torch.autograd, "_engine_run_backward", run)

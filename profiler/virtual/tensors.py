@@ -136,18 +136,24 @@ def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
 # ---------------------------------------------------------------- the mode
 
 
+class _ThreadState(threading.local):
+    """What the mode knows about the current thread."""
+
+    backward_device: torch.device | None = None
+    """While a backward pass of tensors on a virtual device runs: that device. Gradients, which C++ code makes, are not
+    marked; they are on it."""
+    silent: bool = False
+
+
 class VirtualMode(TorchFunctionMode):
-    """Makes torch's Python API work with virtual devices. It is active in one thread at a time."""
+    """Makes torch's Python API work with virtual devices, in every thread that enters it."""
 
     def __init__(self, machine: Machine) -> None:
         super().__init__()
         self.machine = machine
-        self.backward_device: torch.device | None = None
-        """While a backward pass of tensors on a virtual device runs: that device. Gradients, which C++ code makes, are
-        not marked; they are on it."""
+        self.thread: Final = _ThreadState()
         self.default_device: torch.device | None = None
         """The virtual device on which functions make tensors where the program names none."""
-        self.silent = False
 
     def __torch_function__(
         self, func: Any, types: Any, args: Arguments = (), kwargs: Mapping[str, Any] | None = None
@@ -182,7 +188,7 @@ class VirtualMode(TorchFunctionMode):
 
     def device(self, tensor: Tensor) -> torch.device | None:
         """The virtual device of a tensor, also of gradients in a backward pass."""
-        return device_of(tensor) or self.backward_device
+        return device_of(tensor) or self.thread.backward_device
 
     def mark(self, result: Any, device: torch.device) -> None:
         """Mark the tensors in a result as lying on a virtual device."""
@@ -203,7 +209,7 @@ class VirtualMode(TorchFunctionMode):
 
     def report(self, event: Event) -> None:
         """Count an event of the program."""
-        if not self.silent:
+        if not self.thread.silent:
             self.machine.sink(event, sys._getframe(1))
 
     def wait(self, name: str) -> None:
@@ -224,11 +230,11 @@ class VirtualMode(TorchFunctionMode):
     @contextmanager
     def not_counting(self) -> Iterator[None]:
         """Count nothing meanwhile: the calls are part of one that has been counted."""
-        before, self.silent = self.silent, True
+        before, self.thread.silent = self.thread.silent, True
         try:
             yield
         finally:
-            self.silent = before
+            self.thread.silent = before
 
 
 # ---------------------------------------------------------------- handlers
@@ -480,6 +486,8 @@ for _name, _functions in {
     "unique": _names("unique", "unique_consecutive"),
     "equal": _names("equal"),
     "allclose": _names("allclose"),
+    "contains": [Tensor.__contains__],
+    "istft": _names("istft"),
     "bincount": _names("bincount"),
     "multinomial": _names("multinomial"),
 }.items():
@@ -565,7 +573,9 @@ def _is_mask(value: Any) -> bool:
 @_handles(Tensor.numpy, Tensor.__array__)
 def _numpy(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
     device = mode.device(args[0])
-    if device is not None:
+    if device is not None and options.get("force"):
+        mode.copied("numpy", args[0], (device, None), pinned=False, non_blocking=False)
+    elif device is not None:
         raise TypeError(
             f"can't convert {device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory"
             " first."

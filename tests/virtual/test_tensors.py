@@ -359,6 +359,33 @@ def test_compiled_functions_run_eagerly(counts: Counts) -> None:
     assert torch.compile(nn.Linear(2, 2).cuda())(cuda(1, 2)).is_cuda
 
 
+def test_a_backward_pass_of_another_thread_changes_nothing(counts: Counts) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    seen: list[bool] = []
+
+    class Ask(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+            return x * 1
+
+        @staticmethod
+        def backward(ctx: object, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            with ThreadPoolExecutor(1) as pool:
+                seen.append(pool.submit(lambda: torch.zeros(2).pin_memory().is_cuda).result())
+            return gradient
+
+    Ask.apply(cuda(3).requires_grad_()).sum().backward()  # type: ignore[no-untyped-call]
+    assert seen == [False]
+
+
+def test_further_forms_of_copies_and_reads(counts: Counts) -> None:
+    x = cuda(3)
+    assert x.numpy(force=True).shape == (3,)
+    assert -1.0 not in x
+    assert [event.name for event, _ in counts.events] == ["numpy", "contains"]
+
+
 def test_threads_see_the_devices(counts: Counts) -> None:
     from concurrent.futures import ThreadPoolExecutor
 

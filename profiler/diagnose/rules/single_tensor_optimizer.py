@@ -13,14 +13,11 @@ _FUSED: Final = ("torch.optim.adam.Adam", "torch.optim.adamw.AdamW")
 """Optimizers whose fused update was measured on a CPU. That of SGD was 0.9 to 4.8 times as fast."""
 _REMAINING: Final = 0.25
 """Part of the update that a fused one takes."""
-_LARGE: Final = 0.25
-"""Share of the step from which the update is a large part: a fused one then gives a gain of 1.23. A choice: with
-torch's default settings a smaller gain is not worth a warning."""
 
 
 def judge(costs: StepCosts) -> Claim | None:
     """The time of torch's functions that update one tensor after the other. With torch's default settings, which are no
-    mistake of the program's on a CPU, a gain is claimed only of an update that is a large part of the step."""
+    mistake of the program's on a CPU, no gain is claimed."""
     optimizer = _optimizer(costs)
     if optimizer is None or costs.has_queue or costs.fact("device") != "cpu":
         return None
@@ -37,7 +34,7 @@ def judge(costs: StepCosts) -> Claim | None:
         largest_sites([made, *frame_sites(lines)]),
         {"optimizer": name, "tensors": optimizer["tensors"], "variable": optimizer.get("variable", "")},
         remaining=_REMAINING * total,
-        has_gain=is_chosen or total >= _LARGE * costs.active,
+        has_gain=is_chosen,
     )
 
 

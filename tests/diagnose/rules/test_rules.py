@@ -614,8 +614,7 @@ def test_an_optimizer_that_updates_one_tensor_after_the_other() -> None:
     assert first(slow).gain == pytest.approx(1 / 0.7), "a fused one takes a quarter of the time"
     assert first(slow).sites == (Site("train.py", 9, "main"), SITE)
     assert finding_text(first(slow)).code == "optimizer = AdamW(..., fused=True)"
-    assert first(with_optimizer(0.4, foreach=None)).gain == pytest.approx(1 / 0.7), "a large part of the step"
-    assert first(with_optimizer(0.2, foreach=None)).gains == (), "these are torch's default settings"
+    assert first(with_optimizer(0.4, foreach=None)).gains == (), "these are torch's default settings"
     assert first(with_optimizer(0.2)).gains, "the program chose them"
     assert found(with_optimizer(0.04)) == []
     assert found(with_optimizer(0.4, **{"class": "torch.optim.sgd.SGD"})) == []
