@@ -14,6 +14,7 @@ from tests.traps.rival_tools import Telling
 INPUT: Final = frozenset(
     {"no-workers", "slow-dataset-item", "slow-collate", "too-few-workers", "needless-workers", "workers-started-anew"}
     | {"starved-prefetch", "inline-input", "inline-tokenization", "slow-batch-transfer", "per-element-reads"}
+    | {"io-bound-input"}
 )
 RESIDUAL: Final = frozenset(
     {"logging-in-loop", "synchronous-checkpoint", "frequent-evaluation", "periodic-work", "python-loop"}

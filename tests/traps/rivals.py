@@ -30,6 +30,7 @@ OURS: Final = "ours"
 ACCURACY: Final = ROOT / "reports" / "accuracy"
 RUN_S, TIMEOUT_S = 4.0, 150
 _CALIBRATION: Final = 40
+_TOLD_NOTHING: Final = {"has_cause": False, "has_line": False, "has_gain": False}
 _ENVIRONMENT: Final = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
@@ -70,7 +71,9 @@ def tell(case: Case, tool: str, python: Path) -> dict[str, Any]:
         try:
             telling = TOOLS[tool](python, Path(script), options, Path(folder), run_quietly)
         except subprocess.TimeoutExpired:
-            return {"quote": f"nothing after {TIMEOUT_S} s", "has_cause": False, "has_line": False, "has_gain": False}
+            return _TOLD_NOTHING | {"quote": f"nothing after {TIMEOUT_S} s"}
+        except subprocess.CalledProcessError as error:
+            return _TOLD_NOTHING | {"quote": f"ended with exit code {error.returncode}"}
     return {"quote": telling.quote, "rows": [row.name for row in telling.rows]} | asdict(judge_rival(case, telling))
 
 

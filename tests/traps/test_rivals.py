@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.traps.rival_judge import CATEGORIES, RivalJudgement, functions_at_fau
 from tests.traps.rival_table import page
 from tests.traps.rival_tools import (
     MODELS,
+    TOOLS,
     Row,
     Telling,
     read_scalene,
@@ -20,7 +22,7 @@ from tests.traps.rival_tools import (
     read_traceml,
     with_trace_step,
 )
-from tests.traps.rivals import our_rows
+from tests.traps.rivals import our_rows, tell
 
 COLLATE = next(case for case in CASES if case.name == "plain-slow-collate")
 HEALTHY = Case("healthy")
@@ -95,6 +97,17 @@ def test_the_first_rows_of_torch_profiler_are_judged() -> None:
 )
 def test_a_gain_is_a_number_and_no_share(words: str, is_gain: bool) -> None:
     assert judge_rival(COLLATE, Telling(words, kind="INPUT_BOUND")).has_gain is is_gain
+
+
+def test_a_tool_that_fails_tells_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail(*_: object) -> Telling:
+        raise subprocess.CalledProcessError(3, "traceml")
+
+    monkeypatch.setitem(TOOLS, "TraceML", fail)
+    monkeypatch.setattr("tests.traps.rivals.steps_of", lambda case: 60)
+    row = tell(COLLATE, "TraceML", tmp_path)
+    assert row["quote"] == "ended with exit code 3"
+    assert not row["has_cause"]
 
 
 def test_our_rows_are_those_of_quiet_recordings(tmp_path: Path) -> None:
