@@ -272,7 +272,7 @@ def _memory(machine: Machine) -> dict[str, Any]:
         "memory_stats": stats,
         "memory_summary": always("a virtual device keeps no summary of its memory"),
         "mem_get_info": lambda device=None: (total - allocated(device), total),
-        "empty_cache": always(None),
+        "empty_cache": lambda: _mode().wait("empty_cache"),
         "set_per_process_memory_fraction": always(None),
     }
 

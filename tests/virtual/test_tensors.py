@@ -154,6 +154,7 @@ WAITS: list[Callable[[], object]] = [
     lambda: functional.one_hot(torch.zeros(3, dtype=torch.long, device="cuda")),
     lambda: (torch.cuda.synchronize(), 0),
     lambda: torch.cuda.current_stream().synchronize(),
+    lambda: (torch.cuda.empty_cache(), 0),
     lambda: torch.cuda.Event().synchronize(),
 ]
 

@@ -54,10 +54,26 @@ def _install_waits(module: Any) -> None:
         _replace_function(module, function, waiting(module, name))
     _replace_function(module, "where", waiting(module, "nonzero", _condition))
     _replace_function(module, "repeat_interleave", waiting(module, "repeat_interleave", repeats(module)))
+    patch(module.cuda, "empty_cache", _empty_cache(module))
     for (path, function), (name, kind) in EXPLICIT.items():
         owner = reduce(lambda owner, part: getattr(owner, part, None), path.split("."), module)
         if hasattr(owner, function):
             patch(owner, function, _explicit(name, kind))
+
+
+def _empty_cache(torch: Any) -> Make:
+    """Make a wrapper of `torch.cuda.empty_cache`, which waits in cudaFree, once CUDA is initialized."""
+    recording = _explicit("empty_cache", CallKind.SYNC)
+
+    def make(original: Any) -> Callable[..., Any]:
+        recorded = recording(original)
+
+        def wrapper() -> None:
+            (recorded if torch.cuda.is_initialized() else original)()
+
+        return wrapper
+
+    return make
 
 
 def _install_collectives(module: Any) -> None:

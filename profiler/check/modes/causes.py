@@ -68,14 +68,12 @@ def counted_causes(lines: Iterable[CounterLine]) -> Iterator[WorseCause]:
 
 def _rule_name(counter: str, change: Change, copied: Mapping[tuple[str, int, str], float]) -> str:
     """The rule for the calls of a line; empty: what they are for is not known."""
-    from profiler.diagnose.rules._syncs import MANY, SYNCHRONIZE
+    from profiler.diagnose.rules._syncs import rule_of_waits
     from profiler.diagnose.rules.tiny_copies import MANY as MANY_COPIES
     from profiler.diagnose.rules.tiny_copies import TINY
 
     if counter in _READS:
-        if change.operation.endswith(SYNCHRONIZE):
-            return "left-over-synchronize"
-        return "per-element-reads" if change.after >= MANY else "hidden-sync"
+        return rule_of_waits(change.after, change.operation)
     if counter == "h2d" and change.after >= MANY_COPIES:
         size = copied.get((change.file, change.line, change.function))
         return "tiny-copies" if size is not None and size / change.after < TINY else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -10,12 +10,12 @@ from profiler.diagnose.device import program_blame
 from profiler.diagnose.rule import MAX_SITES, Claim, Cost, StepCosts, exactly
 from profiler.run.model import Site
 
-SYNCHRONIZE: Final = "synchronize"
-"""The operation of calls that only wait ends with this."""
 MANY: Final = 10.0
 """Reads per step at one line from which it reads element by element. A choice: a loop over what a step computes reads
 tens to thousands of elements; losses, norms and metrics are a few values."""
 _READS: Final = ("sync", "d2h")
+_NO_READS: Final = {"synchronize": "left-over-synchronize", "empty_cache": "empty-cache"}
+"""End of the operation of calls that wait but read nothing -> the rule about them."""
 _WAITS: Final = ("sync", "copy")
 
 
@@ -37,11 +37,20 @@ class Read:
         return sum(self.categories.values())
 
 
-def reads_with_idle_time(costs: StepCosts, chosen: Callable[[float, str], bool]) -> list[Read]:
-    """The reads of the device, at the lines that `chosen` selects, after which it is idle: the longest idle time first.
+def rule_of_waits(calls: float, operation: str) -> str:
+    """The name of the rule about the waits at a line.
 
-    :param chosen: takes the reads per step of a line, and the operation as the user wrote it.
+    :param calls: waits per step at the line.
+    :param operation: as the user wrote it; it may be empty.
     """
+    for end, rule in _NO_READS.items():
+        if operation.endswith(end):
+            return rule
+    return "per-element-reads" if calls >= MANY else "hidden-sync"
+
+
+def waits_with_idle_time(costs: StepCosts, rule: str) -> list[Read]:
+    """The waits for the device that this rule is about, and after which it is idle: the longest idle time first."""
     reads: dict[Site, Read] = {}
     for call in costs.analysis.call_sites:
         if call.kind in _READS and (call.kind == "sync" or call.blocked_per_step > 0):
@@ -51,14 +60,15 @@ def reads_with_idle_time(costs: StepCosts, chosen: Callable[[float, str], bool])
         if row.site is not None and row.site in reads and row.category in _WAITS:
             idle = reads[row.site].categories
             idle[row.category] = idle.get(row.category, 0.0) + row.seconds_per_step
-    idle_reads = (read for read in reads.values() if read.categories and chosen(read.calls, read.operation))
+    idle_reads = (
+        read for read in reads.values() if read.categories and rule_of_waits(read.calls, read.operation) == rule
+    )
     return sorted(idle_reads, key=lambda read: -read.seconds)
 
 
-def sync_claim(costs: StepCosts, chosen: Callable[[float, str], bool]) -> Claim | None:
-    """The idle time in and after reads of the device, at the lines that `chosen` selects as for
-    `reads_with_idle_time`."""
-    reads = reads_with_idle_time(costs, chosen)
+def sync_claim(costs: StepCosts, rule: str) -> Claim | None:
+    """The idle time in and after the waits for the device that this rule is about."""
+    reads = waits_with_idle_time(costs, rule)
     if not reads:
         return None
     sites = tuple(read.site for read in reads[:MAX_SITES])

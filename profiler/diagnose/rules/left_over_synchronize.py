@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from profiler.analyse.finding import KnockOut
 from profiler.diagnose.rule import Claim, Rule, StepCosts
-from profiler.diagnose.rules._syncs import SYNCHRONIZE, sync_claim
+from profiler.diagnose.rules._syncs import sync_claim
 
 
 def judge(costs: StepCosts) -> Claim | None:
     """The idle time in and after calls of synchronize."""
-    return sync_claim(costs, lambda _, operation: operation.endswith(SYNCHRONIZE))
+    return sync_claim(costs, "left-over-synchronize")
 
 
 PLUGIN = Rule(

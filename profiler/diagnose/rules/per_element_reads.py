@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from profiler.analyse.finding import KnockOut
 from profiler.diagnose.rule import Claim, Rule, StepCosts
-from profiler.diagnose.rules._syncs import MANY, SYNCHRONIZE, sync_claim
+from profiler.diagnose.rules._syncs import sync_claim
 
 
 def judge(costs: StepCosts) -> Claim | None:
     """The idle time in and after the reads of lines that make many of them in a step."""
-    return sync_claim(costs, lambda calls, operation: calls >= MANY and not operation.endswith(SYNCHRONIZE))
+    return sync_claim(costs, "per-element-reads")
 
 
 PLUGIN = Rule(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from profiler.diagnose.rule import MAX_SITES, Claim, Rule, StepCosts
-from profiler.diagnose.rules._syncs import MANY, SYNCHRONIZE, idle_costs, reads_with_idle_time
+from profiler.diagnose.rules._syncs import idle_costs, waits_with_idle_time
 
 _LEAST_LINES: Final = 2
 _EACH_STEP: Final = 0.9
@@ -15,9 +15,7 @@ _EACH_STEP: Final = 0.9
 def judge(costs: StepCosts) -> Claim | None:
     """The idle time in and after the reads of all lines but the one for which the device is idle longest: that one
     remains."""
-    reads = reads_with_idle_time(
-        costs, lambda calls, operation: _EACH_STEP <= calls < MANY and not operation.endswith(SYNCHRONIZE)
-    )
+    reads = [read for read in waits_with_idle_time(costs, "hidden-sync") if read.calls >= _EACH_STEP]
     if len(reads) < _LEAST_LINES:
         return None
     values = {"lines": len(reads), "calls": sum(read.calls for read in reads)}

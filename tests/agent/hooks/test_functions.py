@@ -23,6 +23,7 @@ def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Record
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
     for owner, name in ((torch.cuda.Stream, "synchronize"), (torch.cuda.Event, "synchronize")):
         monkeypatch.setattr(owner, name, lambda self: None)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     monkeypatch.setattr(torch.cuda.Stream, "wait_event", lambda self, event: None)
     _syncs.use_torch(torch)  # as the hook of tensors does
     with hooks.installed(Recorder(tmp_path, "standard"), functions.PLUGIN, module=torch) as made:
@@ -43,6 +44,15 @@ def test_explicit_waits_block_and_orders_between_streams_do_not(recorder: Record
         ("wait event", CallKind.EVENT),
     ]
     assert [bool(blocked) for blocked in hooks.call_rows(recorder)["blocked"]] == [True, True, True, False]
+
+
+def test_empty_cache_waits_once_cuda_is_initialized(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.cuda.empty_cache()
+    assert recorder.counters == {}
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    torch.cuda.empty_cache()
+    assert recorder.counters == {"syncs": 1}
+    assert [name for name, _, _ in hooks.calls(recorder)] == ["empty_cache"]
 
 
 def test_a_wait_that_fails_is_no_wait(tmp_path: Path) -> None:

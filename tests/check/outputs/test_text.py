@@ -107,6 +107,7 @@ def test_a_counter_that_rose_at_a_line_names_the_rule_for_its_calls() -> None:
         ((rose("syncs", 2.0),), ["hidden-sync"]),
         ((rose("would_sync", 200.0),), ["per-element-reads"]),
         ((rose("syncs", 2.0, "torch.cuda.synchronize"),), ["left-over-synchronize"]),
+        ((rose("syncs", 2.0, "torch.cuda.empty_cache"),), ["empty-cache"]),
         ((rose("h2d", 300.0, "to"), rose("h2d_bytes", 9_000.0, "to")), ["tiny-copies"]),
         ((rose("h2d", 300.0, "to"), rose("h2d_bytes", 9e9, "to")), []),
         ((rose("h2d", 2.0, "to"), rose("h2d_bytes", 90.0, "to")), []),

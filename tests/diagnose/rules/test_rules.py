@@ -505,6 +505,7 @@ def idle(category: str, share: float, site: Site | None = SITE) -> IdleBlame:
         (device_step(idle("sync", 0.3), calls=900), "per-element-reads"),
         (device_step(idle("copy", 0.3), calls=900, kind="d2h"), "per-element-reads"),
         (device_step(idle("sync", 0.3), operation="event synchronize"), "left-over-synchronize"),
+        (device_step(idle("sync", 0.3), operation="empty_cache"), "empty-cache"),
         (device_step(idle("copy", 0.3), calls=900, kind="h2d"), "tiny-copies"),
         (device_step(idle("copy", 0.3), calls=2, kind="h2d"), ""),
         (device_step(idle("sync", 0.3, Site("b.py", 3, "f")), calls=900), ""),
