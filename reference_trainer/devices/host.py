@@ -147,6 +147,7 @@ class HostDevice:
         import scipy.linalg.cython_blas  # noqa: F401 - Numba's np.dot calls it, and it must be loaded to be limited
 
         threadpool_limits(limits=1, user_api="blas")  # the device is one core
+        matmul_kernel.load_blas()  # else the first product would wait for the GIL, in the worker
         self.label = "host device without a queue" if direct else "host device (CPU)"
         self.real = np.dtype(np.float64 if double else np.float32)
         self._double = double
@@ -313,7 +314,8 @@ class HostDevice:
         values = [argument if type(argument) is int else argument.address for argument in arguments]  # type: ignore[union-attr]
         name = self._records.names[kernel.name] if begin else 0
         function = self._substitute or (kernel.double_address if self._double else kernel.address)
-        queue.launch(self._queue, function, name, begin, site, *values)
+        while not queue.launch(self._queue, function, name, begin, site, *values):
+            queue.settle(self._queue, self._word(queue.HEAD) - queue.SLOTS + 1)
         if begin:
             self._records.ended()
 

@@ -279,7 +279,14 @@ def _wait(queue, sequence):
 
 @njit(cache=True)
 def launch(queue, function, name, begin, site, *arguments):
-    """Put a kernel into the queue and return; `arguments` are int64 (addresses and sizes)."""
+    """Put a kernel into the queue; `arguments` are int64 (addresses and sizes).
+
+    The calling thread holds the GIL, which a call takes too long to release and take again.
+
+    :returns: False if the queue is full, and nothing was put into it: `settle` waits without the GIL.
+    """
+    if get64(queue + HEAD) - load(queue + DONE) >= SLOTS:
+        return False
     command = _slot(queue, function, KERNEL, name, 0)
     for index in range(len(arguments)):
         put64(command + ARGUMENTS + 8 * index, arguments[index])
@@ -287,6 +294,7 @@ def launch(queue, function, name, begin, site, *arguments):
     _add(queue, LAUNCHES, 1)
     _add(queue, CROSSINGS, 1)
     _log_call(queue, begin, 0, 0, 0, sequence, LAUNCH_CALL, name, site)
+    return True
 
 
 @njit("void(int64, int64, int64, int64)", cache=True)

@@ -23,6 +23,19 @@ _EXPONENT = 0x7F800000  # all ones: infinite or NaN
 _N, _T = ord("n"), ord("t")
 
 
+@njit("void(int64, int64, int64)", cache=True)
+def _multiply_numbers(kind, one, numbers):
+    _gemm(kind, _N, _N, 1, 1, 1, one, numbers, 1, numbers, 1, one, numbers, 1)
+
+
+def load_blas() -> None:
+    """Load the two functions of BLAS that products call. Numba looks each up at its first call, for which it takes the
+    GIL: the worker of the host device would wait for a program that holds the GIL and waits for that worker."""
+    for size, kind in ((4, "s"), (8, "d")):
+        one = np.array([_ONES[size], 0])
+        _multiply_numbers(ord(kind), one.ctypes.data, one.ctypes.data + 8)
+
+
 @njit(inline="always")
 def multiply(command, a, b):
     """Call BLAS for the command, with the matrices at the addresses a and b."""

@@ -27,6 +27,9 @@ from tests.reference_trainer.devices import recordings, sequences
 LARGEST_RATIO = 1.3
 """The project's bar: the worker's busy time while the host spins in Python, over that of the same kernels alone."""
 
+HANGS_S = 120.0
+"""Seconds after which a program that takes a few hangs."""
+
 
 @pytest.fixture(params=[{}, {"blocking_wait": True}, {"direct": True}], ids=["spin", "block", "direct"])
 def device(request: pytest.FixtureRequest) -> Iterator[HostDevice]:
@@ -65,6 +68,26 @@ def test_more_commands_than_the_ring_holds(device: HostDevice) -> None:
     for _ in range(rounds):
         device.launch(reward.KERNEL, total, item)
     assert device.download(total)[0] == rounds
+
+
+def test_a_product_in_a_full_queue_does_not_wait_for_the_gil() -> None:
+    """The interpreter never asks for the GIL here, and Numba takes it at the first product of a process."""
+    program = """
+import sys
+from reference_trainer.devices import host_queue
+from reference_trainer.devices.host import HostDevice
+from reference_trainer.kernels import empty
+device = HostDevice(blocking_wait=True)
+matrix = device.zeros((8, 8))
+device.launch(empty.KERNEL, matrix)  # loads compiled code, and files release the GIL
+device.synchronize()
+sys.setswitchinterval(1000)
+device.matmul(device.empty((8, 8)), matrix, matrix, 8)
+for _ in range(2 * host_queue.SLOTS):
+    device.launch(empty.KERNEL, matrix)
+device.close()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=HANGS_S)
 
 
 def test_staging_ring_wraps(device: HostDevice) -> None:
