@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from profiler.analyse.finding import KnockOut
-from profiler.diagnose.device import program_blame
-from profiler.diagnose.rule import Claim, Rule, StepCosts, exactly
+from profiler.diagnose.rule import MAX_SITES, Claim, Rule, StepCosts, exactly
+from profiler.diagnose.rules._copies import TO_DEVICE, idle_in_copies
 from profiler.run.model import Site
 
-_TO_DEVICE: Final = ("h2d", "d2d")
-"""Copies to the host are reads of values, which other rules judge."""
 MANY: Final = 10.0
 """Copies per step of one line. A choice: a batch has a handful of tensors."""
 TINY: Final = 1 << 14
@@ -23,17 +21,14 @@ def judge(costs: StepCosts) -> Claim | None:
     many: dict[Site, tuple[float, float]] = {}
     for call in costs.analysis.call_sites:
         size = call.bytes_per_step / call.calls_per_step if call.calls_per_step else 0.0
-        if call.kind in _TO_DEVICE and call.calls_per_step >= MANY and size < TINY:
+        if call.kind in TO_DEVICE and call.calls_per_step >= MANY and size < TINY:
             many[call.site] = call.calls_per_step, size
-    idle: dict[Site, float] = {}
-    for row in program_blame(costs.analysis):
-        if row.category == "copy" and row.site is not None and row.site in many:
-            idle[row.site] = idle.get(row.site, 0.0) + row.seconds_per_step
+    idle = idle_in_copies(costs, many)
     if not idle:
         return None
-    sites = sorted(idle, key=lambda site: -idle[site])
+    sites = tuple(idle)
     values = {"calls": sum(many[site][0] for site in sites), "size": many[sites[0]][1]}
-    return Claim({"copy": exactly(sum(idle.values()))}, tuple(sites[:3]), values)
+    return Claim({"copy": exactly(sum(idle.values()))}, sites[:MAX_SITES], values)
 
 
 PLUGIN = Rule(

@@ -40,6 +40,7 @@ from profiler.analyse.model import (
     UnmeasuredPeriod,
 )
 from profiler.diagnose.findings import find
+from profiler.diagnose.rules.made_on_host import filled_on_device
 from profiler.report.finding_text import finding_sentence, finding_text, not_judged_text
 from profiler.run.model import RunInfo, Site, StepDefinition, StepKind
 
@@ -514,6 +515,35 @@ def idle(category: str, share: float, site: Site | None = SITE) -> IdleBlame:
 )
 def test_reads_of_a_device_cost_what_it_is_idle_for(analysis: Analysis, expected: str) -> None:
     assert found(analysis) == expected.split()
+
+
+@pytest.mark.parametrize(
+    ("source", "instead"),
+    [
+        ("noise = torch.randn(n, 8).to(device)", "torch.randn(n, 8, device=device)"),
+        (
+            "mask = torch.ones(4, dtype=torch.bool).cuda(non_blocking=True)",
+            "torch.ones(4, dtype=torch.bool, device='cuda')",
+        ),
+        ("x = x + torch.zeros(4).to(x.device)", "torch.zeros(4, device=x.device)"),
+        ("x = torch.zeros(4).to(device=x.device)", "torch.zeros(4, device=x.device)"),
+        ("x = torch.zeros(4).to(torch.float16)", None),
+        ("x = torch.zeros(4).to(device, torch.float16)", None),
+        ("x = torch.zeros(4, device=device).to(other)", None),
+        ("x = torch.tensor(rows).to(device)", None),
+        ("x = batch.to(device)", None),
+        ("torch.zeros(4", None),
+        ("", None),
+    ],
+)
+def test_a_line_that_fills_a_tensor_and_copies_it(source: str, instead: str | None) -> None:
+    assert filled_on_device(source) == instead
+    analysis = device_step(idle("copy", 0.3), calls=2, kind="h2d")
+    site = replace(SITE, source=source)
+    analysis = replace(analysis, call_sites=(replace(analysis.call_sites[0], site=site),))
+    assert found(analysis) == (["made-on-host"] if instead else [])
+    if instead:
+        assert finding_text(first(analysis)).code == instead
 
 
 def with_measures(analysis: Analysis, **values: float) -> Analysis:
