@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 from profiler.analyse.finding import Finding, JudgedRun, NotJudged, Predictor
 from profiler.core.notice import Notice
 from profiler.run.model import RunInfo, Site, StatedResult, StepDefinition
-from profiler.run.tables import CallKind
+from profiler.run.tables import CountKind
 
 # Host categories of a step, exclusive, in the order in which reports show them.
 HOST_CATEGORIES = (
@@ -974,32 +974,41 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceCount:
-    """The waits for a device, or copies, of one kind that one line of a program causes."""
+class SiteCount:
+    """What one line of a program does in each step, of one kind and name, counted exactly."""
 
-    kind: CallKind
+    kind: CountKind
     name: str
-    """The call, with what memory a copy uses."""
+    """The operator or call, with what memory a copy uses."""
     site: Site | None
+    """With the file relative to the folder of the project; None: no line of the program."""
     before: int
-    """Events before the first step ended: the program starts, and its first step may differ."""
-    per_step: Mapping[int, int]
-    """Number of events in a step -> number of such steps, after the first step."""
-    bytes_per_step: float
-    """Mean over the steps after the first."""
+    """Number before the first step ended: the program starts, and its first step may differ."""
+    per_step: Mapping[tuple[int, int], int]
+    """Number and bytes in a step -> number of such steps, after the first step."""
 
     @property
     def waits(self) -> bool:
         """Whether the host waits for the device."""
-        return self.kind is CallKind.SYNC or (self.kind is not CallKind.D2D and not self.name.endswith("non-blocking"))
+        copies = self.kind in (CountKind.H2D, CountKind.D2H)
+        return self.kind is CountKind.SYNC or (copies and not self.name.endswith("non-blocking"))
 
     @property
-    def usual(self) -> int:
-        """The number of events in most steps."""
-        return max(self.per_step, key=lambda number: (self.per_step[number], number), default=0)
+    def steps(self) -> int:
+        """The number of steps after the first one, in which was counted."""
+        return sum(self.per_step.values())
+
+    @property
+    def usual(self) -> tuple[int, int]:
+        """Number and bytes in most steps."""
+        return max(self.per_step, key=lambda each: (self.per_step[each], each), default=(0, 0))
 
     @property
     def mean(self) -> float:
-        """The mean number of events in a step."""
-        steps = sum(self.per_step.values())
-        return sum(number * count for number, count in self.per_step.items()) / steps if steps else 0.0
+        """The mean number in a step."""
+        return sum(number * steps for (number, _), steps in self.per_step.items()) / max(1, self.steps)
+
+    @property
+    def bytes_per_step(self) -> float:
+        """The mean bytes of a step."""
+        return sum(size * steps for (_, size), steps in self.per_step.items()) / max(1, self.steps)

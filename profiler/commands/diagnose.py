@@ -24,7 +24,7 @@ class DiagnoseCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         from profiler import analyse_run, load
-        from profiler.analyse.device_counts import device_counts
+        from profiler.analyse.site_counts import site_counts
         from profiler.core.errors import Exit, ProfilerError
         from profiler.report.build import build_report
         from profiler.report.count_text import print_counts
@@ -36,7 +36,7 @@ class DiagnoseCommand:
             raise ProfilerError("--format json needs --what-if; for all of a run: report --format json")
         run = load(args.directory)
         if run.info.has_virtual_devices:
-            print_counts(run.info, len(run.steps), device_counts(run))
+            print_counts(run.info, len(run.steps), site_counts(run))
         else:
             print_report(build_report(analyse_run(run)))
         return int(Exit.OK)

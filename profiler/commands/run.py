@@ -75,11 +75,11 @@ class RunCommand:
         code = record(spec).exit_code or 0
         try:
             if spec.virtual_cuda and load(spec.out).info.has_virtual_devices:
-                from profiler.analyse.device_counts import device_counts
+                from profiler.analyse.site_counts import site_counts
                 from profiler.report.count_text import print_counts
 
                 run = load(spec.out)
-                print_counts(run.info, len(run.steps), device_counts(run))
+                print_counts(run.info, len(run.steps), site_counts(run))
             else:
                 print_summary(load(spec.out), analyse_run)
         except ProfilerError as error:  # the run was removed meanwhile, for example: the program's exit code counts

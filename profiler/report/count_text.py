@@ -6,23 +6,23 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from profiler.analyse.model import DeviceCount
+from profiler.analyse.model import SiteCount
 from profiler.core.units import significant, size
 from profiler.report.table import short_site
 from profiler.report.text import plural
 from profiler.run.model import RunInfo
-from profiler.run.tables import CallKind
+from profiler.run.tables import CountKind
 
 _WIDTH: Final = 80
 _KINDS: Final = {
-    CallKind.SYNC: "waits for the device",
-    CallKind.H2D: "copies to the device",
-    CallKind.D2H: "copies to the host",
-    CallKind.D2D: "copies between devices",
+    CountKind.SYNC: "waits for the device",
+    CountKind.H2D: "copies to the device",
+    CountKind.D2H: "copies to the host",
+    CountKind.D2D: "copies between devices",
 }
 
 
-def count_lines(info: RunInfo, steps: int, counts: tuple[DeviceCount, ...], limit: int = 8) -> Iterator[str]:
+def count_lines(info: RunInfo, steps: int, counts: tuple[SiteCount, ...], limit: int = 8) -> Iterator[str]:
     """What the program does with the devices in a step, by line, in at most 80 columns.
 
     :param steps: number of steps of the run.
@@ -44,7 +44,7 @@ def count_lines(info: RunInfo, steps: int, counts: tuple[DeviceCount, ...], limi
             yield f"  and {plural(len(own) - limit, 'more line')}"
 
 
-def _line(count: DeviceCount) -> str:
+def _line(count: SiteCount) -> str:
     where = short_site(count.site) if count.site else "no line of the program"
     moved = f" {size(count.bytes_per_step)}" if count.bytes_per_step else ""
     first = f", {count.before:,} until the first step" if count.before and not count.mean else ""
@@ -59,7 +59,7 @@ def _number(mean: float) -> str:
     return f"{round(mean):,}" if mean == round(mean) else significant(mean)
 
 
-def counts_json(info: RunInfo, steps: int, counts: tuple[DeviceCount, ...]) -> dict[str, Any]:
+def counts_json(info: RunInfo, steps: int, counts: tuple[SiteCount, ...]) -> dict[str, Any]:
     """The same as data: `steps`, `devices`, `card`, and for each line its kind, call, place and numbers."""
     return {
         "steps": steps,
@@ -76,7 +76,7 @@ def counts_json(info: RunInfo, steps: int, counts: tuple[DeviceCount, ...]) -> d
                 "function": count.site.function if count.site else None,
                 "source": count.site.source if count.site else None,
                 "per_step": count.mean,
-                "usual": count.usual,
+                "usual": count.usual[0],
                 "before_second_step": count.before,
                 "bytes_per_step": count.bytes_per_step,
             }
@@ -85,7 +85,7 @@ def counts_json(info: RunInfo, steps: int, counts: tuple[DeviceCount, ...]) -> d
     }
 
 
-def print_counts(info: RunInfo, steps: int, counts: tuple[DeviceCount, ...], *, as_json: bool = False) -> None:
+def print_counts(info: RunInfo, steps: int, counts: tuple[SiteCount, ...], *, as_json: bool = False) -> None:
     """Print them on the standard output."""
     if as_json:
         print(json.dumps(counts_json(info, steps, counts), indent=2, allow_nan=False))

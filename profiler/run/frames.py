@@ -33,6 +33,7 @@ _KINDS: Final = {
     "values": tables.ValueKind,
     "boundaries": tables.BoundaryKind,
     "stages": tables.StageKind,
+    "counts": tables.CountKind,
 }
 
 

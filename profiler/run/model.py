@@ -244,10 +244,12 @@ class Run:
     """What hooks saw of the program's stages: modules in evaluation mode, times without gradients, compilations."""
     thread_clocks: Table
     """Clocks of the stepping threads: CPU time, and time without a core although they could have run."""
+    counts: Table
+    """What was counted by line and kind until each boundary, in a run that counts."""
     names: tuple[str, ...]
     """Text of every `name` column."""
     sites: tuple[Site, ...]
-    """The lines that `calls.site` points to."""
+    """The lines that `calls.site` and `counts.site` point to."""
     stack_frames: tuple[tuple[Site, ...], ...]
     """The stacks that `stacks.stack` points to: frames, outermost first."""
     problems: tuple[Notice, ...] = ()

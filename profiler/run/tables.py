@@ -14,13 +14,14 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Final
 
-SCHEMA: Final = 3
+SCHEMA: Final = 4
 HISTORY: Final = {
     1: "first layout",
     2: "steps may be found at load, among boundaries; stacks of the GIL's holder; calls that would sync on a GPU; "
     "CPU times of a boundary may be NOT_READ",
     3: "backward passes are boundaries where no optimizer steps; the tables `stages` and `thread_clocks`; a record of "
     "kind WOULD_SYNC stands for several calls; kind MIGHT_SYNC",
+    4: "the table `counts`",
 }
 
 
@@ -135,6 +136,33 @@ COLLECTIVE_METHODS: Final = {
     "_C._distributed_c10d.Work.wait": "wait for a collective",
 }
 """Methods below torch in which a rank may wait for other ranks -> names of OTHER calls."""
+
+
+class CountKind(IntEnum):
+    """What is counted exactly, by line: see the table `counts`, where each kind from OPERATOR on is recorded; the kinds
+    before it are counted from the table `calls`."""
+
+    SYNC = 0
+    """The host waits for the device."""
+    H2D = 1
+    D2H = 2
+    D2D = 3
+    OPERATOR = 4
+    """Operators that torch's dispatcher executes; `name` is the operator."""
+    FLOPS = 5
+    """Floating-point operations of the operators for which `torch.utils.flop_counter` has a formula; a multiplication
+    with an addition counts as two."""
+    ALLOCATION = 6
+    """Memory that operators allocate for their results."""
+    LIVE = 7
+    """Memory of these that is still in use, at the end of a step or boundary: a state."""
+    PEAK = 8
+    """Memory in use at the moment since the last boundary at which most was."""
+    GRAPH_BREAK = 9
+    RECOMPILATION = 10
+    TEXT = 11
+    """Texts that a tokenizer encodes."""
+    COLLECTIVE = 12
 
 
 class ActivityKind(IntEnum):
@@ -298,6 +326,15 @@ STAGES: Final = (
     ("kind", "i"),  # StageKind
 )
 
+COUNTS: Final = (
+    ("time", "q"),  # the end of the step or boundary until which, from the one before, this was counted
+    ("count", "q"),
+    ("bytes", "q"),
+    ("name", "i"),
+    ("kind", "i"),  # CountKind
+    ("site", "i"),  # -1: no line of the program
+)
+
 TABLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "steps": STEPS,
     "regions": REGIONS,
@@ -310,6 +347,7 @@ TABLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "gil_stacks": STACKS,
     "stages": STAGES,
     "thread_clocks": THREAD_CLOCKS,
+    "counts": COUNTS,
 }
 """gil_stacks: samples of other windows, of only the thread that holds the GIL."""
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from profiler.core.notice import Notice
 from profiler.run.model import CollectorStatus, Run, RunInfo, Site, Table
-from profiler.run.tables import SCHEMA, TABLES, ActivityKind, BoundaryKind, CallKind, StageKind, ValueKind
+from profiler.run.tables import SCHEMA, TABLES, ActivityKind, BoundaryKind, CallKind, CountKind, StageKind, ValueKind
 
 US = 1_000
 MS = 1_000_000
@@ -185,6 +185,14 @@ class RunBuilder:
     def boundary(self, time: int, kind: BoundaryKind = BoundaryKind.OPTIMIZER, *, name: str = "Adam") -> None:
         """A moment at which a step may end: with one of them a run counts as one whose steps hooks found."""
         self._add("boundaries", time=time, tid=TID, name=self.name(name), kind=int(kind))
+
+    def count(
+        self, time: int, kind: CountKind, name: str, count: int, *, size: int = 0, site: Site | str | None = None,
+        pid: int = PID,
+    ) -> None:  # fmt: skip
+        """What was counted until `time`."""
+        numbers = {"name": self.name(name), "site": self.site(site), "kind": int(kind)}
+        self._add("counts", time=time, count=count, bytes=size, pid=pid, **numbers)
 
     def thread_clocks(self, time: int, cpu: int, delay: int, *, tid: int = TID, pid: int = PID) -> None:
         """One reading of a thread's clocks: CPU time, and time without a core although it could have run."""

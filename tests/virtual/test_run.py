@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import profiler
-from profiler.analyse.device_counts import device_counts
+from profiler.analyse.site_counts import site_counts
 from profiler.core.errors import ProfilerError
-from profiler.run.tables import CallKind
+from profiler.run.tables import CountKind
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="virtual devices need a machine without a GPU")
 
@@ -59,10 +59,10 @@ def test_the_program_runs_as_on_a_gpu(recorded: tuple[Path, subprocess.Completed
 
 def test_waits_and_copies_are_counted_by_line(recorded: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     run = profiler.load(recorded[0])
-    counts = [(count.kind, count.site and count.site.line, count.mean, count.waits) for count in device_counts(run)]
-    assert counts[:2] == [(CallKind.H2D, COPY, 1.0, True), (CallKind.SYNC, READ, 1.0, True)]
-    (copy, *_) = device_counts(run)
-    assert (copy.bytes_per_step, copy.usual) == (8 * 4 * 4, 1)
+    counts = [(count.kind, count.site and count.site.line, count.mean, count.waits) for count in site_counts(run)]
+    assert counts[:2] == [(CountKind.SYNC, READ, 1.0, True), (CountKind.H2D, COPY, 1.0, True)]
+    (_, copy, *_) = site_counts(run)
+    assert (copy.bytes_per_step, copy.usual) == (8 * 4 * 4, (1, 8 * 4 * 4))
     assert copy.site is not None
     assert copy.site.source == "x = torch.randn(8, 4).to(device)"
 
@@ -87,7 +87,7 @@ def test_two_runs_have_equal_counts(recorded: tuple[Path, subprocess.CompletedPr
     start(tmp_path, "--virtual-cuda")
     first, second = (
         [(count.kind, count.name, count.site and count.site.line, count.per_step, count.before) for count in counts]
-        for counts in (device_counts(profiler.load(recorded[0])), device_counts(profiler.load(tmp_path / "run")))
+        for counts in (site_counts(profiler.load(recorded[0])), site_counts(profiler.load(tmp_path / "run")))
     )
     assert first == second
 

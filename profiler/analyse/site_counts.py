@@ -1,0 +1,89 @@
+"""What each line of a program does in each step, as far as it can be counted exactly: waits for a device, copies,
+operators, memory.
+
+Two runs of a program that does the same have equal counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler.analyse.model import SiteCount
+from profiler.run.code_origin import project_folder, relative_site
+from profiler.run.model import Run, Table
+from profiler.run.tables import CallKind, CountKind
+
+_CALLS: Final = {
+    CallKind.SYNC: CountKind.SYNC,
+    CallKind.H2D: CountKind.H2D,
+    CallKind.D2H: CountKind.D2H,
+    CallKind.D2D: CountKind.D2D,
+}
+_COLUMNS: Final = [(name, np.int64) for name in ("kind", "name", "site", "pid", "step", "count", "bytes", "time")]
+_KEY: Final = ["kind", "name", "site"]
+_NO_STEPS: Final = np.zeros(0, np.int64)
+
+Steps = dict[int, npt.NDArray[np.int64]]
+"""Process -> the ends of its steps (ns)."""
+
+
+def site_counts(run: Run) -> tuple[SiteCount, ...]:
+    """The counts of every line, by kind and the most frequent first; its file is relative to the project's folder.
+
+    Of several ranks, a step is one step of one rank. Events after the last step are not counted: a program that is
+    stopped ends within a step.
+    """
+    ends: Steps = {int(pid): np.sort(run.steps["end"][run.steps["pid"] == pid]) for pid in np.unique(run.steps["pid"])}
+    folder = project_folder(run)
+    counts = []
+    for rows in _by_key(_events(run, ends)):
+        kind, name, site = (int(rows[column][0]) for column in _KEY)
+        before, each = 0, Counter[tuple[int, int]]()
+        for pid in np.unique(rows["pid"]):  # each process has steps of its own
+            own = rows[rows["pid"] == pid]
+            steps = len(ends.get(int(pid), _NO_STEPS))
+            before += int(own["count"][own["step"] == 0].sum())
+            numbers, sizes = (_sums(own, column, steps) for column in ("count", "bytes"))
+            each.update(zip(numbers.tolist(), sizes.tolist(), strict=True))
+        where = relative_site(run.sites[site], folder) if site >= 0 else None
+        counts.append(SiteCount(CountKind(kind), run.names[name], where, before, each))
+    return tuple(sorted(counts, key=lambda count: (count.kind, -count.mean, -count.before, count.name)))
+
+
+def _events(run: Run, ends: Steps) -> Table:
+    """Everything that was counted, with the number of its step in its process."""
+    calls = run.calls[np.isin(run.calls["kind"], list(_CALLS))]
+    rows = np.zeros(len(calls) + len(run.counts), _COLUMNS)
+    first, later = rows[: len(calls)], rows[len(calls) :]
+    for column in ("name", "site", "pid", "bytes"):
+        first[column], later[column] = calls[column], run.counts[column]
+    first["time"], later["time"] = calls["begin"], run.counts["time"]
+    first["count"], later["count"], later["kind"] = 1, run.counts["count"], run.counts["kind"]
+    for call, kind in _CALLS.items():
+        first["kind"][calls["kind"] == call] = kind
+    for pid in np.unique(rows["pid"]):
+        own = rows["pid"] == pid
+        rows["step"][own] = np.searchsorted(ends.get(int(pid), _NO_STEPS), rows["time"][own], side="left")
+    return rows
+
+
+def _by_key(rows: Table) -> Iterator[Table]:
+    """The rows of each kind, name and line."""
+    rows = rows[np.lexsort([rows[column] for column in reversed(_KEY)])]
+    changed = np.zeros(max(0, len(rows) - 1), np.bool_)
+    for column in _KEY:
+        changed |= rows[column][1:] != rows[column][:-1]
+    if len(rows):
+        yield from np.split(rows, np.flatnonzero(changed) + 1)
+
+
+def _sums(rows: Table, column: str, steps: int) -> npt.NDArray[np.int64]:
+    """The sum of a column in each step after the first one."""
+    sums = np.zeros(steps + 1, np.int64)
+    np.add.at(sums, rows["step"], rows[column])
+    return sums[1:steps]
