@@ -181,7 +181,6 @@ PLACES: dict[str, tuple[str, ...]] = {
     "pynvml": ("profiler.record.collectors",),
     "py_spy": ("profiler.record.collectors",),
     "torch": ("profiler.agent.hooks", "profiler.virtual", "reference_trainer"),
-    "matplotlib": ("profiler.report.render.figures",),
     "pandas": ("profiler.run.frames",),
 }
 STANDARD_LIBRARY_ONLY = (
@@ -193,7 +192,7 @@ STANDARD_LIBRARY_ONLY = (
     "profiler.__main__",
 )
 """What a recorded program imports, and what `--help` does: their start-up is someone's waiting time."""
-HEAVY = ("torch", "pandas", "matplotlib", "jinja2", "rich", "psutil", "pynvml", "scipy", "numba")
+HEAVY = ("torch", "pandas", "jinja2", "rich", "psutil", "pynvml", "scipy", "numba")
 """In profiler/ imported inside the function that uses them (below TYPE_CHECKING they cost nothing)."""
 NUMPY_AT_THE_TOP = (
     "profiler.run",

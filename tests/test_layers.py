@@ -75,7 +75,6 @@ def faults_of(tmp_path: Path, **files: str) -> list[str]:
         ("profiler__diagnose__rules__sync", "from profiler.analyse.intervals import union"),
         ("profiler__analyse__statistics", "import numpy as np\nimport profiler.run.model, profiler.run.tables"),
         ("profiler__record__collectors__gpu", "def start():\n    import pynvml"),
-        ("profiler__report__render__figures", "def draw():\n    from matplotlib import figure"),
         ("profiler__report__render__markdown", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import rich"),
         ("reference_trainer__lm__loop", "import torch\nimport numba\nfrom profiler import marks"),
     ],
@@ -103,7 +102,6 @@ reference_trainer/lm/loop | import profiler | loop.py:1 imports profiler: refere
 profiler/extra/thing | | profiler/extra/thing.py is in no known room
 profiler/commands/run | def f():\n    import pynvml | only profiler.record.collectors may
 profiler/analyse/statistics | if TYPE_CHECKING:\n    import torch | imports torch: only
-profiler/report/render/html | def f():\n    import matplotlib.pyplot | only profiler.report.render.figures may
 profiler/analyse/statistics | def f():\n    import pandas | only profiler.run.frames may
 profiler/marks | def f():\n    import numpy | it may import the standard library only
 profiler/run/tables | import numpy | it may import the standard library only

@@ -13,7 +13,7 @@ from profiler import __version__
 from profiler.core.errors import Exit, ProfilerError
 from tests.fakes.programs import ROOT, command_line, finished
 
-HEAVY = ("torch", "pandas", "matplotlib", "numpy", "jinja2", "rich", "psutil", "scipy", "numba")
+HEAVY = ("torch", "pandas", "numpy", "jinja2", "rich", "psutil", "scipy", "numba")
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-REQUIRED: Final = ("numpy", "rich", "psutil", "pydantic", "jinja2", "scipy", "matplotlib")
+REQUIRED: Final = ("numpy", "rich", "psutil", "pydantic", "jinja2", "scipy")
 """Names to import, which are also those to install. The recorded program needs none of them."""
 
 

@@ -37,7 +37,7 @@ def test_every_lane_is_drawn_with_and_without_scripts(chromium: Any, report: Pat
         for number in range(4):
             assert lanes.nth(number).locator("path").count() >= 1
         assert page.locator(".times span").count() >= 3
-        assert page.locator(".timeline .hint").is_visible() == script
+        page.locator(".timeline .hint").wait_for(state="visible" if script else "hidden")
         label = page.locator(".lanes").get_attribute("aria-label")
         assert "as-found, host: " in label
         assert watched.complaints == []
@@ -46,6 +46,7 @@ def test_every_lane_is_drawn_with_and_without_scripts(chromium: Any, report: Pat
 def test_dragging_zooms_and_escape_shows_all(chromium: Any, report: Path) -> None:
     with browsing.opened(chromium, report) as watched:
         page = watched.page
+        page.locator(".timeline .hint").wait_for()
         lane = page.locator(".lane").first
         lane.scroll_into_view_if_needed()
         box = lane.bounding_box()
@@ -66,6 +67,7 @@ def test_dragging_zooms_and_escape_shows_all(chromium: Any, report: Path) -> Non
 def test_pointing_names_the_call_its_line_and_its_time_as_text(chromium: Any, report: Path) -> None:
     with browsing.opened(chromium, report) as watched:
         page = watched.page
+        page.locator(".timeline .hint").wait_for()
         lane = page.locator(".lane").nth(2)
         lane.scroll_into_view_if_needed()
         box = lane.bounding_box()
@@ -81,6 +83,7 @@ def test_pointing_names_the_call_its_line_and_its_time_as_text(chromium: Any, re
 def test_the_keyboard_reaches_every_lane_and_part(chromium: Any, report: Path) -> None:
     with browsing.opened(chromium, report) as watched:
         page = watched.page
+        page.locator(".timeline .hint").wait_for()
         page.locator(".lanes").focus()
         output = page.locator(".timeline output")
         page.keyboard.press("ArrowRight")

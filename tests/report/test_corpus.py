@@ -1,4 +1,5 @@
-"""The first screen of every recorded run, comparison and visible trace: complete, and contradicted by nothing below it.
+"""The first screen of every recorded run, comparison and visible trace: complete, and contradicted by nothing below it;
+and the weight of its page.
 
 Every number of the first screen is looked up in the JSON report, from which the tables below it are made.
 """
@@ -31,6 +32,9 @@ from tests.run.ingest.test_real_traces import FILES
 _PERCENT: Final = re.compile(r"(?<![\d.,])(<?\d+(?:\.\d+)?)%")
 _TIME: Final = re.compile(r"(?<![\w.,→×])(\d[\d,.]*) (ns|µs|ms|s)\b(?! CPU)")
 _GAIN: Final = re.compile(r"(?<![\w.,])(\d[\d,.]*)×")
+_MOST_OF_A_RUN: Final = 150_000
+_MOST_OF_A_COMPARISON: Final = 350_000
+"""Bytes of a page."""
 _SMALL_TRACE: Final = 200_000
 """Bytes: read within half a second."""
 _PLAIN: Final = frozenset(
@@ -53,9 +57,10 @@ def _corpus() -> list[Any]:
 
 @pytest.mark.parametrize("path", _corpus())
 def test_the_first_screen_is_complete_and_agrees_with_the_report(path: Path) -> None:
-    analysis = read(path)
+    analysis = read(path, timeline=True)
     first = build_report(analysis).first
     assert first is not None
+    assert len(rendered(analysis, "html").encode()) <= _MOST_OF_A_RUN, "bytes of the page"
     _check_complete(first, analysis)
     _check_headline(first, analysis)
     document = json.loads(rendered(analysis, "json"))
@@ -74,6 +79,7 @@ def test_the_first_screen_of_a_comparison_agrees_with_its_report(name: str) -> N
     comparison = compare({label: [recording(label)] for label in COMPARED[name]}, anyway=True)
     first = build_report(comparison).first
     assert first is not None
+    assert len(rendered(comparison, "html").encode()) <= _MOST_OF_A_COMPARISON, "bytes of the page"
     assert first.why
     assert first.actions
     assert first.places or first.places_note

@@ -69,6 +69,12 @@ def spark(values: Sequence[float], top: float, width: int = 40, *, unicode: bool
     )
 
 
+def round_step(least: float) -> float:
+    """The next 1, 2, 2.5 or 5 of a decade: a step between ticks."""
+    decade = 10.0 ** math.floor(math.log10(least))
+    return decade * next(factor for factor in (1, 2, 2.5, 5, 10) if decade * factor >= least * (1 - 1e-9))
+
+
 def tick(value: float) -> str:
     """A round number at an axis: 500, 20k, 1M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -154,7 +160,8 @@ def waterfall_layout(block: Waterfall) -> WaterfallLayout:
         low_open, high_open = low is not None and low < 0, high is not None and high > 1
         low, high = (None if value is None else min(max(value, 0.0), 1.0) for value in (low, high))
         rows.append(PlacedStair(stair, position(stair.end), left, right, low, high, low_open, high_open))
-    return WaterfallLayout(tuple(rows), tuple(((math.log(v) - begin) / length, tick(v)) for v in _ticks(begin, length)))
+    ticks = tuple(((math.log(value) - begin) / length, tick(value)) for value in log_ticks(begin, length))
+    return WaterfallLayout(tuple(rows), ticks)
 
 
 def _axis(block: Waterfall, lowest: float, highest: float) -> tuple[float, float]:
@@ -169,8 +176,8 @@ def _axis(block: Waterfall, lowest: float, highest: float) -> tuple[float, float
     return first - margin, last - first + 2 * margin
 
 
-def _ticks(begin: float, length: float) -> list[float]:
-    """Round values on the axis: 1, 2 and 5 of each decade, or more digits where that gives fewer than two."""
+def log_ticks(begin: float, length: float) -> list[float]:
+    """Round values on an axis of logarithms: 1, 2 and 5 of each decade; more digits where that gives fewer than two."""
     first, last = math.floor(begin / math.log(10)), math.ceil((begin + length) / math.log(10))
     choices: tuple[tuple[float, ...], ...] = ((1.0, 2.0, 5.0),) if length <= _DENSE else ((1.0,),)
     choices += (tuple(float(n) for n in range(1, 10)), tuple(n / 10 for n in range(10, 100)))

@@ -1,79 +1,39 @@
-"""Plots as SVG that takes its colours and fonts from the page around it: one drawing for light and dark.
+"""Plots as SVG whose colours, dashes and fonts are classes of page.css: one drawing for light, dark and print.
 
-Matplotlib draws with a stand-in colour for each role; the SVG then gets CSS variables in their place. Made for
-`WIDTH` CSS pixels, where a phone shows them whole, and scaled up a little on wide screens. Same input, same bytes.
+Made for `WIDTH` CSS pixels, where a phone shows them whole, and scaled up a little on wide screens.
 """
 
 from __future__ import annotations
 
-import io
-import re
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
 
 from profiler.core.terminal import plain
-from profiler.report.blocks import SIDE_TONES, Curve, Interval, IntervalChart, Level, Lines, Panel
-from profiler.report.render.drawing import tick
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from profiler.report.blocks import SIDE_TONES, Curve, Interval, IntervalChart, Lines, Panel
+from profiler.report.render.drawing import log_ticks, round_step, tick
 
 WIDTH = 384
-"""CSS pixels that a phone of 420 has for it; one point of Matplotlib is one unit of the viewBox."""
-_ROLES = (*SIDE_TONES, "floor", "ink", "muted", "grid", "paper")
-_STAND_IN = {role: f"#0a0b{index + 1:02x}" for index, role in enumerate(_ROLES)}
-_DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)), (0, (9, 3)), (0, (3, 1, 1, 1, 1, 1)))
-"""Dashes distinguish lines without colour too."""
-_LABEL_BOX = {"facecolor": _STAND_IN["paper"], "edgecolor": "none", "pad": 1.5}
+"""CSS pixels that a phone of 420 has for it; the unit of the drawing."""
 _ROOM = 0.03
 """Share of an axis that lies beyond single measurements at its ends."""
+_LEFT, _RIGHT, _TOP, _BOTTOM = 44, 376, 19, 149
+"""The area of curves: the numbers of the axes stand left of it and below it."""
+_PANEL_HEIGHT = 186
+_ROW, _EDGE = 52, 15
+"""Of an interval plot: the height of a row, and the width of both edges."""
 _LEVEL = 17
-"""Points for the name of a line across an interval plot."""
-_SETTINGS: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "report",
-    "text.parse_math": False,
-    "font.family": "DejaVu Sans",  # ships with Matplotlib: the same layout on every machine
-    "font.size": 11,
-    "axes.linewidth": 0.8,
-    "axes.edgecolor": _STAND_IN["muted"],
-    "axes.labelcolor": _STAND_IN["muted"],
-    "axes.facecolor": "none",
-    "figure.facecolor": "none",
-    "text.color": _STAND_IN["ink"],
-    "xtick.color": _STAND_IN["muted"],
-    "ytick.color": _STAND_IN["muted"],
-    "grid.color": _STAND_IN["grid"],
-    "grid.linewidth": 0.8,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.spines.left": False,
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
-    "xtick.minor.size": 0,
-    "xtick.major.pad": 6,
-    "legend.frameon": False,
-    "path.simplify": True,
-}
+"""The height of the name of a line across an interval plot."""
+_MOST_X_TICKS, _MOST_Y_TICKS = 6, 4
+_HALF_LETTER = 3.0
+"""About half the width of a letter of 11 pixels."""
+
+Scale = Callable[[float], float]
 
 
-@contextmanager
-def _figure(height: float) -> Iterator[Figure]:
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context(_SETTINGS):
-        yield Figure(figsize=(WIDTH / 72, height / 72), dpi=72)
-
-
-def lines(block: Lines, name: str) -> tuple[str, ...]:
-    """One SVG for each panel; `name` makes their ids unique in the page."""
-    return tuple(_panel(block, panel, f"{name}-{i}") for i, panel in enumerate(block.panels))
+def lines(block: Lines) -> tuple[str, ...]:
+    """One SVG for each panel."""
+    return tuple(_panel(block, panel) for panel in block.panels)
 
 
 def _limits(block: Lines, panel: Panel) -> tuple[float, float, float]:
@@ -88,147 +48,140 @@ def _limits(block: Lines, panel: Panel) -> tuple[float, float, float]:
     return 0.0, (1 + _ROOM) * x_max if any(curve.high for curve in curves) else x_max, y_max
 
 
-def _panel(block: Lines, panel: Panel, name: str) -> str:
-    from matplotlib.ticker import FuncFormatter
-
-    limits = _limits(block, panel)
-    with _figure(190) as figure:
-        axes = figure.add_axes((0.115, 0.215, 0.865, 0.685))
-        for curve in panel.curves:
-            _curve(axes, curve, alone=len(panel.curves) == 1)
-        axes.set_xlim(*limits[:2])
-        axes.set_ylim(0, limits[2])
-        for level in panel.levels:
-            _level(axes, level, below=level.value > 0.85 * limits[2])
-        axes.locator_params(axis="y", nbins=4)
-        axes.locator_params(axis="x", nbins=6, integer=block.numbered)
-        axes.grid(visible=False, axis="x")
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(FuncFormatter(lambda value, _: tick(value)))
-        axes.set_xlabel(plain(block.x_label), labelpad=3)
-        axes.text(0, 1.04, plain(panel.y_label or block.y_label), transform=axes.transAxes, color=_STAND_IN["muted"])
-        return _svg(figure, name)
+def _panel(block: Lines, panel: Panel) -> str:
+    low, high, top = _limits(block, panel)
+    x, y = _linear(low, high, _LEFT, _RIGHT), _linear(0.0, top, _BOTTOM, _TOP)
+    rises = [value for value in round_ticks(0.0, top, _MOST_Y_TICKS) if value <= top]
+    parts = [f'<path class="rule" d="{"".join(f"M{_LEFT} {_n(y(value))}H{_RIGHT}" for value in rises if value)}"/>']
+    parts += [curve for each in panel.curves for curve in _curve(each, x, y, alone=len(panel.curves) == 1)]
+    parts.append(f'<path class="base" d="M{_LEFT} {_BOTTOM}H{_RIGHT}"/>')
+    across = round_ticks(low, high, _MOST_X_TICKS, least=1.0 if block.numbered else 0.0)
+    parts += [_text(x(value), _BOTTOM + 15, tick(value)) for value in across]
+    for level in panel.levels:
+        at, name = y(level.value), f"{level.label} {level.text}"
+        parts.append(f'<path class="level" d="M{_LEFT} {_n(at)}H{_RIGHT}"/>')
+        parts.append(_text(_RIGHT, at + (13 if level.value > 0.85 * top else -5), name, "end", ink=True))
+    parts.append(_text((_LEFT + _RIGHT) / 2, _BOTTOM + 30, block.x_label))
+    parts += [_text(_LEFT - 4, y(value) + 4, tick(value), "end") for value in rises]
+    parts.append(_text(_LEFT, _TOP - 6, panel.y_label or block.y_label, "start"))
+    return _svg(parts, _PANEL_HEIGHT)
 
 
-def _curve(axes: Axes, curve: Curve, *, alone: bool) -> None:
-    tone = curve.tone if curve.tone in _STAND_IN else "s1"
-    colour = _STAND_IN[tone]
+def _curve(curve: Curve, x: Scale, y: Scale, *, alone: bool) -> Iterable[str]:
+    if not curve.x:
+        return
+    tone = _tone(curve.tone)
+    path = _path([(x(a), y(b)) for a, b in zip(curve.x, curve.y, strict=True)])
     if alone:
-        axes.fill_between(curve.x, curve.y, color=colour, alpha=0.14, linewidth=0)
-    dash = "-" if alone or tone not in SIDE_TONES else _DASHES[SIDE_TONES.index(tone) % len(_DASHES)]
-    axes.plot(curve.x, curve.y, color=colour, linewidth=1.8, linestyle=dash)
+        yield f'<path class="area {tone}" d="{path}V{_BOTTOM}H{_n(x(curve.x[0]))}z"/>'
+    yield f'<path class="curve {tone}{"" if alone else " dashed"}" d="{path}"/>'
     if curve.high:
-        axes.vlines(curve.x, curve.low, curve.high, color=colour, linewidth=5, alpha=0.35)
-        axes.scatter(
-            curve.x, curve.y, s=30, color=colour, edgecolors=_STAND_IN["paper"], linewidths=0.8, zorder=3, clip_on=False
-        )
+        ranges = zip(curve.x, curve.low, curve.high, strict=True)
+        spread = "".join(f"M{_n(x(at))} {_n(y(low))}V{_n(y(high))}" for at, low, high in ranges)
+        yield f'<path class="spread {tone}" d="{spread}"/>'
+        yield from _dots(tone, ((x(a), y(b)) for a, b in zip(curve.x, curve.y, strict=True)))
 
 
-def _level(axes: Axes, level: Level, *, below: bool) -> None:
-    """A dashed line with its name at the right end, clear of the frame."""
-    axes.axhline(level.value, color=_STAND_IN["ink"], linewidth=1, linestyle=(0, (4, 3)))
-    axes.annotate(
-        f"{plain(level.label)} {plain(level.text)}",
-        (1.0, level.value),
-        xycoords=("axes fraction", "data"),
-        xytext=(0, -4 if below else 4),
-        textcoords="offset points",
-        horizontalalignment="right",
-        verticalalignment="top" if below else "bottom",
-        bbox=_LABEL_BOX,
-    )
-
-
-def intervals(block: IntervalChart, name: str) -> str:
+def intervals(block: IntervalChart) -> str:
     """Dots of every observation, the range as a bar, the estimate as a line, a row each."""
-    above = _LEVEL * len(block.levels)
-    height = 46 + 52 * len(block.rows) + above
-    with _figure(height) as figure:
-        axes = figure.add_axes((0.04, 40 / height, 0.92, 1 - (44 + above) / height))
-        for index, row in enumerate(block.rows):
-            _interval_row(axes, row, len(block.rows) - 1 - index)
-        axes.set_ylim(-0.45, len(block.rows) - 0.05)
-        axes.set_yticks([])
-        _scale(axes, block)
-        for index, level in enumerate(block.levels):
-            _upright(axes, level, index)
-        axes.set_xlabel(plain(block.x_label), labelpad=3)
-        return _svg(figure, name)
+    above = 4 + _LEVEL * len(block.levels)
+    bottom = above + _ROW * len(block.rows) + 2
+    x, ticks = _scale(block)
+    parts = [f'<path class="rule" d="{"".join(f"M{_n(x(value))} {above}V{bottom}" for value in ticks)}"/>']
+    if block.reference is not None and _EDGE <= x(block.reference) <= WIDTH - _EDGE:
+        parts.append(f'<path class="level" d="M{_n(x(block.reference))} {above}V{bottom}"/>')
+    for index, level in enumerate(block.levels):
+        at, is_left = x(level.value), x(level.value) < WIDTH / 2
+        parts.append(f'<path class="level" d="M{_n(at)} {above - 4 - _LEVEL * index}V{bottom}"/>')
+        name = f"{level.label} {level.text}"
+        parts.append(_text(at, above - 4 - _LEVEL * index, name, "start" if is_left else "end", ink=True))
+    for index, row in enumerate(block.rows):
+        parts += _interval_row(row, x, above + _ROW * index + 31)
+    parts.append(f'<path class="base" d="M{_EDGE} {bottom}H{WIDTH - _EDGE}"/>')
+    parts += [_text(_within(x(value), tick(value)), bottom + 15, tick(value)) for value in ticks]
+    parts.append(_text(WIDTH / 2, bottom + 31, block.x_label))
+    return _svg(parts, bottom + 38)
 
 
-def _interval_row(axes: Axes, row: Interval, y: int) -> None:
-    colour = _STAND_IN[row.tone if row.tone in _STAND_IN else "s1"]
+def _interval_row(row: Interval, x: Scale, y: float) -> Iterable[str]:
+    tone = _tone(row.tone)
     if row.low is not None and row.high is not None:
-        axes.plot((row.low, row.high), (y, y), color=colour, linewidth=9, alpha=0.28, solid_capstyle="butt")
-    axes.plot((row.value, row.value), (y - 0.2, y + 0.2), color=colour, linewidth=2.4)
-    # a fixed jitter, so that equal observations stay countable and the drawing stays the same
-    heights = [y + 0.09 * ((index % 3) - 1) for index in range(len(row.dots))]
-    axes.scatter(row.dots, heights, s=30, color=colour, edgecolors=_STAND_IN["paper"], linewidths=0.8, zorder=3)
-    text = f"{plain(row.label)[:32]}  {plain(row.text)}"
-    axes.annotate(
-        text, (0.0, y), xycoords=("axes fraction", "data"), xytext=(0, 15), textcoords="offset points", bbox=_LABEL_BOX
-    )
+        yield f'<path class="spread wide {tone}" d="M{_n(x(row.low))} {y}H{_n(x(row.high))}"/>'
+    yield f'<path class="curve {tone}" d="M{_n(x(row.value))} {y - 9}v18"/>'
+    # fixed heights, so that equal observations stay countable and the drawing stays the same
+    yield from _dots(tone, ((x(value), y + 4 * (index % 3 - 1)) for index, value in enumerate(row.dots)))
+    yield _text(_EDGE, y - 15, f"{row.label[:32]}  {row.text}", "start", ink=True)
 
 
-def _upright(axes: Axes, level: Level, index: int) -> None:
-    """A dashed line across the rows with its name above them, on a line of its own, toward the middle."""
-    left, right = axes.get_xlim()
-    axes.axvline(level.value, color=_STAND_IN["ink"], linewidth=1, linestyle=(0, (4, 3)))
-    axes.annotate(
-        f"{plain(level.label)} {plain(level.text)}",
-        (level.value, 1.0),
-        xycoords=("data", "axes fraction"),
-        xytext=(0, 3 + _LEVEL * index),
-        textcoords="offset points",
-        horizontalalignment="left" if level.value < (left + right) / 2 else "right",
-    )
-
-
-def _scale(axes: Axes, block: IntervalChart) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
-
+def _scale(block: IntervalChart) -> tuple[Scale, list[float]]:
+    """The position of a value, and the values of the ticks."""
     everything = [v for row in block.rows for v in (*row.dots, row.value, row.low, row.high) if v is not None]
     everything += [level.value for level in block.levels]
     low, high = min(everything), max(everything)
     if block.log:
-        axes.set_xscale("log")
-        axes.set_xlim(low / 1.6, high * 1.6)
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 300 else (1,), numticks=12))
-        axes.xaxis.set_minor_locator(NullLocator())
-    else:
-        margin = 0.08 * (high - low) or 0.05 * abs(high) or 1.0
-        if block.reference is not None and low - 0.5 * (high - low) <= block.reference <= high + 0.5 * (high - low):
-            low, high = min(low, block.reference), max(high, block.reference)
-        axes.set_xlim(low - margin, high + margin)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=6))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: tick(value)))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    if block.reference is not None:
-        left, right = axes.get_xlim()
-        if left <= block.reference <= right:
-            axes.axvline(block.reference, color=_STAND_IN["ink"], linewidth=1, linestyle=(0, (4, 3)))
+        first, last = math.log(low / 1.6), math.log(high * 1.6)
+        place = _linear(first, last, _EDGE, WIDTH - _EDGE)
+        return lambda value: place(math.log(value)) if value > 0 else -math.inf, log_ticks(first, last - first)
+    margin = 0.08 * (high - low) or 0.05 * abs(high) or 1.0
+    if block.reference is not None and low - 0.5 * (high - low) <= block.reference <= high + 0.5 * (high - low):
+        low, high = min(low, block.reference), max(high, block.reference)
+    low, high = low - margin, high + margin
+    return _linear(low, high, _EDGE, WIDTH - _EDGE), round_ticks(low, high, _MOST_X_TICKS)
 
 
-def _svg(figure: Figure, name: str) -> str:
-    buffer = io.StringIO()
-    with warnings.catch_warnings():
-        # the page's fonts draw the text: what Matplotlib's own font lacks does not matter
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
-        figure.savefig(buffer, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
-    return page_svg(buffer.getvalue(), name)
+def round_ticks(low: float, high: float, most: int, *, least: float = 0.0) -> list[float]:
+    """At most `most` + 1 multiples of a round step between both ends.
+
+    :param least: the least step; 1 for numbered things.
+    """
+    step = max(round_step((high - low) / most), least)
+    return [number * step for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
-def page_svg(svg: str, name: str) -> str:
-    """Matplotlib's SVG fitted to a page: no prologue, no style of its own, unique ids, colours by CSS variable."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
-    size = re.search(r'viewBox="([^"]*)"', svg)
-    box = size.group(1) if size else f"0 0 {WIDTH} 200"
-    head = f'<svg viewBox="{box}" class="plot" aria-hidden="true" focusable="false">'
-    svg = head + svg[svg.index(">") + 1 :]
-    svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", svg).replace("xlink:href", "href")
-    for role, colour in _STAND_IN.items():
-        svg = svg.replace(colour, f"var(--{role})")
-    svg = re.sub(r"font: (?:[a-z]+ )*([\d.]+)px [^;\"]*", r"font-size: \1px", svg)
-    svg = re.sub(r"; font-family: [^;\"]*", "", svg)
-    return re.sub(r"\s*\n\s*", " ", re.sub(r">\s+<", "><", svg)).strip()
+# ---------------------------------------------------------------- shapes
+
+
+def _linear(low: float, high: float, begin: float, end: float) -> Scale:
+    return lambda value: begin + (value - low) / (high - low) * (end - begin)
+
+
+def _tone(tone: str) -> str:
+    return tone if tone in {*SIDE_TONES, "floor"} else SIDE_TONES[0]
+
+
+def _n(value: float) -> str:
+    """A tenth of a pixel is enough for a line."""
+    return f"{round(value, 1):g}"
+
+
+def _path(points: Sequence[tuple[float, float]]) -> str:
+    """A line through the points, in relative steps; level stretches are one step."""
+    tenths = [(round(10 * x), round(10 * y)) for x, y in points]
+    (x, y), steps = tenths[0], []
+    for index, (to_x, to_y) in enumerate(tenths[1:], 1):
+        is_level = to_y == y and index + 1 < len(tenths) and tenths[index + 1][1] == y
+        if not is_level:
+            steps.append(f"{(to_x - x) / 10:g} {(to_y - y) / 10:g}")
+            x, y = to_x, to_y
+    return f"M{tenths[0][0] / 10:g} {tenths[0][1] / 10:g}l{' '.join(steps) or '0 0'}"
+
+
+def _dots(tone: str, places: Iterable[tuple[float, float]]) -> Iterable[str]:
+    for x, y in places:
+        yield f'<circle class="point {tone}" cx="{_n(x)}" cy="{_n(y)}" r="2.7"/>'
+
+
+def _within(x: float, text: str) -> float:
+    half = _HALF_LETTER * len(text)
+    return min(max(x, half), WIDTH - half)
+
+
+def _text(x: float, y: float, text: str, anchor: str = "", *, ink: bool = False) -> str:
+    classes = " ".join(filter(None, (anchor, "ink" * ink)))
+    named = f' class="{classes}"' if classes else ""
+    return f'<text x="{_n(x)}" y="{_n(y)}"{named}>{escape(plain(text))}</text>'
+
+
+def _svg(parts: Iterable[str], height: float) -> str:
+    start = f'<svg viewBox="0 0 {WIDTH} {height:g}" class="plot" aria-hidden="true" focusable="false">'
+    return f"{start}{''.join(parts)}</svg>"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import zlib
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +29,8 @@ at most."""
 MAX_CHAIN: Final = 30
 """Frames in one box: so many lines fit a screen when the box is opened."""
 
+_COMMENT: Final = re.compile(r"/\*(?s:.*?)\*/|^\s*// .*$", re.MULTILINE)
+"""Of a style sheet or a script: a page does without."""
 _NAME_PARTS: Final = re.compile(r"(?<=[/_])(?=[^/_])|(?<=\w)(?=\.\w)")
 """Where a path or a dotted name may break into two lines."""
 
@@ -39,6 +40,8 @@ _PHONE: Final = 354
 _LETTER, _CODE, _HEAD_LETTER, _PADDING = 6.6, 186, 6.4, 14
 _TEXT, _NAME, _NAME_WITH_NOTE, _SIDE = 88, 60, 98, 95
 _PAIRS: Final = 4
+_LONGEST_UNIT: Final = 9
+"""Letters; page.css has a class for each length."""
 _SLOT: Final = 24
 """Letters that a third of a phone's width holds in two lines."""
 
@@ -48,7 +51,6 @@ def render(report: Report) -> str:
     import jinja2
     from markupsafe import Markup
 
-    names = (f"plot{number}" for number in count(1))
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(PAGE),
         autoescape=True,
@@ -59,8 +61,8 @@ def render(report: Report) -> str:
     )
     environment.globals.update(
         kind_of=lambda block: type(block).__name__,
-        draw_lines=lambda block: zip(block.panels, map(Markup, figures.lines(block, next(names))), strict=True),
-        draw_intervals=lambda block: Markup(figures.intervals(block, next(names))),
+        draw_lines=lambda block: zip(block.panels, map(Markup, figures.lines(block)), strict=True),
+        draw_intervals=lambda block: Markup(figures.intervals(block)),
         fall_layout=waterfall_layout,
         flame_layout=flame_layout,
         slope_layout=slope_layout,
@@ -77,19 +79,20 @@ def render(report: Report) -> str:
         whole_percent=whole_percent,
         nothing=NOTHING,
         table_rows=TABLE_ROWS,
-        unit_widths=lambda table: tuple(unit_width(table, index) for index in range(len(table.columns))),
+        unit_widths=unit_widths,
     )
     files = ("page.css", "page.js", "timeline.js")
-    css, *scripts = (Markup((PAGE / name).read_text(encoding="utf-8").strip()) for name in files)
-    js = Markup("\n").join(scripts)
+    css, *scripts = (_COMMENT.sub("", (PAGE / name).read_text(encoding="utf-8")) for name in files)
+    css, js = Markup(css), Markup("\n".join(scripts))
     text: str = environment.get_template("page.html.j2").render(report=report, css=css, js=js)
     return "\n".join(line for line in (row.strip() for row in text.splitlines()) if line) + "\n"
 
 
-def unit_width(table: Table, index: int) -> float:
-    """Room for the longest unit of a column in em, so that the numbers before the units align."""
-    longest = max((len(row[index].unit) for row in table.rows if not row[index].missing), default=0)
-    return 0.25 + 0.62 * longest if longest else 0.0
+def unit_widths(table: Table) -> tuple[str, ...]:
+    """The class of each column for its longest unit, so that its numbers align; empty without units."""
+    columns = zip(*table.rows, strict=True) if table.rows else ((),) * len(table.columns)
+    longest = [max((len(cell.unit) for cell in column if not cell.missing), default=0) for column in columns]
+    return tuple(f" w{min(length, _LONGEST_UNIT)}" if length else "" for length in longest)
 
 
 @dataclass(frozen=True, slots=True)

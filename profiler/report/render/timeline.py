@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import zlib
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from profiler.core.terminal import plain
 from profiler.report.blocks import TimelineChart, TimelineKind, TimelineTrack
+from profiler.report.render.drawing import round_step
 
 CELLS: Final = 4_000
 """Columns of the picture of a track: a quarter of a pixel on a wide page, so that short parts show in proportion."""
@@ -63,10 +65,13 @@ def cell_runs(track: TimelineTrack, tones: Sequence[str], length: int, cells: in
 
 
 def paths(track: TimelineTrack, chart: TimelineChart) -> Iterator[tuple[str, str]]:
-    """Tone and SVG path of each category of a track, in units of columns and of one row."""
+    """Tone and SVG path of each category of a track: thick strokes, and the moves between them, in columns."""
     parts: dict[str, list[str]] = {}
+    ends: dict[str, int] = {}
     for first, last, tone in cell_runs(track, [kind.tone for kind in chart.kinds], chart.length):
-        parts.setdefault(tone, []).append(f"M{first} 0h{last - first}v1H{first}z")
+        move = f"m{first - ends[tone]} 0" if tone in ends else f"M{first} .5"
+        parts.setdefault(tone, []).append(f"{move}h{last - first}")
+        ends[tone] = last
     for tone, texts in parts.items():
         yield tone, "".join(texts)
 
@@ -75,8 +80,7 @@ def ticks(length: int) -> list[tuple[float, str]]:
     """Round times of the axis: the share of the length, and the text; the first one names the unit."""
     size, unit = next(((size, unit) for size, unit in _UNITS if length >= size), _UNITS[-1])
     value = length / size
-    step = 10.0 ** math.floor(math.log10(value / _MOST_TICKS))
-    step *= next(factor for factor in (1, 2, 2.5, 5, 10) if value / (step * factor) <= _MOST_TICKS)
+    step = round_step(value / _MOST_TICKS)
     return [
         (number * step / value, f"{number * step:g}{f' {unit}' * (number == 0)}")
         for number in range(math.floor(value / step) + 1)
@@ -84,34 +88,22 @@ def ticks(length: int) -> list[tuple[float, str]]:
 
 
 def script_data(chart: TimelineChart) -> str:
-    """The events as JSON for the page's script: each track's gaps, lengths and kinds as base64 of varints."""
+    """The events for the page's script, as JSON that is compressed and written in base64.
+
+    A track is the name of its idle time, and three columns: the gap before each event and its length in ns, its kind.
+    """
     data = {
         "length": chart.length,
         "kinds": [[plain(kind.label), kind.tone, plain(kind.text)] for kind in chart.kinds],
-        "tracks": [
-            [plain(track.idle.text), b64encode(bytes(_varints(track))).decode()]
-            for group in chart.groups
-            for track in group.tracks
-        ],
+        "tracks": [[plain(track.idle.text), *_columns(track)] for group in chart.groups for track in group.tracks],
     }
-    # a text must not end the element that holds it
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return b64encode(zlib.compress(text.encode(errors="replace"), 9)).decode()
 
 
-def _varints(track: TimelineTrack) -> Iterator[int]:
-    """Seven bits a byte, the lowest first; a set high bit means that more follow."""
-    for number in _numbers(track):
-        while number >= 128:
-            yield number & 127 | 128
-            number >>= 7
-        yield number
-
-
-def _numbers(track: TimelineTrack) -> Iterable[int]:
-    before = 0
-    for begin, end, kind in zip(track.begin, track.end, track.kind, strict=True):
-        yield from (begin - before, end - begin, kind)
-        before = end
+def _columns(track: TimelineTrack) -> tuple[list[int], list[int], tuple[int, ...]]:
+    gaps = [begin - before for begin, before in zip(track.begin, (0, *track.end), strict=False)]
+    return gaps, [end - begin for begin, end in zip(track.begin, track.end, strict=True)], track.kind
 
 
 def text_rows(chart: TimelineChart) -> list[tuple[str, str, str]]:

@@ -68,16 +68,12 @@ def test_the_page_names_each_number_of_a_stacked_row_and_drops_empty_cells() -> 
     stacked, plain = (table.split("</table>")[0] for table in text.split("<table")[1:])
     assert 'data-label="Time per step"' in stacked
     assert 'class="part" style="--part:57.5%"' in stacked
-    assert stacked.count('role="row"') == 3, "rows that are laid out as a grid are no rows to screen readers"
-    assert stacked.count('role="columnheader"') == len(LINES)
-    assert stacked.count('role="rowgroup"') == 2
     assert stacked.count('gone"') == 2
     assert '<span class="again">train.py:41</span></th>' in stacked, "sorting moves the row, which keeps its name"
     assert "data-label" not in plain
-    assert "role=" not in plain
     nameless = html.render(Report("t", "s", (Section("k", "k", (lines(ROW, (Cell("–"), *ROW[1:])),)),)))
     assert nameless.count('gone"') == 0
-    assert 'role="rowheader"><span class="n">–</span></th>' in nameless, "it still separates its card"
+    assert '<th scope="row">–</th>' in nameless, "it still separates its card"
 
 
 def frame(value: float, *children: Frame) -> Frame:

@@ -52,6 +52,12 @@
     rows.sort((a, b) => compare(a[0], b[0], order === "ascending" ? 1 : -1));
     table.tBodies[0].append(...rows.map((row) => row[1]));
   };
+  // rows that are laid out as cards stay rows to screen readers
+  for (const table of all("table.stacks")) {
+    const roles = { thead: "rowgroup", tbody: "rowgroup", tr: "row", "thead th": "columnheader", "tbody th": "rowheader", td: "cell" };
+    table.setAttribute("role", "table");
+    for (const name of Object.keys(roles)) all(name, table).forEach((node) => node.setAttribute("role", roles[name]));
+  }
   for (const table of all("table")) {
     if (table.tBodies[0].rows.length < 2) continue;
     const heads = all("thead th", table);

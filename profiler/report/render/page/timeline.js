@@ -13,22 +13,18 @@
     return `${Number((ns / size).toPrecision(3))} ${unit}`;
   };
 
-  const decoded = (text) => {
-    const numbers = [];
-    let number = 0, scale = 1;
-    for (const letter of atob(text)) {
-      const byte = letter.charCodeAt(0);
-      number += (byte & 127) * scale;
-      if (byte & 128) scale *= 128;
-      else { numbers.push(number); number = 0; scale = 1; }
-    }
-    const track = { begin: [], end: [], kind: [] };
-    for (let index = 0, now = 0; index < numbers.length; index += 3) {
-      track.begin.push(now += numbers[index]);
-      track.end.push(now += numbers[index + 1]);
-      track.kind.push(numbers[index + 2]);
-    }
-    return track;
+  const inflated = (text) => {
+    const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).json();
+  };
+  const decoded = ([idle, gaps, lengths, kind]) => {
+    let now = 0;
+    const begin = [], end = [];
+    gaps.forEach((gap, index) => {
+      begin.push(now += gap);
+      end.push(now += lengths[index]);
+    });
+    return { idle, begin, end, kind };
   };
 
   // the last part that begins at or before `moment`; -1 for none
@@ -47,7 +43,7 @@
     const paths = {}, shared = new Map();
     const scale = cells / (high - low);
     let column = -1;
-    const add = (first, last, tone) => { paths[tone] = `${paths[tone] || ""}M${first} 0h${last - first}v1H${first}z`; };
+    const add = (first, last, tone) => { paths[tone] = `${paths[tone] || ""}M${first} .5H${last}`; };
     const flush = () => {
       let best = "", most = 0, sum = 0;
       for (const [tone, share] of shared) {
@@ -74,11 +70,11 @@
     return paths;
   };
 
-  const timeline = (figure) => {
-    const data = JSON.parse(figure.querySelector("script").textContent);
+  const timeline = async (figure) => {
+    const data = await inflated(figure.querySelector("script").textContent);
     const box = figure.querySelector(".lanes"), output = figure.querySelector("output");
     const lanes = Array.from(figure.querySelectorAll(".lane"));
-    const tracks = data.tracks.map(([idle, text]) => ({ idle, ...decoded(text) }));
+    const tracks = data.tracks.map(decoded);
     const tones = data.kinds.map((kind) => kind[1]);
     const make = (name, parent) => {
       const node = document.createElement(name === "part" ? "i" : "div");
@@ -241,5 +237,5 @@
     figure.querySelector(".hint").hidden = false;
     redraw();
   };
-  document.querySelectorAll("[data-timeline]").forEach(timeline);
+  if (window.DecompressionStream) document.querySelectorAll("[data-timeline]").forEach(timeline);
 })();
