@@ -197,9 +197,9 @@ def _memory_growth(run: Run, window: Window) -> tuple[Measure, ...]:
     """How much the training process's own memory grows in a step, where it grows in each third of the measured time."""
     rows = sample_rows(run, ANONYMOUS)
     rows = rows[(rows["pid"] == window.pid) & (rows["time"] >= window.begin[0]) & (rows["time"] <= window.end[-1])]
-    if len(rows) < _MIN_GROWTH_SAMPLES:
-        return ()
     steps = np.searchsorted(window.end, rows["time"]).astype(np.float64)
+    if len(rows) < _MIN_GROWTH_SAMPLES or steps[0] == steps[-1]:
+        return ()
     parts = zip(np.array_split(steps, 3), np.array_split(rows["value"].astype(np.float64), 3), strict=True)
     slopes = [float(np.polyfit(step, value, 1)[0]) for step, value in parts if step[-1] > step[0]]
     slope = float(np.polyfit(steps, rows["value"].astype(np.float64), 1)[0])

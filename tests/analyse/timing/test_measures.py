@@ -241,6 +241,15 @@ def test_memory_grows_where_it_does_so_throughout(
     assert (measure and (measure.value, measure.low, measure.high)) == (growth and pytest.approx(growth))
 
 
+@pytest.mark.parametrize("step", [0, 1, 2])
+def test_samples_within_one_step_tell_no_growth_of_memory(step: int) -> None:
+    builder = RunBuilder()
+    builder.steps(3, 20_000 * MS)
+    for number in range(20):
+        builder.sample("process.anonymous", (20_000 * step + 1000 + 500 * number) * MS, 1e8 + 1e6 * number)
+    assert "memory_growth" not in analyse(builder.build()).measures
+
+
 @pytest.mark.parametrize(("pages", "tid", "expected"), [(5000, 100, (5000, 2e-3)), (100, 100, None), (5000, 101, None)])
 def test_new_pages_of_the_stepping_thread(pages: int, tid: int, expected: tuple[float, float] | None) -> None:
     builder = RunBuilder()
