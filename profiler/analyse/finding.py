@@ -19,8 +19,10 @@ class GainMethod(StrEnum):
 
     BOUND = "bound"
     """The step without the time that the cause costs, as it was recorded."""
+    AT_LEAST = "at-least"
+    """The same, where the cure makes the rest of the step faster too, by how much is not known."""
     ESTIMATE = "estimate"
-    """The same, where the cure also changes what other parts of the step cost: it may give more."""
+    """The same, where how much of the time the cure saves is not recorded, but taken from measurements elsewhere."""
     REPLAY = "replay"
     """The recorded steps, simulated again with the cure: what then waits for what is computed anew."""
     KNOCK_OUT = "knock-out"
@@ -90,6 +92,7 @@ class Gain:
 
     method: GainMethod
     factor: float
+    """Of the method AT_LEAST, the real one may be several times as large."""
     low: float
     high: float
     """The ends of the 95% interval of `factor`."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, NotJudged
+from profiler.analyse.finding import Confidence, Finding, Gain, NotJudged
 from profiler.analyse.model import Analysis
 from profiler.core.notice import Notice
 from profiler.core.plugins import discover
@@ -121,8 +121,7 @@ def _bound(claim: Claim, costs: StepCosts) -> Gain:
         recording = min(costs.recording, _MOST_RECORDING * max(0.0, after))
         return (whole - recording) / max(after - recording, _FASTEST * whole)
 
-    method = GainMethod.BOUND if claim.is_bound else GainMethod.ESTIMATE
-    return Gain(method, factor(total.seconds), factor(total.low), factor(min(total.high, whole)))
+    return Gain(claim.method, factor(total.seconds), factor(total.low), factor(min(total.high, whole)))
 
 
 def _factor(gain: Gain) -> float:

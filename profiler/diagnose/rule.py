@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
-from profiler.analyse.finding import Confidence, RuleText
+from profiler.analyse.finding import Confidence, GainMethod, RuleText
 from profiler.analyse.model import COMMUNICATING, COPYING, Analysis, DevicePart, InputPart, Phase
 from profiler.core.notice import Notice
 from profiler.diagnose.device import BUSY, is_sampled, program_blame, trace_category
@@ -67,8 +67,9 @@ class Claim:
     """Whether a change of the program can save this time."""
     is_exclusive: bool = True
     """Whether other rules get less of these categories. Not where it is not known which part of them it is."""
-    is_bound: bool = True
-    """Whether the cure leaves the rest of the step as it is. Fewer processes or threads make it faster too."""
+    method: GainMethod = GainMethod.BOUND
+    """How the gain follows from the costs: BOUND where the cure leaves the rest of the step as it is, AT_LEAST where it
+    makes that faster too, as fewer processes and threads do, and ESTIMATE where a part of the costs is assumed."""
     confidence: Confidence = Confidence.HIGH
     """The highest confidence that the finding can have, however exactly its cost is known: lower where what was
     recorded can have a cause that is no mistake."""

@@ -75,10 +75,18 @@ def gain_text(finding: Finding) -> str:
 
 
 def factor_text(gain: Gain) -> str:
-    """`about 1.64×`; of what `try` measured `1.64×`, and of more than is predicted as a figure `more than 100×`."""
+    """`about 1.64×`, or `at least 1.64×` where the cure may give more; of what `try` measured `1.64×`, and of more than
+    is predicted as a figure `more than 100×`."""
     if gain.method is GainMethod.KNOCK_OUT:
         return ratio(gain.factor)
-    return f"more than {MOST}×" if gain.factor > MOST else f"about {ratio(gain.factor)}"
+    return f"more than {MOST}×" if gain.factor > MOST else f"{how_sure(gain)}{ratio(gain.factor)}"
+
+
+def how_sure(gain: Gain) -> str:
+    """`about `, `at least `; empty where it was measured"""
+    if gain.method is GainMethod.KNOCK_OUT:
+        return ""
+    return "at least " if gain.method is GainMethod.AT_LEAST else "about "
 
 
 MOST: Final = 100
@@ -88,6 +96,7 @@ _DIFFERENT: Final = 0.05
 """Relative difference of two predictions from which both are shown."""
 _WAYS: Final = {
     GainMethod.BOUND: "without this time",
+    GainMethod.AT_LEAST: "without this time",
     GainMethod.ESTIMATE: "without this time",
     GainMethod.REPLAY: "by replay",
 }
@@ -106,7 +115,8 @@ def prediction_texts(finding: Finding) -> tuple[str, ...]:
 
 _METHODS: Final[Mapping[str, str]] = {
     GainMethod.BOUND: "predicted from the recorded step without this cost, but with what the cure needs instead",
-    GainMethod.ESTIMATE: "predicted from the recorded step without this cost; the cure changes the rest of it too",
+    GainMethod.AT_LEAST: "predicted from the recorded step without this cost; the cure makes the rest of it faster too",
+    GainMethod.ESTIMATE: "predicted from the recorded step without this cost, a part of which is an estimate",
     GainMethod.REPLAY: "predicted by simulating the recorded steps with the cure",
     GainMethod.KNOCK_OUT: "measured by `try`, which ran the program without what the finding blames",
 }

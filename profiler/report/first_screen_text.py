@@ -14,7 +14,15 @@ from profiler.core.terminal import called_as
 from profiler.core.units import rate, seconds, share
 from profiler.diagnose.model import MUCH_UNKNOWN, RunVerdict
 from profiler.report.blocks import Action, Chip, Headline
-from profiler.report.finding_text import MOST, factor_text, finding_text, leading, prediction_texts, whole_text
+from profiler.report.finding_text import (
+    MOST,
+    factor_text,
+    finding_text,
+    how_sure,
+    leading,
+    prediction_texts,
+    whole_text,
+)
 from profiler.report.model import exit_status, has_no_steps, load_warnings
 from profiler.report.text import THREAD_STATES, at, file_name, function_name, listed, plural
 from profiler.report.verdict_text import cause_text
@@ -202,8 +210,10 @@ def strip_label(seconds_per_step: float) -> str:
 
 def strip_change(finding: Finding, after: float) -> str:
     """`after the first change: about 17.3 ms`"""
-    is_measured = finding.gains[0].method is GainMethod.KNOCK_OUT
-    text = f"{seconds(after)}, as measured" if is_measured else f"about {seconds(after)}"
+    text = {
+        GainMethod.KNOCK_OUT: f"{seconds(after)}, as measured",
+        GainMethod.AT_LEAST: f"at most {seconds(after)}",
+    }.get(finding.gains[0].method, f"about {seconds(after)}")
     return f"after the first change: {text}"
 
 
@@ -233,8 +243,7 @@ def _speed(analysis: Analysis) -> Chip | None:
         return Chip(now)
     number, _, unit = now.rpartition(" ")
     best = rate(measure.value * lead.gains[0].factor, unit)
-    about = "" if lead.gains[0].method is GainMethod.KNOCK_OUT else "about "
-    return Chip(f"{number} → {about}{best}", "good")
+    return Chip(f"{number} → {how_sure(lead.gains[0])}{best}", "good")
 
 
 _RATES: Final = ("tokens_per_s", "steps_per_s")

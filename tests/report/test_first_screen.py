@@ -68,6 +68,7 @@ def test_the_headline_and_the_strip_agree_on_the_wait_for_data() -> None:
     [
         (GainMethod.BOUND, 1.64, "about 1.64× to gain"),
         (GainMethod.REPLAY, 1.64, "about 1.64× to gain"),
+        (GainMethod.AT_LEAST, 1.64, "at least 1.64× to gain"),
         (GainMethod.KNOCK_OUT, 1.64, "1.64× to gain, as measured"),
         (GainMethod.BOUND, 5000.0, "more than 100× to gain"),
     ],

@@ -31,7 +31,7 @@ from profiler.analyse.model import HOST_CATEGORIES, MIN_SAMPLES
 from profiler.analyse.sampling.frames import BACKWARD
 from profiler.analyse.sampling.shares import ClassifiedSamples, classify_samples, native_category
 from profiler.analyse.sampling.stacks import Stacks
-from profiler.analyse.sampling.strata import DIVIDED, NUMBER, Floats, Numbers, has_hooked_steps, stratum_times
+from profiler.analyse.sampling.strata import DIVIDED, FIXED, NUMBER, Floats, Numbers, has_hooked_steps, stratum_times
 from profiler.analyse.statistics import Z, share_interval
 from profiler.analyse.timing.breakdown import Ledger, recorded_ledger, take_core, take_stalls
 from profiler.analyse.timing.host_timeline import CODE, HostTimeline
@@ -48,6 +48,9 @@ SUBSTANTIAL: Final = 0.002
 """Share of wall time below which unrecorded time stays unattributed: a few seconds of samples cannot tell it from 0."""
 MIN_STATE_SHARE: Final = 0.9
 """Share of the sampled time with a recorded CPU state from which samples alone tell how active a thread was."""
+_MUCH_GIL: Final = 0.01
+"""Share of the steps from which waits for the GIL are taken out of recorded time: less is not worth an interval for
+what is known exactly."""
 _BLOCKED: Final = ("sync", "waiting", "ranks", "gil")
 _ALWAYS_POSSIBLE: Final = ("framework", "compute", "python")
 """Categories that have an interval though no sample was in them; any other category has an interval only if a sample
@@ -124,6 +127,8 @@ def attribute_unrecorded(
         else:  # it is the same error in all strata, so it adds up and does not average out
             sums += uncertainty * total
         python_share = python_share if pool else float(shares[CODE["python"]])
+    if usable and usable.gil_known:
+        _take_gil_waits(ns, squares, usable, window)
     if usable and not usable.gil_known:
         warning = Notice("no-gil-samples")
     elif usable and usable.n >= MIN_SAMPLES:
@@ -134,6 +139,27 @@ def attribute_unrecorded(
         warning = _too_few(int(exact[""].sum()) / window.wall_ns, 0, "anything")
     spread = _category_intervals(ns, np.sqrt(squares) + sums, window)
     return replace(ledger, ns=ns, python_share=python_share, warning=warning, spread=spread, backward=backward)
+
+
+def _take_gil_waits(ns: Numbers, squares: Floats, samples: ClassifiedSamples, window: Window) -> None:
+    """Take waits for the GIL out of recorded stretches of time, such as a call of the data loader, as the samples in
+    each tell.
+
+    :param squares: of the errors of each category, to which those of what is taken are added.
+    """
+    gil = CODE["gil"]
+    for stratum, category in FIXED.items():
+        if _count(samples, stratum) < MIN_STRATUM_SAMPLES:
+            continue
+        shares, error, _ = _divide(samples, stratum)
+        total = float(samples.exact[stratum].sum())
+        if shares[gil] * total < _MUCH_GIL * window.wall_ns:
+            continue
+        taken = np.minimum(ns[:, CODE[category]], np.floor(samples.exact[stratum] * shares[gil]).astype(np.int64))
+        ns[:, CODE[category]] -= taken
+        ns[:, gil] += taken
+        squares[:, gil] += (error[:, gil] * total) ** 2
+        squares[:, CODE[category]] += (error[::-1, gil] * total) ** 2
 
 
 def seconds_more(samples: float, window: Window) -> int:

@@ -153,12 +153,17 @@ class Waits:
     """How far `gil` may be too high, and too low."""
 
 
+def shows_wait(stack: Stack) -> bool:
+    """Whether the frames of a stack show a wait of the program's own."""
+    return "wait" in stack.leaf_roles
+
+
 def is_own_wait(stack: Stack, active: float) -> bool:
-    """Whether blocked samples of this stack show a wait of the program's own.
+    """Whether blocked samples of this stack show a wait of the program's own, unless it waits for the GIL there.
 
     :param active: the share of the stack's time in which it was not blocked.
     """
-    return "wait" in stack.leaf_roles or (not stack.in_torch and active < _ALSO_ACTIVE)
+    return shows_wait(stack) or (not stack.in_torch and active < _ALSO_ACTIVE)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -167,8 +172,13 @@ class BlockedRows:
 
     stack: Numbers
     ns: Floats
-    is_own: npt.NDArray[np.bool_]
+    """Their length; 0 of rows that a record or a frame gives a category."""
+    fixed_ns: Floats
+    """The length of those rows, 0 of all others: they wait for the GIL too."""
+    shows_wait: npt.NDArray[np.bool_]
     """Whether the frames show a wait of the program's own."""
+    is_own: npt.NDArray[np.bool_]
+    """Whether they show one, or the line is never active."""
     in_torch: npt.NDArray[np.bool_]
 
 
@@ -183,9 +193,12 @@ def divide_waits(run: Run, window: Window, calls: BlockedCalls | None, rows: Blo
         sleeps = np.sum([calls.given_blocked(stack, kind) for kind in _OWN], axis=0)
         timed = calls.given_blocked(stack, BlockedIn.TIMED_FUTEX)
         futex = calls.given_blocked(stack, BlockedIn.FUTEX) if calls.tells_openmp else nothing
-        own = np.where(is_own, 1.0, sleeps + np.where(rows.in_torch, 0.0, futex) + (0.0 if held else timed))
+        gil = np.where(rows.shows_wait, 0.0, timed) if held else nothing
+        waits = gil * min(1.0, (held or 0.0) / total) if (total := float((ns + rows.fixed_ns) @ gil)) else gil
+        # a wait with a time limit that is longer than others hold the GIL is a lock of the program's own
+        own = sleeps + np.where(rows.in_torch, 0.0, futex) + (timed if not held else gil - waits)
+        own, gil = np.where(is_own, 1.0 - waits, own), waits
         unknown = np.where(rows.in_torch & ~is_own, futex, 0.0)
-        gil = mixed * timed if held else nothing
         share = min(1.0, float(ns @ gil) / window.wall_ns)
         if share > 0:  # not where all samples of such stacks lie between steps
             low, high = (end / share for end in share_interval(share, calls.n))

@@ -33,7 +33,15 @@ import numpy.typing as npt
 from profiler.analyse.intervals import overlaps
 from profiler.analyse.model import HOST_CATEGORIES
 from profiler.analyse.sampling.batch_means import Batches, batch_edges, sum_in_batches
-from profiler.analyse.sampling.blocked import BlockedCalls, BlockedRows, Waits, blocked_calls, divide_waits, is_own_wait
+from profiler.analyse.sampling.blocked import (
+    BlockedCalls,
+    BlockedRows,
+    Waits,
+    blocked_calls,
+    divide_waits,
+    is_own_wait,
+    shows_wait,
+)
 from profiler.analyse.sampling.frames import BACKWARD, BETWEEN, CALL, DATA, TOKENIZE, Stack
 from profiler.analyse.sampling.gil import GilHolders, Probability
 from profiler.analyse.sampling.stacks import Function, Stacks, function_of, gil_windows
@@ -144,14 +152,18 @@ def classify_samples(stacks: Stacks, window: Window, host: HostTimeline) -> Clas
         on_cpu = {(pool, kind): active[alike] @ batches.ns[alike] for pool, kind, alike in rows.pools()}
         gil = {key: holders.probability(*key, each, batches, n) for key, each in on_cpu.items()}
     shares, busy, uncertainty = _category_shares(rows, gil)
-    blocked = ns * (1 - active) * rows.is_divided() * (window.wall_ns / float(ns.sum()))
-    own = _own_waits(stacks, stack, ns, active)
-    waits = divide_waits(run, window, calls, BlockedRows(stack, blocked, own, rows.leaf == TORCH_LEAF))
+    blocked, is_divided = ns * (1 - active) * (window.wall_ns / float(ns.sum())), rows.is_divided()
+    is_fixed = ~is_divided & (stratum != NUMBER[CALL])
+    shown, own = _own_waits(stacks, stack, ns, active)
+    in_torch = rows.leaf == TORCH_LEAF
+    blocked_rows = BlockedRows(stack, blocked * is_divided, blocked * is_fixed, shown, own, in_torch)
+    waits = divide_waits(run, window, calls, blocked_rows)
     _add_waits((shares, uncertainty), rows, waits, several_ranks=has_ranks(run))
     in_call = np.flatnonzero(stratum == NUMBER[CALL])
     shares[in_call] = _call_shares(run, host, window, stack[in_call], region[in_call] - 1)
     whole = (stratum >= len(DIVIDED)) | (rows.category >= 0)  # rows of one category, or a mix of those of calls
     busy[whole] = shares[whole] * active[whole, None]
+    _move_gil_waits(shares, is_fixed, (1 - active) * waits.gil)
     weights = stratum_weights(stratum, ns, exact)
     without_core = _without_core(run, window, (stratum, weights, busy), clock)
     line_shares = _take_core(shares, without_core, clock)
@@ -246,11 +258,23 @@ def _category_shares(rows: _Rows, gil: Mapping[tuple[int, int], Probability]) ->
     return shares, active, uncertainty
 
 
-def _own_waits(stacks: Stacks, stack: Numbers, ns: Floats, active: Floats) -> npt.NDArray[np.bool_]:
-    """Whether the blocked time of each row is a wait of the program's own."""
+def _own_waits(stacks: Stacks, stack: Numbers, ns: Floats, active: Floats) -> list[npt.NDArray[np.bool_]]:
+    """Whether the frames of each row show a wait of the program's own, and whether its blocked time is one."""
     share = np.bincount(stack, ns * active) / np.maximum(np.bincount(stack, ns), 1.0)
-    own = {number: is_own_wait(stacks[number], float(share[number])) for number in np.unique(stack).tolist()}
-    return np.array([own[number] for number in stack.tolist()], np.bool_)
+    numbers = np.unique(stack).tolist()
+    shown = {number: shows_wait(stacks[number]) for number in numbers}
+    own = {number: is_own_wait(stacks[number], float(share[number])) for number in numbers}
+    return [np.array([each[number] for number in stack.tolist()], np.bool_) for each in (shown, own)]
+
+
+def _move_gil_waits(shares: Floats, rows: npt.NDArray[np.bool_], gil: Floats) -> None:
+    """Take waits for the GIL out of the category that the frames of these rows stand for.
+
+    :param gil: the part of each row in which it waits for the GIL.
+    """
+    part = np.where(rows, gil, 0.0)
+    shares *= 1 - part[:, None]
+    shares[:, CODE["gil"]] += part
 
 
 def _add_waits(sums: tuple[Floats, Floats], rows: _Rows, waits: Waits, *, several_ranks: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from profiler.analyse.finding import GainMethod
 from profiler.analyse.model import Stage
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import Claim, Rule, StepCosts
@@ -32,7 +33,7 @@ def judge(costs: StepCosts) -> Claim | None:
         return None
     seconds = min(kernel, pages * _FAULT_S, computing.seconds)
     claimed = computing.part(seconds / computing.seconds) if computing.seconds else computing
-    return Claim({"compute": claimed}, (), {"new": new, "pages": pages, "kernel": kernel}, is_bound=False)
+    return Claim({"compute": claimed}, (), {"new": new, "pages": pages, "kernel": kernel}, method=GainMethod.ESTIMATE)
 
 
 PLUGIN = Rule(

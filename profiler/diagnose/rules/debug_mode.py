@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from profiler.analyse.finding import KnockOut
+from profiler.analyse.finding import GainMethod, KnockOut
 from profiler.diagnose.rule import Claim, Rule, StepCosts, exactly
 from profiler.diagnose.rules._frames import frame_costs, frame_sites, lines_above
 from profiler.run.tables import OPERATORS
@@ -25,7 +25,7 @@ def judge(costs: StepCosts) -> Claim | None:
     }
     if checks:
         claimed["compute"] = exactly(min(checks, costs.cost("compute").seconds))
-    return Claim(claimed, frame_sites(lines), values, is_bound=False) if claimed else None
+    return Claim(claimed, frame_sites(lines), values, method=GainMethod.AT_LEAST) if claimed else None
 
 
 PLUGIN = Rule(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from profiler.analyse.finding import GainMethod
 from profiler.diagnose.device import MOST
 from profiler.diagnose.rule import Claim, Rule, StepCosts
 
@@ -19,7 +20,7 @@ def judge(costs: StepCosts) -> Claim | None:
         {"compute": costs.cost("compute").part(_HALF * double)},
         costs.sites("compute"),
         {"double": double},
-        is_bound=False,
+        method=GainMethod.ESTIMATE,
     )
 
 

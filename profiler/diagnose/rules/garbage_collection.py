@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler.analyse.finding import KnockOut
+from profiler.analyse.finding import GainMethod, KnockOut
 from profiler.diagnose.rule import Claim, Rule, StepCosts, exactly
 
 
@@ -16,7 +16,8 @@ def judge(costs: StepCosts) -> Claim | None:
         seconds = min(seconds, costs.cost("python").high)
     if not seconds:
         return None
-    return Claim({"python": exactly(seconds)}, costs.sites("python"))
+    # a collection reads all objects, after which what the program uses is in the caches no more
+    return Claim({"python": exactly(seconds)}, costs.sites("python"), method=GainMethod.AT_LEAST)
 
 
 PLUGIN = Rule(

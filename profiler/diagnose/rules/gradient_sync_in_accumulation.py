@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from profiler.analyse.finding import GainMethod
 from profiler.analyse.model import COMMUNICATING
 from profiler.diagnose.rule import Claim, Cost, Rule, StepCosts, largest_sites
 from profiler.run.tables import REPEATED_GRADIENT_SYNCS
@@ -25,7 +26,7 @@ def judge(costs: StepCosts) -> Claim | None:
             claimed[name] = costs.cost(name).part(needless)
     backward = costs.phase("backward")
     sites = largest_sites([backward.site if backward else None])
-    return Claim(claimed, sites, {"repeated": repeated}, is_bound=False) if claimed else None
+    return Claim(claimed, sites, {"repeated": repeated}, method=GainMethod.ESTIMATE) if claimed else None
 
 
 PLUGIN = Rule(

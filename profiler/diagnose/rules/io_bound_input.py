@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler.analyse.finding import KnockOut
+from profiler.analyse.finding import GainMethod, KnockOut
 from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.rule import Claim, Rule, StepCosts
 from profiler.diagnose.rules._input import SLOW, input_sites, input_wait, loader_cost, loader_values, making
@@ -21,7 +21,9 @@ def judge(costs: StepCosts) -> Claim | None:
         "files": found.use.file_wait or None,
         "sockets": found.use.socket_wait or None,
     }
-    return Claim({"input": loader_cost(costs, found).part(waits)}, input_sites(costs, parts), values)
+    cost = {"input": loader_cost(costs, found).part(waits)}
+    # the rest of a read, which copies the data, is not known
+    return Claim(cost, input_sites(costs, parts), values, method=GainMethod.AT_LEAST)
 
 
 PLUGIN = Rule(

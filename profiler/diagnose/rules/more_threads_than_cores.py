@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler.analyse.finding import KnockOut
+from profiler.analyse.finding import GainMethod, KnockOut
 from profiler.diagnose.rule import Claim, Rule, StepCosts, take
 from profiler.diagnose.run import excess_threads
 
@@ -19,7 +19,7 @@ def judge(costs: StepCosts) -> Claim | None:
                 take(costs, "core", "throttled"),
                 (),
                 {"threads": notice.values["threads"], "limit": limit, "own": own},
-                is_bound=False,
+                method=GainMethod.AT_LEAST,
             )
     return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler.analyse.finding import KnockOut
+from profiler.analyse.finding import GainMethod, KnockOut
 from profiler.diagnose.rule import Claim, Rule, StepCosts, exactly
 from profiler.diagnose.rules._frames import frame_costs, frame_sites, lines_above
 
@@ -33,7 +33,9 @@ def judge(costs: StepCosts) -> Claim | None:
     if sum(optimizer["elements"] for optimizer in optimizers) >= _LARGE:
         computing = claimed.get("compute", exactly(0.0))
         claimed["compute"] = computing.part(1.0 + _ADDING)
-    return Claim(claimed, frame_sites(lines), {"fills": fills, "filling": costs.share(filling)}, is_bound=False)
+    return Claim(
+        claimed, frame_sites(lines), {"fills": fills, "filling": costs.share(filling)}, method=GainMethod.ESTIMATE
+    )
 
 
 PLUGIN = Rule(

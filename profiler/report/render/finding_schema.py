@@ -24,7 +24,7 @@ class SiteDocument(_Model):
 class GainDocument(_Model):
     """A prediction, or a measurement, of what a cure gives."""
 
-    method: Literal["bound", "estimate", "replay", "knock-out"]
+    method: Literal["bound", "at-least", "estimate", "replay", "knock-out"]
     """bound: the recorded step without the cost; estimate: the same, where the cure changes other parts too; replay:
     the recorded steps simulated with the cure; knock-out: measured by `try`."""
     factor: float

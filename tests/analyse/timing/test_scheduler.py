@@ -280,6 +280,36 @@ def test_threads_that_communicate_belong_to_no_pool(thread: str, expected: float
     assert shares_of(builder).get("compute") == pytest.approx(expected, abs=0.5)
 
 
+@pytest.mark.parametrize(("held", "gil"), [(10, 90), (4, 40)])
+@pytest.mark.parametrize("place", [(*LINE, LOADER), ("t.py:9:main",)])
+def test_waits_for_the_gil_in_the_loader_and_at_a_line_that_never_runs(
+    place: tuple[str, ...], held: int, gil: float
+) -> None:
+    """A step waits for the GIL for 9 of 10 ms, but no longer than another thread holds it."""
+    is_loader = place[-1] == LOADER
+    builder = RunBuilder(device="cpu", openmp="gnu")
+    builder.boundary(0)
+    builder.steps(100, STEP)
+    for number in range(101):
+        builder.thread_clocks(number * STEP, number * MS, 0)
+    for begin in range(0, 100 * STEP, STEP):
+        if is_loader:
+            builder.region("data", begin, begin + 9 * MS)
+        builder.stack(place, begin, begin + 9 * MS, active=0)
+        builder.stack(LINE, begin + 9 * MS, begin + STEP, active=1)
+        builder.holder(LINE, begin, begin + held * MS, tid=8)
+        for number in range(10):
+            kind = BlockedIn.TIMED_FUTEX if number < 9 else BlockedIn.NOTHING
+            builder.sample("thread.blocked_in", begin + number * MS, int(kind), pid=PID, tid=TID)
+    builder.gil_window(0, 100 * STEP)
+    shares = shares_of(builder)
+    assert shares["gil"] == pytest.approx(gil, abs=2)
+    assert shares.get("input" if is_loader else "waiting", 0.0) == pytest.approx(90 - gil, abs=2)
+    _, ledger, _ = host_time(Stacks(builder.build()), measured_window(builder.build()))
+    assert ledger is not None
+    assert (ledger.ns.sum(axis=1) == STEP).all()
+
+
 def test_samples_that_stand_for_no_time_wait_for_nothing() -> None:
     """Samples between steps have a mixture of system calls, but none of the steps' time."""
     builder = program()
@@ -287,6 +317,6 @@ def test_samples_that_stand_for_no_time_wait_for_nothing() -> None:
     run = builder.build()
     shares = np.zeros((len(run.stack_frames), len(BlockedIn)))
     shares[:, BlockedIn.TIMED_FUTEX] = 1
-    rows = BlockedRows(np.zeros(2, np.int64), np.zeros(2), np.zeros(2, np.bool_), np.zeros(2, np.bool_))
+    rows = BlockedRows(np.zeros(2, np.int64), *np.zeros((2, 2)), *np.zeros((3, 2), np.bool_))
     waits = divide_waits(run, measured_window(run), BlockedCalls(shares, 100, tells_openmp=True), rows)
     assert (waits.gil.tolist(), waits.gil_error[0].tolist()) == ([1, 1], [0, 0])
