@@ -157,10 +157,17 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "profiler.marks": ("profiler.agent.recorder", "profiler.run.tables"),
     "profiler.agent": ("profiler.run.tables", "profiler.core.plugins", "profiler.core.errors"),
     "profiler.agent.hooks.virtual_cuda": ("profiler.agent", "profiler.virtual.installation", "profiler.run.tables"),
+    "profiler.agent.hooks.counts": (
+        "profiler.agent",
+        "profiler.counting.installation",
+        "profiler.counting.operators",
+        "profiler.run.tables",
+    ),
+    "profiler.counting": ("profiler.virtual",),
     "profiler.virtual": (),
     "profiler.run": ("profiler.core",),
     "profiler.run.frames": ("profiler.run", "profiler.analyse.model", "profiler.core"),
-    "profiler.run.model": ("profiler.core.notice",),
+    "profiler.run.model": ("profiler.core.notice", "profiler.run.tables"),
     "profiler.run.tables": (),
     "profiler.core": (),
     "profiler.core.live": ("profiler.run.model",),
@@ -180,7 +187,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "psutil": ("profiler.record.collectors",),
     "pynvml": ("profiler.record.collectors",),
     "py_spy": ("profiler.record.collectors",),
-    "torch": ("profiler.agent.hooks", "profiler.virtual", "reference_trainer"),
+    "torch": ("profiler.agent.hooks", "profiler.counting", "profiler.virtual", "reference_trainer"),
     "pandas": ("profiler.run.frames",),
 }
 STANDARD_LIBRARY_ONLY = (
@@ -204,6 +211,10 @@ NUMPY_AT_THE_TOP = (
 )
 """Code that reads runs; elsewhere in profiler/ NumPy counts as heavy too."""
 TORCH_AT_THE_TOP = (
+    "profiler.counting.installation",
+    "profiler.counting.memory",
+    "profiler.counting.operators",
+    "profiler.counting.reads",
     "profiler.virtual.cuda",
     "profiler.virtual.installation",
     "profiler.virtual.private_api",

@@ -440,14 +440,15 @@ class Recorder:
         key = id(code) + frame.f_lasti  # f_lineno decodes a table each time, so numbers are cached
         number = self._sites.get(key)
         if number is None:
-            line = frame.f_lineno
-            number = self._site_texts.intern(
-                (code.co_filename, line), lambda: {"file": code.co_filename, "line": line, "function": code.co_qualname}
-            )
+            number = self.site_of(code.co_filename, frame.f_lineno, code.co_qualname)
             if len(self._site_codes) < _MAX_SITES:
                 self._site_codes.append(code)
                 self._sites[key] = number
         return number
+
+    def site_of(self, file: str, line: int, function: str) -> int:
+        """Number of a line."""
+        return self._site_texts.intern((file, line), lambda: {"file": file, "line": line, "function": function})
 
     # ------------------------------------------------------------ writing
 

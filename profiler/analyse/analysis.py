@@ -62,12 +62,10 @@ MANY_IN_RECORDER: Final = 0.1
 def analyse(run: Run) -> Analysis:
     """The results of `run`, without a verdict: `profiler.diagnose` adds that. Never fails for lack of data.
 
-    :raises ProfilerError: the program saw virtual CUDA devices, so that the run has counts and no times.
+    :raises ProfilerError: the program was counted, so that the run has counts and no times.
     """
-    if run.info.has_virtual_devices:
-        raise ProfilerError(
-            f"{run.path}: with virtual CUDA devices a run has counts and no times; `diagnose {run.path}` prints them"
-        )
+    if run.info.is_counted:
+        raise ProfilerError(f"{run.path}: a run that counts has no times; `diagnose {run.path}` prints them")
     hooked, stacks, steps = has_hooked_steps(run), Stacks(run), rank_steps(run, rank_windows(run))
     window = steps.analysed
     few_steps = ranks_of_few_steps(run, steps.windows)

@@ -984,6 +984,7 @@ class SiteCount:
     """With the file relative to the folder of the project; None: no line of the program."""
     before: int
     """Number before the first step ended: the program starts, and its first step may differ."""
+    before_bytes: int
     per_step: Mapping[tuple[int, int], int]
     """Number and bytes in a step -> number of such steps, after the first step."""
 

@@ -1,5 +1,5 @@
 """What each line of a program does in each step, as far as it can be counted exactly: waits for a device, copies,
-operators, memory.
+operators, memory, compilations.
 
 Two runs of a program that does the same have equal counts.
 """
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from profiler.analyse.model import SiteCount
 from profiler.run.code_origin import project_folder, relative_site
 from profiler.run.model import Run, Table
-from profiler.run.tables import CallKind, CountKind
+from profiler.run.tables import GRAPH_BROKEN, RECOMPILED, TOKENIZED, CallKind, CountKind
 
 _CALLS: Final = {
     CallKind.SYNC: CountKind.SYNC,
@@ -24,6 +24,12 @@ _CALLS: Final = {
     CallKind.D2H: CountKind.D2H,
     CallKind.D2D: CountKind.D2D,
 }
+_NAMED_CALLS: Final = {
+    GRAPH_BROKEN: CountKind.GRAPH_BREAK,
+    RECOMPILED: CountKind.RECOMPILATION,
+    TOKENIZED: CountKind.TEXT,
+}
+"""Calls of kind OTHER."""
 _COLUMNS: Final = [(name, np.int64) for name in ("kind", "name", "site", "pid", "step", "count", "bytes", "time")]
 _KEY: Final = ["kind", "name", "site"]
 _NO_STEPS: Final = np.zeros(0, np.int64)
@@ -36,40 +42,60 @@ def site_counts(run: Run) -> tuple[SiteCount, ...]:
     """The counts of every line, by kind and the most frequent first; its file is relative to the project's folder.
 
     Of several ranks, a step is one step of one rank. Events after the last step are not counted: a program that is
-    stopped ends within a step.
+    stopped ends within a step. Processes without steps, such as a loader's workers, are not counted where others step.
     """
     ends: Steps = {int(pid): np.sort(run.steps["end"][run.steps["pid"] == pid]) for pid in np.unique(run.steps["pid"])}
     folder = project_folder(run)
     counts = []
     for rows in _by_key(_events(run, ends)):
         kind, name, site = (int(rows[column][0]) for column in _KEY)
-        before, each = 0, Counter[tuple[int, int]]()
+        before, before_bytes, each = 0, 0, Counter[tuple[int, int]]()
         for pid in np.unique(rows["pid"]):  # each process has steps of its own
             own = rows[rows["pid"] == pid]
             steps = len(ends.get(int(pid), _NO_STEPS))
             before += int(own["count"][own["step"] == 0].sum())
+            before_bytes += int(own["bytes"][own["step"] == 0].sum())
             numbers, sizes = (_sums(own, column, steps) for column in ("count", "bytes"))
             each.update(zip(numbers.tolist(), sizes.tolist(), strict=True))
         where = relative_site(run.sites[site], folder) if site >= 0 else None
-        counts.append(SiteCount(CountKind(kind), run.names[name], where, before, each))
+        counts.append(SiteCount(CountKind(kind), run.names[name], where, before, before_bytes, each))
     return tuple(sorted(counts, key=lambda count: (count.kind, -count.mean, -count.before, count.name)))
 
 
 def _events(run: Run, ends: Steps) -> Table:
     """Everything that was counted, with the number of its step in its process."""
-    calls = run.calls[np.isin(run.calls["kind"], list(_CALLS))]
+    kinds = np.full(len(run.calls), -1, np.int64)
+    for call, kind in _CALLS.items():
+        kinds[run.calls["kind"] == call] = kind
+    for name, kind in _NAMED_CALLS.items():
+        if name in run.names:
+            kinds[(run.calls["kind"] == CallKind.OTHER) & (run.calls["name"] == run.names.index(name))] = kind
+    calls, kinds = run.calls[kinds >= 0], kinds[kinds >= 0]
     rows = np.zeros(len(calls) + len(run.counts), _COLUMNS)
     first, later = rows[: len(calls)], rows[len(calls) :]
     for column in ("name", "site", "pid", "bytes"):
         first[column], later[column] = calls[column], run.counts[column]
     first["time"], later["time"] = calls["begin"], run.counts["time"]
-    first["count"], later["count"], later["kind"] = 1, run.counts["count"], run.counts["kind"]
-    for call, kind in _CALLS.items():
-        first["kind"][calls["kind"] == call] = kind
+    first["kind"], later["kind"] = kinds, run.counts["kind"]
+    first["count"], later["count"] = 1, run.counts["count"]
+    is_text = first["kind"] == CountKind.TEXT
+    first["count"][is_text], first["bytes"][is_text] = first["bytes"][is_text], 0
     for pid in np.unique(rows["pid"]):
         own = rows["pid"] == pid
         rows["step"][own] = np.searchsorted(ends.get(int(pid), _NO_STEPS), rows["time"][own], side="left")
-    return rows
+    stepping = rows[np.isin(rows["pid"], list(ends))] if ends else rows
+    return _without_lower_peaks(stepping)
+
+
+def _without_lower_peaks(rows: Table) -> Table:
+    """Of several boundaries in a step, the one before which most memory was in use decides."""
+    is_peak = rows["kind"] == CountKind.PEAK
+    moments, group = np.unique(rows[["pid", "step", "time"]][is_peak], return_inverse=True)
+    totals = np.bincount(group.ravel(), rows["bytes"][is_peak], len(moments)).astype(np.int64)
+    order = np.lexsort([-totals, moments["step"], moments["pid"]])
+    _, first = np.unique(moments[["pid", "step"]][order], return_index=True)
+    kept: Table = np.concatenate([rows[~is_peak], rows[is_peak][np.isin(group.ravel(), order[first])]])
+    return kept
 
 
 def _by_key(rows: Table) -> Iterator[Table]:

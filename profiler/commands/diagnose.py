@@ -35,7 +35,7 @@ class DiagnoseCommand:
         if args.format == "json":
             raise ProfilerError("--format json needs --what-if; for all of a run: report --format json")
         run = load(args.directory)
-        if run.info.has_virtual_devices:
+        if run.info.is_counted:
             print_counts(run.info, len(run.steps), site_counts(run))
         else:
             print_report(build_report(analyse_run(run)))

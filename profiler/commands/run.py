@@ -34,6 +34,8 @@ class RunCommand:
         add("--timeout", type=seconds(), metavar="S", help="stop the program after this many seconds")
         virtual = "show the program N CUDA devices that do not exist, and count its waits and copies (default N: 1)"
         add("--virtual-cuda", nargs="?", const=1, type=int, metavar="N", help=virtual)
+        count = "count operators, memory and reads by line; --virtual-cuda counts them too. No times are recorded"
+        add("--count", action="store_true", help=count)
         add(
             "--card",
             choices=CARDS,
@@ -60,6 +62,9 @@ class RunCommand:
             raise ProfilerError(f"--virtual-cuda {args.virtual_cuda}: the number of devices must be 1 or more")
         if args.virtual_cuda and args.marks_only:
             raise ProfilerError("--virtual-cuda needs the hooks that --marks-only leaves out")
+        if args.count and (args.marks_only or args.level == "light"):
+            raise ProfilerError("--count needs the hooks and lines that --marks-only and --level light leave out")
+        is_counted = bool(args.count or args.virtual_cuda)
         spec = RunSpec(
             argv=argv,
             out=args.out or default_directory(argv, RUNS),
@@ -69,12 +74,13 @@ class RunCommand:
             timeout=args.timeout,
             hooks=not args.marks_only,
             source=not args.no_source,
-            collectors=() if args.virtual_cuda else None,  # they measure times, which say nothing here
+            collectors=() if is_counted else None,  # they measure times, which say nothing here
             virtual_cuda=f"{args.virtual_cuda}:{args.card}" if args.virtual_cuda else "",
+            count=is_counted,
         )
         code = record(spec).exit_code or 0
         try:
-            if spec.virtual_cuda and load(spec.out).info.has_virtual_devices:
+            if is_counted and load(spec.out).info.is_counted:
                 from profiler.analyse.site_counts import site_counts
                 from profiler.report.count_text import print_counts
 

@@ -73,6 +73,8 @@ def target_environment(spec: RunSpec, base: Mapping[str, str] | None = None) -> 
         paths.insert(0, SITE)
     if spec.virtual_cuda:
         environment[tables.ENV_VIRTUAL_CUDA] = spec.virtual_cuda
+    if spec.count:
+        environment[tables.ENV_COUNT] = "1"
     if paths:
         environment["PYTHONPATH"] = os.pathsep.join(paths)
     return environment

@@ -1,57 +1,177 @@
-"""The counts of a run with virtual CUDA devices, in the terminal."""
+"""The counts of a run by line and step, in the terminal and as data."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 from profiler.analyse.model import SiteCount
-from profiler.core.units import significant, size
+from profiler.core.units import rate, significant, size
 from profiler.report.table import short_site
 from profiler.report.text import plural
-from profiler.run.model import RunInfo
+from profiler.run.model import RunInfo, Site
 from profiler.run.tables import CountKind
 
 _WIDTH: Final = 80
-_KINDS: Final = {
-    CountKind.SYNC: "waits for the device",
-    CountKind.H2D: "copies to the device",
-    CountKind.D2H: "copies to the host",
-    CountKind.D2D: "copies between devices",
+_MAX_NAMES: Final = 4
+"""Operators that are named beside a line."""
+WAITS_ON_CPU: Final = "reads for which a GPU would make the host wait"
+MODEL: Final = "from a model of the allocator"
+
+
+@dataclass(frozen=True, slots=True)
+class KindText:
+    """How the counts of a kind are shown."""
+
+    title: str
+    has_bytes: bool = False
+    """Whether bytes are what counts, and not the number."""
+    note: str = ""
+
+
+KINDS: Final = {
+    CountKind.SYNC: KindText("waits for the device"),
+    CountKind.H2D: KindText("copies to the device"),
+    CountKind.D2H: KindText("copies to the host"),
+    CountKind.D2D: KindText("copies between devices"),
+    CountKind.GRAPH_BREAK: KindText("graph breaks"),
+    CountKind.RECOMPILATION: KindText("recompilations"),
+    CountKind.COLLECTIVE: KindText("collectives"),
+    CountKind.OPERATOR: KindText("operators", note="a GPU would launch at least one kernel for each"),
+    CountKind.VIEW: KindText("views", note="operators for which a GPU would launch nothing"),
+    CountKind.FLOPS: KindText("FLOPs", note="matrix products, convolutions, attention"),
+    CountKind.ALLOCATION: KindText("memory allocated", has_bytes=True, note=MODEL),
+    CountKind.PEAK: KindText("memory in use at the peak", has_bytes=True, note=MODEL),
+    CountKind.GROWTH: KindText("growth of the memory in use", has_bytes=True, note=MODEL),
+    CountKind.TEXT: KindText("tokenized texts"),
 }
+"""In the order in which they are shown."""
 
 
-def count_lines(info: RunInfo, steps: int, counts: tuple[SiteCount, ...], limit: int = 8) -> Iterator[str]:
-    """What the program does with the devices in a step, by line, in at most 80 columns.
+class LineCount(NamedTuple):
+    """What a line does in a step, of one kind: the sum over the names of its counts."""
+
+    site: Site | None
+    mean: float
+    """Number in a step."""
+    bytes_per_step: float
+    before: int
+    before_bytes: int
+    names: tuple[tuple[str, float], ...]
+    """Each name with its number in a step, the most frequent first."""
+
+
+def by_line(counts: Iterable[SiteCount], kind: CountKind) -> tuple[LineCount, ...]:
+    """The lines with counts of a kind, those with most bytes or else with the highest number first."""
+    lines: dict[Site | None, list[SiteCount]] = {}
+    for count in counts:
+        if count.kind is kind:
+            lines.setdefault(count.site, []).append(count)
+    sums = (
+        LineCount(
+            site,
+            sum(count.mean for count in own),
+            sum(count.bytes_per_step for count in own),
+            sum(count.before for count in own),
+            sum(count.before_bytes for count in own),
+            tuple(sorted(((count.name, count.mean) for count in own), key=lambda name: (-name[1], name[0]))),
+        )
+        for site, own in lines.items()
+    )
+    return tuple(sorted(sums, key=lambda line: (-line.bytes_per_step, -line.mean, -line.before, str(line.site))))
+
+
+def head_lines(info: RunInfo, steps: int, counts: tuple[SiteCount, ...]) -> Iterator[str]:
+    """What was counted, and how often the host waits."""
+    waits = _number(sum(count.mean for count in counts if count.waits))
+    if "virtual_cuda" in info.facts:
+        devices = plural(int(info.facts["virtual_cuda"]), "virtual CUDA device")
+        yield f"{plural(steps, 'step')} on {devices}: exact counts, no times (there is no GPU)"
+        yield f"the host waits for the device {waits} times in a step"
+    else:
+        yield f"{plural(steps, 'step')} on the CPU: exact counts, no times"
+        yield f"on a GPU the host would wait for the device {waits} times in a step"
+    if not steps:
+        yield "the program made no step, so there is nothing to count per step"
+
+
+def count_lines(info: RunInfo, steps: int, counts: tuple[SiteCount, ...], limit: int = 6) -> Iterator[str]:
+    """What each line of the program does in a step, in at most 80 columns.
 
     :param steps: number of steps of the run.
     :param limit: lines of each kind.
     """
-    devices = plural(int(info.facts.get("virtual_cuda", 1)), "virtual CUDA device")
-    yield f"{plural(steps, 'step')} on {devices}: exact counts, no times (there is no GPU)"
-    if not steps:
-        yield "the program made no step, so there is nothing to count per step"
-    waits = sum(count.mean for count in counts if count.waits)
-    yield f"the host waits for the device {_number(waits)} times in a step"
-    for kind, title in _KINDS.items():
-        own = [count for count in counts if count.kind is kind and (count.mean or count.before)]
-        if own:
+    yield from head_lines(info, steps, counts)
+    for kind, text in KINDS.items():
+        lines = shown_lines(counts, kind)
+        if lines:
             yield ""
-            yield f"{title}: {_number(sum(count.mean for count in own))} in a step"
-            yield from map(_line, own[:limit])
-        if len(own) > limit:
-            yield f"  and {plural(len(own) - limit, 'more line')}"
+            yield _cut(f"{kind_title(info, kind)}: {_total(kind, lines)}{f' ({text.note})' if text.note else ''}")
+            if kind is not CountKind.VIEW:
+                yield from (_line(kind, line) for line in lines[:limit])
+                if len(lines) > limit:
+                    yield f"  and {plural(len(lines) - limit, 'more line')}"
 
 
-def _line(count: SiteCount) -> str:
-    where = short_site(count.site) if count.site else "no line of the program"
-    moved = f" {size(count.bytes_per_step)}" if count.bytes_per_step else ""
-    first = f", {count.before:,} until the first step" if count.before and not count.mean else ""
-    text = f"  {_number(count.mean):>8}  {where}  {count.name}{moved}{first}"
-    source = count.site.source if count.site else ""
-    if source and len(text) + 10 < _WIDTH:
-        text += f"  {source}"
+def shown_lines(counts: tuple[SiteCount, ...], kind: CountKind) -> tuple[LineCount, ...]:
+    """The lines that have something of a kind; for memory, in the steps after the first one."""
+    has_bytes = KINDS[kind].has_bytes
+    lines = by_line(counts, kind)
+    return tuple(line for line in lines if (round(line.bytes_per_step) if has_bytes else line.mean or line.before))
+
+
+def kind_title(info: RunInfo, kind: CountKind) -> str:
+    """What a kind is called in this run."""
+    return WAITS_ON_CPU if kind is CountKind.SYNC and "virtual_cuda" not in info.facts else KINDS[kind].title
+
+
+def _total(kind: CountKind, lines: tuple[LineCount, ...]) -> str:
+    total = sum(line.bytes_per_step if KINDS[kind].has_bytes else line.mean for line in lines)
+    before = sum(line.before for line in lines)
+    if not total and before:
+        return f"{before:,} until the first step ended"
+    return f"{amount_text(kind, total)} in a step"
+
+
+def amount_text(kind: CountKind, amount: float) -> str:
+    """A number, or bytes, of a kind."""
+    if KINDS[kind].has_bytes:
+        return size(amount)
+    return rate(amount, "").strip() if kind is CountKind.FLOPS else _number(amount)
+
+
+def _line(kind: CountKind, line: LineCount) -> str:
+    where = short_site(line.site) if line.site else "no line of the program"
+    amount = line.bytes_per_step if KINDS[kind].has_bytes else line.mean
+    first = line.before if line.before and not amount else 0
+    text = f"  {amount_text(kind, amount) if not first else f'{first:,}':>8}  {where}"
+    if names := names_text(line, alone=kind is not CountKind.OPERATOR):
+        text += f"  {names}"
+    if kind in (CountKind.ALLOCATION, CountKind.GROWTH):
+        text += f"  {_number(line.mean)} tensors"
+    elif line.bytes_per_step and not KINDS[kind].has_bytes:
+        text += f" {size(line.bytes_per_step)}"
+    if first:
+        text += " until the first step ended"
+    source = line.site.source if line.site else ""
+    return _cut(f"{text}  {source}" if source and len(text) + 10 < _WIDTH else text)
+
+
+def names_text(line: LineCount, *, alone: bool) -> str:
+    """The operators or calls of a line, with their numbers where there are several.
+
+    :param alone: without the number if there is only one name.
+    """
+    names = [(name.removeprefix("aten::"), mean) for name, mean in line.names if name]
+    if len(names) == 1 or alone:
+        return ", ".join(name for name, _ in names)
+    text = ", ".join(f"{name} {_number(mean)}" for name, mean in names[:_MAX_NAMES])
+    return f"{text}, …" if len(names) > _MAX_NAMES else text
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
 
 
@@ -66,6 +186,14 @@ def counts_json(info: RunInfo, steps: int, counts: tuple[SiteCount, ...]) -> dic
         "devices": info.facts.get("virtual_cuda"),
         "card": info.facts.get("virtual_card"),
         "waits_per_step": sum(count.mean for count in counts if count.waits),
+        "per_step": {
+            kind.name.lower(): {
+                "number": sum(count.mean for count in own),
+                "bytes": sum(count.bytes_per_step for count in own),
+            }
+            for kind in KINDS
+            if (own := [count for count in counts if count.kind is kind])
+        },
         "counts": [
             {
                 "kind": count.kind.name.lower(),
@@ -77,8 +205,10 @@ def counts_json(info: RunInfo, steps: int, counts: tuple[SiteCount, ...]) -> dic
                 "source": count.site.source if count.site else None,
                 "per_step": count.mean,
                 "usual": count.usual[0],
-                "before_second_step": count.before,
                 "bytes_per_step": count.bytes_per_step,
+                "usual_bytes": count.usual[1],
+                "before_second_step": count.before,
+                "bytes_before_second_step": count.before_bytes,
             }
             for count in counts
         ],

@@ -3,7 +3,7 @@
 Everything is frozen and plain. Tables are NumPy structured arrays with the fields of `profiler.run.tables`
 plus `pid` where the layout has none; they are read only. Times are integer nanoseconds of CLOCK_MONOTONIC;
 durations in analysed values are float seconds. A `Measure` whose value is None was not measured: its
-`reason` says why. Imports nothing of the project.
+`reason` says why.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.core.notice import Notice
+from profiler.run.tables import COUNTED
 
 Table = npt.NDArray[np.void]
 CollectorState = Literal["ok", "unavailable", "failed", "off"]
@@ -50,6 +51,8 @@ class RunSpec:
     """Keep the text of the lines that the run names."""
     virtual_cuda: str = ""
     """Number and name of the virtual CUDA devices that the program sees, as in `1:h100`; empty: none."""
+    count: bool = False
+    """Count operators, memory and reads by line; times of such a run tell nothing."""
     cwd: Path | None = None
     """The working directory of the target; None: the current one."""
     env: Mapping[str, str] = field(default_factory=dict)
@@ -112,9 +115,10 @@ class RunInfo:
         return next((status for status in self.collectors if status.name == name), None)
 
     @property
-    def has_virtual_devices(self) -> bool:
-        """Whether the program saw virtual CUDA devices: the run has counts, and its times tell nothing."""
-        return "virtual_cuda" in self.facts
+    def is_counted(self) -> bool:
+        """Whether the program was counted, or saw virtual CUDA devices: the run has counts, and its times tell
+        nothing."""
+        return COUNTED in self.facts or "virtual_cuda" in self.facts
 
     @property
     def python_processes(self) -> tuple[int, int] | None:

@@ -91,6 +91,8 @@ TOKENIZED: Final = "tokenized"
 their number."""
 RECOMPILED: Final = "recompilations"
 """The same for code that torch.compile compiles again; each call stands for one recompilation."""
+GRAPH_BROKEN: Final = "graph breaks"
+"""The same for lines at which torch.compile ends a graph and begins another one."""
 ZERO_FILLS: Final = "zero_fills"
 """Counter of the calls that fill all gradients of a model or an optimizer with zeros."""
 ZERO_FILL_NS: Final = "zero_fill_ns"
@@ -103,6 +105,8 @@ GARBAGE_COLLECTION: Final = "garbage collection"
 
 BATCH_ITEMS: Final = "batch_items"
 """Counter of the items of the batches that a program gets from its loaders."""
+COUNTED: Final = "counted"
+"""Name of the fact that a program was counted by line, so that its times tell nothing."""
 OPERATORS: Final = "operators"
 """Name of the fact with the operators of one step by line, and of the hook that records it."""
 COUNTED_STEPS: Final = 5
@@ -139,8 +143,8 @@ COLLECTIVE_METHODS: Final = {
 
 
 class CountKind(IntEnum):
-    """What is counted exactly, by line: see the table `counts`, where each kind from OPERATOR on is recorded; the kinds
-    before it are counted from the table `calls`."""
+    """What is counted exactly, by line. The table `counts` has those from OPERATOR to COLLECTIVE; the table `calls` has
+    the others."""
 
     SYNC = 0
     """The host waits for the device."""
@@ -148,21 +152,25 @@ class CountKind(IntEnum):
     D2H = 2
     D2D = 3
     OPERATOR = 4
-    """Operators that torch's dispatcher executes; `name` is the operator."""
-    FLOPS = 5
+    """Operators that compute, which torch's dispatcher executes; `name` is the operator. A GPU would launch at least
+    one kernel for each."""
+    VIEW = 5
+    """Operators that make a view of a tensor or only allocate one: a GPU would launch nothing."""
+    FLOPS = 6
     """Floating-point operations of the operators for which `torch.utils.flop_counter` has a formula; a multiplication
     with an addition counts as two."""
-    ALLOCATION = 6
-    """Memory that operators allocate for their results."""
-    LIVE = 7
-    """Memory of these that is still in use, at the end of a step or boundary: a state."""
-    PEAK = 8
-    """Memory in use at the moment since the last boundary at which most was."""
-    GRAPH_BREAK = 9
-    RECOMPILATION = 10
-    TEXT = 11
+    ALLOCATION = 7
+    """Storages, and bytes, that operators allocate for their results."""
+    GROWTH = 8
+    """By how much more of these is in use than at the boundary before."""
+    PEAK = 9
+    """Bytes of these in use at the moment since the last boundary at which most were."""
+    COLLECTIVE = 10
+    """Collectives, and bytes of the tensors that they communicate."""
+    GRAPH_BREAK = 11
+    RECOMPILATION = 12
+    TEXT = 13
     """Texts that a tokenizer encodes."""
-    COLLECTIVE = 12
 
 
 class ActivityKind(IntEnum):
@@ -376,6 +384,7 @@ ENV_RUN: Final = "PROFILER_RUN_DIR"
 ENV_LEVEL: Final = "PROFILER_LEVEL"
 ENV_RECORDER: Final = "PROFILER_RECORDER_PID"
 ENV_VIRTUAL_CUDA: Final = "PROFILER_VIRTUAL_CUDA"  # number and name of virtual devices, as in 1:h100
+ENV_COUNT: Final = "PROFILER_COUNT"  # not empty: count operators, memory and reads by line
 ENV_CONTROL: Final = "PROFILER_TURNS"  # the socket of a gate that says how many steps to run
 ENV_HOOKS: Final = "PROFILER_HOOKS"  # where PYTHONPATH brings our hooks in: taken off again for the program
 LEVELS: Final = ("light", "standard", "full")

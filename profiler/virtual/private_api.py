@@ -10,6 +10,7 @@ from typing import Any, Final
 import torch
 import torch.utils._device
 import torch.utils.checkpoint
+import torch.utils.flop_counter
 
 NAMES: Final = (
     "_C._nn._parse_to",
@@ -22,12 +23,20 @@ NAMES: Final = (
     "utils._device._device_constructors",
     "utils.checkpoint._allowed_determinism_checks_to_fns",
 )
-"""Names below `torch`."""
+"""Names below `torch` that virtual devices need."""
+COUNTING_NAMES: Final = (
+    "autograd.graph._engine_run_backward",
+    "_C._autograd._get_sequence_nr",
+    "_C._current_autograd_node",
+    "utils._python_dispatch.TorchDispatchMode",
+    "utils.flop_counter.flop_registry",
+)
+"""Names that counting operators needs."""
 
 
-def missing() -> tuple[str, ...]:
-    """Those of NAMES that this version of torch does not have."""
-    return tuple(f"torch.{name}" for name in NAMES if _get(name) is None)
+def missing(names: tuple[str, ...] = NAMES) -> tuple[str, ...]:
+    """Those of the names that this version of torch does not have."""
+    return tuple(f"torch.{name}" for name in names if _get(name) is None)
 
 
 def _get(name: str) -> Any:
@@ -71,3 +80,24 @@ def constructors() -> set[Any]:
 def group_tensors() -> Any:
     """torch's function that groups tensors by device and dtype."""
     return torch._C._group_tensors_by_device_and_dtype
+
+
+# ---------------------------------------------------------------- for counting operators
+
+ENGINE_CODE: Final = torch.autograd.graph._engine_run_backward.__code__
+"""The code of torch's function that calls the autograd engine."""
+ENGINE_FILE: Final = ENGINE_CODE.co_filename
+gradient_functions_made: Final = torch._C._autograd._get_sequence_nr
+"""How many gradient functions this thread has made: they are numbered from 0."""
+
+
+def gradient_function() -> int:
+    """The number of the gradient function that the autograd engine executes in this thread."""
+    number: int = torch._C._current_autograd_node()._sequence_nr()
+    return number
+
+
+def flop_formulas() -> dict[Any, Any]:
+    """torch's formulas for floating-point operations, by operator."""
+    formulas: dict[Any, Any] = torch.utils.flop_counter.flop_registry
+    return formulas

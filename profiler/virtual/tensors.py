@@ -240,11 +240,14 @@ class VirtualMode(TorchFunctionMode):
 # ---------------------------------------------------------------- handlers
 
 _HANDLERS: Final[dict[Any, Handler]] = {}
+READS: Final[dict[Any, Handler]] = {}
+"""Those of functions that may need a value of a tensor, and of functions that return no tensor."""
 
 
-def _handles(*functions: Any) -> Callable[[Handler], Handler]:
+def _handles(*functions: Any, reads: bool = False) -> Callable[[Handler], Handler]:
     def register(handler: Handler) -> Handler:
-        _HANDLERS.update((function, handler) for function in functions if function is not None)
+        for handlers in (_HANDLERS, READS) if reads else (_HANDLERS,):
+            handlers.update((function, handler) for function in functions if function is not None)
         return handler
 
     return register
@@ -268,6 +271,7 @@ def _attributes(*names: str) -> list[Any]:
     *_names("size", "dim", "stride", "numel", "is_contiguous", "is_floating_point", "is_complex", "storage_offset",
             "requires_grad_", "element_size", "data_ptr", "retain_grad", "untyped_storage", "backward", "__len__",
             "__hash__"),
+    reads=True,
 )  # fmt: skip
 def _same(_: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
     """What a tensor on the CPU answers too, and calls that return no new tensor."""
@@ -306,7 +310,7 @@ def _type(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> An
     return result
 
 
-@_handles(*_attributes("grad"))
+@_handles(*_attributes("grad"), reads=True)
 def _grad(mode: VirtualMode, func: Any, args: Arguments, _: Options) -> Any:
     gradient = func(*args)
     if gradient is not None and (device := device_of(args[0])) is not None:
@@ -491,10 +495,10 @@ for _name, _functions in {
     "bincount": _names("bincount"),
     "multinomial": _names("multinomial"),
 }.items():
-    _handles(*_functions)(_waiting(_name))
+    _handles(*_functions, reads=True)(_waiting(_name))
 
 
-@_handles(*_names("where"))
+@_handles(*_names("where"), reads=True)
 def _where(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
     """With one argument it returns indices, whose number the host must know."""
     if len(args) + len(options) == 1 and mode.device_among((*args, *options.values())) is not None:
@@ -502,7 +506,7 @@ def _where(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> A
     return _plain(mode, func, args, options)
 
 
-@_handles(*_names("repeat_interleave"))
+@_handles(*_names("repeat_interleave"), reads=True)
 def _repeat(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
     """It waits to learn how long the result is, unless the repeats are a number or the length is given."""
     repeats = options.get("repeats", args[1] if len(args) > 1 else args[0] if args else None)
@@ -511,7 +515,7 @@ def _repeat(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> 
     return _plain(mode, func, args, options)
 
 
-@_handles(torch.nn.functional.one_hot)
+@_handles(torch.nn.functional.one_hot, reads=True)
 def _one_hot(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
     classes = args[1] if len(args) > 1 else options.get("num_classes", -1)
     if classes == -1 and mode.device(args[0]) is not None:
@@ -527,7 +531,7 @@ def _plain(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> A
     return result
 
 
-@_handles(Tensor.__getitem__)
+@_handles(Tensor.__getitem__, reads=True)
 def _get_item(mode: VirtualMode, func: Any, args: Arguments, _: Options) -> Any:
     device = mode.device(args[0])
     if device is not None:
@@ -538,7 +542,7 @@ def _get_item(mode: VirtualMode, func: Any, args: Arguments, _: Options) -> Any:
     return result
 
 
-@_handles(Tensor.__setitem__)
+@_handles(Tensor.__setitem__, reads=True)
 def _set_item(mode: VirtualMode, func: Any, args: Arguments, _: Options) -> Any:
     tensor, index, value = args
     if mode.device(tensor) is not None:
@@ -583,7 +587,7 @@ def _numpy(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> A
     return func(*args, **options)
 
 
-@_handles(Tensor.__repr__, Tensor.__str__)
+@_handles(Tensor.__repr__, Tensor.__str__, reads=True)
 def _print(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
     if mode.device(args[0]) is None:
         return func(*args, **options)
@@ -592,7 +596,7 @@ def _print(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> A
         return private_api.tensor_text(args[0], options.get("tensor_contents"))
 
 
-@_handles(Tensor.__format__)
+@_handles(Tensor.__format__, reads=True)
 def _format(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
     if mode.device(args[0]) is not None:
         mode.wait("print")

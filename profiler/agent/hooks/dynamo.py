@@ -24,7 +24,7 @@ from profiler.agent.hooks import _syncs
 from profiler.agent.hooks._syncs import NESTED, OPEN
 from profiler.agent.patching import STATE, Hook, Patch, caller
 from profiler.agent.recorder import Recorder, now
-from profiler.run.tables import RECOMPILED, StageKind
+from profiler.run.tables import GRAPH_BROKEN, RECOMPILED, StageKind
 
 _AGENT: Final = Path(__file__).parents[1].as_posix() + "/"
 
@@ -111,7 +111,8 @@ def _install(module: Any) -> None:
     """Patch torch._dynamo, which the first optimizer imports even if nothing is compiled."""
     convert, guards, rules = module.convert_frame, module.guards, module.trace_rules
     handler = getattr(getattr(module, "callback", None), "CompilationCallbackHandler", None)
-    permanent = warnings, convert, convert.CatchErrorsWrapper, guards.CheckFunctionManager, handler
+    translator = getattr(getattr(module, "symbolic_convert", None), "InstructionTranslatorBase", None)
+    permanent = warnings, convert, convert.CatchErrorsWrapper, guards.CheckFunctionManager, handler, translator
     patches = _Patches(permanent)
     rules.SKIP_DIRS.append(_AGENT)  # our frames are not compiled
     rules._recompile_re()
@@ -152,6 +153,8 @@ def _install(module: Any) -> None:
     patching.patch(guards.CheckFunctionManager, "__init__", guarding)
     if handler is not None and hasattr(handler, "run_start_callbacks"):
         _time_compilations(handler)
+    if hasattr(translator, "log_graph_break"):
+        patching.patch(translator, "log_graph_break", _graph_break)
 
 
 def _time_compilations(handler: Any) -> None:
@@ -187,6 +190,23 @@ def _record_recompilation() -> None:
         recorder.count(RECOMPILED)
         if recorder.detailed:
             recorder.instant(RECOMPILED, site=_syncs.site(recorder, caller(2)))
+
+
+def _graph_break(original: Any) -> Callable[..., Any]:
+    """Record that torch.compile ends a graph at a line of the program, once for each time that it compiles the line."""
+
+    def log_graph_break(self: Any, code_options: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder = STATE.recorder
+        error = kwargs.get("exc", args[1] if len(args) > 1 else None)
+        if recorder is not None and recorder.detailed and not getattr(error, "logged", False):
+            frames = [each for each in getattr(error, "real_stack", None) or () if patching.is_user_file(each.filename)]
+            code = self.f_code
+            place = (frames[-1].filename, frames[-1].lineno, frames[-1].name) if frames else None
+            site = recorder.site_of(*(place or (code.co_filename, self.lineno, code.co_qualname)))
+            recorder.instant(GRAPH_BROKEN, site=site)
+        return original(self, code_options, *args, **kwargs)
+
+    return log_graph_break
 
 
 def _skip_our_functions(dynamo: ModuleType) -> None:

@@ -13,7 +13,7 @@ from functools import reduce
 from types import ModuleType
 from typing import Any, Final
 
-from profiler.agent.hooks import _syncs, virtual_cuda
+from profiler.agent.hooks import _syncs, counts
 from profiler.agent.hooks._syncs import NESTED, OPEN
 from profiler.agent.hooks.tensors import Make, repeats, waiting
 from profiler.agent.patching import STATE, Hook, patch
@@ -44,7 +44,7 @@ EXPLICIT: Final = {
 
 
 def _install(module: Any) -> None:
-    if not virtual_cuda.requested():  # virtual devices count these themselves
+    if not counts.is_exact():  # what counts exactly counts these itself
         _install_waits(module)
     _install_collectives(module)
 

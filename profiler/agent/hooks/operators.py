@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from profiler.agent.hooks import counts
 from profiler.agent.hooks._profiler_window import ProfilerWindow
 from profiler.agent.patching import STATE, Hook
 from profiler.agent.recorder import now
@@ -218,7 +219,11 @@ def _caller(stack: Iterable[str], torch_folder: str) -> str:
 
 def install(module: ModuleType) -> ProfilerWindow | None:
     """Count the operators of one step in the life of the recorder, if this version of torch can."""
-    if STATE.recorder is None or not hasattr(sys.modules["torch.autograd"], "_enable_profiler_legacy"):
+    if (
+        STATE.recorder is None
+        or counts.is_exact()
+        or not hasattr(sys.modules["torch.autograd"], "_enable_profiler_legacy")
+    ):
         return None
     return ProfilerWindow(STATE.recorder, OPERATORS, OperatorSession, skip=SKIP, steps=STEPS).install(module)
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final
 
-from profiler.agent.hooks import _syncs, virtual_cuda
+from profiler.agent.hooks import _syncs, counts
 from profiler.agent.hooks._syncs import NESTED, OPEN
 from profiler.agent.patching import STATE, Hook, caller, patch
 from profiler.agent.recorder import now
@@ -52,8 +52,8 @@ Select = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 
 def _install(module: ModuleType) -> None:
-    if virtual_cuda.requested():
-        return  # virtual devices count more, and exactly
+    if counts.is_exact():
+        return
     tensor = module.Tensor
     _syncs.use_torch(module)
     makers: dict[str, Make] = {

@@ -21,7 +21,8 @@ def requested() -> bool:
     return bool(os.environ.get(ENV_VIRTUAL_CUDA))
 
 
-def _record(event: Any, frame: FrameType) -> None:
+def record(event: Any, frame: FrameType) -> None:
+    """Record an event with the line of the program."""
     recorder = STATE.recorder
     if recorder is None:
         return
@@ -47,7 +48,7 @@ def _install(_: Any) -> None:
     from profiler.virtual.installation import VirtualCuda
 
     count, _, card = os.environ[ENV_VIRTUAL_CUDA].partition(":")
-    devices = VirtualCuda(_record, count=int(count), card=card)
+    devices = VirtualCuda(record, count=int(count), card=card)
     try:
         devices.install()
     except RuntimeError as error:

@@ -1,0 +1,99 @@
+"""Counts by line, in a program that was started for it: operators, memory, collectives, and reads on the CPU.
+
+What was counted is written at each boundary of a step.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import FrameType
+from typing import Any, Final
+
+from profiler.agent.hooks import virtual_cuda
+from profiler.agent.patching import DETAILED, STATE, Hook, is_user_file, on_unpatch
+from profiler.agent.recorder import Recorder, now
+from profiler.run.tables import COUNTED, ENV_COUNT, CountKind, packer
+
+_PACK: Final = packer("counts").pack
+
+
+def requested() -> bool:
+    """Whether this program is to be counted."""
+    return bool(os.environ.get(ENV_COUNT))
+
+
+def is_exact() -> bool:
+    """Whether waits and reads are counted exactly, so that no hook estimates them."""
+    return requested() or virtual_cuda.requested()
+
+
+def _install(_: Any) -> None:
+    recorder = STATE.recorder
+    if not requested() or recorder is None:
+        return
+    from profiler.counting.installation import Counting
+    from profiler.counting.operators import OperatorCounter
+
+    writer = _Writer(recorder)
+    counter = OperatorCounter(writer.site, is_user_file, writer.write)
+    writer.counter = counter
+    counting = Counting(counter, None if virtual_cuda.requested() else virtual_cuda.record)
+    try:
+        counting.install()
+    except RuntimeError as error:
+        sys.exit(f"profiler: {error}")
+    on_unpatch(counting.remove)
+    os.register_at_fork(after_in_child=writer.forked)
+    recorder.on_step.append(writer.write)
+    recorder.add_hook_facts(**{COUNTED: True})
+
+
+class _Writer:
+    """Writes what was counted into the record of this process."""
+
+    counter: Any
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+    def site(self, frame: FrameType) -> int:
+        """Number of a line."""
+        return self.recorder.site(frame)
+
+    def forked(self) -> None:
+        """Write into the record of a forked process; what its parent had counted is not a part of it."""
+        if STATE.recorder is None or STATE.recorder is self.recorder:
+            return
+        self.recorder = STATE.recorder
+        self.recorder.on_step.append(self.write)
+        self.counter.begin_anew()
+
+    def write(self) -> None:
+        """Write what was counted since the last call."""
+        recorder, when = self.recorder, now()
+        names, rows = recorder.names, bytearray()
+
+        def add(kind: CountKind, name: str, site: int, count: int, size: int = 0) -> None:
+            rows.extend(_PACK(when, count, size, names[name], kind, site))
+
+        for operator, site, count, amount in self.counter.take():
+            kind = CountKind[operator.kind.name]
+            if kind is CountKind.COLLECTIVE:
+                add(kind, operator.name, site, count, amount)
+                continue
+            add(kind, operator.name, site, count)
+            if amount:
+                add(CountKind.FLOPS, operator.name, site, amount)
+        changes = self.counter.memory.changes()
+        for site, (count, size) in changes.allocated.items():
+            add(CountKind.ALLOCATION, "", site, count, size)
+        for site, (count, size) in changes.growth.items():
+            if count or size:
+                add(CountKind.GROWTH, "", site, count, size)
+        for site, size in changes.peak.items():
+            add(CountKind.PEAK, "", site, 0, size)
+        recorder.append_records("counts", rows)
+
+
+PLUGIN = Hook("counts", {"torch": _install}, levels=DETAILED)

@@ -1,0 +1,60 @@
+"""Counts in all threads of a process, until it is removed."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+
+from profiler.counting.operators import OperatorCounter, OperatorMode
+from profiler.counting.reads import ReadMode
+from profiler.virtual import private_api
+from profiler.virtual.counts import EventSink
+
+
+class Counting:
+    """Counts operators and memory and, where `sink` is given, reads of values on the CPU."""
+
+    def __init__(self, counter: OperatorCounter, sink: EventSink | None) -> None:
+        self._counter = counter
+        self._reads = ReadMode(sink) if sink is not None else None
+        self._stack = ExitStack()
+
+    def install(self) -> None:
+        """Count what this thread and those that it starts make torch do.
+
+        :raises RuntimeError: this version of torch lacks a private function that counting needs.
+        """
+        if absent := private_api.missing(private_api.COUNTING_NAMES):
+            raise RuntimeError(f"counting does not work with torch {torch.__version__}: it has no {absent[0]}")
+        start = threading.Thread.start
+        modes = self._modes
+
+        def begin(self: threading.Thread) -> None:
+            run = self.run
+
+            def run_counted() -> None:
+                with modes():
+                    run()
+
+            self.run = run_counted  # type: ignore[method-assign]
+            start(self)
+
+        threading.Thread.start = begin  # type: ignore[method-assign]
+        self._stack.callback(setattr, threading.Thread, "start", start)
+        self._stack.enter_context(self._modes())
+
+    def _modes(self) -> ExitStack:
+        """The modes of one thread, entered."""
+        stack = ExitStack()
+        if self._reads is not None:
+            stack.enter_context(self._reads)
+        mode: Any = OperatorMode(self._counter)
+        stack.enter_context(mode)
+        return stack
+
+    def remove(self) -> None:
+        """Count no more in this thread."""
+        self._stack.close()

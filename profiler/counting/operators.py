@@ -1,0 +1,277 @@
+"""Counts the operators that torch's dispatcher executes, in forward and backward passes, by the program's lines.
+
+A torch dispatch mode gets every operator. Its line is that of the innermost frame of the program. In a backward pass
+there is none: autograd numbers gradient functions in the order in which the forward pass makes them, and the line that
+made a gradient function is the line of the operators that it executes.
+
+Floating-point operations are those of `torch.utils.flop_counter`: of matrix products, convolutions and attention, where
+a multiplication with an addition counts as two, forward and backward. Other operators count as none.
+"""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import StrEnum
+from types import CodeType, FrameType
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from profiler.counting.memory import MemoryModel
+from profiler.virtual import private_api
+
+_MAX_CALLS: Final = 200_000
+"""Calls after which `on_full` is told: a program may never reach the end of a step."""
+_MAX_STARTS: Final = 200_000
+"""Lines of gradient functions that are remembered: a program may keep the graph of an earlier step."""
+_LIBRARY, _PROGRAM, _ENGINE = range(3)
+"""Whose a source file is: of a library, of the program, and the file of torch that calls the autograd engine."""
+
+
+class OperatorKind(StrEnum):
+    """What an operator does, as its schema tells."""
+
+    OPERATOR = "operator"
+    """It computes: a GPU would launch at least one kernel."""
+    VIEW = "view"
+    """It makes a view of a tensor, or allocates one: a GPU would launch nothing."""
+    COLLECTIVE = "collective"
+    """It communicates with other processes."""
+    INTERNAL = "internal"
+    """It marks something for torch's profiler, and is not counted."""
+
+
+class Operator(NamedTuple):
+    """What is known about an operator of torch."""
+
+    name: str
+    kind: OperatorKind
+    allocates: bool
+    """Whether its result may be new memory."""
+    amount: Callable[[tuple[Any, ...], Mapping[str, Any], Any], int] | None
+    """From arguments and result: floating-point operations, or the bytes of a collective. None: there are none."""
+
+
+class OperatorCount(NamedTuple):
+    """What one line has executed."""
+
+    operator: Operator
+    site: int
+    calls: int
+    amount: int
+    """Floating-point operations; of a collective, bytes."""
+
+
+class OperatorCounter:
+    """The operators that all threads have executed since the last call of `take`.
+
+    :param site_number: the number of the line that a frame of the program is at.
+    :param is_user_file: whether a file belongs to the program.
+    :param on_full: is called when much was executed since the last call of `take`, and calls it.
+    """
+
+    def __init__(
+        self,
+        site_number: Callable[[FrameType], int],
+        is_user_file: Callable[[str], bool],
+        on_full: Callable[[], object],
+    ) -> None:
+        self.site_number, self.is_user_file, self.on_full = site_number, is_user_file, on_full
+        self.memory = MemoryModel()
+        self.owners: dict[str, int] = {private_api.ENGINE_FILE: _ENGINE}
+        """File -> whose it is."""
+        self.sites: dict[int, int] = {}
+        """Line -> its number. The key is `id(code)` plus the instruction, an address within the code object, and so of
+        no other one while `codes` keeps it alive."""
+        self.codes: list[CodeType] = []
+        self.operators: dict[int, tuple[Any, Operator]] = {}
+        """By the id of torch's object for the operator, which is kept."""
+        self.calls: list[tuple[int, int]] = []
+        """The operator and the line of each call."""
+        self.amounts: list[tuple[int, int, int]] = []
+        """Operator, line, and floating-point operations or bytes."""
+
+    def take(self) -> Iterator[OperatorCount]:
+        """What was executed since the last call."""
+        calls, self.calls = self.calls, []
+        amounts, self.amounts = self.amounts, []
+        sums = Counter[tuple[int, int]]()
+        for operator, site, amount in amounts:
+            sums[operator, site] += amount
+        for (operator, site), count in Counter(calls).items():
+            yield OperatorCount(self.operators[operator][1], site, count, sums[operator, site])
+
+    def begin_anew(self) -> None:
+        """Forget what was counted and number lines anew, as in a forked process with a record of its own."""
+        self.calls, self.amounts = [], []
+        self.memory = MemoryModel()
+        self.sites.clear()
+        self.codes.clear()
+
+    def describe(self, function: Any) -> tuple[Any, Operator]:
+        """Remember what is known about an operator."""
+        known = self.operators[id(function)] = function, _describe(function)
+        return known
+
+    def new_site(self, key: int, frame: FrameType) -> int:
+        """The number of a line that has not been met before."""
+        self.codes.append(frame.f_code)
+        number = self.sites[key] = self.site_number(frame)
+        return number
+
+    def owner(self, file: str) -> int:
+        """Whose a file is that has not been met before."""
+        owner = self.owners[file] = _PROGRAM if self.is_user_file(file) else _LIBRARY
+        return owner
+
+
+class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the operators of the thread that enters it."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, counter: OperatorCounter) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.counter = counter
+        self._made = private_api.gradient_functions_made()
+        self._starts: list[int] = []
+        """Ascending numbers of gradient functions; from each on, the line in `_origins` made them."""
+        self._origins: list[int] = []
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # a wrapper would cost more than the method
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **kwargs) if kwargs else func(*args)
+        counter = self.counter
+        number = id(func)
+        _, operator = counter.operators.get(number) or counter.describe(func)
+        if operator.kind is OperatorKind.INTERNAL:
+            return result
+        site = self._site(sys._getframe(1))
+        counter.calls.append((number, site))
+        if operator.allocates:
+            counter.memory.add(result, site)
+        if operator.amount is not None:
+            counter.amounts.append((number, site, operator.amount(args, kwargs or {}, result)))
+        if len(counter.calls) > _MAX_CALLS:
+            counter.on_full()
+        return result
+
+    def _site(self, frame: FrameType | None) -> int:
+        """The number of the program's line at or above a frame; -1 if there is none."""
+        counter = self.counter
+        owners, sites = counter.owners, counter.sites
+        site, is_backward = -1, False
+        while frame is not None:
+            code = frame.f_code
+            owner = owners.get(code.co_filename)
+            if owner is None:
+                owner = counter.owner(code.co_filename)
+            if owner:
+                if owner == _PROGRAM:
+                    key = id(code) + frame.f_lasti
+                    line = sites.get(key)
+                    site = counter.new_site(key, frame) if line is None else line
+                    break
+                if not is_backward and code is private_api.ENGINE_CODE:
+                    is_backward = True
+                    origin = private_api.gradient_function()
+                    position = bisect_right(self._starts, origin) - 1 if origin < self._made else -1
+                    if position >= 0:
+                        site = self._origins[position]
+                        break
+            frame = frame.f_back
+        made = private_api.gradient_functions_made()
+        if made != self._made:
+            if not self._origins or self._origins[-1] != site:
+                self._starts.append(self._made)
+                self._origins.append(site)
+                if len(self._starts) > _MAX_STARTS:
+                    del self._starts[: _MAX_STARTS // 2], self._origins[: _MAX_STARTS // 2]
+            self._made = made
+        return site
+
+
+# ---------------------------------------------------------------- what is known about an operator
+
+_NO_KERNEL: Final = frozenset(
+    {
+        "aten::empty", "aten::empty_strided", "aten::empty_like", "aten::new_empty", "aten::new_empty_strided",
+        "aten::_unsafe_view", "aten::resize_", "aten::set_", "aten::lift_fresh",
+    }
+)  # fmt: skip
+"""Operators that compute nothing, although their schemas look as if they did."""
+_COLLECTIVES: Final = ("c10d::", "_c10d_functional::")
+_MARKS: Final = ("profiler::", "_c10d_functional::wait_tensor")
+_ATTENTION: Final = "_scaled_dot_product_flash_attention"
+_ATTENTION_OF_CPU: Final = "_scaled_dot_product_flash_attention_for_cpu"
+"""torch has no formula for the CPU's operator; it computes the same as the one for CUDA, with other arguments after the
+tensors."""
+
+
+def _describe(function: Any) -> Operator:
+    schema = getattr(function, "_schema", None)
+    if schema is None:  # a higher-order operator
+        return Operator(str(function), OperatorKind.OPERATOR, allocates=True, amount=None)
+    name = schema.name
+    if name.startswith(_MARKS):
+        return Operator(name, OperatorKind.INTERNAL, allocates=False, amount=None)
+    tensors = [each for each in schema.returns if "Tensor" in str(each.type)]
+    if name.startswith(_COLLECTIVES):
+        return Operator(name, OperatorKind.COLLECTIVE, allocates=False, amount=_communicated)
+    is_view = bool(tensors) and all(each.alias_info is not None and not each.alias_info.is_write for each in tensors)
+    kind = OperatorKind.VIEW if is_view or name in _NO_KERNEL else OperatorKind.OPERATOR
+    allocates = any(each.alias_info is None for each in tensors)
+    return Operator(name, kind, allocates, _flops(function))
+
+
+def _flops(function: Any) -> Callable[[tuple[Any, ...], Mapping[str, Any], Any], int] | None:
+    """torch's formula for an operator; None where it has none."""
+    registry, packet = private_api.flop_formulas(), function._overloadpacket
+    name, _, suffix = packet.__name__.partition(_ATTENTION_OF_CPU)
+    if not name and suffix in ("", "_backward"):
+        packet = getattr(torch.ops.aten, _ATTENTION + suffix)
+    formula: Any = registry.get(packet)
+    if formula is None:
+        return None
+    by_shape = getattr(formula, "__wrapped__", None)  # torch's wrapper takes 10 µs to replace tensors by shapes
+
+    def flops(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> int:
+        if by_shape is None:
+            return int(formula(*args, **kwargs, out_val=result))
+        shapes = {name: _shape(value) for name, value in kwargs.items()}
+        return int(by_shape(*map(_shape, args), **shapes, out_shape=_shape(result)))
+
+    return flops
+
+
+def _shape(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.shape
+    if isinstance(value, (tuple, list)):
+        return [_shape(each) for each in value]
+    return value
+
+
+def _communicated(args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> int:
+    """Bytes of the tensors that are the first argument of a collective."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in _tensors(args[:1]))
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)

@@ -1,0 +1,107 @@
+"""Counts the reads of values for which a program on the CPU would wait if its device were a GPU.
+
+A read counts only if its tensor would lie on the device: if it descends from a parameter, or from what the program
+moves to its device or makes there. What waits is the same as for virtual CUDA devices.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+import sys
+from collections.abc import Mapping
+from types import CodeType, FrameType
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from profiler.virtual.cards import CARDS
+from profiler.virtual.counts import EventSink, is_user_file
+from profiler.virtual.tensors import READS, Arguments, Machine, VirtualMode
+
+_storage: Final = Tensor.untyped_storage
+_HOST: Final = re.compile(r"""(\.to\(\s*|device\s*=\s*)(torch\.device\()?["']cpu["']""")
+"""Source text that names the CPU itself, and not the device that the program has chosen."""
+_MAX_LINES: Final = 10_000
+
+
+class ReadMode(VirtualMode):
+    """Marks the tensors that would lie on a device, without changing anything that the program sees."""
+
+    def __init__(self, sink: EventSink) -> None:
+        super().__init__(Machine(1, CARDS["h100"], sink))
+        self._marker: torch.device = self.machine.devices[0]
+        self._host_lines: dict[int, tuple[CodeType, bool]] = {}
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Arguments = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        options = dict(kwargs) if kwargs else {}
+        handler = READS.get(func)
+        if handler is not None:
+            return handler(self, func, args, options)
+        result = func(*args, **options)
+        if func is Tensor.cpu or (func is Tensor.to and _names_device(args, options)):
+            self._move(func, args[0], result)
+        elif self._would_lie_on_device(args, options):
+            self.mark(result, self._marker)
+        return result
+
+    def _would_lie_on_device(self, args: Arguments, options: Mapping[str, Any]) -> bool:
+        """Whether the result of a function with these arguments would."""
+        if self.device_among(args) or (options and self.device_among(options.values())):
+            return True
+        return options.get("device") is not None and not self._names_host()
+
+    def device(self, tensor: Tensor) -> torch.device | None:
+        """The marker, of a tensor that would lie on the device."""
+        if isinstance(tensor, torch.nn.Parameter):
+            self.mark(tensor, self._marker)
+            return self._marker
+        return super().device(tensor)
+
+    def mark(self, result: Any, device: torch.device) -> None:
+        """Mark the tensors in a result."""
+        if isinstance(result, Tensor):
+            try:
+                _storage(result).virtual_device = device  # type: ignore[attr-defined]
+            except (RuntimeError, NotImplementedError):
+                result.virtual_device = device  # type: ignore[attr-defined]
+        elif isinstance(result, (list, tuple)):
+            for value in result:
+                self.mark(value, device)
+
+    def copied(self, name: str, source: Tensor, ends: tuple[Any, Any], *, pinned: bool, non_blocking: bool) -> None:
+        """Count no copies: on the CPU a program makes none, and what it would copy is not certain."""
+
+    def _move(self, func: Any, tensor: Tensor, result: Tensor) -> None:
+        """Count a copy to the host; mark what is moved to the program's device."""
+        if func is Tensor.to and not self._names_host():
+            self.mark(result, self._marker)
+        elif self.device(tensor) is not None:
+            self.wait("cpu" if func is Tensor.cpu else "to")
+            self.mark(result, None)  # type: ignore[arg-type]
+
+    def _names_host(self) -> bool:
+        """Whether the program's line that calls this function names the CPU itself."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and not is_user_file(frame.f_code.co_filename):
+            frame = frame.f_back
+        if frame is None:
+            return False
+        code = frame.f_code
+        key = id(code) + frame.f_lasti
+        known = self._host_lines.get(key)
+        if known is None:
+            if len(self._host_lines) >= _MAX_LINES:
+                self._host_lines.clear()
+            text = linecache.getline(code.co_filename, frame.f_lineno, frame.f_globals)
+            known = self._host_lines[key] = code, bool(_HOST.search(text))
+        return known[1]
+
+
+def _names_device(args: Arguments, options: Mapping[str, Any]) -> bool:
+    """Whether a call of `to` names a device, or a tensor on one, and not only a dtype."""
+    target = args[1] if len(args) > 1 else options.get("device", options.get("other"))
+    return isinstance(target, (str, torch.device))

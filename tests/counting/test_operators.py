@@ -1,0 +1,179 @@
+"""What operators, floating-point operations and memory are counted, and at which line."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from profiler.counting.memory import MemoryModel
+from profiler.counting.operators import OperatorCounter, OperatorKind, OperatorMode
+
+
+class Counted:
+    """The counts of a block of this file, by line."""
+
+    def __init__(self) -> None:
+        self.counter = OperatorCounter(_line, lambda file: file == __file__, lambda: None)
+        self.operators: Counter[tuple[int, str]] = Counter()
+        self.flops: Counter[int] = Counter()
+        self.kinds: dict[str, OperatorKind] = {}
+
+    def take(self) -> None:
+        for operator, site, calls, amount in self.counter.take():
+            self.operators[site, operator.name.removeprefix("aten::")] += calls
+            self.flops[site] += amount
+            self.kinds[operator.name.removeprefix("aten::")] = operator.kind
+
+    def at(self, line: int) -> set[str]:
+        return {name for site, name in self.operators if site == line}
+
+
+def _line(frame: FrameType) -> int:
+    return frame.f_lineno
+
+
+def here() -> int:
+    """The line that calls this."""
+    return sys._getframe(1).f_lineno
+
+
+@contextmanager
+def counting() -> Iterator[Counted]:
+    counted = Counted()
+    mode: Any = OperatorMode(counted.counter)
+    with mode:
+        yield counted
+    counted.take()
+
+
+def test_an_operator_is_counted_at_the_line_that_calls_a_library() -> None:
+    layer, x = nn.Linear(4, 2), torch.randn(3, 4)
+    with counting() as counted, torch.no_grad():
+        layer(x), layer(x)
+        line = here() - 1
+    assert counted.operators[line, "addmm"] == 2
+    assert {site for site, _ in counted.operators} == {line}
+
+
+def test_operators_of_a_backward_pass_belong_to_the_forward_line() -> None:
+    layer, x = nn.Linear(4, 2), torch.randn(3, 4)
+    with counting() as counted:
+        y = layer(x)
+        forward = here() - 1
+        loss = y.exp().sum()
+        second = here() - 1
+        loss.backward()
+        backward = here() - 1
+    assert {"addmm", "mm"} <= counted.at(forward)
+    assert {"exp", "mul", "sum"} <= counted.at(second)
+    assert "mm" not in counted.at(backward)
+    assert "ones_like" in counted.at(backward)
+
+
+class Squared(torch.autograd.Function):
+    """A function whose backward pass is code of the program."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+        (x,) = ctx.saved_tensors
+        ctx.line[0] = here() + 1
+        return gradient.cos() * x
+
+
+def test_operators_of_a_function_of_the_program_belong_to_its_backward_line() -> None:
+    line: list[int] = [0]
+    Squared.line = line  # type: ignore[attr-defined]
+    x = torch.randn(3, requires_grad=True)
+    with counting() as counted:
+        y = Squared.apply(x)
+        y.grad_fn.line = line
+        y.sum().backward()
+    assert line[0]
+    assert "cos" in counted.at(line[0])
+
+
+def test_floating_point_operations_follow_the_formula_of_torch() -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8 * 36, 5))
+    x = torch.randn(2, 3, 8, 8)
+    with counting() as counted:
+        model(x).sum().backward()
+    theirs = FlopCounterMode(display=False)
+    with theirs:
+        model(x).sum().backward()
+    assert sum(counted.flops.values()) == theirs.get_total_flops() > 0
+
+
+def test_attention_on_the_cpu_has_as_many_floating_point_operations_as_on_cuda() -> None:
+    q = torch.randn(2, 4, 16, 8, requires_grad=True)
+    with counting() as counted:
+        nn.functional.scaled_dot_product_attention(q, q, q)
+        line = here() - 1
+    assert counted.flops[line] == 2 * 2 * (2 * 4) * 16 * 16 * 8  # two products of 16x8 and 8x16 for each of 8 heads
+
+
+def test_views_and_bare_allocations_launch_nothing() -> None:
+    x = torch.randn(4, 4)
+    with counting() as counted:
+        x.t(), x.view(16), torch.empty(3), x.clone()
+    views = {name for name, kind in counted.kinds.items() if kind is OperatorKind.VIEW}
+    assert views == {"t", "view", "empty"}
+    assert counted.kinds["clone"] is OperatorKind.OPERATOR
+
+
+def test_a_full_log_is_told() -> None:
+    told: list[int] = []
+    counter = OperatorCounter(_line, lambda _: True, lambda: told.append(len(list(counter.take()))))
+    x = torch.zeros(())
+    mode: Any = OperatorMode(counter)
+    with mode, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("profiler.counting.operators._MAX_CALLS", 10)
+        for _ in range(25):
+            x.add_(1)
+    assert len(told) == 2
+
+
+# ---------------------------------------------------------------- memory
+
+
+def test_memory_of_results_is_counted_until_it_is_freed() -> None:
+    memory = MemoryModel()
+    first = torch.zeros(100)
+    memory.add(first, 1)
+    memory.add(first.view(10, 10), 2)  # the same storage
+    second = torch.zeros(50)
+    memory.add([second], 3)
+    changes = memory.changes()
+    assert changes.allocated == {1: (1, 400), 3: (1, 200)} == changes.growth
+    assert changes.peak == {1: 400, 3: 200}
+    del first
+    third = torch.zeros(25)
+    memory.add(third, 4)
+    changes = memory.changes()
+    assert changes.allocated == {4: (1, 100)}
+    assert changes.growth == {1: (-1, -400), 4: (1, 100)}
+    assert changes.peak == {1: 400, 3: 200}  # before the first was freed
+
+
+def test_the_peak_is_within_the_time_between_two_calls() -> None:
+    memory = MemoryModel()
+    for size in (10, 1000, 20):
+        memory.add(torch.zeros(size), size)  # freed at once
+    changes = memory.changes()
+    assert changes.peak == {1000: 4000}
+    assert {site: amount for site, amount in changes.growth.items() if any(amount)} == {}
+    assert memory.changes().peak == {}
