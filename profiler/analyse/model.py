@@ -874,6 +874,9 @@ class Extension(Protocol):
     def verdict_sentence(self) -> str:
         """Its part of the comparison's verdict; it may be empty."""
 
+    def next_command(self) -> str:
+        """Arguments of the profiler that measure each fix of the trainer by itself; empty where they would not."""
+
 
 @dataclass(frozen=True, slots=True)
 class ResultDifference:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, NamedTuple
@@ -32,8 +32,8 @@ recording to the next, also where its share is recorded exactly."""
 class LineTimes:
     """The time of one side by line, from its recording."""
 
-    lines: Mapping[tuple[str, int], LineCost]
-    """File, as sites of the check name it, and line."""
+    lines: Sequence[tuple[str, LineCost]]
+    """File, as sites of the check name it, and cost: several for a line with comprehensions, which are functions."""
     step: float
     """Seconds of a step in the rounds."""
 
@@ -45,12 +45,12 @@ class LineTimes:
         def name(file: str) -> str:
             return portable_path(os.path.normpath(f"{project}/{file}" if not file.startswith("/") else file), folder)
 
-        return cls({(name(line.site.file), line.site.line): line for line in analysis.lines}, step)
+        return cls([(name(line.site.file), line) for line in analysis.lines], step)
 
     @property
     def samples(self) -> int:
         """Stack samples of all lines."""
-        return sum(line.samples for line in self.lines.values())
+        return sum(line.samples for _, line in self.lines)
 
 
 class _Place(NamedTuple):
@@ -110,8 +110,8 @@ def slower_lines(base: LineTimes, candidate: LineTimes, hunks: Sequence[Hunk]) -
 def _sums(times: LineTimes, hunks: Sequence[Hunk], *, is_base: bool) -> dict[_Place, _Sum]:
     changes = {file: _changes(group) for file, group in groupby(hunks, key=lambda hunk: hunk.file)}
     sums: dict[_Place, _Sum] = {}
-    for (file, line), cost in times.lines.items():
-        place = _place(file, line, changes.get(file, ()), is_base=is_base)
+    for file, cost in times.lines:
+        place = _place(file, cost.site.line, changes.get(file, ()), is_base=is_base)
         sums.setdefault(place, _Sum()).add(cost)
     return sums
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from profiler.analyse.model import LOADED_MACHINE, Comparison
+from profiler.analyse.model import LOADED_MACHINE, Comparison, Extension
 from profiler.core.metrics import PER_STEP
 from profiler.core.terminal import called_as
 from profiler.core.units import count, rate, share, significant
 from profiler.report.blocks import Action, Chip, Headline
 from profiler.report.finding_text import NO_GAIN, finding_text, leading, prediction_texts
-from profiler.report.first_screen_text import ACTIONS, KEPT, WHY
+from profiler.report.first_screen_text import ACTIONS, KEPT, LONGEST_QUOTED, WHY, command_text
 from profiler.report.model import ReportInput, ReportSide, exit_status, noisy_machine
 from profiler.report.text import describe, different_results, kernel_name, mismatches, plural, same_results
 
@@ -205,15 +205,29 @@ def comparison_actions(report_input: ReportInput) -> tuple[Action, ...]:
     """What the last side can still gain, and how to keep what was gained."""
     last = report_input.sides[-1]
     actions = [*_next_cure(last), *_bound_of_host(last)]
+    fixes = next(filter(None, (each.next_command() for each in _extensions(report_input))), "")
+    if fixes:
+        each_fix = Action("See what each fix gains by itself", command=f"{called_as()} {fixes}")
+        return (*actions[: ACTIONS - 1], each_fix)
     if not _is_worth_keeping(report_input):
-        record = Action(f"Record where the time of {last.label} goes", command=f"{called_as()} run -- COMMAND")
+        record = Action(f"Record where the time of {last.label} goes", command=f"{called_as()} run -- {_command(last)}")
         return (*actions[:ACTIONS],) or (record,)
     keep = Action(
         f"Keep {last.label} as fast as it is",
-        command=f"{called_as()} check --baseline counters.json --update -- COMMAND",
+        command=f"{called_as()} check --baseline counters.json --update -- {_command(last)}",
         note=KEPT,
     )
     return (*actions[: ACTIONS - 1], keep)
+
+
+def _extensions(report_input: ReportInput) -> Iterable[Extension]:
+    return report_input.comparison.extensions.values() if report_input.comparison is not None else ()
+
+
+def _command(side: ReportSide) -> str:
+    """The recorded command of a side; `COMMAND` for one that is too long, or not known."""
+    program = command_text(side.detailed.info)
+    return program if 0 < len(program) <= LONGEST_QUOTED else "COMMAND"
 
 
 def _is_worth_keeping(report_input: ReportInput) -> bool:
@@ -230,7 +244,7 @@ def _next_cure(side: ReportSide) -> Iterator[Action]:
     for finding in leading(side.detailed.findings)[:1]:
         text = finding_text(finding)
         note = " ".join(prediction_texts(finding)[:1])
-        command = f"{called_as()} try -- COMMAND" if finding.rule.knock_out else ""
+        command = f"{called_as()} try -- {_command(side)}" if finding.rule.knock_out else ""
         title = f"Next in {side.label}"
         yield Action(title, f"{text.fix.removesuffix('.')}. {text.title}.", text.code, command, note)
 

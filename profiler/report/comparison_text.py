@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from profiler.analyse.model import AFTER_OPTIMIZER, Comparison, Stage
+from profiler.analyse.model import ELSEWHERE, Comparison
 from profiler.core.units import count, ratio, seconds, share
 from profiler.diagnose.model import ChangeKind, ComparisonDiagnosis, PhaseChange, SideDiagnosis, TimeChange
+from profiler.report.category_text import CATEGORIES, phase_label
 from profiler.report.rank_text import comparison_sentences
 from profiler.report.table import factor, ratio_text
 from profiler.report.text import at, describe, listed, mismatches
-from profiler.report.verdict_text import CATEGORY_TEXTS, Statement
+from profiler.report.verdict_text import Statement
 from profiler.run.model import Site
 
 
@@ -120,23 +121,6 @@ _COUNTERS: Final[Mapping[str, str]] = {
     "allocations": "allocations",
     "launches": "launches",
 }
-_PHASES: Final[Mapping[str, str]] = {
-    "data": "the time of waiting for data",
-    AFTER_OPTIMIZER: "the time after the optimizer",
-    "elsewhere": "the time of other code",
-    Stage.ROLLOUT: "the time of roll-outs",
-    Stage.NO_GRADIENTS: "the time of work without gradients",
-    Stage.COMPILE: "the time of compilation",
-}
-_HOST: Final[Mapping[str, str]] = {
-    "core": "the time of waiting for a core",
-    "checkpoint": "the time of writing checkpoints",
-    "log": "the time of logging",
-    "python": "the time of Python code",
-    "waiting": "the time of other waits",
-    "gil": "the time of waiting for the GIL",
-    "ranks": "the time of exchanging data with other ranks or waiting for them",
-}
 
 
 def change_text(change: TimeChange) -> str:
@@ -146,11 +130,11 @@ def change_text(change: TimeChange) -> str:
 
 def _what(change: TimeChange) -> str:
     if change.kind is ChangeKind.IDLE:
-        return f"idle {CATEGORY_TEXTS[change.name].idle}"
+        return f"idle {CATEGORIES[change.name].idle}"
     if change.kind is ChangeKind.HOST:
-        return _HOST.get(change.name, f"the host's {change.name} time")
+        return f"the host's time {CATEGORIES[change.name].spent}"
     if change.kind is ChangeKind.PHASE:
-        return _PHASES.get(change.name, f"the time of {change.name}")
+        return f"the time of {'the ' * (change.name == ELSEWHERE)}{phase_label(change.name)}"
     return "all parts" if change.kind is ChangeKind.ALL_PHASES else "several parts"
 
 
@@ -178,8 +162,7 @@ def _amounts(change: TimeChange) -> str:
 
 
 def _phase_change(change: PhaseChange) -> str:
-    name = "waiting for data" if change.phase == "data" else change.phase
-    return f"{name} {_signed(change.seconds)}{_most_at(change.site)}"
+    return f"{phase_label(change.phase)} {_signed(change.seconds)}{_most_at(change.site)}"
 
 
 def _most_at(site: Site | None, cost: str = "") -> str:

@@ -11,7 +11,7 @@ from profiler.core.facts import program_name
 from profiler.core.units import seconds
 from profiler.diagnose.model import RunVerdict
 from profiler.report.blocks import CodePlace, FirstScreen, PhaseStrip, Segment
-from profiler.report.category_text import PHASES, category_label, category_tone
+from profiler.report.category_text import PHASES, category_label, category_tone, device_label
 from profiler.report.comparison_screen_text import (
     comparison_actions,
     comparison_chips,
@@ -20,6 +20,9 @@ from profiler.report.comparison_screen_text import (
     comparison_why,
 )
 from profiler.report.first_screen_text import (
+    NO_LINES_IN_TRACE,
+    ONLY_HOST_LINES,
+    WITH_STACK,
     lead_finding,
     place_text,
     run_actions,
@@ -29,6 +32,7 @@ from profiler.report.first_screen_text import (
     run_why,
     strip_change,
     strip_label,
+    trace_has_lines,
 )
 from profiler.report.model import ReportInput, ReportSide, has_no_steps
 from profiler.report.text import host_state
@@ -41,7 +45,6 @@ _COMPARED_PLACES: Final = 4
 """Lines on that of a comparison, whose timeline is taller than the strip of a step."""
 _SMALLEST_PLACE: Final = 0.01
 """Share below which a line is not shown on a first screen."""
-_WAITING: Final = "waiting for data"
 _OF_DEVICE: Final = (RunVerdict.DEVICE_IDLE, RunVerdict.DEVICE_IDLE_UNEXPLAINED, RunVerdict.DEVICE_BUSY)
 
 
@@ -107,9 +110,8 @@ def _segment(label: str, value: float, tone: str) -> Segment:
 
 
 def _phase_segments(analysis: Analysis) -> tuple[Segment, ...]:
-    names = {**PHASES, "data": (_WAITING, PHASES["data"][1])}
-    phases = [phase for phase in analysis.phases if phase.name in names and phase.seconds_per_step > 0]
-    return tuple(_segment(names[phase.name][0], phase.seconds_per_step, names[phase.name][1]) for phase in phases)
+    phases = [phase for phase in analysis.phases if phase.name in PHASES and phase.seconds_per_step > 0]
+    return tuple(_segment(PHASES[phase.name][0], phase.seconds_per_step, PHASES[phase.name][1]) for phase in phases)
 
 
 def _category_segments(analysis: Analysis) -> tuple[Segment, ...]:
@@ -119,7 +121,7 @@ def _category_segments(analysis: Analysis) -> tuple[Segment, ...]:
 
 def _device_segments(analysis: Analysis) -> tuple[Segment, ...]:
     values = {name: measure.value for name, measure in analysis.device_breakdown.items() if measure.value}
-    return tuple(_segment(f"device {name}", value, category_tone(name)) for name, value in values.items())
+    return tuple(_segment(device_label(name), value, category_tone(name)) for name, value in values.items())
 
 
 def _places(side: ReportSide, of: str = "") -> tuple[str, tuple[CodePlace, ...], str]:
@@ -130,6 +132,8 @@ def _places(side: ReportSide, of: str = "") -> tuple[str, tuple[CodePlace, ...],
     analysis = side.detailed
     if analysis.outcome == RunVerdict.DEVICE_IDLE and analysis.idle:
         title = f"Where {of} leaves the device idle" if of else "Where the device is left idle"
+        if analysis.is_trace and not trace_has_lines(analysis):
+            return f"{title} (no lines: {NO_LINES_IN_TRACE})", idle_places(analysis), WITH_STACK
         return title, idle_places(analysis), "Shares of the time, summed by function."
     title = f"Lines of {of}, by time" if of else "Your lines, by time"
     if analysis.lines:
@@ -141,10 +145,12 @@ def _places(side: ReportSide, of: str = "") -> tuple[str, tuple[CodePlace, ...],
     reason = side.why_missing(Topic.FLAME_GRAPH, otherwise="no stack samples were recorded")
     if thread is not None:  # its samples are of the start and of the end, which are no part of any step
         reason = "no stack sample lies within the measured steps"
+    if analysis.is_trace:
+        reason = ONLY_HOST_LINES if trace_has_lines(analysis) else NO_LINES_IN_TRACE
     lead = lead_finding(analysis)
     if lead is not None and lead.sites:
         places = tuple(_unsampled(site) for site in lead.sites[:PLACES])
-        return "Lines of the largest cause", places, f"Their shares are not known: {reason}."
+        return "Lines of the largest cause", places, f"Their shares are unknown: {reason}."
     return title, (), f"No line is known: {reason}."
 
 

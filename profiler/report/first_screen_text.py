@@ -9,17 +9,21 @@ from pathlib import PurePath
 from typing import Final
 
 from profiler.analyse.finding import Finding, GainMethod
-from profiler.analyse.model import LOADED_MACHINE, MIN_SAMPLES, Analysis, Phase
+from profiler.analyse.model import ELSEWHERE, LOADED_MACHINE, MIN_SAMPLES, Analysis, Phase
 from profiler.core.terminal import called_as
 from profiler.core.units import rate, seconds, share
 from profiler.diagnose.model import MUCH_UNKNOWN, RunVerdict
 from profiler.report.blocks import Action, Chip, Headline
+from profiler.report.category_text import category_label, phase_label
 from profiler.report.finding_text import (
     MOST,
+    NO_GAIN,
     factor_text,
+    finding_sentence,
     finding_text,
     how_sure,
     leading,
+    minor,
     prediction_texts,
     whole_text,
 )
@@ -120,7 +124,7 @@ def _outcome(analysis: Analysis, devices: str) -> str:
             )
         case RunVerdict.UNKNOWN_STEP:
             is_hinted = any(line.unrecorded for line in analysis.lines)
-            return f"What ran in {part} of every step is {'uncertain' if is_hinted else 'not known'}"
+            return f"What ran in {part} of every step is {'uncertain' if is_hinted else category_label('unattributed')}"
         case RunVerdict.THREADS_ONLY:
             thread = analysis.threads[0]
             return f"The {thread.process} was {THREAD_STATES[thread.state]} {share(thread.share)} of the time"
@@ -156,14 +160,37 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
         if analysis.outcome == RunVerdict.THREADS_ONLY:
             return (_NO_STEP,)
         if analysis.outcome == RunVerdict.UNKNOWN:  # its details say what its headline says
-            return ()
+            return tuple(_gain_or_why_none(analysis))
         reason = (analysis.unknown_reason,) if analysis.outcome == RunVerdict.UNKNOWN_STEP else ()
-        return tuple(islice(filter(None, (*reason, *analysis.details)), WHY))
+        shown = tuple(islice(filter(None, (*reason, *analysis.details)), WHY))
+        return tuple(dict.fromkeys((*shown, *_gain_or_why_none(analysis))))
     text = finding_text(lead)
     first = f"{text.title}{at(lead.sites[0]) if lead.sites else ''}." if is_of_input(lead) else ""
     others = [each for each in leading(analysis.findings) if each is not lead]
     second = _beside(others[0]) if others else _rest(analysis.phases) if is_of_input(lead) else ""
     return tuple(islice(filter(None, (first, *(text.evidence[:1] if not first else ()), second)), WHY))
+
+
+def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:
+    """The largest predicted gain where no finding leads, else why there is none; nothing where nothing was measured."""
+    if has_no_steps(analysis) or not analysis.outcome:
+        return
+    gains = [each for each in minor(analysis.findings) if not each.is_of_run and each.gain >= NO_GAIN]
+    if gains:
+        yield finding_sentence(gains[0])
+        return
+    if analysis.info.level == "light" and not analysis.is_trace:
+        reason = "level light does not record where the time goes"
+    elif not analysis.is_trace and _is_too_short(analysis):
+        reason = "the recording is too short to tell a cause"
+    else:
+        reason = "no rule recognizes a cause that can be removed"
+    yield f"No gain is predicted: {reason}."
+
+
+def _is_too_short(analysis: Analysis) -> bool:
+    """Whether a longer recording of the same kind would tell more."""
+    return _share_unknown(analysis) >= MUCH_UNKNOWN or 0 < _samples(analysis) < MIN_SAMPLES
 
 
 _NO_STEP: Final = "No step was seen, so nothing can be said about the speed of its training."
@@ -178,8 +205,8 @@ def _beside(finding: Finding) -> str:
 
 def _rest(phases: Sequence[Phase]) -> str:
     """`The rest is mostly backward (40%) and forward (19%).`"""
-    rest = sorted((phase for phase in phases if phase.name != "data"), key=lambda phase: -phase.share)
-    named = [f"{phase.name} ({share(phase.share)})" for phase in rest[:2] if phase.share >= _LARGE_REST]
+    rest = sorted((each for each in phases if each.name not in ("data", ELSEWHERE)), key=lambda phase: -phase.share)
+    named = [f"{phase_label(phase.name)} ({share(phase.share)})" for phase in rest[:2] if phase.share >= _LARGE_REST]
     return f"The rest is mostly {listed(named)}." if named else ""
 
 
@@ -223,6 +250,16 @@ def place_text(site: Site, lines: Sequence[int]) -> str:
     if len(lines) > 1:
         where = f"{file_name(site)}:{min(lines)}-{max(lines)}"
     return where if site.function in ("", "<module>") else f"{where} in {function_name(site)}"
+
+
+NO_LINES_IN_TRACE: Final = "the trace has no calls of Python functions"
+WITH_STACK: Final = "Shares of the time. torch.profiler records calls of Python functions with with_stack=True."
+ONLY_HOST_LINES: Final = "the device is busy, and the lines of a trace are those of the host"
+
+
+def trace_has_lines(analysis: Analysis) -> bool:
+    """Whether a trace tells lines: it does where it was recorded with the calls of Python functions."""
+    return bool(analysis.call_sites) or any(row.site is not None for row in analysis.idle)
 
 
 # ---------------------------------------------------------------- chips
@@ -329,13 +366,24 @@ def _proofs(analysis: Analysis, lead: Finding | None) -> Iterator[Action]:
         yield Action("Measure the gain before you write the cure", command=f"{called_as()} try -- {program}", note=note)
     if lead is not None:
         yield from record
-    before = shlex.quote(program) if len(program) <= _LONGEST_QUOTED else "COMMAND"
-    compare = f"{called_as()} compare --before {before} --after 'CHANGED COMMAND'"
-    yield Action("Measure what your change gives", command=compare)
+    yield _comparison(info)
     is_well = analysis.outcome in (RunVerdict.COMPUTING, RunVerdict.DEVICE_BUSY) and not exit_status(info)
     if lead is None and is_well:
         check = f"{called_as()} check --baseline counters.json --update -- {program}"
         yield Action("Keep it as fast as it is", command=check, note=KEPT)
+
+
+def _comparison(info: RunInfo) -> Action:
+    """`compare` of the program with a changed copy of it, which leaves the original to compare with."""
+    program = (PurePath(info.argv[0]).name, *info.argv[1:])
+    script = next((part for part in program if part.endswith(_SCRIPT)), "")
+    copy = f"{script.removesuffix(_SCRIPT)}_changed{_SCRIPT}"
+    before, after = (shlex.join(parts) for parts in (program, [copy if part == script else part for part in program]))
+    if not script or len(after) > LONGEST_QUOTED:
+        title, before, after = "Change a copy of the program, and measure what that gives", "COMMAND", "COMMAND_OF_COPY"
+    else:
+        title = f"Change a copy of {PurePath(script).name}, and measure what that gives"
+    return Action(title, command=f"{called_as()} compare --before {shlex.quote(before)} --after {shlex.quote(after)}")
 
 
 def _recording(analysis: Analysis) -> Iterator[Action]:
@@ -345,11 +393,12 @@ def _recording(analysis: Analysis) -> Iterator[Action]:
         yield Action("Record the program from its start, and for longer", command=_run(info))
     elif info.level == "light":
         yield Action("Record where the time goes", command=_run(info))
-    elif _share_unknown(analysis) >= MUCH_UNKNOWN or 0 < _samples(analysis) < MIN_SAMPLES:
+    elif _is_too_short(analysis):
         yield Action("Record the program for longer", command=_run(info))
 
 
-_LONGEST_QUOTED: Final = 40
+_SCRIPT: Final = ".py"
+LONGEST_QUOTED: Final = 40
 """Characters of a command that is shown whole as one quoted argument, which a terminal cannot break."""
 
 

@@ -7,25 +7,12 @@ from typing import Final
 
 from profiler.analyse.model import CollectiveWait, RankLedger, Straggler
 from profiler.core.units import seconds, share
+from profiler.report.category_text import CATEGORIES
 from profiler.report.text import at, describe, listed
 from profiler.run.tables import COLLECTIVE_METHODS
 
 SPENT: Final[Mapping[str, str]] = {
-    "input": "on input",
-    "sync": "blocked on the device",
-    "copy": "in copies between host and device",
-    "launch": "in device calls",
-    "framework": "in torch's own Python and in launching operators",
-    "compute": "computing",
-    "log": "logging",
-    "checkpoint": "writing a checkpoint",
-    "python": "in Python code",
-    "gil": "waiting for the GIL",
-    "ranks": "exchanging data with other ranks or waiting for them",
-    "waiting": "blocked",
-    "core": "waiting for a core",
-    "throttled": "throttled",
-    "unattributed": "on something that was not recorded",
+    **{name: text.spent for name, text in CATEGORIES.items()},
     "device compute": "computing on its device",
     "device copy": "in copies of its device",
 }
@@ -49,11 +36,9 @@ def straggler_sentence(ledger: RankLedger) -> str:
         f"Rank {straggler.rank}{_of_some(ledger)} makes the other {others} wait {seconds(straggler.lead)} of each step"
     )
     if straggler.category == "unattributed" and not straggler.seconds:
-        return f"{waits}; its stacks were not sampled, so the reason is not known{core}."
+        return f"{waits}; its stacks were not sampled, so the reason is unknown{core}."
     if straggler.seconds <= straggler.others:
-        return (
-            f"{waits}; no part of its steps takes longer than on the other {others}, so the reason is not known{core}."
-        )
+        return f"{waits}; no part of its steps takes longer than on the other {others}, so the reason is unknown{core}."
     return f"{waits}: {spends}, {_others(ledger, straggler)}{core}."
 
 

@@ -187,7 +187,9 @@ def host_state(blame: IdleBlame) -> str:
             return "in Python"
         return f"{'in torch or Triton, below' if blame.category == 'framework' else 'in'} {blame.site.function}()"
     if blame.state is HostState.BETWEEN_CALLS:
-        return ("python" if blame.category == "python" else "outside of any region") + (near or " between calls")
+        if blame.category == "python":
+            return f"in Python{near or ' between calls'}"
+        return near.strip() or "between recorded calls"
     return _STATES[blame.state].format(blame.subject)
 
 
@@ -235,7 +237,7 @@ PERIODS: Final[Mapping[Period, str]] = {
 
 
 def input_part(part: InputPart) -> str:
-    """Name of a part of the input, with the thread of the main process where it is not in a loader."""
+    """Name of a part of data loading, with the thread of the main process where it is not in a loader."""
     return part.name + _CONTEXTS[part.context]
 
 
@@ -447,7 +449,7 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     # warnings
     "unrecorded-time": _unrecorded_time,
     "python-or-cuda-wait": (
-        "{share:.1%} of the step is unattributed: it is either Python or a wait inside CUDA, and "
+        "{share:.1%} of the step is unknown: it is either Python or a wait inside CUDA, and "
         "device calls are not recorded in this run"
     ),
     "few-samples": lambda values: (

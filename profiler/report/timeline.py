@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 from profiler.analyse.model import DEVICE_CATEGORIES, HOST_CATEGORIES, Timeline, TimelineEvent, TimelineLane
 from profiler.core import units
 from profiler.report.blocks import TimelineChart, TimelineGroup, TimelineKind, TimelineTrack
-from profiler.report.category_text import category_label, category_tone
+from profiler.report.category_text import category_label, category_meaning, category_tone, device_label
 from profiler.report.model import ReportInput, ReportSide
 from profiler.report.text import at, kernel_name, listed
 
 FIRST_EVENTS: Final = 2_000
 """Events of a lane that are shown of a step that has more than an excerpt holds: two for each pixel of a wide page."""
-_LABELS: Final[Mapping[str, str]] = {"sync": "host waits", "python": "Python"}
-_DEVICE_LABELS: Final[Mapping[str, str]] = {"compute": "device computes", "communication": "device communicates"}
 _HOST_ORDER: Final = ("python", "allocate", *(name for name in HOST_CATEGORIES if name != "python"))
-_OF_WORK: Final = TimelineKind("device idle", "idle", "idle")
+_OF_WORK: Final = TimelineKind(device_label("idle"), "idle", "idle")
 _OF_STREAM: Final = TimelineKind("stream idle", "idle", "idle")
-_OF_HOST: Final = TimelineKind("not recorded", "free", "nothing was recorded")
+_OF_HOST: Final = TimelineKind(category_label("unattributed"), "free", category_meaning("unattributed"))
 _LONGEST_NAME: Final = 60
 _LEAST_IN_LEGEND: Final = 0.001
 _NEARLY_ALL: Final = 0.99
@@ -114,7 +112,7 @@ def _idle(lane: TimelineLane, streams: int) -> TimelineKind:
 
 
 def _label(category: str, is_device: bool) -> str:
-    return (_DEVICE_LABELS if is_device else _LABELS).get(category, category_label(category))
+    return device_label(category) if is_device else category_label(category)
 
 
 def _kind(event: TimelineEvent) -> TimelineKind:
@@ -133,6 +131,8 @@ def _note(timelines: Sequence[tuple[ReportSide, Timeline]], length: int, compare
         texts = [f"{side.label}: {text}" for (side, _), text in zip(timelines, texts, strict=True)]
     else:
         texts = [text[0].upper() + text[1:] for text in texts]
+    if any(_is_part(timeline, length) for _, timeline in timelines):
+        texts.append("The rest of the step is not drawn, and may differ from this part")
     measured = {side.label: side.slowdown.value for side, _ in timelines if side.slowdown and side.slowdown.value}
     slowed = [f"{label} {units.ratio(value)}" for label, value in measured.items() if value >= _SLOWED]
     if slowed:
@@ -143,8 +143,17 @@ def _note(timelines: Sequence[tuple[ReportSide, Timeline]], length: int, compare
 
 
 def _stretch(timeline: Timeline, length: int) -> str:
-    """`1.20 ms undisturbed within a typical step, which takes 353 ms`"""
-    if not timeline.offset and length >= _NEARLY_ALL * 1e9 * timeline.step_length:
+    """`1.20 ms within a typical step of 353 ms`"""
+    if not _is_part(timeline, length):
         return "a typical step"
-    place = "undisturbed within" if timeline.offset else "from the begin of"
-    return f"{units.seconds(length / 1e9)} {place} a typical step, which takes {units.seconds(timeline.step_length)}"
+    drawn, whole = units.seconds(length / 1e9), units.seconds(timeline.step_length)
+    return (
+        f"{drawn} within a typical step of {whole}"
+        if timeline.offset
+        else f"the first {drawn} of a typical step of {whole}"
+    )
+
+
+def _is_part(timeline: Timeline, length: int) -> bool:
+    """Whether less than a step is drawn."""
+    return bool(timeline.offset) or length < _NEARLY_ALL * 1e9 * timeline.step_length

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from profiler.analyse.finding import Finding
 from profiler.analyse.model import (
@@ -39,6 +39,7 @@ from profiler.diagnose.model import (
     RunVerdict,
     UnknownShare,
 )
+from profiler.report.category_text import CATEGORIES
 from profiler.report.finding_text import finding_sentence, gain_text, leading, minor
 from profiler.report.rank_text import balance_sentence, collective_sentences, straggler_sentence
 from profiler.report.text import (
@@ -55,52 +56,13 @@ from profiler.report.text import (
 )
 from profiler.run.model import Site
 
-
-class CategoryText(NamedTuple):
-    """How a verdict words a host category."""
-
-    idle: str
-    """Follows `61% of the time it was idle`."""
-    step: str
-    """Follows a share of the step: `61% of each step is waiting for data`. The place comes last, or at `{place}`."""
-
-
-CATEGORY_TEXTS: Final[Mapping[str, CategoryText]] = {
-    "input": CategoryText("while the host prepared input", "is spent on input"),
-    "sync": CategoryText("in and after syncs", "is spent blocked on the device"),
-    "copy": CategoryText("in copy calls", "goes to copies between host and device"),
-    "launch": CategoryText("in launch and allocation calls", "is spent in device calls"),
-    "framework": CategoryText(
-        "while the host launched operators", "is spent in the framework's own Python and in launching its operators"
-    ),
-    "compute": CategoryText("while the host computed", "is spent on computing"),
-    "log": CategoryText("while the host logged", "goes to logging"),
-    "checkpoint": CategoryText("while the host wrote a checkpoint", "is spent on writing checkpoints"),
-    "python": CategoryText("while the host ran Python", "is spent in Python code"),
-    "gil": CategoryText(
-        "while the host waited for the GIL", "is spent waiting for the GIL{place}: another thread holds it"
-    ),
-    "ranks": CategoryText(
-        "while the host exchanged data with other ranks or waited for them",
-        "is spent exchanging data with other ranks or waiting for them",
-    ),
-    "waiting": CategoryText("while the host waited", "is spent waiting"),
-    "core": CategoryText("while there was no core to run on", "is spent waiting for a core"),
-    "throttled": CategoryText(
-        "while the host was throttled", "is lost to throttling: its group of processes had used up its CPU quota"
-    ),
-    "unattributed": CategoryText(
-        "while nothing recorded what the host did", "is spent on something that was not recorded"
-    ),
-}
-"""The texts of every category of HOST_CATEGORIES; a test checks that none is missing."""
 _NO_CORE: Final = ("core", "throttled")
 _PLACELESS: Final = (*_NO_CORE, "unattributed")
 """Categories that no line of the program causes."""
 _PHASES: Final = (UPDATE, AFTER_OPTIMIZER, *INTERRUPTIONS)
 """Causes that are phases of a step: their time is also time of categories."""
 _UNNAMED_PARTS: Final = (THE_LOADER, MARKED_DATA, BETWEEN_BATCHES)
-"""Parts of the input that say nothing about its work."""
+"""Parts of data loading that say nothing about its work."""
 _PARTS: Final[Mapping[str, str]] = {"dataset": "the dataset", "collate": "collating", "send": "sending batches"}
 """Part of a loader's time -> its name in a sentence."""
 
@@ -134,7 +96,7 @@ def with_verdict(analysis: Analysis, diagnosis: RunDiagnosis) -> Analysis:
 
 
 def _outcome_share(diagnosis: RunDiagnosis) -> float:
-    """What the outcome is of a step: where most of it is not known, that part."""
+    """What the outcome is of a step: where most of it is unknown, that part."""
     if diagnosis.unknown and (diagnosis.verdict is RunVerdict.UNKNOWN_STEP or not diagnosis.share):
         return diagnosis.unknown.share
     return diagnosis.share
@@ -203,7 +165,7 @@ def _idle_cause(cause: Cause) -> str:
         return _busy_cause(cause)
     idle = f"{share(cause.share)} of the time it was idle"
     notice = IDLE_NOTICES[cause.notice.code] if cause.notice else ""
-    meanwhile = notice or CATEGORY_TEXTS[cause.category].idle
+    meanwhile = notice or CATEGORIES[cause.category].idle
     if cause.places:
         places = (f"{share(row.share_of_wall)} {host_state(row)}{at(row.site)}" for row in cause.places)
         unknown = any(map(_waits_for_unrecorded_work, cause.places))
@@ -368,7 +330,7 @@ _PARTLY_AFTER: Final = ", partly after optimizer.step()"
 
 
 def _unknown(unknown: UnknownShare, step: str) -> str:
-    state = "uncertain" if unknown.site else "not known"
+    state = "uncertain" if unknown.site else CATEGORIES["unattributed"].label
     return f"What ran in {share(unknown.share)} {step} is {state}: {_why_unknown(unknown)}."
 
 
@@ -446,8 +408,8 @@ def _clause(cause: Cause) -> str:
     if cause.category in INTERRUPTIONS:
         return f"is {_STAGES[cause.category]}{place}, with all that runs in it"
     if cause.category == "waiting" and not place:
-        return f"{CATEGORY_TEXTS['waiting'].step}, for what is not known"
-    return _with_place(CATEGORY_TEXTS[cause.category].step, place)
+        return f"{CATEGORIES['waiting'].step}, for an unknown reason"
+    return _with_place(CATEGORIES[cause.category].step, place)
 
 
 def _with_place(text: str, place: str, **values: Any) -> str:
@@ -516,7 +478,7 @@ def _input(cause: Cause, place: str) -> str:
     """A wait for loader workers, or input that the training process makes itself."""
     part = cause.loader
     if part is None:
-        return f"{CATEGORY_TEXTS['input'].step}{place}"
+        return f"{CATEGORIES['input'].step}{place}"
     if part.name == RECEIVE:
         return f"is spent receiving batches from the workers{place}"
     if part.name == "loader start":

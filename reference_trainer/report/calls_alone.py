@@ -21,9 +21,11 @@ from profiler.report.table import factor, measure_cell, phrase, ratio_cell, rati
 NAME: Final = "calls-alone"
 """Name of this extension in a comparison."""
 TITLE: Final = "Waiting for the device, and the calls alone"
+LADDER: Final = "compare --ladder"
+"""Arguments of the profiler that measure every fix."""
 _SPEED: Final = "tokens_per_s"
 _WAITING, _CALLS, _PYTHON = "waiting for the device", "calls to the device", "Python"
-_OTHER, _REST = "other waits", "not recorded"
+_OTHER, _REST = "other waits", "unknown"
 _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     _WAITING: ("sync",),
     _CALLS: ("copy", "launch"),
@@ -60,6 +62,10 @@ class CallsAlone:
             "made in the same rounds."
         )
 
+    def next_command(self) -> str:
+        """The ladder, which this comparison is a part of."""
+        return LADDER
+
     def verdict_sentence(self) -> str:
         """The ratio without the queue, and how much of the baseline's step is waiting."""
         if self.alone.ratio.value is None:
@@ -90,6 +96,10 @@ class CallsAloneFailed:
     def verdict_sentence(self) -> str:
         """Nothing: the verdict is about what was measured."""
         return ""
+
+    def next_command(self) -> str:
+        """The ladder, which this comparison is a part of."""
+        return LADDER
 
 
 def measure_calls_alone(sides: Sequence[str], alone: Sequence[str], runs: Mapping[str, SideRuns]) -> CallsAlone | None:

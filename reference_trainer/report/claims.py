@@ -65,7 +65,11 @@ def claim_rows(report_input: ReportInput) -> tuple[ClaimRow, ...]:
     syncs, copies, allocations = (
         _sum_of_both(as_found, fixed, names) for names in (("syncs_per_step",), _COPIES, ("allocations_per_step",))
     )
-    cpu, busy, share = "CPU of the host's threads", "Device busy", "Tokenization (input), share of the host's time"
+    cpu, busy, share = (
+        "CPU of the host's threads",
+        "Device busy",
+        "Data loading (tokenization), share of the host's time",
+    )
     batched = f"Tokenization of {_BATCH_SAMPLES} samples in one batch"
     return (
         ClaimRow("Tokens a second", as_found.label, "20 tokens/s", tokens_per_s),

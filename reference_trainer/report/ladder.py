@@ -164,6 +164,10 @@ class Ladder:
                 "where a fix does nothing."
             )
 
+    def next_command(self) -> str:
+        """Nothing: the ladder has measured each fix."""
+        return ""
+
     def verdict_sentence(self) -> str:
         """Name the fixes that matter on top of all others, and those without a measurable effect here."""
         rows = self.of_kind("without")

@@ -208,7 +208,7 @@ def test_a_straggler_without_samples_has_no_known_reason() -> None:
     own[:, 0] += 10 * MS
     late, other = ledgers({"compute": (1, 19)}, {"compute": (1, 1)})
     ledger = rank_ledger(RankSteps(windows, rows, True, own, 0), [replace(late, lines=()), other], 2)
-    assert straggler_sentence(ledger).endswith("its stacks were not sampled, so the reason is not known.")
+    assert straggler_sentence(ledger).endswith("its stacks were not sampled, so the reason is unknown.")
 
 
 def test_which_rank_stands_for_balanced_ones_is_no_chance() -> None:
@@ -297,7 +297,7 @@ def test_other_late_ranks_are_named() -> None:
     assert "Rank 1 is nearly as late." in balance_sentence(ranks)
     assert "median" in straggler_sentence(ranks)
     alike = replace(ranks, straggler=replace(ranks.straggler, seconds=0.01, others=0.02))
-    assert straggler_sentence(alike).endswith("takes longer than on the other ranks, so the reason is not known.")
+    assert straggler_sentence(alike).endswith("takes longer than on the other ranks, so the reason is unknown.")
 
 
 def clocks(builder: RunBuilder, pid: int, rank: int, cpu: float, delay: float) -> None:

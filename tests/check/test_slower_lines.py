@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from profiler.analyse.model import Analysis, LineCost
@@ -15,13 +17,13 @@ CHANGE = Hunk("train.py", 8, 8, (" a", "-old", "-older", "+new", "+newer", "+new
 
 def side(step: float, samples: int = 1000, /, **shares: float) -> LineTimes:
     """Lines of train.py as `L9=0.3`, their shares measured to a tenth."""
-    lines = {
-        ("train.py", int(name[1:])): LineCost(
+    lines = [
+        ("train.py", LineCost(
             Site("train.py", int(name[1:]), "main", f"text {name}"),
             "", share * step, share, 0.9 * share, 1.1 * share, round(samples * share),
-        )
+        ))
         for name, share in shares.items()
-    }  # fmt: skip
+    ]  # fmt: skip
     return LineTimes(lines, step)
 
 
@@ -41,6 +43,14 @@ def test_replaced_lines_together_are_compared_with_their_replacement() -> None:
     (line,) = slower_lines(base, candidate, [CHANGE])
     assert (line.line, line.source, line.is_changed) == (11, "text L11", True)
     assert (line.before, line.after) == (pytest.approx(0.05), pytest.approx(0.105))
+
+
+def test_the_functions_of_a_line_are_summed() -> None:
+    """A comprehension is a function of its own, at the line of the function around it."""
+    base, ((file, cost), *others) = side(0.1, L6=1.0), side(0.4, L7=0.7, L6=0.25).lines
+    comprehension = replace(cost, site=replace(cost.site, function="main.<locals>.<listcomp>"), share=0.05, samples=50)
+    candidate = LineTimes([(file, cost), *others, (file, comprehension)], 0.4)
+    assert told(base, candidate) == [(7, 0.0, 0.3, False)]
 
 
 def test_an_added_line_took_no_time_before() -> None:
@@ -66,4 +76,4 @@ def test_files_have_the_names_that_counters_give_them() -> None:
     info = RunInfo(2, "r", "", ("train.py",), cwd="/b/repo/job", project="/b/repo")
     lines = [LineCost(Site(file, 7, "f"), "", 0.1, 0.5, 0.4, 0.6, 9) for file in ("job/train.py", "lib/model.py")]
     times = LineTimes.of(Analysis(info, {}, {}, {}, lines=tuple(lines)), "/b/repo/job", 0.1)
-    assert list(times.lines) == [("train.py", 7), ("../lib/model.py", 7)]
+    assert [(file, cost.site.line) for file, cost in times.lines] == [("train.py", 7), ("../lib/model.py", 7)]

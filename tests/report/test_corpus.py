@@ -16,17 +16,20 @@ from typing import Any, Final
 import pytest
 
 from profiler import compare, read
-from profiler.analyse.model import HOST_CATEGORIES, Analysis, Stage
+from profiler.analyse.model import Analysis, Stage
 from profiler.core.units import rate, ratio, seconds, share, significant
 from profiler.diagnose.model import RunVerdict
 from profiler.report.blocks import FirstScreen, PhaseStrip
 from profiler.report.build import build_report
+from profiler.report.category_text import CATEGORIES
 from profiler.report.finding_text import MOST, leading
 from profiler.report.first_screen_text import is_of_input, lead_finding
+from profiler.report.model import has_no_steps
 from profiler.report.write import rendered
 from profiler.run.model import Site
 from tests.approval.cases import COMPARED, RUNS, recording
 from tests.fakes.programs import ROOT
+from tests.report.names import assert_names
 from tests.run.ingest.test_real_traces import FILES
 
 _PERCENT: Final = re.compile(r"(?<![\d.,])(<?\d+(?:\.\d+)?)%")
@@ -38,8 +41,8 @@ _MOST_OF_A_COMPARISON: Final = 350_000
 _SMALL_TRACE: Final = 200_000
 """Bytes: read within half a second."""
 _PLAIN: Final = frozenset(
-    {"input", "copy", "launch", "framework", "compute", "log", "checkpoint", "python", "waiting", "core", "ranks"}
-) | {"compile", "import", "start", "train", "end", "evaluation", "sync", "gil", "throttled"}
+    {"data loading", "copy", "launch", "framework", "compute", "log", "checkpoint", "unknown"}
+) | {"compile", "import", "start", "train", "end", "evaluation", "sync", "throttled"}
 """Names of categories and stages that are words of the field, or of everyday English."""
 
 
@@ -58,7 +61,9 @@ def _corpus() -> list[Any]:
 @pytest.mark.parametrize("path", _corpus())
 def test_the_first_screen_is_complete_and_agrees_with_the_report(path: Path) -> None:
     analysis = read(path, timeline=True)
-    first = build_report(analysis).first
+    report = build_report(analysis)
+    assert_names(report)
+    first = report.first
     assert first is not None
     assert len(rendered(analysis, "html").encode()) <= _MOST_OF_A_RUN, "bytes of the page"
     _check_complete(first, analysis)
@@ -77,7 +82,9 @@ def test_the_first_screen_of_a_comparison_agrees_with_its_report(name: str) -> N
     """The factor and both rates of the headline are those of the report; the shares of its lines, and what it says of
     the device, are those of the sides."""
     comparison = compare({label: [recording(label)] for label in COMPARED[name]}, anyway=True)
-    first = build_report(comparison).first
+    report = build_report(comparison)
+    assert_names(report)
+    first = report.first
     assert first is not None
     assert len(rendered(comparison, "html").encode()) <= _MOST_OF_A_COMPARISON, "bytes of the page"
     assert first.why
@@ -109,6 +116,8 @@ def _check_complete(first: FirstScreen, analysis: Analysis) -> None:
         assert "× to gain" in first.headline.highlight
     else:
         assert not first.headline.highlight
+        has_gain = any("× to gain" in sentence or "No gain is predicted" in sentence for sentence in first.why)
+        assert has_gain or not analysis.outcome or has_no_steps(analysis), "neither a gain nor why there is none"
     has_nothing = not (analysis.value("step_time") or analysis.threads)
     assert first.actions or has_nothing
     assert all(action.text or action.code or action.command or action.note for action in first.actions)
@@ -122,7 +131,7 @@ def _check_headline(first: FirstScreen, analysis: Analysis) -> None:
         return
     part = None
     segments = first.picture.segments if isinstance(first.picture, PhaseStrip) else ()
-    waits = [each.value for each in segments if each.label in ("waiting for data", "input")]
+    waits = [each.value for each in segments if each.label == CATEGORIES["input"].label]
     if lead is not None and is_of_input(lead) and waits:
         part = sum(waits) / step
     elif lead is None and analysis.outcome == RunVerdict.UNKNOWN_STEP:
@@ -232,7 +241,7 @@ def _undefined(text: str) -> set[str]:
     """The project's own terms in a text that the glossary does not define: names of categories and stages that are no
     usual words, identifiers, and names of rules."""
     glossary = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8").lower()
-    terms = {str(name).lower() for name in (*HOST_CATEGORIES, *Stage)} - _PLAIN
+    terms = {name.lower() for name in (*(text.label for text in CATEGORIES.values()), *Stage)} - _PLAIN
     used = {term for term in terms if re.search(rf"\b{re.escape(term)}\b", text.lower())}
-    used |= set(re.findall(r"(?<![\w./(])[a-z]+_[a-z_]+(?![\w.(/])", text))
+    used |= set(re.findall(r"(?<![\w./(])[a-z]+_[a-z_]+(?![\w.(/=])", text))
     return {term for term in used if term not in glossary}

@@ -56,11 +56,11 @@ def test_a_kind_has_its_call_its_line_and_its_function() -> None:
         "gemm<float, 128>",
     ]
     assert [label for label, _ in chart.legend] == [
-        "host waits",
+        "sync",
         "launch",
-        "device computes",
+        "device compute",
         "device idle",
-        "not recorded",
+        "unknown",
     ]
 
 
@@ -74,7 +74,7 @@ def test_of_a_step_with_many_events_the_first_ones_are_shown() -> None:
 def test_a_stream_is_idle_where_there_are_several() -> None:
     chart = timeline_chart([side("run", recorded(0.01, streams=2))])
     assert chart is not None
-    assert [track.idle.label for track in chart.groups[0].tracks] == ["not recorded", "stream idle", "stream idle"]
+    assert [track.idle.label for track in chart.groups[0].tracks] == ["unknown", "stream idle", "stream idle"]
 
 
 @pytest.mark.parametrize("timeline", [None, Timeline(reason=Notice("no-queue"))])

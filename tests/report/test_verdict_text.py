@@ -6,12 +6,13 @@ import pytest
 
 from profiler.analyse.model import AFTER_OPTIMIZER, HOST_CATEGORIES, Location, LocationKind, Stage
 from profiler.diagnose.model import Cause, RunDiagnosis, RunVerdict
-from profiler.report.verdict_text import CATEGORY_TEXTS, run_statement
+from profiler.report.category_text import CATEGORIES
+from profiler.report.verdict_text import run_statement
 from profiler.run.model import Site
 
 
 def test_every_host_category_has_its_texts() -> None:
-    assert tuple(CATEGORY_TEXTS) == HOST_CATEGORIES
+    assert tuple(CATEGORIES) == HOST_CATEGORIES
 
 
 @pytest.mark.parametrize("category", [*HOST_CATEGORIES, AFTER_OPTIMIZER])
@@ -23,7 +24,7 @@ def test_every_category_can_be_the_cause_of_a_slow_step(category: str) -> None:
 @pytest.mark.parametrize("category", HOST_CATEGORIES)
 def test_every_category_can_leave_the_device_idle(category: str) -> None:
     diagnosis = RunDiagnosis(RunVerdict.DEVICE_IDLE, "GPU", share=0.6, causes=(Cause(category, 0.6),))
-    assert CATEGORY_TEXTS[category].idle in run_statement(diagnosis).text
+    assert CATEGORIES[category].idle in run_statement(diagnosis).text
 
 
 def test_waits_for_a_core_beside_a_stage_overlap_it() -> None:

@@ -1,4 +1,4 @@
-"""The first screen of a check's page: state and amount, the lines that take longer beside what changed, what now."""
+"""The first screen of a check, on its page and in the terminal: state and amount, lines, what now."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _chips(result: GateResult) -> Iterator[b.Chip]:
         elif fmt.line_state(speed, line) != FAIL and fmt.percentage(line.smallest) is not None:
             least = fmt.percent(line.smallest).lstrip("+")
             detail = f"A slow-down of {least} would have been a FAIL with {fmt.DETECTED} probability."
-            yield b.Chip(f"a slow-down of {least} would be seen", "plain", detail)
+            yield b.Chip(f"a slow-down of {least} would be found", "plain", detail)
     if result.counters:
         failed = sum(line.state == FAIL for line in result.counters)
         number = plural(len(result.counters), "counter")
@@ -272,7 +272,7 @@ def _to_settle(result: GateResult) -> Iterator[b.Action]:
             yield b.Action("Measure for longer", f"{plain(line.name)}: {effort}")
             break
     if text.warnings(result):
-        yield b.Action("Repeat it on a quieter machine", "the warnings below say what disturbed it")
+        yield b.Action("Repeat it on a quieter machine", "its warnings tell what disturbed it")
     if result.counters_state == INCONCLUSIVE and result.baseline_file:
         yield b.Action("Count once in this environment", command=_update(result))
     yield b.Action("Check again", command=_check(result))

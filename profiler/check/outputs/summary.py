@@ -23,7 +23,8 @@ MAX_SUMMARY: Final = 1024 * 1024
 _CUT: Final = "\n\n*The rest was cut off: a summary may have 1 MiB. All of it is in check.md.*\n"
 _ALERTS: Final = {PASS: "TIP", INCONCLUSIVE: "WARNING", FAIL: "CAUTION"}
 """Coloured quotes of GitHub and GitLab; elsewhere they are plain quotes."""
-_STYLES: Final = {PASS: "bold green", INCONCLUSIVE: "bold yellow", FAIL: "bold red"}
+_LINES_BELOW: Final = 3
+"""Lines below the first screen: the path of the page, and the prompt of the shell."""
 _COMMAND: Final = re.compile(r"(?<!\S)::|##\[")
 """What GitHub's runner takes for a command in any line that a step prints.
 
@@ -32,22 +33,23 @@ Source: the runner's ActionCommand.cs, TryParseV2 and TryParse.
 
 
 def print_result(result: GateResult, *, stream: TextIO) -> None:
-    """Print the result on `stream`, the verdict first; in colour if it has colours and NO_COLOR does not forbid it."""
+    """Print the first screen of the result on `stream`, and in a log, where nothing scrolls away, the tables below it.
+
+    It is in colour if the stream has colours and NO_COLOR does not forbid it.
+    """
     from rich.console import Console
 
-    from profiler.report.render.console import print_report
-    from profiler.report.render.terminal import Terminal, is_unicode
+    from profiler.report.render.console import SCREEN, print_report
 
     console = Console(file=stream, highlight=False)
-    terminal = Terminal(console.width, unicode=is_unicode(console))
     report = gate_report(result)
+    page = Path(result.out) / "check.html" if result.out else None
     verdict, *sections = report.sections
-    sections.insert(0, replace(verdict, brief=verdict.brief[1:]))
+    # of the verdict, the first screen has all but the lines at which counters changed and the warnings
+    is_log = stream is None or not stream.isatty()
+    tables = (replace(verdict, brief=verdict.brief[1:]), *sections) if is_log else ()
     with console.capture() as capture:
-        console.print(terminal.text(f"{result.state}: {text.headline(result)}", _STYLES.get(result.state, "bold")))
-        console.print()
-        page = Path(result.out) / "check.html" if result.out else None
-        print_report(replace(report, sections=tuple(sections), first=None), page=page, console=console)
+        print_report(replace(report, sections=tables), page=page, console=console, lines=SCREEN - _LINES_BELOW)
     # console.file also stands for a closed standard output, where `stream` is None
     console.file.write(_COMMAND.sub(lambda match: " ".join(match[0]), capture.get()))
 

@@ -63,7 +63,7 @@ _FILLS = "█▓▒░▞▤▥▦▚·"
 _ASCII_FILLS = "#=+-%$&@:."
 """Fills distinguish the parts without colour."""
 _BULLET = "- "
-_LABEL = 14
+_LABEL = 18
 """Columns for the names of bars."""
 _NARROW = 76
 """Columns below which small print in tables is left out."""
@@ -78,12 +78,18 @@ _RANGE = 32
 
 
 def print_report(
-    report: b.Report, *, full: bool = False, page: Path | None = None, console: Console | None = None
+    report: b.Report,
+    *,
+    full: bool = False,
+    page: Path | None = None,
+    console: Console | None = None,
+    lines: int = SCREEN,
 ) -> None:
     """Draw `report` on `console`, by default on standard output.
 
     :param full: every block of every section, not only the brief ones.
     :param page: the path of the HTML report, printed last.
+    :param lines: of the first screen, at most.
     """
     if console is None:
         from rich.console import Console as NewConsole
@@ -91,7 +97,7 @@ def print_report(
         console = NewConsole(highlight=False)
     printer = _Printer(console)
     if report.first is not None:
-        printer.first_screen(report.first)
+        printer.first_screen(report.first, lines)
     else:
         printer.paragraph(report.title, "bold")
         printer.paragraph(report.subtitle, "dim")
@@ -203,10 +209,11 @@ class _Printer(Terminal):
         """The parts of one step as fills of a bar, what each fill stands for, and the bar after the change."""
         fills, whole = _FILLS if self.unicode else _ASCII_FILLS, block.width()
         room = max(_NARROWEST, self.width - max(len(block.label), len(block.change)) - 2)
-        bar_of_step, legend = self.text(""), []
+        bar_of_step, legend, total = self.text(""), [], 0.0
         for index, segment in enumerate(block.segments):
-            fill = fills[index % len(fills)]
-            bar_of_step.append(fill * round(room * segment.value / whole), COLOURS.get(segment.tone, ""))
+            fill, begin = fills[index % len(fills)], round(room * total / whole)
+            total += segment.value
+            bar_of_step.append(fill * (round(room * total / whole) - begin), COLOURS.get(segment.tone, ""))
             legend.append((f"{segment.label} {segment.text}", segment.tone, fill))
         self.console.print(bar_of_step.append_text(self.text(f"  {block.label}", "dim")), no_wrap=True, overflow="crop")
         self._legend(legend)

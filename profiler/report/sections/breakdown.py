@@ -1,4 +1,4 @@
-"""Where the time of a step goes on the host, per side, and where that of the input goes."""
+"""Where the time of a step goes on the host, per side, and where that of data loading goes."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _side_fields(side: ReportSide) -> tuple[Field[str], Field[str]]:
     return Field(side.label, seconds, number=True, tone=side.tone), Field("Share", share, number=True, bar=True)
 
 
-# ---------------------------------------------------------------- the input's time
+# ---------------------------------------------------------------- data loading
 
 _INPUT_FIELDS = (
     Field[InputPart]("Part", lambda part: Cell(input_part(part))),
@@ -154,12 +154,12 @@ _INPUT_NOTE = (
 )
 
 
-@section("input", "Where the input's time goes", 35, "time")
+@section("input", "Where the time of data loading goes", 35, "time")
 def input_time(report_input: ReportInput) -> Iterator[Block]:
-    """A table for each side whose input was seen; what would make it faster is among the findings."""
+    """A table for each side whose data loading was seen; what would make it faster is among the findings."""
     for side in report_input.sides:
         if side.detailed.input:
-            yield make_table(f"{side.label}: parts of the input", _INPUT_FIELDS, side.detailed.input, _INPUT_NOTE)
+            yield make_table(f"{side.label}: parts of data loading", _INPUT_FIELDS, side.detailed.input, _INPUT_NOTE)
 
 
 PLUGINS = (breakdown, input_time)

@@ -8,6 +8,7 @@ from profiler.analyse.model import CallSite, DevicePart, HostState, IdleBlame, K
 from profiler.core.metrics import PER_STEP, find_metric, in_order
 from profiler.report.blocks import Block, Cell, Curve, Lines, NotMeasured, Panel, Table, side_tone
 from profiler.report.build import section
+from profiler.report.category_text import category_label
 from profiler.report.model import ReportInput, ReportSide, key_measures
 from profiler.report.sections.breakdown import share_bars
 from profiler.report.table import (
@@ -119,7 +120,7 @@ def counters(report_input: ReportInput) -> Iterator[Block]:
 _SITE = Field[IdleBlame]("At", lambda blame: site_cell(blame.site))
 _SHARE = Field[IdleBlame]("Share of wall", lambda blame: share_cell(blame.share_of_wall), number=True, bar=True)
 _IDLE_FIELDS = (
-    Field[IdleBlame]("The host was", lambda blame: Cell(host_state(blame), note=blame.category)),
+    Field[IdleBlame]("The host was", lambda blame: Cell(host_state(blame), note=category_label(blame.category))),
     _SITE,
     _SHARE,
     Field[IdleBlame]("Idle per step", lambda blame: seconds_cell(blame.seconds_per_step), number=True),

@@ -29,7 +29,7 @@ from profiler.report.blocks import (
     Text,
 )
 from profiler.report.build import section
-from profiler.report.category_text import PHASES, category_label
+from profiler.report.category_text import PHASES, category_label, phase_label
 from profiler.report.model import ReportInput, ReportSide
 from profiler.report.table import (
     Field,
@@ -121,7 +121,7 @@ def _phase_bars(side: ReportSide, *, note: bool = True) -> Iterator[StackedBars]
     )
     total = sum(phase.seconds_per_step for phase in phases)
     locations = "; ".join(
-        f"{phase.name} {short_site(phase.site)}" + (f" ({phase.calls})" if phase.calls else "")
+        f"{phase_label(phase.name)} {short_site(phase.site)}" + (f" ({phase.calls})" if phase.calls else "")
         for phase in phases
         if phase.site is not None
     )

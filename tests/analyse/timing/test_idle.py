@@ -59,7 +59,7 @@ CASES = {
             ("blocked in the sync call", "sync", "t.py:88"): (20, 1),
             ("after the sync", "sync", "t.py:88"): (180, 1),
             ("in the launch call", "launch", "t.py:91"): (10, 1),
-            ("outside of any region after the call", "unattributed", "t.py:91"): (20, 1),
+            ("after the call", "unattributed", "t.py:91"): (20, 1),
         },
     ),
     "the blocked part of a copy is a sync, and regions after it are named": (
@@ -78,7 +78,7 @@ CASES = {
     "any other gap belongs to what the host was doing": (
         "step 0 1000; tokenize 100 300; forward 300 600; launch 400 450 t.py:7; d2h 500 600 60 t.py:8; kernel 450 550",
         {
-            ("outside of any region before the call", "unattributed", "t.py:7"): (100, 1),
+            ("before the call", "unattributed", "t.py:7"): (100, 1),
             ("in region tokenize", "input", ""): (200, 1),
             ("in region forward before the call", "python", "t.py:7"): (100, 1),
             ("in the launch call", "launch", "t.py:7"): (50, 1),
@@ -89,7 +89,7 @@ CASES = {
     "a gap that began before a sync is the sync's only while it blocks": (
         "step 0 100; kernel 0 10; sync 20 60 40 t.py:1; kernel 50 100",
         {
-            ("outside of any region before the call", "unattributed", "t.py:1"): (10, 1),
+            ("before the call", "unattributed", "t.py:1"): (10, 1),
             ("blocked in the sync call", "sync", "t.py:1"): (30, 1),
         },
     ),
@@ -110,12 +110,12 @@ CASES = {
         {
             ("after the sync", "sync", "t.py:1"): (100 + 10, 1),
             ("in the launch call", "launch", "t.py:2"): (10, 1),
-            ("outside of any region after the call", "unattributed", "t.py:2"): (20, 1),
+            ("after the call", "unattributed", "t.py:2"): (20, 1),
         },
     ),
     "other threads neither cause nor fill gaps, but the whole process keeps the device busy": (
         "step 0 100; sync 0 100 100 other.py:1 thread=999; kernel 0 40; kernel 30 60 stream=7; kernel 60 100 pid=4242",
-        {("outside of any region between calls", "unattributed", ""): (40, 1)},
+        {("between recorded calls", "unattributed", ""): (40, 1)},
     ),
 }
 

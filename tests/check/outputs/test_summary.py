@@ -13,6 +13,7 @@ import pytest
 from rich.cells import cell_len
 
 from profiler.check.model import GateResult
+from profiler.check.outputs.first_screen import first_screen
 from profiler.check.outputs.summary import append_summary, print_result, render_markdown, summary
 from profiler.core.errors import ProfilerError
 from tests.check.outputs import results
@@ -37,13 +38,33 @@ def test_lines_fit_the_terminal_and_no_text_commands_it(name: str, width: int, m
     result = results.everything()[name]
     text = printed(result, monkeypatch, width)
     lines = text.splitlines()
-    assert lines[0].startswith(f"{result.state}: ")
+    assert lines[1].startswith(f"{result.state}: ")
     wide = [line for line in lines if cell_len(line) > width and not line.startswith("report: ")]
     assert name == "hostile" or wide == []
     assert not set(text) & set("\x1b\x07\x00\u202e\r")
     assert "##[" not in text
     assert [line for line in lines if line.lstrip().startswith("::")] == [], "a command for GitHub's runner"
     printed(result, monkeypatch, width, "ascii")
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("name", results.everything())
+def test_a_terminal_shows_the_first_screen_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable, value in (("COLUMNS", "80"), ("NO_COLOR", "1"), ("TERM", "dumb")):
+        monkeypatch.setenv(variable, value)
+    result, stream = results.everything()[name], _Terminal()
+    print_result(result, stream=stream)
+    shown, screen = stream.getvalue(), first_screen(result, ())
+    assert shown.count("\n") < 24
+    assert f"{result.state}: " in shown
+    assert screen.actions_title in shown
+    assert name == "hostile" or all(place.location[:30] in shown for place in screen.places)
+    assert "Counters per step" not in shown
+    assert "Counters per step" in printed(result, monkeypatch) or not result.counters
 
 
 def test_colours_only_where_they_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:

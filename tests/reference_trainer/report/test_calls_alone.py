@@ -70,7 +70,7 @@ def test_what_was_not_recorded_is_a_part_too() -> None:
     comparison = replace(samples.comparison(), extensions={NAME: calls_alone})
     section = samples.build_section(PLUGIN, comparison)
     assert section is not None
-    assert "40% is Python, 50% is not recorded." in str(section.blocks[0])
+    assert "40% is Python, 50% is unknown." in str(section.blocks[0])
 
 
 def test_runs_that_failed_are_in_the_method() -> None:
