@@ -157,6 +157,14 @@ def peak_rss(pid: int, proc: Folder = PROC) -> int | None:
     return int(number) * 1024 if number.isdecimal() else None
 
 
+def anonymous_memory(pid: int, proc: Folder = PROC) -> int | None:
+    """Resident memory in bytes that is not of files, without reading all of /proc/PID/status; None if it has ended."""
+    with suppress(OSError, ValueError, IndexError):
+        _, resident, of_files, *_ = (int(pages) for pages in _read(f"{proc}/{pid}/statm").split())
+        return (resident - of_files) * _PAGE_BYTES
+    return None
+
+
 def is_python(pid: int) -> bool:
     """Whether the program that runs as `pid` is a Python interpreter, by the name of its file."""
     with suppress(OSError):

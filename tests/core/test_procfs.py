@@ -109,6 +109,8 @@ def test_arguments_environment_and_status(proc: FakeProc) -> None:
     assert procfs.read_status(40, "Uid", proc.folder).split()[0] == "1000"
     assert procfs.read_status(40, "CapEff", proc.folder) == ""
     assert procfs.peak_rss(40, proc.folder) == 2048 * 1024
+    (proc.folder / "40" / "statm").write_text("900 700 300 1 0 20 0\n")
+    assert procfs.anonymous_memory(40, proc.folder) == 400 * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_the_machine(proc: FakeProc) -> None:
@@ -149,6 +151,6 @@ def test_a_process_that_has_ended() -> None:
     assert procfs.process_tree(child.pid) == [child.pid]
     assert (procfs.thread_ids(child.pid), procfs.read_arguments(child.pid)) == ([], ())
     assert (procfs.read_environment(child.pid), procfs.read_status(child.pid, "Uid")) == ({}, "")
-    assert procfs.peak_rss(child.pid) is None
+    assert (procfs.peak_rss(child.pid), procfs.anonymous_memory(child.pid)) == (None, None)
     assert not procfs.is_python(child.pid)
     assert procfs.wait_exit(child.pid, 0)

@@ -89,6 +89,9 @@ def test_processes_threads_and_machine(tmp_path: Path) -> None:
     assert spun[-1] > spun[0], f"a spinning thread uses CPU: {spun}"
     assert spun == sorted(spun)
     assert values(run, "process.rss", pid)[-1] <= values(run, "process.peak_rss", pid)[-1]
+    memory = values(run, "process.anonymous", pid)
+    assert len(memory) == _SLOW_EVERY + 1, "with each sample"
+    assert 0 < memory[-1] <= values(run, "process.rss", pid)[-1]
     assert values(run, "process.threads", pid)[-1] == 2
     faults, kernel = (values(run, f"thread.{name}", pid, pid) for name in ("minor_faults", "system_s"))
     assert len(faults) == len(kernel) == 2, "with slow samples only"

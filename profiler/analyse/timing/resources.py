@@ -32,6 +32,8 @@ RSS: Final = "process.rss"
 ANONYMOUS: Final = "process.anonymous"
 _MIN_GROWTH_SAMPLES: Final = 12
 """Samples of memory from which a trend is told: four in each third of a run."""
+_MIN_GROWTH_S: Final = 5.0
+"""Seconds of steps from which a trend is told. A choice: first steps and a first epoch fill caches and pools."""
 _STEADY: Final = 3.0
 """How many times as fast as the whole memory may grow in a third of the run, or as slowly: beyond, it is no trend."""
 PEAK_RSS: Final = "process.peak_rss"
@@ -199,6 +201,8 @@ def _memory_growth(run: Run, window: Window) -> tuple[Measure, ...]:
     rows = rows[(rows["pid"] == window.pid) & (rows["time"] >= window.begin[0]) & (rows["time"] <= window.end[-1])]
     steps = np.searchsorted(window.end, rows["time"]).astype(np.float64)
     if len(rows) < _MIN_GROWTH_SAMPLES or steps[0] == steps[-1]:
+        return ()
+    if int(rows["time"][-1]) - int(rows["time"][0]) < _MIN_GROWTH_S * NS_PER_S:
         return ()
     parts = zip(np.array_split(steps, 3), np.array_split(rows["value"].astype(np.float64), 3), strict=True)
     slopes = [float(np.polyfit(step, value, 1)[0]) for step, value in parts if step[-1] > step[0]]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from profiler.core.procfs import (
+    anonymous_memory,
     blocked_in,
     cpu_times,
     peak_rss,
@@ -154,6 +155,8 @@ class HostReader:
             return []  # it has ended
         used = stat.cpu_s
         rows: list[Row] = [(pid, 0, "process.rss", stat.rss_bytes)]
+        if (anonymous := anonymous_memory(pid)) is not None:
+            rows.append((pid, 0, "process.anonymous", anonymous))
         if slow:
             rows.append((pid, 0, "process.threads", stat.threads))
             rows += self._status(pid)
@@ -170,15 +173,12 @@ class HostReader:
         return rows
 
     def _status(self, pid: int) -> list[Row]:
-        """The context switches and the memory of a process; nothing of one that has ended."""
+        """The context switches and the largest memory of a process; nothing of one that has ended."""
         rows: list[Row] = []
         for name, field in _STATUS_FIELDS.items():
             number = read_status(pid, field).partition(" ")[0]
             if number.isdecimal():
                 rows.append((pid, 0, name, int(number)))
-        kilobytes = read_status(pid, "RssAnon").partition(" ")[0]
-        if kilobytes.isdecimal():
-            rows.append((pid, 0, "process.anonymous", int(kilobytes) * 1024))
         peak = peak_rss(pid)
         if peak is not None:
             rows.append((pid, 0, "process.peak_rss", peak))

@@ -220,23 +220,24 @@ def test_without_measured_steps_everything_is_missing_with_the_reason(text: str,
 
 
 @pytest.mark.parametrize(
-    ("megabytes", "growth"),
+    ("megabytes", "step_ms", "growth"),
     [
-        ([100 + 2 * at for at in range(18)], (2e6 / 5, 2e6 / 5, 2e6 / 5)),
-        ([100 + min(at, 9) for at in range(18)], None),
-        ([100 + 30 * (at >= 9) for at in range(18)], None),
-        ([100 + at % 3 for at in range(18)], None),
-        ([100, 110, 120], None),
+        ([100 + 2 * at for at in range(18)], 100, (2e6 / 5, 2e6 / 5, 2e6 / 5)),
+        ([100 + 2 * at for at in range(18)], 50, None),
+        ([100 + min(at, 9) for at in range(18)], 100, None),
+        ([100 + 30 * (at >= 9) for at in range(18)], 100, None),
+        ([100 + at % 3 for at in range(18)], 100, None),
+        ([100, 110, 120], 1000, None),
     ],
 )
-def test_memory_grows_where_it_does_so_throughout(
-    megabytes: list[float], growth: tuple[float, float, float] | None
+def test_memory_grows_where_it_does_so_throughout_some_seconds(
+    megabytes: list[float], step_ms: int, growth: tuple[float, float, float] | None
 ) -> None:
     builder = RunBuilder()
-    builder.steps(90, 10 * MS)
+    builder.steps(90, step_ms * MS)
     for number, size in enumerate(megabytes):
-        builder.sample("process.anonymous", (5 * number + 1) * 10 * MS - 1, size * 1e6)
-        builder.sample("process.anonymous", (5 * number + 1) * 10 * MS - 1, 1e9 * number, pid=7)
+        builder.sample("process.anonymous", (5 * number + 1) * step_ms * MS - 1, size * 1e6)
+        builder.sample("process.anonymous", (5 * number + 1) * step_ms * MS - 1, 1e9 * number, pid=7)
     measure = analyse(builder.build()).measures.get("memory_growth")
     assert (measure and (measure.value, measure.low, measure.high)) == (growth and pytest.approx(growth))
 
