@@ -434,7 +434,8 @@ class Spikes:
     enough: bool = False
     """True if these samples tell at which lines the extra time lies."""
     stage: str = ""
-    """The stage, or the region `loader start`, that recorded times show to take most of the extra time; or empty."""
+    """The stage, or the region `loader start` or `garbage collection`, that recorded times show to take most of the
+    extra time; or empty."""
     stage_share: float = 0.0
     """The share of the extra time that it takes."""
 

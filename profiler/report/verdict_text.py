@@ -545,6 +545,7 @@ _STAGES: Final[Mapping[str, str]] = {
     Stage.COMPILE: "compilation by torch.compile",
     Stage.CHECKPOINT: "writing checkpoints",
     "loader start": "the start of a loader",
+    "garbage collection": "garbage collection",
 }
 """Stage of the program, or region, that recorded times show -> its name in a sentence."""
 

@@ -109,6 +109,8 @@ COUNTED: Final = "counted"
 """Name of the fact that a program was counted by line, so that its times tell nothing."""
 OPERATORS: Final = "operators"
 """Name of the fact with the operators of one step by line, and of the hook that records it."""
+SETTINGS: Final = "setting_lines"
+"""Name of the fact with the lines that change settings which slow steps: threads, anomaly, float64, profiler."""
 COUNTED_STEPS: Final = 5
 """Steps from the beginning to the end of that fact."""
 

@@ -7,6 +7,7 @@ import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -189,7 +190,8 @@ def summarize(
 
 def _stacks_of(timed: Sequence[Operator], located: Sequence[Operator]) -> list[tuple[str, ...]]:
     """The stack of each timed operator, of one in a backward pass that of the operator whose gradient it computes."""
-    forward = sorted((each.sequence, each.stack) for each in located if each.sequence >= 0 and not each.is_backward)
+    forward = [(each.sequence, each.stack) for each in located if each.sequence >= 0 and not each.is_backward]
+    forward.sort(key=itemgetter(0))  # of those with the same number, only the last one can have created it
     numbers = [sequence for sequence, _ in forward]
     stacks: dict[str, list[tuple[str, ...]]] = {}
     for each in located:
@@ -212,9 +214,15 @@ def _frames(stack: Iterable[str], torch_folder: str) -> tuple[tuple[str, int, st
     return tuple(frames[:_FRAMES])
 
 
-def _caller(stack: Iterable[str], torch_folder: str) -> str:
-    texts = [text[len(torch_folder) + 1 :] for text in stack if text.startswith(torch_folder)]
-    return next((name for folder, name in CALLERS.items() for text in texts if text.startswith(folder)), "")
+def _caller(stack: Sequence[str], torch_folder: str) -> str:
+    """A loader calls what it runs of the program, such as a dataset. An optimizer does not: a closure is the program's,
+    and in Lightning all of a step is one."""
+    texts = [text.removeprefix(torch_folder + "/") for text in stack]
+    outermost = next((at for at, text in enumerate(texts) if text == stack[at]), len(texts))
+    for folder, name in CALLERS.items():
+        if any(text.startswith(folder) for text in (texts[:outermost] if name == "optimizer" else texts)):
+            return name
+    return ""
 
 
 def install(module: ModuleType) -> ProfilerWindow | None:

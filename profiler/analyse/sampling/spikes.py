@@ -23,6 +23,7 @@ from profiler.analyse.sampling.stages import StageSpans
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
 from profiler.run.model import Site
+from profiler.run.tables import GARBAGE_COLLECTION
 
 LONG: Final = 2.0
 """Times the median from which a step is long: that is other work than usual, and more than batch sizes differ by."""
@@ -128,9 +129,11 @@ def spikes(stacks: Stacks, window: Window, stages: StageSpans) -> Spikes | None:
 
 def _stage(stacks: Stacks, window: Window, stages: StageSpans, steps: tuple[_Mask, _Mask]) -> tuple[str, float]:
     """The stage that recorded times show to take most of the extra time, and its share of that; ('', 0) for none."""
-    starts = named_rows(stacks.run, thread_rows(stacks.run.regions, window), LOADER_START)
+    regions = thread_rows(stacks.run.regions, window)
     recorded = {stage.value: spans for stage, spans in stages.spans.items()}
-    recorded[LOADER_START] = union(starts["begin"], starts["end"])
+    for name in (LOADER_START, GARBAGE_COLLECTION):
+        rows = named_rows(stacks.run, regions, name)
+        recorded[name] = union(rows["begin"], rows["end"])
     long, short = steps
     wall = window.wall.astype(np.float64)
     extra = float(wall[long].mean() - wall[short].mean())

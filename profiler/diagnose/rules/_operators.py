@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from profiler.analyse.model import LineCost, OperatorLine
@@ -26,13 +27,13 @@ def small_operators(costs: StepCosts) -> dict[Site, dict[str, Cost]]:
     """For each line that calls small operators, what these take, by category: their own time, and the time around all
     operators by their number. Where operators are of no line, as with very many, all lines with computing divide them.
     """
-    rows = [row for row in costs.analysis.operators if not row.caller]
+    rows = called_by_program(costs.analysis.operators)
     backward = costs.phase("backward")
     in_backward = _place(backward.site) if backward else None
     places: dict[object, list[OperatorLine]] = {}
     for row in rows:
         places.setdefault(in_backward if row.is_backward else _place(row.site), []).append(row)
-    if rows and all(row.site is None for row in rows):
+    if rows and all(row.site is None for row in costs.analysis.operators):
         share = _small(rows) / sum(row.seconds for row in rows)
         return {
             line.site: {"compute": _cost(line, share * line.categories["compute"])}
@@ -55,13 +56,27 @@ def small_operators(costs: StepCosts) -> dict[Site, dict[str, Cost]]:
     return parts
 
 
+def called_by_program(operators: Iterable[OperatorLine]) -> list[OperatorLine]:
+    """Those that a loader or an optimizer does not call. The gradient functions of a line whose operators are mostly
+    large, such as a recurrent network's, are small only within torch: they count as large."""
+    rows = [row for row in operators if not row.caller]
+    large = {row.site for row in rows if row.site and not row.is_backward and not _is_mostly_small(row)}
+    return [
+        replace(row, small_count=0, small_seconds=0.0) if row.is_backward and row.site in large else row for row in rows
+    ]
+
+
+def _is_mostly_small(row: OperatorLine) -> bool:
+    return row.small_seconds >= _MOSTLY * row.seconds
+
+
 def _small_seconds(rows: Sequence[OperatorLine], whole: float, computing: float) -> float:
     """The seconds of small operators among those of a line.
 
     :param whole: what the line takes to compute and to call; of that, `computing` is certainly in operators.
     """
     seconds, count = sum(row.seconds for row in rows), sum(row.count for row in rows)
-    mostly = [row for row in rows if row.small_seconds >= _MOSTLY * row.seconds]
+    mostly = [row for row in rows if _is_mostly_small(row)]
     small = _small(mostly)
     if not small:
         return 0.0

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from profiler.analyse.finding import GainMethod, KnockOut
-from profiler.diagnose.rule import Claim, Rule, StepCosts, exactly
+from profiler.diagnose.rule import Claim, Rule, StepCosts, exactly, largest_sites
 from profiler.diagnose.rules._frames import frame_costs, frame_sites, lines_above
+from profiler.diagnose.rules._settings import setting_line
 from profiler.run.tables import OPERATORS
 
 
@@ -25,7 +26,8 @@ def judge(costs: StepCosts) -> Claim | None:
     }
     if checks:
         claimed["compute"] = exactly(min(checks, costs.cost("compute").seconds))
-    return Claim(claimed, frame_sites(lines), values, method=GainMethod.AT_LEAST) if claimed else None
+    sites = largest_sites([*setting_line(costs, "anomaly"), *frame_sites(lines)])
+    return Claim(claimed, sites, values, method=GainMethod.AT_LEAST) if claimed else None
 
 
 PLUGIN = Rule(

@@ -6,7 +6,8 @@ from typing import Final
 
 from profiler.analyse.finding import GainMethod
 from profiler.diagnose.device import MOST
-from profiler.diagnose.rule import Claim, Rule, StepCosts
+from profiler.diagnose.rule import Claim, Rule, StepCosts, largest_sites
+from profiler.diagnose.rules._settings import setting_line
 
 _HALF: Final = 0.5
 
@@ -18,7 +19,7 @@ def judge(costs: StepCosts) -> Claim | None:
         return None
     return Claim(
         {"compute": costs.cost("compute").part(_HALF * double)},
-        costs.sites("compute"),
+        largest_sites([*setting_line(costs, "float64"), *costs.sites("compute")]),
         {"double": double},
         method=GainMethod.ESTIMATE,
     )

@@ -9,7 +9,7 @@ from profiler.analyse.finding import KnockOut
 from profiler.analyse.model import OperatorLine
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import Claim, Rule, StepCosts, largest_sites
-from profiler.diagnose.rules._operators import CALLING, called_from, small_operators
+from profiler.diagnose.rules._operators import CALLING, called_by_program, called_from, small_operators
 from profiler.run.model import Site
 
 
@@ -18,7 +18,7 @@ def judge(costs: StepCosts) -> Claim | None:
     Python only. Other rules judge loaders and optimizers."""
     if costs.has_queue:  # what its kernels take is known then: other rules judge it
         return None
-    rows = [row for row in costs.analysis.operators if not row.caller]
+    rows = called_by_program(costs.analysis.operators)
     claimed = called_from(small_operators(costs), *CALLING)
     values: dict[str, float | None] = {"operators": costs.analysis.value("launches_per_step"), "small": None}
     if rows:

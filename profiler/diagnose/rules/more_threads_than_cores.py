@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from profiler.analyse.finding import GainMethod, KnockOut
 from profiler.diagnose.rule import Claim, Rule, StepCosts, take
+from profiler.diagnose.rules._settings import setting_line
 from profiler.diagnose.run import excess_threads
 
 
@@ -17,7 +18,7 @@ def judge(costs: StepCosts) -> Claim | None:
             own = max(1, int(limit / max(1, ranks)))
             return Claim(
                 take(costs, "core", "throttled"),
-                (),
+                setting_line(costs, "threads"),
                 {"threads": notice.values["threads"], "limit": limit, "own": own},
                 method=GainMethod.AT_LEAST,
             )

@@ -7,6 +7,7 @@ from typing import Final
 from profiler.analyse.finding import KnockOut
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import Claim, Rule, StepCosts, exactly
+from profiler.diagnose.rules._periodic import checkpoint_costs
 
 _NOT_WORK: Final = ("core", "throttled", "unattributed")
 
@@ -15,6 +16,8 @@ def judge(costs: StepCosts) -> Claim | None:
     """The extra time of regular long steps, where samples tell its line, and no recorded stage takes most of it."""
     spikes = costs.analysis.spikes
     if spikes is None or not spikes.every or spikes.stage or not spikes.lines or costs.has_queue:
+        return None
+    if checkpoint_costs(costs):
         return None
     working = {name: cost.seconds for name, cost in costs.categories.items() if name not in _NOT_WORK and cost.seconds}
     whole, extra = sum(working.values()), spikes.share * costs.seconds

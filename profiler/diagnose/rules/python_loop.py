@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from profiler.analyse.finding import KnockOut
 from profiler.core.notice import Notice
 from profiler.diagnose.rule import NOTHING, Claim, Rule, StepCosts
 from profiler.diagnose.rules._operators import called_from, small_operators
 from profiler.diagnose.run import hides_waits
+from profiler.run.model import Site
+
+_MOST_OF_STEP: Final = 0.5
+"""Share of a step at a line from which it may be a library that runs the whole loop there. A choice."""
+_NEARLY_ALL: Final = 0.9
+"""Share of that line's time in one function of a library. A choice: `trainer.fit()` has all of it there."""
 
 
 def judge(costs: StepCosts) -> Claim | Notice | None:
@@ -20,7 +28,16 @@ def judge(costs: StepCosts) -> Claim | Notice | None:
     sites = costs.sites("python")  # without a line it is spread over libraries, and no loop can be replaced
     others = tuple(site for site in sites if site not in calling)
     claimed = {"python": python.part(1.0 - called.seconds / python.seconds)}
-    return Claim(claimed, others or sites, has_gain=bool(sites))
+    return Claim(claimed, others or sites, has_gain=any(not _runs_library(costs, site) for site in sites))
+
+
+def _runs_library(costs: StepCosts, site: Site) -> bool:
+    """Whether a line starts the loop of a library, such as `trainer.fit()`: that Python is not the program's."""
+    line = next((line for line in costs.analysis.lines if line.site == site), None)
+    if line is None or line.share < _MOST_OF_STEP:
+        return False
+    below = (each.below.seconds_per_step for each in costs.analysis.library if each.below.site == site)
+    return max(below, default=0.0) >= _NEARLY_ALL * line.seconds_per_step
 
 
 PLUGIN = Rule(

@@ -119,6 +119,29 @@ def test_a_wait_for_a_core_in_one_step_does_not_count() -> None:
     assert [each.microseconds for each in undisturbed(steps)] == [5, 6]
 
 
+def test_a_gradient_is_of_the_last_operator_with_its_number() -> None:
+    """An operator without a gradient has the number that the next one with a gradient will have."""
+    read, made = ("/project/train.py(34): log",), ("/project/train.py(30): step",)
+    backward = f"{operators._BACKWARD}: GruBackward0"
+    located = [operator("aten::detach", 1, 7, read), operator("aten::gru", 50, 7, made), operator(backward, 9, 7)]
+    rows = summarize(located, located, event_cost=0.0, torch_folder="/lib/torch")["lines"]
+    assert [(row[0][0][1], row[1]) for row in rows] == [(30, False), (30, True), (34, False)]
+
+
+@pytest.mark.parametrize(
+    ("stack", "caller"),
+    [
+        (("torch/optim/adam.py(3): step", "/project/train.py(9): main"), "optimizer"),
+        (("torch/nn/linear.py(3): forward", "/project/train.py(5): closure", "torch/optim/adam.py(3): step"), ""),
+        (("/project/data.py(5): __getitem__", "torch/utils/data/fetch.py(3): fetch"), "loader"),
+    ],
+)
+def test_a_closure_of_an_optimizer_is_the_program(stack: tuple[str, ...], caller: str) -> None:
+    frames = tuple(frame if frame.startswith("/") else f"/lib/{frame}" for frame in stack)
+    (row,) = summarize([operator("a", 1)], [operator("a", 1, -1, frames)], 0.0, "/lib/torch")["lines"]
+    assert row[2] == caller
+
+
 def test_the_cost_of_events_is_taken_out_and_gradients_get_the_line_of_their_operator() -> None:
     located = [
         operator("aten::exp", 1, 7, ("/lib/torch/x.py(3): inner", "/project/train.py(12): step")),

@@ -142,6 +142,17 @@ def test_too_few_samples_name_nothing(level: str, samples: int) -> None:
     assert (spikes.every, spikes.samples, spikes.enough, spikes.lines) == (10, samples, False, ())
 
 
+@pytest.mark.parametrize(("region", "stage"), [("garbage collection", True), ("loader start", True), ("other", False)])
+def test_a_recorded_region_explains_long_steps(region: str, stage: bool) -> None:
+    builder = RunBuilder(device="cpu")
+    for number in range(40):
+        begin, long = number * 100 * MS, number % 10 == 4
+        builder.step(begin, begin + (60 * MS if long else 10 * MS))
+        if long:
+            builder.region(region, begin + MS, begin + 46 * MS)
+    assert analyse(builder.build()).spikes.stage == (region if stage else "")
+
+
 def test_a_recorded_stage_explains_long_steps_without_samples() -> None:
     builder = RunBuilder(device="cpu", level="light")
     for number in range(40):

@@ -43,6 +43,7 @@ from profiler.diagnose.findings import find
 from profiler.diagnose.rules.made_on_host import filled_on_device
 from profiler.report.finding_text import finding_sentence, finding_text, not_judged_text
 from profiler.run.model import RunInfo, Site, StepDefinition, StepKind
+from profiler.run.tables import SETTINGS
 
 SITE = Site("train.py", 14, "Images.__getitem__")
 
@@ -437,6 +438,18 @@ def test_extra_work_of_every_25th_step() -> None:
     assert found(replace(analysis, spikes=replace(spikes, share=0.05))) == ["python-loop", "blocked-thread"]
 
 
+def test_what_a_function_does_besides_writing_a_checkpoint() -> None:
+    """Such as flushing the file to the disk."""
+    spikes = Spikes(4, 100, 25, 80.0, 0.5, (SpikeLine(SITE, 1.0, SITE.function),), 60, enough=True)
+    analysis = replace(step(checkpoint=0.2, waiting=0.25, compute=0.55), spikes=spikes)
+    assert found(analysis) == ["synchronous-checkpoint"]
+    assert first(analysis).costs == pytest.approx({"checkpoint": 0.02, "waiting": 0.025, "compute": 0.005})
+    other = replace(analysis, spikes=replace(spikes, lines=(SpikeLine(SITE, 1.0, "evaluate"),)))
+    assert found(other)[0] == "periodic-work", "the checkpoint is no part of that"
+    mostly_other = replace(step(checkpoint=0.1, compute=0.9), spikes=spikes)
+    assert found(mostly_other)[0] == "periodic-work"
+
+
 def test_as_many_workers_as_help() -> None:
     """Items that wait can be made by more workers than there are cores."""
     parts = WAITS, worker("dataset", 2.9)
@@ -689,6 +702,27 @@ def test_only_the_stacks_that_anomaly_detection_records_are_its_cost() -> None:
     assert debug.share == pytest.approx(0.3), "its waits for a core are another finding's"
 
 
+def test_lines_that_change_settings_come_first() -> None:
+    place = {"file": "train.py", "line": 2, "function": "main"}
+    lines = {SETTINGS: {"anomaly": place, "float64": place, "profiler": place}}
+    checked = with_frame(step(compute=0.6, python=0.4), "format_stack", "traceback.py", 0.3, python=0.3)
+    double = step(compute=1.0)
+    for ill in (with_facts(checked, anomaly_detection=True), with_facts(double, float64_parameters=1.0)):
+        before, after = first(ill), first(with_facts(ill, **lines))
+        assert after.gain == before.gain
+        assert after.sites[:2] == (Site.from_fact(place), *before.sites[:1])
+
+
+def test_a_profiler_of_the_program() -> None:
+    stepped = step(framework=0.8, compute=0.2)
+    profiling = with_frame(stepped, "profile.step", "torch/profiler/profiler.py", 0.6, framework=0.6)
+    assert found(profiling)[0] == "profiler-left-on"
+    assert first(profiling).gain == pytest.approx(1 / 0.4)
+    assert first(profiling).sites == (SITE,)
+    other = with_frame(stepped, "profile.step", "mine/profiler.py", 0.6, framework=0.6)
+    assert "profiler-left-on" not in found(other)
+
+
 def test_a_variable_that_makes_launches_wait() -> None:
     waiting = device_step(idle("launch", 0.2), idle("framework", 0.2))
     assert found(waiting) == []
@@ -773,6 +807,8 @@ def test_small_operators_by_line() -> None:
     assert finding.sites == (Site("train.py", 3, "g"),)
     assert counted(large) is None
     assert counted(replace(small, caller="optimizer"), large) is None
+    whole = OperatorLine(Site("train.py", 3, "g"), False, "", 2, 0.002, 1, 0.0)
+    assert counted(replace(small, is_backward=True), whole) is None, "the operators are torch's own, of one large one"
     # of very many operators no line is known: the share of all is that of each line
     finding = counted(replace(small, site=None))
     assert finding is not None
@@ -795,9 +831,25 @@ def test_python_that_calls_small_operators_is_no_loop_of_python() -> None:
     assert found_by["many-small-operators"].costs == pytest.approx({"compute": 0.02, "python": 0.02})
     assert found_by["python-loop"].seconds == pytest.approx(0.04)
     assert [site.line for site in found_by["python-loop"].sites] == [5]
+    # without lines of the program's operators, but with lines of an optimizer's, nobody knows where they are
+    nowhere = replace(small, site=None)
+    assert "many-small-operators" in found(replace(both, operators=(nowhere,)))
+    assert "many-small-operators" not in found(replace(both, operators=(nowhere, replace(small, caller="optimizer"))))
     # a line of few operators loops in Python: its calls explain little of its time
     few = replace(both, operators=(replace(small, count=10, seconds=1e-5, small_count=10, small_seconds=1e-5),))
     assert {finding.rule.name for finding in find(few)[0]} == {"python-loop"}
+
+
+def test_the_python_of_a_library_that_runs_the_loop_is_no_loop_of_the_program() -> None:
+    looping = step(python=0.3, compute=0.7)
+    assert first(looping).rule.name == "python-loop"
+    assert first(looping).gain
+    whole = LineCost(SITE, "fit", 0.09, 0.9, 0.8, 1.0, 200, {"python": 0.03, "compute": 0.06})
+    fit = LibraryFunction("lightning/pytorch/trainer/trainer.py", "Trainer.fit", replace(whole, seconds_per_step=0.088))
+    assert first(replace(looping, lines=(whole,))).gain
+    assert first(replace(looping, lines=(whole,), library=(fit,))).gains == ()
+    part = replace(fit, below=replace(whole, seconds_per_step=0.05))
+    assert first(replace(looping, lines=(whole,), library=(part,))).gain
 
 
 def test_the_cost_of_recording_is_no_part_of_a_gain() -> None:

@@ -1,0 +1,82 @@
+"""The lines at which the program changes settings of torch that may slow its steps.
+
+These are the number of threads, anomaly detection, float64, and torch's profiler.
+
+The fact SETTINGS has the first line of each: file, number, function. Lines of libraries are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, Final
+
+from profiler.agent.hooks._profiler_window import ProfilerWindow
+from profiler.agent.patching import STATE, Hook, caller, is_user_code, patch, user_frame
+from profiler.run.tables import SETTINGS
+
+_lines: Final[dict[str, dict[str, Any]]] = {}
+
+
+def _install(module: ModuleType) -> None:
+    _lines.clear()  # of an earlier recording in this process
+    patch(module, "set_num_threads", lambda original: _noted("threads", original))
+    if hasattr(module, "set_anomaly_enabled"):  # both context managers of torch call it
+        patch(
+            module, "set_anomaly_enabled", lambda original: _noted("anomaly", original, lambda values: bool(values[0]))
+        )
+    patch(module, "set_default_dtype", lambda original: _noted("float64", original, _has_float64))
+
+
+def _install_module(module: Any) -> None:
+    patch(module.Module, "double", lambda original: _noted("float64", original))
+    patch(module.Module, "to", lambda original: _noted("float64", original, _has_float64))
+
+
+def _install_profiler(module: Any) -> None:
+    # not the sessions of this package
+    patch(
+        module.profile,
+        "__init__",
+        lambda original: _noted("profiler", original, lambda _: not ProfilerWindow.is_starting),
+    )
+
+
+def _has_float64(values: Sequence[Any]) -> bool:
+    return any(str(value) == "torch.float64" for value in values if type(value).__name__ == "dtype")
+
+
+def _always(_: Sequence[Any]) -> bool:
+    return True
+
+
+def _noted(
+    name: str, original: Callable[..., Any], is_slow: Callable[[Sequence[Any]], bool] = _always
+) -> Callable[..., Any]:
+    """Note the line of the first call whose arguments slow the program."""
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        if STATE.recorder is not None and name not in _lines and is_slow((*args, *kwargs.values())):
+            _note(name)
+        return original(*args, **kwargs)
+
+    return noted
+
+
+def _note(name: str) -> None:
+    frame = user_frame(caller(2))
+    if frame is not None and is_user_code(frame.f_code) and STATE.recorder is not None:
+        code = frame.f_code
+        _lines[name] = {"file": code.co_filename, "line": frame.f_lineno, "function": code.co_qualname}
+        STATE.recorder.add_hook_facts(**{SETTINGS: dict(_lines)})
+
+
+PLUGIN = Hook(
+    "settings",
+    {
+        "torch": _install,
+        "torch.nn.modules.module": _install_module,
+        "torch.profiler.profiler": _install_profiler,
+        "torch.autograd.profiler": _install_profiler,
+    },
+)

@@ -1,0 +1,50 @@
+"""The lines that change settings of torch are facts of a run; what these functions do stays the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from profiler.agent.hooks import settings
+from profiler.agent.patching import STATE
+from profiler.run.tables import SETTINGS
+from tests.fakes.watched import watched
+
+torch = pytest.importorskip("torch")
+
+
+def test_the_lines_that_change_settings_are_recorded(tmp_path: Path) -> None:
+    modules = torch, torch.nn.modules.module, torch.profiler.profiler, torch.autograd.profiler
+    threads = torch.get_num_threads()
+    with watched(tmp_path, *((settings.PLUGIN, module) for module in modules)):
+        assert STATE.recorder is not None
+        torch.autograd.set_detect_anomaly(False)
+        torch.nn.Linear(2, 2).to("cpu")
+        torch.set_default_dtype(torch.float32)
+        assert SETTINGS not in STATE.recorder.hook_facts, "none of them slows a program"
+        for _ in range(2):
+            model = torch.nn.Linear(2, 2).double()
+            torch.set_num_threads(threads)
+            with torch.autograd.detect_anomaly(check_nan=False), torch.profiler.profile() as profile:
+                model(torch.ones(1, 2, dtype=torch.float64))
+        lines = STATE.recorder.hook_facts[SETTINGS]
+        settings._lines.clear()
+        made = torch.nn.Linear(2, 2).to(dtype=torch.float64)
+        assert "made = " in source_of(STATE.recorder.hook_facts[SETTINGS]["float64"])
+    assert made.weight.dtype is model.weight.dtype is torch.float64
+    assert profile.key_averages()
+    words = {
+        "float64": ".double()",
+        "threads": "set_num_threads(",
+        "anomaly": "detect_anomaly(",
+        "profiler": "profile(",
+    }
+    assert set(lines) == set(words)
+    for name, word in words.items():
+        assert word in source_of(lines[name])
+
+
+def source_of(place: dict[str, object]) -> str:
+    assert place["file"] == __file__
+    return Path(__file__).read_text().splitlines()[int(str(place["line"])) - 1]
