@@ -16,8 +16,9 @@ PLUGINS = {
     "profiler.commands": "attach check compare diagnose doctor export monitor report run try",
     "profiler.record.collectors": "environment gpu host stacks",
     "profiler.agent.hooks": (
-        "backward checkpointing counts cuda_syncs dynamo facts functions gradient_syncs loader loader-workers operators "
-        "optimizers regions settings stages tensors tokenizers torch-trace trial-settings virtual_cuda warning-sites"
+        "backward checkpointing counts cuda_syncs dynamo facts functions gradient_syncs loader loader-workers "
+        "operators optimizers regions settings stages tensors tokenizers torch-trace trial-settings virtual_cuda "
+        "warning-sites"
     ),
     "profiler.report.sections": (
         "breakdown counters doing environment findings flame hot idle input kernels lines method numbers outside ranks "
