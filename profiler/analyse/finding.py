@@ -171,6 +171,8 @@ class Finding:
     costs: Mapping[str, float] = field(default_factory=dict)
     """`seconds` by category of the step, such as `input` or `python`."""
 
+    left_out: float = 0.0
+    """Share of the step that `gains` leave out though `share` does not: waits for a core, and the cost of recording."""
     is_exclusive: bool = True
     """False: which part of these categories it costs is not known, so another finding may be about the same time."""
     is_of_run: bool = False

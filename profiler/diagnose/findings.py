@@ -112,9 +112,7 @@ def _bound(claim: Claim, costs: StepCosts) -> Gain:
     It is that of a quiet machine: waits for a core are left out, but where they are what is claimed. So is what
     recording costs, which is no part of the program's steps; nearly all of it lies outside of what is claimed.
     """
-    total = _total(claim.costs.values())
-    whole = costs.seconds if costs.has_queue or _CORE_WAITS.intersection(claim.costs) else costs.active
-    whole = max(whole, _FASTEST * costs.seconds)
+    total, whole = _total(claim.costs.values()), _with_a_core(claim, costs)
 
     def factor(seconds: float) -> float:
         after = whole - seconds + min(claim.remaining, seconds)
@@ -122,6 +120,12 @@ def _bound(claim: Claim, costs: StepCosts) -> Gain:
         return (whole - recording) / max(after - recording, _FASTEST * whole)
 
     return Gain(claim.method, factor(total.seconds), factor(total.low), factor(min(total.high, whole)))
+
+
+def _with_a_core(claim: Claim, costs: StepCosts) -> float:
+    """Seconds of a step without waits for a core, but where they are what is claimed."""
+    whole = costs.seconds if costs.has_queue or _CORE_WAITS.intersection(claim.costs) else costs.active
+    return max(whole, _FASTEST * costs.seconds)
 
 
 def _factor(gain: Gain) -> float:
@@ -153,4 +157,5 @@ def _finding(rule: Rule, claim: Claim, costs: StepCosts, overlaps: str) -> Findi
     finding = Finding(
         rule, total.seconds, share, low, min(1.0, high), confidence, claim.sites, values, gains, overlaps, by_category
     )
-    return replace(finding, is_exclusive=claim.is_exclusive)
+    left_out = costs.seconds - _with_a_core(claim, costs) + costs.recording
+    return replace(finding, left_out=costs.share(left_out), is_exclusive=claim.is_exclusive)

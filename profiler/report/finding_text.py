@@ -109,8 +109,17 @@ def prediction_texts(finding: Finding) -> tuple[str, ...]:
         is_figure = gain.low != gain.high and gain.factor <= MOST
         interval = f" ({significant(gain.low, 3)} to {ratio(gain.high)})" if is_figure else ""
         how = _METHODS.get(gain.method, f"predicted by {gain.method.value.replace('-', ' ')}")
-        texts.append(f"{factor_text(gain)}{interval}: {how}.")
+        is_of_quiet = gain.method in _OF_QUIET_STEPS and finding.left_out >= _LEFT_OUT
+        rest = f" {_QUIET.format(share=share(finding.left_out))}" if is_of_quiet else ""
+        texts.append(f"{factor_text(gain)}{interval}: {how}.{rest}")
     return tuple(texts)
+
+
+_OF_QUIET_STEPS: Final = (GainMethod.BOUND, GainMethod.AT_LEAST, GainMethod.ESTIMATE)
+_LEFT_OUT: Final = 0.05
+"""Share of a step from which it is told that a gain leaves it out: the gain then visibly differs from that of the
+finding's share."""
+_QUIET: Final = "It leaves out waits for a core and the cost of recording, {share} of each step."
 
 
 _METHODS: Final[Mapping[str, str]] = {

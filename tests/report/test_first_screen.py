@@ -203,6 +203,15 @@ def test_a_gain_has_one_wording_and_one_that_is_none_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
+    ("method", "left_out", "is_told"),
+    [(GainMethod.BOUND, 0.2, True), (GainMethod.BOUND, 0.02, False), (GainMethod.KNOCK_OUT, 0.2, False)],
+)
+def test_a_gain_tells_what_it_leaves_out_of_a_step(method: GainMethod, left_out: float, is_told: bool) -> None:
+    text = prediction_texts(replace(finding(method=method), left_out=left_out))[0]
+    assert text.endswith("It leaves out waits for a core and the cost of recording, 20% of each step.") == is_told
+
+
+@pytest.mark.parametrize(
     "name", ["plain-light", "lm-fixed-light", "attached", "recorder-killed", "no-python", "scaler"]
 )
 def test_why_says_more_than_the_headline(name: str) -> None:

@@ -6,18 +6,26 @@ from profiler.diagnose.rule import Claim, Rule, StepCosts, exactly, largest_site
 
 
 def judge(costs: StepCosts) -> Claim | None:
-    """The lead of the straggler's own work: its own time on that rank, waits for it on the others."""
+    """The lead of the straggler's own work: its own time on that rank, without its waits for a core as in all predictions;
+    waits for it on the others."""
     ranks = costs.analysis.ranks
     straggler = ranks.straggler if ranks else None
     if ranks is None or straggler is None or not straggler.lead:
         return None
     is_itself = straggler.rank == ranks.analysed and costs.cost(straggler.category).seconds > 0
     category = straggler.category if is_itself else "ranks"
+    lead = max(0.0, straggler.lead - straggler.core) if is_itself else straggler.lead
     own = straggler.seconds if straggler.seconds > straggler.others else None  # else no category tells why it is late
     return Claim(
-        {category: exactly(straggler.lead)},
+        {category: exactly(lead)},
         largest_sites([straggler.site]),
-        {"rank": straggler.rank, "own": own, "others": straggler.others, "doing": straggler.category},
+        {
+            "rank": straggler.rank,
+            "lead": straggler.lead,
+            "own": own,
+            "others": straggler.others,
+            "doing": straggler.category,
+        },
     )
 
 
@@ -25,7 +33,7 @@ PLUGIN = Rule(
     "straggling-rank",
     "Rank {rank} makes the others wait",
     (
-        "It works {seconds:time} per step longer than the others, which wait for it.",
+        "It works {lead:time} per step longer than the others, which wait for it.",
         "It spends {own:time} of each step {doing:activity}, the others {others:time}.",
     ),
     "Give each rank the same work: look at what this rank does at that line.",

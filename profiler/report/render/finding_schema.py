@@ -63,6 +63,8 @@ class FindingDocument(_Model):
     """The lines that cause it, the largest cost first."""
     gains: list[GainDocument]
     """The most certain one first; empty: nothing is predicted."""
+    left_out: float
+    """Share of the step that `gains` leave out: waits for a core, and the cost of recording."""
     overlaps: str
     """The rule of a larger finding about the same time; empty: none."""
 

@@ -203,6 +203,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "code": text.code,
         "sites": [_site(site) for site in finding.sites],
         "gains": [{"method": gain.method.value, **_fields(gain, "factor", "low", "high")} for gain in finding.gains],
+        **_fields(finding, "left_out"),
         "overlaps": finding.overlaps,
     }
 

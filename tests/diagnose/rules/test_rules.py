@@ -476,6 +476,9 @@ def test_the_straggler_is_named_on_every_rank() -> None:
     assert finding_text(first(waiting)).title == "Rank 1 makes the others wait"
     itself = replace(step(compute=0.4, input=0.6), ranks=replace(ledger, analysed=1))
     assert found(itself)[0] == "straggling-rank"
+    delayed = replace(itself, ranks=replace(ledger, analysed=1, straggler=replace(straggler, core=0.02)))
+    assert first(itself).gain == pytest.approx(2.0)
+    assert first(delayed).gain == pytest.approx(1 / 0.7), "its waits for a core are no work"
     assert found(replace(waiting, ranks=replace(ledger, straggler=None))) == []
 
 
@@ -857,6 +860,7 @@ def test_the_cost_of_recording_is_no_part_of_a_gain() -> None:
     assert first(ill).gain == pytest.approx(2.0)
     assert first(replace(ill, recording=0.01)).gain == pytest.approx((0.1 - 0.01) / (0.05 - 0.01))
     assert first(replace(ill, recording=0.09)).gain == pytest.approx(0.075 / 0.025), "it is an estimate"
+    assert first(replace(ill, recording=0.01)).left_out == pytest.approx(0.1)
 
 
 def test_waits_for_a_core_are_no_collections_of_garbage() -> None:
