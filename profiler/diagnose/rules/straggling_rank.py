@@ -6,8 +6,7 @@ from profiler.diagnose.rule import Claim, Rule, StepCosts, exactly, largest_site
 
 
 def judge(costs: StepCosts) -> Claim | None:
-    """The lead of the straggler's own work: its own time on that rank, without its waits for a core as in all predictions;
-    waits for it on the others."""
+    """The lead of the straggler's own work: on that rank its own time without waits for a core, on the others waits."""
     ranks = costs.analysis.ranks
     straggler = ranks.straggler if ranks else None
     if ranks is None or straggler is None or not straggler.lead:
