@@ -164,7 +164,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.run.tables",
     ),
     "profiler.counting": ("profiler.virtual",),
-    "profiler.virtual": (),
+    "profiler.virtual": ("profiler.agent.patching",),
     "profiler.run": ("profiler.core",),
     "profiler.run.frames": ("profiler.run", "profiler.analyse.model", "profiler.core"),
     "profiler.run.model": ("profiler.core.notice", "profiler.run.tables"),
@@ -216,8 +216,12 @@ TORCH_AT_THE_TOP = (
     "profiler.counting.operators",
     "profiler.counting.reads",
     "profiler.virtual.cuda",
+    "profiler.virtual.graphs",
     "profiler.virtual.installation",
+    "profiler.virtual.parallel",
+    "profiler.virtual.precision",
     "profiler.virtual.private_api",
+    "profiler.virtual.tensor_types",
     "profiler.virtual.tensors",
 )
 """Code that is imported after torch, in a program that uses it."""

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import Final
 
 from profiler.commands._common import RUNS, add_no_source, seconds
-from profiler.core.errors import ProfilerError
+from profiler.core.errors import Exit, ProfilerError
 from profiler.run.tables import LEVELS
 from profiler.virtual.cards import CARDS
 
 _MIN_PERIOD_S: Final = 0.01
 """CPU times tick at 10 ms: samples at shorter periods would repeat the same values."""
+
+
+_DRIVER: Final = Path("/proc/driver/nvidia/version")
+"""A file of NVIDIA's driver."""
 
 
 class RunCommand:
@@ -52,7 +57,7 @@ class RunCommand:
         from profiler import analyse_run, load
         from profiler.record.launch import record
         from profiler.report.summary import print_summary
-        from profiler.run.model import RunSpec
+        from profiler.run.model import HOOKS, RunSpec
         from profiler.run.store import default_directory
 
         argv = tuple(args.command[1:] if args.command[:1] == ["--"] else args.command)
@@ -65,6 +70,9 @@ class RunCommand:
         if args.count and (args.marks_only or args.level == "light"):
             raise ProfilerError("--count needs the hooks and lines that --marks-only and --level light leave out")
         is_counted = bool(args.count or args.virtual_cuda)
+        if args.virtual_cuda and _has_gpu():
+            reason = "this machine has an NVIDIA GPU, which virtual devices would hide"
+            raise ProfilerError(f"--virtual-cuda: {reason}: set CUDA_VISIBLE_DEVICES= (empty) to hide it")
         spec = RunSpec(
             argv=argv,
             out=args.out or default_directory(argv, RUNS),
@@ -80,7 +88,12 @@ class RunCommand:
         )
         code = record(spec).exit_code or 0
         try:
-            if is_counted and load(spec.out).info.is_counted:
+            info = load(spec.out).info
+            if spec.virtual_cuda and not info.has_virtual_devices:
+                status = info.collector("hook virtual_cuda") or info.collector(HOOKS)
+                print(f"profiler: the program saw no virtual device: {status and status.reason}", file=sys.stderr)
+                code = code or Exit.USAGE
+            elif info.is_counted:
                 from profiler.analyse.site_counts import site_counts
                 from profiler.report.count_text import print_counts
 
@@ -93,6 +106,12 @@ class RunCommand:
         except OSError:  # the terminal has been closed
             pass
         return 128 - code if code < 0 else code
+
+
+def _has_gpu() -> bool:
+    """Whether programs see a GPU of NVIDIA on this machine."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0") not in ("", "-1")  # as CUDA reads it
+    return visible and _DRIVER.exists()
 
 
 PLUGIN = RunCommand()

@@ -9,6 +9,8 @@ from enum import StrEnum
 from types import FrameType
 from typing import Final, NamedTuple, Protocol
 
+from profiler.agent.patching import is_user_file
+
 
 class EventKind(StrEnum):
     """What a program does with a device."""
@@ -18,6 +20,8 @@ class EventKind(StrEnum):
     HOST_TO_DEVICE = "h2d"
     DEVICE_TO_HOST = "d2h"
     DEVICE_TO_DEVICE = "d2d"
+    LAUNCH = "launch"
+    """A CUDA graph is captured or replayed."""
 
 
 class Event(NamedTuple):
@@ -50,14 +54,7 @@ class Site(NamedTuple):
     """`FILE:LINE` in the library."""
 
 
-_LIBRARY: Final = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}", "<frozen", "<string>")
-_STANDARD: Final = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120 - as code objects have it
-_HERE: Final = os.path.dirname(__file__) + os.sep  # noqa: PTH120
-
-
-def is_user_file(file: str) -> bool:
-    """Whether a file belongs to the program, and not to Python or an installed package."""
-    return not file.startswith((_STANDARD, _HERE)) and not any(part in file for part in _LIBRARY)
+_HERE: Final = os.path.dirname(__file__) + os.sep  # noqa: PTH120 - as code objects have it
 
 
 def user_site(frame: FrameType | None) -> Site | None:

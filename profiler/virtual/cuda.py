@@ -6,14 +6,17 @@ and times between events are times of the CPU, which tell nothing about a GPU.
 
 from __future__ import annotations
 
+import pickle
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any, Final, Self
 
 import torch
 
+from profiler.virtual.graphs import graph_class, pool_handle
 from profiler.virtual.tensors import Machine, VirtualMode, named_cuda
 
 _MS_PER_NS: Final = 1e-6
@@ -22,12 +25,15 @@ _MS_PER_NS: Final = 1e-6
 class Stream:
     """A queue of a virtual device."""
 
-    current: Stream | None = None
-
     def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
         self.device, self.priority = _mode().machine.device(device), priority
         self.stream_id = self.cuda_stream = id(self)
         self.device_index = self.device.index
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """The lowest and the highest priority."""
+        return 0, -5
 
     def synchronize(self) -> None:
         """Count a wait."""
@@ -38,8 +44,8 @@ class Stream:
         return True
 
     def is_capturing(self) -> bool:
-        """Whether a CUDA graph is captured: never."""
-        return False
+        """Whether a CUDA graph is captured."""
+        return _mode().capturing
 
     def wait_event(self, event: Event) -> None:
         """Order the queue after an event."""
@@ -54,12 +60,41 @@ class Stream:
         return event
 
     def __enter__(self) -> Self:
-        self._before = Stream.current
-        Stream.current = self
+        self._before = _streams.current
+        _streams.current = self
         return self
 
     def __exit__(self, *_: object) -> None:
-        Stream.current = self._before
+        _streams.current = self._before
+
+
+class _Streams(threading.local):
+    """The queues of a thread."""
+
+    def __init__(self) -> None:
+        self.current: Stream | None = None
+        """The queue that the program chose."""
+
+
+_streams: Final = _Streams()
+_default_streams: Final[dict[int, Stream]] = {}
+"""The default queue of each device."""
+
+
+def default_stream(device: Any = None) -> Stream:
+    """The default queue of a device."""
+    index = _mode().machine.device(device).index
+    return _default_streams.setdefault(index, Stream(index))
+
+
+def current_stream(device: Any = None) -> Stream:
+    """The queue that the program chose, or the default one."""
+    return _streams.current or default_stream(device)
+
+
+def set_stream(stream: Stream) -> None:
+    """Choose a queue."""
+    _streams.current = stream
 
 
 class Event:
@@ -89,6 +124,21 @@ class Event:
         if self._at is None or end._at is None:
             raise RuntimeError("Both events must be recorded before calculating elapsed time.")
         return (end._at - self._at) * _MS_PER_NS
+
+
+def generic_class(original: Any, own: type) -> type:
+    """A class in the place of torch.Stream or torch.Event, which makes those of virtual devices too."""
+
+    class Generic(type):
+        def __instancecheck__(cls, value: object) -> bool:
+            return isinstance(value, (original, own))
+
+        def __call__(cls, device: Any = None, *args: Any, **options: Any) -> Any:
+            if device is None or named_cuda(device):
+                return own(device, *args, **options) if own is Stream else own(*args, **options)
+            return original(device, *args, **options)
+
+    return Generic(original.__name__, (), {"__module__": original.__module__})
 
 
 _installed: Final[list[VirtualMode]] = []
@@ -161,11 +211,18 @@ def replacements(mode: VirtualMode) -> dict[str, Any]:
             "Event": Event,
             "device": device,
             "device_of": device_of,
+            "ExternalStream": lambda _, device=None: Stream(device),
             "stream": _use_stream,
-            "set_stream": lambda stream: setattr(Stream, "current", stream),
+            "set_stream": set_stream,
             "StreamContext": _use_stream,
-            "current_stream": lambda device=None: Stream.current or Stream(device),
-            "default_stream": lambda device=None: Stream(device),
+            "current_stream": current_stream,
+            "default_stream": default_stream,
+            "CUDAGraph": graph_class(mode),
+            "_graph_pool_handle": pool_handle,
+            "graph_pool_handle": pool_handle,
+            "is_current_stream_capturing": lambda: mode.capturing,
+            "default_generators": (torch.default_generator,) * len(machine.devices),
+            "_sleep": always(None),
             "synchronize": lambda *_, **__: mode.wait("synchronize"),
         }
     )
@@ -215,9 +272,10 @@ def _properties(machine: Machine) -> dict[str, Any]:
         "temperature": _unknown("temperature"),
         "power_draw": _unknown("power_draw"),
         "clock_rate": _unknown("clock_rate"),
+        "device_memory_used": _unknown("device_memory_used"),
+        "cudart": _unknown("cudart"),
         "get_sync_debug_mode": always(0),
         "set_sync_debug_mode": always(None),
-        "is_current_stream_capturing": always(False),
     }
 
 
@@ -231,6 +289,35 @@ def _unknown(name: str) -> Callable[..., Any]:
         raise RuntimeError(f"torch.cuda.{name}: a virtual CUDA device has no such reading")
 
     return refuse
+
+
+_STATISTICS: Final = (
+    *(
+        f"{name}.{pool}.{value}"
+        for name in ("allocation", "segment", "active", "inactive_split", "allocated_bytes", "reserved_bytes",
+                     "active_bytes", "inactive_split_bytes", "requested_bytes")
+        for pool in ("all", "small_pool", "large_pool")
+        for value in ("current", "peak", "allocated", "freed")
+    ),
+    *("num_alloc_retries", "num_ooms", "num_sync_all_streams", "max_split_size"),
+)  # fmt: skip
+"""The names in the result of torch.cuda.memory_stats."""
+_NO_SNAPSHOT: Final[dict[str, list[Any]]] = {"segments": [], "device_traces": []}
+
+
+def _dump_snapshot(filename: str = "dump_snapshot.pickle", **_: Any) -> None:
+    """Write a snapshot of no memory."""
+    with open(filename, "wb") as file:
+        pickle.dump(_NO_SNAPSHOT, file)
+
+
+class MemPool:
+    """A pool of memory, which is the CPU's."""
+
+    id = (0, 0)
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """Virtual devices have one pool."""
 
 
 def _memory(machine: Machine) -> dict[str, Any]:
@@ -247,15 +334,12 @@ def _memory(machine: Machine) -> dict[str, Any]:
         memory(device).peak = memory(device).allocated
 
     def stats(device: Any = None) -> dict[str, int]:
-        return {
-            "allocated_bytes.all.current": allocated(device),
-            "allocated_bytes.all.peak": peak(device),
-            "reserved_bytes.all.current": allocated(device),
-            "reserved_bytes.all.peak": peak(device),
-            "allocation.all.allocated": int(memory(device).allocations),
-            "num_alloc_retries": 0,
-            "num_ooms": 0,
-        }
+        values = dict.fromkeys(_STATISTICS, 0)
+        for name in ("allocated", "reserved", "active"):
+            values[f"{name}_bytes.all.current"] = allocated(device)
+            values[f"{name}_bytes.all.peak"] = peak(device)
+        values["allocation.all.allocated"] = int(memory(device).allocations)
+        return values
 
     total = machine.card.total_memory
     return {
@@ -271,8 +355,14 @@ def _memory(machine: Machine) -> dict[str, Any]:
         "reset_accumulated_memory_stats": always(None),
         "memory_stats": stats,
         "memory_summary": always("a virtual device keeps no summary of its memory"),
+        "memory_snapshot": list,
+        "_snapshot": always(_NO_SNAPSHOT),
+        "_dump_snapshot": _dump_snapshot,
+        "_record_memory_history": always(None),
         "mem_get_info": lambda device=None: (total - allocated(device), total),
         "empty_cache": lambda: _mode().wait("empty_cache"),
+        "MemPool": MemPool,
+        "use_mem_pool": nullcontext,
         "set_per_process_memory_fraction": always(None),
     }
 
@@ -286,7 +376,7 @@ def _random() -> dict[str, Any]:
         "seed_all": always(None),
         "initial_seed": torch.initial_seed,
         "get_rng_state": lambda *_: torch.get_rng_state(),
-        "get_rng_state_all": lambda: [torch.get_rng_state()],
+        "get_rng_state_all": lambda: [torch.get_rng_state() for _ in range(torch.cuda.device_count())],
         "set_rng_state": lambda state, *_: torch.set_rng_state(state),
         "set_rng_state_all": lambda states: torch.set_rng_state(states[0]),
     }

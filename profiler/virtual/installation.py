@@ -8,10 +8,11 @@ from typing import Any, Final
 
 import torch
 
-from profiler.virtual import cuda, private_api
+from profiler.virtual import cuda, parallel, private_api
 from profiler.virtual.cards import CARDS
 from profiler.virtual.counts import EventSink
-from profiler.virtual.tensors import Machine, VirtualMode, device_of, named_cuda
+from profiler.virtual.tensor_types import parse, tensor_types
+from profiler.virtual.tensors import CPU, Machine, VirtualMode, device_of, named_cuda
 
 _TAG_PRIORITY: Final = 5
 """Before torch's own functions for storages of the CPU (10) and of CUDA (20) in torch/serialization.py."""
@@ -38,10 +39,17 @@ class VirtualCuda:
         cuda.use(self.mode)
         self._undos.append(lambda: cuda.use(None))
         for name, value in cuda.replacements(self.mode).items():
-            for owner in (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.streams):
+            for owner in (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.streams, torch.cuda.graphs):
                 if owner is torch.cuda or hasattr(owner, name):
                     self._replace(owner, name, value)
+        for name, value in tensor_types(self.mode).items():
+            self._replace(torch.cuda, name, value)
         self._replace(torch, "Generator", cuda.generator_class())
+        self._replace(torch, "Stream", cuda.generic_class(torch.Stream, cuda.Stream))
+        self._replace(torch, "Event", cuda.generic_class(torch.Event, cuda.Event))
+        self._replace(torch.Tensor, "record_stream", cuda.always(None))
+        self._replace(torch.cuda.nvtx, "_nvtx", _Nothing())
+        self._bindings()
         self._replace(torch.version, "cuda", "13.0")
         self._replace(torch.backends.cuda, "is_built", lambda: True)
         self._replace(torch.backends.cudnn, "is_available", lambda: True)
@@ -53,7 +61,8 @@ class VirtualCuda:
         self._autocast()
         self._serialization()
         self._distributed()
-        self._replace(torch, "compile", _compile)
+        self._replace(torch, "compile", _compiled_eagerly(torch.compile))
+        self._scripts()
         self._threads()
         enter: Any = self.mode.__enter__
         enter()
@@ -82,8 +91,9 @@ class VirtualCuda:
             "current_accelerator": cuda.always(torch.device("cuda")),
             "current_device_index": lambda: machine.current,
             "set_device_index": lambda device: setattr(machine, "current", machine.device(device).index),
-            "current_stream": lambda device=None: cuda.Stream.current or cuda.Stream(device),
-            "set_stream": lambda stream: setattr(cuda.Stream, "current", stream),
+            "current_stream": cuda.current_stream,
+            "set_stream": cuda.set_stream,
+            "device_index": cuda.device,
             "synchronize": lambda *_, **__: self.mode.wait("synchronize"),
         }.items():
             self._replace(torch.accelerator, name, value)
@@ -101,6 +111,14 @@ class VirtualCuda:
             return mode.default_device or before()
 
         before = torch.get_default_device
+        set_type = torch.set_default_tensor_type
+
+        def set_default_tensor_type(kind: Any) -> None:
+            device, dtype = parse(kind) or ("cpu", None)
+            mode.default_device = mode.machine.device() if device == "cuda" else None
+            set_type(kind) if dtype is None or device == "cpu" else torch.set_default_dtype(dtype)
+
+        self._replace(torch, "set_default_tensor_type", set_default_tensor_type)
         self._replace(torch, "set_default_device", set_default_device)
         self._replace(torch, "get_default_device", get_default_device)
 
@@ -121,6 +139,21 @@ class VirtualCuda:
 
         self._replace(torch.autograd.graph, "_engine_run_backward", run)
         self._replace(torch.autograd, "_engine_run_backward", run)
+        original_hooks = torch.autograd.graph.saved_tensors_hooks.__init__
+
+        def with_devices(hook: Any) -> Any:
+            def call(value: Any) -> Any:
+                if is_active(mode):
+                    return hook(value)
+                with mode:
+                    return hook(value)
+
+            return call
+
+        def initialize(self: Any, pack_hook: Any, unpack_hook: Any) -> None:
+            original_hooks(self, with_devices(pack_hook), with_devices(unpack_hook))
+
+        self._replace(torch.autograd.graph.saved_tensors_hooks, "__init__", initialize)
         # a checkpoint compares the devices of saved tensors of a forward pass within a torch function with those of the
         # second one outside
         checks = private_api.checkpoint_checks()
@@ -132,6 +165,38 @@ class VirtualCuda:
 
         checks["default"] = metadata
         self._undos.append(lambda: checks.update(default=extract))
+
+    def _bindings(self) -> None:
+        """Functions of torch._C that a torch for the CPU lacks, or that concern a device of the CPU there."""
+        math = [True]
+
+        def use_math(enabled: bool) -> None:
+            """Attention may always be computed plainly here: the CPU lacks some of CUDA's ways."""
+            math[0] = enabled
+
+        machine = self.mode.machine
+
+        def exchange(index: int) -> int:
+            before = machine.current
+            if index >= 0:
+                machine.current = index
+            return before
+
+        for name, value in {
+            **parallel.REPLACEMENTS,
+            "_set_sdp_use_math": use_math,
+            "_get_math_sdp_enabled": lambda: math[0],
+            "_cuda_CUDAAllocator_AllocatorState": _Nothing,
+            "_set_cached_tensors_enabled": cuda.always(None),
+            "_host_emptyCache": cuda.always(None),
+            "_get_accelerator": cuda.always(torch.device("cuda")),
+            "_accelerator_getAccelerator": cuda.always(torch.device("cuda")),
+            "_accelerator_getDeviceIndex": lambda: machine.current,
+            "_accelerator_setDeviceIndex": exchange,
+            "_accelerator_exchangeDevice": exchange,
+            "_accelerator_maybeExchangeDevice": exchange,
+        }.items():
+            self._replace(torch._C, name, value)
 
     def _groups(self) -> None:
         """Optimizers and gradient clipping group tensors by device in C++, which sees those of the CPU."""
@@ -188,24 +253,68 @@ class VirtualCuda:
         entry = next(entry for entry in registry if entry[1] is location)
         self._undos.append(lambda: registry.remove(entry))
 
+    def _scripts(self) -> None:
+        """Results of TorchScript are on the device of its arguments, or of the script's parameters."""
+        mode = self.mode
+
+        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+            result = torch.nn.Module.__call__(module, *args, **kwargs)
+            device = mode.device_among((*args, *kwargs.values())) or mode.device_among(module.parameters())
+            if device is not None:
+                mode.mark(result, device)
+            return result
+
+        scripts: Any = torch.jit
+        self._replace(scripts.RecursiveScriptModule, "__call__", call)
+        self._replace(scripts.TopLevelTracedModule, "__call__", call)
+
+        def copy_storage(storage: Any, device: Any = None, *_: Any, **__: Any) -> Any:
+            result = storage.clone()
+            mode.mark(torch.empty(0, dtype=torch.uint8).set_(result), mode.machine.device(device))
+            return result
+
+        self._replace(torch.UntypedStorage, "cuda", copy_storage)
+
     def _distributed(self) -> None:
         """Communicate by gloo where the program names NCCL."""
         distributed = torch.distributed
         if not distributed.is_available():
             return
-        begin, group = distributed.init_process_group, distributed.new_group
+        begin, group, barrier = distributed.init_process_group, distributed.new_group, distributed.barrier
+        c10d, named = distributed.distributed_c10d, [False]
+        device_for_objects = c10d._get_object_coll_device
+
+        def backend_of(backend: Any) -> Any:
+            if backend is not None and "nccl" not in str(backend):
+                return backend
+            named[0] = True
+            return "gloo"
 
         def start(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
             kwargs.pop("device_id", None)
-            return begin(_without_nccl(backend), *args, **kwargs)
+            return begin(backend_of(backend), *args, **kwargs)
 
         def new(ranks: Any = None, timeout: Any = None, backend: Any = None, *args: Any, **kwargs: Any) -> Any:
             kwargs.pop("device_id", None)
-            return group(ranks, timeout, _without_nccl(backend) if backend else backend, *args, **kwargs)
+            return group(ranks, timeout, backend_of(backend) if backend else backend, *args, **kwargs)
 
-        self._replace(distributed, "init_process_group", start)
-        self._replace(distributed, "new_group", new)
-        self._replace(distributed, "is_nccl_available", lambda: True)
+        def wait_for_all(group: Any = None, async_op: bool = False, **_: Any) -> Any:
+            if named[0] and not async_op:
+                self.mode.wait("barrier")  # ProcessGroupNCCL synchronizes the stream
+            before, torch._C._get_accelerator = torch._C._get_accelerator, cuda.always(CPU)
+            try:
+                return barrier(group, async_op)
+            finally:
+                torch._C._get_accelerator = before
+
+        for owner in (distributed, c10d):
+            self._replace(owner, "init_process_group", start)
+            self._replace(owner, "new_group", new)
+            self._replace(owner, "barrier", wait_for_all)
+        self._replace(
+            c10d, "_get_object_coll_device", lambda group=None: "cuda" if named[0] else device_for_objects(group)
+        )
+        self._replace(distributed, "is_nccl_available", cuda.always(True))
 
     def _threads(self) -> None:
         """A torch function mode belongs to a thread; have the threads that the program starts use it too."""
@@ -232,10 +341,20 @@ def is_active(mode: VirtualMode) -> bool:
     return any(active is mode for active in private_api.active_modes())
 
 
-def _without_nccl(backend: Any) -> Any:
-    return "gloo" if backend is None or "nccl" in str(backend) else backend
+def _compiled_eagerly(original: Callable[..., Any]) -> Callable[..., Any]:
+    """torch.compile, whose results have all attributes of compiled ones, and run what the program wrote."""
+
+    def compile_eagerly(model: Any = None, **options: Any) -> Any:
+        if model is None:
+            return lambda function: compile_eagerly(function, **options)
+        torch.compiler.set_stance("force_eager")
+        return original(model, backend="eager", dynamic=options.get("dynamic"))
+
+    return compile_eagerly
 
 
-def _compile(model: Any = None, **_: Any) -> Any:
-    """Run what the program compiles eagerly: a compiled graph would be one for the CPU."""
-    return (lambda function: function) if model is None else model
+class _Nothing:
+    """An object whose methods do nothing."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return cuda.always(None)

@@ -20,7 +20,11 @@ NAMES: Final = (
     "cuda._lazy_init",
     "_tensor_str._str",
     "overrides._get_current_function_mode_stack",
+    "distributed.distributed_c10d._get_object_coll_device",
     "utils._device._device_constructors",
+    "_C._functorch.get_unwrapped",
+    "_C._functorch.is_functorch_wrapped_tensor",
+    "_VF._pack_padded_sequence",
     "utils.checkpoint._allowed_determinism_checks_to_fns",
 )
 """Names below `torch` that virtual devices need."""
@@ -80,6 +84,15 @@ def constructors() -> set[Any]:
 def group_tensors() -> Any:
     """torch's function that groups tensors by device and dtype."""
     return torch._C._group_tensors_by_device_and_dtype
+
+
+def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor within a wrapper of torch.func, or this process's part of a DTensor; other tensors themselves."""
+    functions: Any = torch._C._functorch
+    if functions.is_functorch_wrapped_tensor(tensor):
+        inner: torch.Tensor = functions.get_unwrapped(tensor)
+        return inner
+    return getattr(tensor, "_local_tensor", tensor)
 
 
 # ---------------------------------------------------------------- for counting operators

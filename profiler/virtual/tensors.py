@@ -14,14 +14,15 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
-from profiler.virtual import private_api
+from profiler.virtual import precision, private_api
 from profiler.virtual.cards import Card
 from profiler.virtual.counts import Event, EventKind, EventSink
 
@@ -99,9 +100,12 @@ class Machine:
 def device_of(tensor: Any) -> torch.device | None:
     """The virtual device of a tensor; None for one on the CPU."""
     try:
-        return getattr(_storage(tensor), "virtual_device", None)
+        device = getattr(_storage(tensor), "virtual_device", None)
     except (RuntimeError, NotImplementedError):  # a sparse layout, or a wrapper of torch.func
-        return getattr(tensor, "virtual_device", None)
+        device = getattr(tensor, "virtual_device", None)
+    if device is None and type(tensor) is not Parameter and (inner := private_api.unwrapped(tensor)) is not tensor:
+        return device_of(inner)
+    return device
 
 
 def _is_pinned(tensor: Tensor) -> bool:
@@ -113,6 +117,20 @@ def _is_pinned(tensor: Tensor) -> bool:
 
 def _pin(tensor: Tensor) -> None:
     _storage(tensor).virtual_pinned = True  # type: ignore[attr-defined]
+
+
+def _is_on_host(tensor: Tensor) -> bool:
+    try:
+        return getattr(_storage(tensor), "virtual_host", False)
+    except (RuntimeError, NotImplementedError):
+        return False
+
+
+def _keep_on_host(result: Any) -> None:
+    """Remember that tensors are on the CPU, where unmarked ones are on a device: within a backward pass."""
+    for tensor in tensors_in((result,)):
+        with suppress(RuntimeError, NotImplementedError):  # a sparse layout
+            _storage(tensor).virtual_host = True  # type: ignore[attr-defined]
 
 
 def named_cuda(device: Any) -> bool:
@@ -154,6 +172,8 @@ class VirtualMode(TorchFunctionMode):
         self.thread: Final = _ThreadState()
         self.default_device: torch.device | None = None
         """The virtual device on which functions make tensors where the program names none."""
+        self.capturing = False
+        """Whether a CUDA graph is captured. The host may not wait then."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Arguments = (), kwargs: Mapping[str, Any] | None = None
@@ -171,6 +191,8 @@ class VirtualMode(TorchFunctionMode):
         result = func(*args, **options)
         if device is not None:
             self.mark(result, device)
+        elif self.thread.backward_device is not None:
+            _keep_on_host(result)
         return result
 
     def device_among(self, values: Iterable[Any]) -> torch.device | None:
@@ -188,7 +210,10 @@ class VirtualMode(TorchFunctionMode):
 
     def device(self, tensor: Tensor) -> torch.device | None:
         """The virtual device of a tensor, also of gradients in a backward pass."""
-        return device_of(tensor) or self.thread.backward_device
+        device = device_of(tensor)
+        if device is None and self.thread.backward_device is not None and not _is_on_host(tensor):
+            return self.thread.backward_device
+        return device
 
     def mark(self, result: Any, device: torch.device) -> None:
         """Mark the tensors in a result as lying on a virtual device."""
@@ -199,6 +224,9 @@ class VirtualMode(TorchFunctionMode):
                     storage.virtual_device = device
                     storage.virtual_allocation = Allocation(self.machine.memory[device.index], storage.nbytes())
             except (RuntimeError, NotImplementedError):
+                inner = private_api.unwrapped(result)
+                if inner is not result:
+                    self.mark(inner, device)
                 result.virtual_device = device  # type: ignore[attr-defined]
         elif isinstance(result, (list, tuple)):
             for value in result:
@@ -208,7 +236,12 @@ class VirtualMode(TorchFunctionMode):
                 self.mark(value, device)
 
     def report(self, event: Event) -> None:
-        """Count an event of the program."""
+        """Count an event of the program.
+
+        :raises RuntimeError: the host would wait while a CUDA graph is captured.
+        """
+        if self.capturing and event.waits:
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
         if not self.thread.silent:
             self.machine.sink(event, sys._getframe(1))
 
@@ -244,7 +277,12 @@ READS: Final[dict[Any, Handler]] = {}
 """Those of functions that may need a value of a tensor, and of functions that return no tensor."""
 
 
-def _handles(*functions: Any, reads: bool = False) -> Callable[[Handler], Handler]:
+def handles(*functions: Any, reads: bool = False) -> Callable[[Handler], Handler]:
+    """Register the handler of functions of torch.
+
+    :param reads: whether it tells about values that the host reads, which is counted on the CPU too.
+    """
+
     def register(handler: Handler) -> Handler:
         for handlers in (_HANDLERS, READS) if reads else (_HANDLERS,):
             handlers.update((function, handler) for function in functions if function is not None)
@@ -262,7 +300,7 @@ def _attributes(*names: str) -> list[Any]:
     return [getattr(Tensor, name).__get__ for name in names if hasattr(Tensor, name)]
 
 
-@_handles(
+@handles(
     *_attributes(
         "shape", "dtype", "ndim", "requires_grad", "is_leaf", "grad_fn", "layout", "is_sparse", "is_quantized",
         "is_meta", "is_nested", "is_mkldnn", "_version", "is_mps", "is_xpu", "is_xla", "output_nr", "itemsize",
@@ -278,39 +316,28 @@ def _same(_: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
     return func(*args, **options)
 
 
-@_handles(*_attributes("device"))
+@handles(*_attributes("device"))
 def _device(mode: VirtualMode, func: Any, args: Arguments, _: Options) -> Any:
     return mode.device(args[0]) or func(*args)
 
 
-@_handles(*_attributes("is_cuda"))
+@handles(*_attributes("is_cuda"))
 def _is_cuda(mode: VirtualMode, _: Any, args: Arguments, __: Options) -> bool:
     return mode.device(args[0]) is not None
 
 
-@_handles(*_attributes("is_cpu"))
+@handles(*_attributes("is_cpu"))
 def _is_cpu(mode: VirtualMode, func: Any, args: Arguments, _: Options) -> Any:
     return mode.device(args[0]) is None and func(*args)
 
 
-@_handles(Tensor.get_device, torch.get_device)
+@handles(Tensor.get_device, torch.get_device)
 def _get_device(mode: VirtualMode, func: Any, args: Arguments, _: Options) -> Any:
     device = mode.device(args[0])
     return func(*args) if device is None else device.index
 
 
-@_handles(Tensor.type)
-def _type(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
-    device = mode.device(args[0])
-    result = func(*args, **options)
-    if isinstance(result, str):
-        return result if device is None else result.replace("torch.", "torch.cuda.", 1)
-    if device is not None:
-        mode.mark(result, device)
-    return result
-
-
-@_handles(*_attributes("grad"), reads=True)
+@handles(*_attributes("grad"), reads=True)
 def _grad(mode: VirtualMode, func: Any, args: Arguments, _: Options) -> Any:
     gradient = func(*args)
     if gradient is not None and (device := device_of(args[0])) is not None:
@@ -318,7 +345,49 @@ def _grad(mode: VirtualMode, func: Any, args: Arguments, _: Options) -> Any:
     return gradient
 
 
-@_handles(Tensor.register_hook)
+@handles(torch.device)
+def _numbered_device(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
+    """A device that is named by its number only is one of CUDA."""
+    if len(args) == 1 and isinstance(args[0], int) and not options:
+        return mode.machine.device(args[0])
+    return func(*args, **options)
+
+
+@handles(torch._VF._pack_padded_sequence)
+def _pack(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
+    """The sizes of batches stay on the CPU, and so must the lengths that they come from."""
+    lengths = args[1]
+    if mode.device(lengths) is not None:
+        raise RuntimeError("'lengths' argument should be a 1D CPU int64 tensor, but got 1D cuda:0 Long tensor")
+    return _first_marked(mode, func, args, options)
+
+
+@handles(torch._VF._pad_packed_sequence)
+def _first_marked(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
+    """Functions whose first result only is on the device of the first argument."""
+    device = mode.device(args[0])
+    result = func(*args, **options)
+    if device is not None:
+        mode.mark(result[0], device)
+    return result
+
+
+@handles(*precision.IN_FLOAT32)
+def _in_float32(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
+    device = mode.device_among((*args, *options.values()))
+    cast = device is not None and options.get("dtype") is None and precision.is_casting()
+    result = func(*map(precision.to_float32, args), **options) if cast else func(*args, **options)
+    if device is not None:
+        mode.mark(result, device)
+    return result
+
+
+@handles(*precision.RECURRENT)
+def _recurrent(mode: VirtualMode, func: Any, args: Arguments, _: Options) -> Any:
+    return _plain(mode, precision.run_recurrent, (func, *args), {})
+
+
+@handles(Tensor.register_hook)
 def _register_hook(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
     tensor, hook = args[0], args[1] if len(args) > 1 else options["hook"]
     device = mode.device(tensor)
@@ -335,8 +404,9 @@ def _register_hook(mode: VirtualMode, func: Any, args: Arguments, options: Optio
 # ---------------------------------------------------------------- copies
 
 
-@_handles(Tensor.to)
-def _to(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
+@handles(Tensor.to)
+def move(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
+    """`Tensor.to`."""
     tensor, *values = args
     copy = options.pop("copy", False)
     if values and isinstance(values[0], Tensor):
@@ -369,23 +439,25 @@ def _to(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
         mode.copied("to", tensor, (source, destination), pinned=pinned, non_blocking=non_blocking)
     if destination is not None:
         mode.mark(result, destination)
+    elif moved:
+        _keep_on_host(result)
     return result
 
 
-@_handles(Tensor.cuda)
+@handles(Tensor.cuda)
 def _cuda(mode: VirtualMode, _: Any, args: Arguments, options: Options) -> Any:
     tensor, *values = args
     target = values[0] if values else options.get("device")
     non_blocking = values[1] if len(values) > 1 else options.get("non_blocking", False)
-    return _to(mode, Tensor.to, (tensor, mode.machine.device(target)), {"non_blocking": non_blocking})
+    return move(mode, Tensor.to, (tensor, mode.machine.device(target)), {"non_blocking": non_blocking})
 
 
-@_handles(Tensor.cpu)
+@handles(Tensor.cpu)
 def _cpu(mode: VirtualMode, _: Any, args: Arguments, __: Options) -> Any:
-    return _to(mode, Tensor.to, (args[0], CPU), {})
+    return move(mode, Tensor.to, (args[0], CPU), {})
 
 
-@_handles(Tensor.copy_)
+@handles(Tensor.copy_)
 def _copy(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
     target, source = args[0], args[1] if len(args) > 1 else options["src"]
     ends = mode.device(source), mode.device(target)
@@ -396,7 +468,7 @@ def _copy(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> An
     return func(*args, **options)
 
 
-@_handles(torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor, torch.sparse_coo_tensor)
+@handles(torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor, torch.sparse_coo_tensor)
 def _from_data(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
     """Functions that make a tensor of data of the host, or of another tensor."""
     data = args[0] if func is not Tensor.new_tensor else args[1] if len(args) > 1 else options.get("data")
@@ -427,7 +499,7 @@ def _from_data(mode: VirtualMode, func: Any, args: Arguments, options: Options) 
     return result
 
 
-@_handles(Tensor.pin_memory)
+@handles(Tensor.pin_memory)
 def _pin_memory(mode: VirtualMode, _: Any, args: Arguments, __: Options) -> Any:
     if mode.device(args[0]) is not None:
         raise RuntimeError(f"cannot pin '{args[0].type()}' only dense CPU tensors can be pinned")
@@ -438,7 +510,7 @@ def _pin_memory(mode: VirtualMode, _: Any, args: Arguments, __: Options) -> Any:
     return result
 
 
-@_handles(Tensor.is_pinned)
+@handles(Tensor.is_pinned)
 def _pinned(_: VirtualMode, __: Any, args: Arguments, ___: Options) -> bool:
     return _is_pinned(args[0])
 
@@ -457,8 +529,10 @@ def _make(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> An
     result = func(*args, **options)
     if target is not None:
         mode.mark(result, target)
-    elif pin and isinstance(result, Tensor):
-        _pin(result)
+    elif isinstance(result, Tensor):
+        _keep_on_host(result)
+        if pin:
+            _pin(result)
     return result
 
 
@@ -495,10 +569,10 @@ for _name, _functions in {
     "bincount": _names("bincount"),
     "multinomial": _names("multinomial"),
 }.items():
-    _handles(*_functions, reads=True)(_waiting(_name))
+    handles(*_functions, reads=True)(_waiting(_name))
 
 
-@_handles(*_names("where"), reads=True)
+@handles(*_names("where"), reads=True)
 def _where(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
     """With one argument it returns indices, whose number the host must know."""
     if len(args) + len(options) == 1 and mode.device_among((*args, *options.values())) is not None:
@@ -506,7 +580,7 @@ def _where(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> A
     return _plain(mode, func, args, options)
 
 
-@_handles(*_names("repeat_interleave"), reads=True)
+@handles(*_names("repeat_interleave"), reads=True)
 def _repeat(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
     """It waits to learn how long the result is, unless the repeats are a number or the length is given."""
     repeats = options.get("repeats", args[1] if len(args) > 1 else args[0] if args else None)
@@ -515,7 +589,7 @@ def _repeat(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> 
     return _plain(mode, func, args, options)
 
 
-@_handles(torch.nn.functional.one_hot, reads=True)
+@handles(torch.nn.functional.one_hot, reads=True)
 def _one_hot(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
     classes = args[1] if len(args) > 1 else options.get("num_classes", -1)
     if classes == -1 and mode.device(args[0]) is not None:
@@ -531,7 +605,7 @@ def _plain(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> A
     return result
 
 
-@_handles(Tensor.__getitem__, reads=True)
+@handles(Tensor.__getitem__, reads=True)
 def _get_item(mode: VirtualMode, func: Any, args: Arguments, _: Options) -> Any:
     device = mode.device(args[0])
     if device is not None:
@@ -542,7 +616,7 @@ def _get_item(mode: VirtualMode, func: Any, args: Arguments, _: Options) -> Any:
     return result
 
 
-@_handles(Tensor.__setitem__, reads=True)
+@handles(Tensor.__setitem__, reads=True)
 def _set_item(mode: VirtualMode, func: Any, args: Arguments, _: Options) -> Any:
     tensor, index, value = args
     if mode.device(tensor) is not None:
@@ -574,7 +648,7 @@ def _is_mask(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dtype in (torch.bool, torch.uint8)
 
 
-@_handles(Tensor.numpy, Tensor.__array__)
+@handles(Tensor.numpy, Tensor.__array__)
 def _numpy(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
     device = mode.device(args[0])
     if device is not None and options.get("force"):
@@ -587,7 +661,7 @@ def _numpy(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> A
     return func(*args, **options)
 
 
-@_handles(Tensor.__repr__, Tensor.__str__, reads=True)
+@handles(Tensor.__repr__, Tensor.__str__, reads=True)
 def _print(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
     if mode.device(args[0]) is None:
         return func(*args, **options)
@@ -596,7 +670,7 @@ def _print(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> A
         return private_api.tensor_text(args[0], options.get("tensor_contents"))
 
 
-@_handles(Tensor.__format__, reads=True)
+@handles(Tensor.__format__, reads=True)
 def _format(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
     if mode.device(args[0]) is not None:
         mode.wait("print")

@@ -96,3 +96,60 @@ def test_a_number_of_devices_below_one_is_refused(tmp_path: Path) -> None:
     done = start(tmp_path, "--virtual-cuda", "0")
     assert done.returncode == 2
     assert "--virtual-cuda" in done.stderr
+
+
+def test_kernels_of_triton_and_of_cuda_are_refused_in_one_line(tmp_path: Path) -> None:
+    package = tmp_path / "triton" / "runtime"
+    package.mkdir(parents=True)
+    (tmp_path / "triton" / "__init__.py").touch()
+    (package / "__init__.py").touch()
+    (package / "jit.py").write_text(
+        "class JITFunction:\n    def __init__(self, fn):\n        self.fn = fn\n    def run(self):\n        pass\n",
+        encoding="utf-8",
+    )
+    text = """
+import torch
+from torch.utils import cpp_extension
+from triton.runtime.jit import JITFunction
+
+def add_kernel():
+    pass
+
+for call in (
+    JITFunction(add_kernel).run,
+    lambda: cpp_extension.load_inline("fast_norm", cpp_sources="", cuda_sources="__global__ void norm() {}"),
+    lambda: cpp_extension.load("fast_scan", ["scan.cpp", "scan.cu"]),
+):
+    try:
+        call()
+    except RuntimeError as error:
+        print(error)
+"""
+    done = start(tmp_path, "--virtual-cuda", text=text)
+    assert [line for line in done.stdout.splitlines() if line.startswith("profiler: ")] == [
+        f"profiler: the {name} does not run on virtual CUDA devices"
+        for name in ("Triton kernel add_kernel", "CUDA extension fast_norm", "CUDA extension fast_scan")
+    ], done.stderr
+
+
+def test_a_program_without_the_devices_is_said_to_be(tmp_path: Path) -> None:
+    done = start(tmp_path, "--virtual-cuda", text="print('no torch here')")
+    assert "no torch here" in done.stdout
+    assert done.stderr.count("profiler: the program saw no virtual device: ") == 1
+    assert done.returncode == 2
+
+
+def test_a_machine_with_a_gpu_is_refused_before_the_program_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from profiler.__main__ import main
+    from profiler.commands import run
+
+    (tmp_path / "version").touch()
+    monkeypatch.setattr(run, "_DRIVER", tmp_path / "version")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    mark = tmp_path / "started"
+    command = ["run", "--out", str(tmp_path / "run"), "--virtual-cuda", "--", "touch", str(mark)]
+    assert main(command) == 2
+    assert "this machine has an NVIDIA GPU" in capsys.readouterr().err
+    assert not mark.exists()

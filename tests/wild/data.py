@@ -21,12 +21,12 @@ def make(name: str, folder: Path) -> None:
         done.touch()
 
 
-def mnist(folder: Path) -> None:
-    """MNIST's files with random images: 3,200 for training, 500 for testing."""
+def mnist(folder: Path, train: int = 3_200, test: int = 500) -> None:
+    """MNIST's files with random images, so many for training and for testing."""
     raw = folder / "MNIST" / "raw"
     raw.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(0)
-    for prefix, count in (("train", 3_200), ("t10k", 500)):
+    for prefix, count in (("train", train), ("t10k", test)):
         images = random.integers(0, 256, (count, 28, 28), dtype=np.uint8)
         labels = random.integers(0, 10, count, dtype=np.uint8)
         (raw / f"{prefix}-images-idx3-ubyte").write_bytes(struct.pack(">IIII", 2051, count, 28, 28) + images.tobytes())

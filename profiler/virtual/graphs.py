@@ -1,0 +1,99 @@
+"""CUDA graphs on virtual devices: the operators of a capture are kept, and each replay executes them again.
+
+As on a GPU, a replay reads the tensors of the capture and writes its results to the tensors that the capture made.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from profiler.virtual.counts import Event, EventKind
+from profiler.virtual.tensors import VirtualMode, tensors_in
+
+_POOL: Final = (0, 1)
+"""Identity of the memory pool that graphs name; all of them share the CPU's memory."""
+
+
+class _Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Executes operators and keeps them with their arguments and results."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        options = dict(kwargs or {})
+        result = func(*args, **options)
+        self.calls.append((func, args, options, result))
+        return result
+
+    def play(self) -> None:
+        """Execute the operators again."""
+        with torch.no_grad(), torch._C.DisableTorchFunction():
+            for func, args, options, result in self.calls:
+                again = func(*args, **options)
+                for old, new in zip(tensors_in((result,)), tensors_in((again,)), strict=True):
+                    if old.layout is torch.strided and old.data_ptr() != new.data_ptr():
+                        old.copy_(new)
+
+
+def graph_class(mode: VirtualMode) -> type:
+    """The class in the place of torch.cuda.CUDAGraph."""
+
+    class CUDAGraph:
+        """The operators of a capture."""
+
+        def __init__(self, keep_graph: bool = False) -> None:
+            self._recording: _Recording | None = None
+
+        def capture_begin(self, pool: Any = None, capture_error_mode: str = "global", **_: Any) -> None:
+            """Keep operators from now on. The host may not wait for the device meanwhile."""
+            self._recording = _Recording()
+            mode.report(Event(EventKind.LAUNCH, "graph capture", waits=False))
+            mode.capturing = True
+            enter: Any = self._recording.__enter__
+            enter()
+
+        def capture_end(self) -> None:
+            """End the capture."""
+            mode.capturing = False
+            leave: Any = self._captured().__exit__
+            leave(None, None, None)
+
+        def replay(self) -> None:
+            """Execute the operators of the capture again."""
+            recording = self._captured()
+            mode.report(Event(EventKind.LAUNCH, "graph replay", waits=False))
+            recording.play()
+
+        def _captured(self) -> _Recording:
+            if self._recording is None:
+                raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
+            return self._recording
+
+        def reset(self) -> None:
+            """Forget the capture."""
+            self._recording = None
+
+        def instantiate(self) -> None:
+            """A capture needs no further preparation."""
+
+        def pool(self) -> Any:
+            """The identity of the memory pool."""
+            return _POOL
+
+        def register_generator_state(self, generator: Any) -> None:
+            """Replays draw from the generators of the CPU anyway."""
+
+        def enable_debug_mode(self) -> None:
+            """There is no graph to look at."""
+
+    return CUDAGraph
+
+
+def pool_handle() -> tuple[int, int]:
+    """In the place of torch.cuda.graph_pool_handle."""
+    return _POOL

@@ -1,0 +1,111 @@
+"""Public programs that virtual devices must run as they are, and how often they wait, by hand.
+
+`waits` is what a reader of the program counts: for each of its lines, how often the host waits for the device there in
+the whole run. An empty mapping: nobody has counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+_EXAMPLES: Final = ("pytorch/examples", "77f55b912142e11fcfdf5b530231fb9c52f181e8")
+_YUNJEY: Final = ("yunjey/pytorch-tutorial", "0500d3df5a2a8080ccfccbc00aca0eacc21818db")
+_LIGHTNING: Final = ("Lightning-AI/pytorch-lightning", "7f0c3436cd3f6ad3753125672024fc415cbcb414")
+_PYG: Final = ("pyg-team/pytorch_geometric", "5c6461b2305ad068a6d61165b3c55852a11aaa41")
+_CLEANRL: Final = ("vwxyzjn/cleanrl", "fe8d8a03c41a7ef5b523e2e354bd01c363e786bb")
+_IGNITE: Final = ("pytorch/ignite", "de08e799cfb55a6cf4aa778575d6bad725385453")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One program and how it is started."""
+
+    name: str
+    source: tuple[str, str]
+    """Repository on GitHub and commit; `quick start`: a file of tests/virtual/public/quick."""
+    script: str
+    arguments: str = ""
+    """`{data}` is the folder of its data, `{source}` that of the repository."""
+    on_gpu: str = ""
+    """Further arguments on the virtual device."""
+    on_cpu: str = ""
+    data: str = ""
+    """Name in `data.MAKERS`."""
+    data_at: str = ""
+    """Where the program expects its data, from the working directory; empty: it is told by an argument."""
+    waits: Mapping[int, int] = field(default_factory=dict)
+    differs: str = ""
+    """Why the program itself does something else on a GPU, so that the results need not be equal."""
+    folders: tuple[str, ...] = ()
+    """Folders that the program expects in its working directory."""
+    ranks: int = 1
+    """Processes that torchrun starts."""
+
+
+_SHUFFLES: Final = "it shuffles the data only on a GPU"
+
+PROGRAMS: Final = (
+    Program("mnist", _EXAMPLES, "mnist/main.py", "--epochs 1", data="mnist", data_at="../data",
+            differs=_SHUFFLES),
+    Program("mnist-rnn", _EXAMPLES, "mnist_rnn/main.py", "--epochs 1", "--accel", data="mnist", data_at="../data"),
+    Program("mnist-forward-forward", _EXAMPLES, "mnist_forward_forward/main.py",
+            "--epochs 2 --train_size 128 --test_size 64", data="mnist", data_at="data", differs=_SHUFFLES),
+    Program("vae", _EXAMPLES, "vae/main.py", "--epochs 1", data="mnist", data_at="../data", folders=("results",)),
+    Program("siamese", _EXAMPLES, "siamese_network/main.py", "--epochs 1 --dry-run", data="mnist", data_at="../data",
+            differs=_SHUFFLES),
+    Program("dcgan", _EXAMPLES, "dcgan/main.py",
+            "--dataset fake --dry-run --ngf 8 --ndf 8 --manualSeed 0 --batchSize 16", "--accel"),
+    Program("word-language-model", _EXAMPLES, "word_language_model/main.py",
+            "--epochs 1 --emsize 32 --nhid 32 --data {data}", "--accel", data="words"),
+    Program("word-language-model-transformer", _EXAMPLES, "word_language_model/main.py",
+            "--model Transformer --epochs 1 --emsize 32 --nhid 32 --data {data}", "--accel", data="words"),
+    Program("regression", _EXAMPLES, "regression/main.py"),
+    Program("gcn", _EXAMPLES, "gcn/main.py", "--epochs 2", data="cora", data_at="."),
+    Program("gat", _EXAMPLES, "gat/main.py", "--epochs 1", data="cora", data_at="."),
+    Program("imagenet", _EXAMPLES, "imagenet/main.py", "-a shufflenet_v2_x0_5 -b 8 -j 0 --epochs 1 {data}",
+            data="images"),
+    Program("imagenet-workers", _EXAMPLES, "imagenet/main.py",
+            "-a shufflenet_v2_x0_5 -b 8 -j 2 --epochs 1 --gpu 0 {data}", data="images"),
+    Program("ddp-single-gpu", _EXAMPLES, "distributed/ddp-tutorial-series/single_gpu.py", "2 1",
+            differs="it runs on a GPU only"),
+    Program("nanogpt", ("karpathy/nanoGPT", "3adf61e154c3fe3fca428ad6bc3818b27a3b8291"), "train.py",
+            "{source}/config/train_shakespeare_char.py --dataset={data} --compile=False --dtype=float32 --eval_iters=2"
+            " --log_interval=2 --block_size=32 --batch_size=4 --n_layer=2 --n_head=2 --n_embd=32 --max_iters=10"
+            " --eval_interval=5 --out_dir=out", "--device=cuda", "--device=cpu", data="characters"),
+    Program("mingpt-adder", ("karpathy/minGPT", "37baab71b9abea1b76ab957409a1cc2fbfba8a26"),
+            "projects/adder/adder.py", "--trainer.max_iters=21 --trainer.num_workers=0"),
+    Program("mingpt-chargpt", ("karpathy/minGPT", "37baab71b9abea1b76ab957409a1cc2fbfba8a26"),
+            "projects/chargpt/chargpt.py",
+            "--trainer.max_iters=12 --trainer.num_workers=2 --trainer.batch_size=8 --model.model_type=gpt-nano"
+            " --data.block_size=64", data="words", data_at="."),
+    Program("makemore", ("karpathy/makemore", "988aa59e4d8fefa526d06f3b453ad116258398d4"), "makemore.py",
+            "-i {source}/names.txt --max-steps 21 -n 0", "--device cuda"),
+    Program("tutorial-linear-regression", _YUNJEY, "tutorials/01-basics/feedforward_neural_network/main.py",
+            data="mnist", data_at="../../data"),
+    Program("tutorial-cnn", _YUNJEY, "tutorials/02-intermediate/convolutional_neural_network/main.py",
+            data="mnist", data_at="../../data"),
+    Program("tutorial-rnn", _YUNJEY, "tutorials/02-intermediate/recurrent_neural_network/main.py",
+            data="mnist", data_at="../../data"),
+    Program("tutorial-birnn", _YUNJEY, "tutorials/02-intermediate/bidirectional_recurrent_neural_network/main.py",
+            data="mnist", data_at="../../data"),
+    Program("tutorial-vae", _YUNJEY, "tutorials/03-advanced/variational_autoencoder/main.py",
+            data="mnist", data_at="../../data"),
+    Program("pyg-gcn", _PYG, "examples/gcn.py", "--epochs 5", data="planetoid", data_at="{source}/data/Planetoid"),
+    Program("pyg-gat", _PYG, "examples/gat.py", "--epochs 5", data="planetoid", data_at="{source}/data/Planetoid"),
+    Program("cleanrl-ppo", _CLEANRL, "cleanrl/ppo.py", "--total-timesteps 1024"),
+    Program("cleanrl-dqn", _CLEANRL, "cleanrl/dqn.py", "--total-timesteps 400 --learning-starts 200"),
+    Program("ignite-mnist", _IGNITE, "examples/mnist/mnist.py", "--epochs 1", data="mnist", data_at="."),
+    Program("timm", ("huggingface/pytorch-image-models", "aa4b5850c1543fa488abf260f18390eda46cf85d"), "train.py",
+            "--data-dir {data} --num-classes 2 --model resnet10t --img-size 64 -b 8 --epochs 1 --workers 1"
+            " --sched step --output out", "--device cuda", "--device cpu", data="images"),
+    Program("lightning-bug-report", _LIGHTNING, "examples/pytorch/bug_report/bug_report_model.py"),
+    Program("lightning-autoencoder", _LIGHTNING, "examples/pytorch/basics/autoencoder.py",
+            "fit --trainer.max_epochs 1 --trainer.limit_train_batches 10", data="mnist"),
+    Program("fabric-mnist", _LIGHTNING, "examples/fabric/image_classifier/train_fabric.py", "--epochs 1",
+            data="mnist", data_at="{source}/Datasets"),
+    Program("trainer", ("quick start", ""), "trainer.py"),
+    Program("lightning", ("quick start", ""), "lightning_fit.py"),
+    Program("accelerate", ("quick start", ""), "accelerate_loop.py"),
+)  # fmt: skip
