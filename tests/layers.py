@@ -163,7 +163,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.counting.operators",
         "profiler.run.tables",
     ),
-    "profiler.counting": ("profiler.virtual",),
+    "profiler.counting": ("profiler.virtual", "profiler.agent.patching"),
     "profiler.virtual": ("profiler.agent.patching",),
     "profiler.run": ("profiler.core",),
     "profiler.run.frames": ("profiler.run", "profiler.analyse.model", "profiler.core"),

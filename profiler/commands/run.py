@@ -89,7 +89,7 @@ class RunCommand:
         code = record(spec).exit_code or 0
         try:
             info = load(spec.out).info
-            if spec.virtual_cuda and not info.has_virtual_devices:
+            if spec.virtual_cuda and "virtual_cuda" not in info.facts:
                 status = info.collector("hook virtual_cuda") or info.collector(HOOKS)
                 print(f"profiler: the program saw no virtual device: {status and status.reason}", file=sys.stderr)
                 code = code or Exit.USAGE

@@ -16,8 +16,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from profiler.agent.patching import is_user_file
 from profiler.virtual.cards import CARDS
-from profiler.virtual.counts import EventSink, is_user_file
+from profiler.virtual.counts import EventSink
 from profiler.virtual.tensors import READS, Arguments, Machine, VirtualMode
 
 _storage: Final = Tensor.untyped_storage
