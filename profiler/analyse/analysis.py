@@ -129,7 +129,7 @@ def analyse(run: Run) -> Analysis:
         phases=phases(stacks, window, host, samples, stages) if host and hooked else (),
         stages=stage_times(stacks, window, stages) if hooked else (),
         startup_teardown=startup_teardown(stacks, window) if hooked else (),
-        spikes=spikes(stacks, window, stages),
+        spikes=spikes(stacks, window, stages, samples),
         results=run.results,
         ranks=replace(_rank_ledger(stacks, steps, ledger, lines), few_steps=few_steps) if has_ranks else None,
         replay=_replay(run, on_device, on_host, ledger),

@@ -438,6 +438,8 @@ class Spikes:
     extra time; or empty."""
     stage_share: float = 0.0
     """The share of the extra time that it takes."""
+    categories: Mapping[str, float] = field(default_factory=dict)
+    """Host category -> its share of the extra time, by `samples`; empty where these are too few."""
 
 
 class ThreadState(StrEnum):

@@ -82,6 +82,8 @@ class CpuTimes(NamedTuple):
     """Includes waiting for disks."""
     stolen: int
     """Taken by other virtual machines."""
+    low_priority: int = 0
+    """Of programs with a nice value above 0, in user mode: the kernel gives their cores to other programs at once."""
 
 
 # ---------------------------------------------------------------- one process
@@ -307,7 +309,7 @@ def cpu_times(proc: Folder = PROC) -> CpuTimes | None:
     """The CPU time of the machine since boot (first line of /proc/stat)."""
     try:
         ticks = [int(word) for word in _read(f"{proc}/stat").partition(b"\n")[0].split()[1 : _CPU_FIELDS + 1]]
-        return CpuTimes(sum(ticks), ticks[3] + ticks[4], ticks[7])
+        return CpuTimes(sum(ticks), ticks[3] + ticks[4], ticks[7], ticks[1])
     except (OSError, ValueError, IndexError):
         return None
 

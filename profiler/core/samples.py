@@ -44,6 +44,10 @@ SAMPLE_NAMES: Final[dict[str, tuple[str, str]]] = {
     "thread.blocked_in": ("", "what a main thread was blocked in at that moment: a value of BlockedIn"),
     "group.throttled_s": ("s", "time so far that the CPU quotas of the program's groups cost, summed over the cores"),
     "machine.cpu_util": ("share", "share of all cores in use, 0..1, since the sample before"),
+    "machine.low_priority": (
+        "share",
+        "share of all cores, 0..1, used by programs whose nice value is above 0; none where the program has one itself",
+    ),
     "machine.steal": ("share", "share of CPU time taken by other virtual machines, 0..1"),
     "machine.load": ("tasks", "load average of the last minute"),
     "machine.available": ("bytes", "memory that programs can still get"),

@@ -52,7 +52,9 @@ def diagnose_input(analysis: Analysis) -> InputDiagnosis | None:
         starts=_share(loader, "loader start"),
         making=sum(part.share for part in loader),
         batch_seconds=sum(part.seconds_per_step for part in loader) / (use.batches or 1.0),
-        made_seconds=sum(part.seconds_per_step for part in making if part.name in _MAKING) / (use.batches or 1.0),
+        made_seconds=sum(part.seconds_per_step for part in making if part.name in _MAKING)
+        / (use.batches or 1.0)
+        * (_share_on_core(use, 1.0 - idle) if workers else 1.0),
         busy=1.0 - idle,
         inline=sum(part.share for part in inline),
         inline_part=max(inline, key=lambda part: part.share, default=None),
@@ -64,6 +66,12 @@ def diagnose_input(analysis: Analysis) -> InputDiagnosis | None:
         advice=advice,
         **{name: kept * getattr(diagnosis, name) for name in ("waits", "receives", "starts", "making", "inline")},
     )
+
+
+def _share_on_core(use: LoaderUse, busy: float) -> float:
+    """The share of the time in which workers make batches that they do not wait for a core: the training process would
+    not wait for one in their place."""
+    return 1.0 - min(1.0, (use.worker_core_wait or 0.0) / busy) if busy > 0 else 1.0
 
 
 def _share_with_core(analysis: Analysis, parts: Iterable[InputPart]) -> float:

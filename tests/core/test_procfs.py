@@ -116,7 +116,8 @@ def test_arguments_environment_and_status(proc: FakeProc) -> None:
 def test_the_machine(proc: FakeProc) -> None:
     (proc.folder / "stat").write_text("cpu  10 20 30 400 50 6 7 80 9 9\ncpu0 1 2 3\n")
     (proc.folder / "loadavg").write_text("0.50 0.40 0.30 3/812 12345\n")
-    assert procfs.cpu_times(proc.folder) == CpuTimes(total=603, idle=450, stolen=80), "guest time is not added again"
+    expected = CpuTimes(total=603, idle=450, stolen=80, low_priority=20)
+    assert procfs.cpu_times(proc.folder) == expected, "guest time is not added again"
     assert procfs.runnable_threads(proc.folder) == 3
     (proc.folder / "stat").write_text("cpu  10 20\n")
     (proc.folder / "loadavg").write_text("\n")

@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import covered_within, times, union
-from profiler.analyse.model import SpikeLine, Spikes
+from profiler.analyse.model import HOST_CATEGORIES, SpikeLine, Spikes
 from profiler.analyse.sampling.frames import callee_name
+from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, Stacks
 from profiler.analyse.sampling.stages import StageSpans
 from profiler.analyse.statistics import share_interval
@@ -105,8 +106,13 @@ class _StepSamples:
         return long[0] > short[1]
 
 
-def spikes(stacks: Stacks, window: Window, stages: StageSpans) -> Spikes | None:
-    """The long steps of `window`; None where there are none that matter."""
+def spikes(
+    stacks: Stacks, window: Window, stages: StageSpans, classified: ClassifiedSamples | None = None
+) -> Spikes | None:
+    """The long steps of `window`; None where there are none that matter.
+
+    :param classified: the samples by category.
+    """
     if len(window) < MIN_STEPS:
         return None
     wall = window.wall.astype(np.float64)
@@ -123,8 +129,29 @@ def spikes(stacks: Stacks, window: Window, stages: StageSpans) -> Spikes | None:
     tree, samples = _sample_steps(stacks, window, (long, ~above), regular=every > 0)
     enough = samples >= ENOUGH
     lines = _lines(stacks, tree, regular=every > 0) if enough else ()
+    categories = _categories(stacks, window, (long, ~above), classified) if enough and classified else {}
     stage, stage_share = _stage(stacks, window, stages, (long, ~above))
-    return Spikes(int(long.sum()), len(window), every, ratio, extra, lines, samples, enough, stage, stage_share)
+    return Spikes(
+        int(long.sum()), len(window), every, ratio, extra, lines, samples, enough, stage, stage_share, categories
+    )
+
+
+def _categories(
+    stacks: Stacks, window: Window, steps: tuple[_Mask, _Mask], classified: ClassifiedSamples
+) -> dict[str, float]:
+    """The share of each host category in the extra time: what a long step has more of than another one."""
+    rows, weight = stacks.weighted_samples(window)
+    step, size = window.step_rows(rows["begin"]), len(stacks.run.stack_frames)
+    whole = np.maximum(np.bincount(rows["stack"], weight, size), 1.0)
+    mean = []
+    for chosen in steps:
+        inside = chosen[step]
+        part = np.bincount(rows["stack"][inside], weight[inside], size) / whole
+        ns = (classified.ns * part[classified.stack]) @ classified.line_shares
+        mean.append(window.wall[chosen].mean() * ns / max(float(ns.sum()), 1.0))
+    more = np.maximum(mean[0] - mean[1], 0.0)
+    total = float(more.sum())
+    return {name: ns / total for name, ns in zip(HOST_CATEGORIES, more.tolist(), strict=True) if ns} if total else {}
 
 
 def _stage(stacks: Stacks, window: Window, stages: StageSpans, steps: tuple[_Mask, _Mask]) -> tuple[str, float]:

@@ -248,16 +248,19 @@ def process_tree_sum(run: Run, name: str) -> tuple[Times, Floats]:
 def free_cores(run: Run, window: Window) -> float | None:
     """Cores that the program may use and that no program used, on average over the measured time; None: not measured.
 
-    Of the cores that it may run on, the same share is taken to be idle as of all cores of the machine. Its control
+    Cores that programs of a lower priority used are free: the kernel gives them to the program when it needs them. Of
+    the cores that it may run on, the same share is taken to be idle as of all cores of the machine. Its control
     groups may allow it less.
     """
     cores, quota = run.info.host.get("cores"), run.info.host.get("cpu_quota")
     idle = [1.0 - used for used in _values_within(window, *_column(sample_rows(run, "machine.cpu_util")))]
+    low = _values_within(window, *_column(sample_rows(run, "machine.low_priority")))
     program = _values_within(window, *process_tree_sum(run, "process.cpu"))
     if not isinstance(cores, int | float) or not idle or not program:
         return None
     allowed = min(cores, quota) if isinstance(quota, int | float) else cores
-    return max(0.0, min(cores * sum(idle) / len(idle), allowed - sum(program) / len(program)))
+    free = min(1.0, sum(idle) / len(idle) + (sum(low) / len(low) if low else 0.0))
+    return max(0.0, min(cores * free, allowed - sum(program) / len(program)))
 
 
 def _column(rows: Table) -> tuple[Times, Floats]:

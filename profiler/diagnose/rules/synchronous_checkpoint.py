@@ -8,9 +8,15 @@ from profiler.diagnose.rules._periodic import checkpoint_costs
 
 
 def judge(costs: StepCosts) -> Claim | None:
-    """The time in which checkpoints are written, and of other work for them where it comes in regular steps."""
-    claimed = checkpoint_costs(costs) or take(costs, "checkpoint")
-    return Claim(claimed, costs.sites("checkpoint")) if claimed else None
+    """The time in which checkpoints are written, and of other work for them: what regular steps take for it, or waits in
+    the same function for a file to reach the disk, or to take the place of another one."""
+    claimed, sites = take(costs, "checkpoint"), costs.sites("checkpoint")
+    if not claimed:
+        return None
+    functions, waits = {(site.file, site.function) for site in sites}, costs.sites("waiting")
+    if waits and all((site.file, site.function) in functions for site in waits):
+        claimed |= take(costs, "waiting")
+    return Claim(checkpoint_costs(costs) or claimed, sites)
 
 
 PLUGIN = Rule(

@@ -206,10 +206,21 @@ class HostReader:
             idle = (after.idle - before.idle) / elapsed
             rows.append((0, 0, "machine.cpu_util", min(1.0, max(0.0, 1 - idle))))
             rows.append((0, 0, "machine.steal", max(0.0, (after.stolen - before.stolen) / elapsed)))
+            if self._is_preferred():
+                low = (after.low_priority - before.low_priority) / elapsed
+                rows.append((0, 0, "machine.low_priority", max(0.0, low)))
         if slow:
             rows.append((0, 0, "machine.load", os.getloadavg()[0]))
             rows.append((0, 0, "machine.available", self._psutil.virtual_memory().available))
         return rows
+
+
+    def _is_preferred(self) -> bool:
+        """Whether the target gets the cores of programs with a nice value above 0: it has none itself."""
+        try:
+            return os.getpriority(os.PRIO_PROCESS, self._context.pid) <= 0
+        except OSError:  # it has ended
+            return False
 
 
 PLUGIN = HostCollector

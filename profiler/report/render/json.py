@@ -327,6 +327,7 @@ def _spikes(spikes: Spikes) -> dict[str, Any]:
         **_fields(spikes, "count", "steps", "every", "times", "share", "samples", "enough"),
         "stage": spikes.stage,
         "stage_share": spikes.stage_share,
+        "categories": dict(spikes.categories),
         "lines": [{**_site(line.site), **_fields(line, "share", "calls")} for line in spikes.lines],
     }
 

@@ -92,6 +92,7 @@ def test_the_functions_of_a_library_that_drives_the_steps() -> None:
 def test_how_long_they_take() -> None:
     spikes = every_tenth((EVALUATE, 250.0)).spikes()
     assert (spikes.steps, spikes.times, spikes.share) == (60, pytest.approx(26), pytest.approx(1500 / 2100))
+    assert sum(spikes.categories.values()) == pytest.approx(1.0)
 
 
 def test_every_fifth_batch_is_larger() -> None:

@@ -220,6 +220,12 @@ def test_the_only_loader_of_a_program_that_marks_its_steps_is_known() -> None:
         ({"cores": 4}, "sample machine.cpu_util 50 0.5 pid=0; sample process.cpu 50 1.0 pid=1", 2.0),
         # the program may use 4 of many cores, half of all cores are idle, and it uses 3 itself
         ({"cores": 4}, "sample machine.cpu_util 50 0.5 pid=0; sample process.cpu 50 3.0 pid=1", 1.0),
+        # a program of lower priority uses a quarter of the cores
+        (
+            {"cores": 4},
+            "sample machine.cpu_util 50 1 pid=0; sample machine.low_priority 50 0.25 pid=0; sample process.cpu 50 1 pid=1",
+            1.0,
+        ),
         ({"cores": 4, "cpu_quota": 1.5}, "sample machine.cpu_util 50 0.2 pid=0; sample process.cpu 50 1.0 pid=1", 0.5),
         ({"cores": 4}, "sample machine.cpu_util 5000 0.5 pid=0; sample process.cpu 5000 1.0 pid=1", None),
         ({}, "sample machine.cpu_util 50 0.5 pid=0; sample process.cpu 50 1.0 pid=1", None),

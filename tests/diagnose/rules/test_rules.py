@@ -117,6 +117,10 @@ SLEEPING = LoaderUse(1.0, 0.0, 2, worker_cpu=0.03, worker_core_wait=0.0)
             step(main_process("collate", 0.5), use=ALONE, input=0.5, compute=0.5),
             "no-workers slow-collate*",
         ),
+        (
+            step(main_process("tokenize", 0.5), use=ALONE, input=0.5, compute=0.5),
+            "no-workers inline-tokenization*",
+        ),
         (step(main_process("dataset", 0.5), use=LoaderUse(100.0, 0.0), input=0.5, compute=0.5), "slow-dataset-item"),
         (step(main_process("dataset", 0.04), use=ALONE, input=0.04, compute=0.96), ""),
         # workers that cannot keep up, with cores left, and without
@@ -290,10 +294,15 @@ def test_items_that_wait_need_no_cores() -> None:
 
 def test_needless_workers_take_cores_too() -> None:
     parts = worker("waiting for an index", 0.9), worker("dataset", 0.1), main_process("receive", 0.5)
-    analysis = step(*parts, use=BUSY, input=0.5, core=0.2, compute=0.3)
+    use = replace(BUSY, worker_core_wait=0.0)
+    analysis = step(*parts, use=use, input=0.5, core=0.2, compute=0.3)
     assert found(analysis) == ["needless-workers", "noisy-machine"]
     assert found(with_facts(analysis, cores=2)) == ["needless-workers"]
     assert first(with_facts(analysis, cores=2)).share == pytest.approx(0.6), "less 0.1 in which batches are made"
+    # workers that wait for a core seem to take longer for a batch than the training process would
+    parts = worker("waiting for an index", 0.4), worker("dataset", 0.6), main_process("receive", 0.5)
+    crowded = step(*parts, use=replace(use, worker_core_wait=0.48), input=0.5, core=0.2, compute=0.3)
+    assert first(with_facts(crowded, cores=2)).share == pytest.approx(0.58), "less 0.12, of 0.6 that was not waiting"
 
 
 def test_few_cores_make_the_item_the_cause() -> None:
@@ -316,6 +325,8 @@ def test_workers_need_free_cores_and_time_to_send_batches() -> None:
     assert first(loading(0.5, 3.0)).gain == pytest.approx(0.1 / 0.051)
     assert gain_of("no-workers", loading(0.9, 0.5)) == pytest.approx(1.5 / 1.017), "1.5 cores do all work"
     assert found(loading(0.5, 0.05)) == ["slow-dataset-item"]
+    text = replace(loading(0.5, 0.05), input=(main_process("tokenize", 0.5),))
+    assert found(text) == ["inline-tokenization"]
     evidence = finding_text(first(loading(0.5, 0.05))).evidence
     assert any("free on average: 0.050" in sentence for sentence in evidence)
     assert not any("hardly help" in sentence for sentence in finding_text(first(loading(0.1, 3.0))).evidence)
@@ -360,7 +371,7 @@ def test_needless_workers_cost_only_what_their_batches_cost_more() -> None:
     assert found(step(*parts, use=BUSY, input=0.068, compute=0.932)) == []
     dear = worker("waiting for an index", 0.9), worker("dataset", 0.05), main_process("receive", 0.2)
     assert found(step(*dear, use=BUSY, input=0.2, compute=0.8)) == ["needless-workers"]
-    assert first(step(*dear, use=BUSY, input=0.2, compute=0.8)).gain == pytest.approx(1 / 0.85)
+    assert first(step(*dear, use=replace(BUSY, worker_core_wait=0.0), input=0.2, compute=0.8)).gain == pytest.approx(1 / 0.85)
 
 
 def test_batches_that_wait_for_files_or_sockets() -> None:
@@ -434,6 +445,12 @@ def test_extra_work_of_every_25th_step() -> None:
     analysis = replace(step(python=0.6, waiting=0.3, compute=0.1), spikes=spikes)
     assert found(analysis)[0] == "periodic-work"
     assert first(analysis).gain == pytest.approx(4.0)
+    # what a specific rule claims of the extra time is not claimed again
+    writing = step(checkpoint=0.2, compute=0.8)
+    saved = replace(spikes, share=0.2, categories={"checkpoint": 0.9, "compute": 0.1})
+    assert found(replace(writing, spikes=saved)) == ["synchronous-checkpoint"]
+    other = replace(writing, spikes=replace(saved, categories={"compute": 1.0}))
+    assert set(found(other)) == {"periodic-work", "synchronous-checkpoint"}
     assert found(replace(analysis, spikes=replace(spikes, stage="checkpoint"))) == ["python-loop", "blocked-thread"]
     assert found(replace(analysis, spikes=replace(spikes, share=0.05))) == ["python-loop", "blocked-thread"]
 
@@ -444,10 +461,22 @@ def test_what_a_function_does_besides_writing_a_checkpoint() -> None:
     analysis = replace(step(checkpoint=0.2, waiting=0.25, compute=0.55), spikes=spikes)
     assert found(analysis) == ["synchronous-checkpoint"]
     assert first(analysis).costs == pytest.approx({"checkpoint": 0.02, "waiting": 0.025, "compute": 0.005})
-    other = replace(analysis, spikes=replace(spikes, lines=(SpikeLine(SITE, 1.0, "evaluate"),)))
+    elsewhere = (Location(LocationKind.LINE, (replace(SITE, function="evaluate"),), 1.0, 1.0, 1.0),)
+    apart = replace(analysis, locations={**analysis.locations, "waiting": elsewhere})
+    other = replace(apart, spikes=replace(spikes, lines=(SpikeLine(SITE, 1.0, "evaluate"),)))
     assert found(other)[0] == "periodic-work", "the checkpoint is no part of that"
     mostly_other = replace(step(checkpoint=0.1, compute=0.9), spikes=spikes)
     assert found(mostly_other)[0] == "periodic-work"
+
+
+def test_a_checkpoint_that_waits_for_the_disk() -> None:
+    """Writing the file, and the rename that follows it in the same function, are one cause."""
+    analysis = step(checkpoint=0.1, waiting=0.2, compute=0.7)
+    assert found(analysis) == ["synchronous-checkpoint"]
+    assert first(analysis).share == pytest.approx(0.3)
+    elsewhere = (Location(LocationKind.LINE, (replace(SITE, function="wait"),), 1.0, 1.0, 1.0),)
+    apart = replace(analysis, locations={**analysis.locations, "waiting": elsewhere})
+    assert found(apart) == ["blocked-thread", "synchronous-checkpoint"]
 
 
 def test_as_many_workers_as_help() -> None:
