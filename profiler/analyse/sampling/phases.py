@@ -184,7 +184,8 @@ def _sampled_phases(
         after[number] = remaining if name == AFTER_OPTIMIZER else 0.0
     ns = weight.sum(axis=1)
     for stage, share in shares.items():
-        for line, amount in _entry_lines(stacks, {number: ns[number] for number in samples.stacks}, share).items():
+        sampled_ns = {number: ns[number] for number in samples.stacks}
+        for line, amount in _entry_lines(stacks, sampled_ns, share, interrupted).items():
             lines[stage][line] += amount
     return (
         sampled,
@@ -193,22 +194,27 @@ def _sampled_phases(
     )
 
 
-def _entry_lines(stacks: Stacks, ns: Mapping[int, float], share: Floats) -> dict[_Line, float]:
+def _entry_lines(
+    stacks: Stacks, ns: Mapping[int, float], share: Floats, interrupted: Floats
+) -> dict[_Line, float]:
     """The lines through which the program enters a stage, with the function that each calls, and their ns: for each
-    stack of the stage its outermost line of the user that is work of that stage only, and not a part of the loop. Where
+    stack of the stage its outermost line of the user that is work of such stages only, and not a part of the loop. Where
     nearly all of that work is in one function below, which does only that, it is the line that calls this function.
 
     Where a library runs training and the stage below one line of the user, it is a line of that library.
 
     :param share: of each stack, the share of its samples in the stage.
+    :param interrupted: the same for all stages that interrupt training: what a library does between two of them, such
+        as its logging in an evaluation, may seem to be another one.
     """
-    other_ns = sum(amount * (1 - share[number]) for number, amount in ns.items())
+    interrupted = np.minimum(interrupted, 1.0)
+    other_ns = sum(amount * (1 - interrupted[number]) for number, amount in ns.items())
     user = {number: [site for site in stacks.run.stack_frames[number] if stacks.is_user(site)] for number in ns}
     library = {number: stacks.library_frames(number) for number in ns}
     below: defaultdict[Site, npt.NDArray[np.float64]] = defaultdict(lambda: np.zeros(2))
     for number in ns:
         for site in {*user[number], *library[number]}:
-            below[site] += ns[number] * share[number], ns[number]
+            below[site] += ns[number] * interrupted[number], ns[number]
 
     def entry(sites: Sequence[Site]) -> _Line | None:
         for at, (inside, total) in enumerate(below[site] for site in sites):
@@ -230,7 +236,7 @@ def _entry_lines(stacks: Stacks, ns: Mapping[int, float], share: Floats) -> dict
     times: defaultdict[Function, npt.NDArray[np.float64]] = defaultdict(lambda: np.zeros(2))
     for number, sites in user.items():
         for function in set(map(function_of, sites)):
-            times[function] += ns[number] * share[number], ns[number]
+            times[function] += ns[number] * interrupted[number], ns[number]
     only = {function for function, (inside, total) in times.items() if inside >= _OF_STAGE * total}
     calls = {line: _last_common_call(way, only) for line, way in ways.items()}
     common: defaultdict[_Line, float] = defaultdict(float)
