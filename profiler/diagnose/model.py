@@ -122,8 +122,8 @@ class InputDiagnosis:
     batch_seconds: float = 0.0
     """The same in seconds per batch."""
     made_seconds: float = 0.0
-    """Seconds per batch of the dataset, of tokenizing and of collating, in the training process or in all workers; there
-    without their waits for a core."""
+    """Seconds per batch of the dataset, of tokenizing and of collating, in the training process or in all workers,
+    there without their waits for a core."""
     busy: float = 0.0
     """Share of the workers' time in which they do not wait for work."""
     inline: float = 0.0

@@ -100,6 +100,13 @@ _MODEL: Final = (
         script="ranks.py",
     ),
     Case("ranks-straggling-rank", ("straggling-rank",), markers=("straggling-rank", "filter"), script="ranks.py"),
+    Case(
+        "ranks-exchange-after-update",
+        ("exchange-after-update",),
+        markers=("exchange-after-update", "call"),
+        script="exchange.py",
+    ),
+    Case("ranks-healthy-exchange", cured=("exchange-after-update",), script="exchange.py"),
     Case("ranks-healthy", script="ranks.py"),
     Case("ranks-healthy-accumulation", cured=("gradient-sync-in-accumulation",), script="ranks.py"),
 )

@@ -194,12 +194,10 @@ def _sampled_phases(
     )
 
 
-def _entry_lines(
-    stacks: Stacks, ns: Mapping[int, float], share: Floats, interrupted: Floats
-) -> dict[_Line, float]:
+def _entry_lines(stacks: Stacks, ns: Mapping[int, float], share: Floats, interrupted: Floats) -> dict[_Line, float]:
     """The lines through which the program enters a stage, with the function that each calls, and their ns: for each
-    stack of the stage its outermost line of the user that is work of such stages only, and not a part of the loop. Where
-    nearly all of that work is in one function below, which does only that, it is the line that calls this function.
+    stack of the stage its outermost line of the user that is work of such stages only, and not a part of the loop.
+    Where nearly all of that work is in one function below, which does only that, it is the line that calls it.
 
     Where a library runs training and the stage below one line of the user, it is a line of that library.
 

@@ -19,13 +19,15 @@ def judge(costs: StepCosts) -> Claim | None:
         return None
     if checkpoint_costs(costs):
         return None
-    parts = spikes.categories or {name: cost.seconds for name, cost in costs.categories.items()}
+    line, parts = spikes.lines[0], spikes.categories
+    # input of a function that only long steps call, such as a validation, is a part of that work and no cause beside it
+    if not parts or (line.calls and parts.get("input", 0.0) >= NAMED):
+        parts = {name: cost.seconds for name, cost in costs.categories.items()}
     working = {name: part for name, part in parts.items() if name not in _NOT_WORK and costs.cost(name).seconds}
     whole, extra = sum(working.values()), spikes.share * costs.seconds
     if not whole:
         return None
     claimed = {name: exactly(min(costs.cost(name).seconds, extra * part / whole)) for name, part in working.items()}
-    line = spikes.lines[0]
     values = {"every": spikes.every, "times": spikes.times, "calls": f"{line.calls}()" if line.calls else None}
     # what other rules leave of a category may lie in other steps too
     return Claim(claimed, tuple(each.site for each in spikes.lines[:3]), values, is_exclusive=False)

@@ -214,7 +214,6 @@ class HostReader:
             rows.append((0, 0, "machine.available", self._psutil.virtual_memory().available))
         return rows
 
-
     def _is_preferred(self) -> bool:
         """Whether the target gets the cores of programs with a nice value above 0: it has none itself."""
         try:

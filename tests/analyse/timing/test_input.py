@@ -223,7 +223,7 @@ def test_the_only_loader_of_a_program_that_marks_its_steps_is_known() -> None:
         # a program of lower priority uses a quarter of the cores
         (
             {"cores": 4},
-            "sample machine.cpu_util 50 1 pid=0; sample machine.low_priority 50 0.25 pid=0; sample process.cpu 50 1 pid=1",
+            "sample machine.cpu_util 50 1 pid=0; sample process.cpu 50 1 pid=1; sample machine.low_priority 50 0.25",
             1.0,
         ),
         ({"cores": 4, "cpu_quota": 1.5}, "sample machine.cpu_util 50 0.2 pid=0; sample process.cpu 50 1.0 pid=1", 0.5),

@@ -371,7 +371,9 @@ def test_needless_workers_cost_only_what_their_batches_cost_more() -> None:
     assert found(step(*parts, use=BUSY, input=0.068, compute=0.932)) == []
     dear = worker("waiting for an index", 0.9), worker("dataset", 0.05), main_process("receive", 0.2)
     assert found(step(*dear, use=BUSY, input=0.2, compute=0.8)) == ["needless-workers"]
-    assert first(step(*dear, use=replace(BUSY, worker_core_wait=0.0), input=0.2, compute=0.8)).gain == pytest.approx(1 / 0.85)
+    assert first(step(*dear, use=replace(BUSY, worker_core_wait=0.0), input=0.2, compute=0.8)).gain == pytest.approx(
+        1 / 0.85
+    )
 
 
 def test_batches_that_wait_for_files_or_sockets() -> None:
@@ -449,6 +451,9 @@ def test_extra_work_of_every_25th_step() -> None:
     writing = step(checkpoint=0.2, compute=0.8)
     saved = replace(spikes, share=0.2, categories={"checkpoint": 0.9, "compute": 0.1})
     assert found(replace(writing, spikes=saved)) == ["synchronous-checkpoint"]
+    loading = step(main_process("dataset", 0.2), use=LoaderUse(100.0, 0.0), input=0.2, compute=0.8)
+    validating = replace(saved, share=0.3, categories={"input": 0.7, "compute": 0.3})
+    assert found(replace(loading, spikes=validating))[0] == "periodic-work", "its loader is a part of that work"
     other = replace(writing, spikes=replace(saved, categories={"compute": 1.0}))
     assert set(found(other)) == {"periodic-work", "synchronous-checkpoint"}
     assert found(replace(analysis, spikes=replace(spikes, stage="checkpoint"))) == ["python-loop", "blocked-thread"]
@@ -477,6 +482,20 @@ def test_a_checkpoint_that_waits_for_the_disk() -> None:
     elsewhere = (Location(LocationKind.LINE, (replace(SITE, function="wait"),), 1.0, 1.0, 1.0),)
     apart = replace(analysis, locations={**analysis.locations, "waiting": elsewhere})
     assert found(apart) == ["blocked-thread", "synchronous-checkpoint"]
+
+
+def test_ranks_that_gather_metrics_after_each_update() -> None:
+    after = Phase(AFTER_OPTIMIZER, 0.04, 0.4, 0.36, 0.44, SITE, "gather", {"ranks": 0.03, "compute": 0.01})
+    backward = Phase("backward", 0.3, 0.3, 0.3, 0.3, replace(SITE, line=9))
+    ledger = RankLedger((), 0, synchronous=True)
+    analysis = replace(step(ranks=0.4, compute=0.6), phases=(backward, after), ranks=ledger)
+    assert found(analysis) == ["exchange-after-update"]
+    assert first(analysis).share == pytest.approx(0.3), "without the exchange of gradients, and the computing"
+    assert first(analysis).sites == (SITE,)
+    computing = replace(after, categories={"compute": 0.04})
+    assert found(replace(analysis, phases=(backward, computing))) == ["work-after-update"]
+    assert found(replace(analysis, phases=(replace(backward, site=SITE), after))) == [], "it may be that of gradients"
+    assert found(replace(analysis, ranks=None)) == []
 
 
 def test_as_many_workers_as_help() -> None:
