@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from profiler.analyse.finding import GainMethod
 from profiler.analyse.model import AFTER_OPTIMIZER
 from profiler.diagnose.rule import Claim, Cost, Rule, StepCosts
 
@@ -21,7 +22,8 @@ def judge(costs: StepCosts) -> Claim | None:
         return None
     cost = Cost(phase.seconds_per_step, phase.low * costs.seconds, phase.high * costs.seconds).part(waits)
     # a rank that waits less here may wait longer for the others in its next backward pass
-    return Claim({"ranks": cost}, sites, {"calls": f"{phase.calls}()" if phase.calls else None}, is_bound=False)
+    values = {"calls": f"{phase.calls}()" if phase.calls else None}
+    return Claim({"ranks": cost}, sites, values, method=GainMethod.ESTIMATE)
 
 
 PLUGIN = Rule(

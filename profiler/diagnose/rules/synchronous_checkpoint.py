@@ -8,8 +8,8 @@ from profiler.diagnose.rules._periodic import checkpoint_costs
 
 
 def judge(costs: StepCosts) -> Claim | None:
-    """The time in which checkpoints are written, and of other work for them: what regular steps take for it, or waits in
-    the same function for a file to reach the disk, or to take the place of another one."""
+    """The time in which checkpoints are written, and of other work for them: what regular steps take for it, or waits
+    in the same function for a file to reach the disk, or to take the place of another one."""
     claimed, sites = take(costs, "checkpoint"), costs.sites("checkpoint")
     if not claimed:
         return None
