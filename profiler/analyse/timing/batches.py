@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from profiler.analyse.intervals import covered_within, union
 from profiler.analyse.model import MIN_SAMPLES, BatchCurve
-from profiler.analyse.timing.counters import counter_sums
+from profiler.analyse.timing.counters import counter_rows, step_numbers, sum_per_step
 from profiler.analyse.window import NS_PER_S, Window, named_rows, select, thread_rows
 from profiler.core.samples import BLOCKED_IN, BlockedIn
 from profiler.run.model import Run, StepKind
@@ -48,13 +48,16 @@ def batch_curve(run: Run, window: Window) -> BatchCurve | None:
     """A line through the times of steps with batches of two sizes, the most frequent one and another.
 
     None where hooks counted no items, or requests for batches end the steps: the step of the last batch of an epoch
-    then has what follows the epoch too.
+    then has what follows the epoch too. No line where the program requests each batch in the step before its own, as
+    Accelerate does: the last step of an epoch then requests one that does not come.
     """
     if not len(window) or (run.step is not None and run.step.kind is StepKind.LOADER):
         return None
-    items = counter_sums(run, window, (BATCH_ITEMS,)).get(BATCH_ITEMS)
-    if items is None:
+    counted = counter_rows(run, window, BATCH_ITEMS)
+    if counted is None:
         return None
+    items, steps = sum_per_step(counted, window), step_numbers(counted, window)
+    batches = np.bincount(steps[steps >= 0], minlength=len(window))
     regions = thread_rows(run.regions, window)
     loading = named_rows(run, regions, *_LOADING)
     seconds = (
@@ -65,7 +68,9 @@ def batch_curve(run: Run, window: Window) -> BatchCurve | None:
     usual = counts == np.bincount(counts).argmax()
     # a step in which the loader starts again has what follows an epoch
     starts = window.step_rows(named_rows(run, regions, "loader start")["begin"])
-    usual[starts[starts >= 0]] = False
+    starting = np.bincount(starts[starts >= 0], minlength=len(window)) > 0
+    reads_ahead = bool(((counts > batches) & ~starting).any())
+    usual &= ~starting
     items, seconds = items[usual & (items > 0)], seconds[usual & (items > 0)]
     sizes, number = np.unique(items, return_counts=True)
     if not len(sizes):
@@ -76,7 +81,7 @@ def batch_curve(run: Run, window: Window) -> BatchCurve | None:
         for other, count in zip(sizes, number, strict=True)
         if count >= _MIN_STEPS and min(other, size) <= _DIFFERENT * max(other, size)
     ]
-    if not others or number.max() < _MIN_STEPS:
+    if reads_ahead or not others or number.max() < _MIN_STEPS:
         return BatchCurve(size)
     other = max(others, key=lambda each: each[1])[0]
     return _line(size, _median(seconds[items == size]), other, _median(seconds[items == other]))

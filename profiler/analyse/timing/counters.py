@@ -117,6 +117,11 @@ def counter_sums(run: Run, window: Window, names: Iterable[str]) -> dict[str, np
     return {name: sum_per_step(counted[name], window) for name in names if name in counted}
 
 
+def counter_rows(run: Run, window: Window, name: str) -> Table | None:
+    """Each amount that a counter of the stepping process got; None if it was not counted."""
+    return _values_by_name(run, window, ValueKind.COUNTER).get(name)
+
+
 def sum_per_step(rows: Table, window: Window) -> npt.NDArray[np.float64]:
     """Sum of the rows' values in each measured step."""
     step = step_numbers(rows, window)

@@ -42,6 +42,24 @@ def test_no_line_through_one_size() -> None:
     assert batch_curve(run, measured_window(run)) is None
 
 
+def test_no_line_where_batches_are_requested_a_step_ahead() -> None:
+    """All steps take the same time: the smaller batch is computed in the step after that of its request."""
+    builder, length = RunBuilder(), 20 * MS
+    for epoch in range(8):
+        for at, size in enumerate([8, 8, 8, 8, 2, 0]):
+            begin = (6 * epoch + at) * length
+            builder.step(begin, begin + length)
+            builder.region("data", begin + 2 * MS, begin + 3 * MS)
+            if at == 0:
+                builder.region("loader start", begin, begin + MS)
+            if size:
+                builder.counter(BATCH_ITEMS, size, step=6 * epoch + at)
+    run = builder.build()
+    curve = batch_curve(run, measured_window(run))
+    assert curve is not None
+    assert (curve.size, curve.fixed) == (8, None)
+
+
 def test_waits_for_files_count_only_while_batches_are_made() -> None:
     builder = RunBuilder()
     builder.steps(10, 20 * MS)
