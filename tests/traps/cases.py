@@ -93,6 +93,13 @@ _MODEL: Final = (
         Case(f"model-healthy-{name}", cured=(name,), script="model.py")
         for name in ("recompilation", "graph-breaks", "activation-checkpoints", "allocation-churn", "memory-creep")
     ),
+    Case("recurrent-profiler-left-on", ("profiler-left-on",), script="recurrent.py"),
+    # most of it is the wait for the disk, which is named with the line that calls save()
+    Case(
+        "recurrent-synchronous-checkpoint", ("synchronous-checkpoint",), also=("periodic-work",), script="recurrent.py"
+    ),
+    Case("recurrent-debug-mode", ("debug-mode",), script="recurrent.py"),
+    Case("recurrent-healthy", script="recurrent.py"),
     Case(
         "ranks-gradient-sync-in-accumulation",
         ("gradient-sync-in-accumulation",),
