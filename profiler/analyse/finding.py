@@ -19,8 +19,6 @@ class GainMethod(StrEnum):
 
     BOUND = "bound"
     """The step without the time that the cause costs, as it was recorded."""
-    AT_LEAST = "at-least"
-    """The same, where the cure makes the rest of the step faster too, by how much is not known."""
     ESTIMATE = "estimate"
     """The same, where how much of the time the cure saves is not recorded, but taken from measurements elsewhere."""
     REPLAY = "replay"
@@ -92,10 +90,12 @@ class Gain:
 
     method: GainMethod
     factor: float
-    """Of the method AT_LEAST, the real one may be several times as large."""
     low: float
     high: float
     """The ends of the 95% interval of `factor`."""
+    is_least: bool = False
+    """Whether the cure also makes the rest of the step faster, by how much is not known: the real gain may be several
+    times as large."""
 
 
 class Confidence(StrEnum):

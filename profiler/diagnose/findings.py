@@ -128,6 +128,13 @@ def _with_a_core(claim: Claim, costs: StepCosts) -> float:
     return max(whole, _FASTEST * costs.seconds)
 
 
+def _gains(claim: Claim, costs: StepCosts) -> tuple[Gain, ...]:
+    """The predictions for a claim, the smaller one first: it knows of something that limits the step then, of which the
+    other one does not. Neither knows by how much a cure makes the rest faster."""
+    gains = (_bound(claim, costs), *replayed_gain(claim, costs))
+    return tuple(sorted((replace(gain, is_least=claim.is_least) for gain in gains), key=_factor))
+
+
 def _factor(gain: Gain) -> float:
     return gain.factor
 
@@ -151,8 +158,7 @@ def _finding(rule: Rule, claim: Claim, costs: StepCosts, overlaps: str) -> Findi
         confidence, has_gain = Confidence.LOW, False
     site = claim.sites[0] if claim.sites else None
     values = {"seconds": total.seconds, "share": share, "site": site, **claim.values}
-    # the smaller one first: it knows of something that limits the step then, of which the other one does not
-    gains = tuple(sorted((_bound(claim, costs), *replayed_gain(claim, costs)), key=_factor)) if has_gain else ()
+    gains = _gains(claim, costs) if has_gain else ()
     by_category = {name: cost.seconds for name, cost in claim.costs.items()}
     finding = Finding(
         rule, total.seconds, share, low, min(1.0, high), confidence, claim.sites, values, gains, overlaps, by_category

@@ -68,8 +68,9 @@ class Claim:
     is_exclusive: bool = True
     """Whether other rules get less of these categories. Not where it is not known which part of them it is."""
     method: GainMethod = GainMethod.BOUND
-    """How the gain follows from the costs: BOUND where the cure leaves the rest of the step as it is, AT_LEAST where it
-    makes that faster too, as fewer processes and threads do, and ESTIMATE where a part of the costs is assumed."""
+    """How the gain follows from the costs: ESTIMATE where a part of them is assumed."""
+    is_least: bool = False
+    """Whether the cure also makes the rest of the step faster, by how much is not known, as fewer threads do."""
     confidence: Confidence = Confidence.HIGH
     """The highest confidence that the finding can have, however exactly its cost is known: lower where what was
     recorded can have a cause that is no mistake."""

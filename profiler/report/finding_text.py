@@ -86,7 +86,7 @@ def how_sure(gain: Gain) -> str:
     """`about `, `at least `; empty where it was measured"""
     if gain.method is GainMethod.KNOCK_OUT:
         return ""
-    return "at least " if gain.method is GainMethod.AT_LEAST else "about "
+    return "at least " if gain.is_least else "about "
 
 
 MOST: Final = 100
@@ -96,7 +96,6 @@ _DIFFERENT: Final = 0.05
 """Relative difference of two predictions from which both are shown."""
 _WAYS: Final = {
     GainMethod.BOUND: "without this time",
-    GainMethod.AT_LEAST: "without this time",
     GainMethod.ESTIMATE: "without this time",
     GainMethod.REPLAY: "by replay",
 }
@@ -109,13 +108,14 @@ def prediction_texts(finding: Finding) -> tuple[str, ...]:
         is_figure = gain.low != gain.high and gain.factor <= MOST
         interval = f" ({significant(gain.low, 3)} to {ratio(gain.high)})" if is_figure else ""
         how = _METHODS.get(gain.method, f"predicted by {gain.method.value.replace('-', ' ')}")
+        how += "; the cure makes the rest of the step faster too" if gain.is_least else ""
         is_of_quiet = gain.method in _OF_QUIET_STEPS and finding.left_out >= _LEFT_OUT
         rest = f" {_QUIET.format(share=share(finding.left_out))}" if is_of_quiet else ""
         texts.append(f"{factor_text(gain)}{interval}: {how}.{rest}")
     return tuple(texts)
 
 
-_OF_QUIET_STEPS: Final = (GainMethod.BOUND, GainMethod.AT_LEAST, GainMethod.ESTIMATE)
+_OF_QUIET_STEPS: Final = (GainMethod.BOUND, GainMethod.ESTIMATE)
 _LEFT_OUT: Final = 0.05
 """Share of a step from which it is told that a gain leaves it out: the gain then visibly differs from that of the
 finding's share."""
@@ -124,7 +124,6 @@ _QUIET: Final = "It leaves out waits for a core and the cost of recording, {shar
 
 _METHODS: Final[Mapping[str, str]] = {
     GainMethod.BOUND: "predicted from the recorded step without this cost, but with what the cure needs instead",
-    GainMethod.AT_LEAST: "predicted from the recorded step without this cost; the cure makes the rest of it faster too",
     GainMethod.ESTIMATE: "predicted from the recorded step without this cost, a part of which is an estimate",
     GainMethod.REPLAY: "predicted by simulating the recorded steps with the cure",
     GainMethod.KNOCK_OUT: "measured by `try`, which ran the program without what the finding blames",

@@ -237,10 +237,10 @@ def strip_label(seconds_per_step: float) -> str:
 
 def strip_change(finding: Finding, after: float) -> str:
     """`after the first change: about 17.3 ms`"""
-    text = {
-        GainMethod.KNOCK_OUT: f"{seconds(after)}, as measured",
-        GainMethod.AT_LEAST: f"at most {seconds(after)}",
-    }.get(finding.gains[0].method, f"about {seconds(after)}")
+    gain = finding.gains[0]
+    text = f"at most {seconds(after)}" if gain.is_least else f"about {seconds(after)}"
+    if gain.method is GainMethod.KNOCK_OUT:
+        text = f"{seconds(after)}, as measured"
     return f"after the first change: {text}"
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from profiler.analyse.compare.comparability import find_mismatches
 from profiler.analyse.compare.ratios import SideRuns, over_runs, paired_ratio
+from profiler.analyse.finding import Finding
 from profiler.analyse.model import Analysis, Comparison, Measure, Ratio
 from profiler.core.notice import Notice
 from profiler.core.units import ratio, significant
@@ -78,6 +79,8 @@ class LadderRow(PlannedRow):
     predicted: Ratio = NO_PREDICTION
     """What the finding of `rule` in the breakdown pass of the program without the fix predicts, if that removed all of
     its cost: the most certain prediction, and the range of all of them, such as bound and replay."""
+    is_lower_bound: bool = False
+    """Whether the fix makes the rest of a step faster too, by how much no prediction knows."""
     analysis: Analysis | None = None
     """Its last run, for series such as the loss."""
 
@@ -226,17 +229,24 @@ def _measure_row(row: PlannedRow, programs: Mapping[str, SideRuns], base: SideRu
     before, after = programs.get(row.against, base), side
     if row.kind == "without":
         before, after = after, before
+    finding = _finding(row.rule, before.detail)
     return LadderRow(
         **{field.name: getattr(row, field.name) for field in fields(row)},
         measures=over_runs(side),
         gain=_speed_ratio(row, before, after, anyway=anyway),
         total=_speed_ratio(row, base, side, anyway=anyway),
-        predicted=_prediction(row.rule, before.detail),
+        predicted=_prediction(row.rule, before.detail, finding),
+        is_lower_bound=bool(finding and finding.gains and finding.gains[0].is_least),
         analysis=side.detail or (side.light[-1] if side.light else None),
     )
 
 
-def _prediction(rule: str, before: Analysis | None) -> Ratio:
+def _finding(rule: str, before: Analysis | None) -> Finding | None:
+    """The finding of a rule about a program."""
+    return next((finding for finding in before.findings if finding.rule.name == rule), None) if before else None
+
+
+def _prediction(rule: str, before: Analysis | None, finding: Finding | None) -> Ratio:
     """The gain that the finding of a rule predicts, or why there is none."""
 
     def none(reason: str) -> Ratio:
@@ -246,7 +256,6 @@ def _prediction(rule: str, before: Analysis | None) -> Ratio:
         return none("no rule recognizes its cost")
     if before is None:
         return none("no breakdown pass of the program before it")
-    finding = next((finding for finding in before.findings if finding.rule.name == rule), None)
     if finding is None:
         return none("its rule names nothing in the program before it")
     if not finding.gains:

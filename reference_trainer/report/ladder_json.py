@@ -73,7 +73,11 @@ def _row(row: LadderRow) -> dict[str, Any]:
         **measures_json(measures),
         "ranges": ranges_json(measures),
         "gain": {**ratio_json(row.gain), "reason": describe(row.gain.reason)},
-        "predicted": {**ratio_json(row.predicted), "reason": describe(row.predicted.reason)},
+        "predicted": {
+            **ratio_json(row.predicted),
+            "is_lower_bound": row.is_lower_bound,
+            "reason": describe(row.predicted.reason),
+        },
         "against": row.against,
         "total": {**ratio_json(row.total), "reason": describe(row.total.reason)},
     }

@@ -68,7 +68,6 @@ def test_the_headline_and_the_strip_agree_on_the_wait_for_data() -> None:
     [
         (GainMethod.BOUND, 1.64, "about 1.64× to gain"),
         (GainMethod.REPLAY, 1.64, "about 1.64× to gain"),
-        (GainMethod.AT_LEAST, 1.64, "at least 1.64× to gain"),
         (GainMethod.KNOCK_OUT, 1.64, "1.64× to gain, as measured"),
         (GainMethod.BOUND, 5000.0, "more than 100× to gain"),
     ],
@@ -200,6 +199,13 @@ def test_a_gain_has_one_wording_and_one_that_is_none_is_left_out() -> None:
     assert all("about 1.64×" in text for text in shown)
     assert "to gain" not in finding_sentence(finding(factor=1.001))
     assert prediction_texts(finding(factor=5000.0))[0].startswith("more than 100×")
+
+
+def test_a_gain_that_may_be_larger_is_told_as_the_least() -> None:
+    least = finding("python")
+    least = replace(least, gains=tuple(replace(gain, is_least=True) for gain in least.gains))
+    assert first(run(least)).headline.text.endswith("at least 1.64× to gain")
+    assert prediction_texts(least)[0].endswith("; the cure makes the rest of the step faster too.")
 
 
 @pytest.mark.parametrize(

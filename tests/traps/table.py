@@ -64,7 +64,7 @@ def _totals(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         own = own_gain(row)
         if row["case"] in _OTHER_CURE or not own or row["condition"] != "quiet" or (row["real"] or 0.0) < _LEAST_REAL:
             continue
-        if own["method"] == "at-least":
+        if own.get("is_least"):
             lower.append(math.log(row["real"] / own["factor"]))
         else:
             errors.setdefault(own["method"], []).append(abs(math.log(own["factor"] / row["real"])))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler.analyse.finding import GainMethod
 from profiler.analyse.model import LibraryFunction
 from profiler.core.notice import Notice
 from profiler.diagnose.rule import Claim, Rule, StepCosts, largest_sites
@@ -35,7 +34,7 @@ def judge(costs: StepCosts) -> Claim | Notice | None:
     claimed = frame_costs(again)
     values = {"peak": peak, "memory": memory}
     # the first run is slower too: it notes the state of random numbers, and keeps the inputs
-    return Claim(claimed, largest_sites(lines), values, method=GainMethod.AT_LEAST) if claimed else None
+    return Claim(claimed, largest_sites(lines), values, is_least=True) if claimed else None
 
 
 def _is(function: LibraryFunction, name: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from profiler.analyse.finding import GainMethod, KnockOut
+from profiler.analyse.finding import KnockOut
 from profiler.diagnose.rule import Claim, Rule, StepCosts, exactly, largest_sites
 from profiler.diagnose.rules._frames import frame_costs, frame_sites, lines_above
 from profiler.diagnose.rules._settings import setting_line
@@ -27,7 +27,7 @@ def judge(costs: StepCosts) -> Claim | None:
     if checks:
         claimed["compute"] = exactly(min(checks, costs.cost("compute").seconds))
     sites = largest_sites([*setting_line(costs, "anomaly"), *frame_sites(lines)])
-    return Claim(claimed, sites, values, method=GainMethod.AT_LEAST) if claimed else None
+    return Claim(claimed, sites, values, is_least=True) if claimed else None
 
 
 PLUGIN = Rule(

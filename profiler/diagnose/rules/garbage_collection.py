@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler.analyse.finding import GainMethod, KnockOut
+from profiler.analyse.finding import KnockOut
 from profiler.diagnose.rule import Claim, Rule, StepCosts, exactly
 
 
@@ -17,7 +17,7 @@ def judge(costs: StepCosts) -> Claim | None:
     if not seconds:
         return None
     # a collection reads all objects, after which what the program uses is in the caches no more
-    return Claim({"python": exactly(seconds)}, costs.sites("python"), method=GainMethod.AT_LEAST)
+    return Claim({"python": exactly(seconds)}, costs.sites("python"), is_least=True)
 
 
 PLUGIN = Rule(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler.analyse.finding import GainMethod, KnockOut
+from profiler.analyse.finding import KnockOut
 from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.rule import Claim, Rule, StepCosts
 from profiler.diagnose.rules._input import SLOW, input_sites, input_wait, loader_cost, loader_values, making
@@ -23,7 +23,7 @@ def judge(costs: StepCosts) -> Claim | None:
     }
     cost = {"input": loader_cost(costs, found).part(waits)}
     # the rest of a read, which copies the data, is not known
-    return Claim(cost, input_sites(costs, parts), values, method=GainMethod.AT_LEAST)
+    return Claim(cost, input_sites(costs, parts), values, is_least=True)
 
 
 PLUGIN = Rule(

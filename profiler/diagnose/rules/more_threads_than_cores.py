@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler.analyse.finding import GainMethod, KnockOut
+from profiler.analyse.finding import KnockOut
 from profiler.diagnose.rule import Claim, Rule, StepCosts, take
 from profiler.diagnose.rules._settings import setting_line
 from profiler.diagnose.run import excess_threads
@@ -20,7 +20,7 @@ def judge(costs: StepCosts) -> Claim | None:
                 take(costs, "core", "throttled"),
                 setting_line(costs, "threads"),
                 {"threads": notice.values["threads"], "limit": limit, "own": own},
-                method=GainMethod.AT_LEAST,
+                is_least=True,
             )
     return None
 

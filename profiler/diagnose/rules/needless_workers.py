@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler.analyse.finding import GainMethod, KnockOut
+from profiler.analyse.finding import KnockOut
 from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.model import InputAdvice
 from profiler.diagnose.rule import Claim, Rule, StepCosts, take
@@ -28,7 +28,7 @@ def judge(costs: StepCosts) -> Claim | None:
             "workers": found.use.workers,
             **loader_values(costs),
         },
-        method=GainMethod.AT_LEAST,
+        is_least=True,
     )
 
 

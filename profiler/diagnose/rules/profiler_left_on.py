@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler.analyse.finding import GainMethod
 from profiler.diagnose.rule import Claim, Rule, StepCosts, largest_sites
 from profiler.diagnose.rules._frames import frame_costs, frame_sites, lines_above
 from profiler.diagnose.rules._settings import setting_line
@@ -22,7 +21,7 @@ def judge(costs: StepCosts) -> Claim | None:
     lines = lines_above(costs, lambda each: each.file == _FILE and each.name in _FUNCTIONS)
     claimed = frame_costs(lines)
     sites = largest_sites([*setting_line(costs, "profiler"), *frame_sites(lines)])
-    return Claim(claimed, sites, method=GainMethod.AT_LEAST) if claimed else None
+    return Claim(claimed, sites, is_least=True) if claimed else None
 
 
 PLUGIN = Rule(

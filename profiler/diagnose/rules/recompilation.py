@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler.analyse.finding import GainMethod
 from profiler.analyse.model import Stage
 from profiler.diagnose.rule import Claim, Rule, StepCosts, phase_costs
 
@@ -21,7 +20,7 @@ def judge(costs: StepCosts) -> Claim | None:
         return None
     values = {"times": times * steps, "steps": steps}
     # each call also searches the versions that were compiled before
-    return Claim(*phase_costs(costs, phase), values, method=GainMethod.AT_LEAST)
+    return Claim(*phase_costs(costs, phase), values, is_least=True)
 
 
 PLUGIN = Rule(

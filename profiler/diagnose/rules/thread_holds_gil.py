@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler.analyse.finding import GainMethod, KnockOut
+from profiler.analyse.finding import KnockOut
 from profiler.analyse.model import Analysis, ThreadActivity
 from profiler.diagnose.device import MOST
 from profiler.diagnose.model import NAMED
@@ -19,7 +19,7 @@ def judge(costs: StepCosts) -> Claim | None:
     site = _main_line(holder) if holder else None
     held = holder.gil if holder else None
     values = {"held": held, "holder": site, "thread_site": holder.site if holder else None}
-    return Claim(claimed, largest_sites([site]) or costs.sites("gil"), values, method=GainMethod.AT_LEAST)
+    return Claim(claimed, largest_sites([site]) or costs.sites("gil"), values, is_least=True)
 
 
 def _main_line(holder: ThreadActivity) -> Site | None:

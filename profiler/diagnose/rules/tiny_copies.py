@@ -28,7 +28,8 @@ def judge(costs: StepCosts) -> Claim | None:
         return None
     sites = tuple(idle)
     values = {"calls": sum(many[site][0] for site in sites), "size": many[sites[0]][1]}
-    return Claim({"copy": exactly(sum(idle.values()))}, sites[:MAX_SITES], values)
+    # one copy also saves the allocation and the Python around each of the others
+    return Claim({"copy": exactly(sum(idle.values()))}, sites[:MAX_SITES], values, is_least=True)
 
 
 PLUGIN = Rule(

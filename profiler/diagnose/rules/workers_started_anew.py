@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler.analyse.finding import GainMethod, KnockOut
+from profiler.analyse.finding import KnockOut
 from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.model import InputAdvice
 from profiler.diagnose.rule import Claim, Rule, StepCosts
@@ -25,7 +25,7 @@ def judge(costs: StepCosts) -> Claim | None:
             "every": 1 / found.use.starts if found.use.starts else None,
             **loader_values(costs),
         },
-        method=GainMethod.AT_LEAST,  # after a start, the memory of the training process is shared with the workers
+        is_least=True,  # after a start, the memory of the training process is shared with the workers
     )
 
 

@@ -24,14 +24,16 @@ class SiteDocument(_Model):
 class GainDocument(_Model):
     """A prediction, or a measurement, of what a cure gives."""
 
-    method: Literal["bound", "at-least", "estimate", "replay", "knock-out"]
-    """bound: the recorded step without the cost; estimate: the same, where the cure changes other parts too; replay:
-    the recorded steps simulated with the cure; knock-out: measured by `try`."""
+    method: Literal["bound", "estimate", "replay", "knock-out"]
+    """bound: the recorded step without the cost; estimate: the same, where a part of the cost is assumed; replay: the
+    recorded steps simulated with the cure; knock-out: measured by `try`."""
     factor: float
     """How many times as many steps per second."""
     low: float
     """`low` and `high` are the 95% interval of `factor`."""
     high: float
+    is_least: bool
+    """Whether the cure also makes the rest of the step faster, by how much is not known."""
 
 
 class FindingDocument(_Model):

@@ -202,7 +202,10 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "fix": text.fix,
         "code": text.code,
         "sites": [_site(site) for site in finding.sites],
-        "gains": [{"method": gain.method.value, **_fields(gain, "factor", "low", "high")} for gain in finding.gains],
+        "gains": [
+            {"method": gain.method.value, **_fields(gain, "factor", "low", "high"), "is_least": gain.is_least}
+            for gain in finding.gains
+        ],
         **_fields(finding, "left_out"),
         "overlaps": finding.overlaps,
     }

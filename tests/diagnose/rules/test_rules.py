@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from profiler.analyse.finding import Confidence, Finding, GainMethod
+from profiler.analyse.finding import Confidence, Finding
 from profiler.analyse.model import (
     AFTER_OPTIMIZER,
     Analysis,
@@ -543,7 +543,7 @@ def test_the_thread_that_holds_the_gil_is_named() -> None:
     )
     split = replace(analysis, threads=(main, replace(holder, share=0.45, site=lines[1].site, lines=lines)))
     assert first(split).sites[0] == lines[0].site
-    assert first(split).gains[0].method is GainMethod.AT_LEAST, "the rest waits less for a core, too"
+    assert first(split).gains[0].is_least, "the rest waits less for a core, too"
 
 
 def test_python_may_be_a_wait_for_the_device() -> None:
