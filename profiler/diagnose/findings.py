@@ -50,7 +50,7 @@ def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> tuple[tuple
                 of_run.append(_finding_of_run(rule, answer))
             elif answer is not None:
                 claim = replace(answer, costs=_remaining(answer, left)) if is_general else answer
-                if _is_large(rule, claim, costs):
+                if _is_large(rule, claim, costs) and not (is_general and _is_explained(answer, claim)):
                     claims.append((rule, claim))
         claims.sort(key=lambda each: (-_weight(each[0], each[1], costs), each[0].name))
         findings += [_finding(rule, claim, costs, _take(rule, claim, left, owners)) for rule, claim in claims]
@@ -71,6 +71,13 @@ def _remaining(claim: Claim, left: dict[str, float]) -> dict[str, Cost]:
         for name, cost in claim.costs.items()
         if cost.seconds > 0
     }
+
+
+def _is_explained(answer: Claim, claim: Claim) -> bool:
+    """Whether other rules have claimed most of an answer that takes time of any category, such as that of long steps:
+    they tell what this time is."""
+    left, whole = _total(claim.costs.values()).seconds, _total(answer.costs.values()).seconds
+    return not answer.is_exclusive and left < _SAME_TIME * whole
 
 
 def _is_large(rule: Rule, claim: Claim, costs: StepCosts) -> bool:
