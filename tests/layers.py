@@ -159,8 +159,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "profiler.agent.hooks.virtual_cuda": ("profiler.agent", "profiler.virtual.installation", "profiler.run.tables"),
     "profiler.agent.hooks.counts": (
         "profiler.agent",
-        "profiler.counting.installation",
-        "profiler.counting.operators",
+        "profiler.counting",
         "profiler.run.tables",
     ),
     "profiler.counting": ("profiler.virtual", "profiler.agent.patching"),

@@ -17,7 +17,15 @@ from profiler.run.tables import LEVELS
 DETAILED: Final = ("standard", "full")
 """The levels at which times and source lines are recorded."""
 _PACKAGE: Final = __file__.rpartition("agent")[0]
-_LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "<frozen", "<string>", "<__array_function__")
+_LIBRARIES: Final = (
+    "/site-packages/",
+    "/dist-packages/",
+    "<frozen",
+    "<string>",
+    "<__array_function__",
+    "<eval_with_key>",
+    "/torchinductor_",
+)
 _STANDARD: Final = f"{os.path.dirname(os.__file__)}/"  # noqa: PTH120 - as code objects have it; below it, site-packages
 
 

@@ -19,7 +19,9 @@ class Counting:
 
     def __init__(self, counter: OperatorCounter, sink: EventSink | None) -> None:
         self._counter = counter
-        self._reads = ReadMode(sink) if sink is not None else None
+        self.reads = ReadMode(sink) if sink is not None else None
+        """The mode that counts reads."""
+        counter.on_read = self.reads.read if self.reads is not None else None
         self._stack = ExitStack()
 
     def install(self) -> None:
@@ -49,8 +51,8 @@ class Counting:
     def _modes(self) -> ExitStack:
         """The modes of one thread, entered."""
         stack = ExitStack()
-        if self._reads is not None:
-            stack.enter_context(self._reads)
+        if self.reads is not None:
+            stack.enter_context(self.reads)
         mode: Any = OperatorMode(self._counter)
         stack.enter_context(mode)
         return stack

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import accumulate
-from operator import itemgetter
 from typing import Any, Final, NamedTuple
 from weakref import ref
 
 from torch import Tensor
 
 _storage: Final = Tensor.untyped_storage
+_SITE: Final = 48
+"""Bit of an event from which on it has the number of the line, from 1 on."""
+_SIZE: Final = (1 << _SITE) - 1
 
 
 class MemoryChanges(NamedTuple):
@@ -31,10 +33,9 @@ class MemoryChanges(NamedTuple):
 class _Block(ref[Any]):
     """The storage of a tensor, until it is freed."""
 
-    __slots__ = ("key", "site", "size")
+    __slots__ = ("event", "key")
+    event: int
     key: int
-    site: int
-    size: int
 
 
 class MemoryModel:
@@ -43,8 +44,9 @@ class MemoryModel:
     def __init__(self) -> None:
         self._blocks: dict[int, _Block] = {}
         """By the address of the storage."""
-        self._events: list[tuple[int, int]] = []
-        """Line and bytes of each allocation and release; the bytes of a release are negative."""
+        self._events: list[int] = []
+        """Line and bytes of each allocation in one number, negative for a release: numbers are no work for Python's
+        garbage collector, as tuples would be."""
         self._in_use: Counter[int] = Counter()
         """Bytes at the last call of `changes`, by line."""
 
@@ -55,39 +57,39 @@ class MemoryModel:
                 storage = _storage(result)
             except (RuntimeError, NotImplementedError):  # a sparse layout, or a wrapper without memory
                 return
-            self._add(storage, site)
+            key = storage._cdata
+            if key not in self._blocks and (size := storage.nbytes()):
+                block = self._blocks[key] = _Block(storage, self._free)
+                block.key, block.event = key, ((site + 1) << _SITE) + size
+                self._events.append(block.event)
         elif isinstance(result, (tuple, list)):
             for each in result:
                 self.add(each, site)
 
-    def _add(self, storage: Any, site: int) -> None:
-        key = storage._cdata
-        if key in self._blocks:
-            return
-        size = storage.nbytes()
-        if size:
-            block = self._blocks[key] = _Block(storage, self._free)
-            block.key, block.site, block.size = key, site, size
-            self._events.append((site, size))
-
     def _free(self, block: _Block) -> None:
         if self._blocks.get(block.key) is block:
             del self._blocks[block.key]
-        self._events.append((block.site, -block.size))
+        self._events.append(-block.event)
 
     def changes(self) -> MemoryChanges:
         """What has changed since the last call."""
         events, self._events = self._events, []
-        totals = list(accumulate(map(itemgetter(1), events), initial=0))
+        sizes = (event & _SIZE if event > 0 else -(-event & _SIZE) for event in events)
+        totals = list(accumulate(sizes, initial=0))
         most = totals.index(max(totals))
         peak, allocated, growth = self._in_use.copy(), _Amounts(), _Amounts()
-        for (site, change), number in Counter(events[:most]).items():
-            peak[site] += number * change
-        for (site, change), number in Counter(events).items():
-            self._in_use[site] += number * change
-            growth.add(site, number if change > 0 else -number, number * change)
-            if change > 0:
-                allocated.add(site, number, number * change)
+        for event, number in Counter(events[:most]).items():
+            site, size = (abs(event) >> _SITE) - 1, number * (abs(event) & _SIZE)
+            peak[site] += size if event > 0 else -size
+        for event, number in Counter(events).items():
+            site, size = (abs(event) >> _SITE) - 1, number * (abs(event) & _SIZE)
+            if event > 0:
+                allocated.add(site, number, size)
+                growth.add(site, number, size)
+                self._in_use[site] += size
+            else:
+                growth.add(site, -number, -size)
+                self._in_use[site] -= size
         self._in_use = +self._in_use
         return MemoryChanges(allocated.sums, growth.sums, +peak)
 

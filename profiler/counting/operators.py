@@ -25,10 +25,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from profiler.counting.memory import MemoryModel
 from profiler.virtual import private_api
 
+_OPERATOR: Final = 32
+"""Bit of a call from which on it has the number of the operator; below is that of the line, from 1 on."""
+_SITES: Final = (1 << _OPERATOR) - 1
 _MAX_CALLS: Final = 200_000
 """Calls after which `on_full` is told: a program may never reach the end of a step."""
 _MAX_STARTS: Final = 200_000
 """Lines of gradient functions that are remembered: a program may keep the graph of an earlier step."""
+_made: Final = private_api.gradient_functions_made
 _LIBRARY, _PROGRAM, _ENGINE = range(3)
 """Whose a source file is: of a library, of the program, and the file of torch that calls the autograd engine."""
 
@@ -56,6 +60,9 @@ class Operator(NamedTuple):
     amount: Callable[[tuple[Any, ...], Mapping[str, Any], Any], int] | None
     """From arguments and result: floating-point operations, or the bytes of a collective. None: there are none."""
 
+    reads: bool = False
+    """Whether it gives the value of a tensor to the host."""
+
 
 class OperatorCount(NamedTuple):
     """What one line has executed."""
@@ -82,6 +89,8 @@ class OperatorCounter:
         on_full: Callable[[], object],
     ) -> None:
         self.site_number, self.is_user_file, self.on_full = site_number, is_user_file, on_full
+        self.on_read: Callable[[], object] | None = None
+        """Is called when an operator gives the value of a tensor to the host."""
         self.memory = MemoryModel()
         self.owners: dict[str, int] = {private_api.ENGINE_FILE: _ENGINE}
         """File -> whose it is."""
@@ -89,22 +98,24 @@ class OperatorCounter:
         """Line -> its number. The key is `id(code)` plus the instruction, an address within the code object, and so of
         no other one while `codes` keeps it alive."""
         self.codes: list[CodeType] = []
-        self.operators: dict[int, tuple[Any, Operator]] = {}
-        """By the id of torch's object for the operator, which is kept."""
-        self.calls: list[tuple[int, int]] = []
-        """The operator and the line of each call."""
-        self.amounts: list[tuple[int, int, int]] = []
-        """Operator, line, and floating-point operations or bytes."""
+        self.operators: dict[int, tuple[Any, Operator, int]] = {}
+        """By the id of torch's object for the operator, which is kept, with its position in `_known`."""
+        self._known: list[Operator] = []
+        self.calls: list[int] = []
+        """The operator and the line of each call, in one number: numbers are no work for Python's garbage collector, as
+        tuples would be."""
+        self.amounts: list[tuple[int, int]] = []
+        """Such a number, and floating-point operations or bytes."""
 
     def take(self) -> Iterator[OperatorCount]:
         """What was executed since the last call."""
         calls, self.calls = self.calls, []
         amounts, self.amounts = self.amounts, []
-        sums = Counter[tuple[int, int]]()
-        for operator, site, amount in amounts:
-            sums[operator, site] += amount
-        for (operator, site), count in Counter(calls).items():
-            yield OperatorCount(self.operators[operator][1], site, count, sums[operator, site])
+        sums = Counter[int]()
+        for call, amount in amounts:
+            sums[call] += amount
+        for call, count in Counter(calls).items():
+            yield OperatorCount(self._known[call >> _OPERATOR], (call & _SITES) - 1, count, sums[call])
 
     def begin_anew(self) -> None:
         """Forget what was counted and number lines anew, as in a forked process with a record of its own."""
@@ -113,9 +124,11 @@ class OperatorCounter:
         self.sites.clear()
         self.codes.clear()
 
-    def describe(self, function: Any) -> tuple[Any, Operator]:
+    def describe(self, function: Any) -> tuple[Any, Operator, int]:
         """Remember what is known about an operator."""
-        known = self.operators[id(function)] = function, _describe(function)
+        operator = _describe(function)
+        known = self.operators[id(function)] = function, operator, len(self._known) << _OPERATOR
+        self._known.append(operator)
         return known
 
     def new_site(self, key: int, frame: FrameType) -> int:
@@ -154,16 +167,18 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **kwargs) if kwargs else func(*args)
         counter = self.counter
-        number = id(func)
-        _, operator = counter.operators.get(number) or counter.describe(func)
+        _, operator, number = counter.operators.get(id(func)) or counter.describe(func)
         if operator.kind is OperatorKind.INTERNAL:
             return result
         site = self._site(sys._getframe(1))
-        counter.calls.append((number, site))
+        call = number + site + 1
+        counter.calls.append(call)
         if operator.allocates:
             counter.memory.add(result, site)
         if operator.amount is not None:
-            counter.amounts.append((number, site, operator.amount(args, kwargs or {}, result)))
+            counter.amounts.append((call, operator.amount(args, kwargs or {}, result)))
+        if operator.reads and counter.on_read is not None:
+            counter.on_read()
         if len(counter.calls) > _MAX_CALLS:
             counter.on_full()
         return result
@@ -192,7 +207,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                         site = self._origins[position]
                         break
             frame = frame.f_back
-        made = private_api.gradient_functions_made()
+        made = _made()
         if made != self._made:
             if not self._origins or self._origins[-1] != site:
                 self._starts.append(self._made)
@@ -214,6 +229,7 @@ _NO_KERNEL: Final = frozenset(
 """Operators that compute nothing, although their schemas look as if they did."""
 _COLLECTIVES: Final = ("c10d::", "_c10d_functional::")
 _MARKS: Final = ("profiler::", "_c10d_functional::wait_tensor")
+_READ: Final = "aten::_local_scalar_dense"
 _ATTENTION: Final = "_scaled_dot_product_flash_attention"
 _ATTENTION_OF_CPU: Final = "_scaled_dot_product_flash_attention_for_cpu"
 """torch has no formula for the CPU's operator; it computes the same as the one for CUDA, with other arguments after the
@@ -233,7 +249,7 @@ def _describe(function: Any) -> Operator:
     is_view = bool(tensors) and all(each.alias_info is not None and not each.alias_info.is_write for each in tensors)
     kind = OperatorKind.VIEW if is_view or name in _NO_KERNEL else OperatorKind.OPERATOR
     allocates = any(each.alias_info is None for each in tensors)
-    return Operator(name, kind, allocates, _flops(function))
+    return Operator(name, kind, allocates, _flops(function), reads=name == _READ)
 
 
 def _flops(function: Any) -> Callable[[tuple[Any, ...], Mapping[str, Any], Any], int] | None:

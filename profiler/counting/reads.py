@@ -9,7 +9,8 @@ from __future__ import annotations
 import linecache
 import re
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from types import CodeType, FrameType
 from typing import Any, Final
 
@@ -17,14 +18,20 @@ import torch
 from torch import Tensor
 
 from profiler.agent.patching import is_user_file
+from profiler.virtual import private_api
 from profiler.virtual.cards import CARDS
 from profiler.virtual.counts import EventSink
-from profiler.virtual.tensors import READS, Arguments, Machine, VirtualMode
+from profiler.virtual.tensors import READS, Arguments, Machine, VirtualMode, device_of
 
 _storage: Final = Tensor.untyped_storage
 _HOST: Final = re.compile(r"""(\.to\(\s*|device\s*=\s*)(torch\.device\()?["']cpu["']""")
 """Source text that names the CPU itself, and not the device that the program has chosen."""
 _MAX_LINES: Final = 10_000
+
+
+class _Compiled(threading.local):
+    depth = 0
+    """Number of compiled functions that this thread is in."""
 
 
 class ReadMode(VirtualMode):
@@ -33,34 +40,41 @@ class ReadMode(VirtualMode):
     def __init__(self, sink: EventSink) -> None:
         super().__init__(Machine(1, CARDS["h100"], sink))
         self._marker: torch.device = self.machine.devices[0]
+        self._compiled = _Compiled()
         self._host_lines: dict[int, tuple[CodeType, bool]] = {}
 
     def __torch_function__(
         self, func: Any, types: Any, args: Arguments = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        options = dict(kwargs) if kwargs else {}
         handler = READS.get(func)
         if handler is not None:
-            return handler(self, func, args, options)
-        result = func(*args, **options)
-        if func is Tensor.cpu or (func is Tensor.to and _names_device(args, options)):
+            return handler(self, func, args, dict(kwargs) if kwargs else {})
+        result = func(*args, **kwargs) if kwargs else func(*args)
+        if func is Tensor.cpu or (func is Tensor.to and _names_device(args, kwargs or {})):
             self._move(func, args[0], result)
-        elif self._would_lie_on_device(args, options):
+        elif result is None or (args and result is args[0]):  # a function that changes a tensor
+            pass
+        elif (not isinstance(result, Tensor) or device_of(result) is None) and self._would_lie_on_device(args, kwargs):
             self.mark(result, self._marker)
         return result
 
-    def _would_lie_on_device(self, args: Arguments, options: Mapping[str, Any]) -> bool:
+    def _would_lie_on_device(self, args: Arguments, options: Mapping[str, Any] | None) -> bool:
         """Whether the result of a function with these arguments would."""
-        if self.device_among(args) or (options and self.device_among(options.values())):
+        if self.device_among(args):
+            return True
+        if not options:
+            return False
+        if self.device_among(options.values()):
             return True
         return options.get("device") is not None and not self._names_host()
 
     def device(self, tensor: Tensor) -> torch.device | None:
         """The marker, of a tensor that would lie on the device."""
-        if isinstance(tensor, torch.nn.Parameter):
+        device = device_of(tensor) or self.thread.backward_device
+        if device is None and issubclass(type(tensor), torch.nn.Parameter):  # isinstance takes longer
             self.mark(tensor, self._marker)
             return self._marker
-        return super().device(tensor)
+        return device
 
     def mark(self, result: Any, device: torch.device) -> None:
         """Mark the tensors in a result."""
@@ -72,6 +86,25 @@ class ReadMode(VirtualMode):
         elif isinstance(result, (list, tuple)):
             for value in result:
                 self.mark(value, device)
+
+    def call_compiled(self, function: Callable[..., Any], args: Arguments, kwargs: Mapping[str, Any]) -> Any:
+        """Call a compiled function without this mode, which torch.compile would compile too. What it reads between two
+        graphs counts, as its tensors would lie on the device; so would its results."""
+        if private_api.active_modes()[-1:] != [self]:
+            return function(*args, **kwargs)
+        self._compiled.depth += 1
+        try:
+            with private_api.without_innermost_mode():
+                result = function(*args, **kwargs)
+        finally:
+            self._compiled.depth -= 1
+        self.mark(result, self._marker)
+        return result
+
+    def read(self) -> None:
+        """Count a read that torch's dispatcher executes within a compiled function."""
+        if self._compiled.depth:
+            self.wait("item")
 
     def copied(self, name: str, source: Tensor, ends: tuple[Any, Any], *, pinned: bool, non_blocking: bool) -> None:
         """Count no copies: on the CPU a program makes none, and what it would copy is not certain."""

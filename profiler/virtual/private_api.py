@@ -34,6 +34,7 @@ COUNTING_NAMES: Final = (
     "_C._current_autograd_node",
     "utils._python_dispatch.TorchDispatchMode",
     "utils.flop_counter.flop_registry",
+    "overrides._pop_mode_temporarily",
 )
 """Names that counting operators needs."""
 
@@ -114,3 +115,9 @@ def flop_formulas() -> dict[Any, Any]:
     """torch's formulas for floating-point operations, by operator."""
     formulas: dict[Any, Any] = torch.utils.flop_counter.flop_registry
     return formulas
+
+
+def without_innermost_mode() -> Any:
+    """A context manager in which the innermost torch function mode of this thread is not active."""
+    leave: Any = torch.overrides._pop_mode_temporarily
+    return leave()

@@ -5,13 +5,16 @@ What was counted is written at each boundary of a step.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
-from types import FrameType
+from collections.abc import Callable
+from types import FrameType, FunctionType
 from typing import Any, Final
 
 from profiler.agent.hooks import virtual_cuda
-from profiler.agent.patching import DETAILED, STATE, Hook, is_user_file, on_unpatch
+from profiler.agent.hooks.dynamo import skip_functions
+from profiler.agent.patching import DETAILED, STATE, Hook, is_user_file, on_unpatch, patch
 from profiler.agent.recorder import Recorder, now
 from profiler.run.tables import COUNTED, ENV_COUNT, CountKind, packer
 
@@ -44,9 +47,43 @@ def _install(_: Any) -> None:
     except RuntimeError as error:
         sys.exit(f"profiler: {error}")
     on_unpatch(counting.remove)
+    if counting.reads is not None:
+        _reads[:] = [counting.reads]
     os.register_at_fork(after_in_child=writer.forked)
     recorder.on_step.append(writer.write)
     recorder.add_hook_facts(**{COUNTED: True})
+
+
+_reads: Final[list[Any]] = []
+"""The mode that counts reads on the CPU, where there is one."""
+
+
+def _install_compiled(module: Any) -> None:
+    if not requested():
+        return
+    from profiler.counting.memory import MemoryModel
+    from profiler.counting.operators import OperatorMode
+
+    skip_functions(module, (OperatorMode.__torch_dispatch__, MemoryModel._free))
+    if _reads:
+        patch(module.eval_frame.OptimizeContext, "__call__", _compiled)
+
+
+def _compiled(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Have compiled functions run without the mode that counts reads."""
+
+    def compile_function(self: Any, function: Any) -> Any:
+        compiled = original(self, function)
+        if not isinstance(compiled, FunctionType):
+            return compiled
+
+        @functools.wraps(compiled)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return _reads[0].call_compiled(compiled, args, kwargs)
+
+        return call
+
+    return compile_function
 
 
 class _Writer:
@@ -96,4 +133,4 @@ class _Writer:
         recorder.append_records("counts", rows)
 
 
-PLUGIN = Hook("counts", {"torch": _install}, levels=DETAILED)
+PLUGIN = Hook("counts", {"torch": _install, "torch._dynamo": _install_compiled}, levels=DETAILED)

@@ -13,7 +13,7 @@ import inspect
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -116,7 +116,7 @@ def _install(module: Any) -> None:
     patches = _Patches(permanent)
     rules.SKIP_DIRS.append(_AGENT)  # our frames are not compiled
     rules._recompile_re()
-    _skip_our_functions(module)
+    skip_functions(module, (*vars(Recorder).values(), *vars(_syncs).values()))
     cleared = False
 
     def compiling(original: Any) -> Callable[..., Any]:
@@ -209,13 +209,13 @@ def _graph_break(original: Any) -> Callable[..., Any]:
     return log_graph_break
 
 
-def _skip_our_functions(dynamo: ModuleType) -> None:
-    """Have torch._dynamo skip functions that only we call, and what they call."""
+def skip_functions(dynamo: ModuleType, functions: Iterable[Any]) -> None:
+    """Have torch._dynamo skip functions of ours that only we call, and what they call."""
     frames: Any = getattr(dynamo, "types", None)
     if not hasattr(frames, "FrameExecStrategy") or not hasattr(dynamo.eval_frame, "set_code_exec_strategy"):
         return
     skip = frames.FrameExecStrategy(frames.FrameAction.SKIP, frames.FrameAction.SKIP)
-    for function in (*vars(Recorder).values(), *vars(_syncs).values()):
+    for function in functions:
         if inspect.isfunction(function):
             dynamo.eval_frame.set_code_exec_strategy(function.__code__, skip)
 

@@ -1,0 +1,153 @@
+"""`run --count`: planted faults are counted at their lines, and repeats have equal counts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import profiler
+from profiler.analyse.model import SiteCount
+from profiler.analyse.site_counts import site_counts
+from profiler.report.count_text import count_lines, counts_json
+from profiler.run.tables import CountKind
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = """
+import os
+import torch
+from torch import nn
+
+ill = os.environ["ILL"]
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
+step_model = torch.compile(model, backend="eager") if ill in ("recompilation", "graph break") else model
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+losses = []
+
+
+@torch.compile(backend="eager")
+def scaled(x):
+    x = x * 2
+    print("scaled")  # graph break
+    return x + 1
+
+
+for step in range(6):
+    x = torch.randn(8 + step if ill == "recompilation" else 8, 16)
+    if ill == "clone":
+        x = x.clone()  # clone
+    if ill == "second":
+        model(x)  # second
+    if ill == "graph break":
+        x = scaled(x)
+    loss = step_model(x).square().mean()  # recompilation
+    total = loss * 2  # leak
+    optimizer.zero_grad()
+    loss.backward()
+    if ill == "launches":
+        for parameter in model.parameters():
+            parameter.grad.mul_(1.0)  # launches
+    optimizer.step()
+    if ill == "leak":
+        losses.append(total)
+    if ill == "read":
+        loss.item()  # read
+"""
+LINES = PROGRAM.splitlines()
+
+
+def line_of(mark: str) -> int:
+    return next(number for number, line in enumerate(LINES, 1) if line.endswith(f"# {mark}"))
+
+
+def record(folder: Path, ill: str, *options: str) -> tuple[SiteCount, ...]:
+    folder.mkdir(exist_ok=True)
+    (folder / "train.py").write_text(PROGRAM, encoding="utf-8")
+    start = [sys.executable, "-m", "profiler", "run", "--out", str(folder / ill), *(options or ("--count",))]
+    environment = {**os.environ, "ILL": ill, "OMP_NUM_THREADS": "1"}
+    command = [*start, "--", sys.executable, str(folder / "train.py")]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return site_counts(profiler.load(folder / ill))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("counts")
+
+
+@pytest.fixture(scope="module")
+def healthy(folder: Path) -> tuple[SiteCount, ...]:
+    return record(folder, "none")
+
+
+def amounts(counts: tuple[SiteCount, ...], kind: CountKind) -> dict[int, tuple[int, int]]:
+    """Number and bytes in most steps, by line."""
+    lines: dict[int, tuple[int, int]] = {}
+    for count in counts:
+        if count.kind is kind and count.site is not None:
+            before = lines.get(count.site.line, (0, 0))
+            lines[count.site.line] = before[0] + count.usual[0], before[1] + count.usual[1]
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("ill", "kind"),
+    [
+        ("clone", CountKind.ALLOCATION),
+        ("clone", CountKind.OPERATOR),
+        ("second", CountKind.FLOPS),
+        ("launches", CountKind.OPERATOR),
+        ("leak", CountKind.GROWTH),
+        ("read", CountKind.SYNC),
+    ],
+)
+def test_a_planted_fault_adds_counts_at_its_line(
+    folder: Path, healthy: tuple[SiteCount, ...], ill: str, kind: CountKind
+) -> None:
+    path = folder / ill
+    counts = site_counts(profiler.load(path)) if path.exists() else record(folder, ill)
+    before, after = amounts(healthy, kind), amounts(counts, kind)
+    more = {line for line, amount in after.items() if amount > before.get(line, (0, 0))}
+    assert more == {line_of(ill)}
+
+
+@pytest.mark.parametrize(
+    ("ill", "kind"), [("graph break", CountKind.GRAPH_BREAK), ("recompilation", CountKind.RECOMPILATION)]
+)
+def test_compilation_is_counted_from_the_first_step(folder: Path, ill: str, kind: CountKind) -> None:
+    counts = [count for count in record(folder, ill) if count.kind is kind]
+    assert {count.site.line for count in counts if count.site} == {line_of(ill)}
+    assert sum(count.before + count.mean * count.steps for count in counts) >= 1
+
+
+def test_a_healthy_program_has_no_growth_and_no_reads(healthy: tuple[SiteCount, ...]) -> None:
+    assert not [count for count in healthy if count.kind is CountKind.GROWTH and any(count.usual)]
+    assert not [count for count in healthy if count.kind is CountKind.SYNC]
+
+
+def test_repeats_have_equal_counts(healthy: tuple[SiteCount, ...], tmp_path: Path) -> None:
+    again = record(tmp_path, "none")
+    assert [(each.kind, each.name, each.site, each.before, each.per_step) for each in again] == [
+        (each.kind, each.name, each.site, each.before, each.per_step) for each in healthy
+    ]
+
+
+def test_counts_are_shown_as_text_and_as_data(folder: Path, healthy: tuple[SiteCount, ...]) -> None:
+    info = profiler.load(folder / "none").info
+    text = "\n".join(count_lines(info, 5, healthy))
+    assert "5 steps on the CPU: exact counts, no times" in text
+    assert "on a GPU the host would wait for the device 0 times in a step" in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+    data = json.loads(json.dumps(counts_json(info, 5, healthy)))
+    assert data["per_step"]["flops"]["number"] > 0
+
+
+def test_virtual_devices_count_operators_too(folder: Path, tmp_path: Path) -> None:
+    counts = record(tmp_path, "none", "--virtual-cuda")
+    assert amounts(counts, CountKind.FLOPS) == amounts(site_counts(profiler.load(folder / "none")), CountKind.FLOPS)
