@@ -25,6 +25,7 @@ class VirtualCuda:
     def __init__(self, sink: EventSink, *, count: int = 1, card: str = "h100") -> None:
         self.mode = VirtualMode(Machine(count, CARDS[card], sink))
         self._undos: list[Callable[[], object]] = []
+        self._written = _Written()
 
     def install(self) -> None:
         """Have torch show the devices.
@@ -239,16 +240,37 @@ class VirtualCuda:
         """Save and load tensors with the devices that the program sees."""
         mode, registry = self.mode, torch.serialization._package_registry
 
+        save, written = torch.save, self._written
+
+        def save_once(*args: Any, **kwargs: Any) -> None:
+            """Each storage is copied to the host once."""
+            written.storages = set()
+            try:
+                save(*args, **kwargs)
+            finally:
+                written.storages = None
+
         def location(storage: Any) -> str | None:
             device = getattr(storage, "virtual_device", None)
-            return None if device is None else str(device)
+            if device is None:
+                return None
+            if written.storages is not None and storage.data_ptr() not in written.storages:
+                written.storages.add(storage.data_ptr())
+                mode.copied("save", as_bytes(storage), (device, None), pinned=False, non_blocking=False)
+            return str(device)
 
         def restore(storage: Any, place: str) -> Any:
             if not str(place).startswith("cuda"):
                 return None
-            mode.mark(torch.empty(0, dtype=torch.uint8).set_(storage), mode.machine.device(place))
+            device, data = mode.machine.device(place), as_bytes(storage)
+            mode.copied("load", data, (None, device), pinned=False, non_blocking=False)
+            mode.mark(data, device)
             return storage
 
+        def as_bytes(storage: Any) -> torch.Tensor:
+            return torch.empty(0, dtype=torch.uint8).set_(storage)
+
+        self._replace(torch, "save", save_once)
         torch.serialization.register_package(_TAG_PRIORITY, location, restore)
         entry = next(entry for entry in registry if entry[1] is location)
         self._undos.append(lambda: registry.remove(entry))
@@ -274,6 +296,19 @@ class VirtualCuda:
             return result
 
         self._replace(torch.UntypedStorage, "cuda", copy_storage)
+
+        def flatten_parameters(network: torch.nn.RNNBase) -> None:
+            """Put the weights of a recurrent network into one storage, as cuDNN has them."""
+            weights = [weight for weight in network._flat_weights if isinstance(weight, torch.Tensor)]
+            devices = {mode.device(weight) for weight in weights}
+            if len(devices) != 1 or devices == {None} or len({weight.dtype for weight in weights}) > 1:
+                return
+            with torch.no_grad():
+                joined = torch.cat([weight.reshape(-1) for weight in weights])
+                for weight, part in zip(weights, joined.split([weight.numel() for weight in weights]), strict=True):
+                    weight.data = part.view_as(weight)
+
+        self._replace(torch.nn.RNNBase, "flatten_parameters", flatten_parameters)
 
     def _distributed(self) -> None:
         """Communicate by gloo where the program names NCCL."""
@@ -351,6 +386,12 @@ def _compiled_eagerly(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(model, backend="eager", dynamic=options.get("dynamic"))
 
     return compile_eagerly
+
+
+class _Written(threading.local):
+    """The storages that torch.save has written in this thread."""
+
+    storages: set[int] | None = None
 
 
 class _Nothing:

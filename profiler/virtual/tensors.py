@@ -251,6 +251,10 @@ class VirtualMode(TorchFunctionMode):
 
     def copied(self, name: str, source: Tensor, ends: tuple[Any, Any], *, pinned: bool, non_blocking: bool) -> None:
         """Count a copy of `source` between two memories; the ends are virtual devices, or None for the CPU."""
+        if source.layout is not torch.strided:
+            for part in _parts(source):
+                self.copied(name, part, ends, pinned=pinned, non_blocking=non_blocking)
+            return
         begin, end = ends
         size = source.numel() * source.element_size()
         if begin is not None and end is not None:
@@ -268,6 +272,15 @@ class VirtualMode(TorchFunctionMode):
             yield
         finally:
             self.thread.silent = before
+
+
+def _parts(tensor: Tensor) -> tuple[Tensor, ...]:
+    """The tensors of which a sparse tensor consists."""
+    if tensor.layout is torch.sparse_coo:
+        return tensor._indices(), tensor._values()
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
 
 
 # ---------------------------------------------------------------- handlers
@@ -350,6 +363,14 @@ def _numbered_device(mode: VirtualMode, func: Any, args: Arguments, options: Opt
     """A device that is named by its number only is one of CUDA."""
     if len(args) == 1 and isinstance(args[0], int) and not options:
         return mode.machine.device(args[0])
+    return func(*args, **options)
+
+
+@handles(torch._C._nn._parse_to)
+def _parse_to(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
+    """The arguments of a module's `to`."""
+    if args and isinstance(args[0], int):
+        args = (mode.machine.device(args[0]), *args[1:])
     return func(*args, **options)
 
 
@@ -539,6 +560,14 @@ def _make(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> An
 # ---------------------------------------------------------------- waits
 
 
+_CHECKED: Final = (
+    "inv", "cholesky", "eigh", "eigvalsh", "eig", "eigvals", "svd", "svdvals", "lu_factor", "ldl_factor", "pinv",
+    "matrix_rank", "cond", "solve", "lstsq", "tensorinv",
+)  # fmt: skip
+"""Functions of torch.linalg that read whether they failed: those that call `_linalg_check_errors` in
+aten/src/ATen/native/BatchLinearAlgebra.cpp."""
+
+
 def _waiting(name: str) -> Handler:
     def handler(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
         device = mode.device_among((*args, *options.values()))
@@ -567,7 +596,8 @@ for _name, _functions in {
     "contains": [Tensor.__contains__],
     "istft": _names("istft"),
     "bincount": _names("bincount"),
-    "multinomial": _names("multinomial"),
+    "linalg": [getattr(torch.linalg, name, None) for name in _CHECKED],
+    "inverse": _names("inverse", "cholesky", "svd", "pca_lowrank"),
 }.items():
     handles(*_functions, reads=True)(_waiting(_name))
 
@@ -589,12 +619,58 @@ def _repeat(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> 
     return _plain(mode, func, args, options)
 
 
+@handles(torch.normal)
+def _normal(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
+    """It checks that no deviation is negative, if they are a tensor."""
+    deviation = options.get("std", args[1] if len(args) > 1 else None)
+    if isinstance(deviation, Tensor) and mode.device(deviation) is not None:
+        mode.wait("normal")
+    return _made(mode, func, args, options)
+
+
+@handles(torch.full, torch.arange, torch.linspace, torch.logspace)
+def _numbers(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
+    """Their numbers are read, where these are tensors on a device."""
+    for value in (*args, *options.values()):
+        if isinstance(value, Tensor) and mode.device(value) is not None:
+            mode.wait(func.__name__)
+    return _made(mode, func, args, options)
+
+
+@handles(*_names("to_sparse", "histc", "index_fill", "index_fill_"))
+def _sometimes_waiting(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
+    tensor, name = args[0], func.__name__
+    if mode.device(tensor) is not None:
+        if name == "histc":  # the lowest and the highest value are the bounds that the program leaves out
+            bounds = (*args[2:4], options.get("min"), options.get("max"))
+            waits = 0 if any(bounds) else 2
+        elif name == "to_sparse":
+            waits = int(tensor.layout is torch.strided)
+        else:
+            value = args[3] if len(args) > 3 else options.get("value")
+            waits = int(isinstance(value, Tensor) and mode.device(value) is not None)
+        for _ in range(waits):
+            mode.wait(name)
+    return _plain(mode, func, args, options)
+
+
 @handles(torch.nn.functional.one_hot, reads=True)
 def _one_hot(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
     classes = args[1] if len(args) > 1 else options.get("num_classes", -1)
     if classes == -1 and mode.device(args[0]) is not None:
         mode.wait("one_hot")
     return _plain(mode, func, args, options)
+
+
+def _made(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
+    """Functions that make tensors on a device that the program names, on the default one or on the CPU."""
+    if mode.default_device is not None and options.get("device") is None:
+        options["device"] = mode.default_device
+    if "device" in options or "pin_memory" in options:
+        return _make(mode, func, args, options)
+    if func is torch.normal:
+        return _plain(mode, func, args, options)
+    return func(*args, **options)
 
 
 def _plain(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
@@ -639,7 +715,7 @@ def _index(mode: VirtualMode, tensor: Tensor, index: Any) -> None:
         elif isinstance(value, Tensor) and value.dim():
             ends = None, mode.device(tensor)
             mode.copied("index", value, ends, pinned=_is_pinned(value), non_blocking=False)
-        elif isinstance(value, list) and value:
+        elif isinstance(value, (list, tuple, range)) and len(value):
             data = torch.as_tensor(value)
             mode.copied("index", data, (None, mode.device(tensor)), pinned=False, non_blocking=False)
 

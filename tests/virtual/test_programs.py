@@ -194,6 +194,7 @@ def test_streams_and_events_without_a_device_in_their_name(counts: Counts) -> No
     assert torch.cuda.current_stream() == torch.cuda.default_stream()
     cuda(2).record_stream(torch.cuda.current_stream())
     assert torch.device(1) == torch.device("cuda:1")
+    assert nn.Linear(2, 2).to(1).weight.device.index == 1
 
 
 def test_random_states(counts: Counts) -> None:
@@ -213,6 +214,23 @@ def test_files_are_loaded_by_functions_and_tables_of_devices(counts: Counts) -> 
     ):
         file.seek(0)
         assert str(torch.load(file, map_location=location)["x"].device) == device
+
+
+def test_files_are_copied_once_for_each_storage(counts: Counts) -> None:
+    model = nn.Sequential(nn.LSTM(4, 4, num_layers=2), nn.Linear(4, 4)).cuda()
+    file = io.BytesIO()
+    counts.clear()
+    torch.save({"model": model.state_dict(), "again": model.state_dict()}, file)
+    assert counts.total(EventKind.DEVICE_TO_HOST) == 3  # the weights of a recurrent network share a storage
+    file.seek(0)
+    torch.load(file)
+    assert counts.total(EventKind.HOST_TO_DEVICE) == 3
+    assert counts.bytes(EventKind.HOST_TO_DEVICE) == counts.bytes(EventKind.DEVICE_TO_HOST)
+
+
+def test_a_sparse_tensor_is_copied_in_parts(counts: Counts) -> None:
+    torch.eye(4).to_sparse().to("cuda")
+    assert sorted(event.size for event, _ in counts.events) == [4 * 4, 2 * 4 * 8]  # values, indices
 
 
 def test_packed_sequences_keep_their_sizes_on_the_host(counts: Counts) -> None:

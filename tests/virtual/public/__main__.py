@@ -115,6 +115,8 @@ def trial(program: Program, folder: Path, *, virtual: bool) -> tuple[Any, list[s
     work.mkdir(parents=True)
     for name in program.folders:
         (work / name).mkdir()
+    for name in program.links:
+        (work / name).symlink_to(source / name)
     if program.data and not data.exists():
         data.mkdir(parents=True)
         MAKERS[program.data](data)
