@@ -305,7 +305,8 @@ class VirtualCuda:
                 return
             with torch.no_grad():
                 joined = torch.cat([weight.reshape(-1) for weight in weights])
-                for weight, part in zip(weights, joined.split([weight.numel() for weight in weights]), strict=True):
+                parts = torch.split(joined, [weight.numel() for weight in weights])
+                for weight, part in zip(weights, parts, strict=True):
                     weight.data = part.view_as(weight)
 
         self._replace(torch.nn.RNNBase, "flatten_parameters", flatten_parameters)
