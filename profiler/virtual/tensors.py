@@ -108,15 +108,34 @@ def device_of(tensor: Any) -> torch.device | None:
     return device
 
 
+_page_locked: Final[dict[int, int]] = {}
+"""Begin and end of each piece of memory of the CPU that is page-locked. Arrays of NumPy may lie in it too."""
+
+
+class _PageLocked:
+    """The page-locked memory of one storage; it ends with the storage."""
+
+    __slots__ = ("all", "begin")
+
+    def __init__(self, begin: int, size: int) -> None:
+        self.all, self.begin = _page_locked, begin  # at the end of the process the name is gone before the storage
+        _page_locked[begin] = begin + size
+
+    def __del__(self) -> None:
+        self.all.pop(self.begin, None)
+
+
 def _is_pinned(tensor: Tensor) -> bool:
     try:
-        return getattr(_storage(tensor), "virtual_pinned", False)
+        begin = _storage(tensor).data_ptr()
     except (RuntimeError, NotImplementedError):
         return False
+    return begin in _page_locked or any(first <= begin < end for first, end in list(_page_locked.items()))
 
 
 def _pin(tensor: Tensor) -> None:
-    _storage(tensor).virtual_pinned = True  # type: ignore[attr-defined]
+    storage: Any = _storage(tensor)
+    storage.virtual_pinned = _PageLocked(storage.data_ptr(), storage.nbytes())
 
 
 def _is_on_host(tensor: Tensor) -> bool:

@@ -222,6 +222,14 @@ def test_copies_count_their_bytes_and_memory(counts: Counts) -> None:
     }  # fmt: skip
 
 
+def test_memory_that_is_page_locked_is_so_in_an_array_too(counts: Counts) -> None:
+    array = torch.zeros(8, pin_memory=True).numpy()
+    torch.from_numpy(array[2:]).to("cuda", non_blocking=True)
+    assert counts.syncs == 0
+    torch.from_numpy(array.copy()).to("cuda", non_blocking=True)
+    assert counts.syncs == 1
+
+
 def test_a_wait_in_a_library_is_counted_at_the_line_of_the_program(counts: Counts) -> None:
     model = nn.Linear(2, 2).cuda()
     counts.clear()

@@ -11,6 +11,7 @@ from tests.reference_trainer.kernels.simulated import errors_of
 from tests.reference_trainer.ssm.simulate import CHECKS
 
 TRAINER, SWEEP = "tests.reference_trainer.kernels.simulate", "tests.reference_trainer.ssm.simulate"
+VIRTUAL = "tests.reference_trainer.kernels.simulate_virtual"
 NAMES = [
     *map(checks.name, cases.FEW),
     *(cases.name(way, case) for way in cases.WAYS for case in way.few),
@@ -27,6 +28,17 @@ def test_a_smoke_test_in_the_simulator() -> None:
     """The whole takes half a minute and is slow."""
     names = (checks.name(cases.FEW[0]), "empty")
     assert errors_of(TRAINER, *names) == dict.fromkeys(names, "")
+
+
+@pytest.mark.parametrize("name", ["sequences", "counts"])
+def test_on_a_virtual_gpu(name: str) -> None:
+    assert errors_of(VIRTUAL, name) == {name: ""}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["learning", "graphed chunks"])
+def test_learning_and_graphs_on_a_virtual_gpu(name: str) -> None:
+    assert errors_of(VIRTUAL, name) == {name: ""}
 
 
 @pytest.mark.slow

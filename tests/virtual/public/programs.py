@@ -84,7 +84,7 @@ PROGRAMS: Final = (
             "{source}/config/train_shakespeare_char.py --dataset={data} --compile=False --dtype=float32 --eval_iters=2"
             " --log_interval=2 --block_size=32 --batch_size=4 --n_layer=2 --n_head=2 --n_embd=32 --max_iters=10"
             " --eval_interval=5 --out_dir=out", "--device=cuda", "--device=cpu", data="characters",
-            links=("configurator.py",)),
+            links=("configurator.py",), differs="its optimizer is fused only on a GPU"),
     Program("mingpt-adder", ("karpathy/minGPT", "37baab71b9abea1b76ab957409a1cc2fbfba8a26"),
             "projects/adder/adder.py", "--trainer.max_iters=21 --trainer.num_workers=0",
             waits={150: 2, 153: 100, 167: 100, 172: 40, 185: 3, 200: 44}),

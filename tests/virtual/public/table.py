@@ -56,16 +56,15 @@ def _row(result: dict[str, Any]) -> str:
     name = f"{result['program']}: `{result['script']}` of {result['repository'] or 'the quick start'}"
     if result["exit"][1]:
         return f"| {name} | exit code {result['exit'][1]} | | | |\n"
-    if result["differs"]:
-        steps = printed = f"not compared: {result['differs']}"
-    else:
-        steps = _compared(result["steps"], equal=result["equal_steps"])
-        printed = _compared(result["losses"], equal=result["equal_losses"])
+    steps = _compared(result["steps"], equal=result["equal_steps"], differs=result["differs"])
+    printed = _compared(result["losses"], equal=result["equal_losses"], differs=result["differs"])
     own = _of_script(result)
     waits = f"{sum(result['waits'].values())} at {len(own)} lines"
     by_hand = "-" if not result["by_hand"] else "equal" if result["by_hand"] == own else "differ"
     return f"| {name} | {steps} | {printed} | {waits} | {by_hand} |\n"
 
 
-def _compared(number: int, *, equal: bool) -> str:
-    return "-" if not number else f"{number} equal" if equal else f"{number} differ"
+def _compared(number: int, *, equal: bool, differs: str) -> str:
+    if not number:
+        return "-"
+    return f"{number} equal" if equal else f"{number}: {differs}" if differs else f"{number} differ"

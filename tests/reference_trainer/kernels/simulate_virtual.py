@@ -1,0 +1,108 @@
+"""Runs the trainer's CUDA device on a virtual GPU: torch.cuda's part as on a real one, kernels in Numba's simulator.
+
+A program of its own: NUMBA_ENABLE_CUDASIM=1 must be set before Numba is imported. Prints a JSON line a check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
+
+from profiler.virtual import virtual_cuda
+from profiler.virtual.counts import Counts, EventKind
+from reference_trainer.devices import cuda
+from reference_trainer.devices.cuda_graph import KeptCalls
+from reference_trainer.devices.cuda_memory import Storage
+from reference_trainer.lm.model import initial_weights
+from reference_trainer.lm.pipeline import Pipeline
+from reference_trainer.lm.plan import Plan, plan, variant_fixes
+from tests.reference_trainer.devices import sequences
+from tests.reference_trainer.kernels import simulate
+
+
+def simulated_array(storage: Storage) -> Any:
+    """The memory of a tensor for a kernel in the simulator."""
+    if storage._array is None:
+        with torch._C.DisableTorchFunction():  # a tensor on a virtual device refuses to be an array, as on a real one
+            storage._array = FakeCUDAArray(storage.tensor.numpy())
+    return storage._array
+
+
+@contextmanager
+def virtual_gpu() -> Iterator[Counts]:
+    """A virtual GPU whose kernels run in the simulator, which has no streams and captures nothing."""
+    with (
+        virtual_cuda() as counts,
+        mock.patch.object(simulate, "CUDA", "cuda"),
+        mock.patch.object(Storage, "array", property(simulated_array)),
+        mock.patch.object(cuda, "_numba_stream", return_value=0),
+        mock.patch.object(cuda, "CudaGraph", side_effect=lambda _: KeptCalls()),
+    ):
+        yield counts
+
+
+def sequences_run() -> None:
+    """Everything that is asked of a device."""
+    for options in ({}, {"blocking_wait": True}):
+        with virtual_gpu():
+            for ask in sequences.EVERYTHING:
+                device = cuda.CudaDevice(**options)
+                ask(device)
+                device.close()
+
+
+def waits_and_copies_are_those_that_the_device_counts() -> None:
+    """Both loops of the language model: the slow one waits for each token, the fast one once a chunk."""
+    weights = initial_weights(simulate.CONFIG, seed=1)
+    ids = np.random.default_rng(1).integers(0, simulate.CONFIG.vocabulary, (2, 5)).astype(np.int32)
+    fixed = [name for name in variant_fixes("fixed", "host") if name != "quiet-logging"]
+    losses = []
+    for chosen in (Plan(), plan(fixed)):
+        with virtual_gpu() as counts:
+            device = cuda.CudaDevice()
+            assert device.label == "NVIDIA H100 80GB HBM3"
+            pipeline = Pipeline(device, simulate.CONFIG, weights, 4, chosen)
+            for chunk in ids:
+                before = device.counts()
+                counts.clear()
+                pipeline.submit(chunk)
+                loss = pipeline.collect().loss
+                after = device.counts()
+                assert counts.syncs == after.syncs - before.syncs, f"{counts.syncs} waits: {counts.sites()}"
+                for kind, name in ((EventKind.HOST_TO_DEVICE, "h2d"), (EventKind.DEVICE_TO_HOST, "d2h")):
+                    expected = getattr(after, f"{name}_bytes") - getattr(before, f"{name}_bytes")
+                    assert counts.bytes(kind) == expected, f"{name}: {counts.bytes(kind)} bytes, not {expected}"
+            losses.append(loss)
+            device.close()
+    assert abs(losses[0] - losses[1]) < 1e-6
+
+
+def learning_agrees() -> None:
+    """Learning on the virtual GPU has the losses, gradients and weights of the host device."""
+    with virtual_gpu():
+        simulate.learning_agrees()
+
+
+def graphed_chunks_agree() -> None:
+    """Chunks that are replayed from a graph."""
+    with virtual_gpu():
+        simulate.graphed_chunks_agree()
+
+
+CHECKS = {
+    "sequences": sequences_run,
+    "counts": waits_and_copies_are_those_that_the_device_counts,
+    "learning": learning_agrees,
+    "graphed chunks": graphed_chunks_agree,
+}
+
+if __name__ == "__main__":
+    simulate.hasten()
+    for name, check in CHECKS.items():
+        simulate.report(name, check)
