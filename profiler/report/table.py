@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import PurePath
 from typing import Generic, TypeVar
 
@@ -12,7 +13,7 @@ from profiler.analyse.model import Measure, Ratio
 from profiler.core import units
 from profiler.core.metrics import is_constant, is_share, label
 from profiler.core.notice import Notice
-from profiler.report.blocks import Cell, Column, Table
+from profiler.report.blocks import NOTHING, Cell, Column, Table
 from profiler.report.model import BREAKDOWN_PASS, ReportInput, ReportSide
 from profiler.report.text import NO_REASON, describe, notebook_cell
 from profiler.run.model import Site
@@ -40,6 +41,44 @@ def make_table(caption: str, fields: Sequence[Field[T]], items: Iterable[T], not
     """A table with a row per item."""
     columns = tuple(Column(field.title, field.number, field.tone, field.bar) for field in fields)
     return Table(caption, columns, tuple(tuple(field.cell(item) for field in fields) for item in items), note)
+
+
+def sides_table(
+    caption: str,
+    rows: Sequence[tuple[ReportSide, Sequence[T]]],
+    names: Sequence[Field[T]],
+    values: Sequence[Field[T]],
+    note: str = "",
+) -> Table:
+    """The items of all sides in one table: an item is the same on two sides where all of its names are.
+
+    :param names: fields that name an item.
+    :param values: fields of each side; the first one has the side's label as its title where there are several sides,
+        and the items are sorted by it.
+    """
+    if len(rows) == 1:
+        ((side, items),) = rows
+        return make_table(f"{side.label}: {caption}", (*names, *values), items, note)
+
+    def key(item: T) -> tuple[Cell, ...]:
+        return tuple(field.cell(item) for field in names)
+
+    by_side = [{key(item): item for item in items} for _, items in rows]
+    every = dict.fromkeys(name for items in by_side for name in items)
+
+    def size(name: tuple[Cell, ...]) -> float:
+        return max(values[0].cell(items[name]).sort or 0.0 for items in by_side if name in items)
+
+    def field(side: ReportSide, items: Mapping[tuple[Cell, ...], T], value: Field[T]) -> Field[tuple[Cell, ...]]:
+        def cell(name: tuple[Cell, ...]) -> Cell:
+            return value.cell(items[name]) if name in items else Cell(NOTHING)
+
+        title, tone = (side.label, side.tone) if value is values[0] else (value.title, "")
+        return Field(title, cell, value.number, tone)
+
+    fields: list[Field[tuple[Cell, ...]]] = [Field(each.title, itemgetter(index)) for index, each in enumerate(names)]
+    fields += [field(side, items, value) for (side, _), items in zip(rows, by_side, strict=True) for value in values]
+    return make_table(caption[:1].upper() + caption[1:], fields, sorted(every, key=size, reverse=True), note)
 
 
 def compare_table(

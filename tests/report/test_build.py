@@ -72,10 +72,14 @@ def test_flame_graphs_are_pruned_and_their_difference_leans() -> None:
     assert (hostile.lean, waiting.lean) == (-1.0, 1.0)
 
 
-def test_curves_of_one_kind_have_the_colour_of_their_side_and_no_legend() -> None:
+def test_curves_of_one_kind_share_a_plot_and_have_the_colour_of_their_side() -> None:
     share, cores = of_kind(samples.comparison(), "utilization", blocks.Lines)
-    assert [panel.curves[0].tone for panel in share.panels] == ["s1", "s2"]
-    assert share.legend() == ()
+    (panel,) = share.panels
+    assert (
+        share.legend()
+        == tuple((curve.label, curve.tone) for curve in panel.curves)
+        == (("as-found", "s1"), ("fixed", "s2"))
+    )
     assert [label for label, _ in cores.legend()] == ["Host CPU", "Device CPU"]
     assert share.y_max == 100.0
 

@@ -1,6 +1,6 @@
 """Plots as SVG whose colours, dashes and fonts are classes of page.css: one drawing for light, dark and print.
 
-Made for `WIDTH` CSS pixels, where a phone shows them whole, and scaled up a little on wide screens.
+Made for `WIDTH` CSS pixels, and scaled up a little where there is more room.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from profiler.core.terminal import plain
 from profiler.report.blocks import SIDE_TONES, Curve, Interval, IntervalChart, Lines, Panel
 from profiler.report.render.drawing import log_ticks, round_step, tick
 
-WIDTH = 384
-"""CSS pixels that a phone of 420 has for it; the unit of the drawing."""
+WIDTH = 320
+"""CSS pixels of half a column on a wide page, and about what a phone has for it; the unit of the drawing."""
 _ROOM = 0.03
 """Share of an axis that lies beyond single measurements at its ends."""
-_LEFT, _RIGHT, _TOP, _BOTTOM = 44, 376, 19, 149
+_LEFT, _RIGHT, _TOP, _BOTTOM = 36, 312, 18, 92
 """The area of curves: the numbers of the axes stand left of it and below it."""
-_PANEL_HEIGHT = 186
-_ROW, _EDGE = 52, 15
+_PANEL_HEIGHT = 124
+_ROW, _EDGE = 38, 12
 """Of an interval plot: the height of a row, and the width of both edges."""
 _LEVEL = 17
 """The height of the name of a line across an interval plot."""
-_MOST_X_TICKS, _MOST_Y_TICKS = 6, 4
+_MOST_X_TICKS, _MOST_Y_TICKS = 6, 3
 _HALF_LETTER = 3.0
 """About half the width of a letter of 11 pixels."""
 
@@ -56,12 +56,12 @@ def _panel(block: Lines, panel: Panel) -> str:
     parts += [curve for each in panel.curves for curve in _curve(each, x, y, alone=len(panel.curves) == 1)]
     parts.append(f'<path class="base" d="M{_LEFT} {_BOTTOM}H{_RIGHT}"/>')
     across = round_ticks(low, high, _MOST_X_TICKS, least=1.0 if block.numbered else 0.0)
-    parts += [_text(x(value), _BOTTOM + 15, tick(value)) for value in across]
+    parts += [_text(x(value), _BOTTOM + 14, tick(value)) for value in across]
     for level in panel.levels:
         at, name = y(level.value), f"{level.label} {level.text}"
         parts.append(f'<path class="level" d="M{_LEFT} {_n(at)}H{_RIGHT}"/>')
         parts.append(_text(_RIGHT, at + (13 if level.value > 0.85 * top else -5), name, "end", ink=True))
-    parts.append(_text((_LEFT + _RIGHT) / 2, _BOTTOM + 30, block.x_label))
+    parts.append(_text((_LEFT + _RIGHT) / 2, _BOTTOM + 28, block.x_label))
     parts += [_text(_LEFT - 4, y(value) + 4, tick(value), "end") for value in rises]
     parts.append(_text(_LEFT, _TOP - 6, panel.y_label or block.y_label, "start"))
     return _svg(parts, _PANEL_HEIGHT)
@@ -96,11 +96,11 @@ def intervals(block: IntervalChart) -> str:
         name = f"{level.label} {level.text}"
         parts.append(_text(at, above - 4 - _LEVEL * index, name, "start" if is_left else "end", ink=True))
     for index, row in enumerate(block.rows):
-        parts += _interval_row(row, x, above + _ROW * index + 31)
+        parts += _interval_row(row, x, above + _ROW * index + 27)
     parts.append(f'<path class="base" d="M{_EDGE} {bottom}H{WIDTH - _EDGE}"/>')
     parts += [_text(_within(x(value), tick(value)), bottom + 15, tick(value)) for value in ticks]
-    parts.append(_text(WIDTH / 2, bottom + 31, block.x_label))
-    return _svg(parts, bottom + 38)
+    parts.append(_text(WIDTH / 2, bottom + 28, block.x_label))
+    return _svg(parts, bottom + 34)
 
 
 def _interval_row(row: Interval, x: Scale, y: float) -> Iterable[str]:

@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from profiler.core.terminal import plain
-from profiler.report.blocks import NOTHING, Cell, Column, Frame, Report, Table, row_missing
+from profiler.report.blocks import (
+    NOTHING,
+    Block,
+    Cell,
+    Column,
+    Frame,
+    Report,
+    Table,
+    TimelineChart,
+    Waterfall,
+    row_missing,
+)
 from profiler.report.render import figures, timeline
 from profiler.report.render.drawing import slope_layout, waterfall_layout, whole_percent
 
 PAGE = Path(__file__).parent / "page"
 TABLE_ROWS = 8
-"""Rows of a table that a page shows at first; page.css hides the others, as its own constant."""
+"""Rows of a table that a page shows at first, at most; page.css hides the others."""
+LEAST_ROWS = 3
+SMALL_ROW: Final = 0.02
+"""Of the largest value of a column of bars: a page hides rows below it at first, from the fourth row on."""
 TINTS = 6
 """Tints of a flame graph's frames."""
 LEANS = 3
@@ -37,6 +52,7 @@ _NAME_PARTS: Final = re.compile(r"(?<=[/_])(?=[^/_])|(?<=\w)(?=\.\w)")
 # Tables on a small phone, in CSS pixels of page.css at its narrowest: a phone of 390 less the page's margins; the width
 # of a letter at 13 px, of a path, of a letter in a head; padding; least widths of text, names and sides.
 _PHONE: Final = 354
+_HALF_PAGE: Final = 680
 _LETTER, _CODE, _HEAD_LETTER, _PADDING = 6.6, 186, 6.4, 14
 _TEXT, _NAME, _NAME_WITH_NOTE, _SIDE = 88, 60, 98, 95
 _PAIRS: Final = 4
@@ -59,6 +75,8 @@ def render(report: Report) -> str:
         lstrip_blocks=True,
         finalize=lambda value: plain(value) if type(value) is str else value,
     )
+    footnotes: dict[str, int] = {}
+    """Each reason why something was not measured, in the order of the page, and its number."""
     environment.globals.update(
         kind_of=lambda block: type(block).__name__,
         draw_lines=lambda block: zip(block.panels, map(Markup, figures.lines(block)), strict=True),
@@ -74,11 +92,16 @@ def render(report: Report) -> str:
         timeline_ticks=timeline.ticks,
         row_missing=row_missing,
         parts=_NAME_PARTS.split,
+        split_path=split_path,
+        is_wide=is_wide,
+        # a wide section between others would leave holes above it
+        wide_first=lambda sections: sorted(sections, key=lambda section: not is_wide(section.blocks[0])),
         phone_layout=phone_layout,
         share_of_row=share_of_row,
         whole_percent=whole_percent,
         nothing=NOTHING,
-        table_rows=TABLE_ROWS,
+        rows_at_first=rows_at_first,
+        footnotes=footnotes,
         unit_widths=unit_widths,
     )
     files = ("page.css", "page.js", "timeline.js")
@@ -86,6 +109,21 @@ def render(report: Report) -> str:
     css, js = Markup(css), Markup("\n".join(scripts))
     text: str = environment.get_template("page.html.j2").render(report=report, css=css, js=js)
     return "\n".join(line for line in (row.strip() for row in text.splitlines()) if line) + "\n"
+
+
+def split_path(cell: Cell) -> tuple[str, str]:
+    """The folders of a location, which a narrow table leaves out, and the rest of it; of other code all is the rest."""
+    folders, slash, name = cell.text.rpartition("/") if cell.is_location else ("", "", cell.text)
+    return folders + slash, name
+
+
+def rows_at_first(table: Table) -> int:
+    """How many rows of a table a page shows before a reader asks for all of them."""
+    bars = [index for index, column in enumerate(table.columns) if column.bar]
+    sizes = [row[bars[0]].sort or 0.0 for row in table.rows[:TABLE_ROWS] if not row_missing(row)] if bars else []
+    if len(bars) != 1 or sizes != sorted(sizes, reverse=True):
+        return TABLE_ROWS
+    return max(LEAST_ROWS, sum(size >= SMALL_ROW * sizes[0] for size in sizes))
 
 
 def unit_widths(table: Table) -> tuple[str, ...]:
@@ -108,18 +146,32 @@ class PhoneLayout:
 
 def phone_layout(table: Table) -> PhoneLayout | None:
     """The layout for a phone; None for a table that fits, as tables of two columns always do."""
-    if len(table.columns) < 3:
-        return None
-    rows = [row for row in table.rows if not row_missing(row)]
-    columns = [(column, [row[index] for row in rows]) for index, column in enumerate(table.columns)]
-    if sum(_min_width(column, cells, first=not index) for index, (column, cells) in enumerate(columns)) <= _PHONE:
+    if len(table.columns) < 3 or _table_width(table) <= _PHONE:
         return None
     short = tuple(
-        all(not cell.code and not cell.note and len(cell.text) <= _SLOT for cell in cells) for _, cells in columns
+        all(not cell.code and not cell.note and len(cell.text) <= _SLOT for cell in cells)
+        for _, cells in _columns(table)
     )
     ordered = any(cell.is_location for row in table.rows for cell in row[1:])
     pairs = sum(column.number or short[index] for index, column in enumerate(table.columns) if index) == _PAIRS
     return PhoneLayout(" ".join(["stacks", *["ordered"] * ordered, *["pairs"] * pairs]), short)
+
+
+def is_wide(block: Block) -> bool:
+    """Whether a block spans both columns of a group on a wide page."""
+    return isinstance(block, TimelineChart | Waterfall) or (
+        isinstance(block, Table) and _table_width(block) > _HALF_PAGE
+    )
+
+
+def _columns(table: Table) -> Iterator[tuple[Column, list[Cell]]]:
+    rows = [row for row in table.rows if not row_missing(row)]
+    yield from ((column, [row[index] for row in rows]) for index, column in enumerate(table.columns))
+
+
+def _table_width(table: Table) -> float:
+    """The least width of a table in CSS pixels."""
+    return sum(_min_width(column, cells, first=not index) for index, (column, cells) in enumerate(_columns(table)))
 
 
 def _min_width(column: Column, cells: list[Cell], *, first: bool) -> float:

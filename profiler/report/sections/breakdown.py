@@ -24,6 +24,7 @@ from profiler.report.table import (
     phrase,
     seconds_cell,
     share_cell,
+    sides_table,
     site_cell,
 )
 from profiler.report.text import NO_REASON, describe, input_part, listed
@@ -41,12 +42,11 @@ def _brief_breakdown(report_input: ReportInput) -> Iterable[Block]:
 
 @section("breakdown", "Where the host's time goes", 30, "time", brief=_brief_breakdown)
 def breakdown(report_input: ReportInput) -> Iterator[Block]:
-    """Bars on one scale, bars as shares, and the numbers behind them."""
+    """Bars as shares, and the numbers behind them."""
     sides = report_input.sides
     absent = [side for side in sides if not side.detailed.breakdown]
     if len(absent) < len(sides):
         if len(sides) > 1:
-            yield StackedBars("Seconds per step, on one scale", _category_bars(sides, share=False))
             yield from share_bars(sides, _HOST_SHARES)
         yield _breakdown_table(report_input)
     for side in absent:
@@ -64,8 +64,8 @@ def _category_names(sides: Iterable[ReportSide], *, device: bool = False) -> tup
     return (*(name for name in standard if name in present), *sorted(present.difference(standard)))
 
 
-def _category_bars(sides: tuple[ReportSide, ...], *, share: bool, device: bool = False) -> tuple[Bar, ...]:
-    """A bar per side that has a breakdown of its host's or its device's time."""
+def share_bars(sides: tuple[ReportSide, ...], caption: str, *, device: bool = False) -> Iterator[StackedBars]:
+    """The breakdown of the host's or the device's time as shares, or nothing where no side has one."""
     bars = []
     for side in sides:
         measured = _measures(side, device)
@@ -73,19 +73,13 @@ def _category_bars(sides: tuple[ReportSide, ...], *, share: bool, device: bool =
         values = {name: value for name in names if (value := measured[name].value or 0.0) > 0}
         total = sum(values.values())
         if total > 0:
-            texts = {name: percent(value / total) if share else phrase(value, "s") for name, value in values.items()}
-            tones = {name: category_tone(name) for name in values}
             segments = tuple(
-                Segment(category_label(name), value, texts[name], tones[name]) for name, value in values.items()
+                Segment(category_label(name), value, percent(value / total), category_tone(name))
+                for name, value in values.items()
             )
             bars.append(Bar(side.label, segments, phrase(total, "s")))
-    return tuple(bars)
-
-
-def share_bars(sides: tuple[ReportSide, ...], caption: str, *, device: bool = False) -> Iterator[StackedBars]:
-    """The breakdown as shares, or nothing where no side has one."""
-    if bars := _category_bars(sides, share=True, device=device):
-        yield StackedBars(caption, bars, share=True)
+    if bars:
+        yield StackedBars(caption, tuple(bars), share=True)
 
 
 def slowdown_note(sides: tuple[ReportSide, ...]) -> str:
@@ -141,10 +135,12 @@ def _side_fields(side: ReportSide) -> tuple[Field[str], Field[str]]:
 
 # ---------------------------------------------------------------- data loading
 
-_INPUT_FIELDS = (
+_INPUT_NAMES = (
     Field[InputPart]("Part", lambda part: Cell(input_part(part))),
     Field[InputPart]("In", lambda part: Cell("workers" if part.where == "worker" else part.where)),
     Field[InputPart]("At", lambda part: site_cell(part.site) if part.site else Cell(NOTHING)),
+)
+_INPUT_FIELDS = (
     Field[InputPart]("Time per step", lambda part: seconds_cell(part.seconds_per_step), number=True),
     Field[InputPart]("Share", lambda part: share_cell(part.share), number=True, bar=True),
 )
@@ -156,10 +152,10 @@ _INPUT_NOTE = (
 
 @section("input", "Where the time of data loading goes", 35, "time")
 def input_time(report_input: ReportInput) -> Iterator[Block]:
-    """A table for each side whose data loading was seen; what would make it faster is among the findings."""
-    for side in report_input.sides:
-        if side.detailed.input:
-            yield make_table(f"{side.label}: parts of data loading", _INPUT_FIELDS, side.detailed.input, _INPUT_NOTE)
+    """The parts of data loading; what would make it faster is among the findings."""
+    if rows := [(side, side.detailed.input) for side in report_input.sides if side.detailed.input]:
+        caption = f"parts of data loading{', time per step' * (len(rows) > 1)}"
+        yield sides_table(caption, rows, _INPUT_NAMES, _INPUT_FIELDS, _INPUT_NOTE)
 
 
 PLUGINS = (breakdown, input_time)

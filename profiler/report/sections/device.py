@@ -22,6 +22,7 @@ from profiler.report.table import (
     ratio_text,
     seconds_cell,
     share_cell,
+    sides_table,
     site_cell,
 )
 from profiler.report.text import host_state, kernel_name, plural
@@ -40,7 +41,7 @@ _MAX_CURVES = 6
 
 @section("utilization", "Utilization over time", 40, "device")
 def utilization(report_input: ReportInput) -> Iterator[Block]:
-    """A figure for each unit that was sampled: small plots with the same axes, one per side."""
+    """A figure for each unit that was sampled: a plot for each side with the same axes; of a single series one plot."""
     by_side = [(side, _series(side)) for side in report_input.sides]
 
     def position(unit: str) -> tuple[int, str]:
@@ -70,10 +71,13 @@ def _lines(by_side: list[tuple[ReportSide, list[Series]]], unit: str) -> Lines:
     scale, shown = (100.0 if unit in _SHARE_UNITS else 1.0, "%") if is_share else _scale(unit, by_side)
 
     def curve(side: ReportSide, item: Series) -> Curve:
-        tone = side_tone(names.index(item.name)) if len(names) > 1 else side.tone
-        return Curve(_label(item.name), tone, item.times, tuple(scale * value for value in item.values))
+        label, tone = (_label(item.name), side_tone(names.index(item.name))) if several else (side.label, side.tone)
+        return Curve(label, tone, item.times, tuple(scale * value for value in item.values))
 
+    several = len(names) > 1
     panels = tuple(Panel(side.label, tuple(curve(side, item) for item in series)) for side, series in by_side)
+    if not several:  # the sides in one plot
+        panels = (Panel("", tuple(each for panel in panels for each in panel.curves)),)
     return Lines(", ".join(map(_label, names)), "seconds", shown, panels, y_max=100.0 if is_share else None)
 
 
@@ -130,8 +134,8 @@ _BRIEF_FIELDS = (Field[IdleBlame]("The host was", lambda blame: Cell(host_state(
 _MAX_CAUSES, _BRIEF_CAUSES = 12, 3
 _PART_NAMES = {"compute": "computing", "h2d": "copies from the host", "d2h": "copies to the host",
                "d2d": "copies within the device or between devices", "memset": "filling memory"}  # fmt: skip
+_PART_NAME = (Field[DevicePart]("Work", lambda part: Cell(_PART_NAMES.get(part.kind, part.kind), note=part.memory)),)
 _PART_FIELDS = (
-    Field[DevicePart]("Work", lambda part: Cell(_PART_NAMES.get(part.kind, part.kind), note=part.memory)),
     Field[DevicePart]("Share of wall", lambda part: share_cell(part.share), number=True, bar=True),
     Field[DevicePart]("Not hidden", lambda part: share_cell(part.exposed), number=True),
 )
@@ -174,11 +178,14 @@ def idle(report_input: ReportInput) -> Iterator[Block]:
     if report_input.has_no_queue and not sides[0].detailed.idle:
         return
     yield from share_bars(sides, "Device time of a step, as shares", device=True)
-    for side in sides:
-        if len(side.detailed.device_parts) > 1:
-            caption = f"{side.label}: what occupied the device{side.source_note}"
-            parts = sorted(side.detailed.device_parts, key=lambda part: -part.share)
-            yield make_table(caption, _PART_FIELDS, parts, _HIDDEN_NOTE)
+    parts = [
+        (side, sorted(side.detailed.device_parts, key=lambda part: -part.share))
+        for side in sides
+        if len(side.detailed.device_parts) > 1
+    ]
+    if parts:
+        caption = f"what occupied the device{', share of the wall time' * (len(parts) > 1)}"
+        yield sides_table(f"{caption}{parts[0][0].source_note}", parts, _PART_NAME, _PART_FIELDS, _HIDDEN_NOTE)
     for side in sides:
         causes, remaining = side.detailed.idle, side.detailed.idle[_MAX_CAUSES:]
         if not causes:
@@ -204,10 +211,10 @@ def _kernel(row: KernelTime) -> Cell:
     return Cell(short, title="" if short == row.name else row.name, code=True)
 
 
+_KERNEL_NAME = (Field[KernelTime]("Kernel", _kernel),)
 _KERNEL_FIELDS = (
-    Field[KernelTime]("Kernel", _kernel),
-    Field[KernelTime]("Share of kernels", lambda row: share_cell(row.share), number=True, bar=True),
     Field[KernelTime]("Time per step", lambda row: seconds_cell(row.seconds_per_step), number=True),
+    Field[KernelTime]("Share of kernels", lambda row: share_cell(row.share), number=True, bar=True),
     Field[KernelTime]("Calls per step", lambda row: count_cell(row.calls_per_step), number=True),
     Field[KernelTime](
         "Time per call", lambda row: seconds_cell(row.seconds_per_step / row.calls_per_step), number=True
@@ -217,11 +224,12 @@ _KERNEL_FIELDS = (
 
 @section("kernels", "Kernels by time", 55, "device")
 def kernels(report_input: ReportInput) -> Iterator[Block]:
-    """The kernels of each side with most time; nothing for a side whose kernels were not recorded."""
-    for side in report_input.sides:
-        if side.detailed.kernels:
-            caption = f"{side.label}: kernels by time{side.source_note}"
-            yield make_table(caption, _KERNEL_FIELDS, side.detailed.kernels)
+    """The kernels with most time; nothing for a side whose kernels were not recorded."""
+    if rows := [(side, side.detailed.kernels) for side in report_input.sides if side.detailed.kernels]:
+        several = len(rows) > 1
+        caption = f"kernels by time{' per step' * several}{rows[0][0].source_note}"
+        fields = _KERNEL_FIELDS[:3:2] if several else _KERNEL_FIELDS
+        yield sides_table(caption, rows, _KERNEL_NAME, fields)
 
 
 # ---------------------------------------------------------------- device calls
@@ -240,7 +248,7 @@ _CALL_FIELDS = (
     Field[CallSite]("Line", lambda row: site_cell(row.site)),
     Field[CallSite]("Operation", _operation),
     Field[CallSite]("Calls per step", lambda row: count_cell(row.calls_per_step), number=True),
-    Field[CallSite]("Time per step", lambda row: seconds_cell(row.seconds_per_step), number=True),
+    Field[CallSite]("Time per step", lambda row: seconds_cell(row.seconds_per_step), number=True, bar=True),
     Field[CallSite]("Blocked per step", lambda row: seconds_cell(row.blocked_per_step), number=True),
     Field[CallSite](
         "Bytes per step", lambda row: Cell(*quantity(row.bytes_per_step, "bytes"), sort=row.bytes_per_step), number=True

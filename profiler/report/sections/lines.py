@@ -96,13 +96,14 @@ def _brief_lines(report_input: ReportInput) -> Iterator[Block]:
 @section("lines", "Time by line", 32, "code", brief=_brief_lines)
 def lines(report_input: ReportInput) -> Iterator[Block]:
     """The lines of each side. Without stack samples there are none; the section with the flame graph says why."""
-    for side in report_input.sides:
-        if side.detailed.lines:
-            if side.detailed.step:
-                yield Text(f"Counted as steps: {step_text(side.detailed.step)}.")
-            if report_input.comparison is not None:  # of a single run, the first screen has them
-                yield from _phase_bars(side)
-            yield _lines_table(side)
+    sides = [side for side in report_input.sides if side.detailed.lines]
+    steps = dict.fromkeys(step_text(side.detailed.step) for side in sides if side.detailed.step)
+    if steps:
+        yield Text(f"Counted as steps: {'; '.join(steps)}.")
+    for side in sides:
+        if report_input.comparison is not None:  # of a single run, the first screen has them
+            yield from _phase_bars(side)
+        yield _lines_table(side)
 
 
 def top_lines(side: ReportSide, count: int, *, categories: bool = True) -> Table:
@@ -138,7 +139,8 @@ def _lines_table(side: ReportSide) -> Table:
     if remaining:
         note += f" {more_lines(len(remaining), sum(line.share for line in remaining))} of the step."
     caption = f"{side.label}: the training thread's time by the innermost line of the program's own code"
-    return make_table(caption, _FIELDS, costs[:_MAX_LINES], note)
+    fields = _FIELDS if any(line.calls for line in costs[:_MAX_LINES]) else _BRIEF_FIELDS
+    return make_table(caption, fields, costs[:_MAX_LINES], note)
 
 
 def compare_phases(sides: tuple[ReportSide, ...]) -> Iterator[Table]:
@@ -323,20 +325,20 @@ _SMALLEST_FRAME = 0.001
 """Frames below this share of the root are left out: at 1,000 pixels they are less than one wide."""
 _MAX_DEPTH = 100
 """Frames below this depth are left out: no page shows them, and recursion must end."""
+_FLAME_NOTE = "Width is time, the caller is above. Choose a frame to zoom in, and a chain of calls to open it."
 Node = TypeVar("Node", FlameNode, FlameDiff)
 
 
 @section("flame", "Flame graphs", 80, "code")
 def flame_graphs(report_input: ReportInput) -> Iterator[Block]:
     """A graph for each side that has stacks, then the difference."""
-    for side in report_input.sides:
+    for number, side in enumerate(report_input.sides):
         root = side.detailed.flame
         if root is None or root.value <= 0:
             yield side.not_measured("flame graph", Topic.FLAME_GRAPH, otherwise="no stack samples were recorded")
         else:
             caption = f"{side.label}: {phrase(root.value, 's')} per step, by stack samples"
-            note = "Width is time, the caller is above. Choose a frame to zoom in, and a chain of calls to open it."
-            yield Flame(caption, _flame(root), note=note)
+            yield Flame(caption, _flame(root), note="" if number else _FLAME_NOTE)
     comparison = report_input.comparison
     if comparison is not None and comparison.flame_diff is not None:
         yield _slopes(report_input) or _flame_difference(report_input, comparison.flame_diff)

@@ -8,7 +8,7 @@ from typing import Final
 
 from profiler.analyse.model import Comparison, Ratio
 from profiler.core.metrics import RATES, is_share, label
-from profiler.report.blocks import Block, Callout, Cell, Column, Items, Stat, Stats, Table, Text
+from profiler.report.blocks import Block, Callout, Cell, Column, Items, Stat, Table, Text
 from profiler.report.build import section
 from profiler.report.category_text import category_label
 from profiler.report.model import (
@@ -19,7 +19,6 @@ from profiler.report.model import (
     has_no_steps,
     key_measures,
     noisy_machine,
-    on_cpu,
 )
 from profiler.report.sections.lines import compare_lines, compare_phases
 from profiler.report.table import (
@@ -60,7 +59,6 @@ def numbers(report_input: ReportInput) -> Iterator[Block]:
     if report_input.without_steps:
         return
     if report_input.comparison is not None:
-        yield _stats(report_input)
         yield Text(_reason(report_input.sides[0]))
     yield from _tables(report_input)
 
@@ -168,24 +166,6 @@ def _ratio_cell(ratio: Ratio | None) -> Cell:
     if not ratio.different and not ratio.reason:
         detail = f"no difference seen: {detail}"
     return Cell(*factor(ratio.value), sort=ratio.value, note=detail)
-
-
-def _stats(report_input: ReportInput) -> Stats:
-    """The ratios of a comparison, with two sides also the numbers behind them."""
-    sides, rate = report_input.sides, report_input.rate
-    stats = [*_ratio_stats(report_input)]
-    if len(sides) > 2:
-        return Stats(tuple(reversed(stats)))
-    names = (rate, "device_utilization")
-    if (rate != RATES[0] or on_cpu(report_input)) and not any(side.has(names[1]) for side in sides):
-        names = (rate, "step_time")
-    several = len(sides) > 1
-    for name in names:
-        for side in sides:
-            cell = measure_cell(side.measure(name), share=is_share(name), spread=several)
-            title = f"{label(name)}, {side.label}" if several else label(name)
-            stats.append(Stat(title, cell, tone=side.tone if several else ""))
-    return Stats(tuple(stats))
 
 
 _Row = tuple[str, Cell]
