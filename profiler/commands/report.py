@@ -25,22 +25,32 @@ class ReportCommand:
         )
 
     def run(self, args: argparse.Namespace) -> int:
-        from profiler import read
+        from profiler import load, read
         from profiler.core.errors import Exit, ProfilerError
         from profiler.report.build import build_report
-        from profiler.report.write import rendered, write_text
+        from profiler.report.write import counts_rendered, rendered, write_text
 
         if args.format == "console" and args.out:
             raise ProfilerError("--out: --format console writes to the terminal; choose html, md or json")
-        analysis = read(args.directory, timeline=args.format == "html")
-        if args.format == "console":
-            from profiler.report.render.console import print_report
+        run = load(args.directory)
+        if run.info.is_counted:
+            from profiler.analyse.site_counts import site_counts
 
-            print_report(build_report(analysis), full=True)
+            text = counts_rendered(run.info, len(run.steps), site_counts(run), args.format)
+        else:
+            analysis = read(args.directory, timeline=args.format == "html")
+            if args.format == "console":
+                from profiler.report.render.console import print_report
+
+                print_report(build_report(analysis), full=True)
+                return int(Exit.OK)
+            text = rendered(analysis, args.format)
+        if args.format == "console":
+            print(text)
             return int(Exit.OK)
         where = args.directory / "report" if args.directory.is_dir() else args.directory  # a .zip: beside it
         out = args.out or where.with_suffix(f".{args.format}")
-        write_text(out, rendered(analysis, args.format))
+        write_text(out, text)
         print(out)
         return int(Exit.OK)
 

@@ -108,7 +108,7 @@ def count_lines(info: RunInfo, steps: int, counts: tuple[SiteCount, ...], limit:
         lines = shown_lines(counts, kind)
         if lines:
             yield ""
-            yield _cut(f"{kind_title(info, kind)}: {_total(kind, lines)}{f' ({text.note})' if text.note else ''}")
+            yield _cut(f"{kind_title(info, kind)}: {total_text(kind, lines)}{f' ({text.note})' if text.note else ''}")
             if kind is not CountKind.VIEW:
                 yield from (_line(kind, line) for line in lines[:limit])
                 if len(lines) > limit:
@@ -127,7 +127,8 @@ def kind_title(info: RunInfo, kind: CountKind) -> str:
     return WAITS_ON_CPU if kind is CountKind.SYNC and "virtual_cuda" not in info.facts else KINDS[kind].title
 
 
-def _total(kind: CountKind, lines: tuple[LineCount, ...]) -> str:
+def total_text(kind: CountKind, lines: tuple[LineCount, ...]) -> str:
+    """The sum over lines, per step."""
     total = sum(line.bytes_per_step if KINDS[kind].has_bytes else line.mean for line in lines)
     before = sum(line.before for line in lines)
     if not total and before:

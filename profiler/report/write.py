@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from profiler.analyse.model import Comparison
+from profiler.analyse.model import Comparison, SiteCount
 from profiler.core.atomic_file import replacement
 from profiler.core.errors import ProfilerError
 from profiler.report.build import build_report
 from profiler.report.model import Results
+from profiler.run.model import RunInfo
 
 FORMATS = ("html", "md", "json")
 _COMPRESSION: Final = 6  # of 9: a third of the time for 3% more bytes
@@ -37,6 +38,20 @@ def rendered(results: Results, form: str) -> str:
     from profiler.report.render import html, markdown
 
     report = build_report(results)
+    return html.render(report) if form == "html" else markdown.render(report)
+
+
+def counts_rendered(info: RunInfo, steps: int, counts: tuple[SiteCount, ...], form: str) -> str:
+    """The counts of a run by line, in one of FORMATS or for a terminal (`console`)."""
+    from profiler.report import count_text
+    from profiler.report.count_page import count_report
+    from profiler.report.render import html, json, markdown
+
+    if form == "console":
+        return "\n".join(count_text.count_lines(info, steps, counts, limit=len(counts)))
+    if form == "json":
+        return json.render(count_text.counts_json(info, steps, counts))
+    report = count_report(info, steps, counts)
     return html.render(report) if form == "html" else markdown.render(report)
 
 

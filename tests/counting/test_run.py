@@ -14,6 +14,7 @@ import profiler
 from profiler.analyse.model import SiteCount
 from profiler.analyse.site_counts import site_counts
 from profiler.report.count_text import count_lines, counts_json
+from profiler.report.write import counts_rendered
 from profiler.run.tables import CountKind
 
 ROOT = Path(__file__).parents[2]
@@ -146,6 +147,16 @@ def test_counts_are_shown_as_text_and_as_data(folder: Path, healthy: tuple[SiteC
     assert all(len(line) <= 80 for line in text.splitlines())
     data = json.loads(json.dumps(counts_json(info, 5, healthy)))
     assert data["per_step"]["flops"]["number"] > 0
+
+
+def test_reports_have_the_counts(folder: Path, healthy: tuple[SiteCount, ...]) -> None:
+    run = profiler.load(folder / "none")
+    page = counts_rendered(run.info, len(run.steps), healthy, "html")
+    assert "train.py:29" in page
+    assert "loss = step_model(x).square().mean()" in page
+    markdown = counts_rendered(run.info, len(run.steps), healthy, "md")
+    assert "## Memory in use at the peak" in markdown
+    assert json.loads(counts_rendered(run.info, len(run.steps), healthy, "json"))["steps"] == len(run.steps)
 
 
 def test_virtual_devices_count_operators_too(folder: Path, tmp_path: Path) -> None:
