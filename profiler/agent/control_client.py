@@ -20,7 +20,7 @@ from time import monotonic_ns as now  # the clock of every record, as in recorde
 from typing import Any, Final, Protocol
 
 from profiler.agent.bootstrap import warn
-from profiler.run.tables import PAUSED, boundary_priority
+from profiler.run.tables import ENV_VIRTUAL_CUDA, PAUSED, boundary_priority
 
 FIRST_REPORT: Final = 4
 """Boundary events after which they are reported for the first time."""
@@ -184,7 +184,9 @@ def _user_files() -> list[str]:
 
 
 def _torch_with_gpu() -> Any:
-    """torch if the program uses a GPU through it; never imported here."""
+    """torch if the program uses a GPU through it; never imported here. A virtual device queues nothing."""
+    if os.environ.get(ENV_VIRTUAL_CUDA):
+        return None
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
     return torch if cuda is not None and cuda.is_available() and cuda.is_initialized() else None

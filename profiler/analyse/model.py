@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 from profiler.analyse.finding import Finding, JudgedRun, NotJudged, Predictor
 from profiler.core.notice import Notice
 from profiler.run.model import RunInfo, Site, StatedResult, StepDefinition
-from profiler.run.tables import CountKind
+from profiler.run.tables import NON_BLOCKING, CountKind
 
 # Host categories of a step, exclusive, in the order in which reports show them.
 HOST_CATEGORIES = (
@@ -998,7 +998,7 @@ class SiteCount:
     def waits(self) -> bool:
         """Whether the host waits for the device."""
         copies = self.kind in (CountKind.H2D, CountKind.D2H)
-        return self.kind is CountKind.SYNC or (copies and not self.name.endswith("non-blocking"))
+        return self.kind is CountKind.SYNC or (copies and not self.name.endswith(NON_BLOCKING))
 
     @property
     def steps(self) -> int:

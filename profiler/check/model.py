@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -170,9 +171,20 @@ class Limits:
 # ---------------------------------------------------------------- the result
 
 
+class ChangeKind(StrEnum):
+    """What became of a line at which something is counted."""
+
+    APPEARED = "appeared"
+    GREW = "grew"
+    SHRANK = "shrank"
+    VANISHED = "vanished"
+    MOVED = "moved"
+    """It counts as much as before, at another place."""
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A line at which a counter rose or fell, per step."""
+    """A line at which a counter rose or fell, or that has moved, per step."""
 
     counter: str
     file: str
@@ -184,6 +196,18 @@ class Change:
     after: float
     source: str = ""
     """Text of the line; empty: it was not recorded."""
+    base_file: str = ""
+    """Where the line was in the base; empty: it is new, or that is not known."""
+    base_line: int = 0
+
+    @property
+    def kind(self) -> ChangeKind:
+        """What became of the line."""
+        if self.after > self.before:
+            return ChangeKind.GREW if self.before else ChangeKind.APPEARED
+        if self.after < self.before:
+            return ChangeKind.SHRANK if self.after else ChangeKind.VANISHED
+        return ChangeKind.MOVED
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +225,11 @@ class CounterLine:
     reasons: tuple[Notice, ...] = ()
     """Why, where the state alone does not tell: `fewer`, `varies`."""
     changes: tuple[Change, ...] = ()
+    """The lines at which it rose."""
     scope: str = "step"
     """step | worker"""
+    other_changes: tuple[Change, ...] = ()
+    """The lines at which it fell, those that are gone, and those that only moved."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,6 +185,10 @@ class Settings:
     warmup: int | None = None
     """None: the default."""
     processes: int = PROCESSES
+    virtual_cuda: str = ""
+    """Number and name of the virtual CUDA devices that the program sees, as in `1:h100`; empty: none."""
+    count: bool = False
+    """Whether operators and memory are counted."""
     patience: float = PATIENCE_S
     links: tuple[str, ...] = ()
     environment: str = "auto"
@@ -220,6 +224,10 @@ def settings_from(args: argparse.Namespace, *, uses_baseline: bool) -> Settings:
     table, file = read_table(options)
     if args.patience is not None and not 0 < args.patience < math.inf:
         raise ProfilerError(f"--patience {args.patience}: must be above 0")
+    if args.virtual_cuda is not None and args.virtual_cuda < 1:
+        raise ProfilerError(f"--virtual-cuda {args.virtual_cuda}: the number of devices must be 1 or more")
+    # exact counts are the same in every process of most programs
+    usual = 1 if (args.count or args.virtual_cuda) and not args.update else PROCESSES
     baseline = Path(table.baseline) if table.baseline else None
     notes: tuple[Notice, ...] = ()
     if baseline is not None and (args.no_baseline or not uses_baseline):
@@ -234,7 +242,9 @@ def settings_from(args: argparse.Namespace, *, uses_baseline: bool) -> Settings:
         reason=args.reason or "",
         steps=table.steps,
         warmup=table.warmup,
-        processes=table.processes or PROCESSES,
+        processes=table.processes or usual,
+        virtual_cuda=f"{args.virtual_cuda}:{args.card}" if args.virtual_cuda else "",
+        count=bool(args.count or args.virtual_cuda),
         patience=args.patience or PATIENCE_S,
         links=tuple(table.links),
         environment=args.environment or "auto",

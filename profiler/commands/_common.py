@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from profiler.virtual.cards import CARDS
+
 RUNS: Final = Path("reports/runs")
 """The folder of runs when no --out is given."""
 
@@ -25,6 +27,16 @@ def seconds(minimum: float = 0.0) -> Callable[[str], float]:
         return value
 
     return parse
+
+
+def add_counting(parser: argparse.ArgumentParser) -> None:
+    """Add the options that count what the program does, and that show it CUDA devices that do not exist."""
+    devices = "show the program N CUDA devices that do not exist, and count its waits and copies (default N: 1)"
+    parser.add_argument("--virtual-cuda", nargs="?", const=1, type=int, metavar="N", help=devices)
+    card = "what a virtual device shows itself to be (default: %(default)s)"
+    parser.add_argument("--card", choices=CARDS, default="h100", help=card)
+    count = "count operators, memory and reads by line; --virtual-cuda counts them too. No times are recorded"
+    parser.add_argument("--count", action="store_true", help=count)
 
 
 def add_no_source(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
-from profiler.commands._common import add_no_source
+from profiler.commands._common import add_counting, add_no_source
 from profiler.core.errors import ProfilerError
 
 _EPILOG: Final = (
@@ -43,6 +43,7 @@ class CheckCommand:
         without = "--against without the file that pyproject.toml names"
         group.add_argument("--no-baseline", action="store_true", help=without)
         add = parser.add_argument
+        add_counting(parser)
         add("--update", action="store_true", help="write the current counters to the baseline instead of comparing")
         add("--reason", metavar="TEXT", help="why higher counters are accepted; stored in the file")
         add("--history", type=Path, metavar="FILE", help="append the result to this file; without a command: show it")

@@ -8,10 +8,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from profiler.commands._common import RUNS, add_no_source, seconds
+from profiler.commands._common import RUNS, add_counting, add_no_source, seconds
 from profiler.core.errors import Exit, ProfilerError
 from profiler.run.tables import LEVELS
-from profiler.virtual.cards import CARDS
 
 _MIN_PERIOD_S: Final = 0.01
 """CPU times tick at 10 ms: samples at shorter periods would repeat the same values."""
@@ -37,16 +36,7 @@ class RunCommand:
         period = "seconds between samples (default: 0.1)"
         add("--sample-period", type=seconds(_MIN_PERIOD_S), default=0.1, metavar="S", help=period)
         add("--timeout", type=seconds(), metavar="S", help="stop the program after this many seconds")
-        virtual = "show the program N CUDA devices that do not exist, and count its waits and copies (default N: 1)"
-        add("--virtual-cuda", nargs="?", const=1, type=int, metavar="N", help=virtual)
-        count = "count operators, memory and reads by line; --virtual-cuda counts them too. No times are recorded"
-        add("--count", action="store_true", help=count)
-        add(
-            "--card",
-            choices=CARDS,
-            default="h100",
-            help="what a virtual device shows itself to be (default: %(default)s)",
-        )
+        add_counting(parser)
         marks = "put no hooks into the program: record only what it marks by itself (profiler.marks)"
         add("--marks-only", action="store_true", help=marks)
         add_no_source(parser)

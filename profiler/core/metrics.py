@@ -118,6 +118,17 @@ COUNTERS: Final = (
     Counter("repeated_gradient_syncs", "repeated synchronization of gradients",
             "repeated synchronizations of gradients", "Repeated synchronizations of gradients, per step"),
     Counter("recompilations", "recompilation", "recompilations", "Recompilations per step", gated=True),
+    Counter("graph_breaks", "graph break", "graph breaks", "Graph breaks per step", gated=True),
+    Counter("operators", "operator", "operators", "Operators per step", gated=True),
+    Counter("flops", "floating-point operation", "floating-point operations", "Floating-point operations per step",
+            gated=True),
+    Counter("allocated_bytes", "results of operators", "bytes of results of operators",
+            "Bytes that operators allocate per step", gated=True),
+    Counter("growth_bytes", "memory that stays in use", "growth of memory in use", "Growth of memory in use per step",
+            gated=True),
+    Counter("peak_bytes", "memory in use at its peak", "peak of memory in use", "Peak of memory in use", gated=True),
+    Counter("collectives", "collective", "collectives", "Collectives per step", gated=True),
+    Counter("collective_bytes", "collectives", "bytes of collectives", "Bytes of collectives per step", gated=True),
 )
 # fmt: on
 _COUNTERS_BY_NAME: Final = {counter.name: counter for counter in COUNTERS}

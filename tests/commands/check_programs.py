@@ -33,6 +33,11 @@ def train(amount: int = 2000, syncs: int = 3) -> list[str]:
     return [sys.executable, "train.py", str(amount), str(syncs)]
 
 
+def change_syncs(by: int) -> None:
+    """Have the trainer in this folder count so many more syncs per step than its command says."""
+    Path("train.py").write_text(STEPPING.replace('"syncs", syncs', f'"syncs", syncs + {by}'))
+
+
 def train_command(*options: int) -> str:
     return " ".join(train(*options))
 

@@ -14,7 +14,16 @@ from profiler.__main__ import main
 from profiler.check import history
 from profiler.check.model import CANDIDATE, Round
 from profiler.check.speed import interleave as rounds
-from tests.commands.check_programs import REPORTS, STEPPING, check_report, git, make_repository, train, train_command
+from tests.commands.check_programs import (
+    REPORTS,
+    STEPPING,
+    change_syncs,
+    check_report,
+    git,
+    make_repository,
+    train,
+    train_command,
+)
 
 SOON = ("--max-seconds", "0.001")
 """After the first round there is no time for a second one."""
@@ -27,9 +36,11 @@ def test_update_then_check_then_a_higher_counter(here: Path, capsys: pytest.Capt
     assert printed.err.splitlines()[:2] == ["counting: process 1 of 2", "counting: process 2 of 2"]
     before = Path("b.json").read_text()
     assert main(["check", "--baseline", "b.json", "--out", "same", "--", *train()]) == 0
-    assert main(["check", "--baseline", "b.json", "--out", "more", "--", *train(2000, 4)]) == 1
+    change_syncs(1)
+    assert main(["check", "--baseline", "b.json", "--out", "more", "--", *train()]) == 1
     assert "syncs rose by 1 per step" in " ".join(capsys.readouterr().out.lower().split())
-    assert main(["check", "--baseline", "b.json", "--out", "less", "--", *train(2000, 2)]) == 0
+    change_syncs(-1)
+    assert main(["check", "--baseline", "b.json", "--out", "less", "--", *train()]) == 0
     assert "--update" in capsys.readouterr().out
     assert Path("b.json").read_text() == before
     assert {path.name for path in Path("same").iterdir() if path.is_file()} == REPORTS
@@ -38,7 +49,8 @@ def test_update_then_check_then_a_higher_counter(here: Path, capsys: pytest.Capt
 
 @pytest.mark.usefixtures("baseline")
 def test_a_counter_may_rise_within_its_limit_or_where_it_is_ignored() -> None:
-    more = ["--", *train(2000, 4)]
+    change_syncs(1)
+    more = ["--", *train()]
     assert main(["check", "--baseline", "b.json", "--limit", "syncs=1", *more]) == 0
     assert main(["check", "--baseline", "b.json", "--limit", "syncs=10%", *more]) == 1
     assert main(["check", "--baseline", "b.json", "--ignore", "syncs", *more]) == 0
@@ -48,12 +60,22 @@ def test_a_counter_may_rise_within_its_limit_or_where_it_is_ignored() -> None:
 @pytest.mark.usefixtures("baseline")
 def test_an_update_to_higher_counts_needs_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
     before = Path("b.json").read_text()
-    assert main(["check", "--baseline", "b.json", "--update", "--", *train(2000, 5)]) == 2
+    change_syncs(2)
+    assert main(["check", "--baseline", "b.json", "--update", "--", *train()]) == 2
     assert "needs --reason" in capsys.readouterr().err
     assert Path("b.json").read_text() == before
     reason = "gradients are checked now"
-    assert main(["check", "--baseline", "b.json", "--update", "--reason", reason, "--", *train(2000, 5)]) == 0
+    assert main(["check", "--baseline", "b.json", "--update", "--reason", reason, "--", *train()]) == 0
     assert reason in Path("b.json").read_text()
+
+
+@pytest.mark.usefixtures("baseline")
+def test_other_arguments_are_not_comparable_and_one_file_holds_several(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--baseline", "b.json", "--", *train(2000, 4)]) == 3
+    assert "not comparable: arguments: 2000 3 in the baseline against 2000 4" in capsys.readouterr().out.lower()
+    assert main(["check", "--baseline", "b.json", "--update", "--", *train(2000, 4)]) == 0
+    assert main(["check", "--baseline", "b.json", "--", *train(2000, 4)]) == 0
+    assert main(["check", "--baseline", "b.json", "--", *train()]) == 0
 
 
 @pytest.mark.usefixtures("baseline")

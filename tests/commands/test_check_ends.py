@@ -20,7 +20,15 @@ from profiler.check.outputs.summary import print_result
 from profiler.core.errors import ProfilerError
 from profiler.core.procfs import is_alive, process_tree
 from tests.check.speed.programs import ROOT
-from tests.commands.check_programs import QUICK_CHECK, check_report, git, make_repository, train, train_command
+from tests.commands.check_programs import (
+    QUICK_CHECK,
+    change_syncs,
+    check_report,
+    git,
+    make_repository,
+    train,
+    train_command,
+)
 
 CRASHES = """
 import os, sys, time
@@ -46,7 +54,8 @@ def test_reports_that_cannot_be_written_cost_a_line(
     monkeypatch.setattr(finish, "write_all", full)
     monkeypatch.setattr(finish, "append_summary", full)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
-    assert main([*baseline, "--", *train(2000, 4)]) == 1
+    change_syncs(1)
+    assert main([*baseline, "--", *train()]) == 1
     shown = capsys.readouterr()
     assert shown.out.startswith("FAIL")
     assert shown.err.strip().splitlines()[-2:] == [

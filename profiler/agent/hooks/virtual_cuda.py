@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from profiler.agent.hooks import _syncs
 from profiler.agent.patching import STATE, Hook, on_unpatch, patch
 from profiler.agent.recorder import now
-from profiler.run.tables import ENV_VIRTUAL_CUDA, CallKind
+from profiler.run.tables import ENV_VIRTUAL_CUDA, NON_BLOCKING, CallKind
 
 
 def requested() -> bool:
@@ -40,7 +40,7 @@ def _copy_name(event: Any) -> str:
     if event.kind == "launch":
         return str(event.name)
     memory = "" if event.kind == "d2d" else " pinned" if event.pinned else " pageable"
-    return f"{event.name}{memory}{'' if event.waits else ' non-blocking'}"
+    return f"{event.name}{memory}{'' if event.waits else f' {NON_BLOCKING}'}"
 
 
 def _install(_: Any) -> None:

@@ -62,7 +62,7 @@ def active_counters(run: Run) -> tuple[str, ...]:
     if "package" not in run.info.facts:  # no hook was installed
         return ()
     failed = {status.name.removeprefix("hook ") for status in run.info.collectors if status.state == "failed"}
-    absent = uncounted_on_cpu(run)
+    absent = (WOULD_SYNC,) if run.info.is_counted else uncounted_on_cpu(run)
     return tuple(name for name, hook in _HOOKS.items() if hook not in failed and name not in absent)
 
 
@@ -71,7 +71,7 @@ def uncounted_on_cpu(run: Run, totals: Iterable[str] = ()) -> tuple[str, ...]:
 
     :param totals: what it did count.
     """
-    if run.info.facts.get("device") != NO_DEVICE:
+    if run.info.facts.get("device") != NO_DEVICE or run.info.is_counted:
         return ()
     return tuple(name for name in EXPECTED_COUNTERS if name not in set(totals))
 

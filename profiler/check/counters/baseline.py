@@ -10,7 +10,8 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, NoReturn
@@ -29,9 +30,16 @@ from pydantic import (
 
 import profiler
 from profiler.analyse.timing.counters import EXPECTED_COUNTERS, NO_DEVICE, WOULD_SYNC
-from profiler.check.counters.compare import UNGATED
-from profiler.check.counters.environment_key import Key, environment_key, nearest_key
-from profiler.check.counters.paths import missing_script, portable_command
+from profiler.check.counters.compare import UNGATED, changed_lines, is_judged_by_line
+from profiler.check.counters.environment_key import (
+    Key,
+    environment_key,
+    minor_version,
+    nearest_key,
+    work_of_a_step,
+)
+from profiler.check.counters.file_changes import FileChange, content_ids
+from profiler.check.counters.paths import missing_script, portable_command, portable_program, root_folder
 from profiler.check.model import Counted, Line, Location
 from profiler.core.atomic_file import locked
 from profiler.core.errors import ProfilerError
@@ -40,8 +48,11 @@ from profiler.report.text import step_text
 from profiler.run.code_origin import working_folder
 from profiler.run.model import Run
 
-SCHEMA: Final = 1
-HISTORY: Final = {1: "first layout"}
+SCHEMA: Final = 2
+HISTORY: Final = {
+    1: "first layout",
+    2: "the key has the path of the script, its arguments and torch's minor version; `work` and `sources` are new",
+}
 DESCRIPTION: Final = (
     "Counters per step of a training program, for `python -m profiler check`: change them with --update only."
 )
@@ -106,6 +117,8 @@ class BaselineSection(BaseModel):
 
     key: dict[Text, Text]
     """The facts that must be equal, see `environment_key`."""
+    work: dict[Text, Text]
+    """How much work a step is: facts that must be equal where both sides know them."""
     command: Text
     step: Text
     """The definition of a step, in words."""
@@ -116,6 +129,8 @@ class BaselineSection(BaseModel):
     workers: dict[Text, Range]
     sites: tuple[Row, ...]
     worker_sites: tuple[Row, ...]
+    sources: dict[Text, Text]
+    """Name of each of the program's own files in `sites` -> the id that git gives to its content."""
     updated_at: Text
     """ISO 8601, UTC."""
     reason: Text
@@ -126,20 +141,48 @@ class BaselineSection(BaseModel):
     def content(self) -> dict[str, Any]:
         """The section as JSON values, without its checksum."""
         values = self.model_dump()
-        for name in ("key", "counters", "workers"):
+        for name in ("key", "work", "counters", "workers", "sources"):
             values[name] = dict(sorted(values[name].items()))
         for name in ("sites", "worker_sites"):
             values[name] = [[*row[:5], _number(row[5]), row[6]] for row in sorted(getattr(self, name))]
         return values
 
-    def digest(self) -> str:
+    def digest(self, schema: int = SCHEMA) -> str:
         """Checksum of the content, however it is laid out."""
-        content = json.dumps(self.content(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        values = self.content()
+        if schema == 1:
+            del values["work"], values["sources"]
+        content = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(content.encode("ascii")).hexdigest()[:_DIGITS]
 
 
 class _StoredSection(BaselineSection):
     checksum: StrictStr
+
+    def section(self) -> BaselineSection:
+        """The section without its checksum."""
+        return BaselineSection(**{name: getattr(self, name) for name in BaselineSection.model_fields})
+
+
+def _completed(value: dict[str, Any]) -> dict[str, Any]:
+    """A file of the first layout with the fields that it does not have."""
+    sections = value.get("sections")
+    if not isinstance(sections, list):
+        return value
+    new: dict[str, Any] = {"work": {}, "sources": {}}
+    return {**value, "sections": [{**one, **new} if isinstance(one, dict) else one for one in sections]}
+
+
+def _from_first_layout(section: BaselineSection) -> BaselineSection:
+    """The first layout has neither the script's folder nor the arguments in its key; its command has both."""
+    try:
+        program, arguments = portable_program(shlex.split(section.command), "")
+    except ValueError:  # it is not shell syntax
+        program, arguments = section.key.get("program", ""), ""
+    key = {**section.key, "program": program or section.key.get("program", ""), "arguments": arguments}
+    if "torch" in key:
+        key["torch"] = minor_version(key["torch"])
+    return section.model_copy(update={"key": {name: text for name, text in sorted(key.items()) if text}})
 
 
 class _File(BaseModel):
@@ -186,20 +229,20 @@ def read_sections(path: Path) -> tuple[BaselineSection, ...]:
             f"{SCHEMA}): update it"
         )
     try:
-        stored = _File.model_validate(value).sections
+        stored = _File.model_validate(_completed(value) if schema == 1 else value).sections
     except ValidationError as error:
         first = error.errors()[0]
         location = ".".join(map(str, first["loc"]))
         raise DamagedError(path, f"is damaged at {location}: {first['msg']} ({_shorten(first['input'])})") from None
-    sections = [
-        BaselineSection(**{name: getattr(section, name) for name in BaselineSection.model_fields}) for section in stored
-    ]
-    for number, (section, checksum) in enumerate(zip(sections, (one.checksum for one in stored), strict=True), 1):
-        if checksum != section.digest():
+    sections: list[BaselineSection] = []
+    for number, one in enumerate(stored, 1):
+        section = one.section()
+        if one.checksum != section.digest(schema):
             raise DamagedError(
                 path, f"was edited by hand, or is damaged (the checksum of section {number} does not match)"
             )
-        if any(section.key == other.key for other in sections[: number - 1]):
+        sections.append(_from_first_layout(section) if schema == 1 else section)
+        if any(one.key == other.key for other in stored[: number - 1]):
             raise DamagedError(path, f"has two sections of one key (section {number} is the second), as after a merge")
     return tuple(sections)
 
@@ -332,8 +375,10 @@ def section_from(
     if len(steps) != 1:
         numbers = " and ".join(map(str, sorted(steps)))
         raise ProfilerError(f"a baseline needs processes of equally many steps; these took {numbers or 'no'} steps")
+    root = root_folder(folder or working_folder(run), run.info.argv)
     return BaselineSection(
-        key=environment_key(run),
+        key=environment_key(run, folder),
+        work=work_of_a_step(run.info.facts),
         command=portable_command(command, folder or working_folder(run)),
         step=step_text(run.step),
         steps=steps.pop(),
@@ -342,10 +387,16 @@ def section_from(
         workers=_ranges(counted, lambda process: process.workers),
         sites=_rows(counted, lambda process: process.lines),
         worker_sites=_rows(counted, lambda process: process.worker_lines),
+        sources=content_ids(counted_files(counted), root),
         updated_at=(now or datetime.now(UTC)).isoformat(timespec="seconds"),
         reason=reason,
         tool=profiler.__version__,
     )
+
+
+def counted_files(counted: Iterable[Counted]) -> set[str]:
+    """The files in which something was counted."""
+    return {file for process in counted for lines in (process.lines, process.worker_lines) for _, file, *_ in lines}
 
 
 def _ranges(counted: Sequence[Counted], amounts: Callable[[Counted], Mapping[str, float]]) -> dict[str, Range]:
@@ -408,13 +459,29 @@ def _total(per_step: float, steps: int) -> float:
 # ---------------------------------------------------------------- what an update changes, and what it leaves
 
 
-def loosened_counters(old: BaselineSection, new: BaselineSection) -> tuple[str, ...]:
-    """A line for each counter of which more would pass under `new` than under `old`: such an update needs a reason."""
+def loosened_counters(old: BaselineSection, new: BaselineSection, files: Sequence[FileChange] = ()) -> tuple[str, ...]:
+    """A line for each counter of which more would pass under `new` than under `old`: such an update needs a reason.
+
+    :param files: what became of the files of `old` since.
+    """
     unknown = EXPECTED_COUNTERS if new.key.get("device") == NO_DEVICE else ()  # former versions wrote 0 for these
     return (
         *_loosened(_current(old.counters), new.counters, "", unknown),
         *_loosened(_current(old.workers, WOULD_SYNC), new.workers, " in loader workers", unknown),
+        *_risen_lines(old, new, files),
     )
+
+
+def _risen_lines(old: BaselineSection, new: BaselineSection, files: Sequence[FileChange]) -> Iterator[str]:
+    """Lines that rose although the total of their counter did not."""
+    before, after = as_processes(old), as_processes(new)
+    for name, (_, high) in new.counters.items():
+        if name in UNGATED or not is_judged_by_line(name) or name not in old.counters or high > old.counters[name][1]:
+            continue
+        for change in changed_lines(name, before, after, files):
+            if change.after > change.before:
+                place = f"{change.file}:{change.line}"
+                yield f"{name} at {place}: {change.before:g} -> {change.after:g} per step"
 
 
 def _loosened(
@@ -441,6 +508,16 @@ def other_command(section: BaselineSection, command: str, folder: str) -> tuple[
     if portable_command(command, folder) == section.command:
         return ()
     return (Notice("other-command", {"command": section.command}),)
+
+
+def former_script(section: BaselineSection, key: Key, folder: str) -> dict[str, str]:
+    """The part `program` of the key where it alone differs and the section's script is gone: it was renamed.
+
+    :param folder: that commands are relative to.
+    """
+    differs = {name for name in {*section.key, *key} if section.key.get(name) != key.get(name)}
+    renamed = differs == {"program"} and missing_script(section.command, folder)
+    return {"program": key["program"]} if renamed else {}
 
 
 def remaining_sections(path: Path, written: BaselineSection, folder: str) -> Iterator[str]:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import difflib
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from profiler.analyse.timing.counters import MIGHT_SYNC
+from profiler.check.counters.file_changes import FileChange
+from profiler.check.counters.moved_lines import LinePair, SourceLine, pair_lines
 from profiler.check.model import (
     FAIL,
     INCONCLUSIVE,
     PASS,
     STATES,
     Change,
+    ChangeKind,
     Counted,
     CounterLine,
     GateResult,
@@ -23,7 +26,7 @@ from profiler.check.model import (
     Limits,
 )
 from profiler.core.errors import ProfilerError
-from profiler.core.metrics import COUNTERS
+from profiler.core.metrics import COUNTERS, counter_unit
 from profiler.core.notice import Notice
 
 GATED: Final = tuple(counter.name for counter in COUNTERS if counter.gated)
@@ -72,13 +75,25 @@ class _Side:
         return not self.width
 
 
-def compare(base: Sequence[Counted], candidate: Sequence[Counted], limits: Limits) -> tuple[CounterLine, ...]:
+def compare(
+    base: Sequence[Counted],
+    candidate: Sequence[Counted],
+    limits: Limits,
+    files: Sequence[FileChange] = (),
+    *,
+    by_line: bool = True,
+) -> tuple[CounterLine, ...]:
     """A line for every counter of either side, those of the step first.
+
+    A counter fails by its total, and by its lines of code: what one line counts less does not pay for what another one
+    counts more.
 
     A counter that only the candidate has counts from 0. One that only the base has is an error: had its hooks been
     installed, it would be there with a 0. Where a side ran without a device, a counter that needs one is left out if
     the other side counted none of it either, and else INCONCLUSIVE.
 
+    :param files: what became of files whose former text is known.
+    :param by_line: False: the sides are two programs, whose lines are not the same; only totals are judged.
     :raises ProfilerError: a side is empty, a counter is missing, or limits name a counter that does not exist.
     """
     if not base or not candidate:
@@ -87,9 +102,10 @@ def compare(base: Sequence[Counted], candidate: Sequence[Counted], limits: Limit
     _check_names(processes, limits)
     names = _ordered({name for process in processes for name in process.totals})
     names = [name for name in names if not _unused_without_device(name, base, candidate)]
-    lines = [_line(name, STEP, base, candidate, limits) for name in names]
+    sides = base, candidate
+    lines = [_line(name, STEP, sides, limits, files if by_line else None) for name in names]
     in_workers = {name for process in processes for name, amount in process.workers.items() if amount}
-    return (*lines, *(_line(name, WORKER, base, candidate, limits) for name in _ordered(in_workers)))
+    return (*lines, *(_line(name, WORKER, sides, limits, files) for name in _ordered(in_workers)))
 
 
 def _check_names(processes: Sequence[Counted], limits: Limits) -> None:
@@ -109,6 +125,12 @@ def suggestion(word: str, names: Iterable[str]) -> str:
     names = list(names)
     similar = difflib.get_close_matches(word, names, 1)
     return f": did you mean {similar[0]}?" if similar else f": there are {', '.join(names)}"
+
+
+def is_judged_by_line(counter: str) -> bool:
+    """Whether what one line counts less does not pay for another one. Amounts of bytes and of arithmetic move between
+    lines when code is rewritten."""
+    return not counter_unit(counter) and counter != "flops"
 
 
 def worst(states: Iterable[str]) -> str:
@@ -151,7 +173,14 @@ def _lacked_device(name: str, side: Sequence[tuple[Counted, Mapping[str, float]]
 # ---------------------------------------------------------------- one counter
 
 
-def _line(name: str, scope: str, base: Sequence[Counted], candidate: Sequence[Counted], limits: Limits) -> CounterLine:
+def _line(
+    name: str,
+    scope: str,
+    counted: tuple[Sequence[Counted], Sequence[Counted]],
+    limits: Limits,
+    files: Sequence[FileChange] | None,
+) -> CounterLine:
+    base, candidate = counted
     sides = [[process.workers if scope == WORKER else process.totals for process in side] for side in (base, candidate)]
     before, after = (
         _Side(tuple(amounts.get(name, 0.0) for amounts in side), tuple(process.steps for process in processes))
@@ -183,9 +212,30 @@ def _line(name: str, scope: str, base: Sequence[Counted], candidate: Sequence[Co
     limit = limits.counters.get(name) or limits.counters.get(EVERY) or Limit()
     allowed = _allowed(before, after, limit, scope)
     state, reasons = _judge(before, after, allowed)
-    rose = after.range[1] > before.range[0]
-    changes = changed_lines(name, base, candidate, workers=scope == WORKER) if rose else ()
-    return CounterLine(name, state, ranges[0] or before.range, after.range, allowed, reasons, changes, scope)
+    changes = changed_lines(name, base, candidate, files or (), workers=scope == WORKER)
+    rose = tuple(change for change in changes if change.kind in (ChangeKind.APPEARED, ChangeKind.GREW))
+    if (
+        scope == STEP
+        and files is not None
+        and state == PASS
+        and before.constant
+        and after.constant
+        and is_judged_by_line(name)
+    ):
+        risen = sum(change.after - change.before for change in rose)
+        if _above(risen, allowed - before.range[1]):
+            state, reasons = FAIL, (Notice("lines-rose", {"risen": risen}),)
+    return CounterLine(
+        name,
+        state,
+        ranges[0] or before.range,
+        after.range,
+        allowed,
+        reasons,
+        rose,
+        scope,
+        other_changes=tuple(change for change in changes if change not in rose),
+    )
 
 
 def _allowed(before: _Side, after: _Side, limit: Limit, scope: str) -> float:
@@ -223,70 +273,96 @@ def _above(amount: float, limit: float) -> bool:
     return amount > limit and not math.isclose(amount, limit, rel_tol=_REL_TOL, abs_tol=_ABS_TOL)
 
 
-# ---------------------------------------------------------------- the lines at which it rose
+# ---------------------------------------------------------------- lines of code
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class _SourceLine:
-    """A line of a side at which something was counted. The order of the fields is that of lines."""
+def scaled_copies(
+    base: Sequence[Counted], candidate: Sequence[Counted], files: Sequence[FileChange] = ()
+) -> float | None:
+    """The factor by which all copies to the device, whose number stayed the same, grew or shrank; None if there is no
+    such factor. Batches of another size have one.
 
-    file: str
-    number: int
-    operation: str
-    text: str
-    function: str
+    :param files: as for `changed_lines`.
+    """
+    before, after = (_least(_amounts_by_line("h2d", side, workers=False)) for side in (base, candidate))
+    sizes = [_least(_amounts_by_line("h2d_bytes", side, workers=False)) for side in (base, candidate)]
+    ratios = [
+        sizes[1].get(pair.candidate, 0.0) / size
+        for pair in pair_lines(before, after, files)
+        if pair.base and pair.candidate and not _differ(pair.before, pair.after) and (size := sizes[0].get(pair.base))
+    ]
+    if not ratios or any(_differ(ratio, ratios[0]) for ratio in ratios) or not _differ(ratios[0], 1.0):
+        return None
+    return ratios[0]
 
 
-_IDENTITIES: Final[tuple[Callable[[_SourceLine], object], ...]] = (
-    lambda line: line,
-    lambda line: line.text and (line.file, line.function, line.operation, line.text),
-    lambda line: line.text and (line.file, line.operation, line.text),  # in a function of another name
-    lambda line: line.text and (line.operation, line.text),  # in another file
-    lambda line: (line.file, line.function, line.operation),  # its text was changed
-)
-"""Identities of a line in the other side, the most reliable first; empty: not applicable."""
+def _least(amounts: Mapping[SourceLine, Sequence[float]]) -> dict[SourceLine, float]:
+    return {line: min(values) for line, values in amounts.items()}
+
+
+def _differ(first: float, second: float) -> bool:
+    return _above(first, second) or _above(second, first)
 
 
 def changed_lines(
-    counter: str, base: Sequence[Counted], candidate: Sequence[Counted], *, workers: bool = False
+    counter: str,
+    base: Sequence[Counted],
+    candidate: Sequence[Counted],
+    files: Sequence[FileChange] = (),
+    *,
+    workers: bool = False,
 ) -> tuple[Change, ...]:
-    """Lines at which every process of the candidate counted more than any of the base, per step, the largest first."""
-    before = {line: max(amounts) for line, amounts in _amounts_by_line(counter, base, workers).items()}
-    after = {line: min(amounts) for line, amounts in _amounts_by_line(counter, candidate, workers).items()}
-    origin = _match_lines(list(before), list(after))
+    """What became of the lines at which a counter was counted, per step: those at which it rose first, the largest rise
+    first.
+
+    A line rose if every process of the candidate counted more there than any of the base, and fell if every process
+    counted less.
+
+    :param files: what became of files whose former text is known.
+    """
+    before, after = (_amounts_by_line(counter, side, workers) for side in (base, candidate))
+    most, least = (
+        {line: end(amounts) for line, amounts in side.items()} for end, side in ((max, before), (min, after))
+    )
     changes = []
-    for line, amount in after.items():
-        earlier = before[origin[line]] if line in origin else 0.0
-        if amount - earlier > _ABS_TOL * max(1.0, amount):
-            place = line.file, line.number, line.function, line.operation
-            changes.append(Change(counter, *place, earlier, amount, line.text))
+    for pair in pair_lines(most, least, files):
+        change = _change(counter, pair)
+        if pair.candidate is None or change.kind in (ChangeKind.SHRANK, ChangeKind.VANISHED):
+            lowest = min(before[pair.base]) if pair.base else 0.0
+            highest = max(after[pair.candidate]) if pair.candidate else 0.0
+            if not _above(min(lowest, pair.before), highest):
+                continue
+        moved = pair.base is not None and (change.file, change.line) != (change.base_file, change.base_line)
+        if change.kind is not ChangeKind.MOVED or moved:
+            changes.append(change)
     return tuple(
         sorted(changes, key=lambda change: (change.before - change.after, change.file, change.line, change.operation))
     )
 
 
-def _amounts_by_line(counter: str, side: Sequence[Counted], workers: bool) -> dict[_SourceLine, list[float]]:
+def _change(counter: str, pair: LinePair) -> Change:
+    line = pair.candidate or pair.base
+    assert line is not None, "a pair has a line"
+    same = not _differ(pair.before, pair.after)
+    return Change(
+        counter,
+        line.file,
+        line.number,
+        line.function,
+        line.operation,
+        pair.after if same else pair.before,
+        pair.after,
+        line.text,
+        pair.base.file if pair.base else "",
+        pair.base.number if pair.base else 0,
+    )
+
+
+def _amounts_by_line(counter: str, side: Sequence[Counted], workers: bool) -> dict[SourceLine, list[float]]:
     """Each line with its amount per step in every process."""
-    amounts: dict[_SourceLine, list[float]] = defaultdict(lambda: [0.0] * len(side))
+    amounts: dict[SourceLine, list[float]] = defaultdict(lambda: [0.0] * len(side))
     for index, process in enumerate(side):
         for (name, file, function, operation), lines in (process.worker_lines if workers else process.lines).items():
             for number, amount, text in lines if name == counter else ():
-                amounts[_SourceLine(file, number, operation, text, function)][index] += amount / process.steps
+                amounts[SourceLine(file, number, operation, text, function)][index] += amount / process.steps
     return dict(sorted(amounts.items()))
-
-
-def _match_lines(before: Sequence[_SourceLine], after: Sequence[_SourceLine]) -> dict[_SourceLine, _SourceLine]:
-    """Line of the candidate -> the line of the base that it was; the nearest where several are alike."""
-    origin: dict[_SourceLine, _SourceLine] = {}
-    unmatched = list(before)
-    for identity in _IDENTITIES:
-        lines: dict[object, list[_SourceLine]] = defaultdict(list)
-        for line in unmatched:
-            lines[identity(line)].append(line)
-        for line in after:
-            key = identity(line)
-            if key and line not in origin and lines.get(key):
-                origin[line] = min(lines[key], key=lambda other: abs(other.number - line.number))
-                lines[key].remove(origin[line])
-                unmatched.remove(origin[line])
-    return origin

@@ -18,13 +18,23 @@ from profiler.analyse.timing.counters import (
     uncounted_on_cpu,
 )
 from profiler.analyse.window import Window, measured_window, process_rows
+from profiler.check.counters.operators import counts_of_table, stored_text
 from profiler.check.counters.paths import portable_path, root_folder
 from profiler.check.model import Counted, Line, Location
 from profiler.core.errors import Exit, ProfilerError
 from profiler.report.text import describe
 from profiler.run.code_origin import working_folder
 from profiler.run.model import Run, Site, Table
-from profiler.run.tables import RECOMPILED, TOKENIZED, WORKER_OF, CallKind, ValueKind
+from profiler.run.tables import (
+    COUNTED,
+    GRAPH_BROKEN,
+    NON_BLOCKING,
+    RECOMPILED,
+    TOKENIZED,
+    WORKER_OF,
+    CallKind,
+    ValueKind,
+)
 
 _TIMES: Final = ("_ns", "_s", "_seconds")
 """Endings of counters that are times, which vary and are left out."""
@@ -37,12 +47,12 @@ _CALL_COUNTERS: Final = {
     CallKind.ALLOC: "allocations",
     CallKind.LAUNCH: "launches",
 }
+GRAPH_BREAKS: Final = "graph_breaks"
+_COMPILING: Final = (RECOMPILED, GRAPH_BREAKS)
 _COPIES: Final = (CallKind.H2D, CallKind.D2H)
 _BATCH_REGION: Final = "dataset"
 """Region of a loader's worker around the making of a batch."""
 
-_MAX_TEXT: Final = 80
-"""Characters of a line's text that a baseline stores: enough to recognise a line that has moved."""
 Mask = npt.NDArray[np.bool_]
 Amounts = dict[str, npt.NDArray[np.float64]]
 
@@ -68,10 +78,20 @@ def counted(run: Run, spans: Sequence[tuple[int, int]] | None, *, folder: str = 
         raise ProfilerError(f"what was counted in {run.path} is incomplete: {describe(lost)}", Exit.NOT_COMPARABLE)
     root = root_folder(folder or working_folder(run), run.info.argv)
     calls = process_rows(run.calls, window)
-    calls = calls[window.step_rows(calls["begin"]) >= 0]
+    begins = calls["begin"]
+    inside = window.step_rows(begins) >= 0
+    if run.info.is_counted:  # compilations happen in the first steps
+        compiling = [_name_number(run, name) for name in (RECOMPILED, GRAPH_BROKEN)]
+        inside |= np.isin(calls["name"], compiling) & (begins.astype(np.int64) < window.end[-1])
+    calls = calls[inside]
     totals = _totals(run, window)
     workers, worker_lines = _workers(run, window, root)
     lines = _lines(run, calls, root)
+    if COUNTED in run.info.facts:
+        compilations = _amounts(run, calls)
+        totals |= {name: float(compilations[name].sum()) for name in _COMPILING if name in compilations}
+        more = counts_of_table(run, window, lambda site: portable_path(site, root))
+        totals, lines = {**dict.fromkeys(_COMPILING, 0.0), **totals, **more.totals}, {**lines, **more.lines}
     return Counted(len(window), totals, workers, lines, worker_lines, uncounted_on_cpu(run, totals))
 
 
@@ -123,10 +143,15 @@ def _amounts(run: Run, calls: Table) -> Amounts:
     amounts[MIGHT_SYNC] = call_counts(calls) * (kind == CallKind.MIGHT_SYNC)
     for copy in _COPIES:
         amounts[f"{_CALL_COUNTERS[copy]}_bytes"] = calls["bytes"] * (kind == copy).astype(np.float64)
-    # a copy that the host waits for is a sync too
-    amounts["syncs"] += np.isin(kind, _COPIES) & (calls["blocked"] > 0)
+    # a copy that the host waits for is a sync too; where all is counted nothing has a length, and the name tells it
+    waits = calls["blocked"] > 0
+    if run.info.is_counted:
+        names = [number for number, name in enumerate(run.names) if not name.endswith(NON_BLOCKING)]
+        waits = np.isin(calls["name"], names)
+    amounts["syncs"] += np.isin(kind, _COPIES) & waits
     unclassified = kind == CallKind.OTHER
     amounts[RECOMPILED] = ones * (unclassified & (calls["name"] == _name_number(run, RECOMPILED)))
+    amounts[GRAPH_BREAKS] = ones * (unclassified & (calls["name"] == _name_number(run, GRAPH_BROKEN)))
     tokenizing = unclassified & (calls["name"] == _name_number(run, TOKENIZED))
     amounts[TOKENIZED] = calls["bytes"] * tokenizing.astype(np.float64)
     return {name: amount for name, amount in amounts.items() if amount.any()}
@@ -150,7 +175,7 @@ def _lines(run: Run, calls: Table, root: str, *, scale: float = 1.0) -> dict[Loc
                 site.function,
                 "" if operation == counter else operation,
             )
-            sums[location][site.line, " ".join(site.source.split())[:_MAX_TEXT]] += amount * scale
+            sums[location][site.line, stored_text(site.source)] += amount * scale
     return {
         location: tuple((line, amount, line_text) for (line, line_text), amount in sorted(lines.items()))
         for location, lines in sums.items()

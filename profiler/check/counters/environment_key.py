@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
-from profiler.analyse.compare.comparability import MUST_BE_EQUAL, program_name
+from profiler.analyse.compare.comparability import MUST_BE_EQUAL
+from profiler.check.counters.paths import portable_program
 from profiler.core.notice import Notice
+from profiler.run.code_origin import working_folder
 from profiler.run.model import Run, StepKind
+from profiler.run.tables import COUNTED
 
 Key = Mapping[str, str]
 
@@ -19,7 +22,14 @@ WHY: Final[Mapping[str, str]] = {
     "compile": "compiled code makes other calls",
     "world_size": "another number of ranks does another share of the work",
     "program": "another program",
+    "arguments": "other arguments may mean other work",
+    "virtual_devices": "other devices are asked for other work",
+    "counting": "operators and memory are counted with --count or --virtual-cuda only, and reads exactly",
     "hooks": "without hooks only what the program marks is counted",
+    "batch_size": "a step of another size",
+    "batch_items": "a step of another size",
+    "steps": "what happens only now and then is counted more or less often",
+    "copied": "the copies to the device move other amounts, as with another batch size or other data",
 }
 """Name of a part of the key -> why counters of sides that differ in it are not comparable."""
 _STEP_KINDS: Final = {
@@ -31,20 +41,42 @@ _STEP_KINDS: Final = {
 """The event that ends a step, without the name of the optimizer or loader, which a change may replace."""
 
 
-def environment_key(run: Run) -> dict[str, str]:
-    """The facts that the program of a run and its hooks report; unknown facts are left out."""
+def environment_key(run: Run, folder: str = "") -> dict[str, str]:
+    """The facts that the program of a run and its hooks report; unknown facts are left out.
+
+    :param folder: in which the command was started, where the run does not report it.
+    """
     facts, key = run.info.facts, dict[str, str]()
     for name in WHY:
         value = facts.get(name)
         if name == "step" and value is None:
             value = _STEP_KINDS.get(run.step.kind, run.step.label) if run.step else None
         elif name == "torch" and value is not None:
-            value = str(value).partition("+")[0]  # the build is told by the device
+            value = minor_version(str(value))
         if value is not None and value != "":
             key[name] = " ".join(str(value).encode("utf-8", "replace").decode("utf-8").split())
     key["hooks"] = "in" if "package" in facts else "out"
-    key["program"] = program_name(run.info)
+    key["program"], key["arguments"] = portable_program(run.info.argv, folder or working_folder(run))
+    if COUNTED in facts:
+        key["counting"] = "exact"
+    if "virtual_cuda" in facts:
+        key["device"] = "cuda"
+        key["virtual_devices"] = f"{facts['virtual_cuda']} {facts.get('virtual_card', '')}".strip()
     return {name: value for name, value in sorted(key.items()) if value}
+
+
+def minor_version(version: str) -> str:
+    """`2.13` of `2.13.0+cpu`: corrections of torch change no counts, and the device tells the build."""
+    return ".".join(version.partition("+")[0].split(".")[:2])
+
+
+def work_of_a_step(facts: Mapping[str, Any]) -> dict[str, str]:
+    """The facts that tell how much work a step is, where the loader knows them. They are no part of the key: a program
+    whose batches change gets no second section beside its first one."""
+    loaders = facts.get("loaders")
+    sizes = [one.get("batch_size") for one in loaders.values()] if isinstance(loaders, Mapping) else []
+    known = sorted({size for size in sizes if isinstance(size, int)})
+    return {"batch_size": ", ".join(map(str, known))} if known else {}
 
 
 def key_differences(base: Key, candidate: Key, code: str, base_name: str = "base") -> tuple[Notice, ...]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from profiler.core.facts import program
 from profiler.run.code_origin import working_folder
 from profiler.run.model import Run
 
@@ -17,6 +18,13 @@ COMPILED_FILE: Final = "(compiled)"
 _MAX_UP: Final = 3
 """How many folders above the program's may still belong to the same checkout."""
 _INSTALLED: Final = re.compile(r".*/(?:site|dist)-packages/|.*/lib(?:64)?/python3(?:\.\d+)?/")
+_RESULT_OPTIONS: Final = frozenset({
+    "out", "out_dir", "outdir", "output", "output_dir", "output_path", "save", "save_dir", "save_path", "save_folder",
+    "log_dir", "logdir", "log_file", "logging_dir", "checkpoint_dir", "ckpt_dir", "default_root_dir", "work_dir",
+    "results_dir", "tensorboard_dir", "profile_dir", "name", "run_name", "run_id", "exp_name", "experiment_name",
+    "wandb_run_name", "wandb_project",
+})  # fmt: skip
+"""Options of training scripts that name where results go: a step does the same work whatever their values."""
 _COMPILED: Final = re.compile(r"/torchinductor_[^/]*/|/torch_compile_debug/")
 
 
@@ -96,6 +104,38 @@ def portable_command(command: str, folder: str) -> str:
     if root != folder:  # its script is named relative to the root
         argv = [os.path.normpath(f"{folder}/{word}") if _is_relative_script(word) else word for word in argv]
     return shlex.join(word.removeprefix(f"{root.rstrip('/')}/") if root else word for word in argv)
+
+
+def portable_program(argv: Sequence[str], folder: str) -> tuple[str, str]:
+    """The script or module that a command runs, as sites name it, and its arguments as one text, without those that
+    name where results go. Both are the same on every machine.
+
+    :param folder: the folder in which the command was started.
+    """
+    name = program(argv)
+    root = root_folder(folder, argv)
+    words = argv[argv.index(name) + 1 :] if name in argv else ()
+    arguments: list[str] = []
+    is_result = False
+    for word in words:
+        option, sign, value = word.partition("=")
+        if is_result and not word.startswith("-"):
+            is_result = False
+            continue
+        is_option = option.startswith("-")
+        is_result = is_option and option.lstrip("-").replace("-", "_").lower() in _RESULT_OPTIONS
+        if is_result:
+            is_result = not sign
+        elif is_option and sign:
+            arguments += [option, portable_path(value, root)]
+        else:
+            arguments.append(portable_path(word, root))
+    if name.endswith(".py"):
+        name = portable_path(
+            os.path.normpath(f"{folder}/{name}") if folder and not name.startswith("/") else name, root
+        )
+        name = PurePosixPath(name).name if name.startswith("\N{HORIZONTAL ELLIPSIS}") else name
+    return name, shlex.join(arguments)
 
 
 def missing_script(command: str, folder: str) -> str:

@@ -11,10 +11,25 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from profiler.analyse.compare.comparability import program_name
 from profiler.check.counters import baseline
-from profiler.check.counters.compare import compare, overall, worst
-from profiler.check.counters.environment_key import environment_key, key_differences
-from profiler.check.model import BASE, CANDIDATE, INCONCLUSIVE, PASS, STATES, CounterLine, GateResult, SideInfo
+from profiler.check.counters.compare import compare, overall, scaled_copies, worst
+from profiler.check.counters.environment_key import environment_key, key_differences, work_of_a_step
+from profiler.check.counters.file_changes import FileChange, file_changes
+from profiler.check.counters.paths import root_folder
+from profiler.check.model import (
+    BASE,
+    CANDIDATE,
+    FAIL,
+    INCONCLUSIVE,
+    PASS,
+    STATES,
+    Counted,
+    CounterLine,
+    GateResult,
+    Hunk,
+    SideInfo,
+)
 from profiler.check.modes.finish import CI, finish, is_true
 from profiler.check.modes.sides import (
     Recordings,
@@ -38,13 +53,17 @@ from profiler.report.text import plural
 
 MORE_PROCESSES: Final = 3
 """Counted in addition where counters vary between processes."""
+_COPIED: Final = "h2d_bytes"
 
 
 def check_command(command: tuple[str, ...], settings: Settings) -> int:
     """Compare the counters of a command to a baseline, or write them down; returns the exit code."""
     settings = with_baseline_steps(settings)
     side = working_tree_side(command, Path.cwd())
-    program = programs_of_sides({CANDIDATE: side}, source=settings.source)[CANDIDATE]
+    sides = {CANDIDATE: side}
+    program = programs_of_sides(
+        sides, source=settings.source, virtual_cuda=settings.virtual_cuda, count=settings.count
+    )[CANDIDATE]
     if settings.update:
         return update(program, settings)
     result, _ = compare_to_baseline(replace(side, what=""), program, settings)
@@ -54,7 +73,9 @@ def check_command(command: tuple[str, ...], settings: Settings) -> int:
 def check_runs(paths: Sequence[Path], settings: Settings) -> int:
     """Compare the counters of two recorded runs, but not their speed; returns the exit code."""
     sides = {label: load_recordings([path]) for label, path in zip((BASE, CANDIDATE), paths, strict=True)}
-    lines = compare(sides[BASE].counted, sides[CANDIDATE].counted, settings.limits)
+    programs = {program_name(side.runs[0].info) for side in sides.values()}
+    base, candidate = sides[BASE].counted, sides[CANDIDATE].counted
+    lines = compare(base, candidate, settings.limits, by_line=len(programs) == 1)
     info = {}
     for (label, recordings), path in zip(sides.items(), paths, strict=True):
         run = recordings.runs[0].info
@@ -105,16 +126,26 @@ def compare_to_baseline(side: PreparedSide, program: Program, settings: Settings
     """The counters of fresh processes compared to the section of the file for this machine and work."""
     path = baseline_path(settings)
     recordings = record_counters(program, settings, settings.processes)
-    key = environment_key(recordings.runs[0])
+    folder = str(program.cwd)
+    key = environment_key(recordings.runs[0], folder)
     section = baseline.read(path, key)
     lines: tuple[CounterLine, ...] = ()
-    reasons = key_differences(section.key, key, "key-differs", "baseline")
+    renamed = baseline.former_script(section, key, folder)
+    reasons = key_differences({**section.key, **renamed}, {**key, **renamed}, "key-differs", "baseline")
+    reasons = reasons or _other_work(section, recordings)
+    files: tuple[FileChange, ...] = ()
     if not reasons:
-        compared = partial(compare, baseline.as_processes(section), limits=settings.limits)
+        root = root_folder(folder, recordings.runs[0].info.argv)
+        files = file_changes(section.sources, baseline.counted_files(recordings.counted), root)
+        base = baseline.as_processes(section)
+        compared = partial(compare, base, limits=settings.limits, files=files)
         lines = compared(recordings.counted)
-        if overall(lines) != PASS and any(map(_varies, lines)):
-            recordings += record_counters(program, settings, MORE_PROCESSES, settings.processes + 1)
+        if overall(lines) != PASS and (any(map(_varies, lines)) or len(recordings.counted) == 1):
+            more = MORE_PROCESSES if any(map(_varies, lines)) else 1
+            recordings += record_counters(program, settings, more, settings.processes + 1)
             lines = compared(recordings.counted)
+        reasons = _other_copies(lines, base, recordings, files, settings)
+        lines = () if reasons else lines
     result = GateResult(
         base=SideInfo(BASE, f"{path} (of {section.updated_at[:10]})", section.command, step_source=section.step),
         candidate=describe_side(CANDIDATE, side, recordings),
@@ -125,13 +156,48 @@ def compare_to_baseline(side: PreparedSide, program: Program, settings: Settings
         counters_reasons=reasons,
         warnings=(
             *warnings_of_steps(recordings),
-            *baseline.other_command(section, shlex.join(program.argv), str(program.cwd)),
+            *baseline.other_command(section, shlex.join(program.argv), folder),
             *short_program(recordings.counted, settings.steps or section.steps),
         ),
         machine=fingerprint(recordings.runs),
+        notes=tuple(Notice("script-renamed", {"former": section.key["program"], **renamed}) for _ in renamed),
+        hunks=_hunks_of_rises(lines, files),
         baseline_file=str(path),
     )
     return result, recordings
+
+
+def _other_work(section: baseline.BaselineSection, recordings: Recordings) -> tuple[Notice, ...]:
+    """Why a step is other work than that of the baseline, by what both sides know about it."""
+    known = {
+        **work_of_a_step(recordings.runs[0].info.facts),
+        "steps": str(min(one.steps for one in recordings.counted)),
+    }
+    former = {**section.work, "steps": str(section.steps)}
+    names = known.keys() & former.keys()
+    before, now = ({name: work[name] for name in names} for work in (former, known))
+    return key_differences(before, now, "work-differs", "baseline")
+
+
+def _other_copies(
+    lines: Sequence[CounterLine],
+    base: Sequence[Counted],
+    recordings: Recordings,
+    files: Sequence[FileChange],
+    settings: Settings,
+) -> tuple[Notice, ...]:
+    """Why a step is other work than that of the baseline, where all its copies to the device have become larger."""
+    fails = any(line.counter == _COPIED and line.state == FAIL for line in lines)
+    factor = (
+        scaled_copies(base, recordings.counted, files) if fails and _COPIED not in settings.limits.counters else None
+    )
+    return () if factor is None or factor < 1 else (Notice("copies-scaled", {"factor": factor}),)
+
+
+def _hunks_of_rises(lines: Sequence[CounterLine], files: Sequence[FileChange]) -> tuple[Hunk, ...]:
+    """What changed in the files in which a counter that fails rose."""
+    risen = {change.file for line in lines if line.state != PASS for change in line.changes}
+    return tuple(hunk for change in files if change.candidate in risen for hunk in change.hunks)
 
 
 def _varies(line: CounterLine) -> bool:
@@ -187,7 +253,9 @@ def update(program: Program, settings: Settings) -> int:
         folder=str(program.cwd),
     )
     old, damage = baseline.previous(path, section.key)
-    looser = (damage,) if damage else baseline.loosened_counters(old, section) if old else ()
+    root = root_folder(str(program.cwd), recordings.runs[0].info.argv)
+    files = file_changes(old.sources, section.sources, root) if old else ()
+    looser = (damage,) if damage else baseline.loosened_counters(old, section, files) if old else ()
     if looser and not settings.reason:
         raise ProfilerError(
             f"{path} would let more pass than before, so it needs --reason TEXT and is as it was: {'; '.join(looser)}"

@@ -41,6 +41,8 @@ _GOES_WITH: Final[Mapping[str, tuple[Mode, ...]]] = {
     "reason": (Mode.UPDATE,),
     "baseline": (Mode.UPDATE, Mode.BASELINE, Mode.AGAINST),
     "no_baseline": (Mode.AGAINST,),
+    "virtual_cuda": (Mode.UPDATE, Mode.BASELINE),
+    "count": (Mode.UPDATE, Mode.BASELINE),
     "link": (Mode.AGAINST,),
     "environment": (Mode.AGAINST,),
     "detect": _INTERLEAVED,

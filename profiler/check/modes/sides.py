@@ -42,22 +42,33 @@ _OPTIONS_WITH_VALUE: Final = ("-W", "-X", "--check-hash-based-pycs")
 # ---------------------------------------------------------------- programs
 
 
-def programs_of_sides(sides: Mapping[str, PreparedSide], *, source: bool = True, hint: str = "") -> dict[str, Program]:
+def programs_of_sides(
+    sides: Mapping[str, PreparedSide],
+    *,
+    source: bool = True,
+    hint: str = "",
+    virtual_cuda: str = "",
+    count: bool = False,
+) -> dict[str, Program]:
     """The programs of all sides. Hooks are installed in all or in none, since they cost time and count.
 
     :param source: keep the text of the lines that a recording names.
     :param hint: a likely cause where the base fails.
+    :param virtual_cuda: number and name of the virtual CUDA devices that they see; they need hooks.
+    :param count: count operators and memory; that needs hooks.
     :raises ProfilerError: there is no such program, which is reported before anything takes time.
     """
     from profiler.record.collectors.environment import EnvironmentCollector
 
-    hooked = not all(marks_itself(side.argv) for side in sides.values())
+    hooked = count or not all(marks_itself(side.argv) for side in sides.values())
     machine = EnvironmentCollector().describe()
     programs = {}
     for label, side in sides.items():
         facts = {**machine, "git_commit": side.commit or None}
         cause = hint if label == BASE else ""
-        programs[label] = Program(label, side.argv, side.cwd, dict(side.env), hooked, facts, cause, source)
+        programs[label] = Program(
+            label, side.argv, side.cwd, dict(side.env), hooked, facts, cause, source, virtual_cuda, count
+        )
         programs[label].executable()
     return programs
 
@@ -190,7 +201,8 @@ def side_differences(base: Recordings, candidate: Recordings) -> tuple[Notice, .
     if not base.runs or not candidate.runs:
         return ()
     before, after = (environment_key(side.runs[0]) for side in (base, candidate))
-    return key_differences({**before, "program": ""}, {**after, "program": ""}, "sides-differ")
+    names = {"program": "", "arguments": ""}
+    return key_differences({**before, **names}, {**after, **names}, "sides-differ")
 
 
 # ---------------------------------------------------------------- where the time goes

@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, Final
@@ -21,6 +21,7 @@ from profiler import __version__
 from profiler.check.model import FAIL, PASS, Change, CounterLine, GateResult
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
+from profiler.check.outputs.first_screen import excerpt, hunk_at
 from profiler.core import units
 from profiler.core.terminal import plain
 from profiler.report.render.json import clean
@@ -89,7 +90,7 @@ class Alert:
     fingerprint: str
     """Depends on rule, file, function and operation, so it stays when the line moves."""
     message: str
-    properties: Mapping[str, str]
+    properties: Mapping[str, str | Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +126,12 @@ def _counter_alerts(result: GateResult, repository: RepositoryPaths) -> Iterator
             cause = causes.get((line.counter, change.file, change.line)) if line.scope == "step" else None
             if cause is not None:
                 message += f" {cause.sentence} {cause.fix}"
+            hunk = hunk_at(result, change.file, change.line) if line.state != PASS else None
             amounts = {
                 "before": fmt.amount(change.before, line.counter),
                 "after": fmt.amount(change.after, line.counter),
                 **({"cause": cause.rule} if cause is not None else {}),
+                **({"diff": excerpt(hunk, change.line)} if hunk is not None else {}),
             }
             level = _level(line, change)
             yield Alert(rule, change.file, change.line, change.function, level, digest, message, amounts)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from profiler.check.model import FAIL, INCONCLUSIVE, PASS, STATES, Change, GateResult, Throughput
+from profiler.check.model import FAIL, INCONCLUSIVE, PASS, STATES, Change, ChangeKind, GateResult, Throughput
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
 from profiler.check.outputs.alerts import ERROR, WARNING, RepositoryPaths
@@ -53,9 +53,12 @@ def _counter_cases(result: GateResult) -> list[Case]:
     counters = []
     for line in result.counters:
         sentence = fmt.counter_sentence(line, fmt.base_noun(result), text.reasons(line.reasons))
+        fewer_changes = [change for change in line.other_changes if change.kind is ChangeKind.SHRANK]
         message = "; ".join((sentence, *map(fmt.site, line.changes)))
         fewer = line.state == PASS and fmt.is_fewer(line)
-        counters.append(Case(COUNTERS, fmt.counter_title(line), line.state, message, line.changes, fewer=fewer))
+        counters.append(
+            Case(COUNTERS, fmt.counter_title(line), line.state, message, (*line.changes, *fewer_changes), fewer=fewer)
+        )
     if _is_worse(result.counters_state, counters):
         reason = plain(text.reasons(result.counters_reasons) or result.sentence)
         counters.append(Case(COUNTERS, "all counters", result.counters_state or FAIL, reason))

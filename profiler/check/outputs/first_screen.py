@@ -160,12 +160,17 @@ def _places(result: GateResult) -> Iterator[b.CodePlace]:
         else:  # one line for both
             places[at] = key, replace(place, change=f"{places[at][1].change}; {place.change}")
     for (file, line), place in places[:_PLACES]:
-        hunk = next((each for each in result.hunks if each.file == file and _has_line(each, line)), None)
+        hunk = hunk_at(result, file, line)
         if hunk is None or hunk in shown:
             yield place
             continue
         shown.add(hunk)
-        yield replace(place, diff=_excerpt(hunk, line))
+        yield replace(place, diff=excerpt(hunk, line))
+
+
+def hunk_at(result: GateResult, file: str, line: int) -> Hunk | None:
+    """The part of the diff that changed this line of the candidate, or one beside it."""
+    return next((hunk for hunk in result.hunks if hunk.file == file and _has_line(hunk, line)), None)
 
 
 def _counted(change: Change) -> b.CodePlace:
@@ -207,7 +212,7 @@ def _numbered(hunk: Hunk) -> Iterator[tuple[int, str]]:
         number += not line.startswith("-")
 
 
-def _excerpt(hunk: Hunk, line: int) -> tuple[str, ...]:
+def excerpt(hunk: Hunk, line: int) -> tuple[str, ...]:
     """The lines of a hunk around a line, at most _HUNK_LINES."""
     numbered = list(_numbered(hunk))
     at = min(range(len(numbered)), key=lambda index: abs(numbered[index][0] - line))

@@ -18,6 +18,7 @@ from profiler.check.model import (
     PASS,
     POWER,
     Change,
+    ChangeKind,
     CounterLine,
     GateResult,
     SideInfo,
@@ -121,7 +122,7 @@ def is_fewer(line: CounterLine) -> bool:
 
 
 def location(change: Change, file: str = "") -> str:
-    """file:line, as far as they are known.
+    """file:line, as far as they are known; of a line that is gone, where it was.
 
     :param file: the name to show; by default that of the change.
     """
@@ -147,7 +148,8 @@ def rise(change: Change) -> str:
 def site(change: Change) -> str:
     """'+1 sync per step at train.py:104 (train_step, item): total += loss.item()'."""
     source = f": {change.source}" if change.source else ""
-    return f"{rise(change)} at {location(change)}{function_and_operation(change)}{source}"
+    gone = " of the base, which is gone" if change.kind is ChangeKind.VANISHED else ""
+    return f"{rise(change)} at {location(change)}{gone}{function_and_operation(change)}{source}"
 
 
 def slower_line(line: SlowerLine) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from profiler.check.model import CounterLine, GateResult, Throughput
+from profiler.check.model import Change, CounterLine, GateResult, Throughput
 from profiler.check.outputs import text
 from profiler.core.metrics import counter_unit
 from profiler.report.render import json as report_json
@@ -91,8 +91,14 @@ def _counter(line: CounterLine) -> dict[str, Any]:
         "before": before,
         "after": after,
         "reason": text.reasons(line.reasons),
-        "changes": [{key: value for key, value in asdict(c).items() if key != "counter"} for c in line.changes],
+        "changes": list(map(_change, line.changes)),
+        "other_changes": list(map(_change, line.other_changes)),
     }
+
+
+def _change(change: Change) -> dict[str, Any]:
+    values = {key: value for key, value in asdict(change).items() if key != "counter"}
+    return {"kind": str(change.kind), **values}
 
 
 def _throughput(speed: Throughput) -> dict[str, Any]:

@@ -14,8 +14,10 @@ from profiler.check.model import (
     FAIL,
     PASS,
     Change,
+    ChangeKind,
     CounterLine,
     GateResult,
+    Hunk,
     SideInfo,
     Throughput,
     TimeLine,
@@ -23,7 +25,7 @@ from profiler.check.model import (
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
 from profiler.check.outputs.figures import percent_cell, rounds_table, slowdown_figure, step_time_figure
-from profiler.check.outputs.first_screen import JUDGED, first_screen
+from profiler.check.outputs.first_screen import JUDGED, excerpt, first_screen, hunk_at
 from profiler.core import units
 from profiler.report import blocks as b
 from profiler.report.build import local_time
@@ -31,6 +33,10 @@ from profiler.report.table import Field, make_table, missing_cell, short_path
 
 _FAIL_FROM: Final = f"FAIL from ({fmt.DETECTED})"
 _CHANGES_TITLE: Final = "Lines at which counters changed"
+_LESS_TITLE: Final = "Lines that count less, or only moved"
+_DIFF_TITLE: Final = "What the diff changed there"
+_MAX_DIFFS: Final = 3
+"""Parts of a diff that the verdict shows; all of them are in check.json."""
 _SLOWER_TITLE: Final = "Lines that take longer"
 _SHARED_TITLES: Final = ("Throughput", "Counters", "Method")
 """Titles that sections of the comparison have too."""
@@ -91,9 +97,32 @@ def _verdict(result: GateResult) -> b.Section:
     changes = [change for line in ordered for change in line.changes]
     table = [make_table(_CHANGES_TITLE, _CHANGE_FIELDS, changes)] if changes else []
     sites = [b.Items(tuple(map(fmt.site, changes)), _CHANGES_TITLE)] if changes else []
+    less = list(_less(ordered))
+    diffs = list(_diffs(result, [change for line in ordered if line.state != PASS for change in line.changes]))
+    sites += [*diffs, *less]
     slower = [b.Items(tuple(map(fmt.slower_line, result.slower_lines)), _SLOWER_TITLE)] if result.slower_lines else []
-    blocks: list[b.Block] = [callout, *explanation, b.Stats(tuple(_stats(result))), *causes, *table, *items]
+    blocks: list[b.Block] = [callout, *explanation, b.Stats(tuple(_stats(result))), *causes, *table, *less, *items]
     return b.Section("check", "Check", tuple(blocks), brief=(callout, *explanation, *causes, *slower, *sites, *items))
+
+
+def _diffs(result: GateResult, changes: Sequence[Change]) -> Iterator[b.Items]:
+    """The parts of the diff that have these lines, each once."""
+    shown: list[Hunk] = []
+    for change in changes:
+        hunk = hunk_at(result, change.file, change.line)
+        if hunk is not None and hunk not in shown and len(shown) < _MAX_DIFFS:
+            shown.append(hunk)
+            code = "\n".join(excerpt(hunk, change.line))
+            yield b.Items((f"at {fmt.location(change)}",), "" if len(shown) > 1 else _DIFF_TITLE, code)
+
+
+def _less(lines: Sequence[CounterLine]) -> Iterator[b.Items]:
+    """The lines that count less or are gone, and how many only moved."""
+    fewer = [change for line in lines for change in line.other_changes if change.kind is not ChangeKind.MOVED]
+    moved = text.moved_lines(lines)
+    items = (*map(fmt.site, fewer), *([moved] if moved else []))
+    if items:
+        yield b.Items(items, _LESS_TITLE)
 
 
 def _change_cell(change: Change) -> b.Cell:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from profiler.analyse.finding import RuleText
-from profiler.check.model import FAIL, INCONCLUSIVE, PASS, Change, CounterLine, GateResult, Throughput
+from profiler.check.model import FAIL, INCONCLUSIVE, PASS, Change, ChangeKind, CounterLine, GateResult, Throughput
 from profiler.check.outputs import format as fmt
 from profiler.core.metrics import find_counter
 from profiler.core.notice import Notice
@@ -82,6 +82,17 @@ def headline(result: GateResult) -> str:
     return sentence[:1].upper() + sentence[1:] if sentence.partition(" ")[0].isalpha() else sentence
 
 
+def moved_lines(lines: Sequence[CounterLine]) -> str:
+    """`3 lines only moved; the counts there are the same.`; empty where none has."""
+    places = {
+        (change.file, change.line, change.base_file, change.base_line)
+        for line in lines
+        for change in line.other_changes
+        if change.kind is ChangeKind.MOVED
+    }
+    return f"{plural(len(places), 'line')} only moved; the counts there are the same." if places else ""
+
+
 def notes(result: GateResult) -> tuple[str, ...]:
     return tuple(map(sentence, result.notes))
 
@@ -149,7 +160,11 @@ def _rise(line: CounterLine) -> str:
     name = counter.plural if counter else line.counter
     workers = " in loader workers" if line.scope == "worker" else ""
     location = f" at {line.changes[0].file}:{line.changes[0].line}" if line.changes else ""
-    return f"{name} rose by {line.after[0] - line.before[1]:,.4g} per step{workers}{location}"
+    rise = line.after[0] - line.before[1]
+    if line.changes and any(reason.code == "lines-rose" for reason in line.reasons):
+        rise = sum(change.after - change.before for change in line.changes)
+        location = f"{location} and {plural(len(line.changes) - 1, 'more line')}" if len(line.changes) > 1 else location
+    return f"{name} rose by {rise:,.4g} per step{workers}{location}"
 
 
 def _undecided_counter(lines: Sequence[CounterLine]) -> str:
@@ -370,7 +385,13 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     ),
     "other-command": "The baseline was counted with another command: {command}",
     "sides-differ": lambda v: f"The sides differ in {_key_part(v)}.",
-    "key-differs": lambda v: f"{_key_part(v)}; a baseline for this one is added with --update",
+    "key-differs": lambda v: f"not comparable: {_key_part(v)}; --update adds a baseline for this one",
+    "work-differs": lambda v: f"not comparable: {_key_part(v)}; make the baseline again with --update",
+    "copies-scaled": (
+        "not comparable: each copy to the device moves {factor:.4g} times as many bytes as in the baseline, as with "
+        "another batch size or other data; make the baseline again with --update"
+    ),
+    "script-renamed": "The baseline was counted when the script was called {former}, which is gone.",
     # reasons of a counter's state
     "ignored": "ignored",
     "not-limited": "has no limit, so it cannot fail the check",
@@ -378,6 +399,7 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "no-worker-counts": "the {side} counted no loader workers",
     "no-device": "the {side} ran without a device, where it is not counted",
     "varies": "varies in the baseline: {low:g} to {high:g} per step",
+    "lines-rose": "{risen:.4g} more at these lines, for which fewer elsewhere does not pay",
     "fewer": "fewer",
     "fewer-than-baseline": "fewer: store the new count with --update",
     "within-limit": "more, within its limit",

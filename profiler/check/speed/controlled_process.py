@@ -61,6 +61,10 @@ class Program:
     """Advice to add to the message if it fails."""
     source: bool = True
     """Keep the text of the lines that its runs name."""
+    virtual_cuda: str = ""
+    """Number and name of the virtual CUDA devices that it sees, as in `1:h100`; empty: none."""
+    count: bool = False
+    """Whether its operators and memory are counted."""
 
     def executable(self) -> str:
         """The file to execute.
@@ -126,6 +130,8 @@ class ControlledProcess:
             hooks=program.hooked,
             source=program.source,
             cwd=program.cwd,
+            virtual_cuda=program.virtual_cuda,
+            count=program.count,
         )
         self.steps = 0
         """Steps driven so far."""

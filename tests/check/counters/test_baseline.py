@@ -17,6 +17,7 @@ import profiler
 from profiler.check.counters.baseline import (
     BaselineSection,
     as_processes,
+    former_script,
     loosened_counters,
     other_command,
     previous,
@@ -200,6 +201,45 @@ def test_a_0_of_what_needs_a_device_may_go_where_there_is_none() -> None:
     assert not [line for line in loosened_counters(ungated, more) if "might" in line], "it gates nothing"
 
 
+def test_a_line_that_is_new_loosens_although_another_one_is_gone() -> None:
+    before, after = (
+        edited(baseline(one(syncs=20, lines=lines_of(at(*where, counter="syncs")))), counters={"syncs": (1, 1)})
+        for where in ((9, 20, "a.item()"), (30, 20, "history.append(norm.item())"))
+    )
+    assert loosened_counters(before, after) == ("syncs at train.py:30: 0 -> 1 per step",)
+    assert loosened_counters(before, before) == ()
+
+
+def test_a_file_of_the_first_layout_is_read_with_the_key_of_today(tmp_path: Path) -> None:
+    """As version 0.1 wrote it: its checksum has neither `work` nor `sources`."""
+    section = edited(
+        baseline(command="python src/train.py --epochs 1 --out-dir /tmp/x"),
+        key={"program": "train.py", "torch": "2.13.0", "hooks": "in"},
+    )
+    content = {name: value for name, value in section.content().items() if name not in ("work", "sources")}
+    stored = {**content, "checksum": section.digest(1)}
+    path = tmp_path / "counters.json"
+    path.write_text(json.dumps({"what": "", "schema": 1, "sections": [stored]}))
+    (found,) = read_sections(path)
+    assert found.key == {"arguments": "--epochs 1", "hooks": "in", "program": "src/train.py", "torch": "2.13"}
+    assert (found.work, found.sources, found.counters) == ({}, {}, section.counters)
+    assert write(path, baseline())
+    assert json.loads(path.read_text())["schema"] == 2
+    assert len(read_sections(path)) == 2
+    stored["steps"] = 21
+    path.write_text(json.dumps({"what": "", "schema": 1, "sections": [stored]}))
+    with pytest.raises(ProfilerError, match="edited by hand"):
+        read_sections(path)
+
+
+def test_a_script_is_renamed_if_it_is_gone_and_nothing_else_differs(tmp_path: Path) -> None:
+    section = edited(baseline(command="python train.py"), key={"program": "train.py", "device": "cpu"})
+    assert former_script(section, {"program": "fit.py", "device": "cpu"}, str(tmp_path)) == {"program": "fit.py"}
+    assert former_script(section, {"program": "fit.py", "device": "cuda"}, str(tmp_path)) == {}
+    (tmp_path / "train.py").touch()
+    assert former_script(section, {"program": "fit.py", "device": "cpu"}, str(tmp_path)) == {}
+
+
 def test_reads_in_loaders_of_a_former_version_are_left_out(tmp_path: Path) -> None:
     former = {"would_sync": 160, "would_sync_in_loader": 8, "tokenized": 4}
     counted = one(would_sync=1, would_sync_in_loader=3, h2d=0, h2d_bytes=1, workers=former)
@@ -315,9 +355,9 @@ def test_what_is_not_a_baseline(tmp_path: Path, content: bytes, words: str) -> N
 
 
 def test_a_newer_schema_is_not_called_damage_and_never_replaced(path: Path) -> None:
-    text = path.read_text(encoding="utf-8").replace('"schema": 1', '"schema": 2')
+    text = path.read_text(encoding="utf-8").replace('"schema": 2', '"schema": 3')
     path.write_text(text, encoding="utf-8")
-    assert "was written by a newer version of the profiler (schema 2, this one reads 1): update it" in refused(path)
+    assert "was written by a newer version of the profiler (schema 3, this one reads 2): update it" in refused(path)
     for touch in (lambda: write(path, baseline()), lambda: previous(path, baseline().key)):
         with pytest.raises(ProfilerError, match="newer version"):
             touch()

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from profiler.check.counters.compare import GATED, changed_lines, compare, overall, unused_limits
+from profiler.check.counters.file_changes import FileChange, compare_texts
 from profiler.check.model import FAIL, INCONCLUSIVE, PASS, Change, Counted, CounterLine, GateResult, Limit, Limits
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
@@ -270,11 +271,70 @@ Line = tuple[Key, tuple[int, float, str]]
 
 def changed(before: list[Line], after: list[Line]) -> list[tuple[str, int, float, float]]:
     found = changed_lines("would_sync", [one(lines=lines_of(*before))], [one(lines=lines_of(*after))])
-    return [(change.file, change.line, change.before, change.after) for change in found]
+    return [(change.file, change.line, change.before, change.after) for change in found if change.after > change.before]
 
 
 LOSS = "total += loss.item()"
 NORM = "norm = grads.item()"
+
+
+def kinds(before: list[Line], after: list[Line], *files: FileChange) -> dict[tuple[str, int], str]:
+    sides = (one(lines=lines_of(*side)) for side in (before, after))
+    found = changed_lines("would_sync", *([side] for side in sides), files)
+    return {(change.file, change.line): str(change.kind) for change in found}
+
+
+def test_what_became_of_each_line() -> None:
+    before = [at(9, 20, LOSS), at(20, 20, NORM), at(30, 60, "a.item()"), at(40, 20, "b.item()")]
+    after = [at(12, 20, LOSS), at(30, 20, "a.item()"), at(40, 40, "b.item()"), at(2, 20, "x.tolist()", file="new.py")]
+    assert kinds(before, after) == {
+        ("train.py", 12): "moved",
+        ("train.py", 20): "vanished",
+        ("train.py", 30): "shrank",
+        ("train.py", 40): "grew",
+        ("new.py", 2): "appeared",
+    }
+
+
+def test_what_vanishes_pays_for_nothing_new() -> None:
+    gone = [at(50 + number, 20, f"value{number} = tensor{number}.item()") for number in range(5)]
+    base, candidate = (
+        one(would_sync=20 * len(lines), lines=lines_of(*lines))
+        for lines in ([at(9, 20, LOSS), *gone], [at(9, 20, LOSS), at(30, 20, "history.append(norm.item())")])
+    )
+    found = line((base, base), (candidate, candidate))
+    assert (found.state, codes(found)) == (FAIL, ["lines-rose"])
+    assert [(change.line, change.before, change.after) for change in found.changes] == [(30, 0.0, 1.0)]
+    assert [change.line for change in found.other_changes] == [50, 51, 52, 53, 54]
+    allowed = Limits(counters={"would_sync": Limit(1)})
+    assert line((base, base), (candidate, candidate), allowed).state == PASS, "a limit is for all new lines together"
+
+
+def test_with_a_diff_a_line_is_what_the_diff_says() -> None:
+    """The same text once more: by its distance the wrong one would be new."""
+    old = "a\nb\nx.item()\n"
+    new = "x.item()\na\nb\nx.item()\n"
+    change = compare_texts("train.py", "train.py", old, new)
+    before, after = [at(3, 20, "x.item()")], [at(1, 20, "x.item()"), at(4, 20, "x.item()")]
+    assert kinds(before, after, change) == {("train.py", 1): "appeared", ("train.py", 4): "moved"}
+
+
+def test_in_an_edited_place_what_was_counted_pays_for_what_is() -> None:
+    old, new = "a\nx.item()\ny.item()\nb\n", "a\nvalues = stack(x, y).tolist()\nb\n"
+    change = compare_texts("train.py", "train.py", old, new)
+    before, after = [at(2, 20, "x.item()"), at(3, 20, "y.item()")], [at(2, 20, "values = stack(x, y).tolist()")]
+    assert kinds(before, after, change) == {("train.py", 3): "vanished"}
+    more = [at(2, 60, "values = stack(x, y).tolist()")]
+    assert kinds(before, more, change) == {("train.py", 2): "grew"}
+    elsewhere = [at(4, 20, "values = stack(x, y).tolist()")]
+    assert kinds(before, elsewhere, change)["train.py", 4] == "appeared"
+
+
+def test_a_renamed_file_with_a_diff_is_the_same_file() -> None:
+    change = compare_texts("train.py", "fit.py", "a\nx.item()\n", "a\na\ny = x.item()\n")
+    assert kinds([at(2, 20, "x.item()")], [at(3, 20, "y = x.item()", file="fit.py")], change) == {
+        ("fit.py", 3): "moved"
+    }
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from profiler.check.counters.paths import (
     COMPILED_FILE,
     portable_command,
     portable_path,
+    portable_program,
     root_folder,
     start_folder,
 )
@@ -91,6 +92,22 @@ def test_the_start_folder_is_derived_from_the_recorded_call_sites(command: str, 
     info = SimpleNamespace(argv=tuple(command.split()), facts={}, host={})
     run: Any = SimpleNamespace(info=info, sites=(SimpleNamespace(file=file),))
     assert start_folder(run) == folder
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("python train.py", ("train.py", "")),
+        ("/opt/bin/python -u /srv/me/src/train.py --lr 0.1", ("src/train.py", "--lr 0.1")),
+        ("python train.py --lr=0.1 --data=/srv/me/data", ("train.py", "--lr 0.1 --data data")),
+        ("python -m mine.train --data /mnt/big/corpus", ("mine.train", "--data '…/big/corpus'")),
+        ("torchrun --nproc-per-node 2 train.py --out_dir out --epochs 1", ("train.py", "--epochs 1")),
+        ("python train.py --run-name a --output-dir=b --save --epochs 1", ("train.py", "--epochs 1")),
+        ("python -c pass", ("", "")),
+    ],
+)
+def test_the_program_and_the_arguments_that_matter(command: str, expected: tuple[str, str]) -> None:
+    assert portable_program(command.split(), "/srv/me") == expected
 
 
 def test_a_command_names_no_folder_of_this_machine() -> None:

@@ -36,7 +36,7 @@ def test_it_is_as_bad_as_its_worst_part_and_says_what_is() -> None:
     differs = key_differences({"device": "cpu"}, {"device": "cuda"}, "key-differs", "baseline")
     unknown = conclude(GateResult(counters_state=INCONCLUSIVE, counters_reasons=differs))
     assert unknown.state == INCONCLUSIVE
-    assert unknown.sentence.startswith("Device: cpu in the baseline against cuda (")
+    assert unknown.sentence.startswith("Not comparable: device: cpu in the baseline against cuda (")
     with pytest.raises(ValueError, match="nothing was compared"):
         conclude(GateResult())
 

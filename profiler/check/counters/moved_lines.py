@@ -1,0 +1,176 @@
+"""Which line of the base each line of the candidate was, so that a line that only moved is not a new one.
+
+The diff of a file decides where it is known. Elsewhere a line is known by its text, then by its function and a similar
+text.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from profiler.check.counters.file_changes import FileChange
+
+_MAX_EDIT: Final = 8
+"""Lines that a diff replaces by others, up to which what they count is that of one edited place. Where more are
+replaced, each of them is compared by its text."""
+_SIMILAR: Final = 0.7
+"""Ratio of equal letters (difflib) from which two texts are one edited line: `total += loss.item()` and
+`total = loss.item()` have 0.97, `total += loss.item()` and `norm = grads.item()` have 0.62."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SourceLine:
+    """A line of a side at which something was counted. The order of the fields is that of lines."""
+
+    file: str
+    number: int
+    operation: str
+    text: str
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinePair:
+    """A line of the candidate and what it was; one of them is None where the line is new, or gone."""
+
+    base: SourceLine | None
+    candidate: SourceLine | None
+    before: float
+    """What the line of the base counted, as far as it belongs to this line."""
+    after: float
+
+
+_TEXTS: Final[tuple[Callable[[SourceLine], Hashable], ...]] = (
+    lambda line: (line.file, line.number, line.function, line.operation, line.text),
+    lambda line: line.text and (line.file, line.function, line.operation, line.text),
+    lambda line: line.text and (line.file, line.operation, line.text),  # in a function of another name
+    lambda line: line.text and (line.operation, line.text),  # in another file
+)
+"""Identities of a line by its text, the most reliable first; empty: not applicable."""
+
+
+def pair_lines(
+    before: Mapping[SourceLine, float], after: Mapping[SourceLine, float], changes: Sequence[FileChange] = ()
+) -> Iterator[LinePair]:
+    """All lines of both sides, each once; the amounts of an edited place are shared by its lines."""
+    matching = _Matching(before, after)
+    matching.by_diff(changes)
+    for identity in _TEXTS:
+        matching.by_identity(identity)
+    yield from matching.pairs
+    yield from matching.edited(changes)
+    matching.pairs.clear()
+    matching.by_similar_text(changes)
+    yield from matching.pairs
+    yield from (LinePair(line, None, before[line], 0.0) for line in matching.base)
+    yield from (LinePair(None, line, 0.0, after[line]) for line in matching.candidate)
+
+
+class _Matching:
+    """The lines of both sides that have no counterpart yet."""
+
+    def __init__(self, before: Mapping[SourceLine, float], after: Mapping[SourceLine, float]) -> None:
+        self._before, self._after = before, after
+        self.base, self.candidate = dict.fromkeys(sorted(before)), dict.fromkeys(sorted(after))
+        self.pairs: list[LinePair] = []
+
+    def _pair(self, base: SourceLine, candidate: SourceLine) -> None:
+        if base in self.base and candidate in self.candidate:
+            del self.base[base], self.candidate[candidate]
+            self.pairs.append(LinePair(base, candidate, self._before[base], self._after[candidate]))
+
+    def by_diff(self, changes: Sequence[FileChange]) -> None:
+        """Lines that a diff leaves as they were."""
+        files = {change.candidate: change for change in changes}
+        places = {(line.file, line.number, line.operation): line for line in self.base}
+        for line in list(self.candidate):
+            change = files.get(line.file)
+            number = change.same.get(line.number) if change is not None else None
+            if change is not None and number is not None:
+                base = places.get((change.base, number, line.operation))
+                if base is not None:
+                    self._pair(base, line)
+
+    def by_identity(self, identity: Callable[[SourceLine], Hashable]) -> None:
+        """Lines with an equal identity, the nearest first where several are alike."""
+        lines: dict[Hashable, list[SourceLine]] = defaultdict(list)
+        for line in self.base:
+            lines[identity(line)].append(line)
+        pairs = [(base, line) for line in self.candidate if (key := identity(line)) for base in lines.get(key, ())]
+        for base, line in sorted(pairs, key=lambda pair: (abs(pair[0].number - pair[1].number), pair[1].number)):
+            self._pair(base, line)
+
+    def edited(self, changes: Sequence[FileChange]) -> Iterator[LinePair]:
+        """Lines that a diff replaced by few others: what the place counted before pays for what it counts now."""
+        for change in changes:
+            for old, new in change.replaced:
+                if max(len(old), len(new)) > _MAX_EDIT:
+                    continue
+                base = [line for line in self.base if line.file == change.base and line.number in old]
+                candidate = [line for line in self.candidate if line.file == change.candidate and line.number in new]
+                if base and candidate:
+                    for line in base:
+                        del self.base[line]
+                    for line in candidate:
+                        del self.candidate[line]
+                    yield from self._shared(base, candidate)
+
+    def _shared(self, base: Sequence[SourceLine], candidate: Sequence[SourceLine]) -> Iterator[LinePair]:
+        """The amounts of an edited place, given to its lines in the order in which they resemble the former ones."""
+        left = {line: self._before[line] for line in base}
+        pairs = [(_ratio(old.text, new.text), old, new) for new in candidate for old in base]
+        wanted = {line: self._after[line] for line in candidate}
+        given: dict[SourceLine, tuple[SourceLine, float]] = {}
+        for _, old, new in sorted(pairs, key=lambda pair: (-pair[0], pair[2].number, pair[1].number)):
+            amount = min(left[old], wanted[new])
+            if amount:
+                left[old] -= amount
+                wanted[new] -= amount
+                given[new] = given.get(new, (old, 0.0))[0], given.get(new, (old, 0.0))[1] + amount
+        for line in candidate:
+            origin, amount = given.get(line, (None, 0.0))
+            yield LinePair(origin, line, amount, self._after[line])
+        yield from (LinePair(line, None, amount, 0.0) for line, amount in left.items() if amount)
+
+    def by_similar_text(self, changes: Sequence[FileChange]) -> None:
+        """Lines of one function whose texts are similar, or unknown; where the diff is known, only those that it
+        replaced by each other."""
+        old, new = _replacements(changes)
+        lines: dict[Hashable, list[SourceLine]] = defaultdict(list)
+        for line in self.base:
+            lines[line.file, line.function, line.operation].append(line)
+        pairs = []
+        for line in self.candidate:
+            for base in lines[line.file, line.function, line.operation]:
+                if (base.file in old or line.file in new) and (
+                    old.get(base.file, {}).get(base.number, -1) != new.get(line.file, {}).get(line.number, -2)
+                ):
+                    continue
+                ratio = _ratio(base.text, line.text)
+                if ratio >= _SIMILAR:
+                    pairs.append((-ratio, abs(base.number - line.number), base, line))
+        for *_, base, line in sorted(pairs):
+            self._pair(base, line)
+
+
+def _replacements(changes: Sequence[FileChange]) -> tuple[dict[str, dict[int, int]], dict[str, dict[int, int]]]:
+    """Of each file with a known diff, the lines of the base and of the candidate that it replaces -> number of the
+    replacement."""
+    old: dict[str, dict[int, int]] = {}
+    new: dict[str, dict[int, int]] = {}
+    for change in changes:
+        groups = tuple(enumerate(change.replaced))
+        old[change.base] = {line: number for number, (lines, _) in groups for line in lines}
+        new[change.candidate] = {line: number for number, (_, lines) in groups for line in lines}
+    return old, new
+
+
+def _ratio(first: str, second: str) -> float:
+    """Similarity of two texts; 1 where one of them is not known."""
+    if not first or not second:
+        return 1.0
+    return difflib.SequenceMatcher(None, first, second, autojunk=False).ratio()
