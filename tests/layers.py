@@ -26,6 +26,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.core",
     ),
     "profiler.__main__": ("profiler.core",),
+    "profiler.pytest_plugin": ("profiler.virtual",),
     "profiler.commands": (
         "profiler.check",
         "profiler.knockout",

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 _READS: Final = ("syncs", "would_sync")
 """Counters of waits for a device, and of those that there would be on a GPU."""
-_RULES: Final = {"recompilations": "recompilation", "zero_fills": "zero-filled-gradients"}
+_RULES: Final = {
+    "recompilations": "recompilation",
+    "zero_fills": "zero-filled-gradients",
+    "graph_breaks": "graph-breaks",
+}
 """Other counters of which every rise has one cause -> its rule."""
 
 
@@ -48,22 +52,32 @@ def counted_causes(lines: Iterable[CounterLine]) -> Iterator[WorseCause]:
     from profiler.check.outputs.text import counted_cause
 
     lines = tuple(lines)
-    copied = {
-        (change.file, change.line, change.function): change.after
-        for line in lines
-        for change in line.changes
-        if line.counter == "h2d_bytes" and line.scope == "step"
-    }
+    copied = copied_bytes(change for line in lines if line.scope == "step" for change in line.changes)
     for line in lines:
         if line.state != FAIL or line.scope != "step":
             continue
         for change in line.changes:
-            rule = _rules().get(_rule_name(line.counter, change, copied)) if change.after > change.before else None
+            rule = rule_of_line(change, copied) if change.after > change.before else None
             if rule is not None:
                 sentence = counted_cause(rule, line, change)
                 yield WorseCause(
                     rule.name, change.file, change.line, None, None, sentence, rule.fix, counter=line.counter
                 )
+
+
+def copied_bytes(changes: Iterable[Change]) -> dict[tuple[str, int, str], float]:
+    """File, line and function -> bytes that the line copies to the device per step."""
+    return {
+        (change.file, change.line, change.function): change.after for change in changes if change.counter == "h2d_bytes"
+    }
+
+
+def rule_of_line(change: Change, copied: Mapping[tuple[str, int, str], float]) -> RuleText | None:
+    """The rule for what a line counts; None: what it is for is not known.
+
+    :param copied: see `copied_bytes`.
+    """
+    return _rules().get(_rule_name(change.counter, change, copied))
 
 
 def _rule_name(counter: str, change: Change, copied: Mapping[tuple[str, int, str], float]) -> str:

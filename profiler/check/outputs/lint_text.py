@@ -1,0 +1,66 @@
+"""The findings of `lint` in the terminal and as data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from profiler.check.outputs import format as fmt
+from profiler.core.terminal import plain
+from profiler.core.units import significant
+from profiler.report.text import plural
+
+if TYPE_CHECKING:
+    from profiler.check.modes.lint import LintFinding, LintResult
+
+
+def lint_lines(result: LintResult) -> Iterator[str]:
+    """A finding in three or four lines, as compilers print a warning; a summary last."""
+    for finding in result.findings:
+        change = finding.change
+        operation = f"{plain(change.operation)}: " if change.operation else ""
+        amount = fmt.amount(change.after, change.counter)
+        yield f"{fmt.location(change)}: {finding.rule.name}: {finding.rule.title}"
+        if change.source:
+            yield f"    {plain(change.source)}"
+        yield f"    {operation}{amount} {fmt.counter_noun(change.counter, change.after)} per step"
+        yield f"    {finding.rule.fix}"
+        if finding.instead:
+            yield f"    instead: {plain(finding.instead)}"
+        yield ""
+    if not result.uses_device:
+        yield (
+            "Nothing was copied to a device or read from one: does the program use CUDA (--device cuda)? With --cpu, "
+            "reads are counted that would wait on a GPU."
+        )
+    number = plural(len(result.findings), "finding") if result.findings else "No finding"
+    waits = f"{significant(result.syncs)} waits for the device per step"
+    yield f"{number} in {plural(result.steps, 'counted step')}; {waits}. Counts are exact, and no time was measured."
+
+
+def lint_json(result: LintResult) -> str:
+    """Strict JSON: `steps`, `syncs_per_step`, and `findings`, each with its rule, line, amount and cure."""
+    document = {
+        "steps": result.steps,
+        "syncs_per_step": result.syncs,
+        "findings": [_finding(finding) for finding in result.findings],
+    }
+    return json.dumps(document, indent=2, allow_nan=False)
+
+
+def _finding(finding: LintFinding) -> dict[str, Any]:
+    change = finding.change
+    return {
+        "rule": finding.rule.name,
+        "title": finding.rule.title,
+        "file": change.file,
+        "line": change.line,
+        "function": change.function,
+        "operation": change.operation,
+        "counter": change.counter,
+        "per_step": change.after,
+        "source": change.source,
+        "fix": finding.rule.fix,
+        "instead": finding.instead,
+    }

@@ -1,0 +1,60 @@
+"""`lint`: counts a few steps of a script, and names the lines that a rule without a clock finds fault with."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Final
+
+from profiler.commands._common import seconds
+from profiler.core.errors import Exit, ProfilerError
+from profiler.virtual.cards import CARDS
+
+_EPILOG: Final = (
+    "Exit code: 0 no finding, 1 findings, 2 it was impossible (the script failed or took too few steps). The comment "
+    "`profiler: ignore` in a line keeps it from being reported."
+)
+
+
+class LintCommand:
+    """python -m profiler lint train.py --device cuda"""
+
+    name = "lint"
+    help = "run a few steps on a CUDA device that does not exist, and name lines that wait, copy or leak"
+    examples = ("lint train.py --device cuda", "lint --cpu -m mine.train --epochs 1")
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        parser.epilog = _EPILOG
+        add = parser.add_argument
+        add("--cpu", action="store_true", help="show the script no CUDA device: count reads that would wait on a GPU")
+        add("--devices", type=int, default=1, metavar="N", help="CUDA devices that it sees (default: %(default)s)")
+        add("--card", choices=CARDS, default="h100", help="what they show themselves to be (default: %(default)s)")
+        add("--steps", type=int, default=8, metavar="N", help="counted steps (default: %(default)s)")
+        add("--ignore", action="append", default=[], metavar="RULE", help="leave this rule out")
+        add("--format", choices=("text", "json"), default="text", help="how to print findings (default: %(default)s)")
+        add("--patience", type=seconds(), default=300.0, metavar="S", help="seconds to wait for the first step")
+        words = "SCRIPT [ARGS...] | -m MODULE [ARGS...]"
+        add("words", nargs=argparse.REMAINDER, metavar=words, help="the training script, started with this Python")
+
+    def run(self, args: argparse.Namespace) -> int:
+        from profiler.check.modes.lint import lint
+        from profiler.check.outputs.lint_text import lint_json, lint_lines
+
+        words = args.words[1:] if args.words[:1] == ["--"] else args.words
+        if not words:
+            raise ProfilerError("nothing to lint: name the script, as in: lint train.py --device cuda")
+        if args.steps < 1 or args.devices < 1:
+            raise ProfilerError("--steps and --devices must be 1 or more")
+        is_python = words[0] == "-m" or words[0].endswith(".py")
+        result = lint(
+            [sys.executable, *words] if is_python else words,
+            virtual_cuda="" if args.cpu else f"{args.devices}:{args.card}",
+            steps=args.steps,
+            ignore=args.ignore,
+            patience=args.patience,
+        )
+        print(lint_json(result) if args.format == "json" else "\n".join(lint_lines(result)))
+        return int(Exit.FAIL if result.findings else Exit.OK)
+
+
+PLUGIN = LintCommand()

@@ -1,0 +1,76 @@
+"""Fixtures for pytest: a virtual CUDA device, and an assertion on how often a training step waits for it.
+
+def test_a_step_does_not_wait(assert_syncs):
+    model = Model().cuda()
+    assert_syncs(lambda: training_step(model), at_most=1)
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+if TYPE_CHECKING:
+    from profiler.virtual.counts import Counts
+
+
+class AssertSyncs(Protocol):
+    """Runs a callable, and fails with its lines where the host waits for the device more often than allowed."""
+
+    def __call__(self, step: Callable[[], object], at_most: int = 0, *, warmup: int = 1) -> None:
+        """Run the step.
+
+        :param at_most: waits for the device that are allowed, of all calls and copies in the step.
+        :param warmup: how often the step runs before, uncounted: its first call may do more.
+        :raises AssertionError: there were more; the message has each line with its number of waits.
+        """
+        ...
+
+
+@pytest.fixture
+def virtual_cuda() -> Iterator[Counts]:
+    """A virtual CUDA device for the whole test, and its counts. Skips the test on a machine with a GPU."""
+    import profiler
+
+    context = profiler.virtual_cuda()
+    try:
+        counts = context.__enter__()
+    except RuntimeError as error:
+        pytest.skip(f"virtual CUDA devices: {error}")
+    try:
+        yield counts
+    finally:
+        context.__exit__(None, None, None)
+
+
+@pytest.fixture
+def assert_syncs(virtual_cuda: Counts) -> AssertSyncs:
+    """`assert_syncs(step, at_most=0)`, with a virtual CUDA device for the whole test."""
+
+    def check(step: Callable[[], object], at_most: int = 0, *, warmup: int = 1) -> None:
+        __tracebackhide__ = True
+        for _ in range(warmup):
+            step()
+        virtual_cuda.clear()
+        step()
+        if virtual_cuda.syncs > at_most:
+            raise AssertionError(_message(virtual_cuda, at_most))
+
+    return check
+
+
+def _message(counts: Counts, at_most: int) -> str:
+    """Each line that waits, the most frequent first."""
+    waits: Counter[tuple[str, int, str]] = Counter()
+    for (event, site), number in counts.events.items():
+        if event.waits:
+            waits[site.file if site else "an unknown line", site.line if site else 0, event.name] += number
+    lines = [f"the step waits for the device {counts.syncs} times, and {at_most} are allowed:"]
+    for (file, line, name), number in waits.most_common():
+        source = linecache.getline(file, line).strip()
+        lines.append(f"    {file}:{line}: {name}, {number}×{f': {source}' if source else ''}")
+    return "\n".join(lines)
