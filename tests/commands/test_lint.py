@@ -1,0 +1,87 @@
+"""`lint` from the command line to its exit code, and which lines it names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from profiler.__main__ import main
+from profiler.check.modes.lint import LintResult, find
+from profiler.check.outputs.lint_text import lint_lines
+from tests.fakes.counting import at, lines_of, one
+from tests.fakes.programs import ROOT
+
+PROGRAM = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(4, 2).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+while True:
+    x = torch.randn(8, 4).to("cuda")
+    loss = model(x).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
+    total = loss.item()  # profiler: ignore
+"""
+LINES = PROGRAM.splitlines()
+
+
+def rules(*lines: tuple[tuple[str, str, str, str], tuple[int, float, str]]) -> dict[int, str]:
+    """Line -> rule, for lines that were counted in 20 steps."""
+    findings = find(one(lines=lines_of(*lines)), lambda *_: "")
+    return {finding.change.line: finding.rule.name for finding in findings}
+
+
+def copy(line: int, amount: float, counter: str, text: str) -> tuple[tuple[str, str, str, str], tuple[int, float, str]]:
+    (name, file, function, _), where = at(line, amount, text, counter=counter)
+    return (name, file, function, "to pageable"), where
+
+
+def test_what_happens_in_every_step_is_a_finding() -> None:
+    assert rules(at(3, 20, "loss.item()", counter="syncs")) == {3: "hidden-sync"}
+    assert rules(at(3, 2, "loss.item()", counter="syncs")) == {}, "every tenth step"
+    assert rules(at(3, 400, "x[i].item()", counter="syncs")) == {3: "per-element-reads"}
+    assert rules(at(3, 20, "loss.item()  # profiler: ignore", counter="syncs")) == {}
+    assert rules(at(3, 20 * 128, "history.append(loss)", counter="growth_bytes")) == {3: "memory-creep"}
+    assert rules(at(3, 1, "model(x)", counter="graph_breaks")) == {3: "graph-breaks"}
+
+
+def test_a_copy_is_one_finding_and_not_also_a_wait() -> None:
+    for text, rule in (("x = torch.zeros(4).to(device)", "made-on-host"), ("x = x.to(device)", "pageable-copies")):
+        rows = [copy(3, 20, counter, text) for counter in ("h2d", "syncs", "h2d_bytes")]
+        assert rules(*rows) == {3: rule}
+
+
+def test_without_a_device_the_summary_asks_for_one() -> None:
+    *_, hint, summary = lint_lines(LintResult((), 8, 0.0, uses_device=False))
+    assert "--device cuda" in hint
+    assert summary.startswith("No finding in 8 counted steps")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="virtual devices need a machine without a GPU")
+def test_a_script_from_its_steps_to_the_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    Path("train.py").write_text(PROGRAM)
+    assert main(["lint", "--format", "json", "train.py"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["steps"], found["syncs_per_step"]) == (8, 3.0)
+    assert {(each["file"], each["line"], each["rule"]) for each in found["findings"]} == {
+        ("train.py", LINES.index('    x = torch.randn(8, 4).to("cuda")') + 1, "made-on-host"),
+        ("train.py", LINES.index("    print(loss.item())") + 1, "hidden-sync"),
+    }
+    assert found["findings"][0]["instead"] == "torch.randn(8, 4, device='cuda')"
+    assert main(["lint", "--ignore", "hidden-sync", "--ignore", "made-on-host", "train.py"]) == 0
+    Path("broken.py").write_text("import torch\nraise SystemExit('no data')\n")
+    assert main(["lint", "broken.py"]) == 2
+    assert "no data" in capsys.readouterr().err
+    assert main(["lint"]) == 2

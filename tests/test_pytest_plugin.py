@@ -1,0 +1,73 @@
+"""The fixtures for pytest, in a pytest of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="virtual devices need a machine without a GPU")
+
+ROOT = Path(__file__).parents[1]
+TESTS = """
+import torch
+from torch import nn
+
+
+def make_step(read):
+    model = nn.Linear(4, 2).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.randn(8, 4, device="cuda")
+
+    def step():
+        loss = model(x).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if read:
+            return loss.item()
+
+    return step
+
+
+def test_healthy(assert_syncs):
+    assert_syncs(make_step(read=False))
+
+
+def test_allowed(assert_syncs):
+    assert_syncs(make_step(read=True), at_most=1)
+
+
+def test_ill(assert_syncs):
+    assert_syncs(make_step(read=True))
+
+
+def test_device(virtual_cuda):
+    torch.ones(2, device="cuda").tolist()
+    assert virtual_cuda.syncs == 1
+
+
+def test_no_device_is_left():
+    assert not torch.cuda.is_available()
+"""
+READ = TESTS.splitlines().index("            return loss.item()") + 1
+
+
+def test_a_step_that_waits_fails_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "test_step.py").write_text(TESTS)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "profiler.pytest_plugin", "-p", "no:cacheprovider"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert "1 failed, 4 passed" in done.stdout, done.stdout + done.stderr
+    assert "AssertionError: the step waits for the device 1 times, and 0 are allowed:" in done.stdout
+    assert f"test_step.py:{READ}: item, 1×: return loss.item()" in done.stdout
+
+
+def test_the_plugin_imports_no_torch() -> None:
+    code = "import sys, profiler.pytest_plugin; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
