@@ -294,6 +294,34 @@ class WorseCause:
 
 
 @dataclass(frozen=True, slots=True)
+class LintFinding:
+    """A line at which a rule that needs no clock recognizes its cause."""
+
+    rule: str
+    title: str
+    """The cause in one sentence."""
+    change: Change
+    """The line, with what it counts per step as `after`."""
+    fix: str
+    """What to do about it."""
+    instead: str = ""
+    """What to write instead, as code; empty: the rule has a sentence only."""
+
+
+@dataclass(frozen=True, slots=True)
+class LintResult:
+    """What a few steps of a program were found to do."""
+
+    findings: tuple[LintFinding, ...]
+    steps: int
+    """Counted steps."""
+    syncs: float
+    """Waits for the device per step."""
+    uses_device: bool
+    """Whether anything was copied to or read from a device."""
+
+
+@dataclass(frozen=True, slots=True)
 class Hunk:
     """Neighboring lines of a file that differ between the base and the candidate, with three lines around them."""
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from profiler.__main__ import main
-from profiler.check.modes.lint import LintResult, find
+from profiler.check.model import LintResult
+from profiler.check.modes.lint import find
 from profiler.check.outputs.lint_text import lint_lines
 from tests.fakes.counting import at, lines_of, one
 from tests.fakes.programs import ROOT
@@ -36,7 +37,7 @@ LINES = PROGRAM.splitlines()
 def rules(*lines: tuple[tuple[str, str, str, str], tuple[int, float, str]]) -> dict[int, str]:
     """Line -> rule, for lines that were counted in 20 steps."""
     findings = find(one(lines=lines_of(*lines)), lambda *_: "")
-    return {finding.change.line: finding.rule.name for finding in findings}
+    return {finding.change.line: finding.rule for finding in findings}
 
 
 def copy(line: int, amount: float, counter: str, text: str) -> tuple[tuple[str, str, str, str], tuple[int, float, str]]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from profiler.analyse.finding import RuleText
 from profiler.check.counters.paths import root_folder
-from profiler.check.model import CANDIDATE, PATIENCE_S, Change, Counted
+from profiler.check.model import CANDIDATE, PATIENCE_S, Change, Counted, LintFinding, LintResult
 from profiler.check.modes.causes import copied_bytes, rule_of_line
 from profiler.check.modes.sides import load_recordings
 from profiler.check.speed.controlled_process import Program
@@ -26,30 +25,6 @@ _EVERY_STEP: Final = 1.0
 """Events per step from which a line is reported: what it does now and then, such as logging, is no fault."""
 _COPY: Final = ("pageable", "pinned")
 """End of the operation of a wait that is a copy."""
-
-
-@dataclass(frozen=True, slots=True)
-class LintFinding:
-    """A line at which a rule that needs no clock recognizes its cause."""
-
-    rule: RuleText
-    change: Change
-    """The line, with what it counts per step as `after`."""
-    instead: str = ""
-    """What to write instead, as code; empty: the rule has a sentence only."""
-
-
-@dataclass(frozen=True, slots=True)
-class LintResult:
-    """What a few steps of a program were found to do."""
-
-    findings: tuple[LintFinding, ...]
-    steps: int
-    """Counted steps."""
-    syncs: float
-    """Waits for the device per step."""
-    uses_device: bool
-    """Whether anything was copied to or read from a device."""
 
 
 def lint(
@@ -73,7 +48,7 @@ def lint(
         recordings = load_recordings(paths, str(program.cwd))
     root = root_folder(str(program.cwd), recordings.runs[0].info.argv)
     counted = recordings.counted[0]
-    findings = (each for each in find(counted, source_of(root)) if each.rule.name not in ignore)
+    findings = (each for each in find(counted, source_of(root)) if each.rule not in ignore)
     totals = counted.totals
     uses_device = any(totals.get(name) for name in ("syncs", "h2d", "d2h"))
     return LintResult(tuple(findings), counted.steps, totals.get("syncs", 0.0) / counted.steps, uses_device)
@@ -126,7 +101,8 @@ def find(counted: Counted, source: Callable[[str, int], str]) -> Iterator[LintFi
         if rule is None or IGNORE in change.source or (key := (rule.name, change.file, change.line)) in seen:
             continue
         seen.add(key)
-        yield LintFinding(rule, change, instead or (rule.code if "{" not in rule.code else ""))
+        code = "" if "{" in rule.code else rule.code
+        yield LintFinding(rule.name, rule.title, change, rule.fix, instead or code)
 
 
 def _lines(counted: Counted, source: Callable[[str, int], str]) -> Iterator[Change]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from profiler.check.model import LintFinding, LintResult
 from profiler.check.outputs import format as fmt
 from profiler.core.terminal import plain
 from profiler.core.units import significant
 from profiler.report.text import plural
-
-if TYPE_CHECKING:
-    from profiler.check.modes.lint import LintFinding, LintResult
 
 
 def lint_lines(result: LintResult) -> Iterator[str]:
@@ -21,11 +19,11 @@ def lint_lines(result: LintResult) -> Iterator[str]:
         change = finding.change
         operation = f"{plain(change.operation)}: " if change.operation else ""
         amount = fmt.amount(change.after, change.counter)
-        yield f"{fmt.location(change)}: {finding.rule.name}: {finding.rule.title}"
+        yield f"{fmt.location(change)}: {finding.rule}: {finding.title}"
         if change.source:
             yield f"    {plain(change.source)}"
         yield f"    {operation}{amount} {fmt.counter_noun(change.counter, change.after)} per step"
-        yield f"    {finding.rule.fix}"
+        yield f"    {finding.fix}"
         if finding.instead:
             yield f"    instead: {plain(finding.instead)}"
         yield ""
@@ -52,8 +50,8 @@ def lint_json(result: LintResult) -> str:
 def _finding(finding: LintFinding) -> dict[str, Any]:
     change = finding.change
     return {
-        "rule": finding.rule.name,
-        "title": finding.rule.title,
+        "rule": finding.rule,
+        "title": finding.title,
         "file": change.file,
         "line": change.line,
         "function": change.function,
@@ -61,6 +59,6 @@ def _finding(finding: LintFinding) -> dict[str, Any]:
         "counter": change.counter,
         "per_step": change.after,
         "source": change.source,
-        "fix": finding.rule.fix,
+        "fix": finding.fix,
         "instead": finding.instead,
     }
