@@ -9,9 +9,10 @@ from profiler.analyse.model import LOADED_MACHINE, Comparison, Extension
 from profiler.core.metrics import PER_STEP
 from profiler.core.terminal import called_as
 from profiler.core.units import count, rate, share, significant
+from profiler.report.action_text import ACTIONS, KEPT, LONGEST_QUOTED, command_text
 from profiler.report.blocks import Action, Chip, Headline
 from profiler.report.finding_text import NO_GAIN, finding_text, leading, prediction_texts
-from profiler.report.first_screen_text import ACTIONS, KEPT, LONGEST_QUOTED, WHY, command_text
+from profiler.report.first_screen_text import WHY
 from profiler.report.model import ReportInput, ReportSide, exit_status, noisy_machine
 from profiler.report.text import describe, different_results, kernel_name, mismatches, plural, same_results
 
@@ -258,4 +259,4 @@ def _bound_of_host(side: ReportSide) -> Iterator[Action]:
     rest = f", so the host can give at most {_times(1 / busy)} more" if 1 / busy >= NO_GAIN else ""
     first = next(iter(side.detailed.kernels), None)
     most = f" {kernel_name(first.name)} takes {share(first.share)} of the kernels' time." if first else ""
-    yield Action("Then look at the kernels", f"{works}{rest}.{most}")
+    yield Action("Look at the kernels", f"{works}{rest}.{most}")

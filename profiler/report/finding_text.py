@@ -123,8 +123,8 @@ _QUIET: Final = "It leaves out waits for a core and the cost of recording, {shar
 
 
 _METHODS: Final[Mapping[str, str]] = {
-    GainMethod.BOUND: "predicted from the recorded step without this cost, but with what the cure needs instead",
-    GainMethod.ESTIMATE: "predicted from the recorded step without this cost, a part of which is an estimate",
+    GainMethod.BOUND: "predicted: the recorded step, less this cost, plus the cure's",
+    GainMethod.ESTIMATE: "predicted: the recorded step, less this cost, which is partly an estimate",
     GainMethod.REPLAY: "predicted by simulating the recorded steps with the cure",
     GainMethod.KNOCK_OUT: "measured by `try`, which ran the program without what the finding blames",
 }

@@ -10,6 +10,7 @@ from profiler.analyse.model import Analysis, Comparison, LineCost, Topic
 from profiler.core.facts import program_name
 from profiler.core.units import seconds
 from profiler.diagnose.model import RunVerdict
+from profiler.report.action_text import run_actions
 from profiler.report.blocks import CodePlace, FirstScreen, PhaseStrip, Segment
 from profiler.report.category_text import PHASES, category_label, category_tone, device_label
 from profiler.report.comparison_screen_text import (
@@ -25,7 +26,6 @@ from profiler.report.first_screen_text import (
     WITH_STACK,
     lead_finding,
     place_text,
-    run_actions,
     run_chips,
     run_context,
     run_headline,

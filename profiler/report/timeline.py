@@ -131,8 +131,9 @@ def _note(timelines: Sequence[tuple[ReportSide, Timeline]], length: int, compare
         texts = [f"{side.label}: {text}" for (side, _), text in zip(timelines, texts, strict=True)]
     else:
         texts = [text[0].upper() + text[1:] for text in texts]
-    if any(_is_part(timeline, length) for _, timeline in timelines):
-        texts.append("The rest of the step is not drawn, and may differ from this part")
+    if parts := [side.label for side, timeline in timelines if _is_part(timeline, length)]:
+        of = f" of {listed(parts)}" if compared else ""
+        texts.append(f"The rest of the step{of} is not drawn, and may differ from this part")
     measured = {side.label: side.slowdown.value for side, _ in timelines if side.slowdown and side.slowdown.value}
     slowed = [f"{label} {units.ratio(value)}" for label, value in measured.items() if value >= _SLOWED]
     if slowed:

@@ -119,7 +119,7 @@ def test_idle_time_is_summed_by_function() -> None:
 def test_what_now_bounds_the_host_by_the_busy_device_and_keeps_the_gain() -> None:
     comparison = details(samples.comparison(), {}, {"outcome": "device-busy"})
     screen = first(comparison)
-    assert [action.title for action in screen.actions] == ["Then look at the kernels", "Keep fixed as fast as it is"]
+    assert [action.title for action in screen.actions] == ["Look at the kernels", "Keep fixed as fast as it is"]
     assert "works 88% of the time, so the host can give at most 1.13× more" in screen.actions[0].text
 
 

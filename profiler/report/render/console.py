@@ -191,11 +191,21 @@ class _Printer(Terminal):
         if first.actions:
             self.paragraph(first.actions_title, "bold")
         for number, action in enumerate(first.actions, 1):
-            self._cut(f"{number}. {action.title}{f': {action.text}' if action.text else ''}")
+            text = f"{number}. {action.title}{f': {action.text}' if action.text else ''}"
+            if number == 1:  # what to do first is worth a second line
+                self._hang(text, len("1. "))
+            else:
+                self._cut(text)
             for line in (*action.code.splitlines(), *command_lines(action.command, self.width - 7)):
                 self.paragraph(f"   {line}", "cyan", wrap=False)
             if action.note:
                 self._cut(f"   {action.note}", "dim")
+
+    def _hang(self, text: str, indent: int) -> None:
+        """A paragraph whose later lines are indented."""
+        for number, line in enumerate(self.text(text[indent:]).wrap(self.console, self.width - indent)):
+            line.rstrip()
+            self.console.print(self.text(" " * indent if number else text[:indent]).append_text(line))
 
     def _cut(self, text: str, style: str = "") -> None:
         """One line, which ends with an ellipsis where it is too long."""
@@ -239,9 +249,7 @@ class _Printer(Terminal):
         if block.title:
             self.paragraph(block.title, "bold")
         for item in block.items:
-            for number, line in enumerate(self.text(item).wrap(self.console, self.width - len(_BULLET))):
-                line.rstrip()
-                self.console.print(self.text(" " * len(_BULLET) if number else _BULLET).append_text(line))
+            self._hang(_BULLET + item, len(_BULLET))
         for code in block.code.splitlines():
             self.paragraph(f"    {code}", "cyan", wrap=False)
 

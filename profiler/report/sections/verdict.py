@@ -10,7 +10,7 @@ from profiler.analyse.model import Comparison, Ratio
 from profiler.core.metrics import RATES, is_share, label
 from profiler.report.blocks import Block, Callout, Cell, Column, Items, Stat, Table, Text
 from profiler.report.build import section
-from profiler.report.category_text import category_label
+from profiler.report.category_text import category_label, phase_label
 from profiler.report.model import (
     HOST_MEASURES,
     ReportInput,
@@ -172,7 +172,7 @@ _Row = tuple[str, Cell]
 
 
 def _key_table(side: ReportSide) -> Table:
-    """Key measures of one run: rate, time of a step with its spread, waiting for data, and what else was measured."""
+    """Key measures of one run: rate, time of a step with its spread, data loading, and what else was measured."""
     measured = (_known(side, name) for name in _SINGLE_RUN_MEASURES)
     steps = None if side.measure("tokens_per_s").value is None else _known(side, "steps_per_s")
     rows = (_rate(side), steps, _step_time(side), _known(side, "steps"), _waiting_for_data(side), *measured)
@@ -199,7 +199,7 @@ def _step_time(side: ReportSide) -> _Row | None:
 def _waiting_for_data(side: ReportSide) -> _Row | None:
     """Share of a step in which the training thread waits for data or makes it."""
     share = next((phase.share for phase in side.detailed.phases if phase.name == "data"), None)
-    return None if share is None else ("Waiting for data", share_cell(share))
+    return None if share is None else (phase_label("data").capitalize(), share_cell(share))
 
 
 def _known(side: ReportSide, name: str) -> _Row | None:

@@ -7,7 +7,15 @@ from dataclasses import replace
 from profiler.analyse.compare.ratios import SideRuns
 from profiler.analyse.model import Analysis, Measure
 from profiler.report import blocks
-from reference_trainer.report.calls_alone import NAME, PLUGIN, CallsAlone, CallsAloneFailed, measure_calls_alone
+from profiler.report.build import build_report
+from reference_trainer.report.calls_alone import (
+    LADDER,
+    NAME,
+    PLUGIN,
+    CallsAlone,
+    CallsAloneFailed,
+    measure_calls_alone,
+)
 from tests.fakes.ladders import light_run
 from tests.report import samples
 
@@ -36,6 +44,13 @@ def test_the_parts_of_a_step_are_shares_of_the_time_with_a_core() -> None:
     sentence = measured(sync=0.1, copy=0.2, launch=0.2, python=0.4, input=0.1, core=9.0).verdict_sentence()
     assert "it is 80.0× (95% 80.0 to 80.0): 10% of a step of as-found is waiting for the device" in sentence
     assert sentence.endswith("40% calls to the device, 50% Python.")
+
+
+def test_the_first_screen_of_the_bundled_pair_leads_to_the_ladder() -> None:
+    comparison = replace(samples.comparison(), extensions={NAME: measured(sync=1.0)})
+    first = build_report(comparison).first
+    assert first is not None
+    assert first.actions[-1].command.endswith(f" {LADDER}")
 
 
 def test_without_a_breakdown_only_the_ratio_is_told() -> None:

@@ -1,0 +1,114 @@
+"""Makes the actions of the first screen of a run: what to do now, and the command that proves it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Final
+
+from profiler.analyse.finding import Finding, GainMethod
+from profiler.analyse.model import Analysis
+from profiler.core.terminal import called_as
+from profiler.diagnose.model import RunVerdict
+from profiler.report.blocks import Action
+from profiler.report.finding_text import finding_text, leading, prediction_texts
+from profiler.report.first_screen_text import is_too_short, lead_finding
+from profiler.report.model import exit_status, has_no_steps
+from profiler.report.text import at, listed
+from profiler.run.model import RunInfo
+
+ACTIONS: Final = 3
+KEPT: Final = "In CI, without --update, it fails when a step does more."
+"""What `check` does with the baseline that it wrote."""
+
+
+def run_actions(analysis: Analysis) -> tuple[Action, ...]:
+    """What to write, and the command that proves it; where no rule found a cause, the next useful command."""
+    repair: tuple[Action, ...] = ()
+    if analysis.info.state == "failed":
+        repair = (Action("Repair the error, then record the program again", command=_run(analysis.info)),)
+        if has_no_steps(analysis):
+            return repair
+    lead = lead_finding(analysis)
+    others = [each for each in leading(analysis.findings) if each is not lead]
+    cures = [_cure(each, is_lead=each is lead) for each in ([lead] if lead else []) + others]
+    return (*repair, *cures, *_proofs(analysis, lead))[:ACTIONS]
+
+
+def _cure(finding: Finding, *, is_lead: bool) -> Action:
+    text = finding_text(finding)
+    place = listed([at(site).removeprefix(" at ") for site in finding.sites[:1]]) if finding.sites else ""
+    cause = place if is_lead else f"{text.title}{f', {place}' if place else ''}"
+    return Action(text.fix.removesuffix("."), cause, text.code, note=" ".join(prediction_texts(finding)[:1]))
+
+
+def _proofs(analysis: Analysis, lead: Finding | None) -> Iterator[Action]:
+    info = analysis.info
+    program = command_text(info)
+    if analysis.is_trace or not program:
+        if analysis.outcome in (RunVerdict.DEVICE_IDLE, RunVerdict.DEVICE_BUSY):
+            predict = f"{called_as()} diagnose TRACE --what-if sync=0,launch=0.5"
+            yield Action("Predict what a change gives before you make it", command=predict)
+        yield Action(
+            "Record a trace after your change, and compare both", command=f"{called_as()} compare BEFORE AFTER"
+        )
+        return
+    if analysis.outcome == RunVerdict.NOTHING_MEASURED:
+        mark = "Call profiler.step() at the end of each step, then record the program again"
+        yield Action(mark, code="profiler.step()", command=_run(info))
+        return
+    record = () if info.state == "failed" else tuple(_recording(analysis))
+    if analysis.outcome == RunVerdict.THREADS_ONLY:
+        yield from record
+        return
+    if lead is None:
+        yield from record
+    elif lead.rule.knock_out and lead.gains[0].method is not GainMethod.KNOCK_OUT:
+        note = "It runs the program without what the finding blames, and changes no file of yours."
+        yield Action("Measure the gain before you write the cure", command=f"{called_as()} try -- {program}", note=note)
+    if lead is not None:
+        yield from record
+    yield _comparison(info)
+    is_well = analysis.outcome in (RunVerdict.COMPUTING, RunVerdict.DEVICE_BUSY) and not exit_status(info)
+    if lead is None and is_well:
+        check = f"{called_as()} check --baseline counters.json --update -- {program}"
+        yield Action("Keep it as fast as it is", command=check, note=KEPT)
+
+
+def _comparison(info: RunInfo) -> Action:
+    """`compare` of the program with a changed copy of it, which leaves the original to compare with."""
+    program = (PurePath(info.argv[0]).name, *info.argv[1:])
+    script = next((part for part in program if part.endswith(_SCRIPT)), "")
+    copy = f"{script.removesuffix(_SCRIPT)}_changed{_SCRIPT}"
+    before, after = (shlex.join(parts) for parts in (program, [copy if part == script else part for part in program]))
+    if not script or len(after) > LONGEST_QUOTED:
+        title, before, after = "Change a copy of the program, and measure what that gives", "COMMAND", "COMMAND_OF_COPY"
+    else:
+        title = f"Change a copy of {PurePath(script).name}, and measure what that gives"
+    return Action(title, command=f"{called_as()} compare --before {shlex.quote(before)} --after {shlex.quote(after)}")
+
+
+def _recording(analysis: Analysis) -> Iterator[Action]:
+    """The recording that tells more, where this one leaves much open."""
+    info = analysis.info
+    if analysis.outcome == RunVerdict.THREADS_ONLY:
+        yield Action("Record the program from its start, and for longer", command=_run(info))
+    elif info.level == "light":
+        yield Action("Record where the time goes", command=_run(info))
+    elif is_too_short(analysis):
+        yield Action("Record the program for longer", command=_run(info))
+
+
+_SCRIPT: Final = ".py"
+LONGEST_QUOTED: Final = 40
+"""Characters of a command that is shown whole as one quoted argument, which a terminal cannot break."""
+
+
+def command_text(info: RunInfo) -> str:
+    """The recorded command as one would type it; empty for none."""
+    return shlex.join((PurePath(info.argv[0]).name, *info.argv[1:])) if info.argv else ""
+
+
+def _run(info: RunInfo) -> str:
+    return f"{called_as()} run -- {command_text(info)}"
