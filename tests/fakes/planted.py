@@ -1,0 +1,261 @@
+"""A small training program on a virtual CUDA device, faults to plant into it, and its counts within this process."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+from profiler.check.counters.compare import compare, overall
+from profiler.check.counters.file_changes import content_ids, file_changes
+from profiler.check.model import Counted, CounterLine, Limits, Line, Location
+
+STEPS: Final = 4
+WARMUP: Final = 2
+FILE: Final = "train.py"
+PROGRAM: Final = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = torch.randn(16, 8)
+targets = torch.randint(0, 4, (16,))
+history = []
+statistics = {}
+
+
+def measure(logits, y):
+    hits = (logits.argmax(1) == y).float()
+    accuracy = hits.mean().item()
+    statistics["accuracy"] = accuracy
+    largest = logits.max().item()
+    statistics["largest"] = largest
+    spread = logits.std().item()
+    statistics["spread"] = spread
+    return accuracy
+
+
+def step():
+    x = data.cuda()
+    y = targets.cuda()
+    logits = model(x)
+    loss = nn.functional.cross_entropy(logits, y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    measure(logits, y)
+    statistics["loss"] = loss.item()
+    mean = logits.mean()
+    return mean
+"""
+PLACES: Final = ("    optimizer.zero_grad()", "    loss.backward()", "    optimizer.step()", "    measure(logits, y)")
+"""Lines before which a fault is planted; `loss`, `logits`, `x` and `y` exist there."""
+REMOVABLE: Final = (
+    '    accuracy = hits.mean().item()\n    statistics["accuracy"] = accuracy\n',
+    "    largest = logits.max().item()\n",
+    "    spread = logits.std().item()\n",
+    '    statistics["loss"] = loss.item()\n',
+)
+INSTEAD: Final = (
+    '    accuracy = 0.0\n    statistics["accuracy"] = accuracy\n',
+    "    largest = 0.0\n",
+    "    spread = 0.0\n",
+    '    statistics["loss"] = 0.0\n',
+)
+PLANTS: Final = {
+    ".item()": ("value = {}.item()", ("loss", "logits.sum()", "x.mean()", "loss.detach()", "y.max()")),
+    ".cpu()": ("kept = {}.cpu()", ("loss", "logits", "x", "logits[0]", "y")),
+    "blocking copy": ("noise = {}.cuda()", ("data[:2]", "data.clone()", "targets", "data.t()", "torch.ones(3)")),
+    "print": ("print({}, file=nowhere)", ("loss", "logits[0]", "loss.detach()", "y", "x[0]")),
+    "mask index": ("chosen = {}", ("logits[logits > 0]", "x[x > 0]", "y[y == 1]", "x[y > 0]", "logits[y == 2]")),
+    ".clone()": ("copied = {}.clone()", ("x", "logits", "loss", "y", "logits.detach()")),
+    "second forward": ("again = model({})", ("x", "x[:8]", "x.detach()", "x.flip(0)", "x * 2")),
+    "launch per parameter": (
+        "scaled = [parameter.{} for parameter in model.parameters()]",
+        ("mul(0.9)", "add(1)", "abs()", "neg()", "square()"),
+    ),
+    "leak": ("history.append({})", ("loss", "logits.exp()", "x + 1", "loss * 2", "logits.detach().abs()")),
+}
+"""Kind -> the line to plant, and what stands in it."""
+
+
+class Nowhere:
+    """A file that keeps nothing."""
+
+    def write(self, _: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """A program with a fault."""
+
+    text: str
+    line: int
+    """The line that the gate has to name: of a leak the one that made what is kept."""
+
+
+def plant(kind: str, number: int, *, removing: bool) -> Planted:
+    """One of 20 programs with a fault of this kind.
+
+    :param removing: an unrelated line that waits is changed so that it waits no more.
+    """
+    template, values = PLANTS[kind]
+    line = "    " + template.format(values[number % len(values)])
+    place = PLACES[number // len(values) % len(PLACES)]
+    text = PROGRAM
+    if removing:
+        index = number % len(REMOVABLE)
+        text = text.replace(REMOVABLE[index], INSTEAD[index])
+    text = text.replace(f"{place}\n", f"{line}\n{place}\n", 1)
+    lines = text.splitlines()
+    if line == "    history.append(loss)":
+        line = next(each for each in lines if each.startswith("    loss ="))
+    return Planted(text, lines.index(line) + 1)
+
+
+def moves() -> dict[str, tuple[str, str]]:
+    """What is renamed or moved -> the name of the file, and its text; each does the same work as the program."""
+    head, _, tail = PROGRAM.partition("def measure")
+    measure, _, step = f"def measure{tail}".partition("\n\ndef step")
+    return {
+        "file renamed": ("fit.py", PROGRAM),
+        "file moved to a folder": ("src/train.py", PROGRAM),
+        "lines above": (FILE, f"# a comment\n# and another one\n\n{PROGRAM}"),
+        "functions in another order": (FILE, f"{head}def step{step}\n\n{measure}"),
+        "function renamed": (FILE, PROGRAM.replace("measure(", "gather(")),
+        "variable renamed": (FILE, PROGRAM.replace("largest", "maximum")),
+        "a block indented": (
+            FILE,
+            PROGRAM.replace('    statistics["loss"]', '    if True:\n        statistics["loss"]'),
+        ),
+        "lines between": (FILE, PROGRAM.replace("    loss.backward()\n", "    # backward\n\n    loss.backward()\n")),
+        "file renamed and edited": ("fit.py", f'"""Trains."""\n\n{PROGRAM}'),
+        "a comment at a line": (FILE, PROGRAM.replace("loss.item()\n", "loss.item()  # read\n")),
+    }
+
+
+def commit(folder: Path, text: str = PROGRAM) -> None:
+    """A repository with the program."""
+    (folder / FILE).write_text(text)
+    for words in (("init", "-q"), ("add", "."), ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a")):
+        subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True)
+
+
+def count(text: str, file: str, folder: Path) -> Counted:
+    """Run the program's steps in this process, and count them as a recorded run would be counted."""
+    from profiler.counting.operators import OperatorCounter
+
+    path = folder / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    source = text.splitlines()
+    places: list[tuple[int, str]] = []
+
+    def site(frame: FrameType) -> int:
+        places.append((frame.f_lineno, frame.f_code.co_qualname))
+        return len(places) - 1
+
+    totals: dict[str, float] = dict.fromkeys(("syncs", "h2d", "d2h", "operators", "growth_bytes"), 0.0)
+    sums: dict[Location, dict[tuple[int, str], float]] = defaultdict(lambda: defaultdict(float))
+
+    def add(counter: str, number: int, function: str, operation: str, amount: float) -> None:
+        totals[counter] += amount
+        if amount > 0:
+            sums[counter, file, function, operation][number, " ".join(source[number - 1].split())[:80]] += amount
+
+    counter = OperatorCounter(site, lambda name: name == str(path), lambda: None)
+    operators, growth, events = _run(text, path, counter)
+    for operator, number, calls, _ in operators:
+        if operator.kind.name == "OPERATOR" and number >= 0:
+            add("operators", *places[number], "", calls)
+    for number, (_, size) in growth.items():
+        if number >= 0:
+            add("growth_bytes", *places[number], "", size)
+    for (event, where), calls in events.items():
+        for name in _counters_of(event) if where is not None else ():
+            add(name, where.line, where.function, event.name, calls)
+    totals["growth_bytes"] = max(0.0, totals["growth_bytes"])
+    lines: dict[Location, tuple[Line, ...]] = {
+        location: tuple((number, amount, text) for (number, text), amount in sorted(each.items()))
+        for location, each in sums.items()
+    }
+    return Counted(STEPS, totals, {}, lines)
+
+
+def _run(text: str, path: Path, counter: Any) -> tuple[list[Any], dict[int, tuple[int, int]], dict[Any, int]]:
+    """Operators, growth of memory by line, and events of the virtual device in the counted steps."""
+    import profiler
+    from profiler.counting.installation import Counting
+
+    with profiler.virtual_cuda() as counts:
+        names: dict[str, Any] = {"__name__": "__main__", "nowhere": Nowhere()}
+        exec(compile(text, str(path), "exec"), names)
+        counting = Counting(counter, None)
+        counting.install()
+        try:
+            for _ in range(WARMUP):
+                names["step"]()
+            list(counter.take()), counter.memory.changes(), counts.clear()
+            for _ in range(STEPS):
+                names["step"]()
+            return list(counter.take()), counter.memory.changes().growth, dict(counts.events)
+        finally:
+            counting.remove()
+
+
+def _counters_of(event: Any) -> tuple[str, ...]:
+    """The counters to which an event of a virtual device adds."""
+    copy = (str(event.kind),) if event.kind in ("h2d", "d2h") else ()
+    return ("syncs", *copy) if event.waits else copy
+
+
+class Gate:
+    """The program's baseline, against which its variants are judged."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        commit(folder)
+        self.base = count(PROGRAM, FILE, folder)
+        self.sources = content_ids([FILE], str(folder))
+
+    def judge(self, text: str, file: str = FILE) -> tuple[CounterLine, ...]:
+        """The counters of a variant; the folder is as before afterwards."""
+        if file != FILE:
+            (self.folder / FILE).unlink()
+        try:
+            counted = count(text, file, self.folder)
+            files = file_changes(self.sources, [file], str(self.folder))
+            return compare([self.base, self.base], [counted, counted], Limits(), files)
+        finally:
+            if file != FILE:
+                (self.folder / file).unlink()
+            (self.folder / FILE).write_text(PROGRAM)
+
+    def finds(self, planted: Planted) -> bool:
+        """Whether a planted fault fails, and its line is named."""
+        lines = self.judge(planted.text)
+        named = {change.line for line in lines if line.state == "FAIL" for change in line.changes}
+        return overall(lines) == "FAIL" and named == {planted.line}
+
+
+def report(gate: Gate, numbers: int = 20, unchanged: int = 30) -> dict[str, str]:
+    """What is found of every kind, and what fails without a fault."""
+    found = {}
+    for kind in PLANTS:
+        alone, beside = (
+            sum(gate.finds(plant(kind, number, removing=removing)) for number in range(numbers))
+            for removing in (False, True)
+        )
+        found[kind] = f"{alone} of {numbers}; with an unrelated line removed {beside} of {numbers}"
+    order = random.Random(1)
+    false = sum(overall(gate.judge(PROGRAM + "\n" * order.randrange(3))) == "FAIL" for _ in range(unchanged))
+    found["false FAIL, unchanged"] = f"{false} of {unchanged}"
+    moved = [name for name, (file, text) in moves().items() if overall(gate.judge(text, file)) == "FAIL"]
+    found["false FAIL, renamed or moved"] = f"{len(moved)} of {len(moves())} {' '.join(moved)}".strip()
+    return found
