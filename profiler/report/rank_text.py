@@ -113,7 +113,7 @@ def _about(ledger: RankLedger) -> str:
     if ledger.uniform:
         held = "both" if count == 2 else f"all {count}"
         return f"This holds for {f'the other {count}' if ledger.few_steps else held} ranks."
-    return f"No rank makes the others wait; all of this is about rank {rank} of {size}."
+    return f"No rank makes the others wait; these figures are of rank {rank} of {size}."
 
 
 def _left_out(ledger: RankLedger) -> str:
