@@ -46,6 +46,7 @@ class Program:
     """Processes that torchrun starts."""
 
 
+_GPU_ONLY: Final = "it runs on a GPU only"
 _SHUFFLES: Final = "it shuffles the data only on a GPU"
 
 PROGRAMS: Final = (
@@ -78,8 +79,14 @@ PROGRAMS: Final = (
     Program("imagenet-workers", _EXAMPLES, "imagenet/main.py",
             "-a shufflenet_v2_x0_5 -b 8 -j 2 --epochs 1 --gpu 0 {data}", data="images"),
     Program("ddp-single-gpu", _EXAMPLES, "distributed/ddp-tutorial-series/single_gpu.py", "2 1",
-            differs="it runs on a GPU only",
+            differs=_GPU_ONLY,
             waits={17: 2, 33: 128, 34: 128, 40: 4}),
+    Program("ddp", _EXAMPLES, "distributed/ddp/example.py", ranks=2, differs=_GPU_ONLY),
+    Program("ddp-multigpu", _EXAMPLES, "distributed/ddp-tutorial-series/multigpu_torchrun.py", "2 1", ranks=2,
+            differs=_GPU_ONLY),
+    Program("fsdp2", _EXAMPLES, "distributed/FSDP2/example.py", ranks=2, differs=_GPU_ONLY),
+    Program("tensor-parallel", _EXAMPLES, "distributed/tensor_parallelism/tensor_parallel_example.py", ranks=2,
+            differs=_GPU_ONLY),
     Program("nanogpt", ("karpathy/nanoGPT", "3adf61e154c3fe3fca428ad6bc3818b27a3b8291"), "train.py",
             "{source}/config/train_shakespeare_char.py --dataset={data} --compile=False --dtype=float32 --eval_iters=2"
             " --log_interval=2 --block_size=32 --batch_size=4 --n_layer=2 --n_head=2 --n_embd=32 --max_iters=10"
@@ -119,7 +126,7 @@ PROGRAMS: Final = (
             " --sched step --output out", "--device cuda", "--device cpu", data="images"),
     Program("lightning-bug-report", _LIGHTNING, "examples/pytorch/bug_report/bug_report_model.py"),
     Program("lightning-autoencoder", _LIGHTNING, "examples/pytorch/basics/autoencoder.py",
-            "fit --trainer.max_epochs 1 --trainer.limit_train_batches 10", data="mnist"),
+            "--trainer.max_epochs 1 --trainer.limit_train_batches 10", data="mnist"),
     Program("fabric-mnist", _LIGHTNING, "examples/fabric/image_classifier/train_fabric.py", "--epochs 1",
             data="mnist", data_at="{source}/Datasets"),
     Program("trainer", ("quick start", ""), "trainer.py"),
