@@ -202,7 +202,8 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 if not is_backward and code is private_api.ENGINE_CODE:
                     is_backward = True
                     origin = private_api.gradient_function()
-                    position = bisect_right(self._starts, origin) - 1 if origin < self._made else -1
+                    known = origin is not None and origin < self._made
+                    position = bisect_right(self._starts, origin or 0) - 1 if known else -1
                     if position >= 0:
                         site = self._origins[position]
                         break

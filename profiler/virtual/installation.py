@@ -343,7 +343,7 @@ class VirtualCuda:
             finally:
                 torch._C._get_accelerator = before
 
-        for owner in (distributed, c10d):
+        for owner in (distributed, c10d, distributed.device_mesh):
             self._replace(owner, "init_process_group", start)
             self._replace(owner, "new_group", new)
             self._replace(owner, "barrier", wait_for_all)

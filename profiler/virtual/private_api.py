@@ -105,10 +105,10 @@ gradient_functions_made: Final = torch._C._autograd._get_sequence_nr
 """How many gradient functions this thread has made: they are numbered from 0."""
 
 
-def gradient_function() -> int:
-    """The number of the gradient function that the autograd engine executes in this thread."""
-    number: int = torch._C._current_autograd_node()._sequence_nr()
-    return number
+def gradient_function() -> int | None:
+    """The number of the gradient function that the autograd engine executes in this thread; None within a callback."""
+    node: Any = torch._C._current_autograd_node()
+    return None if node is None else int(node._sequence_nr())
 
 
 def flop_formulas() -> dict[Any, Any]:

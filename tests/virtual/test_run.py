@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,42 @@ def test_two_runs_have_equal_counts(recorded: tuple[Path, subprocess.CompletedPr
         for counts in (site_counts(profiler.load(recorded[0])), site_counts(profiler.load(tmp_path / "run")))
     )
     assert first == second
+
+
+def test_ranks_communicate_by_gloo_and_count_each(tmp_path: Path) -> None:
+    text = """
+import os
+import torch
+from torch import distributed, nn
+
+rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(rank)
+distributed.init_process_group("nccl")
+torch.manual_seed(0)
+model = nn.parallel.DistributedDataParallel(nn.Linear(4, 2).cuda(), device_ids=[rank])
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(4):
+    loss = model(torch.randn(8, 4, device="cuda") * (rank + 1)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    distributed.barrier()
+print("sum", sum(parameter.sum().item() for parameter in model.parameters()), flush=True)
+distributed.destroy_process_group()
+"""
+    (tmp_path / "train.py").write_text(text, encoding="utf-8")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    record = [sys.executable, "-m", "profiler", "run", "--virtual-cuda", "2", "--out", str(tmp_path / "run"), "--"]
+    done = subprocess.run(
+        [*record, *launcher, str(tmp_path / "train.py")], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    sums = [line for line in done.stdout.splitlines() if line.startswith("sum ")]
+    assert len(sums) == 2
+    assert len(set(sums)) == 1
+    run = profiler.load(tmp_path / "run")
+    barriers = run.calls[run.calls["name"] == run.names.index("barrier")]
+    assert sorted(Counter(barriers["pid"].tolist()).values()) == [4, 4]
 
 
 def test_a_number_of_devices_below_one_is_refused(tmp_path: Path) -> None:
