@@ -13,7 +13,7 @@ import torch
 import profiler
 from profiler.analyse.site_counts import site_counts
 from profiler.core.errors import ProfilerError
-from profiler.run.tables import CountKind
+from profiler.run.tables import CallKind, CountKind
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="virtual devices need a machine without a GPU")
 
@@ -125,7 +125,8 @@ distributed.destroy_process_group()
     assert len(sums) == 2
     assert len(set(sums)) == 1
     run = profiler.load(tmp_path / "run")
-    barriers = run.calls[run.calls["name"] == run.names.index("barrier")]
+    waits = run.calls[run.calls["kind"] == CallKind.SYNC]
+    barriers = waits[waits["name"] == run.names.index("barrier")]
     assert sorted(Counter(barriers["pid"].tolist()).values()) == [4, 4]
 
 

@@ -84,7 +84,6 @@ PROGRAMS: Final = (
     Program("ddp", _EXAMPLES, "distributed/ddp/example.py", ranks=2, differs=_GPU_ONLY),
     Program("ddp-multigpu", _EXAMPLES, "distributed/ddp-tutorial-series/multigpu_torchrun.py", "2 1", ranks=2,
             differs=_GPU_ONLY),
-    Program("fsdp2", _EXAMPLES, "distributed/FSDP2/example.py", ranks=2, differs=_GPU_ONLY),
     Program("tensor-parallel", _EXAMPLES, "distributed/tensor_parallelism/tensor_parallel_example.py", ranks=2,
             differs=_GPU_ONLY),
     Program("nanogpt", ("karpathy/nanoGPT", "3adf61e154c3fe3fca428ad6bc3818b27a3b8291"), "train.py",
@@ -125,8 +124,6 @@ PROGRAMS: Final = (
             "--data-dir {data} --num-classes 2 --model resnet10t --img-size 64 -b 8 --epochs 1 --workers 1"
             " --sched step --output out", "--device cuda", "--device cpu", data="images"),
     Program("lightning-bug-report", _LIGHTNING, "examples/pytorch/bug_report/bug_report_model.py"),
-    Program("lightning-autoencoder", _LIGHTNING, "examples/pytorch/basics/autoencoder.py",
-            "--trainer.max_epochs 1 --trainer.limit_train_batches 10", data="mnist"),
     Program("fabric-mnist", _LIGHTNING, "examples/fabric/image_classifier/train_fabric.py", "--epochs 1",
             data="mnist", data_at="{source}/Datasets"),
     Program("trainer", ("quick start", ""), "trainer.py"),
