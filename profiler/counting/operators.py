@@ -265,10 +265,13 @@ def _flops(function: Any) -> Callable[[tuple[Any, ...], Mapping[str, Any], Any],
     by_shape = getattr(formula, "__wrapped__", None)  # torch's wrapper takes 10 µs to replace tensors by shapes
 
     def flops(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> int:
-        if by_shape is None:
-            return int(formula(*args, **kwargs, out_val=result))
-        shapes = {name: _shape(value) for name, value in kwargs.items()}
-        return int(by_shape(*map(_shape, args), **shapes, out_shape=_shape(result)))
+        try:
+            if by_shape is None:
+                return int(formula(*args, **kwargs, out_val=result))
+            shapes = {name: _shape(value) for name, value in kwargs.items()}
+            return int(by_shape(*map(_shape, args), **shapes, out_shape=_shape(result)))
+        except (AssertionError, IndexError, RuntimeError, TypeError, ValueError):  # shapes that the formula refuses
+            return 0
 
     return flops
 

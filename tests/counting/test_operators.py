@@ -105,6 +105,20 @@ def test_operators_of_a_function_of_the_program_belong_to_its_backward_line() ->
     assert "cos" in counted.at(line[0])
 
 
+def test_callbacks_at_the_end_of_a_backward_pass_have_the_line_that_begins_it() -> None:
+    x = torch.randn(3, requires_grad=True)
+
+    def queue(_: Tensor) -> None:
+        torch.autograd.Variable._execution_engine.queue_callback(x.cosh)  # a builtin, without a frame of its own
+
+    with counting() as counted:
+        y = x.exp()
+        y.register_hook(queue)
+        y.sum().backward()
+        backward = here() - 1
+    assert "cosh" in counted.at(backward)
+
+
 def test_floating_point_operations_follow_the_formula_of_torch() -> None:
     from torch.utils.flop_counter import FlopCounterMode
 

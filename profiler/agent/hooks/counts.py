@@ -31,7 +31,7 @@ def is_exact() -> bool:
     return requested() or virtual_cuda.requested()
 
 
-def _install(_: Any) -> None:
+def _install(module: Any) -> None:
     recorder = STATE.recorder
     if not requested() or recorder is None:
         return
@@ -39,7 +39,10 @@ def _install(_: Any) -> None:
     from profiler.counting.operators import OperatorCounter
 
     writer = _Writer(recorder)
-    counter = OperatorCounter(writer.site, is_user_file, writer.write)
+    folder = f"{module.__path__[0]}/"  # torch may be in a folder that does not look like one of packages
+    counter = OperatorCounter(
+        writer.site, lambda file: is_user_file(file) and not file.startswith(folder), writer.write
+    )
     writer.counter = counter
     counting = Counting(counter, None if virtual_cuda.requested() else virtual_cuda.record)
     try:
