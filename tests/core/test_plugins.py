@@ -162,4 +162,6 @@ def test_entry_points_of_the_checkout_are_read_as_by_a_toml_parser() -> None:
     """The fast reader of pyproject.toml agrees with a TOML parser."""
     text = (Path(plugins.__file__).parents[2] / "pyproject.toml").read_text()
     for group, table in tomllib.loads(text)["project"]["entry-points"].items():
+        if group == "pytest11":  # pytest reads that one by itself
+            continue
         assert table == plugins.entries_of(text, group.removeprefix("training_profiler."))
