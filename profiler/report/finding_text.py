@@ -109,17 +109,23 @@ def prediction_texts(finding: Finding) -> tuple[str, ...]:
         interval = f" ({significant(gain.low, 3)} to {ratio(gain.high)})" if is_figure else ""
         how = _METHODS.get(gain.method, f"predicted by {gain.method.value.replace('-', ' ')}")
         how += "; the cure makes the rest of the step faster too" if gain.is_least else ""
-        is_of_quiet = gain.method in _OF_QUIET_STEPS and finding.left_out >= _LEFT_OUT
-        rest = f" {_QUIET.format(share=share(finding.left_out))}" if is_of_quiet else ""
-        texts.append(f"{factor_text(gain)}{interval}: {how}.{rest}")
+        rest = left_out_text(finding) if gain is finding.gains[0] else ""
+        texts.append(" ".join(filter(None, (f"{factor_text(gain)}{interval}: {how}.", rest))))
     return tuple(texts)
+
+
+def left_out_text(finding: Finding) -> str:
+    """What the first gain of a finding leaves out of a step, though its share does not; empty: little or nothing."""
+    method = finding.gains[0].method if finding.gains else None
+    is_much = method in _OF_QUIET_STEPS and finding.left_out >= _LEFT_OUT
+    return _QUIET.format(share=share(finding.left_out)) if is_much else ""
 
 
 _OF_QUIET_STEPS: Final = (GainMethod.BOUND, GainMethod.ESTIMATE)
 _LEFT_OUT: Final = 0.05
 """Share of a step from which it is told that a gain leaves it out: the gain then visibly differs from that of the
 finding's share."""
-_QUIET: Final = "It leaves out waits for a core and the cost of recording, {share} of each step."
+_QUIET: Final = "The gain leaves out waits for a core and the cost of recording, {share} of each step."
 
 
 _METHODS: Final[Mapping[str, str]] = {

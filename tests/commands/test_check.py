@@ -162,7 +162,7 @@ def test_an_interrupt_during_the_explanation_keeps_the_verdict(
     monkeypatch.setattr("profiler.check.modes.sides.record_explanation", stop)
     assert main(["check", "--before", train_command(2000), "--after", train_command(2001), "--out", "out"]) == 1
     printed = capsys.readouterr()
-    assert printed.out.startswith("FAIL")
+    assert "\nFAIL: " in printed.out
     assert "where the time of the base goes was not recorded: stopped" in printed.err
     assert check_report()["state"] == "FAIL"
 

@@ -214,7 +214,7 @@ def test_a_gain_that_may_be_larger_is_told_as_the_least() -> None:
 )
 def test_a_gain_tells_what_it_leaves_out_of_a_step(method: GainMethod, left_out: float, is_told: bool) -> None:
     text = prediction_texts(replace(finding(method=method), left_out=left_out))[0]
-    assert text.endswith("It leaves out waits for a core and the cost of recording, 20% of each step.") == is_told
+    assert text.endswith("The gain leaves out waits for a core and the cost of recording, 20% of each step.") == is_told
 
 
 @pytest.mark.parametrize(
