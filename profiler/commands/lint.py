@@ -21,7 +21,7 @@ class LintCommand:
 
     name = "lint"
     help = "run a few steps on a CUDA device that does not exist, and name lines that wait, copy or leak"
-    examples = ("lint train.py --device cuda", "lint --cpu -m mine.train --epochs 1")
+    examples = ("lint train.py --device cuda", "lint --cpu -- -m mine.train --epochs 1")
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.epilog = _EPILOG
@@ -33,7 +33,7 @@ class LintCommand:
         add("--ignore", action="append", default=[], metavar="RULE", help="leave this rule out")
         add("--format", choices=("text", "json"), default="text", help="how to print findings (default: %(default)s)")
         add("--patience", type=seconds(), default=300.0, metavar="S", help="seconds to wait for the first step")
-        words = "SCRIPT [ARGS...] | -m MODULE [ARGS...]"
+        words = "SCRIPT [ARGS...] | -- -m MODULE [ARGS...]"
         add("words", nargs=argparse.REMAINDER, metavar=words, help="the training script, started with this Python")
 
     def run(self, args: argparse.Namespace) -> int:
