@@ -48,7 +48,8 @@ def _proofs(analysis: Analysis, lead: Finding | None) -> Iterator[Action]:
     program = command_text(info)
     if analysis.is_trace or not program:
         if analysis.outcome in (RunVerdict.DEVICE_IDLE, RunVerdict.DEVICE_BUSY):
-            predict = f"{called_as()} diagnose TRACE --what-if sync=0,launch=0.5"
+            change = next((f"{name}=0" for name in lead.costs if name in _CHANGED), "") if lead else ""
+            predict = f"{called_as()} diagnose TRACE --what-if {change or 'sync=0,launch=0.5'}"
             yield Action("Predict what a change gives before you make it", command=predict)
         yield Action(
             "Record a trace after your change, and compare both", command=f"{called_as()} compare BEFORE AFTER"
@@ -97,9 +98,11 @@ def _recording(analysis: Analysis) -> Iterator[Action]:
     elif info.level == "light":
         yield Action("Record where the time goes", command=_run(info))
     elif is_too_short(analysis):
-        yield Action("Record the program for longer", command=_run(info))
+        yield Action("Record more steps of the program", command=_run(info))
 
 
+_CHANGED: Final = ("input", "log", "checkpoint", "python", "sync", "launch")
+"""Categories that `--what-if` changes, and of which a finding may remove all."""
 _SCRIPT: Final = ".py"
 LONGEST_QUOTED: Final = 40
 """Characters of a command that is shown whole as one quoted argument, which a terminal cannot break."""

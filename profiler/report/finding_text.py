@@ -129,8 +129,8 @@ _QUIET: Final = "The gain leaves out waits for a core and the cost of recording,
 
 
 _METHODS: Final[Mapping[str, str]] = {
-    GainMethod.BOUND: "predicted: the recorded step, less this cost, plus the cure's",
-    GainMethod.ESTIMATE: "predicted: the recorded step, less this cost, which is partly an estimate",
+    GainMethod.BOUND: "predicted from the recorded step without this cost, but with that of the cure",
+    GainMethod.ESTIMATE: "predicted from the recorded step without this cost, of which a part is estimated",
     GainMethod.REPLAY: "predicted by simulating the recorded steps with the cure",
     GainMethod.KNOCK_OUT: "measured by `try`, which ran the program without what the finding blames",
 }

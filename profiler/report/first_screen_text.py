@@ -164,8 +164,8 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
     first = f"{text.title}{at(lead.sites[0]) if lead.sites else ''}." if is_of_input(lead) else ""
     others = [each for each in leading(analysis.findings) if each is not lead]
     second = _beside(others[0]) if others else _rest(analysis.phases) if is_of_input(lead) else ""
-    evidence = () if first else text.evidence[:1]
-    return tuple(islice(filter(None, (first, left_out_text(lead), *evidence, second)), WHY))
+    evidence = ("", "") if first else (*text.evidence[:2], "", "")
+    return tuple(islice(filter(None, (first, left_out_text(lead), evidence[0], second, evidence[1])), WHY))
 
 
 def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:

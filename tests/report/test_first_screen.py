@@ -174,7 +174,7 @@ def test_speed_is_only_kept_where_nothing_is_known_to_be_wrong() -> None:
         assert not any(title.startswith("Keep") for title in titles(name)), name
     assert "Keep it as fast as it is" in titles("lm-fixed-light")
     assert titles("crashed")[0].startswith("Repair the error")
-    assert titles("ctrl-c")[0] == titles("syncing")[0] == titles("gan")[0] == "Record the program for longer"
+    assert titles("ctrl-c")[0] == titles("syncing")[0] == titles("gan")[0] == "Record more steps of the program"
     assert titles("no-python") == ["Call profiler.step() at the end of each step, then record the program again"]
     assert not any("COMMAND" in action.command for action in first(run()).actions if "compare" not in action.command)
 

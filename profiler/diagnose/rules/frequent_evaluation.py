@@ -19,8 +19,8 @@ def judge(costs: StepCosts) -> Claim | None:
 PLUGIN = Rule(
     "frequent-evaluation",
     "Evaluation takes much of the training's time",
-    ("{share:share} of the time of the steps is evaluation.",),
-    "Evaluate less often, or on fewer batches. The bound is for no evaluation at all.",
+    ("It takes {seconds:time} per step on average.",),
+    "Evaluate less often, or on fewer batches. The gain is that of no evaluation at all.",
     judge,
     threshold_source="A tenth: an evaluation that takes less is a usual part of a training.",
     threshold=NAMED,

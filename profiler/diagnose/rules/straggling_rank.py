@@ -14,6 +14,7 @@ def judge(costs: StepCosts) -> Claim | None:
     is_itself = straggler.rank == ranks.analysed and costs.cost(straggler.category).seconds > 0
     category = straggler.category if is_itself else "ranks"
     lead = max(0.0, straggler.lead - straggler.core) if is_itself else straggler.lead
+    shared = costs.seconds - lead * (1.0 - 1.0 / max(1, len(ranks.ranks)))
     own = straggler.seconds if straggler.seconds > straggler.others else None  # else no category tells why it is late
     return Claim(
         {category: exactly(lead)},
@@ -24,6 +25,7 @@ def judge(costs: StepCosts) -> Claim | None:
             "own": own,
             "others": straggler.others,
             "doing": straggler.category,
+            "shared": costs.seconds / shared if shared > 0 else None,
         },
     )
 
@@ -33,6 +35,7 @@ PLUGIN = Rule(
     "Rank {rank} makes the others wait",
     (
         "It works {lead:time} per step longer than the others, which wait for it.",
+        "If that work is for all ranks, sharing it equally gives {shared:ratio}.",
         "It spends {own:time} of each step {doing:activity}, the others {others:time}.",
     ),
     "Give each rank the same work: look at what this rank does at that line.",
