@@ -170,7 +170,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         _, operator, number = counter.operators.get(id(func)) or counter.describe(func)
         if operator.kind is OperatorKind.INTERNAL:
             return result
-        site = self._site(sys._getframe(1))
+        site = self._site(sys._getframe(0).f_back)  # None: autograd runs a C++ node in a thread of its own
         call = number + site + 1
         counter.calls.append(call)
         if operator.allocates:

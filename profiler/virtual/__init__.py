@@ -31,8 +31,8 @@ def virtual_cuda(devices: int = 1, card: str = "h100") -> Iterator[Counts]:
 
     counts = Counts()
     machine = VirtualCuda(counts, count=devices, card=card)
-    machine.install()
     try:
+        machine.install()
         yield counts
     finally:
         machine.remove()

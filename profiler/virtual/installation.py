@@ -62,7 +62,7 @@ class VirtualCuda:
         self._autocast()
         self._serialization()
         self._distributed()
-        self._replace(torch, "compile", _compiled_eagerly(torch.compile))
+        self._replace(torch, "compile", _compiled_eagerly(torch.compile, self._undos))
         self._scripts()
         self._threads()
         enter: Any = self.mode.__enter__
@@ -377,13 +377,16 @@ def is_active(mode: VirtualMode) -> bool:
     return any(active is mode for active in private_api.active_modes())
 
 
-def _compiled_eagerly(original: Callable[..., Any]) -> Callable[..., Any]:
+def _compiled_eagerly(original: Callable[..., Any], undos: list[Callable[[], object]]) -> Callable[..., Any]:
     """torch.compile, whose results have all attributes of compiled ones, and run what the program wrote."""
+    stances: list[Any] = []
 
     def compile_eagerly(model: Any = None, **options: Any) -> Any:
         if model is None:
             return lambda function: compile_eagerly(function, **options)
-        torch.compiler.set_stance("force_eager")
+        if not stances:
+            stances.append(torch.compiler.set_stance("force_eager"))
+            undos.append(lambda: stances[0].__exit__(None, None, None))
         return original(model, backend="eager", dynamic=options.get("dynamic"))
 
     return compile_eagerly

@@ -528,7 +528,7 @@ def _from_data(mode: VirtualMode, func: Any, args: Arguments, options: Options) 
                 mode.wait(func.__name__)
     result = func(*args, **options, **({} if on_cpu else {"device": target}))
     if source != destination:
-        if isinstance(data, Tensor) and result.untyped_storage().data_ptr() == data.untyped_storage().data_ptr():
+        if func is not torch.tensor:  # others may share the memory of their data
             result = result.clone()
         pinned = isinstance(data, Tensor) and _is_pinned(data)
         mode.copied(func.__name__, result, (source, destination), pinned=pinned, non_blocking=False)

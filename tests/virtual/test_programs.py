@@ -296,3 +296,11 @@ def test_a_compiled_module_has_the_attributes_of_one(counts: Counts) -> None:
     counts.clear()
     compiled(cuda(1, 2)).sum().item()
     assert counts.syncs == 1
+
+
+def test_compiled_code_is_compiled_again_after_virtual_devices() -> None:
+    before = torch._dynamo.eval_frame._stance
+    with virtual_cuda():
+        torch.compile(torch.sin)(torch.ones(2, device="cuda"))
+        assert torch._dynamo.eval_frame._stance.stance == "force_eager"
+    assert torch._dynamo.eval_frame._stance == before

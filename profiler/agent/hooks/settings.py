@@ -2,7 +2,8 @@
 
 These are the number of threads, anomaly detection, float64, and torch's profiler.
 
-The fact SETTINGS has the first line of each: file, number, function. Lines of libraries are left out.
+The fact SETTINGS has the first line of each, of the number of threads the last one: file, number, function. Lines of
+libraries are left out.
 """
 
 from __future__ import annotations
@@ -53,10 +54,14 @@ def _always(_: Sequence[Any]) -> bool:
 def _noted(
     name: str, original: Callable[..., Any], is_slow: Callable[[Sequence[Any]], bool] = _always
 ) -> Callable[..., Any]:
-    """Note the line of the first call whose arguments slow the program."""
+    """Note the line of the first call whose arguments slow the program; of the number of threads, the last one."""
 
     def noted(*args: Any, **kwargs: Any) -> Any:
-        if STATE.recorder is not None and name not in _lines and is_slow((*args, *kwargs.values())):
+        if (
+            STATE.recorder is not None
+            and (name not in _lines or name == "threads")
+            and is_slow((*args, *kwargs.values()))
+        ):
             _note(name)
         return original(*args, **kwargs)
 

@@ -279,17 +279,20 @@ def _above(amount: float, limit: float) -> bool:
 def scaled_copies(
     base: Sequence[Counted], candidate: Sequence[Counted], files: Sequence[FileChange] = ()
 ) -> float | None:
-    """The factor by which all copies to the device, whose number stayed the same, grew or shrank; None if there is no
-    such factor. Batches of another size have one.
+    """The factor by which all copies to the device grew or shrank, if the lines that copy, and how often, stayed the
+    same; None if there is no such factor. Batches of another size have one.
 
     :param files: as for `changed_lines`.
     """
     before, after = (_least(_amounts_by_line("h2d", side, workers=False)) for side in (base, candidate))
     sizes = [_least(_amounts_by_line("h2d_bytes", side, workers=False)) for side in (base, candidate)]
+    pairs = list(pair_lines(before, after, files))
+    if any(pair.base is None or pair.candidate is None or _differ(pair.before, pair.after) for pair in pairs):
+        return None
     ratios = [
         sizes[1].get(pair.candidate, 0.0) / size
-        for pair in pair_lines(before, after, files)
-        if pair.base and pair.candidate and not _differ(pair.before, pair.after) and (size := sizes[0].get(pair.base))
+        for pair in pairs
+        if pair.base and pair.candidate and (size := sizes[0].get(pair.base))
     ]
     if not ratios or any(_differ(ratio, ratios[0]) for ratio in ratios) or not _differ(ratios[0], 1.0):
         return None

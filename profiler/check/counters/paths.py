@@ -19,9 +19,9 @@ _MAX_UP: Final = 3
 """How many folders above the program's may still belong to the same checkout."""
 _INSTALLED: Final = re.compile(r".*/(?:site|dist)-packages/|.*/lib(?:64)?/python3(?:\.\d+)?/")
 _RESULT_OPTIONS: Final = frozenset({
-    "out", "out_dir", "outdir", "output", "output_dir", "output_path", "save", "save_dir", "save_path", "save_folder",
+    "out_dir", "outdir", "output_dir", "output_path", "save_dir", "save_path", "save_folder",
     "log_dir", "logdir", "log_file", "logging_dir", "checkpoint_dir", "ckpt_dir", "default_root_dir", "work_dir",
-    "results_dir", "tensorboard_dir", "profile_dir", "name", "run_name", "run_id", "exp_name", "experiment_name",
+    "results_dir", "tensorboard_dir", "profile_dir", "run_name", "run_id", "exp_name", "experiment_name",
     "wandb_run_name", "wandb_project",
 })  # fmt: skip
 """Options of training scripts that name where results go: a step does the same work whatever their values."""

@@ -15,6 +15,8 @@ _FILLING: Final = frozenset(
     | {"tril_indices", "triu_indices", "zeros"}
 )
 """Functions of torch that fill a tensor without data of the host, and take a device."""
+_ON_HOST: Final = frozenset({"device", "generator", "out", "pin_memory", None})
+"""Arguments with which the tensor is not made on the host, or cannot be made elsewhere; None: they are not known."""
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -50,7 +52,7 @@ def filled_on_device(source: str) -> str | None:
                     attr="to" | "cuda" as move,
                 )
             ) if name in _FILLING and (device := _device(node, move)):
-                if all(keyword.arg != "device" for keyword in filling.keywords):
+                if _ON_HOST.isdisjoint(keyword.arg for keyword in filling.keywords):
                     filling.keywords.append(ast.keyword("device", device))
                     return ast.unparse(filling)
     return None
@@ -64,8 +66,10 @@ def _device(call: ast.Call, method: str) -> ast.expr | None:
     device = next(iter([*call.args, *named]), None)
     if device is None:
         return ast.Constant("cuda") if method == "cuda" else None
-    is_dtype = isinstance(device, ast.Attribute) and ast.unparse(device).startswith("torch.")
-    return None if is_dtype else device
+    if named or isinstance(device, ast.Constant) or ast.unparse(device).startswith("torch.device("):
+        return device
+    is_named = ast.unparse(device).rpartition(".")[2].lower().endswith(("device", "dev"))
+    return device if is_named and isinstance(device, ast.Name | ast.Attribute) else None
 
 
 PLUGIN = Rule(

@@ -102,7 +102,7 @@ def test_the_start_folder_is_derived_from_the_recorded_call_sites(command: str, 
         ("python train.py --lr=0.1 --data=/srv/me/data", ("train.py", "--lr 0.1 --data data")),
         ("python -m mine.train --data /mnt/big/corpus", ("mine.train", "--data '…/big/corpus'")),
         ("torchrun --nproc-per-node 2 train.py --out_dir out --epochs 1", ("train.py", "--epochs 1")),
-        ("python train.py --run-name a --output-dir=b --save --epochs 1", ("train.py", "--epochs 1")),
+        ("python train.py --run-name a --output-dir=b --save --epochs 1", ("train.py", "--save --epochs 1")),
         ("python -c pass", ("", "")),
     ],
 )
