@@ -96,6 +96,7 @@ def test_two_runs_have_equal_counts(recorded: tuple[Path, subprocess.CompletedPr
 def test_ranks_communicate_by_gloo_and_count_each(tmp_path: Path) -> None:
     text = """
 import os
+import sys
 import torch
 from torch import distributed, nn
 
@@ -111,7 +112,10 @@ for step in range(4):
     loss.backward()
     optimizer.step()
     distributed.barrier()
-print("sum", sum(parameter.sum().item() for parameter in model.parameters()), flush=True)
+total = sum(parameter.sum().item() for parameter in model.parameters())
+# One write. Where output is unbuffered (PYTHONUNBUFFERED), print() writes in pieces, and those of two ranks mix.
+sys.stdout.write(f"sum {total}\\n")
+sys.stdout.flush()
 distributed.destroy_process_group()
 """
     (tmp_path / "train.py").write_text(text, encoding="utf-8")
