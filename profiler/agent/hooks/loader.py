@@ -20,9 +20,8 @@ from pathlib import PurePath
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from profiler.agent.hooks._creation import assigned_variable
 from profiler.agent.hooks._syncs import LOADING, OPEN
-from profiler.agent.patching import STATE, Hook, caller, patch, user_frame
+from profiler.agent.patching import STATE, Hook, assigned_variable, caller, code_line, patch, user_frame
 from profiler.agent.recorder import Recorder, Region
 from profiler.run.tables import BATCH_ITEMS, BoundaryKind
 
@@ -234,8 +233,10 @@ class _LoaderNames:
             if len(self._facts) >= _MAX_FACTS:
                 return
             code = name.code
-            place = {"file": code.co_filename, "line": name.line, "function": code.co_qualname}
-            before = self._facts[name.text] = {**place, "variable": assigned_variable(code, name.instruction)}
+            before = self._facts[name.text] = {
+                **code_line(code, name.line),
+                "variable": assigned_variable(code, name.instruction),
+            }
         elif all(before[key] == value for key, value in settings.items()):
             return
         before.update(settings)
