@@ -231,12 +231,12 @@ class CudaDevice:
         self._download(array, buffer, began)
         return array
 
-    def download_into(self, array: np.ndarray, buffer: CudaBuffer, row: int = 0) -> None:
-        self._download(array, buffer, self._began(), row)
+    def download_into(self, array: np.ndarray, buffer: CudaBuffer) -> None:
+        self._download(array, buffer, self._began())
 
-    def _download(self, array: np.ndarray, buffer: CudaBuffer, began: tuple[int, int], row: int = 0) -> None:
+    def _download(self, array: np.ndarray, buffer: CudaBuffer, began: tuple[int, int]) -> None:
         self._not_in_graph("a download is requested")
-        source, blocked_from = _part(buffer, array.nbytes, row), 0
+        source, blocked_from = _part(buffer, array.nbytes), 0
         if is_pinned(array):
             self._bytes(array).copy_(source, non_blocking=True)
             blocked_from = self._wait(began)

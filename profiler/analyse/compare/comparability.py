@@ -69,15 +69,12 @@ _EXACT: Final = float(1 << 53)
 """Integers from here on have no exact floating-point number."""
 
 
-def find_mismatches(
-    sides: Sequence[SideRuns], *, ignored: Collection[str] = (), same_program: bool = False
-) -> tuple[Mismatch, ...]:
+def find_mismatches(sides: Sequence[SideRuns], *, ignored: Collection[str] = ()) -> tuple[Mismatch, ...]:
     """Why the sides are not comparable, facts or else results that differ; empty when they are.
 
     :param ignored: facts that may differ; results then differ too, and are not compared.
-    :param same_program: as in `fact_mismatches`.
     """
-    facts = fact_mismatches(sides, ignored=ignored, same_program=same_program)
+    facts = fact_mismatches(sides, ignored=ignored)
     return facts if facts or ignored else result_mismatches(compare_results(sides))
 
 
