@@ -82,7 +82,7 @@ def locked(path: Path, what: str) -> Iterator[LockedFile]:
 
     The lock is also the file that becomes the new one: what a killed update left is used by the next one.
 
-    :param what: the file is, for the error.
+    :param what: the kind of the file, for the error.
     :raises ProfilerError: nothing can be written there; an OSError of the block too is raised as one.
     """
     target = Path(os.path.realpath(path))
@@ -109,7 +109,7 @@ def append_line(path: Path, line: str, *, what: str, is_ours: Callable[[bytes], 
     It is a single write at the end. An unfinished line of a killed writer is closed first and stays as it is. When the
     disk is full, the file gets its old length again.
 
-    :param what: the file is, for the error.
+    :param what: the kind of the file, for the error.
     :param is_ours: whether a file that begins so is of that kind; others are left alone.
     :raises ProfilerError: it cannot be written, or is of another kind.
     """

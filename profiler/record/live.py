@@ -57,7 +57,7 @@ _QUIT_KEYS: Final = "qQ\x03"
 _FIRST_S: Final = 0.3
 """Time between the first two readings: CPU use needs two, and the first picture should appear soon."""
 _CLOSING_S: Final = 3.0
-"""For the recorder to close the run after the program has ended."""
+"""Time that the recorder has to close the run after the program has ended."""
 
 
 # ---------------------------------------------------------------- which program

@@ -165,7 +165,7 @@ def undisturbed(steps: Sequence[Sequence[OperatorCall]]) -> list[OperatorCall]:
 def summarize(
     timed: Sequence[OperatorCall], located: Sequence[OperatorCall], event_cost: float, torch_folder: str
 ) -> dict[str, Any]:
-    """What is kept of a step.
+    """Summarize the operators of a step for the run.
 
     :param located: the operators of another step, with stacks; they are matched by name and order.
     :return: `lines`, those with most seconds first: the frames [file, line, function] that are not torch's, at most 6,
