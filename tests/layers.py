@@ -152,6 +152,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.agent",
         "profiler.marks",
         "profiler.run.model",
+        "profiler.run.store",
         "profiler.run.tables",
         "profiler.core",
     ),

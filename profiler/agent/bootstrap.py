@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PRIVATE = "_training_profiler"
 FIRST = "torch"
-"""Its import loads the hooks: a program that does not import it trains nothing."""
+"""The module whose import loads the hooks: a program that does not import it trains nothing."""
 # as in profiler.run.tables, which is not loaded here
 ENV_RUN = "PROFILER_RUN_DIR"
 ENV_RECORDER = "PROFILER_RECORDER_PID"

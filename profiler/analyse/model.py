@@ -206,7 +206,7 @@ class OperatorLine:
     count: int
     seconds: float
     small_count: int
-    """Of operators so small that calling them takes longer than what they compute."""
+    """The number of calls of operators that are so small that calling them takes longer than computing them."""
     small_seconds: float
 
 

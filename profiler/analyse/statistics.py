@@ -14,14 +14,14 @@ Z: Final = 1.96
 """Standard errors of a two-sided 95% interval of a normal distribution."""
 
 
-def student_t(degrees: int, confidence: float = CONFIDENCE) -> float:
-    """Two-sided quantile of Student's t: |t| stays below it with `confidence`.
+def student_t(degrees: int) -> float:
+    """Two-sided quantile of Student's t: |t| stays below it with `CONFIDENCE`.
 
     scipy.special.stdtrit (Cephes), which imports in a fifth of the time that scipy.stats takes.
     """
     from scipy.special import stdtrit
 
-    return float(stdtrit(degrees, (1 + confidence) / 2))
+    return float(stdtrit(degrees, (1 + CONFIDENCE) / 2))
 
 
 def mean_interval(values: Sequence[float] | npt.NDArray[np.float64]) -> tuple[float, float | None, float | None]:

@@ -15,7 +15,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, S
 
 from profiler.check.counters.compare import suggestion
 from profiler.check.model import PATIENCE_S, Limit, Limits
-from profiler.core.directories import refusal
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
 
@@ -267,10 +266,8 @@ def _parse_limits(options: list[str] | None) -> dict[str, str] | None:
 
 def _output_directory(path: Path | None) -> Path:
     """It is made with the first run in it, so that a refusal leaves nothing."""
-    from profiler.run.store import default_directory
-    from profiler.run.tables import MANIFEST
+    from profiler.run.store import check_directory, default_directory
 
     out = path or default_directory(("check",), Path("reports") / "runs")
-    if why := refusal(out, MANIFEST):
-        raise ProfilerError(why)
+    check_directory(out)
     return out

@@ -15,7 +15,7 @@ from profiler.analyse.model import Analysis, Extension, Mismatch
 from profiler.commands._common import RUNS
 from profiler.core.errors import Exit, ProfilerError
 from profiler.diagnose.comparison import diagnose_comparison
-from profiler.record.schedule import Recorded, SideCommand
+from profiler.record.schedule import RecordedRuns, SideCommand
 from profiler.record.trainers import Experiment
 from profiler.report.build import build_report
 from profiler.report.comparison_text import with_comparison_verdict
@@ -29,7 +29,7 @@ LATEST = RUNS / "latest"
 """A link to the newest comparison, in whichever folder that is."""
 
 
-def compare_recorded(experiment: Experiment, recorded: Recorded, *, out: Path, anyway: bool) -> int:
+def compare_recorded(experiment: Experiment, recorded: RecordedRuns, *, out: Path, anyway: bool) -> int:
     """Report on the runs that were just made below `out`, and return the exit code."""
     runs = [_side(program, recorded) for program in experiment.programs if program.label not in recorded.unavailable]
     floor = tuple(read(path) for path in recorded.floor)
@@ -52,7 +52,7 @@ def compare_recorded(experiment: Experiment, recorded: Recorded, *, out: Path, a
     )
 
 
-def refuse_early(experiment: Experiment, recorded: Recorded, *, out: Path) -> None:
+def refuse_early(experiment: Experiment, recorded: RecordedRuns, *, out: Path) -> None:
     """Refuse to go on after the first round if its runs are not comparable: all others would be as well.
 
     :raises ProfilerError: their facts or results differ.
@@ -69,7 +69,7 @@ def _refusal(mismatches: Iterable[Mismatch], kept: str) -> ProfilerError:
     return ProfilerError(f"not comparable: {mismatches_text(mismatches)} ({remedy})", Exit.NOT_COMPARABLE)
 
 
-def _side(program: SideCommand, recorded: Recorded) -> SideRuns:
+def _side(program: SideCommand, recorded: RecordedRuns) -> SideRuns:
     detail = recorded.detail.get(program.label)
     side = SideRuns(
         program.label,

@@ -13,7 +13,7 @@ from profiler.commands._common import RUNS, add_no_source
 from profiler.core.errors import Exit, ProfilerError
 
 if TYPE_CHECKING:
-    from profiler.record.schedule import Recorded, SideCommand
+    from profiler.record.schedule import RecordedRuns, SideCommand
     from profiler.record.trainers import Experiment, Trainer, TrainerOption
 
 PAIR: Final = 5
@@ -155,7 +155,7 @@ def _command(label: str, text: str) -> SideCommand:
     return SideCommand(label, argv)
 
 
-def _too_early(experiment: Experiment, recorded: Recorded, out: Path) -> ProfilerError:
+def _too_early(experiment: Experiment, recorded: RecordedRuns, out: Path) -> ProfilerError:
     """Name the runs that an interruption left, and the command that still compares two of them."""
     light = [path for program in experiment.programs for path in recorded.light.get(program.label, ())]
     text = f"interrupted before a {experiment.round_name} was complete; "
@@ -168,13 +168,10 @@ def _too_early(experiment: Experiment, recorded: Recorded, out: Path) -> Profile
 
 def _output_directory(args: argparse.Namespace) -> Path:
     """Choose the directory of runs and report. Only the first run creates it, so that a refusal leaves nothing."""
-    from profiler.core.directories import refusal
-    from profiler.run.store import default_directory
-    from profiler.run.tables import MANIFEST
+    from profiler.run.store import check_directory, default_directory
 
     out: Path = args.out or default_directory(("compare",), RUNS)
-    if why := refusal(out, MANIFEST):
-        raise ProfilerError(why)
+    check_directory(out)
     return out
 
 

@@ -46,8 +46,7 @@ class MonitorCommand:
     def run(self, args: argparse.Namespace) -> int:
         from rich.console import Console
 
-        from profiler.record.live import LiveProgram, SystemReader, find_watched
-        from profiler.record.monitor import describe_end, watch
+        from profiler.record.live import LiveProgram, SystemReader, describe_end, find_watched, watch
 
         live = LiveProgram(find_watched(args.what), SystemReader())
         console = Console(highlight=False)

@@ -1,7 +1,7 @@
 """Replaces and appends to files so that no crash, full disk or second writer leaves half of one. Standard library only.
 
-A file is replaced by writing a new one beside it and renaming that: readers see the old or the new content. `sync`
-waits for the disk as well, so that the file survives a power failure.
+A file is replaced by writing a new one beside it and renaming that: readers see the old or the new content. A locked
+file is also on the disk afterwards, so that it survives a power failure.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _HEAD_BYTES: Final = 4096
 """The first bytes of a file, by which its kind is recognised before a line is appended."""
 
 
-def write_text(path: Path, text: str, *, sync: bool = False) -> None:
+def write_text(path: Path, text: str) -> None:
     """Replace `path` with `text` in UTF-8.
 
     :raises OSError: `path` is as it was.
     """
-    with replacement(path, sync=sync) as file:
+    with replacement(path) as file:
         file.write(text.encode())
 
 
 @contextmanager
-def replacement(path: Path, *, sync: bool = False) -> Iterator[IO[bytes]]:
+def replacement(path: Path) -> Iterator[IO[bytes]]:
     """A new file that takes the place of `path` when the block ends without an error. An existing file keeps its mode.
 
     :raises OSError: `path` is as it was.
@@ -41,7 +41,8 @@ def replacement(path: Path, *, sync: bool = False) -> Iterator[IO[bytes]]:
         with open(descriptor, "wb") as file:
             yield file
             file.flush()
-            _put_in_place(descriptor, temporary, path, sync=sync)
+            _keep_mode(descriptor, path)
+            os.replace(temporary, path)  # noqa: PTH105
     except BaseException:  # Ctrl-C too
         with suppress(OSError):
             os.unlink(temporary)  # noqa: PTH108 - as every change of the disk here a function of os: a test counts them
@@ -67,7 +68,10 @@ class LockedFile:
             os.ftruncate(descriptor, 0)
             while data:
                 data = data[os.write(descriptor, data) :]
-            _put_in_place(descriptor, self._lock, self.path, sync=True)
+            _keep_mode(descriptor, self.path)
+            os.fsync(descriptor)
+            os.replace(self._lock, self.path)  # noqa: PTH105
+            _sync_folder(self.path.parent)
         finally:
             os.close(descriptor)
 
@@ -78,7 +82,7 @@ def locked(path: Path, what: str) -> Iterator[LockedFile]:
 
     The lock is also the file that becomes the new one: what a killed update left is used by the next one.
 
-    :param what: the file is, for the error.
+    :param what: the kind of the file, for the error.
     :raises ProfilerError: nothing can be written there; an OSError of the block too is raised as one.
     """
     target = Path(os.path.realpath(path))
@@ -105,7 +109,7 @@ def append_line(path: Path, line: str, *, what: str, is_ours: Callable[[bytes], 
     It is a single write at the end. An unfinished line of a killed writer is closed first and stays as it is. When the
     disk is full, the file gets its old length again.
 
-    :param what: the file is, for the error.
+    :param what: the kind of the file, for the error.
     :param is_ours: whether a file that begins so is of that kind; others are left alone.
     :raises ProfilerError: it cannot be written, or is of another kind.
     """
@@ -141,14 +145,10 @@ def append_line(path: Path, line: str, *, what: str, is_ours: Callable[[bytes], 
         os.close(file)
 
 
-def _put_in_place(descriptor: int, temporary: Path, path: Path, *, sync: bool) -> None:
+def _keep_mode(descriptor: int, path: Path) -> None:
+    """Give a new file the mode of the one that it replaces."""
     with suppress(FileNotFoundError):
         os.fchmod(descriptor, path.stat().st_mode & 0o777)
-    if sync:
-        os.fsync(descriptor)
-    os.replace(temporary, path)  # noqa: PTH105
-    if sync:
-        _sync_folder(path.parent)
 
 
 def _sync_folder(folder: Path) -> None:

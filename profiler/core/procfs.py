@@ -83,7 +83,7 @@ class CpuTimes(NamedTuple):
     stolen: int
     """Taken by other virtual machines."""
     low_priority: int = 0
-    """Of programs with a nice value above 0, in user mode: the kernel gives their cores to other programs at once."""
+    """User time of programs with a nice value above 0, whose cores the kernel gives to other programs at once."""
 
 
 # ---------------------------------------------------------------- one process

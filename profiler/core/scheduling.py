@@ -1,4 +1,4 @@
-"""How much of the time in which a thread had no core is the doing of CPU quotas: for recorded and for live programs."""
+"""Estimates which part of the time in which a thread had no core was caused by CPU quotas."""
 
 from __future__ import annotations
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +16,7 @@ from profiler.record.collector import CollectorSet, Context
 from profiler.record.collectors.environment import git_commit
 from profiler.record.launch import close_run, new_manifest
 from profiler.record.permission import missing_permission
+from profiler.record.target import handled_signals
 from profiler.run import store
 from profiler.run.model import RunInfo, RunSpec
 from profiler.run.source_text import ProgramFiles
@@ -72,7 +70,8 @@ def attach(pid: int, spec: RunSpec, seconds: float, *, watch: Callable[[], None]
     store.write_manifest(spec.out, info)
     writer = store.RunWriter(spec.out)
     members = JobMembers(pid)
-    with _caught_signals() as signals:
+    signals: list[int] = []  # they end the recording, and what is recorded is kept
+    with handled_signals(lambda number, _: signals.append(number)):
         collectors.start(Context(spec, pid, writer))
         until = time.monotonic() + seconds
         try:
@@ -143,19 +142,3 @@ def _wait(pid: int, seconds: float) -> None:
         wait_exit(pid, seconds)
     except ChildProcessError:  # a system without pidfd can wait for its own children only
         time.sleep(seconds)
-
-
-@contextmanager
-def _caught_signals() -> Iterator[list[int]]:
-    """Ctrl-C, SIGTERM and SIGHUP are collected in a list: they end the recording, and what is recorded is kept."""
-    signals: list[int] = []
-    before: dict[signal.Signals, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                before[number] = signal.signal(number, lambda number, _: signals.append(number))
-    try:
-        yield signals
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

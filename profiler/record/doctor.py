@@ -60,9 +60,7 @@ def all_checks() -> list[Check]:
     return sorted(checks, key=lambda check: (check.order, check.name))
 
 
-def examine(
-    setup: Setup, *, checks: Sequence[Check] | None = None, clock: Callable[[], float] = time.monotonic
-) -> tuple[Capability, ...]:
+def examine(setup: Setup, *, checks: Sequence[Check] | None = None) -> tuple[Capability, ...]:
     """The answer of every check. One that raises or takes too long is its own row and delays no other.
 
     Threads are daemons, not a pool of concurrent.futures, whose exit would wait for a driver that hangs.
@@ -78,14 +76,14 @@ def examine(
             answer = Answer(NOT_KNOWN, f"the check failed: {type(error).__name__}: {message}")
         answers.put((check.name, answer))
 
-    begin = clock()
+    begin = time.monotonic()
     for check in checks:
         threading.Thread(target=run, args=(check,), name=f"check {check.name}", daemon=True).start()
     by_name: dict[str, Answer] = {}
     while pending := [check for check in checks if check.name not in by_name]:
         until = begin + max(check.patience_s for check in pending)
         try:
-            name, answer = answers.get(timeout=max(0.0, until - clock()))
+            name, answer = answers.get(timeout=max(0.0, until - time.monotonic()))
         except queue.Empty:
             break
         by_name[name] = answer

@@ -83,7 +83,7 @@ class Task:
 
 
 @dataclass(slots=True)
-class Recorded:
+class RecordedRuns:
     """The run directories that were made, by the label of their side."""
 
     light: dict[str, list[Path]] = field(default_factory=dict)
@@ -180,10 +180,10 @@ def record_all(
     tasks: Sequence[Task],
     out: Path,
     announce: Callable[[int, Task], None],
-    check: Callable[[Recorded], None] | None = None,
+    check: Callable[[RecordedRuns], None] | None = None,
     *,
     source: bool = True,
-) -> Recorded:
+) -> RecordedRuns:
     """Make the recordings of `tasks` below `out`; `announce` is called with each before it starts.
 
     Ctrl-C ends it early: what is complete by then is returned.
@@ -194,7 +194,7 @@ def record_all(
         refused its input, and then nothing is left.
     """
     rounds = Counter(task.side.label for task in tasks if task.kind == "light")
-    recorded = Recorded(
+    recorded = RecordedRuns(
         {label: [] for label in rounds},
         {task.side.label: [] for task in tasks if task.kind == "again"},
         planned=max(rounds.values(), default=0),
@@ -280,8 +280,8 @@ _MINUTES_FROM_S: Final = 90.0
 
 
 def record_with_progress(
-    tasks: Sequence[Task], out: Path, check: Callable[[Recorded], None] | None = None, *, source: bool = True
-) -> Recorded:
+    tasks: Sequence[Task], out: Path, check: Callable[[RecordedRuns], None] | None = None, *, source: bool = True
+) -> RecordedRuns:
     """Make the recordings of `tasks` below `out` under a progress bar; without a terminal, print a line a round.
 
     :param check: as in `record_all`.

@@ -19,11 +19,10 @@ from typing import Final, Self
 
 from profiler import marks
 from profiler.agent import bootstrap, installation, patching, recorder
-from profiler.core.directories import refusal
 from profiler.core.errors import ProfilerError
 from profiler.core.terminal import called_as
 from profiler.record.target import target_environment
-from profiler.run import tables
+from profiler.run import store, tables
 from profiler.run.model import RunSpec
 
 _PACKAGE: Final = Path(__file__).parents[1]
@@ -114,8 +113,7 @@ class Recording:
     def _begin(self) -> None:
         spec = self._spec
         self.path = spec.out.absolute()
-        if reason := refusal(spec.out, tables.MANIFEST):
-            raise ProfilerError(reason)
+        store.check_directory(spec.out)
         self._sidecar = _Sidecar(spec, self.path)
         self._before = {name: os.environ.get(name) for name in _VARIABLES}
         environment = target_environment(spec)

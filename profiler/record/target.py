@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -30,7 +30,7 @@ and torchrun give 30 s."""
 SITE: Final = str(Path(__file__).parents[1] / "agent" / "pythonpath")
 """The folder at the head of PYTHONPATH that brings our hooks into a Python."""
 _WAKE_S: Final = 0.1
-_STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _TERMINAL_SIGNALS: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH)
 """A terminal sends them to its whole foreground: there the target has them already."""
 _OTHER_SIGNALS: Final = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT, signal.SIGWINCH)
@@ -91,7 +91,7 @@ class Target:
         self._spec = spec
         self._received: list[int] = []
         self._forwarded: set[int] = set()
-        self._handlers: dict[int, Any] = {}
+        self._signals = handled_signals(self._note, (*STOP_SIGNALS, *_OTHER_SIGNALS))
         self._kill_at: float | None = None
         self.stopped = False
         """A signal that we forwarded, or the timeout, stopped it."""
@@ -99,17 +99,13 @@ class Target:
         """It was stopped because enough of it was recorded, and for no other reason."""
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
-            for number in (*_STOP_SIGNALS, *_OTHER_SIGNALS):
-                if signal.getsignal(number) is not signal.SIG_IGN:  # ignored, as under nohup: it stays so
-                    self._handlers[number] = signal.signal(number, self._note)
+        self._signals.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
+        self._signals.__exit__(kind, value, trace)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._received.append(number)
@@ -173,13 +169,13 @@ class Target:
     def note_signals(self) -> None:
         """Count signals that came after the target had ended (Ctrl-C reached both), while collectors were stopping."""
         ended_by = -(self.exit_code or 0)
-        if any(number in _STOP_SIGNALS or number == ended_by for number in (*self._received, *self._forwarded)):
+        if any(number in STOP_SIGNALS or number == ended_by for number in (*self._received, *self._forwarded)):
             self.stopped, self.enough = True, False
 
     def _forward(self, number: int) -> None:
         """Send a signal on to the target, as often as it comes. It decides itself whether it ends."""
         self._forwarded.add(number)
-        if number in _STOP_SIGNALS:
+        if number in STOP_SIGNALS:
             self.stopped, self.enough, self._kill_at = True, False, None
         if number not in _TERMINAL_SIGNALS or not _in_foreground():
             self._send(number)
@@ -227,19 +223,31 @@ def _in_foreground() -> bool:
 
 
 @contextmanager
-def signals_as_interrupt() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise KeyboardInterrupt, as Ctrl-C does, so that files are still closed and written.
+def handled_signals(
+    handler: Callable[[int, FrameType | None], object], numbers: Sequence[signal.Signals] = STOP_SIGNALS
+) -> Iterator[None]:
+    """Have `handler` called for these signals until the block ends; outside the main thread, handle none.
 
     A signal that is ignored, as SIGHUP is under nohup, stays so.
     """
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in numbers:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                before[number] = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+@contextmanager
+def signals_as_interrupt() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise KeyboardInterrupt, as Ctrl-C does, so that files are still closed and written."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    caught = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, interrupt) for number in caught}
-    try:
+    with handled_signals(interrupt, (signal.SIGTERM, signal.SIGHUP)):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

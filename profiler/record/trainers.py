@@ -13,7 +13,7 @@ from profiler.core.plugins import entry_points
 
 if TYPE_CHECKING:
     from profiler.analyse.model import Extension
-    from profiler.record.schedule import Recorded, SideCommand, Task
+    from profiler.record.schedule import RecordedRuns, SideCommand, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Experiment:
     tasks: Sequence[Task]
     sides: int = 2
     round_name: str = "pair"
-    extensions: Callable[[Mapping[str, Any], Recorded, bool], Mapping[str, Extension]] | None = None
+    extensions: Callable[[Mapping[str, Any], RecordedRuns, bool], Mapping[str, Extension]] | None = None
     """Called with the `SideRuns` of programs and extras by label, what was recorded, and whether --anyway was given."""
 
 

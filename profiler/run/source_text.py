@@ -44,9 +44,9 @@ class ProgramFiles:
     started: float
     """When the program started, in seconds since the epoch."""
     folder: str = ""
-    """Its working directory."""
+    """The working directory of the program."""
     root: str = ""
-    """Its root directory, if that is another one than the recorder's."""
+    """The root directory of the program, if it differs from that of the recorder."""
 
     @classmethod
     def of_process(cls, pid: int) -> ProgramFiles:

@@ -18,7 +18,6 @@ from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from profiler.core.directories import refusal
 from profiler.core.errors import ProfilerError
 from profiler.core.facts import program_name
 from profiler.run import tables
@@ -57,13 +56,52 @@ def default_directory(argv: Sequence[str], parent: Path) -> Path:
     return path
 
 
+def check_directory(path: Path) -> None:
+    """Raise an error with a free path where no run can be made at `path`, since existing files are never overwritten.
+
+    A directory that cannot be read raises none: making the run then fails with the system's reason.
+
+    :raises ProfilerError: there is a file, a run or something else.
+    """
+    try:
+        names = [entry.name for entry in path.iterdir()]
+    except NotADirectoryError:
+        if not path.exists():  # it is the one above it
+            return
+        why = "it is a file"
+    except OSError:
+        return
+    else:
+        if not names:
+            return
+        why = "there is a run in it" if tables.MANIFEST in names else f"it is not empty ({_shown(min(names))} is in it)"
+    free = _free_beside(path)
+    raise ProfilerError(
+        f"cannot use {_shown(str(path))}: {why}, and a run is never overwritten. Nothing was recorded or changed"
+        f"{f'; {_shown(free)} is free' if free else ''}"
+    )
+
+
+def _shown(name: str) -> str:
+    """Escaped where it would break the line or command the terminal."""
+    return name if name.isprintable() else repr(name)
+
+
+def _free_beside(path: Path) -> str:
+    """A free name like that of `path`, relative to the working directory if `path` is; empty for the root."""
+    target = Path(os.path.normpath(path.absolute()))
+    if not target.name:
+        return ""
+    free = next(free for n in count(2) if not (free := target.with_name(f"{target.name}-{n}")).exists())
+    return str(free) if path.is_absolute() else os.path.relpath(free)
+
+
 def create(path: Path) -> None:
     """Make the run directory with its reserve. An existing run is never overwritten.
 
     :raises ProfilerError: the path exists, or cannot be written.
     """
-    if why := refusal(path, tables.MANIFEST):
-        raise ProfilerError(why)
+    check_directory(path)
     existed = path.exists()
     try:
         path.mkdir(parents=True, exist_ok=True)

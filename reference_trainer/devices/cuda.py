@@ -6,7 +6,6 @@ torch and numba.cuda are imported when a device is opened, never before: a run o
 from __future__ import annotations
 
 import sys
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -16,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from profiler import marks
-from reference_trainer.devices import cuda_records as records
+from reference_trainer.devices import records
 from reference_trainer.devices.cuda_graph import CudaGraph, KeptCalls
 from reference_trainer.devices.cuda_probe import unavailable
-from reference_trainer.devices.cuda_records import CudaRecorder
 from reference_trainer.devices.pinned import Pinned, is_pinned, pinned_view
 from reference_trainer.devices.protocol import Counts, size_class
-from reference_trainer.devices.records import COUNTED
+from reference_trainer.devices.records import COUNTED, CudaRecorder
 from reference_trainer.errors import TrainerError
 
 if TYPE_CHECKING:
@@ -233,12 +231,12 @@ class CudaDevice:
         self._download(array, buffer, began)
         return array
 
-    def download_into(self, array: np.ndarray, buffer: CudaBuffer, row: int = 0) -> None:
-        self._download(array, buffer, self._began(), row)
+    def download_into(self, array: np.ndarray, buffer: CudaBuffer) -> None:
+        self._download(array, buffer, self._began())
 
-    def _download(self, array: np.ndarray, buffer: CudaBuffer, began: tuple[int, int], row: int = 0) -> None:
+    def _download(self, array: np.ndarray, buffer: CudaBuffer, began: tuple[int, int]) -> None:
         self._not_in_graph("a download is requested")
-        source, blocked_from = _part(buffer, array.nbytes, row), 0
+        source, blocked_from = _part(buffer, array.nbytes), 0
         if is_pinned(array):
             self._bytes(array).copy_(source, non_blocking=True)
             blocked_from = self._wait(began)
@@ -429,11 +427,9 @@ class CudaDevice:
 
 
 def _numba_stream(handle: int) -> Any:
-    from numba import cuda
+    from reference_trainer.kernels.on_cuda import numba_stream
 
-    # Kernels for one token are small: that is what is shown here.
-    warnings.filterwarnings("ignore", message="Grid size .* will likely result in GPU under-utilization")
-    return cuda.external_stream(handle) if handle else 0  # 0: the default stream, for both
+    return numba_stream(handle)
 
 
 def _part(buffer: CudaBuffer, size: int, row: int = 0) -> Any:

@@ -255,18 +255,17 @@ class HostDevice:
         self._download(array, buffer, begin, site)
         return array
 
-    def download_into(self, array: np.ndarray, buffer: HostBuffer, row: int = 0) -> None:
+    def download_into(self, array: np.ndarray, buffer: HostBuffer) -> None:
         records = self._records
         begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
-        self._download(array, buffer, begin, site, row)
+        self._download(array, buffer, begin, site)
 
-    def _download(self, array: np.ndarray, buffer: HostBuffer, begin: int, site: int, row: int = 0) -> None:
+    def _download(self, array: np.ndarray, buffer: HostBuffer, begin: int, site: int) -> None:
         name = self._records.names["memcpy D2H"] if begin else 0
         destination, size = pinned_address(array) or _address(array), array.nbytes
-        offset = row and row * (buffer.nbytes // buffer.shape[0])
-        if offset + size > buffer.nbytes or not array.flags.c_contiguous:
-            raise ValueError(f"download of {size} bytes from {buffer.nbytes - offset}: must be there, and contiguous")
-        queue.download(self._queue, self._copy, destination, buffer.address + offset, size, name, begin, site)
+        if size > buffer.nbytes or not array.flags.c_contiguous:
+            raise ValueError(f"download of {size} bytes from {buffer.nbytes}: must be there, and contiguous")
+        queue.download(self._queue, self._copy, destination, buffer.address, size, name, begin, site)
         if begin:
             self._records.ended()
 

@@ -113,8 +113,8 @@ class Device(Protocol[B]):
     def download(self, buffer: B) -> np.ndarray:
         """Copy `buffer` to a fresh host array; blocks (a sync)."""
 
-    def download_into(self, array: np.ndarray, buffer: B, row: int = 0) -> None:
-        """Copy `buffer`, from its row `row` on, to `array`; blocks (a sync)."""
+    def download_into(self, array: np.ndarray, buffer: B) -> None:
+        """Copy the head of `buffer` to `array`; blocks (a sync)."""
 
     def fetch_into(self, array: np.ndarray, buffer: B) -> Any:
         """Copy the head of `buffer` to the pinned `array` without blocking; return a ticket to `wait` for."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 SHARED_THREADS = 256
@@ -79,6 +80,16 @@ def on_cuda(signature: str) -> Callable[[Callable[..., None]], CudaFunction]:
     :param signature: Numba's, such as "void(float32[:,::1], int64)".
     """
     return lambda body: CudaFunction(body, signature)
+
+
+@lru_cache(maxsize=64)
+def numba_stream(handle: int) -> Any:
+    """A stream of torch for the launches of Numba's kernels."""
+    from numba import cuda
+
+    # Kernels for one token, and those of students, are small: the costs of small launches are what is measured here.
+    warnings.filterwarnings("ignore", message="Grid size .* will likely result in GPU under-utilization")
+    return cuda.external_stream(handle) if handle else 0  # 0: the default stream, for both
 
 
 def threads_for(items: int, limit: int = SHARED_THREADS) -> int:

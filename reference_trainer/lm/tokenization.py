@@ -1,4 +1,7 @@
-"""`python -m reference_trainer.lm.tokenization`: measure the ways of getting tokens out of text, side by side."""
+"""`python -m reference_trainer.lm.tokenization`: measures the ways of tokenizing a text side by side, and prints JSON.
+
+`python -m profiler diagnose-tokenization` runs it and draws a table.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import argparse
 import hashlib
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +20,7 @@ from reference_trainer.lm.corpus import Corpus, load_corpus
 from reference_trainer.lm.model import preset
 from reference_trainer.lm.parallel_tokenize import available_cores
 from reference_trainer.lm.settings import Settings
-from reference_trainer.lm.tokenization_ways import Measured, Spread, Way, measure, ways
+from reference_trainer.lm.tokenization_ways import Measured, Way, measure, ways
 from reference_trainer.lm.tokenizer import Tokenizer, train_or_load
 from reference_trainer.program import Parser, flag, guarded
 
@@ -42,7 +45,6 @@ def _parser() -> Parser:
     add("--sample-chars", type=int, help=f"default: such that a chunk has about {defaults.tokens_per_chunk} tokens")
     add("--seconds", type=float, default=SECONDS, help="approximate measured time (default: %(default)s)")
     add("--workers", type=int, default=available_cores(), help="threads (default: %(default)s, the cores)")
-    add("--json", action="store_true", help="print JSON instead of a table")
     return parser
 
 
@@ -59,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     text = _chunked_text(arguments, corpus, train_or_load(corpus, vocabulary))
     all_ways = tuple(ways(text, arguments.workers))
     document = _document(text, all_ways, measure(all_ways, text.samples_per_chunk, arguments.seconds))
-    print(json.dumps(document) if arguments.json else "\n".join(_table(document)))
+    print(json.dumps(document))
     return 0
 
 
@@ -109,29 +111,6 @@ def _document(text: ChunkedText, all_ways: Sequence[Way], results: dict[str, Mea
         ],
         "not_measured": {f"ways.{i}.measured": way.missing for i, way in enumerate(all_ways) if way.missing},
     }
-
-
-def _table(document: dict[str, Any]) -> Iterator[str]:
-    yield (
-        f"{document['corpus']}, {document['vocabulary']} tokens, chunks of {document['samples_per_chunk']} samples of "
-        f"{document['sample_chars']} characters; {document['rounds']} rounds, median (range)"
-    )
-    yield (
-        f"{'way':<24}{'threads':>7}{'samples/s':>34}{'tokens/s':>15}{'ms a sample':>13}  "
-        f"over {document['baseline']} (95%)"
-    )
-    for i, way in enumerate(document["ways"]):
-        begin = f"{way['name']:<24}{way['threads']:>7}"
-        if way["measured"] is None:
-            yield f"{begin}  not measured: {document['not_measured'][f'ways.{i}.measured']}"
-            continue
-        speed = way["measured"]
-        rate, ratio = Spread(**speed["samples_per_s"]), speed["ratio"]
-        samples = f"{rate.median:,.0f} ({rate.low:,.0f} to {rate.high:,.0f})"
-        yield (
-            f"{begin}{samples:>34}{speed['tokens_per_s']['median']:>15,.0f}{speed['ms_per_sample']['median']:>13.4f}  "
-            f"{ratio['value']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
-        )
 
 
 def main(argv: list[str] | None = None) -> int:

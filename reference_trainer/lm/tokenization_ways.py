@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from reference_trainer.errors import TrainerError
-from reference_trainer.lm import huggingface
 from reference_trainer.lm.chunks import ChunkedText, Chunks, TokenStream
 from reference_trainer.lm.parallel_tokenize import ParallelChunks
 from reference_trainer.lm.shard_writer import ensure_shards
 from reference_trainer.lm.shards import ShardChunks
+from reference_trainer.lm.tokenizer import TRAINING_CHARS
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
 
 OURS: Final = "SentencePiece"
 SHARDS: Final = "memory-mapped shards"
 THEIRS: Final = "Hugging Face tokenizers"
+MISSING = "tokenizers is not installed: pip install tokenizers"
+_UNKNOWN = "<unk>"
+_SHARED_THREADS = "RAYON_NUM_THREADS"  # of a batch; the library reads it when it first makes threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +84,15 @@ def _opener(source: TokenStream) -> Callable[[], TokenStream]:
 
 def _theirs(text: ChunkedText, workers: int) -> Iterator[Way]:
     kinds = (("one by one", "one call a sample", 1, False), ("batch", "one call a chunk", workers, True))
-    if not huggingface.available():
+    if not has_tokenizers():
         for name, how, threads, _ in kinds:
-            yield Way(f"Hugging Face {name}", THEIRS, how, threads, None, huggingface.MISSING, same=False)
+            yield Way(f"Hugging Face {name}", THEIRS, how, threads, None, MISSING, same=False)
         return
     texts = list(text.samples)
-    model = huggingface.train(texts, text.tokenizer.vocab_size, workers)
+    model = train_unigram(texts, text.tokenizer.vocab_size, workers)
     library = f"{THEIRS} {version('tokenizers')}"
     for name, how, threads, batch in kinds:
-        source = huggingface.HuggingFaceChunks(model, text, batch=batch)
+        source = HuggingFaceChunks(model, text, batch=batch)
         yield Way(f"Hugging Face {name}", library, how, threads, _opener(source), same=False)
 
 
@@ -212,3 +221,48 @@ def mean_ratio(ratios: Sequence[float]) -> Ratio:
     half = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * statistics.stdev(logs) / math.sqrt(n)
     low, high = math.exp(mean - half), math.exp(mean + half)
     return Ratio(math.exp(mean), low, high, n, different=not low <= 1 <= high)
+
+
+def has_tokenizers() -> bool:
+    """Whether the Hugging Face `tokenizers` library is installed; it is not imported for that."""
+    return importlib.util.find_spec("tokenizers") is not None
+
+
+def train_unigram(texts: Sequence[str], vocab_size: int, threads: int) -> Tokenizer:
+    """A unigram model of `vocab_size` tokens of these texts, with the usual normalisation of SentencePiece.
+
+    Threads are of the process: the first call decides.
+    """
+    os.environ.setdefault(_SHARED_THREADS, str(threads))
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # else it prints on stderr what it decided
+    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    every = max(1, -(-sum(map(len, texts)) // TRAINING_CHARS))
+    trainer = trainers.UnigramTrainer(
+        vocab_size=vocab_size, unk_token=_UNKNOWN, special_tokens=[_UNKNOWN], show_progress=False
+    )
+    tokenizer.train_from_iterator(texts[::every], trainer)
+    return tokenizer
+
+
+class HuggingFaceChunks(TokenStream):
+    """The chunks of a text as the ids of a model of the Hugging Face library: to measure it, never to train on."""
+
+    def __init__(self, tokenizer: Tokenizer, text: ChunkedText, *, batch: bool) -> None:
+        super().__init__(text)
+        self._tokenizer = tokenizer
+        self._batch = batch
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to release."""
+
+    def group(self, number: int) -> np.ndarray:
+        texts = self._samples.group(number)
+        if self._batch:  # without the offsets of tokens in the text, which nobody needs
+            pieces = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        else:
+            pieces = [self._tokenizer.encode(text, add_special_tokens=False) for text in texts]
+        return np.concatenate([np.array(piece.ids, np.int32) for piece in pieces])

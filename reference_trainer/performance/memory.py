@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 if TYPE_CHECKING:
     import torch
@@ -58,6 +58,28 @@ def reset_peak(device: str | torch.device = "cpu") -> bool:
 
     torch.cuda.reset_peak_memory_stats(device)
     return True
+
+
+class Peak:
+    """A context that sets `bytes`, the peak memory of a piece of work, at its end: 0 where it is unknown.
+
+    Memory that was taken before is not counted. Where the system cannot reset the peak, only growth beyond the largest
+    size that the process ever had is seen. A reader outside the process, such as the profiler, then sees the peak since
+    the last reset only.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._before = 0
+        self.bytes = 0
+
+    def __enter__(self) -> Self:
+        reset_peak(self._device)
+        self._before = get_memory_stats(self._device).peak or 0
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bytes = max(0, (get_memory_stats(self._device).peak or 0) - self._before)
 
 
 def _of_cuda(name: str) -> MemoryStats:

@@ -6,8 +6,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -70,15 +69,18 @@ def measure_tokenization(options: Sequence[str]) -> dict[str, Any]:
 
     :raises ProfilerError: the trainer is not installed, or it failed (with its message and exit code).
     """
+    import signal
     import subprocess
 
+    from profiler.record.target import handled_signals
     from reference_trainer.report.trainers import failure
 
     if missing := missing_packages():
         raise ProfilerError(missing)
-    with _interrupts_noted() as interrupts:
+    interrupts: list[int] = []  # an exception could arrive while the program is started, which would then keep running
+    with handled_signals(lambda number, _: interrupts.append(number), (signal.SIGINT,)):
         process = subprocess.Popen(
-            (sys.executable, "-m", _MODULE, *options, "--json"),
+            (sys.executable, "-m", _MODULE, *options),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -91,26 +93,6 @@ def measure_tokenization(options: Sequence[str]) -> dict[str, Any]:
     if process.returncode:
         raise failure("the measurement of tokenization", process.returncode, err)
     return _document(out)
-
-
-@contextmanager
-def _interrupts_noted() -> Iterator[list[int]]:
-    """A list that Ctrl-C adds to. As an exception it could arrive while the program is being started, which would then
-    keep running unnoticed.
-    """
-    import signal
-    import threading
-
-    noted: list[int] = []
-    before = signal.getsignal(signal.SIGINT)
-    replaceable = threading.current_thread() is threading.main_thread() and before is not signal.SIG_IGN
-    if replaceable:
-        signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
-    try:
-        yield noted
-    finally:
-        if replaceable:
-            signal.signal(signal.SIGINT, before)
 
 
 def _wait(process: subprocess.Popen[str], interrupts: Sequence[int]) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from reference_trainer.errors import missing_packages
 
 if TYPE_CHECKING:
     from profiler.analyse.model import Extension
-    from profiler.record.schedule import Recorded, SideCommand
+    from profiler.record.schedule import RecordedRuns, SideCommand
     from reference_trainer.report.ladder_plan import LadderPlan, Program
 
 FLOOR_LABEL: Final = "the same calls with empty kernels"
@@ -56,7 +56,7 @@ class BundledTrainer:
         alone = self._calls_alone(values)
         labels = [side.label for side in alone]
 
-        def extensions(runs: Mapping[str, Any], recorded: Recorded, _anyway: bool) -> Mapping[str, Extension]:
+        def extensions(runs: Mapping[str, Any], recorded: RecordedRuns, _anyway: bool) -> Mapping[str, Extension]:
             from reference_trainer.report.calls_alone import NAME, CallsAloneFailed, measure_calls_alone
 
             if failed := [reason for label, reason in recorded.unavailable.items() if label in labels]:
@@ -94,7 +94,7 @@ class BundledTrainer:
             twice=sides[1].label,  # all gains of fixes that were left out share its runs
         )
 
-        def extensions(runs: Mapping[str, Any], recorded: Recorded, anyway: bool) -> Mapping[str, Extension]:
+        def extensions(runs: Mapping[str, Any], recorded: RecordedRuns, anyway: bool) -> Mapping[str, Extension]:
             return _measured_ladder(plan, runs, recorded, anyway=anyway)
 
         return Experiment(programs, list(tasks), len(sides), "round", extensions)
@@ -171,7 +171,7 @@ class BundledTrainer:
 
 
 def _measured_ladder(
-    plan: LadderPlan, runs: Mapping[str, Any], recorded: Recorded, *, anyway: bool
+    plan: LadderPlan, runs: Mapping[str, Any], recorded: RecordedRuns, *, anyway: bool
 ) -> Mapping[str, Extension]:
     """The ladder as an extension of a comparison; programs that failed are unavailable fixes."""
     from reference_trainer.report.ladder import NAME, measure_ladder

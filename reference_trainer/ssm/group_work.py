@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 
 from profiler import marks
 from reference_trainer.performance import PerformanceConfig, apply, emptying
+from reference_trainer.performance.memory import Peak
 from reference_trainer.program import log_debug_messages
 from reference_trainer.ssm.engine import Learned
-from reference_trainer.ssm.peak import Peak
 from reference_trainer.ssm.placement import MemoryUse, WorkerSlot, cores, memory_use
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.problem import GD, GNC, Fit, Job, Outcome

@@ -26,6 +26,7 @@ from rich.table import Table
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig, apply
+from reference_trainer.performance.memory import Peak
 from reference_trainer.program import check_output, write_output
 from reference_trainer.ssm import fastest, gradient_descent, guess_and_check
 from reference_trainer.ssm.data import measure
@@ -33,7 +34,6 @@ from reference_trainer.ssm.draws import initial
 from reference_trainer.ssm.evaluation import Task
 from reference_trainer.ssm.fastest import Choices
 from reference_trainer.ssm.forward import respond
-from reference_trainer.ssm.peak import Peak
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.problem import GD, GNC, Fit, Students
 from reference_trainer.ssm.report_log import ReportLog

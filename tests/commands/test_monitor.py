@@ -17,7 +17,7 @@ from profiler.__main__ import main
 from profiler.core.errors import ProfilerError
 from profiler.core.live import Watched
 from profiler.record import live
-from profiler.record.monitor import describe_end
+from profiler.record.live import describe_end
 from tests.fakes.programs import ROOT, waiting_python
 from tests.recorded.directories import write_manifest
 

@@ -12,7 +12,15 @@ import pytest
 
 from profiler.core.errors import Exit, ProfilerError
 from profiler.record import schedule as module
-from profiler.record.schedule import Recorded, SideCommand, Task, describe_plan, record_all, schedule, shuffled_schedule
+from profiler.record.schedule import (
+    RecordedRuns,
+    SideCommand,
+    Task,
+    describe_plan,
+    record_all,
+    schedule,
+    shuffled_schedule,
+)
 from profiler.run.model import RunInfo, RunSpec
 from tests.fakes.recordings import FakeRecord
 
@@ -26,14 +34,14 @@ def shuffled(rounds: int, programs: tuple[SideCommand, ...] = MANY) -> list[Task
     return list(shuffled_schedule(programs, rounds, FLOOR, warmed=("program 0",), detailed=("program 1", "program 0")))
 
 
-Make = Callable[..., Recorded]
+Make = Callable[..., RecordedRuns]
 
 
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     """Calls record_all; `fake` makes the runs."""
 
-    def make(tasks: Sequence[Task], fake: Callable[[Any], Any] | None = None, out: Path = tmp_path) -> Recorded:
+    def make(tasks: Sequence[Task], fake: Callable[[Any], Any] | None = None, out: Path = tmp_path) -> RecordedRuns:
         monkeypatch.setattr(module, "record", fake or FakeRecord())
         return record_all(tasks, out, lambda number, task: None)
 

@@ -36,7 +36,7 @@ def _rank(boundary: tuple[BoundaryKind, str]) -> int:
     return STEP_BOUNDARIES.index(boundary[0])
 
 
-class Session(Protocol):
+class TorchProfilerSession(Protocol):
     """A session of one of torch's profilers; it runs from its creation, with the module torch, to `finish`."""
 
     begin: int
@@ -70,10 +70,16 @@ class ProfilerWindow:
     """Whether any window is starting its session, and not the program."""
 
     def __init__(
-        self, recorder: Recorder, fact: str, session: Callable[[ModuleType], Session], *, skip: int, steps: int
+        self,
+        recorder: Recorder,
+        fact: str,
+        session: Callable[[ModuleType], TorchProfilerSession],
+        *,
+        skip: int,
+        steps: int,
     ) -> None:
         self._fact, self._make_session, self._skip, self._steps = fact, session, skip, steps
-        self._session: Session | None = None
+        self._session: TorchProfilerSession | None = None
         self._recorder: Recorder | None = recorder
         self._torch: Any = sys.modules["torch"]  # the program may remove it there
         self._tid = 0
@@ -179,7 +185,7 @@ class ProfilerWindow:
             self._fail(error)
         recorder.record_overhead(began)
 
-    def _take_session(self) -> Session | None:
+    def _take_session(self) -> TorchProfilerSession | None:
         session, self._session = self._session, None
         if self._alarm is not None:
             self._alarm.stop()

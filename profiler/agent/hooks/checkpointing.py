@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import CodeType, ModuleType
 from typing import Any, Final
 
-from profiler.agent.patching import STATE, Hook, caller, patch, user_frame
+from profiler.agent.patching import STATE, Hook, caller, code_line, patch, user_frame
 
 _FUNCTIONS: Final = ("_checkpoint_without_reentrant_generator", "check_backward_validity")
 """Functions of torch.utils.checkpoint that the two ways of checkpointing call once for each checkpoint."""
@@ -34,8 +34,7 @@ def _noted(original: Callable[..., Any]) -> Callable[..., Any]:
             frame = user_frame(caller(1))
             if frame is not None and (id(frame.f_code), frame.f_lasti) not in _known:
                 code = frame.f_code
-                place = {"file": code.co_filename, "line": frame.f_lineno, "function": code.co_qualname}
-                _known[id(code), frame.f_lasti] = code, place
+                _known[id(code), frame.f_lasti] = code, code_line(code, frame.f_lineno)
                 recorder.add_hook_facts(activation_checkpoints=[line for _, line in _known.values()])
         return original(*args, **kwargs)
 

@@ -18,8 +18,7 @@ from contextlib import suppress
 from types import FrameType, ModuleType
 from typing import Any, Final
 
-from profiler.agent.hooks._creation import creation
-from profiler.agent.patching import STATE, Hook, caller, is_user_file, on_unpatch, patch
+from profiler.agent.patching import STATE, Hook, caller, creation, is_user_file, on_unpatch, patch
 from profiler.agent.recorder import now
 from profiler.run.tables import GARBAGE_COLLECTION
 

@@ -40,7 +40,7 @@ CALLERS: Final = {"utils/data/": "loader", "optim/": "optimizer"}
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class OperatorCall:
     """A call of an operator by the program or by the autograd engine, with all operators that it calls."""
 
     name: str
@@ -66,7 +66,7 @@ class OperatorSession:
 
     def __init__(self, torch: ModuleType) -> None:
         self._torch = torch
-        self._steps: list[list[Operator]] = []
+        self._steps: list[list[OperatorCall]] = []
         self._has_stacks = False
         self._start(with_stack=False)
         self.begin = now()
@@ -121,12 +121,12 @@ class OperatorSession:
         return max(0.0, min(costs) - without)
 
 
-def operators(threads: Iterable[Iterable[Any]], *, with_stack: bool) -> list[Operator]:
+def operators(threads: Iterable[Iterable[Any]], *, with_stack: bool) -> list[OperatorCall]:
     """The outermost operators in the events of each thread."""
     return [each for events in threads for each in _outermost(events, with_stack)]
 
 
-def _outermost(events: Iterable[Any], with_stack: bool) -> Iterator[Operator]:
+def _outermost(events: Iterable[Any], with_stack: bool) -> Iterator[OperatorCall]:
     opened: list[tuple[Any, bool]] = []  # each with whether it is an operator within no other one
     depth = inner = 0
     sequence = -1  # the first of an operator; the engine's own event of a gradient function has none
@@ -145,13 +145,13 @@ def _outermost(events: Iterable[Any], with_stack: bool) -> Iterator[Operator]:
             if is_operator and not depth:
                 name, stack = begin.name(), tuple(begin.stack()) if with_stack else ()
                 looked = checks if name.startswith(_BACKWARD) else 0.0
-                yield Operator(name, begin.cpu_elapsed_us(event), 1 + inner, sequence, stack, looked)
+                yield OperatorCall(name, begin.cpu_elapsed_us(event), 1 + inner, sequence, stack, looked)
                 checks = 0.0
             elif is_operator and depth == 1 and begin.name() in _NAN_CHECKS:
                 checks += begin.cpu_elapsed_us(event)
 
 
-def undisturbed(steps: Sequence[Sequence[Operator]]) -> list[Operator]:
+def undisturbed(steps: Sequence[Sequence[OperatorCall]]) -> list[OperatorCall]:
     """The operators of a step, each with its shortest time in any of the steps: others may wait for a core.
 
     Of steps with different operators it is the shortest step.
@@ -163,9 +163,9 @@ def undisturbed(steps: Sequence[Sequence[Operator]]) -> list[Operator]:
 
 
 def summarize(
-    timed: Sequence[Operator], located: Sequence[Operator], event_cost: float, torch_folder: str
+    timed: Sequence[OperatorCall], located: Sequence[OperatorCall], event_cost: float, torch_folder: str
 ) -> dict[str, Any]:
-    """What is kept of a step.
+    """Summarize the operators of a step for the run.
 
     :param located: the operators of another step, with stacks; they are matched by name and order.
     :return: `lines`, those with most seconds first: the frames [file, line, function] that are not torch's, at most 6,
@@ -188,7 +188,7 @@ def summarize(
     return {"lines": [[*key, *values] for key, values in largest]} | ({"nan_checks": checks} if checks else {})
 
 
-def _stacks_of(timed: Sequence[Operator], located: Sequence[Operator]) -> list[tuple[str, ...]]:
+def _stacks_of(timed: Sequence[OperatorCall], located: Sequence[OperatorCall]) -> list[tuple[str, ...]]:
     """The stack of each timed operator, of one in a backward pass that of the operator whose gradient it computes."""
     forward = [(each.sequence, each.stack) for each in located if each.sequence >= 0 and not each.is_backward]
     forward.sort(key=itemgetter(0))  # of those with the same number, only the last one can have created it

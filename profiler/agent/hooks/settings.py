@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from profiler.agent.hooks._profiler_window import ProfilerWindow
-from profiler.agent.patching import STATE, Hook, caller, is_user_code, patch, user_frame
+from profiler.agent.patching import STATE, Hook, caller, code_line, is_user_code, patch, user_frame
 from profiler.run.tables import SETTINGS
 
 _lines: Final[dict[str, dict[str, Any]]] = {}
@@ -47,12 +47,8 @@ def _has_float64(values: Sequence[Any]) -> bool:
     return any(str(value) == "torch.float64" for value in values if type(value).__name__ == "dtype")
 
 
-def _always(_: Sequence[Any]) -> bool:
-    return True
-
-
 def _noted(
-    name: str, original: Callable[..., Any], is_slow: Callable[[Sequence[Any]], bool] = _always
+    name: str, original: Callable[..., Any], is_slow: Callable[[Sequence[Any]], bool] = lambda _: True
 ) -> Callable[..., Any]:
     """Note the line of the first call whose arguments slow the program; of the number of threads, the last one."""
 
@@ -71,8 +67,7 @@ def _noted(
 def _note(name: str) -> None:
     frame = user_frame(caller(2))
     if frame is not None and is_user_code(frame.f_code) and STATE.recorder is not None:
-        code = frame.f_code
-        _lines[name] = {"file": code.co_filename, "line": frame.f_lineno, "function": code.co_qualname}
+        _lines[name] = code_line(frame.f_code, frame.f_lineno)
         STATE.recorder.add_hook_facts(**{SETTINGS: dict(_lines)})
 
 

@@ -83,7 +83,7 @@ def _is_sequence(torch: ModuleType) -> bool:
 
 
 def waiting(torch: ModuleType, name: str, select: Select | None = None, method: str = "") -> Make:
-    """For a function or method that needs the values of a tensor on the host.
+    """Make a wrapper of a function or method that needs the values of a tensor on the host.
 
     :param select: returns the tensor from the arguments; None if this call waits for nothing. Else it is the first one.
     :param method: its name in torch, where that differs.

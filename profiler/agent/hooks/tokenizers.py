@@ -37,7 +37,7 @@ def _one_text(_args: tuple[Any, ...], _kwargs: dict[str, Any]) -> int:
 
 
 def count_texts(parameter: str) -> TextCount:
-    """For methods whose first argument, or the one called `parameter`, is a text or a list of texts."""
+    """Count the texts of a call whose first argument, or the one called `parameter`, is a text or a list of texts."""
 
     def count(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         texts = args[0] if args else kwargs.get(parameter)
@@ -84,7 +84,7 @@ _METHODS: Final[dict[str, tuple[str, dict[str, TextCount]]]] = {
         },
     ),
 }
-"""For each module a class, and its methods with what counts their texts. A version of a library may lack some."""
+"""For each module a class, and its methods with functions that count their texts. A library may lack some of them."""
 
 
 def _install(module: ModuleType) -> None:

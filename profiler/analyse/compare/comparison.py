@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
-from profiler.analyse.compare.comparability import fact_mismatches, result_mismatches, unstated_facts
-from profiler.analyse.compare.equality import compare_results
+from profiler.analyse.compare.comparability import compare_results, fact_mismatches, result_mismatches, unstated_facts
 from profiler.analyse.compare.ratios import SideRuns, over_runs, ratios
 from profiler.analyse.model import Comparison, Extension, FlameDiff, Measure, Side
 from profiler.analyse.sampling.flame import flame_difference

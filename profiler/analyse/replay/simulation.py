@@ -70,7 +70,7 @@ class Simulated:
     """The time that a further repetition takes."""
 
 
-def simulate(schedule: Schedule, repetitions: int = REPETITIONS) -> Simulated:
+def simulate(schedule: Schedule) -> Simulated:
     """Simulate `schedule` several times in a row."""
     activities = list(
         zip(
@@ -87,7 +87,7 @@ def simulate(schedule: Schedule, repetitions: int = REPETITIONS) -> Simulated:
     waits = list(zip((schedule.wait_at + schedule.wait_lead).tolist(), schedule.wait_for.tolist(), strict=True))
     free = dict(schedule.busy_until)
     hosts, both = [0], [0]
-    for _ in range(max(repetitions, 1)):
+    for _ in range(REPETITIONS):
         hosts.append(_repeat(schedule.work, waits, activities, free, hosts[-1]))
         both.append(max(hosts[-1], *free.values()) if free else hosts[-1])
     return Simulated(hosts[1], both[1], both[-1] - both[-2])

@@ -118,7 +118,7 @@ class _Events:
         self.numbers: dict[TimelineEvent, int] = {}
 
     def host_lane(self, host: HostTimeline, end: int) -> TimelineLane:
-        """What the stepping thread did; what nothing was recorded of is left free."""
+        """Show what the stepping thread did; times of which nothing was recorded stay empty."""
         rows = _rows(host.segments, self._begin, end)
         return self._lane("host", host.segments, rows, (self._host_event(host, row) for row in rows))
 

@@ -21,7 +21,7 @@ _SETTLE_S: Final = 0.1
 _RETRY_S: Final = (0.05, 1.0)
 """First and longest pause after a py-spy that could not attach."""
 _END_S: Final = 3.0
-"""For py-spy to notice that its process has ended, before it gets a signal."""
+"""Time that py-spy has to notice that its process has ended, before it gets a signal."""
 
 
 # ---------------------------------------------------------------- which window comes next

@@ -33,7 +33,7 @@ SAMPLES: Final[Mapping[str, Query]] = {
 }
 """Queries of every reading of a GPU, in the units of `profiler.core.samples`."""
 _IN_USE: Final = ("gpu.util", "gpu.memory_used", "gpu.power", "gpu.throttle")
-"""Those of SAMPLES that GpuUse has; each costs a call of the driver."""
+"""The names of SAMPLES that are fields of GpuUse; reading each costs a call of the driver."""
 PCIE_SAMPLES: Final[Mapping[str, Query]] = {
     "gpu.pcie_rx": lambda nvml, gpu: nvml.nvmlDeviceGetPcieThroughput(gpu, nvml.NVML_PCIE_UTIL_RX_BYTES) * _KIB,
     "gpu.pcie_tx": lambda nvml, gpu: nvml.nvmlDeviceGetPcieThroughput(gpu, nvml.NVML_PCIE_UTIL_TX_BYTES) * _KIB,

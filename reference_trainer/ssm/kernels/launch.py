@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from functools import lru_cache
 from importlib.util import find_spec
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from reference_trainer.kernels.on_cuda import CudaFunction
+from reference_trainer.kernels.on_cuda import CudaFunction, numba_stream
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,7 +38,7 @@ def launch(function: CudaFunction, blocks: int, threads: int, *arguments: Any) -
         function.compiled[blocks, threads](*map(_simulated, arguments))
         return
     with torch.cuda.device(device):  # Numba takes the device that is current
-        stream = _stream(torch.cuda.current_stream().cuda_stream)
+        stream = numba_stream(torch.cuda.current_stream().cuda_stream)
         values = [_array(argument) if isinstance(argument, torch.Tensor) else argument for argument in arguments]
         function.compiled[blocks, threads, stream](*values)
 
@@ -65,15 +64,6 @@ def _view(index: int, pointer: int, shape: tuple[int, ...], typestr: str) -> Any
     from numba.cuda.api import from_cuda_array_interface
 
     return from_cuda_array_interface({"shape": shape, "typestr": typestr, "data": (pointer, False), "version": 3})
-
-
-@lru_cache(maxsize=64)
-def _stream(handle: int) -> Any:
-    from numba import cuda
-
-    # students are small, and the choice between the ways has measured what a small launch costs
-    warnings.filterwarnings("ignore", message="Grid size .* will likely result in GPU under-utilization")
-    return cuda.external_stream(handle) if handle else 0  # 0: the default stream, for both
 
 
 def arrays(*tensors: torch.Tensor) -> Iterator[np.ndarray]:

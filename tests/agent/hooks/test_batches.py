@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from profiler.agent.hooks._batches import count_items, padding, padding_of_rows  # noqa: E402
+from profiler.agent.hooks.loader import count_items, padding, padding_of_rows  # noqa: E402
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from profiler.agent.hooks import operators
-from profiler.agent.hooks.operators import Operator, summarize, undisturbed
+from profiler.agent.hooks.operators import OperatorCall, summarize, undisturbed
 from profiler.run.tables import OPERATORS
 from tests.fakes.programs import ROOT
 
@@ -110,8 +110,8 @@ def test_windows_that_do_not_run_to_their_end(facts: dict[str, Any], name: str, 
     assert reason in facts[name]["reason"]
 
 
-def operator(name: str, microseconds: float, sequence: int = -1, stack: tuple[str, ...] = ()) -> Operator:
-    return Operator(name, microseconds, 1, sequence, stack)
+def operator(name: str, microseconds: float, sequence: int = -1, stack: tuple[str, ...] = ()) -> OperatorCall:
+    return OperatorCall(name, microseconds, 1, sequence, stack)
 
 
 def test_a_wait_for_a_core_in_one_step_does_not_count() -> None:

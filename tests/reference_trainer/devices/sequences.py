@@ -69,15 +69,12 @@ def pinned_copies(device: Device) -> None:
 
 
 def copies_at_a_row(device: Device) -> None:
-    """Rows in the middle of a buffer are written and read."""
+    """Rows in the middle of a buffer are written."""
     buffer = device.zeros((4, 3))
     device.upload_into(buffer, np.ones((2, 3), np.float32), 1)
     pinned = device.pinned((3,))
     pinned[:] = 2
     device.upload_into(buffer, pinned, 3)
-    rows = np.zeros((2, 3), np.float32)
-    device.download_into(rows, buffer, 2)
-    assert rows.tolist() == [[1] * 3, [2] * 3]
     assert device.download(buffer).tolist() == [[0] * 3, [1] * 3, [1] * 3, [2] * 3]
 
 

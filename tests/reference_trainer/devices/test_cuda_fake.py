@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from profiler.run import tables
-from reference_trainer.devices import cuda_records
+from reference_trainer.devices import records
 from reference_trainer.devices.cuda import CudaDevice
 from reference_trainer.devices.cuda_memory import STAGED_MOST, CudaBuffer, Staging
 from reference_trainer.devices.host import HostDevice
@@ -253,9 +253,9 @@ def test_scratch_memory_is_taken_once(device: CudaDevice) -> None:
 
 
 def test_layouts_and_kinds_are_those_of_the_tables() -> None:
-    assert tables.packer("calls").format == cuda_records.CALL.format
+    assert tables.packer("calls").format == records.CALL.format
     for name in ("LAUNCH", "H2D", "D2H", "ALLOC", "SYNC"):
-        assert getattr(cuda_records, f"{name}_CALL") == tables.CallKind[name]
+        assert getattr(records, f"{name}_CALL") == tables.CallKind[name]
 
 
 @pytest.mark.parametrize(

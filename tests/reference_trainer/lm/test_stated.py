@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from profiler import marks
-from profiler.analyse.compare.equality import compare_results
+from profiler.analyse.compare.comparability import compare_results
 from profiler.analyse.compare.ratios import SideRuns
 from profiler.analyse.model import Analysis, ResultComparison
 from profiler.run import store

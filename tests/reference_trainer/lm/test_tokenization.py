@@ -1,4 +1,4 @@
-"""The measurement of tokenization: its ways, its rounds, its figures, its table and its JSON."""
+"""The measurement of tokenization: its ways, its rounds, its figures and its JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from reference_trainer.errors import TrainerError
-from reference_trainer.lm import huggingface, tokenization, tokenization_ways
+from reference_trainer.lm import tokenization, tokenization_ways
 from reference_trainer.lm.chunks import ChunkedText, Chunks
 from reference_trainer.lm.tokenization import main
 from reference_trainer.lm.tokenization_ways import Round, Way, mean_ratio, measure, run_round, summary, ways
@@ -31,7 +31,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def without_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(huggingface, "available", lambda: False)
+    monkeypatch.setattr(tokenization_ways, "has_tokenizers", lambda: False)
 
 
 def arguments(corpus_file: Path, *more: str) -> list[str]:
@@ -63,9 +63,9 @@ def test_one_worker_leaves_out_the_threads_of_the_library(text: ChunkedText, wit
 def test_their_model_has_the_same_size_and_reads_the_whole_text(text: ChunkedText) -> None:
     pytest.importorskip("tokenizers")
     texts = text.samples.group(0)
-    model = huggingface.train(list(text.samples)[:40], 200, threads=2)
+    model = tokenization_ways.train_unigram(list(text.samples)[:40], 200, threads=2)
     assert model.get_vocab_size() == 200
-    one, batch = (huggingface.HuggingFaceChunks(model, text, batch=how).group(0) for how in (False, True))
+    one, batch = (tokenization_ways.HuggingFaceChunks(model, text, batch=how).group(0) for how in (False, True))
     assert np.array_equal(one, batch)
     read = model.decode(one.tolist()).replace("\u2581", " ")
     assert "".join(read.split()) == "".join("".join(texts).split())
@@ -147,14 +147,14 @@ def test_the_json(
 ) -> None:  # fmt: skip
     """Only the beginning of a long corpus is measured."""
     monkeypatch.setattr(tokenization, "MOST_CHARS", 30_000)
-    assert main(arguments(corpus_file, "--json", "--samples", "4", "--vocabulary", "300")) == 0
+    assert main(arguments(corpus_file, "--samples", "4", "--vocabulary", "300")) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["schema"], document["baseline"], document["vocabulary"]) == ("tokenization/1", "sequential", 300)
     assert (document["samples_per_chunk"], document["corpus_chars"]) == (4, 30_000)
     assert document["corpus_sha256"] != corpus.sha256
     assert abs(document["sample_chars"] - 200) <= 1
     assert [way["name"] for way in document["ways"]] == [*OURS, *THEIRS]
-    missing = {f"ways.{5 + number}.measured": huggingface.MISSING for number in range(2)}
+    missing = {f"ways.{5 + number}.measured": tokenization_ways.MISSING for number in range(2)}
     assert document["not_measured"] == missing
     for way in document["ways"][:5]:
         rate, each = (way["measured"][key] for key in ("samples_per_s", "ms_per_sample"))
@@ -164,16 +164,6 @@ def test_the_json(
     assert document["ways"][0]["measured"]["ratio"] == {
         "value": 1.0, "low": 1.0, "high": 1.0, "n": document["rounds"], "different": False,
     }  # fmt: skip
-
-
-def test_the_table(corpus_file: Path, quick: None, without_theirs: None, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments(corpus_file)) == 0
-    title, head, *rows = capsys.readouterr().out.splitlines()
-    assert title.startswith("small.txt, 256 tokens, chunks of 8 samples of "), title
-    assert head.split()[:2] == ["way", "threads"]
-    assert len({len(row.rpartition("  ")[0]) for row in rows[:5]}) == 1, "columns are aligned"
-    assert [row[:24].rstrip() for row in rows] == [*OURS, *THEIRS]
-    assert rows[-1].endswith(f"not measured: {huggingface.MISSING}")
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ import pytest
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig
+from reference_trainer.performance.memory import Peak
 from reference_trainer.ssm import optimization
 from reference_trainer.ssm.optimization import measured, median_ratio, memory_of, notes, run, table
-from reference_trainer.ssm.peak import Peak
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.settings import Settings
 from tests.reference_trainer.processes import raising
