@@ -72,6 +72,7 @@ class RoundRunner:
     :param round_seconds: how long a round may take with the start of the programs: it has fewer blocks where they would
         take longer, but at least MIN_BLOCKS of each side. None: as many as BLOCKS says.
     :param may_end: whether a round ends early, with its blocks so far, where a program ends by itself.
+    :param is_alone: whether the time in which other programs kept a program from a core is left out of its steps.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class RoundRunner:
         admit: Callable[[ControlledProcess], None] = lambda _: None,
         round_seconds: float | None = None,
         may_end: bool = False,
+        is_alone: bool = False,
     ) -> None:
         self._programs = {**programs, BASE_AGAIN: replace(programs[BASE], side=BASE_AGAIN)}
         self._out = out
@@ -96,6 +98,7 @@ class RoundRunner:
         self._admit = admit
         self._round_seconds = round_seconds
         self._may_end = may_end
+        self._is_alone = is_alone
         self._blocks = 0
         self.steps = 0
         """Per block; 0: not chosen yet."""
@@ -185,7 +188,8 @@ class RoundRunner:
         blocks = list[StepBlock]()
         for side in block_order(sides, self._blocks, self._random):
             try:
-                blocks.append(processes[side].run_steps(self.steps))
+                block = processes[side].run_steps(self.steps)
+                blocks.append(_without(processes[side].kept_waiting, block) if self._is_alone else block)
             except ProcessEndedError as error:
                 if self._may_end and error.exit_code == 0 and len(blocks) >= len(sides) * MIN_BLOCKS:
                     break
@@ -209,6 +213,12 @@ class RoundRunner:
         output = process.last_output().lower()
         hint = next((hint for symptom, hint in _HINTS if symptom in output), process.program.hint)
         return f"{error}; {hint}" if hint else str(error)
+
+
+def _without(kept_waiting: int, block: StepBlock) -> StepBlock:
+    """The block with steps that are shorter by this time (ns) in all."""
+    rest = max(0.0, 1 - kept_waiting / max(1, block.time))
+    return replace(block, steps=tuple(round(step * rest) for step in block.steps))
 
 
 def block_order(sides: Sequence[str], blocks: int, random: Random) -> list[str]:
