@@ -127,7 +127,7 @@ def measure(plan: Plan, program: Recorded, out: Path, seconds: float) -> Trial:
         reason = Notice("trial-too-short", {"seconds": seconds})
     trial = Trial(
         finding.rule.name, site, finding.gain if finding.gains else None,
-        skipped=lines, settings=plan.settings, reason=reason,
+        is_least="checkpoint" in finding.costs, skipped=lines, settings=plan.settings, reason=reason,
         pairs=gain.pairs if gain else 0, rounds=len(rounds), seconds=time.monotonic() - begin,
     )  # fmt: skip
     if reason is not None or gain is None:

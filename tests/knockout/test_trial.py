@@ -24,6 +24,7 @@ from profiler.core.notice import Notice
 from profiler.diagnose.measured import with_trials
 from profiler.knockout.plan import Plan, plan_trial
 from profiler.knockout.trial import Recorded, measure, measured_gain
+from profiler.report.finding_text import factor_text
 from profiler.run import tables
 from profiler.run.model import Site
 from profiler.run.trials import SkippedLine, Trial, read_trials, write_trials
@@ -259,6 +260,9 @@ def test_measured_gains_come_first_and_rank_findings() -> None:
     assert [each.sites[0].line for each in ranked] == [2, 1]
     assert [gain.method for gain in ranked[0].gains] == [GainMethod.KNOCK_OUT, GainMethod.BOUND]
     assert ranked[0].gain == 2.5
+    assert not ranked[0].gains[0].is_least
+    (written,) = with_trials((first,), [Trial("python-loop", "train.py:1", None, 2.5, 2.4, 2.6, is_least=True)])
+    assert factor_text(written.gains[0]) == "at least 2.50×"
     assert ranked[1] == first
 
 
