@@ -69,8 +69,8 @@ class RoundRunner:
     :param seed: of the random orders.
     :param gpus: see SystemLoad.
     :param admit: called with each process when it first waits at the end of a step; it may raise.
-    :param round_seconds: how long a round may take with the start of the programs: it has fewer blocks where they would
-        take longer, but at least MIN_BLOCKS of each side. None: as many as BLOCKS says.
+    :param round_seconds: how long a round may take with the start of the programs: its blocks are fewer and shorter
+        where it would take longer, but at least MIN_BLOCKS of each side. None: as many as BLOCKS says.
     :param may_end: whether a round ends early, with its blocks so far, where a program ends by itself.
     :param is_alone: whether the time in which other programs kept a program from a core is left out of its steps.
     """
@@ -166,19 +166,17 @@ class RoundRunner:
         if self.steps:
             return
         controllers = [process.controller for process in processes.values()]
-        self.steps = min(
-            MAX_STEPS,
-            max(
-                math.ceil(BLOCK_S / min(step_s) - 0.5),
-                PREFETCH_FACTOR * max(controller.prefetch for controller in controllers),
-                DEVICE_STEPS if any(controller.uses_device for controller in controllers) else 1,
-                1,
-            ),
+        least = max(
+            PREFETCH_FACTOR * max(controller.prefetch for controller in controllers),
+            DEVICE_STEPS if any(controller.uses_device for controller in controllers) else 1,
+            1,
         )
+        self.steps = min(MAX_STEPS, max(math.ceil(BLOCK_S / min(step_s) - 0.5), least))
         self._blocks = next(blocks for limit_s, blocks in BLOCKS if self.steps * min(step_s) <= limit_s)
         if self._round_seconds is not None:
-            left = self._round_seconds - (time.monotonic() - begin)
-            self._blocks = max(MIN_BLOCKS, min(self._blocks, int(left / (self.steps * sum(step_s)))))
+            fit = int((self._round_seconds - (time.monotonic() - begin)) / sum(step_s))
+            self.steps = max(least, min(self.steps, fit // MIN_BLOCKS))
+            self._blocks = max(MIN_BLOCKS, min(self._blocks, fit // self.steps))
 
     def _measure(
         self, processes: Mapping[str, ControlledProcess], sides: Sequence[str], load: SystemLoad
