@@ -359,6 +359,7 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "text": "{text}",
     # why `try` did not measure a finding
     "no-knock-out": "its cause cannot be left out of the program",
+    "not-of-steps": "it takes time of the run, not of its steps, which a trial measures",
     "no-line": "no line is known to cause it",
     "no-value": "the run does not tell the setting to try",
     "no-statement": "{file} has no statement in line {line}",

@@ -115,13 +115,14 @@ class RealCure:
                 break
 
     def result(self) -> dict[str, Any]:
-        """The gain by all rounds, and how many threads were runnable meanwhile."""
+        """The gain by all rounds, the log gain of each of them, and how many threads were runnable meanwhile."""
         gain = measured_gain(self._rounds)
         assert gain is not None
         loads = [each.conditions.load for each in self._rounds if each.conditions.load is not None]
         ends = {"real": gain.log, "real_low": gain.low, "real_high": gain.high}
         load = round(fmean(loads), 1) if loads else None
-        return {name: math.exp(log) for name, log in ends.items()} | {"real_rounds": len(self._rounds), "load": load}
+        each = [round(one.log, 3) for one in map(measured_gain, ([each] for each in self._rounds)) if one]
+        return {name: math.exp(log) for name, log in ends.items()} | {"real_logs": each, "load": load}
 
 
 def page(rows: Sequence[Mapping[str, Any]]) -> str:
