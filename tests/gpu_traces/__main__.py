@@ -111,7 +111,7 @@ def _within(rows: list[list[str]]) -> str:
     replayed = [(float(row[2]), float(row[3])) for row in rows if row[3]]
     unchanged, without = (sum(abs(value - 1) <= _BAR for value in each) for each in zip(*replayed, strict=True))
     return (
-        f"Within {share(_BAR)} of the measured step: unchanged {unchanged} of {len(replayed)} traces, without delays "
+        f"Within {_BAR:.0%} of the measured step: unchanged {unchanged} of {len(replayed)} traces, without delays "
         f"{without}."
     )
 
