@@ -14,6 +14,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic_ns as now  # the clock of every record, as in recorder
@@ -25,6 +26,8 @@ from profiler.run.tables import ENV_VIRTUAL_CUDA, PAUSED, boundary_priority
 FIRST_REPORT: Final = 4
 """Boundary events after which they are reported for the first time."""
 
+_SCHEDULER: Final = "/proc/thread-self/schedstat"
+"""The scheduler's clocks of a thread: ns on a core, ns in which it was runnable without one, and turns."""
 _INSTALLED: Final = ("/site-packages/", "/dist-packages/", f"{os.path.dirname(os.__file__)}/")  # noqa: PTH120
 
 
@@ -58,6 +61,8 @@ class ControlClient:
         self._remaining = 0
         self._stamps: list[int] = []
         """ns: the begin of the block, then the end of each of its steps."""
+        self._kept_waiting = 0
+        """See `_kept_waiting`, at the begin of the block."""
         self._tokens = 0
         self._detached = False
         self._reported_files = False
@@ -118,13 +123,15 @@ class ControlClient:
         _wait_for_devices(recorder)
         if self._stamps:
             self._stamps[-1] = now()
-            message |= {"stamps": self._stamps, "tokens": self._tokens}
+            kept_waiting = 0 if recorder.prefetch else max(0, _kept_waiting() - self._kept_waiting)  # workers use cores
+            message |= {"stamps": self._stamps, "tokens": self._tokens, "kept_waiting": kept_waiting}
         recorder.flush()
         answer = self._request(recorder, message)
         if answer.get("free"):
             self._detach()
             return False
         self._remaining = int(answer["steps"])
+        self._kept_waiting = _kept_waiting()
         self._stamps, self._tokens = [now()], 0
         recorder.regions.write(when, self._stamps[0], recorder.thread.tid, recorder.names[PAUSED], 0)
         return True
@@ -171,6 +178,18 @@ def _world_size() -> int:
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return int(distributed.get_world_size())
     return 1
+
+
+def _kept_waiting() -> int:
+    """For how many ns other programs have kept this thread from a core so far, at least: less the most that the other
+    threads of this process may have done. 0 where the kernel does not tell."""
+    try:
+        with open(_SCHEDULER, "rb") as file:
+            delay = int(file.read().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    others = time.process_time_ns() - time.thread_time_ns()
+    return delay - others // len(os.sched_getaffinity(0))
 
 
 def _user_files() -> list[str]:

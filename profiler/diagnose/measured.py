@@ -19,6 +19,7 @@ def _with_trial(finding: Finding, trials: Sequence[Trial]) -> Finding:
     site = f"{finding.sites[0].file}:{finding.sites[0].line}" if finding.sites else ""
     for trial in trials:
         if (trial.rule, trial.site) == (finding.rule.name, site) and None not in (trial.factor, trial.low, trial.high):
-            gain = Gain(GainMethod.KNOCK_OUT, trial.factor or 1.0, trial.low or 1.0, trial.high or 1.0)
+            ends = trial.factor or 1.0, trial.low or 1.0, trial.high or 1.0
+            gain = Gain(GainMethod.KNOCK_OUT, *ends, is_least=trial.is_least)
             return replace(finding, gains=(gain, *finding.gains))
     return finding

@@ -43,6 +43,8 @@ def plan_trial(finding: Finding, folders: Sequence[Path], recorded_at: float) ->
         lines.
     """
     rule = finding.rule
+    if finding.is_of_run:
+        return Notice("not-of-steps")
     if rule.knock_out is None:
         return Notice("no-knock-out")
     plan: Plan | Notice = Notice("no-line")

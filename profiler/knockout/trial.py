@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean, variance
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ from profiler.check.model import BASE, CANDIDATE, MEASURE, Round
 from profiler.check.speed.controlled_process import Program
 from profiler.check.speed.interleave import RoundRunner
 from profiler.check.speed.round_values import MIN_PAIRS, block_pairs
-from profiler.check.speed.sequential import bounds, quantile
+from profiler.check.speed.sequential import quantile
 from profiler.core.errors import Exit, ProfilerError
 from profiler.core.notice import Notice
 from profiler.knockout import isolation
@@ -37,12 +38,15 @@ _SIDE_ERROR: Final = 0.025
 """Error of each end of a 95% interval."""
 _NARROW: Final = 0.05
 """Half width of the interval of the log gain at which no further round is measured: 5%."""
-_MAX_ROUNDS: Final = 4
-_PART: Final = 0.85
+_MIN_ROUNDS: Final = 3
+"""Rounds that are measured where the time allows it: each starts both programs anew."""
+_MAX_ROUNDS: Final = 5
+_PART: Final = 0.75
 """Part of the time limit that is planned for: blocks may take longer than expected, and programs have to be ended."""
 _PROBE_S: Final = 20.0
-_BY_ROUNDS: Final = 3
-"""Rounds from which the interval also counts the differences between starts of the program."""
+_START_ERROR: Final = 0.03
+"""Standard deviation of the log gain between rounds, since each start of a program places its memory anew: measured,
+docs/log.md. The interval counts it, and what the rounds differ by where that is more."""
 _THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -102,8 +106,9 @@ def measure(plan: Plan, program: Recorded, out: Path, seconds: float) -> Trial:
     rounds: list[Round] = []
     reason: Notice | None = None
     runner = RoundRunner(
-        _programs(plan, program, out), out, patience=seconds, round_seconds=_PART * seconds, may_end=True
-    )
+        _programs(plan, program, out), out, patience=seconds, round_seconds=_PART * seconds / _MIN_ROUNDS, may_end=True,
+        is_alone=True,
+    )  # fmt: skip
     try:
         for _ in _time_for_rounds(begin, seconds, rounds):
             rounds.append(runner.run(len(rounds) + 1, MEASURE))
@@ -122,7 +127,7 @@ def measure(plan: Plan, program: Recorded, out: Path, seconds: float) -> Trial:
         reason = Notice("trial-too-short", {"seconds": seconds})
     trial = Trial(
         finding.rule.name, site, finding.gain if finding.gains else None,
-        skipped=lines, settings=plan.settings, reason=reason,
+        is_least="checkpoint" in finding.costs, skipped=lines, settings=plan.settings, reason=reason,
         pairs=gain.pairs if gain else 0, rounds=len(rounds), seconds=time.monotonic() - begin,
     )  # fmt: skip
     if reason is not None or gain is None:
@@ -135,8 +140,9 @@ def _time_for_rounds(begin: float, seconds: float, rounds: Sequence[Round]) -> I
     yield
     while len(rounds) < _MAX_ROUNDS:
         gain = measured_gain(rounds)
+        is_known = len(rounds) >= _MIN_ROUNDS and gain is not None and gain.high - gain.low < 2 * _NARROW
         longest = max(done.seconds for done in rounds)
-        if (gain and gain.high - gain.low < 2 * _NARROW) or time.monotonic() - begin + longest > _PART * seconds:
+        if is_known or time.monotonic() - begin + longest > seconds:
             return
         yield
 
@@ -191,7 +197,7 @@ def _why_not_skipped(plan: Plan, reports: Mapping[str, set[int]]) -> Notice:
 
 def measured_gain(rounds: Sequence[Round]) -> MeasuredGain | None:
     """How much faster all steps are, stalls included, from pairs of neighbouring blocks; None: too few pairs."""
-    logs, errors, pairs = list[float](), list[float](), 0
+    logs, variances, pairs = list[float](), list[float](), 0
     for each in rounds:
         both = block_pairs(each, CANDIDATE)
         if len(both) < MIN_PAIRS:
@@ -199,13 +205,11 @@ def measured_gain(rounds: Sequence[Round]) -> MeasuredGain | None:
         # the error of a ratio of sums, to first order: each pair's part of it
         parts = both.base / both.base.mean() - both.side / both.side.mean()
         logs.append(math.log(both.base.sum() / both.side.sum()))
-        errors.append(float(parts.std(ddof=1)) / math.sqrt(len(both)))
+        variances.append(float(parts.var(ddof=1)) / len(both) + _START_ERROR**2)
         pairs += len(both)
     if not logs:
         return None
-    if len(logs) >= _BY_ROUNDS:
-        found = bounds(logs, _SIDE_ERROR, errors)
-        return MeasuredGain(found.mean, found.low, found.high, pairs)
-    log = sum(logs) / len(logs)
-    half = quantile(pairs - 1, 1 - _SIDE_ERROR) * math.sqrt(sum(error**2 for error in errors)) / len(errors)
+    log = fmean(logs)
+    between = variance(logs) if len(logs) >= _MIN_ROUNDS else 0.0
+    half = quantile(pairs - 1, 1 - _SIDE_ERROR) * math.sqrt(max(fmean(variances), between) / len(logs))
     return MeasuredGain(log, log - half, log + half, pairs)

@@ -77,21 +77,22 @@ def gain_text(finding: Finding) -> str:
 def factor_text(gain: Gain) -> str:
     """`about 1.64×`, or `at least 1.64×` where the cure may give more; of what `try` measured `1.64×`, and of more than
     is predicted as a figure `more than 100×`."""
-    if gain.method is GainMethod.KNOCK_OUT:
-        return ratio(gain.factor)
-    return f"more than {MOST}×" if gain.factor > MOST else f"{how_sure(gain)}{ratio(gain.factor)}"
+    is_figure = gain.method is GainMethod.KNOCK_OUT or gain.factor <= MOST
+    return f"{how_sure(gain)}{ratio(gain.factor)}" if is_figure else f"more than {MOST}×"
 
 
 def how_sure(gain: Gain) -> str:
-    """`about `, `at least `; empty where it was measured"""
-    if gain.method is GainMethod.KNOCK_OUT:
-        return ""
-    return "at least " if gain.is_least else "about "
+    """`at least `, `about `; empty where it was measured"""
+    if gain.is_least:
+        return "at least "
+    return "" if gain.method is GainMethod.KNOCK_OUT else "about "
 
 
 MOST: Final = 100
 """Largest gain that is predicted as a figure: what remains of the step is too little to be known."""
 
+_WHY_LEAST: Final = ("the cure makes the rest of the step faster too", "files were written to memory, not to the disk")
+"""Why the cure may give more than what was predicted, and than what was measured."""
 _DIFFERENT: Final = 0.05
 """Relative difference of two predictions from which both are shown."""
 _WAYS: Final = {
@@ -108,7 +109,7 @@ def prediction_texts(finding: Finding) -> tuple[str, ...]:
         is_figure = gain.low != gain.high and gain.factor <= MOST
         interval = f" ({significant(gain.low, 3)} to {ratio(gain.high)})" if is_figure else ""
         how = _METHODS.get(gain.method, f"predicted by {gain.method.value.replace('-', ' ')}")
-        how += "; the cure makes the rest of the step faster too" if gain.is_least else ""
+        how += f"; {_WHY_LEAST[gain.method is GainMethod.KNOCK_OUT]}" if gain.is_least else ""
         rest = left_out_text(finding) if gain is finding.gains[0] else ""
         texts.append(" ".join(filter(None, (f"{factor_text(gain)}{interval}: {how}.", rest))))
     return tuple(texts)

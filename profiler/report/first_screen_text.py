@@ -236,7 +236,7 @@ def strip_change(finding: Finding, after: float) -> str:
     """`after the first change: about 17.3 ms`"""
     gain = finding.gains[0]
     text = f"at most {seconds(after)}" if gain.is_least else f"about {seconds(after)}"
-    if gain.method is GainMethod.KNOCK_OUT:
+    if gain.method is GainMethod.KNOCK_OUT and not gain.is_least:
         text = f"{seconds(after)}, as measured"
     return f"after the first change: {text}"
 

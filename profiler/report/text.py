@@ -358,7 +358,8 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     # a sentence that was made elsewhere: by a collector, a damaged table, a plug-in
     "text": "{text}",
     # why `try` did not measure a finding
-    "no-knock-out": "its cause cannot be left out of the program; apply the fix by hand, and use `compare`",
+    "no-knock-out": "its cause cannot be left out of the program",
+    "not-of-steps": "it takes time of the run, not of its steps, which a trial measures",
     "no-line": "no line is known to cause it",
     "no-value": "the run does not tell the setting to try",
     "no-statement": "{file} has no statement in line {line}",
@@ -372,7 +373,7 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "not-reached": "line {line} of {file} was executed once at most",
     "loader-not-found": "the loader was not found: line {line} of {file} made no DataLoader",
     "trial-failed": "{text}",
-    "trial-too-short": "the program took too few steps within {seconds:.0f} s",
+    "trial-too-short": "the program took too few steps within {seconds:.0f} s: allow more with --seconds",
     # what was damaged or missing when the run was loaded
     "run-not-ended": "the run never ended: its recorder was killed, or is still at work",
     "collector-failed": "collector {name} failed: {reason}",

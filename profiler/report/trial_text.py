@@ -55,11 +55,12 @@ _SETTINGS: Final = {
 
 
 def measured_text(trial: Trial) -> str:
-    """`measured 2.90× (2.60× to 3.24×), predicted 1.34×`, or why nothing was measured."""
+    """`measured 2.90× (2.60× to 3.24×), predicted about 1.34×`, or why nothing was measured."""
     predicted = f"predicted about {ratio(trial.predicted)}" if trial.predicted else "nothing was predicted"
     if trial.factor is None or trial.low is None or trial.high is None:
-        return f"not measured: {describe(trial.reason)}; {predicted}"
-    return f"measured {ratio(trial.factor)} ({ratio(trial.low)} to {ratio(trial.high)}), {predicted}"
+        return f"not measured: {_reason(trial.reason)}; {predicted}"
+    least = "at least " if trial.is_least else ""
+    return f"measured {least}{ratio(trial.factor)} ({ratio(trial.low)} to {ratio(trial.high)}), {predicted}"
 
 
 def duration_text(trials: int, each: float) -> str:
@@ -69,7 +70,19 @@ def duration_text(trials: int, each: float) -> str:
 
 def not_tried_text(rule: str, reason: Notice) -> str:
     """`float64: not tried: ...`"""
-    return f"{rule}: not tried: {describe(reason)}"
+    return f"{rule}: not tried: {_reason(reason)}"
+
+
+_WITH_ADVICE: Final = frozenset(("source-changed", "trial-failed", "trial-too-short"))
+"""Reasons that tell themselves what to do."""
+
+
+def _reason(reason: Notice | None) -> str:
+    """Why a finding was not measured, and what to do instead."""
+    text = describe(reason)
+    if reason is None or reason.code in _WITH_ADVICE:
+        return text
+    return f"{text}; apply the fix by hand, and run `compare --before OLD --after NEW`"
 
 
 def trials_json(trials: list[Trial]) -> str:

@@ -43,6 +43,8 @@ class Trial:
     low: float | None = None
     high: float | None = None
     """The ends of the 95% interval of `factor`."""
+    is_least: bool = False
+    """Whether the gain may be larger: what is left out writes files, which a trial keeps in memory, not on a disk."""
     skipped: tuple[SkippedLine, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The settings that were changed."""

@@ -102,7 +102,8 @@ def test_what_cannot_be_tried_is_told(
     assert main(["try", "run", "--yes"]) == 3
     printed = capsys.readouterr()
     assert printed.out == (
-        "float64: not tried: its cause cannot be left out of the program; apply the fix by hand, and use `compare`\n"
+        "float64: not tried: its cause cannot be left out of the program; apply the fix by hand, and run "
+        "`compare --before OLD --after NEW`\n"
     )
     assert printed.err == "error: no finding of run can be tried\n"
 

@@ -36,6 +36,8 @@ PAIRS: Final = (
     ("torchbench_copy_pageable_a100", "torchbench_copy_pinned_a100", Cure("copies", word="pinned"), "pageable-copies"),
 )
 """Two traces of one program, without and with a cure; the change that stands for it, and the rule that names it."""
+_BAR: Final = 0.03
+"""Largest relative error of a replay without any change."""
 _HEAD: Final = """# Verdicts on public GPU traces
 
 `python -m tests.gpu_traces` writes this page from the traces in the folder `PROFILER_TRACES`, which are not part of
@@ -71,6 +73,7 @@ def main() -> int:
         "## Replay\n",
         _REPLAY,
         table([head, *replays]) + "\n",
+        _within(replays) + "\n",
         _PAIRS,
         _pairs(runs) + "\n",
         "## Traces\n",
@@ -101,6 +104,16 @@ _PAIRS: Final = """Two traces of one program, without and with a cure: the measu
 steps, beside what is predicted from the first trace alone. *Error* is |ln(predicted / measured)|, by the median step.
 *Plain Amdahl* takes away all of the time that the host spends in the part, busy device or not.
 """
+
+
+def _within(rows: list[list[str]]) -> str:
+    """How many traces the replay gives back within the bar."""
+    replayed = [(float(row[2]), float(row[3])) for row in rows if row[3]]
+    unchanged, without = (sum(abs(value - 1) <= _BAR for value in each) for each in zip(*replayed, strict=True))
+    return (
+        f"Within {_BAR:.0%} of the measured step: unchanged {unchanged} of {len(replayed)} traces, without delays "
+        f"{without}."
+    )
 
 
 def _replay_row(name: str, analysis: Analysis) -> list[str]:

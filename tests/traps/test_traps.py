@@ -10,6 +10,7 @@ from profiler.core.plugins import discover
 from tests.traps.cases import CASES, Case
 from tests.traps.judge import judge
 from tests.traps.table import page, quantile
+from tests.traps.trials import page as trials_page
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -72,6 +73,19 @@ def test_the_page_counts_what_is_right() -> None:
     assert "- no gain against real gain, |ln|: median 0.47" in text
     assert "|ln|" not in page([row | {"ill": ["c"]}]), "another cure"
     assert "|ln|" not in page([row | {"real": 1.05}]), "nothing to gain"
+
+
+def test_the_page_of_trials_keeps_what_only_removes_work_apart() -> None:
+    interval = {"low": 1.9, "high": 2.1, "real_low": 1.9, "real_high": 2.1, "seconds": 20.0, "recorded_s": 10.0}
+    row = {"case": "a", "ill": "python-loop", "rule": "python-loop", "measured": 2.0, "real": 2.0, **interval}
+    far = row | {"measured": 2.2, "low": 2.15, "high": 2.3}
+    other = row | {"ill": "no-workers", "measured": 1.8, "high": 1.85}
+    text = trials_page([row, far, row | {"measured": None, "reason": "loss"}, other, other | {"high": 1.95}])
+    assert "Of 5 with a real gain of 10% or more, 4 were measured." in text
+    assert (
+        "only removes work (2): median |ln| 0.05, P90 0.09; the intervals of trial and real cure are apart in 1" in text
+    )
+    assert "at least the real gain in 1 of 2 within the intervals, and in 0 by the figures alone, within 5%" in text
 
 
 def test_quantiles_lie_between_their_neighbours() -> None:

@@ -135,6 +135,8 @@ class ControlledProcess:
         )
         self.steps = 0
         """Steps driven so far."""
+        self.kept_waiting = 0
+        """For how many ns of the last block other programs kept the leader from a core, at least."""
         self._patience = patience
         self._spans: list[tuple[int, int]] = []
         self._step_s = 0.0
@@ -233,6 +235,7 @@ class ControlledProcess:
         stamps = [int(stamp) for stamp in reports[0]["stamps"]]
         stamps[-1] = max(int(report["stamps"][-1]) for report in reports)
         self.steps += len(stamps) - 1
+        self.kept_waiting = int(reports[0].get("kept_waiting", 0))
         self._step_s = (stamps[-1] - stamps[0]) / (len(stamps) - 1) / 1e9
         if measured:
             self._spans[-1] = stamps[0], stamps[-1]

@@ -69,9 +69,10 @@ class RoundRunner:
     :param seed: of the random orders.
     :param gpus: see SystemLoad.
     :param admit: called with each process when it first waits at the end of a step; it may raise.
-    :param round_seconds: how long a round may take with the start of the programs: it has fewer blocks where they would
-        take longer, but at least MIN_BLOCKS of each side. None: as many as BLOCKS says.
+    :param round_seconds: how long a round may take with the start of the programs: its blocks are fewer and shorter
+        where it would take longer, but at least MIN_BLOCKS of each side. None: as many as BLOCKS says.
     :param may_end: whether a round ends early, with its blocks so far, where a program ends by itself.
+    :param is_alone: whether the time in which other programs kept a program from a core is left out of its steps.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class RoundRunner:
         admit: Callable[[ControlledProcess], None] = lambda _: None,
         round_seconds: float | None = None,
         may_end: bool = False,
+        is_alone: bool = False,
     ) -> None:
         self._programs = {**programs, BASE_AGAIN: replace(programs[BASE], side=BASE_AGAIN)}
         self._out = out
@@ -96,6 +98,7 @@ class RoundRunner:
         self._admit = admit
         self._round_seconds = round_seconds
         self._may_end = may_end
+        self._is_alone = is_alone
         self._blocks = 0
         self.steps = 0
         """Per block; 0: not chosen yet."""
@@ -163,19 +166,17 @@ class RoundRunner:
         if self.steps:
             return
         controllers = [process.controller for process in processes.values()]
-        self.steps = min(
-            MAX_STEPS,
-            max(
-                math.ceil(BLOCK_S / min(step_s) - 0.5),
-                PREFETCH_FACTOR * max(controller.prefetch for controller in controllers),
-                DEVICE_STEPS if any(controller.uses_device for controller in controllers) else 1,
-                1,
-            ),
+        least = max(
+            PREFETCH_FACTOR * max(controller.prefetch for controller in controllers),
+            DEVICE_STEPS if any(controller.uses_device for controller in controllers) else 1,
+            1,
         )
+        self.steps = min(MAX_STEPS, max(math.ceil(BLOCK_S / min(step_s) - 0.5), least))
         self._blocks = next(blocks for limit_s, blocks in BLOCKS if self.steps * min(step_s) <= limit_s)
         if self._round_seconds is not None:
-            left = self._round_seconds - (time.monotonic() - begin)
-            self._blocks = max(MIN_BLOCKS, min(self._blocks, int(left / (self.steps * sum(step_s)))))
+            fit = int((self._round_seconds - (time.monotonic() - begin)) / sum(step_s))
+            self.steps = max(least, min(self.steps, fit // MIN_BLOCKS))
+            self._blocks = max(MIN_BLOCKS, min(self._blocks, fit // self.steps))
 
     def _measure(
         self, processes: Mapping[str, ControlledProcess], sides: Sequence[str], load: SystemLoad
@@ -185,7 +186,8 @@ class RoundRunner:
         blocks = list[StepBlock]()
         for side in block_order(sides, self._blocks, self._random):
             try:
-                blocks.append(processes[side].run_steps(self.steps))
+                block = processes[side].run_steps(self.steps)
+                blocks.append(_without(processes[side].kept_waiting, block) if self._is_alone else block)
             except ProcessEndedError as error:
                 if self._may_end and error.exit_code == 0 and len(blocks) >= len(sides) * MIN_BLOCKS:
                     break
@@ -209,6 +211,12 @@ class RoundRunner:
         output = process.last_output().lower()
         hint = next((hint for symptom, hint in _HINTS if symptom in output), process.program.hint)
         return f"{error}; {hint}" if hint else str(error)
+
+
+def _without(kept_waiting: int, block: StepBlock) -> StepBlock:
+    """The block with steps that are shorter by this time (ns) in all."""
+    rest = max(0.0, 1 - kept_waiting / max(1, block.time))
+    return replace(block, steps=tuple(round(step * rest) for step in block.steps))
 
 
 def block_order(sides: Sequence[str], blocks: int, random: Random) -> list[str]:

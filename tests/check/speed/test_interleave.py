@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from profiler.check.model import BASE, BASE_AGAIN, CANDIDATE, CONFIRM, MEASURE
+from profiler.check.model import BASE, BASE_AGAIN, CANDIDATE, CONFIRM, MEASURE, StepBlock
 from profiler.check.speed import interleave
 from profiler.check.speed.controlled_process import ControlledProcess
 from profiler.check.speed.interleave import MAX_STEPS, RoundRunner, SystemLoad, block_order, start_order
@@ -53,6 +53,20 @@ def test_short_steps_are_gathered_into_a_block(tmp_path: Path) -> None:
     rounds = runner(tmp_path, WORK + "while True:\n    marks.step()\n", warmup=2)
     rounds.run(1, MEASURE)
     assert 10 < rounds.steps <= MAX_STEPS
+
+
+def test_a_round_of_limited_time_has_shorter_and_fewer_blocks(tmp_path: Path) -> None:
+    rounds = runner(tmp_path, WORK + "while True:\n    marks.step()\n", warmup=2, round_seconds=0.001)
+    result = rounds.run(1, MEASURE)
+    assert rounds.steps == 1
+    assert len(result.blocks) == 2 * interleave.MIN_BLOCKS
+
+
+def test_time_without_a_core_is_left_out_of_a_programs_steps() -> None:
+    block = StepBlock(BASE, 5, (100, 300), 7)
+    assert interleave._without(0, block) == block
+    assert interleave._without(100, block) == StepBlock(BASE, 5, (75, 225), 7)
+    assert interleave._without(900, block).time == 0
 
 
 def test_the_event_that_ends_a_step_may_appear_late_and_at_another_time_on_each_side(tmp_path: Path) -> None:
