@@ -74,9 +74,10 @@ def _first_batches(analysis: Analysis, use: LoaderUse) -> float:
 
 
 def _share_on_core(use: LoaderUse, busy: float) -> float:
-    """The share of the time in which workers make batches that they do not wait for a core: the training process would
-    not wait for one in their place."""
-    return 1.0 - min(1.0, (use.worker_core_wait or 0.0) / busy) if busy > 0 else 1.0
+    """The share of the time in which workers make batches that they do not wait for a core, at least: the training
+    process would not wait for one in their place. They wait for one also when they are woken for the next batch."""
+    waits, cpu = use.worker_core_wait or 0.0, use.worker_cpu or 0.0
+    return max(1.0 - min(1.0, waits / busy), cpu / (cpu + waits) if cpu else 0.0) if busy > 0 else 1.0
 
 
 def _shares_with_core(analysis: Analysis, parts: Collection[InputPart]) -> tuple[float, float]:

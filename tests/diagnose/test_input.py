@@ -89,6 +89,11 @@ def test_workers_are_needless_if_receiving_a_batch_takes_longer_than_making_it_a
     assert advice(IDLE, worker("dataset", 1.1), WAITS, receives) is InputAdvice.LATE
 
 
+def test_workers_that_wait_for_a_core_when_they_are_woken_make_batches_all_the_same() -> None:
+    parts = worker("waiting for an index", 0.94), worker("collate", 0.04), RECEIVES
+    assert advice(*parts, use=LoaderUse(1.0, 0.0, 2, 0.12, 0.07)) is InputAdvice.NO_WORKERS
+
+
 def test_waits_for_a_core_are_taken_out_of_receiving_first() -> None:
     """Waiting for workers needs no core: of 0.7 s that the loader took, 0.05 s were without one."""
     parts = IDLE, worker("dataset", 0.9), main_process("waiting for the workers", 0.6, 0.06)

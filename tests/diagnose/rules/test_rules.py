@@ -494,6 +494,11 @@ def test_ranks_that_gather_metrics_after_each_update() -> None:
     assert found(analysis) == ["exchange-after-update"]
     assert first(analysis).share == pytest.approx(0.3), "without the exchange of gradients, and the computing"
     assert first(analysis).sites == (SITE,)
+    forward = Location(LocationKind.LINE, (replace(SITE, line=5, function="forward"),), 0.6, 0.5, 0.7)
+    gather = Location(LocationKind.LINE, (replace(SITE, line=3, function="gather"),), 0.3, 0.2, 0.4)
+    elsewhere = replace(analysis, locations={**analysis.locations, "ranks": (forward, gather)})
+    assert first(elsewhere).sites == (replace(SITE, line=3, function="gather"),), "it does not wait for statistics"
+    assert first(replace(analysis, locations={**analysis.locations, "ranks": (forward,)})).sites == (SITE,)
     computing = replace(after, categories={"compute": 0.04})
     assert found(replace(analysis, phases=(backward, computing))) == ["work-after-update"]
     assert found(replace(analysis, phases=(replace(backward, site=SITE), after))) == [], "it may be that of gradients"
