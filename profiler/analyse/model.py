@@ -302,6 +302,8 @@ class LoaderUse:
     """Cores that the program may use and no program used, on average; None: not measured."""
     loaders: tuple[LoaderSettings, ...] = ()
     """The loaders with the largest share first; empty: their settings are not known."""
+    first_batches: float = 0.0
+    """Seconds per step in which the training process waits for the first batch of each worker after each start."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -14,6 +15,7 @@ Z: Final = 1.96
 """Standard errors of a two-sided 95% interval of a normal distribution."""
 
 
+@cache
 def student_t(degrees: int) -> float:
     """Two-sided quantile of Student's t: |t| stays below it with `CONFIDENCE`.
 
@@ -22,6 +24,14 @@ def student_t(degrees: int) -> float:
     from scipy.special import stdtrit
 
     return float(stdtrit(degrees, (1 + CONFIDENCE) / 2))
+
+
+@cache
+def f_quantile(degrees: int, other_degrees: int, confidence: float = CONFIDENCE) -> float:
+    """One-sided quantile of the ratio of two variances of normal values: it stays below it with `confidence`."""
+    from scipy.special import fdtri
+
+    return float(fdtri(degrees, other_degrees, confidence))
 
 
 def mean_interval(values: Sequence[float] | npt.NDArray[np.float64]) -> tuple[float, float | None, float | None]:

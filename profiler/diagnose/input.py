@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -43,57 +43,77 @@ def diagnose_input(analysis: Analysis) -> InputDiagnosis | None:
     cores = analysis.info.facts.get("cores") or analysis.info.host.get("cores")
     making = [part for part in (workers or loader) if part.name not in (WAITING_FOR_INDEX, WAITING_FOR_WORKERS)]
     idle = _share(workers, WAITING_FOR_INDEX)
+    working, waiting = _shares_with_core(analysis, (*loader, *inline))
     diagnosis = InputDiagnosis(
         InputAdvice.NONE,
         use,
         cores=int(cores) if isinstance(cores, int | float) else None,
-        waits=_share(loader, WAITING_FOR_WORKERS),
-        receives=_share(loader, RECEIVE),
-        starts=_share(loader, "loader start"),
-        making=sum(part.share for part in loader),
+        waits=waiting * _share(loader, WAITING_FOR_WORKERS),
+        receives=working * _share(loader, RECEIVE),
+        starts=working * _share(loader, "loader start"),
+        first_batches=waiting * _first_batches(analysis, use),
+        making=sum((waiting if part.name == WAITING_FOR_WORKERS else working) * part.share for part in loader),
         batch_seconds=sum(part.seconds_per_step for part in loader) / (use.batches or 1.0),
+        receive_seconds=working
+        * sum(part.seconds_per_step for part in loader if part.name == RECEIVE)
+        / (use.batches or 1.0),
         made_seconds=sum(part.seconds_per_step for part in making if part.name in _MAKING)
         / (use.batches or 1.0)
         * (_share_on_core(use, 1.0 - idle) if workers else 1.0),
         busy=1.0 - idle,
-        inline=sum(part.share for part in inline),
+        inline=working * sum(part.share for part in inline),
         inline_part=max(inline, key=lambda part: part.share, default=None),
     )
-    advice = _with_workers(diagnosis) if workers else _without_workers(diagnosis, loader)
-    kept = _share_with_core(analysis, (*loader, *inline))
-    return replace(
-        diagnosis,
-        advice=advice,
-        **{name: kept * getattr(diagnosis, name) for name in ("waits", "receives", "starts", "making", "inline")},
-    )
+    return replace(diagnosis, advice=_with_workers(diagnosis) if workers else _without_workers(diagnosis, loader))
+
+
+def _first_batches(analysis: Analysis, use: LoaderUse) -> float:
+    """The share of a step in which the training process waits for the first batch after a start of a loader."""
+    step = analysis.value("step_time")
+    return use.first_batches / step if step else 0.0
 
 
 def _share_on_core(use: LoaderUse, busy: float) -> float:
-    """The share of the time in which workers make batches that they do not wait for a core: the training process would
-    not wait for one in their place."""
-    return 1.0 - min(1.0, (use.worker_core_wait or 0.0) / busy) if busy > 0 else 1.0
+    """The share of the time in which workers make batches that they do not wait for a core, at least: the training
+    process would not wait for one in their place. They wait for one also when they are woken for the next batch."""
+    waits, cpu = use.worker_core_wait or 0.0, use.worker_cpu or 0.0
+    return max(1.0 - min(1.0, waits / busy), cpu / (cpu + waits) if cpu else 0.0) if busy > 0 else 1.0
 
 
-def _share_with_core(analysis: Analysis, parts: Iterable[InputPart]) -> float:
-    """The share of the recorded time of these parts that remains in the breakdown, which takes waits for a core out."""
+def _shares_with_core(analysis: Analysis, parts: Collection[InputPart]) -> tuple[float, float]:
+    """The shares of the recorded time of these parts that remain in the breakdown, which takes waits for a core out: of
+    work, and of waiting for workers, which needs no core and loses only what is more than all work."""
     measure, recorded = analysis.breakdown.get("input"), sum(part.seconds_per_step for part in parts)
     if measure is None or measure.value is None or not recorded:
-        return 1.0
-    return min(1.0, measure.value / recorded)
+        return 1.0, 1.0
+    taken = max(0.0, recorded - measure.value)
+    waiting = sum(part.seconds_per_step for part in parts if part.name == WAITING_FOR_WORKERS)
+    working = recorded - waiting
+    return (
+        1.0 - min(1.0, taken / working) if working else 1.0,
+        1.0 - max(0.0, taken - working) / waiting if waiting else 1.0,
+    )
 
 
 def _with_workers(found: InputDiagnosis) -> InputAdvice:
     if found.waits + found.receives + found.starts < SUBSTANTIAL:
         return InputAdvice.KEEPS_UP
-    if found.starts >= max(found.receives, SUBSTANTIAL) and found.use.starts:
+    starting = found.starts + found.first_batches
+    if found.use.starts and not _are_persistent(found.use) and starting >= max(SUBSTANTIAL, MOSTLY * found.making):
         return InputAdvice.PERSISTENT_WORKERS
-    if 0 < found.made_seconds < found.batch_seconds and found.receives >= SUBSTANTIAL:
+    # what is waited for beside receiving, earlier batches would save too
+    if 0 < found.made_seconds < found.receive_seconds and found.receives >= SUBSTANTIAL:
         return InputAdvice.NO_WORKERS
-    if found.receives > found.waits or (found.receives >= SUBSTANTIAL and found.busy < BUSY):
+    if found.receives > found.waits:
         return InputAdvice.LARGER_BATCHES
     if found.busy < BUSY:
         return InputAdvice.LATE if found.waits >= SUBSTANTIAL / 2 else InputAdvice.NONE
     return _busy_workers(found)
+
+
+def _are_persistent(use: LoaderUse) -> bool:
+    """Whether all loaders keep their workers from one start to the next; False where that is not known."""
+    return bool(use.loaders) and all(loader.persistent_workers for loader in use.loaders)
 
 
 def _busy_workers(found: InputDiagnosis) -> InputAdvice:

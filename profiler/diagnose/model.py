@@ -117,10 +117,14 @@ class InputDiagnosis:
     """Receiving batches from workers."""
     starts: float = 0.0
     """Starting a loader."""
+    first_batches: float = 0.0
+    """Waiting for the first batch of each worker after a start."""
     making: float = 0.0
     """All of the loader's time in the training process."""
     batch_seconds: float = 0.0
     """The same in seconds per batch."""
+    receive_seconds: float = 0.0
+    """Seconds per batch of receiving alone, without waits for a core."""
     made_seconds: float = 0.0
     """Seconds per batch of the dataset, of tokenizing and of collating, in the training process or in all workers,
     there without their waits for a core."""

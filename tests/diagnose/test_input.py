@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiler.analyse.model import Analysis, InputPart, LoaderUse
+from profiler.analyse.model import Analysis, InputPart, LoaderUse, Measure
 from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.model import InputAdvice
 from profiler.run.model import RunInfo
@@ -18,9 +18,13 @@ def main_process(name: str, share: float, seconds: float = 0.01) -> InputPart:
     return InputPart(name, "main process", seconds, share)
 
 
-def advice(*parts: InputPart, use: LoaderUse | None = None) -> InputAdvice:
+def advice(*parts: InputPart, use: LoaderUse | None = None, step: float = 1.0, measured: float = 0.0) -> InputAdvice:
+    """:param measured: seconds of a step that are input without waits for a core; 0: not known."""
     info = RunInfo(2, "r", "", ("t.py",), host={"cores": 2})
-    diagnosis = diagnose_input(Analysis(info, {}, {}, {}, input=parts, loader=use or LoaderUse(1.0, 0.0, 2)))
+    measures = {"step_time": Measure("step_time", step, "s")}
+    breakdown = {"input": Measure("input", measured, "s")} if measured else {}
+    analysis = Analysis(info, measures, breakdown, {}, input=parts, loader=use or LoaderUse(1.0, 0.0, 2))
+    diagnosis = diagnose_input(analysis)
     assert diagnosis is not None
     return diagnosis.advice
 
@@ -73,6 +77,29 @@ def test_the_figures_decide(parts: list[InputPart], expected: InputAdvice) -> No
 def test_workers_that_are_started_again_and_again_should_stay() -> None:
     parts = IDLE, worker("dataset", 0.1), RECEIVES, main_process("loader start", 0.4)
     assert advice(*parts, use=LoaderUse(1.0, 0.1, 2)) is InputAdvice.PERSISTENT_WORKERS
+    # the waits for the first batches are theirs, the others are not
+    parts = IDLE, worker("dataset", 0.1), RECEIVES, WAITS, main_process("loader start", 0.1)
+    assert advice(*parts, use=LoaderUse(1.0, 0.1, 2, first_batches=0.5)) is InputAdvice.PERSISTENT_WORKERS
+    assert advice(*parts, use=LoaderUse(1.0, 0.1, 2, first_batches=0.1)) is InputAdvice.NO_WORKERS
+
+
+def test_workers_are_needless_if_receiving_a_batch_takes_longer_than_making_it_and_not_if_waiting_does() -> None:
+    receives = main_process("receive", 0.1)
+    assert advice(IDLE, worker("dataset", 0.9), WAITS, receives) is InputAdvice.NO_WORKERS
+    assert advice(IDLE, worker("dataset", 1.1), WAITS, receives) is InputAdvice.LATE
+
+
+def test_workers_that_wait_for_a_core_when_they_are_woken_make_batches_all_the_same() -> None:
+    parts = worker("waiting for an index", 0.94), worker("collate", 0.04), RECEIVES
+    assert advice(*parts, use=LoaderUse(1.0, 0.0, 2, 0.12, 0.07)) is InputAdvice.NO_WORKERS
+
+
+def test_waits_for_a_core_are_taken_out_of_receiving_first() -> None:
+    """Waiting for workers needs no core: of 0.7 s that the loader took, 0.05 s were without one."""
+    parts = IDLE, worker("dataset", 0.9), main_process("waiting for the workers", 0.6, 0.06)
+    receives = main_process("receive", 0.1, 0.01)
+    assert advice(*parts, receives, step=0.1, measured=0.07) is InputAdvice.NO_WORKERS
+    assert advice(*parts, receives, step=0.1, measured=0.065) is InputAdvice.LATE
 
 
 def test_cheap_batches_count_each_though_a_step_takes_several() -> None:

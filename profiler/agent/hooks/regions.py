@@ -1,4 +1,4 @@
-"""Library functions whose time is a region: checkpoints, reads of Hugging Face datasets, pinning.
+"""Library functions whose time is a region: checkpoints, waits for the disk, reads of Hugging Face datasets, pinning.
 
 The map of a streamed dataset is lazy: its time is part of the reads.
 """
@@ -17,6 +17,7 @@ from profiler.agent.recorder import now
 
 _FUNCTIONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "torch": {"checkpoint": ("save", "load")},
+    "os": {"fsync": ("fsync", "fdatasync")},
     "torch.distributed.checkpoint": {"checkpoint": ("save", "load")},
     "safetensors.torch": {"checkpoint": ("save_file", "load_file", "save_model", "load_model")},
     "torch.utils.data._utils.pin_memory": {"pin memory": ("pin_memory",)},

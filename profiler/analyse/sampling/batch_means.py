@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from profiler.analyse.intervals import Intervals, Times, covered_within, times
 from profiler.analyse.sampling.stacks import COINCIDENT
-from profiler.analyse.statistics import Z, student_t
+from profiler.analyse.statistics import Z, f_quantile, student_t
 from profiler.analyse.window import Window
 
 Floats = npt.NDArray[np.float64]
@@ -82,7 +82,7 @@ def sum_in_batches(edges: Times, moments: npt.ArrayLike, ns: npt.ArrayLike, row:
 def effective_sample_size(part: Floats, total: Floats, n: float, unsampled: float = 1.0) -> float:
     """The number of independent samples that `n` samples are worth. In each batch `part` of `total` ns are of one kind.
 
-    Batches may be shorter than the program's phases, so ever longer ones are tried, and the largest variance counts.
+    Batches may be shorter than the program's phases, so ever longer ones are tried.
     """
     ns = float(total.sum())
     share = float(part.sum()) / ns if ns else 0.0
@@ -110,12 +110,16 @@ def ratio_interval(part: Floats, total: Floats) -> tuple[float, float] | None:
 
 def _scaled_variance(differences: Floats) -> float:
     """Variance of the sum of what batches differ by, scaled so that 1.96 standard errors are a 95% interval though
-    there are few batches."""
-    largest = 0.0
+    there are few batches. That of longer batches counts where it is larger by more than chance (an F test): the few
+    that there are of them would else make every interval half as wide again."""
+    largest = first = 0.0
+    least = len(differences) - 1
     while len(differences) >= MIN_BATCHES:
         count, deviations = len(differences), differences - differences.mean()
-        scale = student_t(count - 1) / Z
-        largest = max(largest, scale**2 * count / (count - 1) * float((deviations**2).sum()))
+        variance = count / (count - 1) * float((deviations**2).sum())
+        if not first or variance > f_quantile(count - 1, least) * first:
+            first = first or variance
+            largest = max(largest, (student_t(count - 1) / Z) ** 2 * variance)
         differences = np.add.reduceat(differences, np.arange(0, count, 2))
     return largest
 

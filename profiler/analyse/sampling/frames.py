@@ -26,7 +26,9 @@ from profiler.run.code_origin import (
 )
 from profiler.run.model import Site
 
-DATA, BACKWARD, OPTIMIZER, TOKENIZE, CHECKPOINT = "data", "backward", "optimizer", "tokenize", "checkpoint"
+DATA, BACKWARD, OPTIMIZER, TOKENIZE, CHECKPOINT, FSYNC = (
+    "data", "backward", "optimizer", "tokenize", "checkpoint", "fsync",
+)  # fmt: skip
 """Names of regions that hooks record, and so of the strata of samples."""
 CALL: Final = "call"
 """Stratum of a hook around a single call that may wait for the device."""
@@ -97,6 +99,7 @@ _HOOK_STRATA: Final = {
     "regions.dataset": DATA,
     "regions.dataset map": DATA,
     "regions.checkpoint": CHECKPOINT,
+    "regions.fsync": FSYNC,
     "backward": BACKWARD,
     "functions._explicit": CALL,
     "tensors._leaf": CALL,

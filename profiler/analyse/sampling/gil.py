@@ -15,7 +15,7 @@ import numpy as np
 
 from profiler.analyse.intervals import Intervals, Times
 from profiler.analyse.sampling.batch_means import Batches, Floats, covered_in_batches, ratio_interval, sum_in_batches
-from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, WINDOWS, Stacks, sample_ns
+from profiler.analyse.sampling.stacks import COINCIDENT, USUAL_PERIOD_S, WINDOWS, Stacks, sample_ns
 from profiler.analyse.sampling.strata import StackStrata
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
@@ -50,6 +50,7 @@ class GilHolders:
         self._stratum = strata.strata(holders["stack"], strata.regions_at(holders["begin"]))
         self._leaf = strata.leaf[holders["stack"]]
         self._watched = covered_in_batches(edges, windows)
+        self._coincides = windows.measure() > COINCIDENT * window.wall_ns
         self._n = gil_looks(strata.stacks, window, windows)
 
     def probability(self, stratum: int, leaf: int, on_cpu: Floats, batches: Batches, n: float) -> Probability:
@@ -58,8 +59,23 @@ class GilHolders:
         :param on_cpu: ns on a CPU in each batch, out of those of all `n` samples in `batches`.
         """
         same = (self._stratum == stratum) & (self._leaf == leaf)
+        if self._coincides:
+            holds = float(self._ns[same].sum() / self._watched.sum())
+            return coincident_gil_probability(holds, self._n, float(on_cpu.sum() / batches.ns.sum()))
         holding = sum_in_batches(self._edges, self._holders["begin"][same], self._ns[same])
         return batched_gil_probability(holding, self._watched, on_cpu, batches.ns.sum(axis=0), (self._n, n))
+
+
+def coincident_gil_probability(holding: float, holding_n: float, on_cpu: float) -> Probability:
+    """P(holds the GIL | on a CPU) where both kinds of samples are of the same time: only the holders' error counts.
+
+    A share of time as the holder, which is what the probability is used for, is the product of the two, from which the
+    share of time on a CPU cancels.
+    """
+    low, high = share_interval(holding, holding_n)
+    if not on_cpu:
+        return Probability(1.0, 0.0, 1.0)
+    return Probability(*(min(1.0, share / on_cpu) for share in (holding, low, high)))
 
 
 def batched_gil_probability(

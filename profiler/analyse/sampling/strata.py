@@ -15,13 +15,13 @@ import numpy.typing as npt
 
 from profiler.analyse.intervals import Intervals, Times, overlaps, times
 from profiler.analyse.model import HOST_CATEGORIES
-from profiler.analyse.sampling.frames import BACKWARD, CALL, CHECKPOINT, COPY, DATA, OPTIMIZER, TOKENIZE, Stack
+from profiler.analyse.sampling.frames import BACKWARD, CALL, CHECKPOINT, COPY, DATA, FSYNC, OPTIMIZER, TOKENIZE, Stack
 from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.timing.host_timeline import CODE, RECORDING, REGION, HostTimeline, region_category
 from profiler.analyse.window import Window
 from profiler.run.code_origin import OURS, code_owner
 from profiler.run.model import Run, StepKind
-from profiler.run.tables import CallKind
+from profiler.run.tables import OPERATORS, CallKind
 
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
@@ -29,11 +29,11 @@ Numbers = npt.NDArray[np.int64]
 DIVIDED: Final = ("", BACKWARD, OPTIMIZER)
 """Strata whose time samples divide among categories. The empty name is time that no record covers, or that is only in
 regions which say that Python ran."""
-FIXED: Final[Mapping[str, str]] = {DATA: "input", TOKENIZE: "input", CHECKPOINT: "checkpoint"}
+FIXED: Final[Mapping[str, str]] = {DATA: "input", TOKENIZE: "input", CHECKPOINT: "checkpoint", FSYNC: "waiting"}
 """Strata whose time keeps its category."""
 LOADING: Final = (DATA, "loader start", "worker start", "dataset", "dataset map", "collate", "receive", "pin memory")
 """Regions during which stack frames also show the data loader."""
-WEIGHTED_TOGETHER: Final = ((DATA,), (TOKENIZE,), (CHECKPOINT,), (BACKWARD,), (OPTIMIZER,), ("", CALL))
+WEIGHTED_TOGETHER: Final = ((DATA,), (TOKENIZE,), (CHECKPOINT,), (FSYNC,), (BACKWARD,), (OPTIMIZER,), ("", CALL))
 """Strata whose samples are weighted together: frames always distinguish these groups, and their total is exact."""
 STRATA: Final = (*DIVIDED, *FIXED, CALL)
 NUMBER: Final = {name: number for number, name in enumerate(STRATA)}
@@ -41,8 +41,9 @@ _GROUP: Final = np.array([next(n for n, names in enumerate(WEIGHTED_TOGETHER) if
 """The place in WEIGHTED_TOGETHER of each stratum."""
 HOOKS_FACT: Final = "package"
 """Fact that only hooks state: where their own code is."""
-LEAVES: Final = (OTHER_LEAF := 0, TORCH_LEAF := 1, HOOK_LEAF := 2)
-"""The owners of the innermost frame. What a hook calls leaves no frame, and may be native or hold the GIL."""
+LEAVES: Final = (OTHER_LEAF := 0, TORCH_LEAF := 1, HOOK_LEAF := 2, CALLING_LEAF := 3)
+"""The owners of the innermost frame. What a hook calls leaves no frame, and may be native or hold the GIL. So may a
+line of another owner where operators were counted, unlike other lines of such code, which mostly hold it."""
 REGION_KINDS: Final = len(STRATA) * len(HOST_CATEGORIES)
 """Numbers of stratum and category together: stratum * len(HOST_CATEGORIES) + category."""
 _COPIES: Final = (CallKind.H2D, CallKind.D2H, CallKind.D2D)
@@ -101,14 +102,15 @@ class StackStrata:
         has_copies = bool(np.isin(host.calls["kind"], _COPIES).any())
         # of each stack: its stratum, the category that its frames stand for (-1: none), and its leaf, one of LEAVES
         self._stratum, self.category, self.leaf = np.zeros((3, len(run.stack_frames)), np.int64)
-        shown = set[str]()
+        shown, calling = set[str](), _calling_lines(run)
         for number in np.unique(np.concatenate([run.stacks["stack"], run.gil_stacks["stack"]])).tolist():
             stack, frames = stacks[number], run.stack_frames[number]
             shown.update(name for name, _ in stack.strata)
             self._stratum[number], category = _stack_stratum(stack, recorded, has_copies=has_copies)
             self.category[number] = CODE.get(category, -1) if frames else CODE["unattributed"]
             ours = bool(frames) and code_owner(frames[-1].file, stacks.folders) == OURS
-            self.leaf[number] = TORCH_LEAF if stack.in_torch else HOOK_LEAF if ours else OTHER_LEAF
+            other = CALLING_LEAF if frames and (frames[-1].file, frames[-1].line) in calling else OTHER_LEAF
+            self.leaf[number] = TORCH_LEAF if stack.in_torch else HOOK_LEAF if ours else other
         self._marked = _marked_regions(run, host, shown)
 
     def strata(self, stack: Numbers, region: Numbers) -> Numbers:
@@ -141,6 +143,13 @@ class StackStrata:
         inside = row >= 0
         inside[inside] = at[inside] < self._segments.end[row[inside]]
         return row, inside
+
+
+def _calling_lines(run: Run) -> set[tuple[str, int]]:
+    """File and line of the Python code that called the operators which hooks counted."""
+    fact = run.info.facts.get(OPERATORS)
+    rows = fact.get("lines", []) if isinstance(fact, Mapping) else []
+    return {(str(frames[0][0]), int(frames[0][1])) for frames, *_ in rows if frames}
 
 
 def _stack_stratum(stack: Stack, recorded: set[str], *, has_copies: bool) -> tuple[int, str]:

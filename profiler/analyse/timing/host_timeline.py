@@ -35,6 +35,7 @@ REGION_CATEGORIES: Final[Mapping[str, str]] = {
     "logging": "log",
     "checkpoint": "checkpoint",
     "save": "checkpoint",
+    "fsync": "waiting",
     "h2d": "copy",
     "d2h": "copy",
     "copy": "copy",

@@ -98,8 +98,19 @@ def loader_use(run: Run, window: Window) -> LoaderUse | None:
     threads = [(int(worker.rows["pid"][0]), worker.tid) for worker in workers] or [(window.pid, window.tid)]
     file_wait, socket_wait = making_waits(run, window, threads) or (None, None)
     return LoaderUse(
-        batches, starts, count, cpu, core_wait, file_wait, socket_wait, free_cores(run, window), _loaders(run, window)
-    )
+        batches, starts, count, cpu, core_wait, file_wait, socket_wait, free_cores(run, window), _loaders(run, window),
+        _first_batches(run, window, count),
+    )  # fmt: skip
+
+
+def _first_batches(run: Run, window: Window, workers: int) -> float:
+    """Seconds per step of the first request for a batch of each worker after each start of a loader."""
+    regions = thread_rows(run.regions, window)
+    starts, requests = (named_rows(run, regions, name) for name in ("loader start", "data"))
+    begin, end = np.sort(times(requests["begin"])), np.sort(times(requests["end"]))
+    following = np.searchsorted(begin, starts["end"])[:, None] + np.arange(workers)
+    first = np.unique(following[following < len(begin)])
+    return window.per_step(int(covered_within(window.spans, begin[first], end[first]).sum()))
 
 
 def _loaders(run: Run, window: Window) -> tuple[LoaderSettings, ...]:

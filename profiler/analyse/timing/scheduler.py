@@ -4,6 +4,9 @@ The kernel counts a thread's CPU time and its run delay, which is the time in wh
 The stepping thread's readings are in `thread_clocks`, at most one in 10 ms; those of every other thread are samples.
 Between two readings both clocks are interpolated. Run delay contains the time in which a CPU quota was used up. The
 kernel counts that time for the whole control group, summed over cores, so a thread's part of it is an estimate.
+
+What a hypervisor takes from a virtual core while a thread is on it (steal) is in neither clock. It is counted for the
+whole machine, and happens only to cores that run something: a thread's part is as large as its part of what ran.
 """
 
 from __future__ import annotations
@@ -27,8 +30,12 @@ CPU: Final = "thread.cpu_s"
 DELAY: Final = "thread.wait_s"
 THROTTLED: Final = "group.throttled_s"
 PREEMPTED: Final = "stacks.preempted_s"
+STEAL: Final = "machine.steal"
+UTILIZATION: Final = "machine.cpu_util"
 _COVERED: Final = 0.5
 """Share of the spans that readings must cover: outside of them the rates within are assumed."""
+_LEAST_RAN: Final = 0.01
+"""Least share of the cores' time in which something ran: one tick of a core in the second or so between readings."""
 MIN_CLOCKED: Final = 20
 """Regions with readings of the clocks at both ends from which their delay is that of all regions of their names."""
 
@@ -42,7 +49,7 @@ class ThreadTime:
     wall: float
     on_core: float
     runnable: float
-    """It could have run and had no core; throttled time is part of it."""
+    """It could have run and had no core; throttled and stolen time is part of it."""
     blocked: float
     throttling: Throttling = field(default_factory=Throttling)
     """The part of `runnable` that CPU quotas caused."""
@@ -72,7 +79,7 @@ def thread_readings(run: Run, pid: int, tid: int) -> ThreadReadings | None:
     """The readings of one thread: its own ones, else samples; None where its run delay was not measured."""
     own = _own_readings(run, pid, tid)
     if own is not None:
-        return _without_preemption(run, pid, tid, own)
+        return _without_preemption(run, pid, tid, with_stolen(run, own))
     return dict(_sampled_readings(run, pid, tid)).get((pid, tid))
 
 
@@ -83,6 +90,25 @@ def _own_readings(run: Run, pid: int, tid: int) -> ThreadReadings | None:
     if len(rows) < 2:
         return None
     return ThreadReadings(times(rows["time"]), rows["cpu"].astype(np.float64), rows["delay"].astype(np.float64))
+
+
+def with_stolen(run: Run, readings: ThreadReadings) -> ThreadReadings:
+    """The readings with stolen time as run delay: of the time that no clock has, at most what is stolen from a thread
+    that is on a core for so long, between two readings of the machine's clocks."""
+    rows, used = (
+        np.sort(named_rows(run, run.samples, name), order="time", kind="stable") for name in (STEAL, UTILIZATION)
+    )
+    if len(rows) != len(used) or not (rows["value"] > 0).any():
+        return readings
+    at = times(rows["time"])
+    time = np.union1d(readings.time, at[(readings.time[0] < at) & (at < readings.time[-1])])
+    cpu, delay = readings.at(time)
+    other = np.maximum(0.0, np.diff(time) - np.diff(cpu) - np.diff(delay))
+    number = np.minimum(np.searchsorted(at, time[1:]), len(at) - 1)
+    on_core, unexplained = (np.bincount(number, each, len(at)) for each in (np.diff(cpu), other))
+    ran = np.maximum(used["value"] - rows["value"], _LEAST_RAN)
+    stolen = np.minimum(1.0, on_core * rows["value"] / ran / np.maximum(1.0, unexplained))
+    return ThreadReadings(time, cpu, delay + np.concatenate([[0.0], np.cumsum(other * stolen[number])]))
 
 
 def _without_preemption(run: Run, pid: int, tid: int, readings: ThreadReadings) -> ThreadReadings:
@@ -136,7 +162,7 @@ def _sampled_readings(
             used = used_by.get(thread)
             if used is not None and len(used) == len(waits) > 1:  # both are written at the same moments
                 readings = ThreadReadings(times(waits["time"]), used["value"] * NS_PER_S, waits["value"] * NS_PER_S)
-                yield (process, thread), readings
+                yield (process, thread), with_stolen(run, readings)
 
 
 def thread_time(run: Run, pid: int, tid: int, spans: Intervals) -> ThreadTime | None:
@@ -210,11 +236,16 @@ def delays_in_regions(run: Run, window: Window, names: Collection[str]) -> dict[
     clocked = regions[np.isin(regions["begin"], rows["time"]) & np.isin(regions["end"], rows["time"])]
     clocked = clocked[window.step_rows(clocked["begin"]) >= 0]
     at_begin, at_end = (rows["delay"][np.searchsorted(rows["time"], clocked[end])] for end in ("begin", "end"))
+    delay = (at_end - at_begin).astype(np.float64)
+    own = _own_readings(run, window.pid, window.tid)
+    if own is not None:
+        before, after = (each.within(clocked["begin"], clocked["end"])[2] for each in (own, with_stolen(run, own)))
+        delay += after - before
     of_program, shares = _share_of_program(run, window), {}
     for name in names:
-        own = has_name(run, clocked, name)
-        if own.sum() >= MIN_CLOCKED and (wall := float((clocked["end"] - clocked["begin"])[own].sum())):
-            shares[name] = min(1.0, of_program * float((at_end - at_begin)[own].sum()) / wall)
+        alike = has_name(run, clocked, name)
+        if alike.sum() >= MIN_CLOCKED and (wall := float((clocked["end"] - clocked["begin"])[alike].sum())):
+            shares[name] = min(1.0, of_program * float(delay[alike].sum()) / wall)
     return shares
 
 
@@ -223,7 +254,9 @@ def _share_of_program(run: Run, window: Window) -> float:
     own, corrected = _own_readings(run, window.pid, window.tid), thread_readings(run, window.pid, window.tid)
     if own is None or corrected is None:
         return 1.0
-    before, after = (float(each.within(window.begin, window.end)[2].sum()) for each in (own, corrected))
+    before, after = (
+        float(each.within(window.begin, window.end)[2].sum()) for each in (with_stolen(run, own), corrected)
+    )
     return min(1.0, after / before) if before else 1.0
 
 

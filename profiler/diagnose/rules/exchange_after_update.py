@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from profiler.analyse.finding import GainMethod
-from profiler.analyse.model import AFTER_OPTIMIZER
-from profiler.diagnose.rule import Claim, Cost, Rule, StepCosts
+from profiler.analyse.model import AFTER_OPTIMIZER, Phase
+from profiler.diagnose.rule import Claim, Cost, Rule, StepCosts, largest_sites
+from profiler.run.model import Site
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -16,14 +17,21 @@ def judge(costs: StepCosts) -> Claim | None:
         return None
     waits = phase.categories.get("ranks", 0.0) / phase.seconds_per_step
     backward = costs.phase("backward")
-    backward_site = backward.site if backward else None
-    sites = tuple(site for site in costs.sites("ranks") if site != backward_site)
+    sites = _sites(costs, phase, backward.site if backward else None)
     if not waits or not sites:
         return None
     cost = Cost(phase.seconds_per_step, phase.low * costs.seconds, phase.high * costs.seconds).part(waits)
     # a rank that waits less here may wait longer for the others in its next backward pass
     values = {"calls": f"{phase.calls}()" if phase.calls else None}
     return Claim({"ranks": cost}, sites, values, method=GainMethod.ESTIMATE)
+
+
+def _sites(costs: StepCosts, phase: Phase, gradients: Site | None) -> tuple[Site, ...]:
+    """The lines at which ranks wait in this phase: in the function that it calls, or else its own lines. In other
+    phases they wait too, such as for statistics of batches in the forward pass."""
+    own = largest_sites([phase.site, *(place.site for place in phase.further)])
+    within = [site for site in costs.sites("ranks") if site in own or (phase.calls and site.function == phase.calls)]
+    return tuple(site for site in (within or own) if site != gradients)
 
 
 PLUGIN = Rule(

@@ -13,9 +13,11 @@ def judge(costs: StepCosts) -> Claim | None:
     claimed, sites = take(costs, "checkpoint"), costs.sites("checkpoint")
     if not claimed:
         return None
-    functions, waits = {(site.file, site.function) for site in sites}, costs.sites("waiting")
-    if waits and all((site.file, site.function) in functions for site in waits):
-        claimed |= take(costs, "waiting")
+    functions = {(site.file, site.function) for site in sites}
+    waits = [line for line in costs.analysis.lines if line.categories.get("waiting")]
+    own = sum(line.categories["waiting"] for line in waits if (line.site.file, line.site.function) in functions)
+    if own:
+        claimed["waiting"] = costs.cost("waiting").part(own / sum(line.categories["waiting"] for line in waits))
     return Claim(checkpoint_costs(costs) or claimed, sites)
 
 

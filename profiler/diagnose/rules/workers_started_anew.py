@@ -14,14 +14,14 @@ def judge(costs: StepCosts) -> Claim | None:
     found = diagnose_input(costs.analysis)
     if found is None or found.advice is not InputAdvice.PERSISTENT_WORKERS:
         return None
-    part = (found.starts + found.waits) / found.making if found.making else 1.0
+    part = (found.starts + found.first_batches) / found.making if found.making else 1.0
     sites = [part.site for part in costs.inputs(where="main process", name="loader start") if part.site]
     return Claim(
         {"input": loader_cost(costs, found).part(min(1.0, part))},
         made_sites(costs, tuple(sites) or costs.sites("input")),
         {
             "starts": found.starts,
-            "waits": found.waits,
+            "waits": found.first_batches,
             "every": 1 / found.use.starts if found.use.starts else None,
             **loader_values(costs),
         },
@@ -33,7 +33,7 @@ PLUGIN = Rule(
     "workers-started-anew",
     "The loader's workers are started again and again",
     (
-        "Starting workers takes {starts:share} of each step, waiting for their batches {waits:share}.",
+        "Starting workers takes {starts:share} of each step, waiting for their first batches {waits:share}.",
         "They are started once in {every:count} steps.",
     ),
     "Keep the workers from one epoch to the next.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from contextlib import nullcontext
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -31,6 +32,15 @@ def test_checkpoints(tmp_path: Path, library: str) -> None:
         other_name = torch.serialization.load if module is torch else getattr(module, load)
         assert other_name(tmp_path / "model")["weight"].tolist() == [0, 1, 2]
         assert recorded(loaded()) == ["checkpoint"] * 2
+
+
+def test_waiting_for_the_disk(tmp_path: Path) -> None:
+    with watched(tmp_path, (regions.PLUGIN, os)) as loaded, (tmp_path / "log").open("w") as file:
+        os.fsync(file.fileno())
+        os.fsync(file)
+        with pytest.raises(ValueError, match="descriptor"):
+            os.fsync(-1)
+        assert recorded(loaded()) == ["fsync"] * 3
 
 
 def test_pinning_is_one_region_whatever_the_batch_consists_of(tmp_path: Path) -> None:

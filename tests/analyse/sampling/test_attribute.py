@@ -57,11 +57,11 @@ TRUTH = {
 
 
 def program(
-    seed: int, parts: Sequence[Part] = PARTS, *, gil: bool = True, samples: bool = True, device: str = "cpu"
+    seed: int, parts: Sequence[Part] = PARTS, *, gil: bool = True, samples: bool = True, device: str = "cpu", **facts: object
 ) -> Run:
     """The program, sampled at random moments; every fourth window of 2.5 s sees the GIL's holder only."""
     rng = random.Random(seed)
-    builder = RunBuilder(device=device, span=(-3 * STEP_NS, (STEPS + 2) * STEP_NS))
+    builder = RunBuilder(device=device, span=(-3 * STEP_NS, (STEPS + 2) * STEP_NS), **facts)
     builder.boundary(0)
     builder.steps(STEPS, STEP_NS)
     for step in range(STEPS):
@@ -133,6 +133,14 @@ def test_lines_have_all_of_the_step_with_what_it_was() -> None:
     assert max(lines[9].categories, key=lambda name: lines[9].categories[name]) == "waiting"
     assert lines[5].calls == "torch.nn.modules.linear.Linear.forward"
     assert set(lines[10].categories) == {"log"}
+
+
+def test_a_line_that_calls_operators_is_told_from_one_that_only_runs_python() -> None:
+    parts = Part(50, ("t.py:5:main",), gil=0.1), Part(50, ("t.py:6:main",), gil=1.0)
+    counted = {"begin": 0, "end": 0, "lines": [[[["t.py", 5, "main"], ["t.py", 1, "main"]], False, "", 9, 0.04, 0, 0.0]]}
+    lines = {line.site.line: line for line in analyse(program(1, parts, operators=counted)).lines}
+    assert lines[5].categories["python"] / lines[5].seconds_per_step == pytest.approx(0.1, abs=0.05)
+    assert lines[6].categories["python"] / lines[6].seconds_per_step > 0.95
 
 
 def test_phases_are_exact_where_recorded_and_name_the_line_after_the_optimizer() -> None:

@@ -71,6 +71,16 @@ def test_phases_count_as_fewer_samples_and_alike_blocks_as_all(unseen: float) ->
     )
 
 
+def test_samples_that_are_independent_count_nearly_all() -> None:
+    """Long batches are few, and their variance is large by chance: it counts only where it is larger than that."""
+    rng = np.random.default_rng(1)
+    sizes = []
+    for _ in range(100):
+        part = rng.binomial(10, 0.3, MAX_BATCHES).astype(np.float64)
+        sizes.append(effective_sample_size(part, np.full(MAX_BATCHES, 10.0), 200))
+    assert np.mean(sizes) > 90, "each batch is worth as much again as its samples, so that half of them is all"
+
+
 def test_a_ratio_has_the_ends_that_its_pairs_allow() -> None:
     whole = np.array([1.0, 0.5, 0.8, 1.2, 0.9, 1.1])
     assert ratio_interval(0.3 * whole, whole) == pytest.approx((0.3, 0.3), abs=0.03)

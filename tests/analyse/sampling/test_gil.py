@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from profiler.analyse.sampling.gil import gil_probability
+from profiler.analyse.sampling.gil import coincident_gil_probability, gil_probability
 from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, Stacks, gil_windows
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.window import measured_window
@@ -30,6 +30,22 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
         one = gil_probability(seen, 300, on_cpu, 900)
         held += one.low <= 0.5 <= one.high
     assert 0.92 * 400 <= held <= 400, held
+
+
+def test_samples_of_the_same_time_share_the_error_of_the_time_on_a_cpu() -> None:
+    """How long a thread was on a CPU cancels from the time that it held the GIL, so only the holders' error counts."""
+    rng = random.Random(1)
+    held, widths = 0, []
+    for _ in range(400):
+        seen = sum(rng.random() < 0.3 for _ in range(80)) / 80
+        on_cpu = sum(rng.random() < 0.6 for _ in range(160)) / 160
+        one = coincident_gil_probability(seen, 80, on_cpu)
+        held += one.low * on_cpu <= 0.3 <= one.high * on_cpu
+        widths.append((one.high - one.low) / (gil_probability(seen, 80, on_cpu, 160).high - one.low))
+    assert 0.92 * 400 <= held <= 400, held
+    assert max(widths) <= 1
+    assert coincident_gil_probability(0.7, 80, 0.6).value == 1
+    assert coincident_gil_probability(0.0, 80, 0.0).low == 0
 
 
 def test_edges() -> None:

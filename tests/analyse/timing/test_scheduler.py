@@ -58,6 +58,22 @@ def test_the_time_of_a_thread_is_on_a_core_without_one_or_blocked() -> None:
     )
 
 
+def test_what_a_hypervisor_takes_from_a_running_thread_is_time_without_a_core_and_no_wait() -> None:
+    def divided(**parts: float) -> tuple[float, float, float]:
+        builder = program(**parts)
+        for number in range(0, 101, 10):  # the machine ran for 80% of the time, and a quarter of that was stolen
+            builder.sample("machine.cpu_util", number * STEP, 0.8)
+            builder.sample("machine.steal", number * STEP, 0.2)
+        time = thread_time(builder.build(), PID, TID, union([0], [100 * STEP]))
+        assert time is not None
+        return time.on_core / time.wall, time.runnable / time.wall, time.blocked / time.wall
+
+    assert divided(cpu=0.6, delay=0.2) == pytest.approx((0.6, 0.4, 0.0)), "all of the rest was stolen"
+    assert divided(cpu=0.3, delay=0.1) == pytest.approx((0.3, 0.2, 0.5)), "a thread that waits loses little"
+    assert divided(cpu=0.0, delay=0.1) == pytest.approx((0.0, 0.1, 0.9))
+    assert divided(cpu=0.9, delay=0.1) == pytest.approx((0.9, 0.1, 0.0)), "its clock counts what is stolen"
+
+
 def test_the_delay_that_stack_samples_cause_is_not_the_programs() -> None:
     builder = program(cpu=0.5, delay=0.3)
     builder.sample("stacks.preempted_s", 50 * STEP, 0.01, pid=PID)

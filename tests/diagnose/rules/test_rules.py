@@ -468,9 +468,7 @@ def test_what_a_function_does_besides_writing_a_checkpoint() -> None:
     analysis = replace(step(checkpoint=0.2, waiting=0.25, compute=0.55), spikes=spikes)
     assert found(analysis) == ["synchronous-checkpoint"]
     assert first(analysis).costs == pytest.approx({"checkpoint": 0.02, "waiting": 0.025, "compute": 0.005})
-    elsewhere = (Location(LocationKind.LINE, (replace(SITE, function="evaluate"),), 1.0, 1.0, 1.0),)
-    apart = replace(analysis, locations={**analysis.locations, "waiting": elsewhere})
-    other = replace(apart, spikes=replace(spikes, lines=(SpikeLine(SITE, 1.0, "evaluate"),)))
+    other = replace(analysis, spikes=replace(spikes, lines=(SpikeLine(SITE, 1.0, "evaluate"),)))
     assert found(other)[0] == "periodic-work", "the checkpoint is no part of that"
     mostly_other = replace(step(checkpoint=0.1, compute=0.9), spikes=spikes)
     assert found(mostly_other)[0] == "periodic-work"
@@ -478,12 +476,14 @@ def test_what_a_function_does_besides_writing_a_checkpoint() -> None:
 
 def test_a_checkpoint_that_waits_for_the_disk() -> None:
     """Writing the file, and the rename that follows it in the same function, are one cause."""
-    analysis = step(checkpoint=0.1, waiting=0.2, compute=0.7)
+    line = LineCost(SITE, "fsync", 0.02, 0.2, 0.18, 0.22, 200, {"waiting": 0.02})
+    analysis = replace(step(checkpoint=0.1, waiting=0.2, compute=0.7), lines=(line,))
     assert found(analysis) == ["synchronous-checkpoint"]
     assert first(analysis).share == pytest.approx(0.3)
-    elsewhere = (Location(LocationKind.LINE, (replace(SITE, function="wait"),), 1.0, 1.0, 1.0),)
-    apart = replace(analysis, locations={**analysis.locations, "waiting": elsewhere})
-    assert found(apart) == ["blocked-thread", "synchronous-checkpoint"]
+    elsewhere = replace(line, site=replace(SITE, function="wait"))
+    assert found(replace(analysis, lines=(elsewhere,))) == ["blocked-thread", "synchronous-checkpoint"]
+    both = replace(analysis, lines=(line, replace(elsewhere, categories={"waiting": 0.005})))
+    assert first(both).costs == pytest.approx({"checkpoint": 0.01, "waiting": 0.016})
 
 
 def test_ranks_that_gather_metrics_after_each_update() -> None:
@@ -494,6 +494,11 @@ def test_ranks_that_gather_metrics_after_each_update() -> None:
     assert found(analysis) == ["exchange-after-update"]
     assert first(analysis).share == pytest.approx(0.3), "without the exchange of gradients, and the computing"
     assert first(analysis).sites == (SITE,)
+    forward = Location(LocationKind.LINE, (replace(SITE, line=5, function="forward"),), 0.6, 0.5, 0.7)
+    gather = Location(LocationKind.LINE, (replace(SITE, line=3, function="gather"),), 0.3, 0.2, 0.4)
+    elsewhere = replace(analysis, locations={**analysis.locations, "ranks": (forward, gather)})
+    assert first(elsewhere).sites == (replace(SITE, line=3, function="gather"),), "it does not wait for statistics"
+    assert first(replace(analysis, locations={**analysis.locations, "ranks": (forward,)})).sites == (SITE,)
     computing = replace(after, categories={"compute": 0.04})
     assert found(replace(analysis, phases=(backward, computing))) == ["work-after-update"]
     assert found(replace(analysis, phases=(replace(backward, site=SITE), after))) == [], "it may be that of gradients"
