@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.analyse.compare.comparability import find_mismatches, unstated_facts
+from profiler.analyse.compare.comparability import fact_mismatches, unstated_facts
 from profiler.analyse.compare.comparison import SideRuns
 from profiler.analyse.model import Analysis
 from profiler.report.text import mismatch
@@ -23,7 +23,7 @@ def steps_of(name: str, nested: tuple[str, ...] = ()) -> StepDefinition:
 
 
 def shown(sides: tuple[SideRuns, ...], **options: bool) -> tuple[str, ...]:
-    return tuple(map(mismatch, find_mismatches(sides, **options)))
+    return tuple(map(mismatch, fact_mismatches(sides, **options)))
 
 
 @pytest.mark.parametrize(
