@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from profiler.analyse.model import Analysis, Comparison
-from profiler.core.live import Snapshot
 from profiler.core.notice import Notice
-from profiler.diagnose.comparison import diagnose_comparison
-from profiler.diagnose.live import diagnose_live
 from profiler.diagnose.run import diagnose_run
-from profiler.report.comparison_text import with_comparison_verdict
-from profiler.report.live_text import live_sentence
 from profiler.report.text import describe, mismatch
 from profiler.report.verdict_text import run_statement
 
@@ -17,16 +12,6 @@ from profiler.report.verdict_text import run_statement
 def verdict(analysis: Analysis) -> str:
     """The verdict of a run."""
     return run_statement(diagnose_run(analysis)).text
-
-
-def compare_verdict(comparison: Comparison) -> str:
-    """The verdict of a comparison."""
-    return with_comparison_verdict(comparison, diagnose_comparison(comparison)).verdict
-
-
-def live_verdict(snapshot: Snapshot) -> str:
-    """The sentence about what limits a running program."""
-    return live_sentence(diagnose_live(snapshot))
 
 
 def warnings(analysis: Analysis) -> tuple[str, ...]:
