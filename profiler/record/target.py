@@ -230,7 +230,7 @@ def handled_signals(
 
     A signal that is ignored, as SIGHUP is under nohup, stays so.
     """
-    before: dict[int, Any] = {}
+    before: dict[signal.Signals, Any] = {}
     if threading.current_thread() is threading.main_thread():
         for number in numbers:
             if signal.getsignal(number) is not signal.SIG_IGN:

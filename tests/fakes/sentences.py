@@ -14,11 +14,6 @@ def verdict(analysis: Analysis) -> str:
     return run_statement(diagnose_run(analysis)).text
 
 
-def warnings(analysis: Analysis) -> tuple[str, ...]:
-    """The warnings of a run."""
-    return tuple(map(describe, analysis.warnings))
-
-
 def method(comparison: Comparison) -> tuple[str, ...]:
     """The sentences about how a comparison was measured."""
     return tuple(map(describe, comparison.method))
