@@ -11,7 +11,6 @@ import os
 import sys
 import threading
 import time
-from collections import _count_elements  # type: ignore[attr-defined]
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -319,14 +318,10 @@ class Recorder:
     def count(self, name: str, amount: float = 1.0) -> None:
         """Add to a counter of the current step."""
         total = float(amount)
-        with self._counting:  # `increment` takes no lock: the loop repeats if it counted meanwhile
+        with self._counting:  # the loop repeats if the handler of a signal counted meanwhile
             counters = self.counters
             while counters.setdefault(name, added := total + counters.pop(name, 0.0)) is not added:
                 total = added
-
-    def increment(self, names: tuple[str, ...]) -> None:
-        """Add 1 to each, for the most frequent counters: in C, which holds the GIL throughout and needs no lock."""
-        _count_elements(self.counters, names)
 
     def tally(self, kind: CallKind, name: str, site: int) -> Tally:
         """A new tally, whose first two numbers callers increase: that is the fastest way of recording a call."""

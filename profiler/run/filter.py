@@ -81,13 +81,3 @@ def filter_trace(traced: Traced, *, pids: Collection[int] | None = None, tids: C
         if wanted is not None:
             rows = rows[np.isin(rows[column], list(wanted))]
     return replace(traced, operators=rows)
-
-
-def filter_time(run: Run, begin: int, end: int) -> Run:
-    """Keep the records that touch [begin, end) ns; records are not cut at the ends."""
-    parts: dict[str, Any] = {}
-    for name in tables.TABLES:
-        rows: Table = getattr(run, name)
-        first, last = ("time", "time") if "time" in (rows.dtype.names or ()) else ("begin", "end")
-        parts[name] = rows[(rows[last] > begin) & (rows[first] < end)]
-    return replace(run, **parts)

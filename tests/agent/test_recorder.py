@@ -104,7 +104,6 @@ def test_threads_may_count_while_one_writes_and_nothing_is_lost(recorder: Record
         for number in range(rounds):
             recorder.count("all")
             recorder.count("all", 0.0)
-            recorder.increment(("all",))
             recorder.count(f"of {number}")  # a new name each: what is written grows meanwhile
 
     def finds() -> None:
@@ -127,7 +126,7 @@ def test_threads_may_count_while_one_writes_and_nothing_is_lost(recorder: Record
     for row in read.tables["values"]:
         name = read.names[row["name"]]
         written[name] = written.get(name, 0) + row["value"]
-    assert written["all"] == 4 * rounds
+    assert written["all"] == 2 * rounds
     assert written["asked"] == 300
     assert all(written[f"of {number}"] == 2 for number in range(rounds))
 

@@ -1,4 +1,4 @@
-"""A part of a run: processes, threads, a stretch of time."""
+"""A part of a run: processes and threads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from profiler.core.errors import ProfilerError
-from profiler.run.filter import filter_run, filter_time, group_rows, rows_by
+from profiler.run.filter import filter_run, group_rows, rows_by
 from profiler.run.model import Run
 from tests.recorded.builders import PID, TID, RunBuilder, dtype_of
 
@@ -50,14 +50,6 @@ def test_what_is_not_there_is_an_error_that_says_what_is(run: Run) -> None:
         filter_run(run, pids=[7, 5])
     with pytest.raises(ProfilerError, match=f"no thread 5; it has 7, 9, {TID}"):
         filter_run(run, tids=[5])
-
-
-def test_a_stretch_of_time_has_what_touches_it_whole(run: Run) -> None:
-    found = filter_time(run, 10, 20)
-    assert regions(found) == ["across"]
-    assert found.regions["begin"].tolist() == [5]
-    assert sorted(found.steps["begin"].tolist()) == [0, 10]
-    assert found.samples["time"].tolist() == [12, 12, 12]
 
 
 def test_every_row_comes_once_in_its_order() -> None:

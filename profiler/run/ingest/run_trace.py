@@ -28,7 +28,6 @@ FACT: Final = "trace"
 """Name of the fact that profiler.agent.hooks.torch_trace writes."""
 _NEVER: Final = np.iinfo(np.int64).max
 _SLACK_NS: Final = 1_000  # two clocks, each read with an error below a µs
-_Times = npt.NDArray[np.int64]
 
 
 def with_trace(source: Source, folder: Path) -> Source:
