@@ -1,8 +1,9 @@
 """Decides in a program under trial which statements are executed; its class is put at the head of changed files.
 
-It reports to a file of the run directory: {"skipped": NUMBER} when a statement is first skipped,
-{"stopped": NUMBER} when a thread is; {"steps": NUMBER} if an optimizer stepped within a statement, and
-{"graph": NUMBER} if it makes a value through which gradients are computed: these are never skipped.
+It reports to a file of the run directory: {"skipped": NUMBER} when a statement is first skipped, also of the statements
+that it executed and that are left out with it; {"stopped": NUMBER} when a thread is; {"steps": NUMBER} if an optimizer
+stepped within a statement, and {"graph": NUMBER} if it makes a value through which gradients are computed: these are
+never skipped.
 """
 
 REPORTS = "trial.jsonl"
@@ -19,21 +20,27 @@ class _ProfilerGate:
         self._values: dict[int, dict[str, typing.Any]] = {}
         self._reported: set[int] = set()
         self._begun_at: dict[int, int] = {}
+        self._within: dict[int, set[int]] = {}
+        self._open = threading.local()
         self._training: set[int] = set()
         self._is_counting, self._steps = False, 0
 
     def begin(self, number: int) -> bool:
         """Whether the statement is to be executed."""
         if self._runs.get(number) and number not in self._training:
-            if number not in self._reported:
-                self._report("skipped", number)
+            for each in {number, *self._within.get(number, ())} - self._reported:
+                self._report("skipped", each)
             return False
         self._count_steps()
+        for outer in self._outer():
+            self._within.setdefault(outer, set()).add(number)
+        self._outer().append(number)
         self._begun_at[number] = self._steps
         return True
 
     def end(self, number: int) -> None:
         """Note an execution, and whether the program trained in it."""
+        self._outer().remove(number)
         self._runs[number] = self._runs.get(number, 0) + 1
         if self._steps > self._begun_at[number] and number not in self._training:
             self._training.add(number)
@@ -67,6 +74,10 @@ class _ProfilerGate:
         if self._runs[number] > 1:
             self._report("stopped", number)
             self._threading.Event().wait()
+
+    def _outer(self) -> list[int]:
+        """The statements that this thread is executing, the outermost first."""
+        return self._open.__dict__.setdefault("numbers", [])
 
     def _detached(self, value: object) -> object:
         if type(value) is dict:

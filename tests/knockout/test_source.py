@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
+from pathlib import Path
 from textwrap import dedent
 from types import SimpleNamespace
 from typing import Any
@@ -310,3 +312,27 @@ def test_objects_of_other_types_than_dict_stay_as_they_are() -> None:
 def test_text_that_is_not_python_is_an_error() -> None:
     with pytest.raises(SyntaxError):
         skip_lines("for x in", [1], "train.py")
+
+
+def test_what_a_skipped_statement_executes_is_left_out_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = """
+calls = []
+def save(step):
+    with open(__import__('os').devnull) as file:
+        calls.append(step)
+        file.read()
+def report(step):
+    calls.append('report')
+def backward():
+    calls.append('backward')
+for step in range(3):
+    save(step)
+    report(step)
+    backward()
+"""
+    monkeypatch.setenv("PROFILER_RUN_DIR", str(tmp_path))
+    parts = ("calls.append(step)", "    save(step)", "calls.append('report')")
+    result = run(skip_lines(source, [line_of(source, part) for part in parts], "train.py"))
+    assert result["calls"] == [0, "report", "backward", "backward", "backward"]
+    reports = [json.loads(line) for line in (tmp_path / "trial.jsonl").read_text().splitlines()]
+    assert sorted(number for report in reports for number in report.values()) == [0, 1, 2]
