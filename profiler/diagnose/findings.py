@@ -54,7 +54,7 @@ def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> tuple[tuple
                     claims.append((rule, claim))
         claims.sort(key=lambda each: (-_weight(each[0], each[1], costs), each[0].name))
         findings += [_finding(rule, claim, costs, _take(rule, claim, left, owners)) for rule, claim in claims]
-    findings.sort(key=lambda finding: (bool(finding.overlaps), -finding.gain, finding.rule.name))
+    findings.sort(key=lambda each: (bool(each.overlaps), -each.gain, -each.share, each.rule.name))
     return (*findings, *of_run), tuple(not_judged)
 
 

@@ -57,7 +57,13 @@ TRUTH = {
 
 
 def program(
-    seed: int, parts: Sequence[Part] = PARTS, *, gil: bool = True, samples: bool = True, device: str = "cpu", **facts: object
+    seed: int,
+    parts: Sequence[Part] = PARTS,
+    *,
+    gil: bool = True,
+    samples: bool = True,
+    device: str = "cpu",
+    **facts: object,
 ) -> Run:
     """The program, sampled at random moments; every fourth window of 2.5 s sees the GIL's holder only."""
     rng = random.Random(seed)
@@ -137,7 +143,11 @@ def test_lines_have_all_of_the_step_with_what_it_was() -> None:
 
 def test_a_line_that_calls_operators_is_told_from_one_that_only_runs_python() -> None:
     parts = Part(50, ("t.py:5:main",), gil=0.1), Part(50, ("t.py:6:main",), gil=1.0)
-    counted = {"begin": 0, "end": 0, "lines": [[[["t.py", 5, "main"], ["t.py", 1, "main"]], False, "", 9, 0.04, 0, 0.0]]}
+    counted = {
+        "begin": 0,
+        "end": 0,
+        "lines": [[[["t.py", 5, "main"], ["t.py", 1, "main"]], False, "", 9, 0.04, 0, 0.0]],
+    }
     lines = {line.site.line: line for line in analyse(program(1, parts, operators=counted)).lines}
     assert lines[5].categories["python"] / lines[5].seconds_per_step == pytest.approx(0.1, abs=0.05)
     assert lines[6].categories["python"] / lines[6].seconds_per_step > 0.95

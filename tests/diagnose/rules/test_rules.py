@@ -301,7 +301,8 @@ def test_needless_workers_take_cores_too() -> None:
     assert first(with_facts(analysis, cores=2)).share == pytest.approx(0.6), "less 0.1 in which batches are made"
     # workers that wait for a core seem to take longer for a batch than the training process would
     parts = worker("waiting for an index", 0.4), worker("dataset", 0.6), main_process("receive", 0.5)
-    crowded = step(*parts, use=replace(use, worker_core_wait=0.48), input=0.5, core=0.2, compute=0.3)
+    waiting = replace(use, worker_cpu=0.12, worker_core_wait=0.48)
+    crowded = step(*parts, use=waiting, input=0.5, core=0.2, compute=0.3)
     assert first(with_facts(crowded, cores=2)).share == pytest.approx(0.58), "less 0.12, of 0.6 that was not waiting"
 
 
@@ -440,6 +441,25 @@ def test_validation_after_the_update() -> None:
     assert first(analysis).values["calls"] == "validate()"
     loop = replace(step(python=0.4, compute=0.6), phases=(replace(phase, categories={"python": 0.04}),))
     assert found(loop) == ["python-loop"]
+
+
+def test_histograms_after_the_update_whose_values_the_host_reads() -> None:
+    """Averages of parameters may be needed in each step; what is only looked at is not."""
+    phase = Phase(AFTER_OPTIMIZER, 0.04, 0.4, 0.4, 0.4, SITE, "write", {"compute": 0.03, "python": 0.01})
+    histogram, average = (replace(SITE, line=line, function="write") for line in (5, 6))
+    lines = tuple(
+        LineCost(site, "", seconds, 10 * seconds, 9 * seconds, 11 * seconds, 200, {"compute": seconds})
+        for site, seconds in ((histogram, 0.02), (average, 0.01))
+    )
+    reads = CallSite(replace(histogram, file=f"/home/{histogram.file}"), "would_sync", 38.0, 1e-4, 0.0, 0.0, "tolist")
+    analysis = replace(step(compute=0.9, python=0.1), phases=(phase,), lines=lines, call_sites=(reads,))
+    assert found(analysis) == ["work-after-update", "python-loop*"]
+    assert first(analysis).gain == pytest.approx(1 / 0.6)
+    assert "38 results" in " ".join(finding_text(first(analysis)).evidence)
+    of_loss = replace(analysis, call_sites=(replace(reads, site=average),))
+    assert all(not finding.gains for finding in find(of_loss)[0] if finding.rule.name == "work-after-update")
+    elsewhere = replace(analysis, lines=tuple(replace(line, site=replace(line.site, function="f")) for line in lines))
+    assert first(elsewhere).rule.name != "work-after-update" or not first(elsewhere).gains
 
 
 def test_extra_work_of_every_25th_step() -> None:
