@@ -98,6 +98,8 @@ class Recorder:
         rank = os.environ.get("RANK", "")
         self.rank = int(rank) if rank.isdecimal() else 0
         self.on_step: list[Callable[[], None]] = []
+        self.on_mode: list[Callable[[], None]] = []
+        """Called before a module's change between training and evaluation mode is recorded."""
         self.open_boundary: tuple[BoundaryKind, str] | None = None
         """For the callbacks of on_step: kind and name of the boundary; None if the program marked the step."""
         self.device_cpu: Callable[[], int] = lambda: 0

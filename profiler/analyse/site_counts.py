@@ -23,6 +23,7 @@ _CALLS: Final = {
     CallKind.H2D: CountKind.H2D,
     CallKind.D2H: CountKind.D2H,
     CallKind.D2D: CountKind.D2D,
+    CallKind.LAUNCH: CountKind.LAUNCH,
 }
 _NAMED_CALLS: Final = {
     GRAPH_BROKEN: CountKind.GRAPH_BREAK,

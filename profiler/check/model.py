@@ -139,6 +139,8 @@ class Counted:
     """Lines of the loader's workers."""
     not_counted: tuple[str, ...] = ()
     """Counters that are unknown (not 0) because the process ran without a device."""
+    growing: frozenset[tuple[str, int]] = frozenset()
+    """File and line of memory of which more is in use at the end of each measured step than of the one before."""
 
 
 # ---------------------------------------------------------------- limits
@@ -153,6 +155,16 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
+class Budget:
+    """How much of a counter there may be, whatever the base has. None: any amount."""
+
+    warn: float | None = None
+    """More than this is a warning."""
+    fail: float | None = None
+    """More than this is a FAIL."""
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """The limits that `[tool.profiler.check]` and the command line set."""
 
@@ -161,7 +173,9 @@ class Limits:
     counters: Mapping[str, Limit] = field(default_factory=dict)
     """Limits of counters; '*' applies to all others. Without a limit a counter may not rise."""
     ignore: tuple[str, ...] = ()
-    """Counters that cannot fail the check."""
+    """Counters that cannot fail the check by rising."""
+    budgets: Mapping[str, Budget] = field(default_factory=dict)
+    """Counter -> how much of it there may be."""
     inconclusive: str = "fail"
     """pass | fail: what an INCONCLUSIVE does to the exit code."""
     max_rounds: int = 28
@@ -230,6 +244,12 @@ class CounterLine:
     """step | worker"""
     other_changes: tuple[Change, ...] = ()
     """The lines at which it fell, those that are gone, and those that only moved."""
+    exceeded: float | None = None
+    """The budget that the candidate exceeds; None: it exceeds none."""
+    is_risen: bool = False
+    """Whether it fails for what it rose, and not only for its budget."""
+    largest: tuple[Change, ...] = ()
+    """Where a budget is exceeded, the lines that count most."""
 
 
 @dataclass(frozen=True, slots=True)

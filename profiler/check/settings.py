@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import time
 import tomllib
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StrictStr, ValidationError
 
 from profiler.check.counters.compare import suggestion
-from profiler.check.model import PATIENCE_S, Limit, Limits
+from profiler.check.model import PATIENCE_S, Budget, Limit, Limits
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
 
@@ -22,6 +23,10 @@ FILE: Final = "pyproject.toml"
 TABLE: Final = "tool.profiler.check"
 PROCESSES: Final = 2
 """Counted by default: what differs between them is not constant."""
+_UNITS: Final = {"B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+_UNIT: Final = re.compile(r"([0-9.e+]+)\s*([kmgt]?b)", re.IGNORECASE)
+_WARN: Final = "warn:"
+"""Before an amount of which more is only a warning."""
 _MAX_SHOWN: Final = 60
 """Characters of a value that an error quotes."""
 
@@ -62,6 +67,27 @@ def parse_limit(value: object) -> Limit:
     return Limit(absolute=_number(value))
 
 
+def parse_budget(value: object) -> Budget:
+    """2000, '2 GB', 'warn:2 GB', or a table with warn and fail.
+
+    :raises ValueError: it is none of these.
+    """
+    if isinstance(value, Mapping):
+        if unknown := [str(key) for key in value if key not in {"warn", "fail"}]:
+            raise ValueError(f"{_shorten(unknown[0])} is not part of a budget: warn and fail are")
+        return Budget(**{str(key): _amount(amount) for key, amount in value.items()})
+    if isinstance(value, str) and value.strip().startswith(_WARN):
+        return Budget(warn=_amount(value.strip().removeprefix(_WARN)))
+    return Budget(fail=_amount(value))
+
+
+def _amount(value: object) -> float:
+    """A number, with a unit of bytes or none."""
+    if isinstance(value, str) and (unit := _UNIT.fullmatch(value.strip())):
+        return _number(unit[1]) * _UNITS[unit[2].upper()]
+    return _number(value)
+
+
 def _number(value: object) -> float:
     """Finite, 0 or more."""
     try:
@@ -93,6 +119,8 @@ class SettingsTable(BaseModel):
     """Counter -> how far it may rise per step; '*' holds for all others."""
     ignore: list[Text] = []
     """Counters that cannot fail the check."""
+    budgets: dict[str, Annotated[Budget, BeforeValidator(parse_budget)]] = {}
+    """Counter -> how much of it there may be, whatever the base has."""
     inconclusive: Literal["fail", "pass"] = "fail"
     """The effect of an INCONCLUSIVE result on the exit code."""
     max_rounds: Count = Limits().max_rounds
@@ -110,7 +138,13 @@ class SettingsTable(BaseModel):
 
     def gate_limits(self) -> Limits:
         return Limits(
-            self.detect, self.limits, tuple(self.ignore), self.inconclusive, self.max_rounds, self.max_seconds
+            self.detect,
+            self.limits,
+            tuple(self.ignore),
+            self.budgets,
+            inconclusive=self.inconclusive,
+            max_rounds=self.max_rounds,
+            max_seconds=self.max_seconds,
         )
 
 
@@ -132,7 +166,20 @@ def read_table(options: Mapping[str, object]) -> tuple[SettingsTable, Path | Non
         values["baseline"] = str(file.parent / from_file.baseline)
     values |= {name: getattr(from_options, name) for name in from_options.model_fields_set}
     values["limits"] = {**from_file.limits, **from_options.limits}
+    values["budgets"] = _merged_budgets(from_file.budgets, from_options.budgets)
     return SettingsTable.model_construct(**values), file
+
+
+def _merged_budgets(file: Mapping[str, Budget], options: Mapping[str, Budget]) -> dict[str, Budget]:
+    """The budgets of the file, of which the command line replaces warnings and limits one by one."""
+    merged = dict(file)
+    for name, budget in options.items():
+        old = merged.get(name, Budget())
+        warn, fail = (
+            new if new is not None else former for new, former in ((budget.warn, old.warn), (budget.fail, old.fail))
+        )
+        merged[name] = Budget(warn, fail)
+    return merged
 
 
 def _validate(table: Mapping[str, object], location: Callable[[str], str]) -> SettingsTable:
@@ -207,7 +254,8 @@ def settings_from(args: argparse.Namespace, *, uses_baseline: bool) -> Settings:
 
     :raises ProfilerError: an unknown key, an invalid value, or a directory that is not empty.
     """
-    limits = _parse_limits(args.limit)
+    limits = _pairs("limit", args.limit, "how far it may rise, as in syncs=1 or h2d_bytes=1%")
+    budgets = _budget_options(args.budget)
     options = {
         "detect": args.detect,
         "inconclusive": args.inconclusive,
@@ -218,6 +266,7 @@ def settings_from(args: argparse.Namespace, *, uses_baseline: bool) -> Settings:
         "max_seconds": args.max_seconds,
         "links": args.link,
         "limits": limits,
+        "budgets": budgets,
         "ignore": args.ignore,
     }
     table, file = read_table(options)
@@ -250,18 +299,30 @@ def settings_from(args: argparse.Namespace, *, uses_baseline: bool) -> Settings:
         github=args.github,
         explain=not args.no_explain,
         source=not args.no_source,
-        named=frozenset((*(limits or ()), *(args.ignore or ()))),
+        named=frozenset((*(limits or ()), *(budgets or ()), *(args.ignore or ()))),
         notes=notes,
     )
 
 
-def _parse_limits(options: list[str] | None) -> dict[str, str] | None:
-    if options is None:
+def _pairs(option: str, texts: list[str] | None, amount: str) -> dict[str, str] | None:
+    """The counters and amounts of an option; None where it is not given."""
+    if texts is None:
         return None
-    pairs = [text.partition("=") for text in options]
-    if bad := next((name for name, sign, amount in pairs if not (name and sign and amount)), None):
-        raise ProfilerError(f"--limit {bad}: name a counter and how far it may rise, as in syncs=1 or h2d_bytes=1%")
-    return {name: amount for name, _, amount in pairs}
+    pairs = [text.partition("=") for text in texts]
+    if bad := next((name for name, sign, value in pairs if not (name and sign and value)), None):
+        raise ProfilerError(f"--{option} {bad}: name a counter and {amount}")
+    return {name: value for name, _, value in pairs}
+
+
+def _budget_options(texts: list[str] | None) -> dict[str, object] | None:
+    """Counter -> its budget; one option may name the warning, and another one the limit."""
+    how = "how much of it there may be, as in peak_bytes=2GB or growth_bytes=warn:0"
+    fails, warns = ([each for each in texts or () if ("=warn:" in each) == warn] for warn in (False, True))
+    budgets: dict[str, dict[str, str]] = {}
+    for key, own in (("fail", fails), ("warn", warns)):
+        for name, amount in (_pairs("budget", own, how) or {}).items():
+            budgets.setdefault(name, {})[key] = amount.removeprefix(_WARN)
+    return dict(budgets) if texts is not None else None
 
 
 def _output_directory(path: Path | None) -> Path:

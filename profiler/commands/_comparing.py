@@ -12,17 +12,21 @@ from profiler import analyse_run, load, read, read_ranks
 from profiler.analyse.compare.comparability import find_mismatches
 from profiler.analyse.compare.comparison import SideRuns, compare
 from profiler.analyse.model import Analysis, Extension, Mismatch
+from profiler.analyse.site_counts import site_counts
 from profiler.commands._common import RUNS
 from profiler.core.errors import Exit, ProfilerError
 from profiler.diagnose.comparison import diagnose_comparison
+from profiler.record.launch import last_output_line, record
 from profiler.record.schedule import RecordedRuns, SideCommand
 from profiler.record.trainers import Experiment
 from profiler.report.build import build_report
 from profiler.report.comparison_text import with_comparison_verdict
+from profiler.report.count_text import CountedSide
 from profiler.report.render.console import print_report
 from profiler.report.text import describe
 from profiler.report.text import mismatches as mismatches_text
-from profiler.report.write import rendered, write_comparison, write_text
+from profiler.report.write import rendered, write_compared_counts, write_comparison, write_text
+from profiler.run.model import Run, RunSpec
 from profiler.run.store import point_latest
 
 LATEST = RUNS / "latest"
@@ -87,12 +91,62 @@ def _side(program: SideCommand, recorded: RecordedRuns) -> SideRuns:
     return side
 
 
+def compare_counted(
+    commands: Sequence[SideCommand], out: Path, *, virtual_cuda: str, env: Mapping[str, str], source: bool
+) -> int:
+    """Count each program once, report on both, and return the exit code.
+
+    :param virtual_cuda: number and name of the CUDA devices that they see; empty: none.
+    :raises ProfilerError: a program failed.
+    """
+    paths = []
+    for command in commands:
+        path = out / command.safe_folder
+        print(f"counting: {command.label}", file=sys.stderr)
+        spec = RunSpec(
+            command.argv,
+            path,
+            level="standard",
+            label=command.label,
+            quiet=True,
+            source=source,
+            collectors=(),
+            virtual_cuda=virtual_cuda,
+            count=True,
+            env=env,
+        )
+        info = record(spec)
+        if info.state == "interrupted":
+            raise ProfilerError(f"interrupted; what was counted is kept in {out}", Exit.INTERRUPTED)
+        if info.exit_code:
+            line = last_output_line(path) or "it printed nothing"
+            raise ProfilerError(f"{command.label} failed: {line} (its output is in {path})", Exit.TARGET_FAILED)
+        paths.append(path)
+    return _report_counts([load(path) for path in paths], [command.label for command in commands], out)
+
+
+def _report_counts(runs: Sequence[Run], labels: Sequence[str], out: Path) -> int:
+    """Report on runs that were counted, whose times say nothing."""
+    sides = [
+        CountedSide(label, run.info, len(run.steps), site_counts(run)) for label, run in zip(labels, runs, strict=True)
+    ]
+    if empty := next((side.label for side in sides if not side.steps), None):
+        raise ProfilerError(f"{empty} took no step, so there is nothing to count per step")
+    report = write_compared_counts(sides, out)
+    print_report(report, page=out / "compare.html")
+    return int(Exit.OK)
+
+
 def compare_runs(paths: Sequence[Path], *, out: Path, anyway: bool) -> int:
     """Report on two or more runs that were recorded before, and return the exit code.
 
     Ranks of one job are read as one run: each waits for the others, so that one cannot be faster than the other.
     """
     runs = [load(path) for path in paths]
+    if all(run.info.is_counted for run in runs):
+        return _report_counts(runs, [run.info.label or path.name for run, path in zip(runs, paths, strict=True)], out)
+    if counted := next((path for run, path in zip(runs, paths, strict=True) if run.info.is_counted), None):
+        raise ProfilerError(f"{counted} was counted: its times say nothing, so it is compared with such runs only")
     if not anyway and (group := read_ranks(runs)):
         page = out / "report.html"
         write_text(page, rendered(group, "html"))

@@ -54,7 +54,9 @@ class CheckCommand:
         )
         limit = "how far a counter may rise per step: syncs=1, h2d_bytes=1%%"
         add("--limit", action="append", metavar="NAME=AMOUNT", help=limit)
-        add("--ignore", action="append", metavar="NAME", help="a counter that cannot fail the check")
+        add("--ignore", action="append", metavar="NAME", help="a counter that may rise")
+        budget = "how much of a counter there may be: peak_bytes=2GB fails above it, growth_bytes=warn:0 warns"
+        add("--budget", action="append", metavar="NAME=[warn:]AMOUNT", help=budget)
         add("--steps", type=int, metavar="N", help="counted steps of a process (default: the file's, or 20)")
         add("--warmup", type=int, metavar="N", help="warm-up steps before counting (default: 10)")
         add("--max-rounds", type=int, metavar="N", help="maximum number of rounds (default: 28)")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from profiler.commands._common import RUNS, add_no_source
+from profiler.commands._common import RUNS, add_counting, add_no_source
 from profiler.core.errors import Exit, ProfilerError
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Compare:
         add("--pairs", type=int, help=f"rounds in which every side runs once (default: {PAIR}, with --ladder {LADDER})")
         add("--anyway", action="store_true", help="compare runs that are not comparable; the report is marked")
         add("--out", type=Path, help=f"directory of the runs and the report (default: {RUNS}/TIME-compare)")
+        add_counting(parser)
         add_no_source(parser)
         group = parser.add_argument_group("the bundled trainers").add_argument
         for name, options in _options_by_name(known).items():
@@ -67,6 +68,8 @@ class Compare:
         out = _output_directory(args)
         if args.runs:
             return compare_runs(args.runs, out=out, anyway=args.anyway)
+        if args.virtual_cuda or args.count:
+            return _compare_counts(args, known, given, out)
         experiment = _commands(args) if args.before is not None else _trainer_experiment(args, known, given)
         check = None if args.anyway else partial(refuse_early, experiment, out=out)
         with signals_as_interrupt():
@@ -75,6 +78,21 @@ class Compare:
             raise _too_early(experiment, recorded, out)
         code = compare_recorded(experiment, recorded, out=out, anyway=args.anyway)
         return int(Exit.INTERRUPTED) if recorded.interrupted else code
+
+
+def _compare_counts(args: argparse.Namespace, known: Mapping[str, Trainer], given: Mapping[str, str], out: Path) -> int:
+    """Count both sides once, since two runs of a program that does the same have equal counts."""
+    from profiler.commands._comparing import compare_counted
+    from profiler.record.target import signals_as_interrupt
+
+    environment: Mapping[str, str] = {}
+    if args.before is not None:
+        sides: Sequence[SideCommand] = (_command("before", args.before), _command("after", args.after))
+    else:
+        sides, environment = _trainer(args, known).counted_pair(given)
+    devices = f"{args.virtual_cuda}:{args.card}" if args.virtual_cuda else ""
+    with signals_as_interrupt():
+        return compare_counted(sides, out, virtual_cuda=devices, env=environment, source=not args.no_source)
 
 
 def _options_by_name(known: Mapping[str, Trainer]) -> dict[str, dict[str, TrainerOption]]:
@@ -117,6 +135,11 @@ def _check(args: argparse.Namespace, given: Mapping[str, str]) -> None:
         raise ProfilerError("a run is given twice: compare it with another one")
     if len(commands) == 1:
         raise ProfilerError("--before and --after go together")
+    if args.virtual_cuda or args.count:
+        if args.runs or args.ladder:
+            raise ProfilerError(f"--{'ladder' if args.ladder else 'virtual-cuda'} and --count record two programs once")
+        if args.count and not args.virtual_cuda and not commands:
+            raise ProfilerError("--count: the bundled trainers are counted with --virtual-cuda")
     if args.pairs < 1:
         raise ProfilerError(f"--pairs {args.pairs}: must be at least 1")
     options = [f"--{option}" for option in ("trainer", "ladder") if getattr(args, option)]
@@ -126,10 +149,14 @@ def _check(args: argparse.Namespace, given: Mapping[str, str]) -> None:
 
 
 def _trainer_experiment(args: argparse.Namespace, known: Mapping[str, Trainer], given: Mapping[str, str]) -> Experiment:
+    trainer = _trainer(args, known)
+    return (trainer.ladder if args.ladder else trainer.pair)(given, args.pairs)
+
+
+def _trainer(args: argparse.Namespace, known: Mapping[str, Trainer]) -> Trainer:
     if not known:
         raise ProfilerError("the bundled trainer is not installed: give two runs, or --before CMD --after CMD")
-    trainer = known[args.trainer or next(iter(known))]
-    return (trainer.ladder if args.ladder else trainer.pair)(given, args.pairs)
+    return known[args.trainer or next(iter(known))]
 
 
 def _commands(args: argparse.Namespace) -> Experiment:

@@ -65,6 +65,18 @@ def counter_unit(name: str) -> str:
     return next((unit for unit in ("bytes", "ns") if name.endswith(f"_{unit}")), "")
 
 
+STARTUP: Final = "startup_"
+EVALUATION: Final = "evaluation_"
+"""Beginnings of the counters of what happens until the first step ended, and in an evaluation."""
+
+
+def counter_period(name: str) -> str:
+    """What an amount of a counter belongs to: `per step`, `per evaluation`, `until the first step ended`."""
+    if name.startswith(STARTUP):
+        return "until the first step ended"
+    return "per evaluation" if name.startswith(EVALUATION) else "per step"
+
+
 _MEASURES: Final = (
     Metric("tokens_per_s", "Throughput", "tokens/s", "higher"),
     Metric("steps_per_s", "Steps a second", "steps/s", "higher"),
@@ -127,6 +139,19 @@ COUNTERS: Final = (
     Counter("growth_bytes", "memory that stays in use", "growth of memory in use", "Growth of memory in use per step",
             gated=True),
     Counter("peak_bytes", "memory in use at its peak", "peak of memory in use", "Peak of memory in use", gated=True),
+    Counter("evaluation_operators", "operator", "operators of an evaluation", "Operators of an evaluation", gated=True),
+    Counter("evaluation_flops", "floating-point operation", "floating-point operations of an evaluation",
+            "Floating-point operations of an evaluation", gated=True),
+    Counter("evaluation_syncs", "sync", "syncs of an evaluation", "Syncs of an evaluation", gated=True),
+    Counter("evaluation_peak_bytes", "memory in use at its peak", "peak of memory in use in evaluations",
+            "Peak of memory in use in evaluations"),
+    Counter("startup_operators", "operator", "operators of the start", "Operators until the first step ended"),
+    Counter("startup_tokenized", "tokenized text", "tokenized texts of the start",
+            "Tokenized texts until the first step ended"),
+    Counter("startup_allocated_bytes", "results of operators", "bytes of results of operators of the start",
+            "Bytes that operators allocate until the first step ended"),
+    Counter("startup_peak_bytes", "memory in use at its peak", "peak of memory in use at the start",
+            "Peak of memory in use until the first step ended"),
     Counter("collectives", "collective", "collectives", "Collectives per step", gated=True),
     Counter("collective_bytes", "collectives", "bytes of collectives", "Bytes of collectives per step", gated=True),
 )
@@ -134,7 +159,11 @@ COUNTERS: Final = (
 _COUNTERS_BY_NAME: Final = {counter.name: counter for counter in COUNTERS}
 METRICS: Final = (
     *_MEASURES,
-    *(Metric(f"{one.name}{PER_STEP}", one.label, f"{one.unit or '1'}/step", "lower") for one in COUNTERS),
+    *(
+        Metric(f"{one.name}{PER_STEP}", one.label, f"{one.unit or '1'}/step", "lower")
+        for one in COUNTERS
+        if not one.name.startswith((STARTUP, EVALUATION))
+    ),
 )
 """All of them, in the order in which reports show them."""
 _METRICS_BY_NAME: Final = {metric.name: metric for metric in METRICS}

@@ -59,6 +59,9 @@ class Trainer(Protocol):
     def pair(self, given: Mapping[str, str], rounds: int) -> Experiment:
         """The trainer before and after its fixes."""
 
+    def counted_pair(self, given: Mapping[str, str]) -> tuple[Sequence[SideCommand], Mapping[str, str]]:
+        """Both variants with a few steps on CUDA devices that do not exist, and what their environment needs."""
+
     def ladder(self, given: Mapping[str, str], rounds: int) -> Experiment:
         """The same two variants, and every fix by itself."""
 

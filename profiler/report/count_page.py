@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from profiler.analyse.model import SiteCount
-from profiler.report.blocks import Block, Cell, Report, Section, Text
+from profiler.report.blocks import Block, Cell, Report, Section, Table, Text
 from profiler.report.build import local_time
 from profiler.report.count_text import (
     KINDS,
+    ComparedCount,
+    CountedSide,
     LineCount,
     amount_text,
+    compared_counts,
+    factor_text,
     head_lines,
     kind_title,
     names_text,
@@ -19,6 +25,7 @@ from profiler.report.count_text import (
     total_text,
 )
 from profiler.report.table import Field, make_table, site_cell
+from profiler.report.text import plural
 from profiler.run.model import RunInfo
 from profiler.run.tables import CountKind
 
@@ -38,6 +45,36 @@ def count_report(info: RunInfo, steps: int, counts: tuple[SiteCount, ...]) -> Re
     ]
     subtitle = f"Counts · {local_time(info.started_at)}"
     return Report(info.label or info.run_id or "run", subtitle, (head, *sections))
+
+
+def compared_counts_report(sides: Sequence[CountedSide]) -> Report:
+    """The counts of two programs, per step: all kinds in one table, then their lines."""
+    rows = compared_counts(sides)
+    fields = [Field[ComparedCount]("In a step", lambda row: Cell(_capital(row.title), strong=True))]
+    fields += [Field(side.label, partial(_side_cell, index), number=True) for index, side in enumerate(sides)]
+    fields.append(Field[ComparedCount]("Change", lambda row: Cell(factor_text(row.amounts[0], row.amounts[-1]))))
+    table = make_table(
+        "Counts of both sides", fields, rows, "Counts are exact. There is no GPU, so there are no times."
+    )
+    steps = ", ".join(f"{side.label}: {plural(side.steps, 'step')}" for side in sides)
+    head = Section("counts", "Counts", (Text(f"{steps}."), table), brief=(table,))
+    sections = [
+        Section(kind.name.lower(), _capital(KINDS[kind].title), tuple(blocks))
+        for kind in KINDS
+        if (blocks := list(_sides_blocks(sides, kind)))
+    ]
+    title = " against ".join(side.label for side in reversed(sides))
+    return Report(title, f"Counts · {local_time(sides[-1].info.started_at)}", (head, *sections))
+
+
+def _side_cell(index: int, row: ComparedCount) -> Cell:
+    return Cell(row.text(index), sort=row.amounts[index])
+
+
+def _sides_blocks(sides: Sequence[CountedSide], kind: CountKind) -> Iterator[Block]:
+    for side in sides:
+        for block in _blocks(kind, lines) if (lines := shown_lines(side.counts, kind)) else ():
+            yield replace(block, caption=f"{side.label}: {block.caption}") if isinstance(block, Table) else block
 
 
 def _blocks(kind: CountKind, lines: tuple[LineCount, ...]) -> Iterator[Block]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -15,6 +15,7 @@ from profiler.run.model import RunInfo, Site
 from profiler.run.tables import CountKind
 
 _WIDTH: Final = 80
+_COPIES: Final = (CountKind.H2D, CountKind.D2H, CountKind.D2D)
 _MAX_NAMES: Final = 4
 """Operators that are named beside a line."""
 WAITS_ON_CPU: Final = "reads for which a GPU would make the host wait"
@@ -36,6 +37,7 @@ KINDS: Final = {
     CountKind.H2D: KindText("copies to the device"),
     CountKind.D2H: KindText("copies to the host"),
     CountKind.D2D: KindText("copies between devices"),
+    CountKind.LAUNCH: KindText("launches", note="of the program itself, and of CUDA graphs"),
     CountKind.GRAPH_BREAK: KindText("graph breaks"),
     CountKind.RECOMPILATION: KindText("recompilations"),
     CountKind.COLLECTIVE: KindText("collectives"),
@@ -214,6 +216,65 @@ def counts_json(info: RunInfo, steps: int, counts: tuple[SiteCount, ...]) -> dic
             for count in counts
         ],
     }
+
+
+@dataclass(frozen=True, slots=True)
+class CountedSide:
+    """One side of a comparison of counts."""
+
+    label: str
+    info: RunInfo
+    steps: int
+    counts: tuple[SiteCount, ...]
+
+
+class ComparedCount(NamedTuple):
+    """What the sides do in a step, of one kind."""
+
+    title: str
+    kind: CountKind
+    has_bytes: bool
+    amounts: tuple[float, ...]
+    """Of each side."""
+
+    def text(self, side: int) -> str:
+        """The amount of a side."""
+        amount = self.amounts[side]
+        return size(amount) if self.has_bytes else amount_text(self.kind, amount)
+
+
+def compared_counts(sides: Sequence[CountedSide]) -> tuple[ComparedCount, ...]:
+    """A row for each kind of which a side counted something; the waits come first, blocking copies among them."""
+    waits = tuple(sum(count.mean for count in side.counts if count.waits) for side in sides)
+    rows = [ComparedCount("waits for the device", CountKind.SYNC, has_bytes=False, amounts=waits)]
+    for kind, text in KINDS.items():
+        own = [[count for count in side.counts if count.kind is kind] for side in sides]
+        if kind is CountKind.SYNC:
+            continue
+        sizes = tuple(sum(count.bytes_per_step for count in each) for each in own)
+        if not text.has_bytes:
+            numbers = tuple(sum(count.mean for count in each) for each in own)
+            rows.append(ComparedCount(text.title, kind, has_bytes=False, amounts=numbers))
+        if text.has_bytes or kind in _COPIES:
+            title = text.title if text.has_bytes else f"bytes of {text.title}"
+            rows.append(ComparedCount(title, kind, has_bytes=True, amounts=sizes))
+    return tuple(
+        row for row in rows if any(map(round, row.amounts) if row.has_bytes else row.amounts) or row is rows[0]
+    )
+
+
+def factor_text(before: float, after: float) -> str:
+    """`27 times fewer`, `1.5 times as many`; empty where both are equal or one is 0."""
+    if before == after or not before or not after:
+        return ""
+    if before > after:
+        return f"{significant(before / after)} times fewer"
+    return f"{significant(after / before)} times as many"
+
+
+def comparison_json(sides: Sequence[CountedSide]) -> dict[str, Any]:
+    """The counts of both sides as data."""
+    return {side.label: counts_json(side.info, side.steps, side.counts) for side in sides}
 
 
 def print_counts(info: RunInfo, steps: int, counts: tuple[SiteCount, ...], *, as_json: bool = False) -> None:

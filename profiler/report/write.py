@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from profiler.analyse.model import Comparison, SiteCount
 from profiler.core.atomic_file import replacement
@@ -13,6 +13,10 @@ from profiler.core.errors import ProfilerError
 from profiler.report.build import build_report
 from profiler.report.model import Results
 from profiler.run.model import RunInfo
+
+if TYPE_CHECKING:
+    from profiler.report.blocks import Report
+    from profiler.report.count_text import CountedSide
 
 FORMATS = ("html", "md", "json")
 _COMPRESSION: Final = 6  # of 9: a third of the time for 3% more bytes
@@ -53,6 +57,23 @@ def counts_rendered(info: RunInfo, steps: int, counts: tuple[SiteCount, ...], fo
         return json.render(count_text.counts_json(info, steps, counts))
     report = count_report(info, steps, counts)
     return html.render(report) if form == "html" else markdown.render(report)
+
+
+def write_compared_counts(sides: Sequence[CountedSide], directory: Path) -> Report:
+    """Write compare.html, compare.md and compare.json with the counts of both sides, and return their report."""
+    from profiler.report import count_text
+    from profiler.report.count_page import compared_counts_report
+    from profiler.report.render import html, json, markdown
+
+    report = compared_counts_report(sides)
+    texts = {
+        "html": html.render(report),
+        "md": markdown.render(report),
+        "json": json.render(count_text.comparison_json(sides)),
+    }
+    for form, text in texts.items():
+        write_text(directory / f"compare.{form}", text)
+    return report
 
 
 def write_text(path: Path, text: str) -> None:

@@ -175,6 +175,8 @@ class CountKind(IntEnum):
     RECOMPILATION = 12
     TEXT = 13
     """Texts that a tokenizer encodes."""
+    LAUNCH = 14
+    """Kernels and CUDA graphs that the program itself launches, other than through torch's operators."""
 
 
 class ActivityKind(IntEnum):

@@ -17,7 +17,7 @@ import numpy as np
 from profiler import marks
 from reference_trainer.devices import records
 from reference_trainer.devices.cuda_graph import CudaGraph, KeptCalls
-from reference_trainer.devices.cuda_probe import unavailable
+from reference_trainer.devices.cuda_probe import is_simulated, unavailable
 from reference_trainer.devices.pinned import Pinned, is_pinned, pinned_view
 from reference_trainer.devices.protocol import Counts, size_class
 from reference_trainer.devices.records import COUNTED, CudaRecorder
@@ -32,6 +32,8 @@ __all__ = ["CudaDevice", "unavailable"]
 
 _UNRECORDED = (0, -1)
 _COPIES = {"h2d": (records.H2D_CALL, "memcpy H2D"), "d2h": (records.D2H_CALL, "memcpy D2H")}
+_NON_BLOCKING = "non-blocking"
+"""End of the name of a copy for which the host does not wait: nothing has a length there to tell it by."""
 _now = marks.now
 
 
@@ -92,12 +94,13 @@ class CudaDevice:
             raise TrainerError(f"--dtype bf16 needs torch 2.8 or later for sums in fp32, this is {torch.__version__}")
         self.label = torch.cuda.get_device_name() if real else "torch on the CPU, for tests"
         self._stream: Any = torch.cuda.current_stream() if real else _HostStream()
-        self._numba_stream = _numba_stream(self._stream.cuda_stream) if real else 0
+        self._simulated = is_simulated()
+        self._numba_stream = _numba_stream(self._stream.cuda_stream) if real and not self._simulated else 0
         self._new_event = (lambda: torch.cuda.Event(blocking=blocking_wait)) if real else _HostStream
         self._new_stream = torch.cuda.Stream if real else _HostStream
         self._on_stream: Any = torch.cuda.stream if real else nullcontext
         self._event: Any = self._new_event() if blocking_wait else None
-        self._new_graph = (lambda: CudaGraph(torch)) if real else KeptCalls
+        self._new_graph = (lambda: CudaGraph(torch)) if real and not self._simulated else KeptCalls
         self._substitute = empty.KERNEL if empty_kernels else None
         self._copies: Any = None
         self._staging = cuda_memory.staging(self._device, self._stream)
@@ -281,6 +284,8 @@ class CudaDevice:
         self._counts[f"{kind}_bytes"] += size
         self._counts["crossings"] += 1
         call, name = _COPIES[kind]
+        if self._simulated and not blocked_from:
+            name = f"{name} {_NON_BLOCKING}"
         self._log(call, name, began, size, blocked_from)
 
     def _bytes(self, array: np.ndarray) -> Any:

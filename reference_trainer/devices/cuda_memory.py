@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from reference_trainer.devices.cuda_probe import is_simulated
 from reference_trainer.devices.protocol import check_view
 
 STAGED_MOST: Final = 1 << 16
@@ -37,7 +38,7 @@ class Storage:
     def array(self) -> Any:
         """The same memory for Numba's kernels."""
         if self._array is None:
-            if self.tensor.is_cuda:
+            if self.tensor.is_cuda and not is_simulated():
                 from numba import cuda
 
                 self._array = cuda.as_cuda_array(self.tensor)
@@ -45,7 +46,8 @@ class Storage:
                 from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 
                 # A plain array the simulator would copy to and fro, twice where it is an argument twice.
-                self._array = FakeCUDAArray(self.tensor.numpy())
+                with torch._C.DisableTorchFunction():  # a virtual device refuses to be an array, as a real one does
+                    self._array = FakeCUDAArray(self.tensor.numpy())
         return self._array
 
     def transposed(self, rows: int, block: int) -> torch.Tensor:

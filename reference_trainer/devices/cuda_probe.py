@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
 import sys
 
 _DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
@@ -11,8 +12,17 @@ NO_DRIVER = "no NVIDIA driver on this machine"
 """The beginning of the reason on a machine without an NVIDIA driver."""
 
 
+def is_simulated() -> bool:
+    """Whether kernels run in Numba's simulator, beside the profiler's virtual CUDA devices."""
+    return os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
+
+
 def unavailable() -> str:
     """Why CUDA cannot be used here, in one line; empty: it can. The cheap checks come first."""
+    if is_simulated():
+        import torch
+
+        return "" if torch.cuda.is_available() else "NUMBA_ENABLE_CUDASIM is 1, and there is no virtual CUDA device"
     try:
         ctypes.CDLL(_DRIVER)
     except OSError:

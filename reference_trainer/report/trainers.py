@@ -38,6 +38,8 @@ class BundledTrainer:
     """Arguments that make a run as short as it can be while it still compiles everything."""
     floor: tuple[str, ...] = ()
     """Arguments with which the calls are made and nothing is computed; empty: it has no such runs."""
+    counted: tuple[str, ...] = ()
+    """Arguments with which a few steps are counted on a virtual CUDA device."""
     device_without_queue: str = ""
     """Name of the host device without its queue; empty: it has none."""
     is_default: bool = False
@@ -65,6 +67,17 @@ class BundledTrainer:
             return {NAME: measured} if measured else {}
 
         return Experiment(sides, list(schedule(sides, rounds, floor, alone)), extensions=extensions)
+
+    def counted_pair(self, values: Mapping[str, str]) -> tuple[tuple[SideCommand, SideCommand], Mapping[str, str]]:
+        """As found and fixed, with a few steps on a virtual CUDA device; kernels are those of Numba's simulator.
+
+        :raises ProfilerError: as of `pair`, or an option says how much is measured, or on which device.
+        """
+        values = self._checked(values)
+        refused = [name for name in values if name == "device" or self.options[name].default]
+        if refused:
+            raise ProfilerError(f"--{refused[0]} has no effect with --virtual-cuda: leave it out")
+        return self._variants(values, self.counted), {"NUMBA_ENABLE_CUDASIM": "1"}
 
     def ladder(self, values: Mapping[str, str], rounds: int) -> Experiment:
         """The programs that the rows of the ladder need, as found and fixed first, and the floor.
@@ -236,6 +249,18 @@ LM: Final = BundledTrainer(
     },
     warmup=("--max-chunks", "1", "--warmup-seconds", "0"),
     floor=("--empty-kernels",),
+    # empty kernels: the simulator takes seconds for a token, and what is counted does not depend on results
+    counted=(
+        "--device",
+        "cuda",
+        "--max-chunks",
+        "6",
+        "--tokens-per-chunk",
+        "300",
+        "--warmup-seconds",
+        "0",
+        "--empty-kernels",
+    ),
     device_without_queue="host-direct",
     is_default=True,
 )
@@ -253,5 +278,6 @@ SSM: Final = BundledTrainer(
         "sequence-length": TrainerOption("length of the measured sequences", "24", "24"),
     },
     warmup=("--num-seeds", "1", "--teacher-ranks", "1", "--student-dims", "8", "--epochs", "2", "--max-guesses", "64"),
+    counted=("--device", "cuda", "--num-seeds", "2", "--teacher-ranks", "1", "--student-dims", "8"),
     marks_everything=False,
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.check.model import Limit, Limits
+from profiler.check.model import Budget, Limit, Limits
 from profiler.check.settings import SettingsTable, read_table, share
 from profiler.core.errors import Exit, ProfilerError
 
@@ -28,6 +28,11 @@ links = ["data", ".env"]
 syncs = 1
 h2d_bytes = "1%"
 d2h_bytes = { absolute = 64, relative = "2%" }
+
+[tool.profiler.check.budgets]
+peak_bytes = "2 GB"
+growth_bytes = { warn = 0, fail = "1.5MB" }
+syncs = "warn:3"
 """
 
 
@@ -50,6 +55,11 @@ def test_every_key(tmp_path: Path) -> None:
         detect=0.1,
         counters={"*": Limit(), "syncs": Limit(1), "h2d_bytes": Limit(0, 0.01), "d2h_bytes": Limit(64, 0.02)},
         ignore=("crossings",),
+        budgets={
+            "peak_bytes": Budget(fail=2e9),
+            "growth_bytes": Budget(warn=0, fail=1.5e6),
+            "syncs": Budget(warn=3),
+        },
         inconclusive="pass",
         max_rounds=10,
         max_seconds=90.5,
@@ -161,3 +171,16 @@ def test_a_file_that_is_damaged_is_one_line(tmp_path: Path, content: bytes, word
     assert words in str(caught.value)
     assert str(tmp_path / "pyproject.toml") in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("budget", ["2 XB", "GB", "warn:", "-1", {"warn": 1, "least": 2}, "nan"])
+def test_what_is_no_budget(tmp_path: Path, budget: object) -> None:
+    with pytest.raises(ProfilerError, match="--budgets: peak_bytes: "):
+        read_table({"budgets": {"peak_bytes": budget}})
+
+
+def test_a_budget_of_the_command_line_replaces_that_of_the_file_part_by_part(tmp_path: Path) -> None:
+    written(tmp_path, WHOLE)
+    table, _ = read_table({"budgets": {"growth_bytes": {"warn": "8 kB"}, "flops": {"fail": "3e12"}}})
+    assert table.budgets["growth_bytes"] == Budget(warn=8e3, fail=1.5e6)
+    assert (table.budgets["flops"], table.budgets["peak_bytes"]) == (Budget(fail=3e12), Budget(fail=2e9))

@@ -59,6 +59,56 @@ def test_an_added_item_is_named_with_its_line(here: Path, capsys: pytest.Capture
     assert f"at train.py:{LINE} (hidden-sync)" in output, output
 
 
+COUNTED = """
+import sys
+import torch
+
+torch.manual_seed(0)
+model = torch.nn.Linear(8, int(sys.argv[1]))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+data = torch.randn(64, 8)
+while True:
+    loss = model(data).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if len(sys.argv) > 2:
+        loss.item()
+"""
+
+
+@pytest.mark.slow
+def test_exact_counts_against_a_revision_and_in_a_file_of_two_configurations(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "train.py").write_text(COUNTED)
+    make_repository("train.py")
+    count = ["check", "--count", "--warmup", "1"]
+
+    def check(*options: str, width: str = "2") -> int:
+        return main([*count, *options, "--", sys.executable, "train.py", width])
+
+    for width, steps in (("2", "5"), ("4", "7")):
+        assert check("--baseline", "b.json", "--update", "--steps", steps, width=width) == 0
+    for width in ("2", "4"):
+        assert check("--baseline", "b.json", "--out", f"same-{width}", width=width) == 0, "each with its own steps"
+        assert check_report(f"same-{width}")["doubts"] == []
+    assert check("--baseline", "b.json", width="8") == 3, "no section is for this"
+    assert check("--against", "HEAD", "--steps", "4", "--out", "unchanged") == 0
+    assert check("--against", "HEAD", "--steps", "4", "--budget", "peak_bytes=1kB", "--out", "peak") == 1
+    assert "above its budget of 1 kB" in check_report("peak")["sentence"]
+    text = COUNTED.replace("    loss.backward()", "    again = model(data)\n    loss.backward()")
+    (here / "train.py").write_text(f"# moved\n{text}")
+    capsys.readouterr()
+    assert check("--against", "HEAD", "--steps", "4", "--out", "changed") == 1
+    line = text.splitlines().index("    again = model(data)") + 2
+    lines = {each["counter"]: each for each in check_report("changed")["counters"]["lines"]}
+    assert [(change["kind"], change["line"]) for change in lines["operators"]["changes"]] == [("appeared", line)]
+    assert any("+    again = model(data)" in hunk["lines"] for hunk in check_report("changed")["hunks"])
+    assert main([*count, "--against", "HEAD", "--detect", "5%", "--", sys.executable, "train.py", "2"]) == 2
+    assert "--detect goes with" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_recorded_runs_name_files_as_the_project_does(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ends = TRAIN.replace("while True:", "for _ in range(1):").replace("randn(4000", "randn(400")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from profiler.check.model import Counted
 
@@ -11,10 +11,15 @@ Lines = Mapping[Key, tuple[tuple[int, float, str], ...]]
 
 
 def one(
-    steps: int = 20, *, workers: Mapping[str, float] | None = None, lines: Lines | None = None, **totals: float
+    steps: int = 20,
+    *,
+    workers: Mapping[str, float] | None = None,
+    lines: Lines | None = None,
+    growing: Collection[tuple[str, int]] = (),
+    **totals: float,
 ) -> Counted:
     """A process; `totals` are amounts in all its steps."""
-    return Counted(steps, totals, workers or {}, lines or {})
+    return Counted(steps, totals, workers or {}, lines or {}, growing=frozenset(growing))
 
 
 def two(**totals: float) -> tuple[Counted, Counted]:

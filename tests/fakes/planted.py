@@ -1,18 +1,30 @@
-"""A small training program on a virtual CUDA device, faults to plant into it, and its counts within this process."""
+"""Two small training programs, one on a virtual CUDA device and one on the CPU with a compiled function and
+evaluations, faults to plant into them, and their counts within this process."""
 
 from __future__ import annotations
 
 import random
 import subprocess
+import tempfile
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+import pytest
+import torch
+import torch._dynamo
+
+from profiler.agent.hooks import counts, dynamo, stages
+from profiler.agent.patching import STATE
 from profiler.check.counters.compare import compare, overall
+from profiler.check.counters.counted import counted
 from profiler.check.counters.file_changes import content_ids, file_changes
 from profiler.check.model import Counted, CounterLine, Limits, Line, Location
+from profiler.run.tables import ENV_COUNT
+from tests.fakes.watched import watched
 
 STEPS: Final = 4
 WARMUP: Final = 2
@@ -83,6 +95,94 @@ PLANTS: Final = {
     "leak": ("history.append({})", ("loss", "logits.exp()", "x + 1", "loss * 2", "logits.detach().abs()")),
 }
 """Kind -> the line to plant, and what stands in it."""
+ON_CPU: Final = """\
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = torch.randn(16, 8)
+targets = torch.randint(0, 4, (16,))
+statistics = {}
+
+
+@torch.compile(backend="eager")
+def forward(x, y, scale):
+    hidden = model[0](x)
+    active = torch.relu(hidden)
+    logits = model[2](active)
+    loss = nn.functional.cross_entropy(logits, y)
+    return loss * scale
+
+
+def evaluate():
+    model.eval()
+    with torch.no_grad():
+        logits = model(data)
+        loss = nn.functional.cross_entropy(logits, targets)
+        hits = logits.argmax(1) == targets
+        accuracy = hits.float().mean()
+    statistics["validation"] = loss.item()
+    statistics["accuracy"] = accuracy
+    model.train()
+
+
+def step(number):
+    loss = forward(data, targets, 1.0)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    norm = model[0].weight.norm()
+    statistics["norm"] = norm.item()
+    statistics["loss"] = loss.item()
+    if number % 2:
+        evaluate()
+"""
+"""Its reads are those that would wait if its tensors were on a GPU."""
+CALL: Final = "    loss = forward(data, targets, 1.0)"
+REMOVABLE_ON_CPU: Final = (
+    '    statistics["norm"] = norm.item()\n',
+    '    statistics["loss"] = loss.item()\n',
+    '    statistics["validation"] = loss.item()\n',
+)
+COMPILED: Final = {
+    "graph break": (
+        ("    active =", "    logits =", "    loss = nn", "    return"),
+        "    {}",
+        (
+            'print(end="")',
+            "largest = x.max().item()",
+            "torch._dynamo.graph_break()",
+            "positive = bool(x.sum() > 0)",
+            "values = hidden.tolist()",
+        ),
+    ),
+    "recompilation": (
+        (CALL,),
+        "    loss = forward({})",
+        (
+            "data, targets, 1.0 + number",
+            "data, targets, 1 if number % 2 else 1.0",
+            "data[: 16 - number], targets[: 16 - number], 1.0",
+            "data, targets, str and number / 2",
+            "data.t().contiguous().t() if number % 2 else data, targets, 1.0",
+        ),
+    ),
+    "slower evaluation": (
+        ("        loss =", "        hits =", "        accuracy =", '    statistics["validation"]'),
+        "{}",
+        (
+            "again = model(data)",
+            "scores = logits.softmax(1)",
+            "ordered = logits.sort(1)",
+            "confusion = logits.T @ logits",
+            "shares = logits.exp() / logits.exp().sum(1, keepdim=True)",
+        ),
+    ),
+}
+"""Kind -> beginnings of the lines before which it is planted (or, for a call, instead of which), the line, and what
+stands in it."""
 
 
 class Nowhere:
@@ -98,6 +198,8 @@ class Planted:
     text: str
     line: int
     """The line that the gate has to name: of a leak the one that made what is kept."""
+    counter: str = ""
+    """The counter that has to name it, and no other line; empty: all counters that fail."""
 
 
 def plant(kind: str, number: int, *, removing: bool) -> Planted:
@@ -117,6 +219,29 @@ def plant(kind: str, number: int, *, removing: bool) -> Planted:
     if line == "    history.append(loss)":
         line = next(each for each in lines if each.startswith("    loss ="))
     return Planted(text, lines.index(line) + 1)
+
+
+def plant_on_cpu(kind: str, number: int, *, removing: bool) -> Planted:
+    """One of 20 programs on the CPU with a fault of this kind; see `plant`."""
+    places, template, values = COMPILED[kind]
+    text = ON_CPU
+    if removing:
+        removed = REMOVABLE_ON_CPU[number % len(REMOVABLE_ON_CPU)]
+        text = text.replace(removed, removed.partition(" = ")[0] + " = 0.0\n")
+    lines = text.splitlines()
+    turn = number // len(values)
+    place = next(line for line in lines if line.startswith(places[turn % len(places)]))
+    planted = template.format(values[number % len(values)])
+    if kind == "slower evaluation":
+        planted = place[: len(place) - len(place.lstrip())] + planted
+    index = lines.index(place)
+    if place == CALL:  # with as many lines of a comment above as the number of the turn
+        lines[index : index + 1] = [*["    # the next batch"] * turn, planted]
+    else:
+        lines.insert(index, planted)
+    # code that is compiled again for any number also makes a tensor of it, and reads that
+    counter = "recompilations" if kind == "recompilation" else ""
+    return Planted("\n".join(lines) + "\n", lines.index(planted) + 1, counter)
 
 
 def moves() -> dict[str, tuple[str, str]]:
@@ -188,6 +313,27 @@ def count(text: str, file: str, folder: Path) -> Counted:
     return Counted(STEPS, totals, {}, lines)
 
 
+def count_on_cpu(text: str, file: str, folder: Path) -> Counted:
+    """Run the steps of a program on the CPU in this process, with the hooks of `run --count`, and count them."""
+    path = folder / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    torch._dynamo.reset()
+    hooks = ((dynamo.PLUGIN, torch._dynamo), (counts.PLUGIN, torch), (stages.PLUGIN, torch.nn.modules.module))
+    with tempfile.TemporaryDirectory() as run, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(ENV_COUNT, "1")
+        with watched(Path(run), *hooks, (counts.PLUGIN, torch._dynamo)) as loaded:
+            recorder = STATE.recorder
+            assert recorder is not None
+            names: dict[str, Any] = {"__name__": "__main__"}
+            exec(compile(text, str(path), "exec"), names)
+            recorder.open_step()
+            for number in range(WARMUP + STEPS):
+                names["step"](number)
+                recorder.step(0, number < WARMUP)
+            return counted(loaded(), None, folder=str(folder))
+
+
 def _run(text: str, path: Path, counter: Any) -> tuple[list[Any], dict[int, tuple[int, int]], dict[Any, int]]:
     """Operators, growth of memory by line, and events of the virtual device in the counted steps."""
     import profiler
@@ -216,12 +362,12 @@ def _counters_of(event: Any) -> tuple[str, ...]:
 
 
 class Gate:
-    """The program's baseline, against which its variants are judged."""
+    """A program's baseline, against which its variants are judged."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        commit(folder)
-        self.base = count(PROGRAM, FILE, folder)
+    def __init__(self, folder: Path, program: str = PROGRAM, counting: Callable[[str, str, Path], Counted] = count):
+        self.folder, self.program, self._count = folder, program, counting
+        commit(folder, program)
+        self.base = counting(program, FILE, folder)
         self.sources = content_ids([FILE], str(folder))
 
     def judge(self, text: str, file: str = FILE) -> tuple[CounterLine, ...]:
@@ -229,33 +375,37 @@ class Gate:
         if file != FILE:
             (self.folder / FILE).unlink()
         try:
-            counted = count(text, file, self.folder)
+            variant = self._count(text, file, self.folder)
             files = file_changes(self.sources, [file], str(self.folder))
-            return compare([self.base, self.base], [counted, counted], Limits(), files)
+            return compare([self.base, self.base], [variant, variant], Limits(), files)
         finally:
             if file != FILE:
                 (self.folder / file).unlink()
-            (self.folder / FILE).write_text(PROGRAM)
+            (self.folder / FILE).write_text(self.program)
 
     def finds(self, planted: Planted) -> bool:
         """Whether a planted fault fails, and its line is named."""
         lines = self.judge(planted.text)
-        named = {change.line for line in lines if line.state == "FAIL" for change in line.changes}
+        failed = (line for line in lines if line.state == "FAIL" and planted.counter in ("", line.counter))
+        named = {change.line for line in failed for change in line.changes}
         return overall(lines) == "FAIL" and named == {planted.line}
 
 
-def report(gate: Gate, numbers: int = 20, unchanged: int = 30) -> dict[str, str]:
+def report(gate: Gate, on_cpu: Gate, numbers: int = 20, unchanged: int = 30) -> dict[str, str]:
     """What is found of every kind, and what fails without a fault."""
     found = {}
-    for kind in PLANTS:
+    kinds: list[tuple[Gate, Callable[..., Planted], str]] = [(gate, plant, kind) for kind in PLANTS]
+    kinds += [(on_cpu, plant_on_cpu, kind) for kind in COMPILED]
+    for judge, make, kind in kinds:
         alone, beside = (
-            sum(gate.finds(plant(kind, number, removing=removing)) for number in range(numbers))
+            sum(judge.finds(make(kind, number, removing=removing)) for number in range(numbers))
             for removing in (False, True)
         )
         found[kind] = f"{alone} of {numbers}; with an unrelated line removed {beside} of {numbers}"
     order = random.Random(1)
-    false = sum(overall(gate.judge(PROGRAM + "\n" * order.randrange(3))) == "FAIL" for _ in range(unchanged))
-    found["false FAIL, unchanged"] = f"{false} of {unchanged}"
+    texts = [(each, each.program + "\n" * order.randrange(3)) for each in (gate, on_cpu) for _ in range(unchanged // 2)]
+    false = sum(overall(each.judge(text)) == "FAIL" for each, text in texts)
+    found["false FAIL, unchanged"] = f"{false} of {len(texts)}"
     moved = [name for name, (file, text) in moves().items() if overall(gate.judge(text, file)) == "FAIL"]
     found["false FAIL, renamed or moved"] = f"{len(moved)} of {len(moves())} {' '.join(moved)}".strip()
     return found

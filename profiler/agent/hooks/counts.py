@@ -1,6 +1,6 @@
 """Counts by line, in a program that was started for it: operators, memory, collectives, and reads on the CPU.
 
-What was counted is written at each boundary of a step.
+What was counted is written at each boundary of a step, and where evaluations begin and end.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _install(module: Any) -> None:
     if counting.reads is not None:
         _reads[:] = [counting.reads]
     os.register_at_fork(after_in_child=writer.forked)
-    recorder.on_step.append(writer.write)
+    writer.begin(recorder)
     recorder.add_hook_facts(**{COUNTED: True})
 
 
@@ -105,9 +105,14 @@ class _Writer:
         """Write into the record of a forked process; what its parent had counted is not a part of it."""
         if STATE.recorder is None or STATE.recorder is self.recorder:
             return
-        self.recorder = STATE.recorder
-        self.recorder.on_step.append(self.write)
+        self.begin(STATE.recorder)
         self.counter.begin_anew()
+
+    def begin(self, recorder: Recorder) -> None:
+        """Write at the ends of steps, and where evaluations begin and end."""
+        self.recorder = recorder
+        recorder.on_step.append(self.write)
+        recorder.on_mode.append(self.write)
 
     def write(self) -> None:
         """Write what was counted since the last call."""

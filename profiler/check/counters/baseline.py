@@ -43,6 +43,7 @@ from profiler.check.counters.paths import missing_script, portable_command, port
 from profiler.check.model import Counted, Line, Location
 from profiler.core.atomic_file import locked
 from profiler.core.errors import ProfilerError
+from profiler.core.metrics import STARTUP, counter_period
 from profiler.core.notice import Notice
 from profiler.report.text import step_text
 from profiler.run.code_origin import working_folder
@@ -290,6 +291,23 @@ def read(path: Path, key: Key | None = None) -> BaselineSection:
     return sections[nearest_key([section.key for section in sections], key or {})]
 
 
+def steps_of(path: Path, command: Sequence[str], folder: str, *, is_counted: bool) -> int | None:
+    """How many steps the file has of this command; None where its sections for it have several numbers.
+
+    :param is_counted: whether operators are counted.
+    :raises ProfilerError: as `read_sections`.
+    """
+    sections = read_sections(path)
+    program, arguments = portable_program(command, folder)
+    wanted = {"program": program, "arguments": arguments, "counting": "exact" if is_counted else ""}
+    for names in (tuple(wanted), ("program", "counting"), ()):
+        own = [one for one in sections if all(one.key.get(name, "") == wanted[name] for name in names)]
+        if own:
+            numbers = {section.steps for section in own}
+            return numbers.pop() if len(numbers) == 1 else None
+    return None
+
+
 def previous(path: Path, key: Key) -> tuple[BaselineSection | None, str]:
     """The section that an update replaces, if there is one; for a damaged file, which the update replaces entirely,
     what is wrong with it.
@@ -412,6 +430,8 @@ def _rows(
     largest: dict[tuple[Location, int, str], float] = {}
     for process in counted:
         for location, own_lines in lines(process).items():
+            if location[0].startswith(STARTUP):  # nothing compares them by line
+                continue
             for line, amount, text in own_lines:
                 key = location, line, text
                 largest[key] = max(largest.get(key, 0.0), amount / process.steps)
@@ -481,7 +501,7 @@ def _risen_lines(old: BaselineSection, new: BaselineSection, files: Sequence[Fil
         for change in changed_lines(name, before, after, files):
             if change.after > change.before:
                 place = f"{change.file}:{change.line}"
-                yield f"{name} at {place}: {change.before:g} -> {change.after:g} per step"
+                yield f"{name} at {place}: {change.before:g} -> {change.after:g} {counter_period(name)}"
 
 
 def _loosened(
@@ -491,11 +511,11 @@ def _loosened(
         low, high = old[name]
         if name not in new:
             if high or name not in unknown:
-                yield f"{name}{where}: {_range_text(old[name])} per step before, not counted any more"
+                yield f"{name}{where}: {_range_text(old[name])} {counter_period(name)} before, not counted any more"
         elif new[name][1] > high:
-            yield f"{name}{where}: {_range_text(old[name])} -> {_range_text(new[name])} per step"
+            yield f"{name}{where}: {_range_text(old[name])} -> {_range_text(new[name])} {counter_period(name)}"
         elif low == high and new[name][0] < new[name][1]:
-            yield f"{name}{where}: always {high:g} before, {_range_text(new[name])} per step now"
+            yield f"{name}{where}: always {high:g} before, {_range_text(new[name])} {counter_period(name)} now"
 
 
 def _range_text(ends: Range) -> str:

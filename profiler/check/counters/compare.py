@@ -6,7 +6,7 @@ import difflib
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from profiler.analyse.timing.counters import MIGHT_SYNC
@@ -17,6 +17,7 @@ from profiler.check.model import (
     INCONCLUSIVE,
     PASS,
     STATES,
+    Budget,
     Change,
     ChangeKind,
     Counted,
@@ -26,7 +27,7 @@ from profiler.check.model import (
     Limits,
 )
 from profiler.core.errors import ProfilerError
-from profiler.core.metrics import COUNTERS, counter_unit
+from profiler.core.metrics import COUNTERS, EVALUATION, STARTUP, counter_unit
 from profiler.core.notice import Notice
 
 GATED: Final = tuple(counter.name for counter in COUNTERS if counter.gated)
@@ -34,6 +35,8 @@ GATED: Final = tuple(counter.name for counter in COUNTERS if counter.gated)
 a limit names them: more of them may well be better."""
 UNGATED: Final = (MIGHT_SYNC,)
 """Counters of the hooks that are checked only where a limit names them."""
+KNOWN: Final = tuple(counter.name for counter in COUNTERS)
+"""Counters that limits and budgets may name although a run does not count them."""
 EVERY: Final = "*"
 WIDTHS: Final = 3.0
 """A counter that varies FAILs only where all processes of the candidate are above the base's range by more than so many
@@ -45,6 +48,8 @@ SPREAD: Final = 3.0
 """... and only by more than so many standard deviations of a Poisson count as large: a few events more or less."""
 WORKER_BATCHES: Final = 2.0
 """Batches by which the recorded work of a loader's workers may differ: the last one of an epoch may be smaller."""
+_MAX_LARGEST: Final = 3
+"""Lines that are named where a budget is exceeded."""
 STEP, WORKER = "step", "worker"
 
 _REL_TOL: Final = 1e-12
@@ -104,6 +109,7 @@ def compare(
     names = [name for name in names if not _unused_without_device(name, base, candidate)]
     sides = base, candidate
     lines = [_line(name, STEP, sides, limits, files if by_line else None) for name in names]
+    lines = [_budgeted(line, candidate, limits.budgets.get(line.counter)) for line in lines]
     in_workers = {name for process in processes for name, amount in process.workers.items() if amount}
     return (*lines, *(_line(name, WORKER, sides, limits, files) for name in _ordered(in_workers)))
 
@@ -111,12 +117,12 @@ def compare(
 def _check_names(processes: Sequence[Counted], limits: Limits) -> None:
     """A limit for a misspelt counter would silently have no effect."""
     counted = {name for process in processes for name in (*process.totals, *process.workers)}
-    for key, names in (("limits", limits.counters), ("ignore", limits.ignore)):
+    for key, names in (("limits", limits.counters), ("ignore", limits.ignore), ("budgets", limits.budgets)):
         for name in names:
-            if name != EVERY and name not in counted and name not in GATED and name not in UNGATED:
+            if name != EVERY and name not in counted and name not in KNOWN:
                 raise ProfilerError(
                     f"{key} (an option, or [tool.profiler.check]): nothing counts {name}"
-                    f"{suggestion(name, sorted(counted.union(GATED, UNGATED)))}"
+                    f"{suggestion(name, sorted(counted.union(KNOWN)))}"
                 )
 
 
@@ -130,7 +136,7 @@ def suggestion(word: str, names: Iterable[str]) -> str:
 def is_judged_by_line(counter: str) -> bool:
     """Whether what one line counts less does not pay for another one. Amounts of bytes and of arithmetic move between
     lines when code is rewritten."""
-    return not counter_unit(counter) and counter != "flops"
+    return not counter_unit(counter) and not counter.endswith("flops")
 
 
 def worst(states: Iterable[str]) -> str:
@@ -150,7 +156,8 @@ def unused_limits(result: GateResult) -> tuple[Notice, ...]:
     counted = {line.counter for line in result.counters}
     limits = sorted(set(result.limits.counters) - counted - {EVERY})
     ignored = sorted(set(result.limits.ignore) - counted)
-    notices = (("limits-unused", limits), ("ignored-unused", ignored))
+    budgets = sorted(set(result.limits.budgets) - counted)
+    notices = (("limits-unused", limits), ("ignored-unused", ignored), ("budgets-unused", budgets))
     return tuple(Notice(code, {"names": names}) for code, names in notices if names)
 
 
@@ -194,10 +201,10 @@ def _line(
         reason = Notice(code, {"side": side} if side else {})
         return CounterLine(name, state, *ranges, None, (reason,), scope=scope)
 
-    if name in limits.ignore:
-        return ungated(PASS, "ignored")
-    if name not in GATED and name not in limits.counters:
-        return ungated(PASS, "estimate" if name in UNGATED else "not-limited")
+    if code := _ungated(name, limits):
+        return ungated(PASS, code)
+    if name.startswith(EVALUATION) and None in (before, after):
+        return ungated(PASS, "no-evaluation", "baseline" if before is None else "candidate")
     for label, processes, amounts in zip(("baseline", "candidate"), (base, candidate), sides, strict=True):
         if scope == WORKER and not any(amounts):
             return ungated(PASS, "no-worker-counts", label)
@@ -236,6 +243,47 @@ def _line(
         scope,
         other_changes=tuple(change for change in changes if change not in rose),
     )
+
+
+def _budgeted(line: CounterLine, candidate: Sequence[Counted], budget: Budget | None) -> CounterLine:
+    """A line with its budget, which is exceeded if every process counts more."""
+    if budget is None or line.after is None:
+        return line
+    for amount, fails in ((budget.fail, True), (budget.warn, False)):
+        if amount is None or not _above(line.after[0], amount):
+            continue
+        sums = _least(_amounts_by_line(line.counter, candidate, workers=False))
+        largest = sorted(sums, key=lambda each: (-sums[each], each))[:_MAX_LARGEST]
+        pairs = (LinePair(each, each, sums[each], sums[each]) for each in largest)
+        code = "above-budget" if fails else "above-warning"
+        reason = Notice(code, {"amount": amount, "counter": line.counter})
+        return replace(
+            line,
+            state=FAIL if fails else line.state,
+            is_risen=line.state == FAIL,
+            reasons=(reason, *line.reasons),
+            exceeded=amount,
+            largest=tuple(_change(line.counter, pair) for pair in pairs),
+        )
+    return line
+
+
+def budget_warnings(lines: Iterable[CounterLine]) -> tuple[Notice, ...]:
+    """A warning for each counter that exceeds a budget which does not fail the check."""
+    return tuple(
+        Notice("budget-warning", {"counter": line.counter, "amount": line.after[1], "budget": line.exceeded})
+        for line in lines
+        if line.after is not None and any(reason.code == "above-warning" for reason in line.reasons)
+    )
+
+
+def _ungated(name: str, limits: Limits) -> str:
+    """Why a counter cannot fail the check by rising; empty: it can."""
+    if name in limits.ignore:
+        return "ignored"
+    if name in GATED or name in limits.counters:
+        return ""
+    return "estimate" if name in UNGATED else "not-limited"
 
 
 def _allowed(before: _Side, after: _Side, limit: Limit, scope: str) -> float:
@@ -323,6 +371,8 @@ def changed_lines(
 
     :param files: what became of files whose former text is known.
     """
+    if counter.startswith(STARTUP):  # a baseline has no lines of the start
+        return ()
     before, after = (_amounts_by_line(counter, side, workers) for side in (base, candidate))
     most, least = (
         {line: end(amounts) for line, amounts in side.items()} for end, side in ((max, before), (min, after))

@@ -18,7 +18,16 @@ from profiler.analyse.timing.counters import (
     uncounted_on_cpu,
 )
 from profiler.analyse.window import Window, measured_window, process_rows
-from profiler.check.counters.operators import counts_of_table, stored_text
+from profiler.check.counters.operators import (
+    Period,
+    TableCounts,
+    counts_of_period,
+    counts_of_steps,
+    growing_lines,
+    periods,
+    prefixed,
+    stored_text,
+)
 from profiler.check.counters.paths import portable_path, root_folder
 from profiler.check.model import Counted, Line, Location
 from profiler.core.errors import Exit, ProfilerError
@@ -77,22 +86,44 @@ def counted(run: Run, spans: Sequence[tuple[int, int]] | None, *, folder: str = 
     if lost := next((problem for problem in run.problems if problem.code == "process-stopped"), None):
         raise ProfilerError(f"what was counted in {run.path} is incomplete: {describe(lost)}", Exit.NOT_COMPARABLE)
     root = root_folder(folder or working_folder(run), run.info.argv)
-    calls = process_rows(run.calls, window)
-    begins = calls["begin"]
+    all_calls = process_rows(run.calls, window)
+    begins = all_calls["begin"]
     inside = window.step_rows(begins) >= 0
     if run.info.is_counted:  # compilations happen in the first steps
         compiling = [_name_number(run, name) for name in (RECOMPILED, GRAPH_BROKEN)]
-        inside |= np.isin(calls["name"], compiling) & (begins.astype(np.int64) < window.end[-1])
-    calls = calls[inside]
+        inside |= np.isin(all_calls["name"], compiling) & (begins.astype(np.int64) < window.end[-1])
+    calls = all_calls[inside]
     totals = _totals(run, window)
     workers, worker_lines = _workers(run, window, root)
-    lines = _lines(run, calls, root)
+    lines, growing = _lines(run, calls, root), frozenset[tuple[str, int]]()
     if COUNTED in run.info.facts:
+
+        def shown(file: str) -> str:
+            return portable_path(file, root)
+
         compilations = _amounts(run, calls)
         totals |= {name: float(compilations[name].sum()) for name in _COMPILING if name in compilations}
-        more = counts_of_table(run, window, lambda site: portable_path(site, root))
+        more = counts_of_steps(run, window, shown)
         totals, lines = {**dict.fromkeys(_COMPILING, 0.0), **totals, **more.totals}, {**lines, **more.lines}
-    return Counted(len(window), totals, workers, lines, worker_lines, uncounted_on_cpu(run, totals))
+        growing = growing_lines(run, window, shown)
+        for period in periods(run, window):
+            for found in (
+                counts_of_period(run, window, period, shown),
+                _calls_of_period(run, window, period, all_calls, root),
+            ):
+                totals |= found.totals
+                lines |= found.lines
+    return Counted(len(window), totals, workers, lines, worker_lines, uncounted_on_cpu(run, totals), growing)
+
+
+def _calls_of_period(run: Run, window: Window, period: Period, calls: Table, root: str) -> TableCounts:
+    """The waits and tokenized texts of a period, such that an amount per step is that of one span of it."""
+    inside, scale = calls[period.holds(calls["begin"])], len(window) / len(period.spans)
+    names = [name for name in period.counters() if name in (TOKENIZED, "syncs")]
+    amounts = _amounts(run, inside)
+    totals = {name: scale * float(amounts[name].sum()) if name in amounts else 0.0 for name in names}
+    lines = {place: each for place, each in _lines(run, inside, root, scale=scale).items() if place[0] in names}
+    return prefixed(TableCounts(totals, lines), period.prefix)
 
 
 # ---------------------------------------------------------------- steps

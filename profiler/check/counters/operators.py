@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from profiler.analyse.window import Window, process_rows
+from profiler.analyse.intervals import Intervals, times, union
+from profiler.analyse.window import Window, process_rows, thread_rows
 from profiler.check.model import Line, Location
+from profiler.core.metrics import EVALUATION, STARTUP
 from profiler.run.model import Run, Site, Table
-from profiler.run.tables import CountKind
+from profiler.run.tables import CountKind, StageKind
 
 _MAX_TEXT: Final = 80
 """Characters of a line's text that a baseline stores: enough to recognise a line that has moved."""
 PEAK: Final = "peak_bytes"
 GROWTH: Final = "growth_bytes"
-_COUNTERS: Final = (
-    (CountKind.OPERATOR, "count", "operators"),
-    (CountKind.FLOPS, "count", "flops"),
-    (CountKind.ALLOCATION, "bytes", "allocated_bytes"),
-    (CountKind.GROWTH, "bytes", GROWTH),
-    (CountKind.PEAK, "bytes", PEAK),
-    (CountKind.COLLECTIVE, "count", "collectives"),
-    (CountKind.COLLECTIVE, "bytes", "collective_bytes"),
-)
-"""Kind and column of the table `counts` -> counter."""
+_COUNTERS: Final = {
+    "operators": (CountKind.OPERATOR, "count"),
+    "flops": (CountKind.FLOPS, "count"),
+    "allocated_bytes": (CountKind.ALLOCATION, "bytes"),
+    GROWTH: (CountKind.GROWTH, "bytes"),
+    PEAK: (CountKind.PEAK, "bytes"),
+    "collectives": (CountKind.COLLECTIVE, "count"),
+    "collective_bytes": (CountKind.COLLECTIVE, "bytes"),
+}
+"""Counter -> kind and column of the table `counts`."""
+_OF_PERIODS: Final = {
+    STARTUP: ("operators", "allocated_bytes", PEAK, "tokenized"),
+    EVALUATION: ("operators", "flops", PEAK, "syncs"),
+}
+"""Beginning of the counters of a period outside of steps -> what is counted in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +46,50 @@ class TableCounts:
     lines: dict[Location, tuple[Line, ...]]
 
 
-def counts_of_table(run: Run, window: Window, shown: Callable[[str], str]) -> TableCounts:
+@dataclass(frozen=True, slots=True)
+class Period:
+    """Time of a process outside of its measured steps."""
+
+    prefix: str
+    """Beginning of the names of its counters."""
+    spans: Intervals
+    """Of the process's time, in ns."""
+
+    def counters(self) -> tuple[str, ...]:
+        """The counters of steps that it has too, by their names there."""
+        return _OF_PERIODS[self.prefix]
+
+    def holds(self, moments: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+        """Which moments lie in it: behind the begin of a span, up to its end."""
+        at = times(moments)
+        row = np.searchsorted(self.spans.begin, at, "left") - 1
+        inside: npt.NDArray[np.bool_] = (row >= 0) & (at <= np.append(self.spans.end, 0)[row])
+        return inside
+
+
+def periods(run: Run, window: Window) -> Iterator[Period]:
+    """The start until the first step ended, and the evaluations: a module is switched to evaluation mode and back."""
+    steps = run.steps[(run.steps["pid"] == window.pid) & (run.steps["tid"] == window.tid)]
+    yield Period(STARTUP, union([-1], [steps["end"].min()]))
+    rows = thread_rows(run.stages, window)
+    rows = rows[np.argsort(rows["begin"], kind="stable")]
+    begins, ends, opened = list[int](), list[int](), dict[int, int]()
+    for kind, begin, module in zip(rows["kind"].tolist(), rows["begin"].tolist(), rows["object"].tolist(), strict=True):
+        if kind == StageKind.EVAL_MODE:
+            opened[module] = begin
+        elif kind == StageKind.TRAIN_MODE and module in opened and begin <= window.end[-1]:
+            begins.append(opened.pop(module))
+            ends.append(begin)
+    spans = union(begins, ends)
+    # a library may load a model in evaluation mode: an evaluation computes something
+    flops = process_rows(run.counts, window)
+    computed = np.sort(times(flops["time"][flops["kind"] == CountKind.FLOPS]))
+    used = np.searchsorted(computed, spans.end, "right") > np.searchsorted(computed, spans.begin, "right")
+    if used.any():
+        yield Period(EVALUATION, Intervals(spans.begin[used], spans.end[used]))
+
+
+def counts_of_steps(run: Run, window: Window, shown: Callable[[str], str]) -> TableCounts:
     """The counters of the table `counts` in the steps of a window.
 
     Growth is that of all steps together, and 0 where memory shrank. The peak is the highest of all steps, times their
@@ -48,13 +99,44 @@ def counts_of_table(run: Run, window: Window, shown: Callable[[str], str]) -> Ta
     """
     rows = process_rows(run.counts, window)
     rows = rows[window.step_rows(rows["time"]) >= 0]
+    return _counts(run, rows, shown, _COUNTERS, steps=len(window), spans=len(window))
+
+
+def counts_of_period(run: Run, window: Window, period: Period, shown: Callable[[str], str]) -> TableCounts:
+    """The counters of the table `counts` in a period, such that an amount per step is that of one span of it."""
+    rows = process_rows(run.counts, window)
+    rows = rows[period.holds(rows["time"])]
+    names = [name for name in period.counters() if name in _COUNTERS]
+    found = _counts(run, rows, shown, names, steps=len(window), spans=len(period.spans))
+    return prefixed(found, period.prefix)
+
+
+def prefixed(counts: TableCounts, prefix: str) -> TableCounts:
+    """Counts under the names that a period has for them."""
+    return TableCounts(
+        {f"{prefix}{name}": amount for name, amount in counts.totals.items()},
+        {(f"{prefix}{counter}", *place): each for (counter, *place), each in counts.lines.items()},  # type: ignore[misc]
+    )
+
+
+def growing_lines(run: Run, window: Window, shown: Callable[[str], str]) -> frozenset[tuple[str, int]]:
+    """File and line of memory of which more is in use after each step."""
+    rows = process_rows(run.counts, window)
+    rows = rows[window.step_rows(rows["time"]) >= 0]
+    return frozenset((shown(run.sites[number].file), run.sites[number].line) for number in _growing(rows, window))
+
+
+def _counts(
+    run: Run, rows: Table, shown: Callable[[str], str], counters: Iterable[str], *, steps: int, spans: int
+) -> TableCounts:
+    """The sums of rows, such that an amount per step is that of one of `spans` spans."""
     totals: dict[str, float] = {}
     sums: dict[Location, dict[tuple[int, str], float]] = defaultdict(lambda: defaultdict(float))
-    for kind, column, counter in _COUNTERS:
-        own = rows[rows["kind"] == kind]
-        factor = 1
+    for counter in counters:
+        kind, column = _COUNTERS[counter]
+        own, factor = rows[rows["kind"] == kind], steps / spans
         if kind is CountKind.PEAK:
-            own, factor = _highest_moment(own), len(window)
+            own, factor = _highest_moment(own), steps
         totals[counter] = factor * max(0.0, float(own[column].sum()))
         keys, group = np.unique(own[["site", "name"]], return_inverse=True)
         amounts = np.bincount(group.ravel(), own[column], len(keys)).tolist()
@@ -69,6 +151,17 @@ def counts_of_table(run: Run, window: Window, shown: Callable[[str], str]) -> Ta
         for location, each in sums.items()
     }
     return TableCounts(totals, lines)
+
+
+def _growing(rows: Table, window: Window) -> Iterator[int]:
+    """The numbers of the lines of whose memory more is in use after each step. Where batches differ in length, what one
+    line keeps of the last batch is more in some steps and less in others."""
+    own = rows[(rows["kind"] == CountKind.GROWTH) & (rows["site"] >= 0)]
+    for number in np.unique(own["site"]).tolist():
+        of_line = own[own["site"] == number]
+        steps = window.step_rows(of_line["time"])
+        if (np.bincount(steps, of_line["bytes"], len(window)) > 0).all():
+            yield number
 
 
 def _highest_moment(rows: Table) -> Table:

@@ -15,7 +15,7 @@ from profiler.analyse.compare.comparability import program_name
 from profiler.check.counters import baseline
 from profiler.check.counters.compare import compare, overall, scaled_copies, worst
 from profiler.check.counters.environment_key import environment_key, key_differences, work_of_a_step
-from profiler.check.counters.file_changes import FileChange, file_changes
+from profiler.check.counters.file_changes import FileChange, content_ids, file_changes
 from profiler.check.counters.paths import root_folder
 from profiler.check.model import (
     BASE,
@@ -43,10 +43,17 @@ from profiler.check.modes.sides import (
     warnings_of_steps,
 )
 from profiler.check.outputs.text import sentence
-from profiler.check.settings import Settings
+from profiler.check.settings import PROCESSES, Settings
 from profiler.check.speed.controlled_process import Program
 from profiler.check.speed.counting import STEPS
-from profiler.check.worktree.prepare import PreparedSide, working_tree_side
+from profiler.check.worktree.paths import refuse_working_tree
+from profiler.check.worktree.prepare import (
+    LINK_HINT,
+    PreparedSide,
+    RevisionRequest,
+    prepare_revision,
+    working_tree_side,
+)
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
 from profiler.report.text import plural
@@ -58,7 +65,7 @@ _COPIED: Final = "h2d_bytes"
 
 def check_command(command: tuple[str, ...], settings: Settings) -> int:
     """Compare the counters of a command to a baseline, or write them down; returns the exit code."""
-    settings = with_baseline_steps(settings)
+    settings = with_baseline_steps(settings, command)
     side = working_tree_side(command, Path.cwd())
     sides = {CANDIDATE: side}
     program = programs_of_sides(
@@ -95,9 +102,9 @@ def check_runs(paths: Sequence[Path], settings: Settings) -> int:
     return finish(result, settings, sides=sides)
 
 
-def with_baseline_steps(settings: Settings) -> Settings:
-    """Settings with the number of steps to count: the requested number, else that of the file's sections, so that they
-    are comparable.
+def with_baseline_steps(settings: Settings, command: Sequence[str]) -> Settings:
+    """Settings with the number of steps to count: the requested number, else that of the file's section for this
+    command, so that they are comparable.
 
     :raises ProfilerError: there is no file, or it is damaged, which is reported before any program is started.
     """
@@ -106,8 +113,8 @@ def with_baseline_steps(settings: Settings) -> Settings:
         return replace(settings, steps=settings.steps or STEPS)
     if not path.exists():
         raise ProfilerError(f"there is no baseline {path}: write it with --update, and commit it")
-    numbers = {section.steps for section in baseline.read_sections(path)}
-    return replace(settings, steps=settings.steps or (numbers.pop() if len(numbers) == 1 else STEPS))
+    steps = baseline.steps_of(path, command, str(Path.cwd()), is_counted=settings.count)
+    return replace(settings, steps=settings.steps or steps or STEPS)
 
 
 def baseline_path(settings: Settings) -> Path:
@@ -138,12 +145,7 @@ def compare_to_baseline(side: PreparedSide, program: Program, settings: Settings
         root = root_folder(folder, recordings.runs[0].info.argv)
         files = file_changes(section.sources, baseline.counted_files(recordings.counted), root)
         base = baseline.as_processes(section)
-        compared = partial(compare, base, limits=settings.limits, files=files)
-        lines = compared(recordings.counted)
-        if overall(lines) != PASS and (any(map(_varies, lines)) or len(recordings.counted) == 1):
-            more = MORE_PROCESSES if any(map(_varies, lines)) else 1
-            recordings += record_counters(program, settings, more, settings.processes + 1)
-            lines = compared(recordings.counted)
+        lines, recordings = _judged(base, recordings, program, settings, files)
         reasons = _other_copies(lines, base, recordings, files, settings)
         lines = () if reasons else lines
     result = GateResult(
@@ -165,6 +167,61 @@ def compare_to_baseline(side: PreparedSide, program: Program, settings: Settings
         baseline_file=str(path),
     )
     return result, recordings
+
+
+def _judged(
+    base: Sequence[Counted], recordings: Recordings, program: Program, settings: Settings, files: Sequence[FileChange]
+) -> tuple[tuple[CounterLine, ...], Recordings]:
+    """The counters of the candidate against those of the base, counted again where that may change the result."""
+    compared = partial(compare, base, limits=settings.limits, files=files)
+    lines = compared(recordings.counted)
+    varies = any(map(_varies, lines))
+    if overall(lines) != PASS and (varies or len(recordings.counted) == 1):
+        more = MORE_PROCESSES if varies else 1
+        recordings += record_counters(program, settings, more, settings.processes + 1)
+        lines = compared(recordings.counted)
+    return lines, recordings
+
+
+def check_revision(command: tuple[str, ...], settings: Settings, rev: str) -> int:
+    """Compare what a command is counted to do here with what it does at a git revision; returns the exit code."""
+    candidate = working_tree_side(command, Path.cwd())
+    request = RevisionRequest(rev, command, Path.cwd(), settings.links, settings.environment)
+    with prepare_revision(request, lambda line: print(line, file=sys.stderr, flush=True)) as base:
+        sides = {BASE: base, CANDIDATE: candidate}
+        programs = programs_of_sides(
+            sides, source=settings.source, hint=LINK_HINT, virtual_cuda=settings.virtual_cuda, count=settings.count
+        )
+        number = {BASE: max(PROCESSES, settings.processes), CANDIDATE: settings.processes}
+        recordings = {
+            label: record_counters(program, settings, number[label], purpose=f"the {label}")
+            for label, program in programs.items()
+        }
+        if base.repository is not None:
+            names = [site.file for run in recordings[BASE].runs for site in run.sites if site.file.startswith("/")]
+            refuse_working_tree(names, base.repository)
+        before, after = (recordings[label].counted for label in (BASE, CANDIDATE))
+        roots = {label: root_folder(str(side.cwd), side.argv) for label, side in sides.items()}
+        sources = content_ids(baseline.counted_files(before), roots[BASE])
+        files = file_changes(sources, baseline.counted_files(after), roots[CANDIDATE])
+        lines, recordings[CANDIDATE] = _judged(before, recordings[CANDIDATE], programs[CANDIDATE], settings, files)
+        result = GateResult(
+            base=describe_side(BASE, base, recordings[BASE]),
+            candidate=describe_side(CANDIDATE, candidate, recordings[CANDIDATE]),
+            limits=settings.limits,
+            mode="against",
+            counters=lines,
+            counters_state=overall(lines),
+            warnings=(
+                *warnings_of_steps(recordings[CANDIDATE]),
+                *side_differences(recordings[BASE], recordings[CANDIDATE]),
+                *short_program(after, settings.steps or STEPS),
+            ),
+            notes=base.notes,
+            machine=fingerprint(recordings[CANDIDATE].runs),
+            hunks=_hunks_of_rises(lines, files),
+        )
+        return finish(result, settings)
 
 
 def _other_work(section: baseline.BaselineSection, recordings: Recordings) -> tuple[Notice, ...]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Final
 
-from profiler.check.counters.compare import unused_limits, worst
+from profiler.check.counters.compare import budget_warnings, unused_limits, worst
 from profiler.check.model import BASE, CANDIDATE, FAIL, INCONCLUSIVE, PASS, CounterLine, GateResult
 from profiler.check.modes.causes import counted_causes, worse_causes
 from profiler.check.outputs import json
@@ -79,6 +79,7 @@ def _finish(
             created_at=datetime.now(UTC).isoformat(timespec="seconds"),
             seconds=time.monotonic() - settings.started,
             out=str(settings.out),
+            warnings=(*result.warnings, *budget_warnings(result.counters)),
             notes=(*result.notes, *settings.notes, *unused_limits(result)),
         )
     )

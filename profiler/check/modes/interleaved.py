@@ -40,8 +40,14 @@ from profiler.check.speed.interleave import RoundRunner
 from profiler.check.speed.round_values import round_values
 from profiler.check.speed.sequential import CONFIRM_LOOKS
 from profiler.check.speed.verdict import INTERRUPTED, next_kind, on_other_filesystem, throughput
-from profiler.check.worktree.paths import working_tree_files
-from profiler.check.worktree.prepare import PreparedSide, RevisionRequest, prepare_revision, working_tree_side
+from profiler.check.worktree.paths import refuse_working_tree
+from profiler.check.worktree.prepare import (
+    LINK_HINT,
+    PreparedSide,
+    RevisionRequest,
+    prepare_revision,
+    working_tree_side,
+)
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
 from profiler.report.text import plural
@@ -53,7 +59,6 @@ if TYPE_CHECKING:
 
 ROUNDS_FILE: Final = "rounds.json"
 """Beside the runs, where an error prevented check.json."""
-_HINT: Final = "the revision has only what git keeps: --link PATH shows it data from outside git"
 
 
 def check_commands(before: str, after: str, settings: Settings) -> int:
@@ -73,7 +78,7 @@ def check_commands(before: str, after: str, settings: Settings) -> int:
 def check_against(command: tuple[str, ...], settings: Settings, rev: str) -> int:
     """Compare a command here to the same one at a git revision, its counters also to a baseline where there is one."""
     if settings.baseline is not None:
-        settings = with_baseline_steps(settings)  # its faults are reported before the revision is prepared
+        settings = with_baseline_steps(settings, command)  # its faults are reported before the revision is prepared
     candidate = working_tree_side(command, Path.cwd())
     request = RevisionRequest(rev, command, Path.cwd(), settings.links, settings.environment)
     with prepare_revision(request, lambda line: print(line, file=sys.stderr, flush=True)) as base:
@@ -82,16 +87,10 @@ def check_against(command: tuple[str, ...], settings: Settings, rev: str) -> int
         def admit(process: ControlledProcess) -> None:
             if process.program.side == CANDIDATE or repository is None:
                 return
-            if files := working_tree_files(process.controller.files, repository):
-                more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-                raise ProfilerError(
-                    f"the base runs code of the working tree ({files[0]}{more}), so both sides would be the same: is "
-                    f"the project installed in the environment from this folder? Start it from its sources (python -m "
-                    f"...), or use --environment auto"
-                )
+            refuse_working_tree(process.controller.files, repository)
 
         sides = {BASE: base, CANDIDATE: candidate}
-        programs = programs_of_sides(sides, source=settings.source, hint=_HINT)
+        programs = programs_of_sides(sides, source=settings.source, hint=LINK_HINT)
         baseline = compare_to_baseline(candidate, programs[CANDIDATE], settings) if settings.baseline else None
         return check_interleaved(sides, programs, settings, mode="against", baseline=baseline, admit=admit)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from profiler.analyse.finding import RuleText
+from profiler.check.counters.operators import GROWTH
 from profiler.check.counters.paths import root_folder
 from profiler.check.model import CANDIDATE, PATIENCE_S, Change, Counted, LintFinding, LintResult
 from profiler.check.modes.causes import copied_bytes, rule_of_line
@@ -85,8 +86,9 @@ def find(counted: Counted, source: Callable[[str, int], str]) -> Iterator[LintFi
     for change in sorted(changes, key=lambda each: (each.file, each.line, each.counter)):
         rule: RuleText | None = None
         instead = ""
-        if change.counter == "growth_bytes":
-            rule, instead = MEMORY_CREEP, MEMORY_CREEP.code
+        if change.counter == GROWTH:
+            if (change.file, change.line) in counted.growing:
+                rule, instead = MEMORY_CREEP, MEMORY_CREEP.code
         elif change.after < _EVERY_STEP and change.counter not in ("graph_breaks", "recompilations"):
             continue
         elif change.counter == "h2d":

@@ -29,22 +29,24 @@ class Mode(StrEnum):
     UPDATE = "--update"
     BASELINE = "--baseline alone"
     AGAINST = "--against"
+    AGAINST_COUNTS = "--against with --count or --virtual-cuda"
     COMMANDS = "--before and --after"
     RUNS = "two recorded runs"
     HISTORY = "--history alone"
 
 
 _INTERLEAVED: Final = (Mode.AGAINST, Mode.COMMANDS)
-_STARTING: Final = (Mode.UPDATE, Mode.BASELINE, *_INTERLEAVED)
-_GATING: Final = (Mode.BASELINE, *_INTERLEAVED, Mode.RUNS)
+_REVISION: Final = (Mode.AGAINST, Mode.AGAINST_COUNTS)
+_STARTING: Final = (Mode.UPDATE, Mode.BASELINE, Mode.AGAINST_COUNTS, *_INTERLEAVED)
+_GATING: Final = (Mode.BASELINE, Mode.AGAINST_COUNTS, *_INTERLEAVED, Mode.RUNS)
 _GOES_WITH: Final[Mapping[str, tuple[Mode, ...]]] = {
     "reason": (Mode.UPDATE,),
     "baseline": (Mode.UPDATE, Mode.BASELINE, Mode.AGAINST),
-    "no_baseline": (Mode.AGAINST,),
-    "virtual_cuda": (Mode.UPDATE, Mode.BASELINE),
-    "count": (Mode.UPDATE, Mode.BASELINE),
-    "link": (Mode.AGAINST,),
-    "environment": (Mode.AGAINST,),
+    "no_baseline": _REVISION,
+    "virtual_cuda": (Mode.UPDATE, Mode.BASELINE, Mode.AGAINST_COUNTS),
+    "count": (Mode.UPDATE, Mode.BASELINE, Mode.AGAINST_COUNTS),
+    "link": _REVISION,
+    "environment": _REVISION,
     "detect": _INTERLEAVED,
     "max_rounds": _INTERLEAVED,
     "max_seconds": _INTERLEAVED,
@@ -55,6 +57,7 @@ _GOES_WITH: Final[Mapping[str, tuple[Mode, ...]]] = {
     "patience": _STARTING,
     "limit": _GATING,
     "ignore": _GATING,
+    "budget": _GATING,
     "inconclusive": _GATING,
     "github": _GATING,
     "out": (Mode.UPDATE, *_GATING),
@@ -149,7 +152,7 @@ def _mode(args: argparse.Namespace, runs: tuple[Path, ...], command: tuple[str, 
     if not command:
         return Mode.HISTORY
     if args.against is not None:
-        return Mode.AGAINST
+        return Mode.AGAINST_COUNTS if args.count or args.virtual_cuda else Mode.AGAINST
     return Mode.UPDATE if args.update else Mode.BASELINE
 
 
@@ -186,11 +189,12 @@ def check_early(settings: Settings, mode: Mode) -> None:
     for option, key, counters in (
         ("--limit", "limits", settings.limits.counters),
         ("--ignore", "ignore", settings.limits.ignore),
+        ("--budget", "budgets", settings.limits.budgets),
     ):
         for name in counters:
             location = option if name in settings.named else f"[tool.profiler.check] {key}:"
             check_spelling(name, names, location)
-            if mode is Mode.BASELINE and has_baseline and name not in names:
+            if option != "--budget" and mode is Mode.BASELINE and has_baseline and name not in names:
                 raise ProfilerError(
                     f"{location} {name}: nothing counts that, by {settings.baseline}; if the program does so now, "
                     "write its counters down with --update first"

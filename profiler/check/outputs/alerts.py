@@ -23,6 +23,7 @@ from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
 from profiler.check.outputs.first_screen import excerpt, hunk_at
 from profiler.core import units
+from profiler.core.metrics import counter_period
 from profiler.core.terminal import plain
 from profiler.report.render.json import clean
 
@@ -105,8 +106,12 @@ class AlertRule:
 
 def find_alerts(result: GateResult, repository: RepositoryPaths) -> tuple[Alert, ...]:
     """All lines of code that changed, in the order of counters and changes, each with its cause where that is known;
-    then the causes that the time of steps shows."""
-    return (*_counter_alerts(result, repository), *_cause_alerts(result, repository))
+    then those that count most where a budget is exceeded, and the causes that the time of steps shows."""
+    return (
+        *_counter_alerts(result, repository),
+        *_budget_alerts(result, repository),
+        *_cause_alerts(result, repository),
+    )
 
 
 def _counter_alerts(result: GateResult, repository: RepositoryPaths) -> Iterator[Alert]:
@@ -115,7 +120,8 @@ def _counter_alerts(result: GateResult, repository: RepositoryPaths) -> Iterator
     for line in result.counters:
         before, after, _ = fmt.counter_amounts(line)
         rule = _counter_rule(line, fmt.base_noun(result))
-        total = f"{fmt.counter_title(line)} per step: {fmt.base_noun(result)} {before}, candidate {after}"
+        total = f"{fmt.counter_title(line)} {counter_period(line.counter)}"
+        total += f": {fmt.base_noun(result)} {before}, candidate {after}"
         for change in line.changes:
             file = repository.label(change.file)
             digest = fingerprint(rule_name(line), file, change.function, change.operation)
@@ -134,6 +140,23 @@ def _counter_alerts(result: GateResult, repository: RepositoryPaths) -> Iterator
                 **({"diff": excerpt(hunk, change.line)} if hunk is not None else {}),
             }
             level = _level(line, change)
+            yield Alert(rule, change.file, change.line, change.function, level, digest, message, amounts)
+
+
+def _budget_alerts(result: GateResult, repository: RepositoryPaths) -> Iterator[Alert]:
+    for line in result.counters:
+        if line.exceeded is None or line.after is None:
+            continue
+        name, title = f"budget/{_identifier(line.counter)}", fmt.counter_title(line)
+        description = f"{title} in a training step: the candidate's count compared to its budget."
+        rule = AlertRule(name, f"{title} above budget", description, "Have the line do less, or raise the budget.")
+        level = ERROR if any(reason.code == "above-budget" for reason in line.reasons) else WARNING
+        sentence = fmt.over_budget(line.counter, line.after[0], line.exceeded)
+        for change in line.largest:
+            digest = fingerprint(name, repository.label(change.file), change.function, change.operation)
+            own = fmt.amount(change.after, line.counter)
+            message = f"{sentence[:1].upper()}{sentence[1:]}; {own} of it at this line."
+            amounts = {"budget": fmt.amount(line.exceeded, line.counter), "after": own}
             yield Alert(rule, change.file, change.line, change.function, level, digest, message, amounts)
 
 
@@ -199,7 +222,9 @@ def render_code_quality(result: GateResult, repository: RepositoryPaths) -> str:
         for alert in find_alerts(result, repository)
     ]
     for line in result.counters:
-        if line.state != PASS and not line.changes and result.baseline_file:  # shown at the baseline
+        if (
+            line.state != PASS and not line.changes and not line.largest and result.baseline_file
+        ):  # shown at the baseline
             sentence = fmt.counter_sentence(line, fmt.base_noun(result), text.reasons(line.reasons))
             digest = fingerprint(rule_name(line), result.baseline_file)
             severity = _SEVERITIES[ERROR if line.state == FAIL else WARNING]
@@ -253,7 +278,9 @@ def _counter_rule(line: CounterLine, base: str) -> AlertRule:
     title = fmt.counter_title(line)
     hint = " Write an intended rise to the baseline: check --update." if base == "baseline" else ""
     full = f"{title} in a training step: the candidate's count compared to the {base}'s."
-    return AlertRule(rule_name(line), f"{title} per step changed", full, f"Counts are exact.{hint}")
+    return AlertRule(
+        rule_name(line), f"{title} {counter_period(line.counter)} changed", full, f"Counts are exact.{hint}"
+    )
 
 
 def _sarif_rule(rule: AlertRule) -> dict[str, Any]:

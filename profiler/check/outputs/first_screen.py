@@ -11,6 +11,7 @@ from typing import Final
 from profiler.check.model import FAIL, INCONCLUSIVE, PASS, Change, CounterLine, GateResult, Hunk, SlowerLine, TimeLine
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
+from profiler.core.metrics import counter_period
 from profiler.core.terminal import called_as, plain
 from profiler.report import blocks as b
 from profiler.report.table import short_path
@@ -96,8 +97,11 @@ def _rise(line: CounterLine) -> str:
     title = fmt.counter_title(line)
     if line.before is None or line.after is None:
         return f"{title[:1].lower()}{title[1:]} are new"
+    if fmt.is_over_budget_only(line):
+        return fmt.over_budget(line.counter, line.after[0], line.exceeded or 0.0)
     before, after, _ = fmt.counter_amounts(line)
-    return f"{title if title[:2].isupper() else title[:1].lower() + title[1:]} rise from {before} to {after} per step"
+    period = counter_period(line.counter)
+    return f"{title if title[:2].isupper() else title[:1].lower() + title[1:]} rise from {before} to {after} {period}"
 
 
 def _why(result: GateResult) -> Iterator[str]:
@@ -151,6 +155,7 @@ def _places(result: GateResult) -> Iterator[b.CodePlace]:
     failing = [line for line in result.counters if line.state == FAIL]
     changes = [change for line in failing for change in line.changes if change.after > change.before]
     step = result.base.step_time or 0.0
+    changes += [change for line in failing if fmt.is_over_budget_only(line) for change in line.largest]
     places = [((each.file, each.line), _counted(each)) for each in changes]
     for each in result.slower_lines or ():
         key, place = (each.file, each.line), _slower(each, step)
@@ -181,7 +186,7 @@ def _counted(change: Change) -> b.CodePlace:
         f"{fmt.location(change, short_path(change.file))}{fmt.function_and_operation(change)}",
         plain(change.source),
         path=fmt.location(change),
-        change=f"{before} → {after} {noun}",
+        change=f"{before} → {after} {noun}" if change.before != change.after else f"{after} {noun}",
     )
 
 
@@ -262,10 +267,13 @@ def _after_fail(result: GateResult) -> Iterator[b.Action]:
     if result.explanation and result.out:
         command = f"{called_as()} diagnose {shlex.quote(f'{plain(result.out)}/{_EXPLAINED}')}"
         yield b.Action("See where the time of the candidate goes", command=command)
-    if result.counters_state == FAIL and result.baseline_file:
+    risen = any(line.state == FAIL and not fmt.is_over_budget_only(line) for line in result.counters)
+    if risen and result.baseline_file:
         yield b.Action("If the counts are intended, store them with the change", command=_update(result))
     if result.throughput is not None and result.throughput.state == FAIL:
         yield b.Action("Change the code, then check again", command=_check(result))
+    elif not risen:
+        yield b.Action("Have these lines do less, or give the counter a larger budget", command=_check(result))
     elif not result.causes:
         yield b.Action("Remove what was added at these lines, then check again", command=_check(result))
 

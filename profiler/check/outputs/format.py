@@ -27,7 +27,7 @@ from profiler.check.model import (
     TimeLine,
 )
 from profiler.core import units
-from profiler.core.metrics import counter_unit, find_counter
+from profiler.core.metrics import counter_period, counter_unit, find_counter
 from profiler.core.terminal import plain
 from profiler.report.text import plural
 
@@ -85,6 +85,19 @@ def _fixed(value: float, unit: str, decimals: int) -> str:
     return f"{value:,.{decimals}f} {'B' if unit == 'bytes' else unit}".rstrip()
 
 
+def is_over_budget_only(line: CounterLine) -> bool:
+    """Whether a counter fails although it has not risen above what its base and limits allow."""
+    return line.state == FAIL and line.exceeded is not None and not line.is_risen
+
+
+def over_budget(counter: str, value: float, budget: float) -> str:
+    """'peak of memory in use: 2.1 GB per step, above its budget of 2 GB'."""
+    entry = find_counter(counter)
+    texts = amounts((value, budget), counter)
+    name = entry.plural if entry else counter_noun(counter)
+    return f"{name}: {texts[0]} {counter_period(counter)}, above its budget of {texts[1]}"
+
+
 def is_same(a: float, b: float) -> bool:
     """Whether two amounts are equal up to rounding."""
     return math.isclose(a, b, rel_tol=_ROUNDING, abs_tol=_ROUNDING)
@@ -140,9 +153,10 @@ def rise(change: Change) -> str:
     """'+1 sync per step'."""
     difference = change.after - change.before
     if not math.isfinite(difference):
-        return f"{units.NOT_MEASURED}: {counter_noun(change.counter)} per step"
+        return f"{units.NOT_MEASURED}: {counter_noun(change.counter)} {counter_period(change.counter)}"
     size = amount(abs(difference), change.counter) + (" of" if counter_unit(change.counter) else "")
-    return f"{'-' if difference < 0 else '+'}{size} {counter_noun(change.counter, difference)} per step"
+    what = f"{counter_noun(change.counter, difference)} {counter_period(change.counter)}"
+    return f"{'-' if difference < 0 else '+'}{size} {what}"
 
 
 def site(change: Change) -> str:
@@ -278,7 +292,7 @@ def counter_sentence(line: CounterLine, base: str, reasons: str) -> str:
     before, after, allowed = counter_amounts(line)
     limit = "no limit" if line.allowed is None else f"at most {allowed} allowed"
     tail = f"; {plain(reasons)}" if reasons else ""
-    return f"{counter_title(line)} per step: {after}, {base} {before}, {limit}{tail}"
+    return f"{counter_title(line)} {counter_period(line.counter)}: {after}, {base} {before}, {limit}{tail}"
 
 
 def time_sentence(result: GateResult, line: TimeLine, state: str) -> str:
@@ -351,9 +365,16 @@ def limit_sentences(result: GateResult) -> Iterator[str]:
     for counter, limit in sorted(limits.counters.items()):
         name = "every other counter" if counter == "*" else counter_noun(counter)
         yield (
-            f"Allowed above the baseline, {name}: {amount(limit.absolute, counter)} per step or "
+            f"Allowed above the baseline, {name}: {amount(limit.absolute, counter)} {counter_period(counter)} or "
             f"{share(limit.relative)}, whichever is more."
         )
+    for counter, budget in sorted(limits.budgets.items()):
+        parts = [
+            f"{verb} above {amount(value, counter)}"
+            for verb, value in (("warns", budget.warn), ("fails", budget.fail))
+            if value is not None
+        ]
+        yield f"The budget for {counter_noun(counter)} {counter_period(counter)} {' and '.join(parts)}."
     if limits.ignore:
         yield f"Counters that cannot fail the check: {', '.join(map(counter_noun, limits.ignore))}."
     verb = "passes" if limits.inconclusive == "pass" else "fails the job"

@@ -33,6 +33,9 @@ _REASONS: Final = {
     "before": "the base does not have this counter",
     "after": "the candidate does not have this counter",
     "allowed": "it has no limit",
+    "exceeded_budget": "it has no budget, or is within it",
+    "warn": "the budget has no such amount",
+    "fail": "the budget has no such amount",
     "slowdown": "no round could be compared",
     "low": _NO_BOUND,
     "high": _NO_BOUND,
@@ -52,12 +55,13 @@ def result_json(result: GateResult) -> dict[str, Any]:
     """The keys of docs/check-json.md."""
     limits = result.limits
     counters = [{"counter": counter, **asdict(limit)} for counter, limit in sorted(limits.counters.items())]
+    budgets = [{"counter": counter, **asdict(budget)} for counter, budget in sorted(limits.budgets.items())]
     reason = text.reasons(result.counters_reasons)
     lines = [_counter(line) for line in result.counters]
     document: dict[str, Any] = {
         "schema": SCHEMA,
         **{key: getattr(result, key) for key in ("state", "sentence", "mode", "created_at", "seconds")},
-        "limits": {**asdict(limits), "counters": counters, "ignore": sorted(limits.ignore)},
+        "limits": {**asdict(limits), "counters": counters, "budgets": budgets, "ignore": sorted(limits.ignore)},
         "base": {**asdict(result.base), "facts": strict(result.base.facts)},
         "candidate": {**asdict(result.candidate), "facts": strict(result.candidate.facts)},
         "counters": result.counters_state and {"state": result.counters_state, "reason": reason, "lines": lines},
@@ -93,6 +97,8 @@ def _counter(line: CounterLine) -> dict[str, Any]:
         "reason": text.reasons(line.reasons),
         "changes": list(map(_change, line.changes)),
         "other_changes": list(map(_change, line.other_changes)),
+        "exceeded_budget": line.exceeded,
+        "largest": list(map(_change, line.largest)),
     }
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from profiler.analyse.finding import RuleText
 from profiler.check.model import FAIL, INCONCLUSIVE, PASS, Change, ChangeKind, CounterLine, GateResult, Throughput
 from profiler.check.outputs import format as fmt
-from profiler.core.metrics import find_counter
+from profiler.core.metrics import counter_period, find_counter
 from profiler.core.notice import Notice
 from profiler.core.terminal import plain
 from profiler.report.text import at, listed, plural
@@ -73,7 +73,8 @@ def counted_cause(rule: RuleText, line: CounterLine, change: Change) -> str:
     title = fmt.counter_title(line)
     counter = f"{title[:1].lower()}{title[1:]}" if title[1:2].islower() else title
     place = at(Site(change.file, change.line, change.function)) if change.file else ""
-    return f"{rule.title}{place} ({rule.name}): {counter} per step rose from {before} to {after} there."
+    rose = f"{counter} {counter_period(line.counter)} rose from {before} to {after}"
+    return f"{rule.title}{place} ({rule.name}): {rose} there."
 
 
 def headline(result: GateResult) -> str:
@@ -156,6 +157,9 @@ def _risen(lines: Sequence[CounterLine]) -> str:
 def _rise(line: CounterLine) -> str:
     if line.before is None or line.after is None:
         return line.counter
+    if fmt.is_over_budget_only(line):
+        place = f", most at {fmt.location(line.largest[0])}" if line.largest else ""
+        return fmt.over_budget(line.counter, line.after[0], line.exceeded or 0.0) + place
     counter = find_counter(line.counter)
     name = counter.plural if counter else line.counter
     workers = " in loader workers" if line.scope == "worker" else ""
@@ -164,7 +168,7 @@ def _rise(line: CounterLine) -> str:
     if line.changes and any(reason.code == "lines-rose" for reason in line.reasons):
         rise = sum(change.after - change.before for change in line.changes)
         location = f"{location} and {plural(len(line.changes) - 1, 'more line')}" if len(line.changes) > 1 else location
-    return f"{name} rose by {rise:,.4g} per step{workers}{location}"
+    return f"{name} rose by {rise:,.4g} {counter_period(line.counter)}{workers}{location}"
 
 
 def _undecided_counter(lines: Sequence[CounterLine]) -> str:
@@ -309,6 +313,10 @@ def _damaged_lines(values: Values) -> str:
     )
 
 
+def _sentence_of(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
 def _shortened(names: Sequence[str], limit: int) -> str:
     """The first names, and how many more there are."""
     return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
@@ -383,6 +391,7 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
         "No optimizer stepped while it was measured, so batches count as steps: if they belong to a validation before "
         "the training, mark the training's steps with profiler.step(), or validate later."
     ),
+    "budget-warning": lambda v: _sentence_of(fmt.over_budget(v["counter"], v["amount"], v["budget"])),
     "other-command": "The baseline was counted with another command: {command}",
     "sides-differ": lambda v: f"The sides differ in {_key_part(v)}.",
     "key-differs": lambda v: f"not comparable: {_key_part(v)}; --update adds a baseline for this one",
@@ -398,6 +407,9 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "estimate": "listed only: it is not known whether these tensors would be on a GPU",
     "no-worker-counts": "the {side} counted no loader workers",
     "no-device": "the {side} ran without a device, where it is not counted",
+    "above-budget": lambda v: f"above its budget of {fmt.amount(v['amount'], v['counter'])}",
+    "above-warning": lambda v: f"above {fmt.amount(v['amount'], v['counter'])}, from which on its budget warns",
+    "no-evaluation": "the {side} counted no evaluation",
     "varies": "varies in the baseline: {low:g} to {high:g} per step",
     "lines-rose": "{risen:.4g} more at these lines, for which fewer elsewhere does not pay",
     "fewer": "fewer",
@@ -429,6 +441,9 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     # notes
     "limits-unused": lambda v: (
         f"The limit{'s' * (len(v['names']) > 1)} for {listed(v['names'])} had no effect: {_unused(v['names'])}."
+    ),
+    "budgets-unused": lambda v: (
+        f"The budget{'s' * (len(v['names']) > 1)} for {listed(v['names'])} had no effect: {_unused(v['names'])}."
     ),
     "ignored-unused": lambda v: f"Ignoring {listed(v['names'])} changed nothing: {_unused(v['names'])}.",
     "times-not-compared": (

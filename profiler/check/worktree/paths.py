@@ -109,6 +109,17 @@ def working_tree_files(files: Iterable[str], repository: Path) -> tuple[str, ...
     return tuple(sorted(wrong))
 
 
+def refuse_working_tree(files: Iterable[str], repository: Path) -> None:
+    """:raises ProfilerError: a revision's program has loaded files of the working tree."""
+    if wrong := working_tree_files(files, repository):
+        more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        raise ProfilerError(
+            f"the base runs code of the working tree ({wrong[0]}{more}), so both sides would be the same: is the "
+            f"project installed in the environment from this folder? Start it from its sources (python -m ...), or "
+            f"use --environment auto"
+        )
+
+
 def _contains_packages(source: Path) -> bool:
     """Whether modules are imported from `source` rather than from the folder above it."""
     if not source.is_dir() or (source / "__init__.py").exists():

@@ -21,6 +21,7 @@ from profiler.core.notice import Notice
 
 CHANGED: Final = "+changes"
 """Suffix of the commit of a working tree that differs from it, as in the manifest of every run."""
+LINK_HINT: Final = "the revision has only what git keeps: --link PATH shows it data from outside git"
 _PROJECT_MANAGERS: Final = ("uv", "poetry", "pdm", "pipenv", "hatch", "pixi", "conda", "mamba", "micromamba")
 """Programs that choose the environment of what they start."""
 

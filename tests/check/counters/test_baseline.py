@@ -25,6 +25,7 @@ from profiler.check.counters.baseline import (
     read_sections,
     remaining_sections,
     section_from,
+    steps_of,
     write,
 )
 from profiler.check.counters.compare import compare
@@ -75,6 +76,21 @@ def test_a_section_comes_back_as_it_was_written(path: Path) -> None:
         assert line in text.splitlines()
     assert '"name = \\"ä\\"  # …"' in text, "as it stands in the program"
     assert text.endswith("}\n")
+
+
+def test_a_check_counts_as_many_steps_as_the_file_has_for_its_command(tmp_path: Path) -> None:
+    file = tmp_path / "counters.json"
+    for steps, arguments in ((20, "--small"), (50, "--large"), (7, "--large --other")):
+        write(file, edited(baseline(), steps=steps, key={**baseline().key, "arguments": arguments}))
+
+    def steps(command: str, *, is_counted: bool = False) -> int | None:
+        return steps_of(file, command.split(), "", is_counted=is_counted)
+
+    assert steps("python train.py --small") == 20
+    assert steps("/usr/bin/python3 train.py --large") == 50
+    assert steps("python train.py --large", is_counted=True) is None, "no section is for this, and the file has several"
+    assert steps("python train.py --new") is None
+    assert steps("python other.py") is None
 
 
 def test_the_checked_in_baselines_are_written_as_they_are(tmp_path: Path) -> None:

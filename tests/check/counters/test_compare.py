@@ -8,9 +8,20 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.check.counters.compare import GATED, changed_lines, compare, overall, unused_limits
+from profiler.check.counters.compare import GATED, budget_warnings, changed_lines, compare, overall, unused_limits
 from profiler.check.counters.file_changes import FileChange, compare_texts
-from profiler.check.model import FAIL, INCONCLUSIVE, PASS, Change, Counted, CounterLine, GateResult, Limit, Limits
+from profiler.check.model import (
+    FAIL,
+    INCONCLUSIVE,
+    PASS,
+    Budget,
+    Change,
+    Counted,
+    CounterLine,
+    GateResult,
+    Limit,
+    Limits,
+)
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
 from tests.fakes.counting import Key, at, lines_of, one, two
@@ -393,3 +404,56 @@ def test_limits_of_counters_that_nothing_counted_are_reported() -> None:
     assert unused(limits, counters=("h2d",)) == {"limits-unused": ["syncs"], "ignored-unused": ["syncs"]}
     for state in (None, INCONCLUSIVE):
         assert unused(limits, state=state, counters=()) == {}, "nothing was compared"
+
+
+# ---------------------------------------------------------------- budgets
+
+
+def with_budget(amount: float, budget: Budget, *, base: float = 0.0, ignore: tuple[str, ...] = ()) -> CounterLine:
+    """The peak of a process per step, of which a quarter is at line 3 and the rest at line 9."""
+    lines = lines_of(
+        at(3, 5 * amount, counter="peak_bytes"),
+        at(9, 15 * amount, counter="peak_bytes"),
+    )
+    sides = (one(peak_bytes=20 * (base or amount), lines=lines),), (one(peak_bytes=20 * amount, lines=lines),)
+    return line(*sides, Limits(budgets={"peak_bytes": budget}, ignore=ignore))
+
+
+def test_a_budget_holds_whatever_the_base_has() -> None:
+    found = with_budget(100.0, Budget(fail=99.0))
+    assert (found.state, found.exceeded, codes(found)) == (FAIL, 99.0, ["above-budget"])
+    assert [change.line for change in found.largest] == [9, 3], "the line with most of it first"
+    assert found.changes == ()
+    assert with_budget(100.0, Budget(fail=100.0)).state == PASS, "as much as there may be"
+    ignored = with_budget(100.0, Budget(fail=99.0), base=50.0, ignore=("peak_bytes",))
+    assert (ignored.state, codes(ignored)) == (FAIL, ["above-budget", "ignored"])
+
+
+def test_a_budget_may_only_warn() -> None:
+    found = with_budget(100.0, Budget(warn=50.0, fail=200.0))
+    assert (found.state, found.exceeded) == (PASS, 50.0)
+    (warning,) = budget_warnings([found])
+    assert warning.values == {"counter": "peak_bytes", "amount": 100.0, "budget": 50.0}
+    assert not budget_warnings([with_budget(100.0, Budget(warn=50.0, fail=90.0))]), "a FAIL is no warning"
+
+
+def test_one_process_above_a_budget_is_not_all() -> None:
+    limits = Limits(budgets={"syncs": Budget(fail=1.0)})
+    assert line(syncs(20, 60), syncs(20, 60), limits).state == PASS
+    assert line(syncs(60, 60), syncs(60, 60), limits).state == FAIL
+
+
+def test_a_budget_for_what_nothing_counts_is_refused_or_mentioned() -> None:
+    with pytest.raises(ProfilerError, match=r"nothing counts peak_byte: did you mean peak_bytes\?"):
+        compare(syncs(20), syncs(20), Limits(budgets={"peak_byte": Budget(fail=1.0)}))
+    limits = Limits(budgets={"peak_bytes": Budget(fail=1.0)})
+    result = GateResult(limits=limits, counters=compare(syncs(20), syncs(20), limits), counters_state=PASS)
+    assert unused_limits(result) == (Notice("budgets-unused", {"names": ["peak_bytes"]}),)
+
+
+def test_an_evaluation_that_one_side_does_not_have_does_not_fail() -> None:
+    with_evaluation, without = one(syncs=20, evaluation_operators=200), one(syncs=20)
+    assert states((without,), (with_evaluation,)) == {"syncs": PASS, "evaluation_operators": PASS}
+    assert states((with_evaluation,), (without,)) == {"syncs": PASS, "evaluation_operators": PASS}
+    more = one(syncs=20, evaluation_operators=220)
+    assert states((with_evaluation,), (more,)) == {"syncs": PASS, "evaluation_operators": FAIL}

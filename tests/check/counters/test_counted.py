@@ -20,7 +20,7 @@ from profiler.core.notice import Notice
 from profiler.run.load import load
 from profiler.run.model import CollectorStatus, Run
 from profiler.run.source_text import ProgramFiles, write_source_text
-from profiler.run.tables import RECOMPILED, TOKENIZED, WORKER_OF, CallKind
+from profiler.run.tables import RECOMPILED, TOKENIZED, WORKER_OF, CallKind, CountKind
 from tests.fakes.programs import ROOT
 from tests.fakes.watched import watched
 from tests.recorded.builders import MS, PID, TID, RunBuilder
@@ -106,6 +106,18 @@ def test_without_a_device_what_only_one_counts_is_not_0_but_not_counted() -> Non
     }
     assert found.not_counted == ("syncs", "d2h", "h2d_bytes", "d2h_bytes", "allocations", "launches")
     assert counted(stepped(device="host").build(), None).not_counted == (), "a device of the program's own"
+
+
+def test_memory_of_which_more_is_in_use_after_each_step_is_growing() -> None:
+    """What one line keeps of the last batch is only larger or smaller where batches differ in length."""
+    builder = RunBuilder(package="/profiler", counted=True)
+    builder.steps(4, 10 * MS)
+    for step, sizes in enumerate([(64, 128, 0), (64, -32, 8), (64, 96, 8), (64, 64, 8)]):
+        for line, size in zip((3, 5, 7), sizes, strict=True):
+            builder.count(step * 10 * MS + MS, CountKind.GROWTH, "", 1, size=size, site=f"train.py:{line}:main")
+    found = counted(builder.build(), None)
+    assert found.growing == {("train.py", 3)}
+    assert found.lines["growth_bytes", "train.py", "main", ""] == ((3, 256.0, ""), (5, 256.0, ""), (7, 24.0, ""))
 
 
 def test_times_and_the_second_source_of_syncs_are_no_amounts() -> None:

@@ -11,17 +11,30 @@ import pytest
 import profiler
 from profiler.analyse.finding import Confidence, Finding, RuleText
 from profiler.analyse.model import Analysis, Comparison, Measure, Side
-from profiler.check.counters.compare import compare, overall
+from profiler.check.counters.compare import budget_warnings, compare, overall
 from profiler.check.counters.environment_key import key_differences
-from profiler.check.model import FAIL, INCONCLUSIVE, PASS, Change, CounterLine, GateResult, Limits
+from profiler.check.model import (
+    FAIL,
+    INCONCLUSIVE,
+    PASS,
+    Budget,
+    Change,
+    CounterLine,
+    GateResult,
+    Limits,
+)
 from profiler.check.modes.causes import counted_causes, worse_causes
 from profiler.check.modes.finish import conclude
 from profiler.check.outputs import text
+from profiler.check.outputs.alerts import RepositoryPaths, find_alerts
+from profiler.check.outputs.first_screen import first_screen
+from profiler.check.outputs.json import result_json
+from profiler.check.outputs.summary import render_markdown
 from profiler.check.outputs.text import sentence, unstated_speed_reason
 from profiler.check.speed.verdict import throughput
 from profiler.run.model import RunInfo, Site
 from tests.check.synthetic_rounds import exact
-from tests.fakes.counting import two
+from tests.fakes.counting import at, lines_of, one, two
 from tests.report import samples
 
 
@@ -129,3 +142,40 @@ def test_a_counter_that_rose_at_a_line_names_the_rule_for_its_calls() -> None:
         "The host waits for the device in the middle of each step at train.py:7 (hidden-sync): calls that would sync "
         "on a GPU per step rose from 1 to 2 there."
     )
+
+
+def above_budget(budget: Budget) -> GateResult:
+    """A peak of 3 MB a step, all of it at train.py:9, as in the base."""
+    process = one(peak_bytes=20 * 3e6, lines=lines_of(at(9, 20 * 3e6, "h = a @ b", counter="peak_bytes")))
+    limits = Limits(budgets={"peak_bytes": budget})
+    lines = compare([process], [process], limits)
+    result = GateResult(counters=lines, counters_state=overall(lines), limits=limits, mode="baseline")
+    return conclude(replace(result, warnings=budget_warnings(lines)))
+
+
+def test_an_exceeded_budget_is_in_every_output() -> None:
+    expected = "peak of memory in use: 3.00 MB per step, above its budget of 2.00 MB"
+    failed = above_budget(Budget(fail=2e6))
+    assert failed.sentence == f"P{expected[1:]}, most at train.py:9"
+    (alert,) = find_alerts(failed, RepositoryPaths("", ""))
+    assert (alert.rule.name, alert.level, alert.file, alert.line) == ("budget/peak_bytes", "error", "train.py", 9)
+    assert alert.message == f"P{expected[1:]}; 3.00 MB of it at this line."
+    (line,) = result_json(failed)["counters"]["lines"]
+    assert (line["exceeded_budget"], line["largest"][0]["line"]) == (2e6, 9)
+    assert result_json(failed)["limits"]["budgets"] == [{"counter": "peak_bytes", "warn": None, "fail": 2e6}]
+    assert expected[1:] in render_markdown(failed)
+    screen = first_screen(failed, ())
+    assert expected in screen.headline.rest
+    assert [place.path for place in screen.places] == ["train.py:9"]
+    warned = above_budget(Budget(warn=2e6))
+    assert (warned.state, text.warnings(warned)) == (PASS, (f"P{expected[1:]}.",))
+    assert [each.level for each in find_alerts(warned, RepositoryPaths("", ""))] == ["warning"]
+
+
+def test_what_is_counted_outside_of_steps_is_not_told_per_step() -> None:
+    for name, period in (("evaluation_operators", "per evaluation"), ("startup_operators", "until the first step")):
+        limits = Limits(budgets={name: Budget(fail=5.0)})
+        lines = compare(two(**{name: 200.0}), two(**{name: 400.0}), limits)
+        result = conclude(GateResult(counters=lines, counters_state=overall(lines), limits=limits))
+        assert period in result.sentence, result.sentence
+        assert "per step" not in result.sentence

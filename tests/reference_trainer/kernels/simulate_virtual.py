@@ -7,18 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 from unittest import mock
 
 import numpy as np
-import torch
-from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 
 from profiler.virtual import virtual_cuda
 from profiler.virtual.counts import Counts, EventKind
 from reference_trainer.devices import cuda
-from reference_trainer.devices.cuda_graph import KeptCalls
-from reference_trainer.devices.cuda_memory import Storage
 from reference_trainer.lm.model import initial_weights
 from reference_trainer.lm.pipeline import Pipeline
 from reference_trainer.lm.plan import Plan, plan, variant_fixes
@@ -26,24 +21,10 @@ from tests.reference_trainer.devices import sequences
 from tests.reference_trainer.kernels import simulate
 
 
-def simulated_array(storage: Storage) -> Any:
-    """The memory of a tensor for a kernel in the simulator."""
-    if storage._array is None:
-        with torch._C.DisableTorchFunction():  # a tensor on a virtual device refuses to be an array, as on a real one
-            storage._array = FakeCUDAArray(storage.tensor.numpy())
-    return storage._array
-
-
 @contextmanager
 def virtual_gpu() -> Iterator[Counts]:
     """A virtual GPU whose kernels run in the simulator, which has no streams and captures nothing."""
-    with (
-        virtual_cuda() as counts,
-        mock.patch.object(simulate, "CUDA", "cuda"),
-        mock.patch.object(Storage, "array", property(simulated_array)),
-        mock.patch.object(cuda, "_numba_stream", return_value=0),
-        mock.patch.object(cuda, "CudaGraph", side_effect=lambda _: KeptCalls()),
-    ):
+    with virtual_cuda() as counts, mock.patch.object(simulate, "CUDA", "cuda"):
         yield counts
 
 

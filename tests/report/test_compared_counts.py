@@ -1,0 +1,81 @@
+"""The counts of two programs in one table, in the terminal, in the page and as data."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from profiler.__main__ import main
+from profiler.analyse.site_counts import site_counts
+from profiler.report.count_text import CountedSide, compared_counts, factor_text
+from profiler.report.render.console import print_report
+from profiler.report.write import write_compared_counts
+from profiler.run.tables import CallKind
+from tests.recorded.builders import MS, RunBuilder
+
+
+def side(label: str, copies: int) -> CountedSide:
+    """Three steps, each with so many copies of 8 bytes for which the host waits, and 5 launches."""
+    builder = RunBuilder(virtual_cuda=1)
+    builder.steps(3, 10 * MS)
+    for step in range(3):
+        for number in range(copies):
+            at = step * 10 * MS + number + 1
+            builder.named_call(CallKind.D2H, "to pageable", at, at, site="train.py:7:main", bytes=8, blocked=1)
+        for number in range(5):
+            at = step * 10 * MS + MS + number
+            builder.named_call(CallKind.LAUNCH, "add", at, at, site="train.py:9:main")
+    run = builder.build()
+    return CountedSide(label, run.info, len(run.steps), site_counts(run))
+
+
+SIDES = (side("as-found", 27), side("fixed", 1))
+
+
+def test_each_kind_is_one_row() -> None:
+    rows = {row.title: (row.text(0), row.text(1)) for row in compared_counts(SIDES)}
+    assert rows == {
+        "waits for the device": ("27", "1"),
+        "copies to the host": ("27", "1"),
+        "bytes of copies to the host": ("216 B", "8.00 B"),
+        "launches": ("5", "5"),
+    }
+    assert (factor_text(27, 1), factor_text(1, 1.5), factor_text(5, 5), factor_text(0, 3)) == (
+        "27.0 times fewer", "1.50 times as many", "", "",
+    )  # fmt: skip
+
+
+def test_terminal_page_and_data_have_both_sides_and_no_time(tmp_path: Path) -> None:
+    stream = io.StringIO()
+    report = write_compared_counts(SIDES, tmp_path)
+    print_report(report, console=Console(file=stream, width=80))
+    page = (tmp_path / "compare.html").read_text()
+    for text in (stream.getvalue(), page):
+        for word in ("as-found", "fixed", "Waits for the device", "27.0 times fewer", "no times"):
+            assert word in " ".join(text.split())
+    assert " ms" not in stream.getvalue()
+    assert "as-found: 27 in a step" in page
+    data = json.loads((tmp_path / "compare.json").read_text())
+    assert [data[name]["waits_per_step"] for name in ("as-found", "fixed")] == [27, 1]
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (["--count"], "the bundled trainers are counted with --virtual-cuda"),
+        (["--virtual-cuda", "--ladder"], "record two programs once"),
+        (["--virtual-cuda", "--seconds", "3"], "--seconds has no effect with --virtual-cuda"),
+        (["--virtual-cuda", "--device", "cuda"], "--device has no effect with --virtual-cuda"),
+    ],
+)
+def test_options_that_would_have_no_effect(
+    words: list[str], fault: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["compare", *words]) == 2
+    assert fault in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
