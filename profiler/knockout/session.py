@@ -101,7 +101,8 @@ def prepare(run: Path, analysis: Analysis, *, findings: int = FINDINGS, seconds:
         if len(plans) == findings:
             break
     alternatives = _alternatives(plans, ordered, folders, recorded_at)
-    program = Recorded(info.argv, cwd, {name: str(value) for name, value in info.host.get("environment", {}).items()})
+    environment = {name: str(value) for name, value in info.host.get("environment", {}).items()}
+    program = Recorded(info.argv, cwd, environment, int(analysis.value("steps") or 0))
     seconds = seconds or TIMES_RECORDED * recorded_s
     return Session(run, program, tuple(plans), tuple(not_tried), seconds, alternatives)
 

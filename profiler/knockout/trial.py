@@ -58,6 +58,8 @@ class Recorded:
     cwd: Path
     env: Mapping[str, str]
     """Its recorded settings."""
+    steps: int = 0
+    """Steps that it took at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ def measure(plan: Plan, program: Recorded, out: Path, seconds: float) -> Trial:
     reason: Notice | None = None
     runner = RoundRunner(
         _programs(plan, program, out), out, patience=seconds, round_seconds=_PART * seconds / _MIN_ROUNDS, may_end=True,
-        is_alone=True,
+        program_steps=program.steps, is_alone=True,
     )  # fmt: skip
     try:
         for _ in _time_for_rounds(begin, seconds, rounds):

@@ -32,6 +32,7 @@ from profiler.core.plugins import discover
 from profiler.knockout.plan import Plan, plan_trial
 from profiler.knockout.session import prepare
 from profiler.knockout.trial import measured_gain
+from profiler.report.text import describe
 from profiler.run.model import Site
 from tests.traps.__main__ import _CALIBRATION, _ENVIRONMENT, RECORDED_S, ROOT, command, read_rows, speed, write_rows
 from tests.traps.cases import SCRIPTS, Case, select
@@ -82,7 +83,8 @@ def try_finding(case: Case, folder: Path) -> dict[str, Any]:
             "rule": trial.rule, "predicted": trial.predicted, "measured": trial.factor, "low": trial.low,
             "high": trial.high, "is_least": trial.is_least, "seconds": round(trial.seconds, 1), "rounds": trial.rounds,
             "skipped": [line.source for line in trial.skipped], "settings": dict(trial.settings),
-            "reason": trial.reason.code if trial.reason else "", "before": [each.rule for each in trials[:-1]],
+            "reason": trial.reason.code if trial.reason else "",
+            "text": describe(trial.reason), "before": [each.rule for each in trials[:-1]],
         }  # fmt: skip
     return row
 

@@ -71,6 +71,8 @@ class RoundRunner:
     :param admit: called with each process when it first waits at the end of a step; it may raise.
     :param round_seconds: how long a round may take with the start of the programs: its blocks are fewer and shorter
         where it would take longer, but at least MIN_BLOCKS of each side. None: as many as BLOCKS says.
+    :param program_steps: steps after which the programs end by themselves; 0: not known. A round of limited time has
+        blocks that fit into them.
     :param may_end: whether a round ends early, with its blocks so far, where a program ends by itself.
     :param is_alone: whether the time in which other programs kept a program from a core is left out of its steps.
     """
@@ -86,6 +88,7 @@ class RoundRunner:
         gpus: Callable[[], tuple[str, ...]] | None = None,
         admit: Callable[[ControlledProcess], None] = lambda _: None,
         round_seconds: float | None = None,
+        program_steps: int = 0,
         may_end: bool = False,
         is_alone: bool = False,
     ) -> None:
@@ -97,6 +100,7 @@ class RoundRunner:
         self._gpus = gpus
         self._admit = admit
         self._round_seconds = round_seconds
+        self._program_steps = program_steps
         self._may_end = may_end
         self._is_alone = is_alone
         self._blocks = 0
@@ -175,8 +179,11 @@ class RoundRunner:
         self._blocks = next(blocks for limit_s, blocks in BLOCKS if self.steps * min(step_s) <= limit_s)
         if self._round_seconds is not None:
             fit = int((self._round_seconds - (time.monotonic() - begin)) / sum(step_s))
-            self.steps = max(least, min(self.steps, fit // MIN_BLOCKS))
-            self._blocks = max(MIN_BLOCKS, min(self._blocks, fit // self.steps))
+            if self._program_steps:
+                taken = self._warmup + max(controller.skipped_steps for controller in controllers)
+                fit = min(fit, self._program_steps - taken)
+            self.steps = max(least, min(self.steps, fit // (MIN_BLOCKS + 1)))  # one block is not measured
+            self._blocks = max(MIN_BLOCKS, min(self._blocks, fit // self.steps - 1))
 
     def _measure(
         self, processes: Mapping[str, ControlledProcess], sides: Sequence[str], load: SystemLoad
@@ -189,7 +196,7 @@ class RoundRunner:
                 block = processes[side].run_steps(self.steps)
                 blocks.append(_without(processes[side].kept_waiting, block) if self._is_alone else block)
             except ProcessEndedError as error:
-                if self._may_end and error.exit_code == 0 and len(blocks) >= len(sides) * MIN_BLOCKS:
+                if self._may_end and error.exit_code == 0 and len(blocks) >= len(sides) * MIN_BLOCKS // 2:
                     break
                 raise
             raise_deferred()

@@ -62,6 +62,14 @@ def test_a_round_of_limited_time_has_shorter_and_fewer_blocks(tmp_path: Path) ->
     assert len(result.blocks) == 2 * interleave.MIN_BLOCKS
 
 
+def test_a_round_of_limited_time_fits_into_a_program_that_ends(tmp_path: Path) -> None:
+    ends = WORK + "for _ in range(60):\n    marks.step()\n"
+    rounds = runner(tmp_path, ends, warmup=10, round_seconds=1000.0, program_steps=60, may_end=True)
+    result = rounds.run(1, MEASURE)
+    assert rounds.steps > 1
+    assert len(result.blocks) >= 2 * interleave.MIN_BLOCKS
+
+
 def test_time_without_a_core_is_left_out_of_a_programs_steps() -> None:
     block = StepBlock(BASE, 5, (100, 300), 7)
     assert interleave._without(0, block) == block
