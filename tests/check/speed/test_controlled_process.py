@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from profiler.agent import control_client
 from profiler.check.counters.counted import counted
 from profiler.check.speed.controlled_process import (
     ControlledProcess,
@@ -360,3 +361,15 @@ def test_a_program_that_cannot_be_counted_is_an_error_in_one_line(tmp_path: Path
     with pytest.raises(ProfilerError, match=message) as caught:
         counts(tmp_path, source)
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(("clocks", "expected"), [("5 7000 3", 6800), ("5", 0), ("", 0)])
+def test_what_other_threads_may_have_caused_is_no_wait_for_other_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clocks: str, expected: int
+) -> None:
+    (tmp_path / "schedstat").write_text(clocks)
+    monkeypatch.setattr(control_client, "_SCHEDULER", str(tmp_path / "schedstat"))
+    monkeypatch.setattr("time.process_time_ns", lambda: 500)
+    monkeypatch.setattr("time.thread_time_ns", lambda: 100)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    assert control_client._kept_waiting() == expected
