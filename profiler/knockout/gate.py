@@ -77,7 +77,8 @@ class _ProfilerGate:
 
     def _outer(self) -> list[int]:
         """The statements that this thread is executing, the outermost first."""
-        return self._open.__dict__.setdefault("numbers", [])
+        numbers: list[int] = self._open.__dict__.setdefault("numbers", [])
+        return numbers
 
     def _detached(self, value: object) -> object:
         if type(value) is dict:
