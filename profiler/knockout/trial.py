@@ -43,6 +43,8 @@ _MIN_ROUNDS: Final = 3
 _MAX_ROUNDS: Final = 5
 _PART: Final = 0.75
 """Part of the time limit that is planned for: blocks may take longer than expected, and programs have to be ended."""
+_PATIENCE_S: Final = 60.0
+"""Least time after which a program is taken to hang: on a busy machine it may take long to its first step."""
 _PROBE_S: Final = 20.0
 _START_ERROR: Final = 0.03
 """Standard deviation of the log gain between rounds, since each start of a program places its memory anew: measured,
@@ -108,9 +110,14 @@ def measure(plan: Plan, program: Recorded, out: Path, seconds: float) -> Trial:
     rounds: list[Round] = []
     reason: Notice | None = None
     runner = RoundRunner(
-        _programs(plan, program, out), out, patience=seconds, round_seconds=_PART * seconds / _MIN_ROUNDS, may_end=True,
-        program_steps=program.steps, is_alone=True,
-    )  # fmt: skip
+        _programs(plan, program, out),
+        out,
+        patience=max(seconds, _PATIENCE_S),
+        round_seconds=_PART * seconds / _MIN_ROUNDS,
+        program_steps=program.steps,
+        may_end=True,
+        is_alone=True,
+    )
     try:
         for _ in _time_for_rounds(begin, seconds, rounds):
             rounds.append(runner.run(len(rounds) + 1, MEASURE))

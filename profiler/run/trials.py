@@ -43,8 +43,6 @@ class Trial:
     low: float | None = None
     high: float | None = None
     """The ends of the 95% interval of `factor`."""
-    is_least: bool = False
-    """Whether the gain may be larger: what is left out writes files, which a trial keeps in memory, not on a disk."""
     skipped: tuple[SkippedLine, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The settings that were changed."""
@@ -55,6 +53,8 @@ class Trial:
     """Pairs of programs that were started."""
     seconds: float = 0.0
     """How long the trial took."""
+    is_least: bool = False
+    """Whether the gain may be larger: what is left out writes files, which a trial keeps in memory, not on a disk."""
 
 
 def write_trials(run: Path, trials: Iterable[Trial]) -> None:
