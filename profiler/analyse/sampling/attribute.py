@@ -52,6 +52,8 @@ _MUCH_GIL: Final = 0.01
 """Share of the steps from which waits for the GIL are taken out of recorded time: less is not worth an interval for
 what is known exactly."""
 _BLOCKED: Final = ("sync", "waiting", "ranks", "gil")
+_HOLDING: Final = [CODE["framework"], CODE["python"]]
+"""Categories of the time in which the GIL is held."""
 _ALWAYS_POSSIBLE: Final = ("framework", "compute", "python")
 """Categories that have an interval though no sample was in them; any other category has an interval only if a sample
 was in it."""
@@ -121,6 +123,8 @@ def attribute_unrecorded(
         part = _spread(exact[pool], shares)
         backward = part if pool == BACKWARD else backward
         ns += part
+        if usable and usable.gil_coincides:
+            error[0, _HOLDING] = np.where(uncertainty[0, _HOLDING] > 0, 0.0, error[0, _HOLDING])
         squares += (error * total) ** 2
         if usable and usable.gil_known:
             squares += (uncertainty * total) ** 2

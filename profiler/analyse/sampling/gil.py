@@ -50,7 +50,8 @@ class GilHolders:
         self._stratum = strata.strata(holders["stack"], strata.regions_at(holders["begin"]))
         self._leaf = strata.leaf[holders["stack"]]
         self._watched = covered_in_batches(edges, windows)
-        self._coincides = windows.measure() > COINCIDENT * window.wall_ns
+        self.coincide = windows.measure() > COINCIDENT * window.wall_ns
+        """Whether holders and other samples are of the same time."""
         self._n = gil_looks(strata.stacks, window, windows)
 
     def probability(self, stratum: int, leaf: int, on_cpu: Floats, batches: Batches, n: float) -> Probability:
@@ -59,7 +60,7 @@ class GilHolders:
         :param on_cpu: ns on a CPU in each batch, out of those of all `n` samples in `batches`.
         """
         same = (self._stratum == stratum) & (self._leaf == leaf)
-        if self._coincides:
+        if self.coincide:
             holds = float(self._ns[same].sum() / self._watched.sum())
             return coincident_gil_probability(holds, self._n, float(on_cpu.sum() / batches.ns.sum()))
         holding = sum_in_batches(self._edges, self._holders["begin"][same], self._ns[same])

@@ -57,12 +57,15 @@ def small_operators(costs: StepCosts) -> dict[Site, dict[str, Cost]]:
 
 
 def called_by_program(operators: Iterable[OperatorLine]) -> list[OperatorLine]:
-    """Those that a loader or an optimizer does not call. The gradient functions of a line whose operators are mostly
-    large, such as a recurrent network's, are small only within torch: they count as large."""
+    """Those that a loader or an optimizer does not call. Some gradient functions are small only within torch, and count
+    as large: those of a line whose operators are mostly large, such as a recurrent network's, and where lines are
+    known those of none, which add up the gradient of each parameter."""
     rows = [row for row in operators if not row.caller]
     large = {row.site for row in rows if row.site and not row.is_backward and not _is_mostly_small(row)}
+    of_torch = {*large, None} if any(row.site for row in rows) else large
     return [
-        replace(row, small_count=0, small_seconds=0.0) if row.is_backward and row.site in large else row for row in rows
+        replace(row, small_count=0, small_seconds=0.0) if row.is_backward and row.site in of_torch else row
+        for row in rows
     ]
 
 

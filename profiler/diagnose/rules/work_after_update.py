@@ -12,7 +12,7 @@ from profiler.diagnose.rule import Claim, Rule, StepCosts, phase_costs
 
 OPERATORS: Final = ("compute", "framework")
 """Categories of the work that is judged."""
-_READS: Final = ("sync", "would_sync")
+_READS: Final = ("sync", "would_sync", "might_sync")
 """Kinds of calls by which the host reads a result: `item()`, `tolist()`, `float()`."""
 _MOSTLY: Final = 0.5
 """Share of the work that must be at lines whose results the host reads. A choice: other work may be needed."""

@@ -888,6 +888,8 @@ def test_small_operators_by_line() -> None:
     assert finding.sites == (Site("train.py", 3, "g"),)
     assert counted(large) is None
     assert counted(replace(small, caller="optimizer"), large) is None
+    of_parameters = replace(small, site=None, is_backward=True)
+    assert counted(of_parameters, large) is None, "each parameter has one that adds up its gradient"
     whole = OperatorLine(Site("train.py", 3, "g"), False, "", 2, 0.002, 1, 0.0)
     assert counted(replace(small, is_backward=True), whole) is None, "the operators are torch's own, of one large one"
     # of very many operators no line is known: the share of all is that of each line
