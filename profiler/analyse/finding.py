@@ -183,6 +183,26 @@ class Finding:
         """The most certain prediction as a factor; 1 without any."""
         return self.gains[0].factor if self.gains else 1.0
 
+    def filled_settings(self) -> dict[str, Any] | None:
+        """The settings of its rule with the values that they name; None where one is not known."""
+        return _filled(self.rule.settings, self.values)
+
+
+def _filled(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any] | None:
+    filled: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            new: Any = _filled(value, values)
+        elif isinstance(value, str):
+            number = values.get(value)
+            new = None if number is None else max(1, round(number))
+        else:
+            new = value
+        if new is None:
+            return None
+        filled[name] = new
+    return filled
+
 
 @dataclass(frozen=True, slots=True)
 class NotJudged:

@@ -52,7 +52,7 @@ def plan_trial(finding: Finding, folders: Sequence[Path], recorded_at: float) ->
         plan = _source_plan(finding, folders, recorded_at)
     if not isinstance(plan, Notice) or not rule.settings:
         return plan
-    settings = _filled(rule.settings, finding.values)
+    settings = finding.filled_settings()
     if settings is None:
         return Notice("no-value")
     loader = finding.values.get("loader_site")
@@ -111,20 +111,3 @@ def _source_plan(finding: Finding, folders: Sequence[Path], recorded_at: float) 
         if each.file == str(first) and each.line <= sites[0].line <= each.end
     )
     return Plan(finding, texts, tuple(skipped), cause) if cause else refusals[0]
-
-
-def _filled(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The settings with the values of the finding that they name; None where one is not known."""
-    filled: dict[str, Any] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            new: Any = _filled(value, values)
-        elif isinstance(value, str):
-            number = values.get(value)
-            new = None if number is None else max(1, round(number))
-        else:
-            new = value
-        if new is None:
-            return None
-        filled[name] = new
-    return filled

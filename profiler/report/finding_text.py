@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from profiler.analyse.finding import Confidence, Finding, FindingChange, FindingState, Gain, GainMethod, NotJudged
 from profiler.core.units import nth, ratio, seconds, share, significant, size
+from profiler.report.changed_line import changed_line
 from profiler.report.rank_text import SPENT
 from profiler.report.text import at, describe, file_name, function_name, listed
 
@@ -29,12 +30,13 @@ class FindingText:
 def finding_text(finding: Finding) -> FindingText:
     """The words of a finding, from the templates of its rule."""
     rule = finding.rule
+    code = _fill(rule.code, finding.values)
     return FindingText(
         _fill(rule.title, finding.values) or rule.name,
         listed([at(site).removeprefix(" at ") for site in finding.sites]) if finding.sites else "",
         tuple(filter(None, (_fill(template, finding.values) for template in rule.evidence))),
         _fill(rule.fix, finding.values),
-        _fill(rule.code, finding.values),
+        (changed_line(finding) or code) if code else "",
     )
 
 
@@ -103,7 +105,7 @@ _WAYS: Final = {
 
 
 def prediction_texts(finding: Finding) -> tuple[str, ...]:
-    """`about 1.6× (1.5 to 1.7×): predicted from the step without this cost.`, for each prediction."""
+    """`about 1.6× (1.5 to 1.7×): predicted by replay.`, for each prediction."""
     texts = []
     for gain in finding.gains:
         is_figure = gain.low != gain.high and gain.factor <= MOST
@@ -130,10 +132,10 @@ _QUIET: Final = "The gain leaves out waits for a core and the cost of recording,
 
 
 _METHODS: Final[Mapping[str, str]] = {
-    GainMethod.BOUND: "predicted from the recorded step without this cost, but with that of the cure",
-    GainMethod.ESTIMATE: "predicted from the recorded step without this cost, of which a part is estimated",
+    GainMethod.BOUND: "predicted by taking this time out of the recorded step",
+    GainMethod.ESTIMATE: "predicted by taking an estimate of this time out of the recorded step",
     GainMethod.REPLAY: "predicted by simulating the recorded steps with the cure",
-    GainMethod.KNOCK_OUT: "measured by `try`, which ran the program without what the finding blames",
+    GainMethod.KNOCK_OUT: "measured by `try`, which ran the program without this cause",
 }
 """Method of a prediction -> how it was made; of others the name tells."""
 WORTH_LEADING: Final = 1.1

@@ -243,9 +243,12 @@ def test_without_a_loader_at_the_blamed_line_nothing_is_measured(
 def test_trials_are_written_and_read(tmp_path: Path) -> None:
     reason = Notice("training", {"file": "train.py", "line": 3})
     trials = (
-        Trial("a", "train.py:3", 1.5, 1.4, 1.3, 1.5, (SkippedLine("train.py", 3, "x = 1"),), {"threads": 2}, pairs=9),
+        Trial(
+            "a", "train.py:3", 1.5, 1.4, 1.3, 1.5,
+            is_least=True, skipped=(SkippedLine("train.py", 3, "x = 1"),), settings={"threads": 2}, pairs=9,
+        ),
         Trial("b", reason=reason),
-    )
+    )  # fmt: skip
     write_trials(tmp_path, trials)
     assert read_trials(tmp_path) == trials
     assert read_trials(tmp_path / "none") == ()
