@@ -641,6 +641,8 @@ class FlameNode:
     value: float
     site: Site | None = None
     children: tuple[FlameNode, ...] = ()
+    position: float = 0.0
+    """The mean position of its samples within a step: 0 at the begin, 1 at the end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ def _recording(analysis: Analysis) -> Iterator[Action]:
     elif info.level == "light":
         yield Action("Record where the time goes", command=_run(info))
     elif is_too_short(analysis):
-        yield Action("Record more steps of the program", command=_run(info))
+        yield Action("Let the program run for longer, and record it again", command=_run(info))
 
 
 _CHANGED: Final = ("input", "log", "checkpoint", "python", "sync", "launch")

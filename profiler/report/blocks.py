@@ -377,6 +377,8 @@ class Frame:
     """The text of that line."""
     lean: float = 0.0
     """-1..1: less or more than before; drawn as a colour where the graph is a difference."""
+    position: float = 0.0
+    """0..1: where in a step it lies on average, for the order of time."""
     children: tuple[Frame, ...] = ()
 
 
@@ -633,5 +635,5 @@ class Report:
 
     def groups(self) -> tuple[tuple[str, str, tuple[Section, ...]], ...]:
         """Name, title and sections of each group that has any."""
-        members = {name: tuple(each for each in self.sections if each.group == name) for name in GROUPS}
+        members = {name: tuple(each for each in self.sections if each.group == name and each.blocks) for name in GROUPS}
         return tuple((name, GROUPS[name], sections) for name, sections in members.items() if sections)

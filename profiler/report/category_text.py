@@ -163,7 +163,7 @@ PHASES: Final[Mapping[str, tuple[str, str]]] = {
     Stage.NO_GRADIENTS: ("without gradients", "c8"),
     Stage.COMPILE: ("compile", "c7"),
     AFTER_OPTIMIZER: ("after optimizer", "c10"),
-    ELSEWHERE: ("rest of step", "idle"),
+    ELSEWHERE: ("other code", "idle"),
 }
 """Phase -> its name in all outputs, short enough to stand beside a bar in a terminal, and its tone."""
 

@@ -112,8 +112,7 @@ def prediction_texts(finding: Finding) -> tuple[str, ...]:
         interval = f" ({significant(gain.low, 3)} to {ratio(gain.high)})" if is_figure else ""
         how = _METHODS.get(gain.method, f"predicted by {gain.method.value.replace('-', ' ')}")
         how += f"; {_WHY_LEAST[gain.method is GainMethod.KNOCK_OUT]}" if gain.is_least else ""
-        rest = left_out_text(finding) if gain is finding.gains[0] else ""
-        texts.append(" ".join(filter(None, (f"{factor_text(gain)}{interval}: {how}.", rest))))
+        texts.append(f"{factor_text(gain)}{interval}: {how}.")
     return tuple(texts)
 
 

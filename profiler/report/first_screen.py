@@ -21,6 +21,7 @@ from profiler.report.comparison_screen_text import (
     comparison_why,
 )
 from profiler.report.first_screen_text import (
+    IDLE_SHARES,
     NO_LINES_IN_TRACE,
     ONLY_HOST_LINES,
     WITH_STACK,
@@ -57,14 +58,15 @@ def first_screen(report_input: ReportInput, time: str) -> FirstScreen:
         return _of_comparison(report_input, report_input.comparison, time)
     analysis = report_input.analysis
     assert analysis is not None
-    title, places, note = _places(report_input.sides[0])
+    side = report_input.sides[0]
+    title, places, note = _places(side)
     name = analysis.info.label or (program_name(analysis.info.argv) if analysis.info.argv else analysis.info.run_id)
     return FirstScreen(
         run_context(analysis, report_input.devices, name, time),
         run_headline(analysis, report_input.devices),
         run_why(analysis),
         run_chips(analysis),
-        None if report_input.without_steps else main_timeline(report_input) or _strip(analysis),
+        None if report_input.without_steps else main_timeline(report_input) or _strip(side, compared=False),
         title,
         places,
         note,
@@ -80,7 +82,7 @@ def _of_comparison(report_input: ReportInput, comparison: Comparison, time: str)
         comparison_headline(report_input),
         comparison_why(report_input),
         comparison_chips(report_input),
-        main_timeline(report_input) or _strip(first.detailed),
+        main_timeline(report_input) or _strip(first, compared=True),
         title,
         places[:_COMPARED_PLACES],
         note,
@@ -88,21 +90,22 @@ def _of_comparison(report_input: ReportInput, comparison: Comparison, time: str)
     )
 
 
-def _strip(analysis: Analysis) -> PhaseStrip | None:
+def _strip(side: ReportSide, *, compared: bool) -> PhaseStrip | None:
     """One step by its phases, or by the categories of the host's time, with its length after the first change.
 
-    Where the verdict is about a device, by what the device did.
+    Where the verdict is about a device, by what the device did. Of a side that is compared, what it became is known.
     """
+    analysis = side.detailed
     segments = _device_segments(analysis) if analysis.outcome in _OF_DEVICE else ()
     segments = segments or _phase_segments(analysis) or _category_segments(analysis)
     total = sum(segment.value for segment in segments)
     if not total:
         return None
-    lead = lead_finding(analysis)
-    if lead is None or lead.is_of_run or lead.gain <= 1:
-        return PhaseStrip(strip_label(total), segments)
+    lead, label = lead_finding(analysis), strip_label(side, total, compared=compared)
+    if compared or lead is None or lead.is_of_run or lead.gain <= 1:
+        return PhaseStrip(label, segments)
     after = total / lead.gain
-    return PhaseStrip(strip_label(total), segments, after, strip_change(lead, after))
+    return PhaseStrip(label, segments, after, strip_change(lead, after))
 
 
 def _segment(label: str, value: float, tone: str) -> Segment:
@@ -134,10 +137,14 @@ def _places(side: ReportSide, of: str = "") -> tuple[str, tuple[CodePlace, ...],
         title = f"Where {of} leaves the device idle" if of else "Where the device is left idle"
         if analysis.is_trace and not trace_has_lines(analysis):
             return f"{title} (no lines: {NO_LINES_IN_TRACE})", idle_places(analysis), WITH_STACK
-        return title, idle_places(analysis), "Shares of the time, summed by function."
+        return title, idle_places(analysis), f"{IDLE_SHARES}; summed by function."
     title = f"Lines of {of}, by time" if of else "Your lines, by time"
     if analysis.lines:
-        return title, _line_places(analysis.lines, _lead_site(analysis)), "Shares of a step, by stack samples."
+        places = _line_places(analysis.lines, _lead_site(analysis))
+        note = "Shares of a step, by stack samples."
+        if any(place.share is None for place in places):
+            note += " No sample saw the line of the cause itself."
+        return title, places, note
     thread = analysis.threads[0] if analysis.threads and analysis.threads[0].lines else None
     if thread is not None and has_no_steps(analysis):
         note = "Shares of the run, by stack samples: its start and its end are included."

@@ -8,7 +8,7 @@ from typing import Final
 
 from profiler.analyse.finding import Finding, GainMethod
 from profiler.analyse.model import ELSEWHERE, LOADED_MACHINE, MIN_SAMPLES, Analysis, Phase
-from profiler.core.units import rate, seconds, share
+from profiler.core.units import rate, ratio, seconds, share
 from profiler.diagnose.model import MUCH_UNKNOWN, RunVerdict
 from profiler.report.blocks import Chip, Headline
 from profiler.report.category_text import category_label, phase_label
@@ -24,7 +24,7 @@ from profiler.report.finding_text import (
     minor,
     whole_text,
 )
-from profiler.report.model import exit_status, has_no_steps, load_warnings
+from profiler.report.model import ReportSide, exit_status, has_no_steps, load_warnings
 from profiler.report.text import THREAD_STATES, at, file_name, function_name, listed, plural
 from profiler.report.verdict_text import cause_text
 from profiler.run.model import Site, StepKind
@@ -67,16 +67,20 @@ def lead_finding(analysis: Analysis) -> Finding | None:
 def _finding_headline(finding: Finding, analysis: Analysis) -> Headline:
     gain = gain_to_get(finding)
     if is_of_input(finding):
-        return Headline(f"Training waits for data {share(_wait_for_data(finding, analysis))} of every step: ", gain)
+        who = "The device" if analysis.outcome in _OF_DEVICE else "Training"
+        return Headline(f"{who} waits for data {share(_wait_for_data(finding, analysis))} of every step: ", gain)
     return Headline(
         f"{finding_text(finding).title}: {share(finding.share)} of {whole_text(finding, 'every step')}, ", gain
     )
 
 
+_OF_DEVICE: Final = (RunVerdict.DEVICE_IDLE, RunVerdict.DEVICE_BUSY)
+
+
 def _wait_for_data(finding: Finding, analysis: Analysis) -> float:
     """The share of a step that is a wait for data, as in its strip: a finding may cost only a part of it. Of a device
     with a queue, the time in which that waits."""
-    if analysis.outcome in (RunVerdict.DEVICE_IDLE, RunVerdict.DEVICE_BUSY):
+    if analysis.outcome in _OF_DEVICE:
         return finding.share
     phase = next((phase.share for phase in analysis.phases if phase.name == "data"), None)
     part, step = analysis.breakdown.get(_INPUT), analysis.value("step_time")
@@ -227,9 +231,14 @@ def _steps(analysis: Analysis) -> str:
     return plural(step.n, "step")
 
 
-def strip_label(seconds_per_step: float) -> str:
-    """`A step now: 28.4 ms`"""
-    return f"A step now: {seconds(seconds_per_step)}"
+def strip_label(side: ReportSide, seconds_per_step: float, *, compared: bool) -> str:
+    """`A step now, on average: 28.4 ms`, `A step of rank 1 now, ...`; of a side, how much recording slows it."""
+    analysis = side.detailed
+    ledger = analysis.ranks
+    of = f" of {side.label}" if compared else f" of rank {ledger.analysed}" if ledger and analysis.job_size > 1 else ""
+    slowdown = side.slowdown.value if side.slowdown else None
+    slowed = f", which recording makes {ratio(slowdown)} as long" if compared and slowdown and slowdown > 1 else ""
+    return f"A step{of}{' now' * (not compared)}, on average: {seconds(seconds_per_step)}{slowed}"
 
 
 def strip_change(finding: Finding, after: float) -> str:
@@ -250,7 +259,8 @@ def place_text(site: Site, lines: Sequence[int]) -> str:
 
 
 NO_LINES_IN_TRACE: Final = "the trace has no calls of Python functions"
-WITH_STACK: Final = "Shares of the time. torch.profiler records calls of Python functions with with_stack=True."
+IDLE_SHARES: Final = "Shares of the time in which the device is idle there, whatever the cause"
+WITH_STACK: Final = f"{IDLE_SHARES}. torch.profiler records calls of Python functions with with_stack=True."
 ONLY_HOST_LINES: Final = "the device is busy, and the lines of a trace are those of the host"
 
 

@@ -22,7 +22,16 @@ from profiler.run.model import RunInfo
 Results = Analysis | Comparison
 DEVICE_MEASURES: Final = ("device_utilization", "syncs_per_step", "h2d_per_step", "d2h_per_step")
 HOST_MEASURES: Final = ("host_cpu", "children_cpu", "peak_memory", "loss", "accuracy")
-_KEY_MEASURES: Final = ("tokens_per_s", *DEVICE_MEASURES, "allocations_per_step", "host_cpu", "loss")
+_KEY_MEASURES: Final = (
+    "tokens_per_s",
+    "step_time",
+    "steps",
+    *DEVICE_MEASURES,
+    "allocations_per_step",
+    "host_cpu",
+    "loss",
+    "accuracy",
+)
 READ_MEASURES: Final = ("would_sync_per_step", "might_sync_per_step")
 _OTHER_MEASURES: Final = ("step_time", *DEVICE_MEASURES, *READ_MEASURES, "allocations_per_step", *HOST_MEASURES)
 """For programs that report no tokens or have no device with a queue: which of these apply is not known beforehand, so
@@ -270,5 +279,7 @@ def key_measures(report_input: ReportInput) -> tuple[str, ...]:
     """The measures of the table of a comparison's key numbers."""
     rate = report_input.rate
     if rate == RATES[0] and not on_cpu(report_input):
-        return _KEY_MEASURES
+        return tuple(
+            name for name in _KEY_MEASURES if name != "accuracy" or any(side.has(name) for side in report_input.sides)
+        )
     return tuple(name for name in (rate, *_OTHER_MEASURES) if any(side.has(name) for side in report_input.sides))

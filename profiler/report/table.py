@@ -223,11 +223,9 @@ def ratio_text(value: float) -> str:
 def ratio_cell(ratio: Ratio | None, before: Measure | None = None, after: Measure | None = None) -> Cell:
     """The cell of a ratio with its 95% interval; of exact counters that fell to 0, what happened in words."""
     if ratio is not None and ratio.value is not None:
-        note, interval, value = (
-            "" if ratio.different else describe(ratio.reason) or "no difference seen",
-            "",
-            ratio.value,
-        )
+        # that there is only one pair of runs is told on the first screen
+        doubt = "" if ratio.different or ratio.n == 1 else describe(ratio.reason) or "no difference seen"
+        note, interval, value = doubt, "", ratio.value
         if ratio.low is not None and ratio.high is not None:
             if not is_constant(ratio.name, ratio.low, ratio.high):
                 interval = f"{factor(ratio.low)[0]} to {factor(ratio.high)[0]}"

@@ -94,9 +94,12 @@ def kernel_name(name: str) -> str:
 _NAMESPACES: Final = ("void ", "(anonymous namespace)::", "at::native::", "std::")
 
 
+_INNER: Final = re.compile(r"<locals>\.|\.(<locals>\.)?<(listcomp|genexpr|dictcomp|setcomp)>")
+
+
 def function_name(site: Site) -> str:
-    """`train()`, `Data.__getitem__()`"""
-    return f"{site.function.replace('<locals>.', '')}()"
+    """`train()`, `Data.__getitem__()`; a comprehension belongs to the function that contains it."""
+    return f"{_INNER.sub('', site.function)}()"
 
 
 def mismatch(fact: Mismatch) -> str:

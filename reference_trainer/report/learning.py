@@ -157,6 +157,8 @@ def lines(several: tuple[Curves, ...], name: str) -> Lines:
     mixed = not is_share(name) and len(learns) > 1
     in_steps = True in learns and all(run.steps_per_s for run in several)
     panels = tuple(panel for run in several if (panel := _panel(run, name, mixed=mixed, in_steps=in_steps)).curves)
+    if not in_steps and len(panels) > 1 and all(len(panel.curves) == 1 and not panel.levels for panel in panels):
+        panels = (Panel("", tuple(curve for panel in panels for curve in panel.curves)),)  # the sides in one plot
     note = "Steps lie where they would if each had taken the same time." if in_steps and panels else ""
     x_label = "steps" if in_steps else "seconds"
     unit = "" if mixed or not several else _unit(several[0], name)
@@ -255,9 +257,9 @@ def _ranking(learner: Curves) -> list[str]:
     return sentences
 
 
+_SAME_TIME = "Sides run for the same time, not for the same number of steps: the faster one has seen more text."
 TITLE = "Loss and accuracy"
 _NAMES = ("loss", "accuracy")
-_KINDS = dict.fromkeys(_NAMES, "mean of the run") | dict.fromkeys(HELD_OUT, "last of the run")
 
 
 def build(report_input: ReportInput) -> Section | None:
@@ -280,25 +282,15 @@ def build(report_input: ReportInput) -> Section | None:
     elif report_input.comparison is None and drawn and drawn[0].learns:
         blocks.append(Text(summary(drawn[0], None)))
         blocks.extend(table for table in [yardstick_table(drawn[0])] if table)
-    note = "Sides run for the same time, not for the same number of steps: the faster one has seen more text."
-    if has_values:
-        table = compare_table(
-            report_input,
-            _names(sides),
-            "Over the measured steps",
-            spread=True,
-            note=note * (len(sides) > 1),
-            notes=_KINDS,
-        )
-        blocks.append(table)
-    if learner is None:
-        blocks.extend(plot for name in _NAMES if (plot := lines(drawn, name)).panels)
+    if names := [name for name in HELD_OUT if any(view.has(name) for view in sides)]:
+        caption = "At the end of the run"
+        blocks.append(compare_table(report_input, names, caption, spread=True))
+    if learner is None and (plots := [plot for name in _NAMES if (plot := lines(drawn, name)).panels]):
+        blocks.extend(plots)
+        blocks.extend([Text(_SAME_TIME)] * (len(sides) > 1))
+    if not blocks:
+        return None
     return Section("learning", TITLE, tuple(blocks))
-
-
-def _names(sides: tuple[ReportSide, ...]) -> tuple[str, ...]:
-    """Held-out values have a row where a side has any."""
-    return (*_NAMES, *(name for name in HELD_OUT if any(view.measure(name).value is not None for view in sides)))
 
 
 def _curves(view: ReportSide) -> Curves | None:

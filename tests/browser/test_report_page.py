@@ -178,6 +178,59 @@ def test_a_chain_of_calls_opens_while_it_is_zoomed(chromium: Any, tmp_path: Path
         assert watched.complaints == []
 
 
+def _flame_of_a_step() -> Flame:
+    """A loader that is called in the middle of a step, and a function that two others call."""
+    read = Frame("read", 2.0, "", "data.py:7", "return open(path)")
+    load = Frame("load", 3.0, "", "data.py:2", position=0.5, children=(read,))
+    work = Frame("work", 5.0, "", "a.py:3", position=0.1, children=(Frame("read", 1.0, "", "data.py:8"),))
+    main = Frame("main", 10.0, "", "a.py:1", children=(work, load, Frame("end", 2.0, "", "a.py:9", position=0.9)))
+    return Flame("f", Frame("all", 10.0, "", children=(main,)))
+
+
+def test_a_flame_graph_has_the_order_of_a_step(chromium: Any, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(html.render(Report("t", "s", (Section("flame", "k", (_flame_of_a_step(),)),))))
+    left = "(nodes) => nodes.map((n) => [n.textContent, Math.round(n.getBoundingClientRect().left)])"
+    with browsing.opened(chromium, path) as watched:
+        figure = watched.page.locator("[data-flame]")
+
+        def order(names: tuple[str, ...]) -> list[str]:
+            found = dict(figure.locator(".fr").evaluate_all(left))
+            return sorted(names, key=lambda name: found[name])
+
+        assert order(("work", "load → read", "load", "end")[::3]) == ["work", "end"]
+        before = figure.locator(".fr", has_text="end").bounding_box()["x"]
+        figure.locator("select").select_option("as in a step")
+        assert order(("end", "load", "work")) == ["work", "load", "end"]
+        figure.locator("select").select_option("most time first")
+        assert figure.locator(".fr", has_text="end").bounding_box()["x"] == before
+        assert watched.complaints == []
+
+
+def test_a_function_has_its_callers_above_and_its_callees_below(chromium: Any, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(html.render(Report("t", "s", (Section("flame", "k", (_flame_of_a_step(),)),))))
+    with browsing.opened(chromium, path) as watched:
+        figure = watched.page.locator("[data-flame]")
+        about = figure.locator("[data-function]")
+        assert about.is_disabled()
+        figure.locator(".fr", has_text="read").first.click()
+        about.click()
+        frames = figure.locator(".fr")
+        texts = frames.all_inner_texts()
+        assert texts[0] == "read"
+        assert sorted(texts[1:]) == ["main → load", "main → work"], "the outermost caller first"
+        tops = dict(zip(texts, (box.bounding_box()["y"] for box in frames.all()), strict=True))
+        assert tops["main → work"] == tops["main → load"] < tops["read"]
+        assert "30.0% of the time" in frames.first.get_attribute("title"), "both calls of it together"
+        figure.locator(".fr", has_text="main → load").click()
+        assert frames.first.inner_text() == "load"
+        assert frames.last.inner_text() == "read", "now a callee"
+        watched.page.keyboard.press("Escape")
+        assert frames.first.inner_text() == "all"
+        assert watched.complaints == []
+
+
 def test_the_flame_graph_keeps_still_under_the_pointer(chromium: Any, files: dict[str, Path]) -> None:
     with browsing.opened(chromium, files["comparison"]) as watched:
         page = watched.page

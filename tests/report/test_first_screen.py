@@ -15,7 +15,7 @@ from profiler.analyse.model import Analysis, Phase
 from profiler.diagnose.model import RunVerdict
 from profiler.report.blocks import FirstScreen, PhaseStrip
 from profiler.report.build import build_report
-from profiler.report.finding_text import finding_sentence, gain_text, leading, prediction_texts
+from profiler.report.finding_text import finding_sentence, gain_text, leading, left_out_text, prediction_texts
 from profiler.report.first_screen_text import lead_finding
 from profiler.report.model import Results
 from profiler.report.render import html, markdown
@@ -90,6 +90,17 @@ def test_the_strip_shows_the_step_after_the_first_change() -> None:
     assert picture.changed == pytest.approx(sum(part.value for part in picture.segments) / 1.64)
     assert picture.change.startswith("after the first change: about ")
     assert first(run()).picture == replace(picture, changed=None, change="")
+
+
+def test_the_strip_names_the_rank_or_the_side_that_it_is_of() -> None:
+    of_rank = first(profiler.read(recording("ranks"))).picture
+    assert isinstance(of_rank, PhaseStrip)
+    assert of_rank.label.startswith("A step of rank 0 now, on average: ")
+    sides = {label: [recording(label)] for label in ("spikes", "slow-input")}
+    of_side = first(profiler.compare(sides, anyway=True)).picture
+    assert isinstance(of_side, PhaseStrip)
+    assert of_side.label.startswith("A step of spikes, on average: ")
+    assert of_side.changed is None, "what became of it is the other side"
 
 
 def test_a_finding_that_try_can_measure_comes_with_the_command() -> None:
@@ -174,7 +185,12 @@ def test_speed_is_only_kept_where_nothing_is_known_to_be_wrong() -> None:
         assert not any(title.startswith("Keep") for title in titles(name)), name
     assert "Keep it as fast as it is" in titles("lm-fixed-light")
     assert titles("crashed")[0].startswith("Repair the error")
-    assert titles("ctrl-c")[0] == titles("syncing")[0] == titles("gan")[0] == "Record more steps of the program"
+    assert (
+        titles("ctrl-c")[0]
+        == titles("syncing")[0]
+        == titles("gan")[0]
+        == ("Let the program run for longer, and record it again")
+    )
     assert titles("no-python") == ["Call profiler.step() at the end of each step, then record the program again"]
     assert not any("COMMAND" in action.command for action in first(run()).actions if "compare" not in action.command)
 
@@ -213,8 +229,8 @@ def test_a_gain_that_may_be_larger_is_told_as_the_least() -> None:
     [(GainMethod.BOUND, 0.2, True), (GainMethod.BOUND, 0.02, False), (GainMethod.KNOCK_OUT, 0.2, False)],
 )
 def test_a_gain_tells_what_it_leaves_out_of_a_step(method: GainMethod, left_out: float, is_told: bool) -> None:
-    text = prediction_texts(replace(finding(method=method), left_out=left_out))[0]
-    assert text.endswith("The gain leaves out waits for a core and the cost of recording, 20% of each step.") == is_told
+    told = "The gain leaves out waits for a core and the cost of recording, 20% of each step."
+    assert (left_out_text(replace(finding(method=method), left_out=left_out)) == told) == is_told
 
 
 @pytest.mark.parametrize(

@@ -78,9 +78,11 @@ def test_ratios_of_one_column_are_written_alike() -> None:
     assert [q.ratio_text(value) for value in (1 / 68.7, 0.120, 0.7)] == ["1/68.7", "1/8.33", "0.700×"]
 
 
-def test_a_ratio_of_one_pair_gives_its_reason() -> None:
-    cell = q.ratio_cell(Ratio("x", 48.6, None, None, 1, different=False, reason=note("only one pair")))
-    assert (cell.text, cell.note) == ("48.6", "only one pair")
+def test_a_ratio_without_an_interval_gives_its_reason_where_the_first_screen_does_not() -> None:
+    ratio = Ratio("x", 48.6, None, None, 2, different=False, reason=note("the pairs are equal"))
+    two, one = q.ratio_cell(ratio), q.ratio_cell(replace(ratio, n=1))
+    assert (two.text, two.note) == ("48.6", "the pairs are equal")
+    assert (one.text, one.note) == ("48.6", ""), "the chip of the first screen says that it is one pair"
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,8 @@ MIN_SHARE: Final = 0.0005
 @dataclass(slots=True)
 class _Frame:
     weight: int = 0
+    position: float = 0.0
+    """The sum of the positions of its samples within their steps, times their weights."""
     lines: dict[Site, int] = field(default_factory=dict)
     children: dict[tuple[str, str], _Frame] = field(default_factory=dict)
 
@@ -51,11 +53,13 @@ def flame_graph(stacks: Stacks, window: Window) -> tuple[FlameNode | None, Notic
     if not len(samples):
         return None, LEVEL_LIGHT if run.info.level == "light" else Notice("no-stack-samples")
     per_stack = np.bincount(samples["stack"], weight, minlength=len(run.stack_frames)).astype(np.int64)
+    row = window.step_rows(samples["begin"])
+    positions = np.bincount(samples["stack"], weight * (samples["begin"] - window.begin[row]) / window.wall[row])
     root, operations = _Frame(), _operations(run)
     portable = cache(stacks.portable)
     for number in np.flatnonzero(per_stack).tolist():
         frames = _without_wrappers(stacks, number, operations)
-        _add(root, map(portable, frames[:MAX_DEPTH]), int(per_stack[number]))
+        _add(root, map(portable, frames[:MAX_DEPTH]), int(per_stack[number]), float(positions[number]))
     scale = window.per_step(window.wall_ns) / root.weight
     return FlameNode("all", root.weight * scale, None, _children(root, scale, root.weight * MIN_SHARE)), None
 
@@ -86,12 +90,13 @@ def _without_wrappers(stacks: Stacks, number: int, operations: Mapping[tuple[str
     return (*remaining, Site(file, line, name)) if name else remaining
 
 
-def _add(root: _Frame, frames: Iterable[Site], weight: int) -> None:
+def _add(root: _Frame, frames: Iterable[Site], weight: int, position: float) -> None:
     root.weight += weight
     node = root
     for site in frames:
         node = node.children.setdefault((site.function, site.file), _Frame())
         node.weight += weight
+        node.position += position
         node.lines[site] = node.lines.get(site, 0) + weight
 
 
@@ -104,6 +109,7 @@ def _children(node: _Frame, scale: float, min_weight: float) -> tuple[FlameNode,
             child.weight * scale,
             max(child.lines, key=lambda site: (child.lines[site], -site.line)),
             _children(child, scale, min_weight),
+            child.position / child.weight,
         )
         for (function, file), child in ordered
         if child.weight >= min_weight

@@ -40,6 +40,8 @@ _MAX_DIFFS: Final = 3
 _SLOWER_TITLE: Final = "Lines that take longer"
 _SHARED_TITLES: Final = ("Throughput", "Counters", "Method")
 """Titles that sections of the comparison have too."""
+_GROUPS: Final = {"check": "code", "check-counters": "device", "check-throughput": "time", "check-method": "evidence"}
+"""Section of the check -> the group of the page in which it stands, as those of the comparison do."""
 _COUNTING: Final = ("Counters are those of measured steps, each compared with what its baseline and its limits allow.",)
 _MEASURING: Final = (
     "Each round starts fresh processes of both sides, which run in short alternating blocks, the other one paused.",
@@ -58,8 +60,9 @@ def gate_report(result: GateResult, comparison_sections: Sequence[b.Section] = (
         comparison.append(replace(section, key=f"comparison-{section.key}", title=title))
     title = f"{fmt.side_title(result.candidate)} against {fmt.reference_title(result)}"
     subtitle = " · ".join(("Performance check", *time_and_duration(result)))
-    verdict, *sections = gate_sections(result)
-    verdict = replace(verdict, blocks=verdict.blocks[1:])  # the first screen has the state and the sentence
+    verdict, *sections = (replace(section, group=_GROUPS[section.key]) for section in gate_sections(result))
+    # the first screen has the state, the sentence and the amounts
+    verdict = replace(verdict, blocks=tuple(block for block in verdict.blocks[1:] if not isinstance(block, b.Stats)))
     first = first_screen(result, tuple(time_and_duration(result)))
     return b.Report(title, subtitle, (verdict, *sections, *comparison), first)
 

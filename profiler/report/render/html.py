@@ -28,8 +28,12 @@ from profiler.report.render.drawing import slope_layout, waterfall_layout, whole
 PAGE = Path(__file__).parent / "page"
 TABLE_ROWS = 8
 """Rows of a table that a page shows at first, at most; page.css hides the others."""
+NAMED_ROWS = 4
+"""Of a table of names and their values, such as the environment."""
+LOCATION_ROWS = 4
+"""Of a table of lines of code, whose rows are two or three lines high."""
 LEAST_ROWS = 3
-SMALL_ROW: Final = 0.02
+SMALL_ROW: Final = 0.05
 """Of the largest value of a column of bars: a page hides rows below it at first, from the fourth row on."""
 TINTS = 6
 """Tints of a flame graph's frames."""
@@ -119,10 +123,13 @@ def split_path(cell: Cell) -> tuple[str, str]:
 
 def rows_at_first(table: Table) -> int:
     """How many rows of a table a page shows before a reader asks for all of them."""
+    if len(table.columns) == 2 and not table.columns[1].number:
+        return NAMED_ROWS
+    most = LOCATION_ROWS if any(cell.is_location for row in table.rows for cell in row) else TABLE_ROWS
     bars = [index for index, column in enumerate(table.columns) if column.bar]
-    sizes = [row[bars[0]].sort or 0.0 for row in table.rows[:TABLE_ROWS] if not row_missing(row)] if bars else []
+    sizes = [row[bars[0]].sort or 0.0 for row in table.rows[:most] if not row_missing(row)] if bars else []
     if len(bars) != 1 or sizes != sorted(sizes, reverse=True):
-        return TABLE_ROWS
+        return most
     return max(LEAST_ROWS, sum(size >= SMALL_ROW * sizes[0] for size in sizes))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from profiler.analyse.model import (
@@ -31,8 +31,7 @@ from profiler.report.text import NO_REASON, describe, input_part, listed
 
 # ---------------------------------------------------------------- the host's time
 
-_DEVICE_CALLS = frozenset({"sync", "copy", "launch"})
-"""Categories in which a run without a queue has no time."""
+_DEVICE_CALLS: Final = ("sync", "copy", "launch")
 _HOST_SHARES: Final = "Shares of a step's host time"
 
 
@@ -102,14 +101,28 @@ def slowdown_note(sides: tuple[ReportSide, ...]) -> str:
 
 def _breakdown_table(report_input: ReportInput) -> Table:
     sides = report_input.sides
-    names = _category_names(sides)
-    if report_input.has_no_queue:
-        measured = sides[0].detailed.breakdown
-        names = tuple(name for name in names if measured[name].value or name not in _DEVICE_CALLS)
+    names = [name for name in _category_names(sides) if any(_seconds(side, name) for side in sides)]
     meaning = Field[str]("Category", lambda name: Cell(category_label(name), note=category_meaning(name)))
     fields = (meaning, *(field for side in sides for field in _side_fields(side)))
     caption = "Host seconds per step; the categories exclude each other and sum to the step"
-    return make_table(caption, fields, names, slowdown_note(sides))
+    # without a queue there is nothing of a device to wait for
+    known = [name for name in _category_names(sides) if not (report_input.has_no_queue and name in _DEVICE_CALLS)]
+    return make_table(caption, fields, names, _empty_categories(sides, [name for name in known if name not in names]))
+
+
+def _seconds(side: ReportSide, name: str) -> float | None:
+    measured = side.detailed.breakdown.get(name)
+    return measured.value if measured is not None else None
+
+
+def _empty_categories(sides: tuple[ReportSide, ...], none: Sequence[str]) -> str:
+    """`No time in log and checkpoint; framework was not measured.`: the categories that the table leaves out."""
+    zero = [name for name in none if any(_seconds(side, name) is not None for side in sides)]
+    unknown = [category_label(name) for name in none if name not in zero]
+    texts = [f"no time in {listed([category_label(name) for name in zero])}"] if zero else []
+    texts += [f"{listed(unknown)} {'was' if len(unknown) == 1 else 'were'} not measured"] if unknown else []
+    text = "; ".join(texts)
+    return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
 def _side_fields(side: ReportSide) -> tuple[Field[str], Field[str]]:

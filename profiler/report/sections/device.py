@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from profiler.analyse.model import CallSite, DevicePart, HostState, IdleBlame, KernelTime, Series, Topic
 from profiler.core.metrics import PER_STEP, find_metric, in_order
-from profiler.report.blocks import Block, Cell, Curve, Lines, NotMeasured, Panel, Table, side_tone
+from profiler.report.blocks import NOTHING, Block, Cell, Curve, Lines, NotMeasured, Panel, Table, side_tone
 from profiler.report.build import section
 from profiler.report.category_text import category_label
 from profiler.report.model import ReportInput, ReportSide, key_measures
@@ -32,9 +32,13 @@ from profiler.run.tables import RECOMPILED, TOKENIZED
 
 _LEARNING = frozenset({"loss", "accuracy", "heldout_loss", "heldout_accuracy"})
 """Series that are no utilization: what a model learns."""
+_CPU = frozenset({"host_cpu", "device_cpu"})
+"""Series of parts of what `machine_cpu` and `device_utilization` show."""
 _SHARE_UNITS = frozenset({"1", "", "share"})
 _PERCENT_UNITS = frozenset({"%", "percent"})
 _UNIT_ORDER = (*sorted(_SHARE_UNITS | _PERCENT_UNITS), "cores")
+_NO_SIDE = 3
+"""Tones of sides that seldom appear: curves that are no sides begin after them."""
 _MAX_CURVES = 6
 """Readers cannot distinguish more lines in one panel."""
 
@@ -60,7 +64,8 @@ def _series(side: ReportSide) -> list[Series]:
     """Series of the first light run that was sampled, else of the breakdown pass."""
     for analysis in (*side.runs, side.detailed):
         if series := [item for item in analysis.series if item.name not in _LEARNING and len(item.times) > 1]:
-            return series
+            has_device = any(item.name == "device_utilization" for item in series)
+            return [item for item in series if not (has_device and item.name in _CPU)]
     return []
 
 
@@ -71,7 +76,8 @@ def _lines(by_side: list[tuple[ReportSide, list[Series]]], unit: str) -> Lines:
     scale, shown = (100.0 if unit in _SHARE_UNITS else 1.0, "%") if is_share else _scale(unit, by_side)
 
     def curve(side: ReportSide, item: Series) -> Curve:
-        label, tone = (_label(item.name), side_tone(names.index(item.name))) if several else (side.label, side.tone)
+        tone = side_tone(names.index(item.name) + _NO_SIDE) if several else side.tone
+        label = _label(item.name) if several else side.label
         return Curve(label, tone, item.times, tuple(scale * value for value in item.values))
 
     several = len(names) > 1
@@ -121,7 +127,7 @@ def counters(report_input: ReportInput) -> Iterator[Block]:
 
 # ---------------------------------------------------------------- idle time
 
-_SITE = Field[IdleBlame]("At", lambda blame: site_cell(blame.site))
+_SITE = Field[IdleBlame]("At", lambda blame: site_cell(blame.site) if blame.site else Cell(NOTHING))
 _SHARE = Field[IdleBlame]("Share of wall", lambda blame: share_cell(blame.share_of_wall), number=True, bar=True)
 _IDLE_FIELDS = (
     Field[IdleBlame]("The host was", lambda blame: Cell(host_state(blame), note=category_label(blame.category))),
@@ -131,7 +137,7 @@ _IDLE_FIELDS = (
     Field[IdleBlame]("Gaps per step", lambda blame: count_cell(blame.gaps_per_step), number=True),
 )
 _BRIEF_FIELDS = (Field[IdleBlame]("The host was", lambda blame: Cell(host_state(blame))), _SITE, _SHARE)
-_MAX_CAUSES, _BRIEF_CAUSES = 12, 3
+_MAX_CAUSES, _BRIEF_CAUSES, _SMALLEST_CAUSE = 12, 3, 0.005
 _PART_NAMES = {"compute": "computing", "h2d": "copies from the host", "d2h": "copies to the host",
                "d2d": "copies within the device or between devices", "memset": "filling memory"}  # fmt: skip
 _PART_NAME = (Field[DevicePart]("Work", lambda part: Cell(_PART_NAMES.get(part.kind, part.kind), note=part.memory)),)
@@ -177,7 +183,6 @@ def idle(report_input: ReportInput) -> Iterator[Block]:
     sides = report_input.sides
     if report_input.has_no_queue and not sides[0].detailed.idle:
         return
-    yield from share_bars(sides, "Device time of a step, as shares", device=True)
     parts = [
         (side, sorted(side.detailed.device_parts, key=lambda part: -part.share))
         for side in sides
@@ -186,18 +191,21 @@ def idle(report_input: ReportInput) -> Iterator[Block]:
     if parts:
         caption = f"what occupied the device{', share of the wall time' * (len(parts) > 1)}"
         yield sides_table(f"{caption}{parts[0][0].source_note}", parts, _PART_NAME, _PART_FIELDS, _HIDDEN_NOTE)
+    else:
+        yield from share_bars(sides, "Device time of a step, as shares", device=True)
     for side in sides:
-        causes, remaining = side.detailed.idle, side.detailed.idle[_MAX_CAUSES:]
+        causes = side.detailed.idle
+        shown = [row for row in causes[:_MAX_CAUSES] if row.share_of_wall >= _SMALLEST_CAUSE] or causes[:1]
+        remaining = causes[len(shown) :]
         if not causes:
             topics, otherwise = (Topic.IDLE_BLAME, Topic.DEVICE_BREAKDOWN), "no gap between activities was recorded"
             yield side.not_measured("device idle time", *topics, otherwise=otherwise)
             continue
         share = sum(blame.share_of_wall for blame in remaining)
-        note = f"{more_lines(len(remaining), share)} of the wall time. " if remaining else ""
-        note = f"{note}{_slowed(side)}".strip()
+        note = f"{more_lines(len(remaining), share)} of the wall time." if remaining else ""
         total = percent(sum(blame.share_of_wall for blame in causes))
         caption = f"{side.label}: device idle {total} of the wall time{side.source_note}"
-        yield make_table(caption, _IDLE_FIELDS, causes[:_MAX_CAUSES], note)
+        yield make_table(caption, _IDLE_FIELDS, shown, note)
 
 
 # ---------------------------------------------------------------- kernels

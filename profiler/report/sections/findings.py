@@ -15,6 +15,7 @@ from profiler.report.finding_text import (
     doubt_text,
     finding_text,
     gain_text,
+    left_out_text,
     not_judged_text,
     prediction_texts,
     state_text,
@@ -68,7 +69,8 @@ def _what_to_do(finding: Finding) -> Iterator[Items]:
 def _in_full(finding: Finding, cures: Iterable[Any]) -> Group:
     """What to do about a finding and what that can give, beside the figures and lines that show it."""
     text = finding_text(finding)
-    gains = tuple(f"Gain of {prediction}" for prediction in prediction_texts(finding))
+    gains = (*(f"Gain of {prediction}" for prediction in prediction_texts(finding)), left_out_text(finding))
+    gains = tuple(filter(None, gains))
     examples = (
         f"Example: the bundled trainer's fix {fix.name}, in {listed(fix.files)}."
         for fix in cures

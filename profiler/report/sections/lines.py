@@ -29,7 +29,7 @@ from profiler.report.blocks import (
     Text,
 )
 from profiler.report.build import section
-from profiler.report.category_text import PHASES, category_label, phase_label
+from profiler.report.category_text import PHASES, category_label
 from profiler.report.model import ReportInput, ReportSide
 from profiler.report.table import (
     Field,
@@ -89,7 +89,7 @@ def _brief_lines(report_input: ReportInput) -> Iterator[Block]:
     sides = report_input.sides
     if not (list(compare_phases(sides)) and list(compare_lines(sides))):
         first = next(side for side in sides if side.detailed.lines)
-        yield from _phase_bars(first, note=False)
+        yield from _phase_bars(first)
         yield top_lines(first, _BRIEF_LINES)
 
 
@@ -100,10 +100,8 @@ def lines(report_input: ReportInput) -> Iterator[Block]:
     steps = dict.fromkeys(step_text(side.detailed.step) for side in sides if side.detailed.step)
     if steps:
         yield Text(f"Counted as steps: {'; '.join(steps)}.")
-    for side in sides:
-        if report_input.comparison is not None:  # of a single run, the first screen has them
-            yield from _phase_bars(side)
-        yield _lines_table(side)
+    for number, side in enumerate(sides):
+        yield _lines_table(side, _INTERVALS_NOTE * (number == len(sides) - 1))
 
 
 def top_lines(side: ReportSide, count: int, *, categories: bool = True) -> Table:
@@ -112,7 +110,7 @@ def top_lines(side: ReportSide, count: int, *, categories: bool = True) -> Table
     return make_table("Lines with most of the training thread's time", fields, side.detailed.lines[:count])
 
 
-def _phase_bars(side: ReportSide, *, note: bool = True) -> Iterator[StackedBars]:
+def _phase_bars(side: ReportSide) -> Iterator[StackedBars]:
     if not (phases := side.detailed.phases):
         return
     segments = tuple(
@@ -121,21 +119,17 @@ def _phase_bars(side: ReportSide, *, note: bool = True) -> Iterator[StackedBars]
         if phase.name in PHASES
     )
     total = sum(phase.seconds_per_step for phase in phases)
-    locations = "; ".join(
-        f"{phase_label(phase.name)} {short_site(phase.site)}" + (f" ({phase.calls})" if phase.calls else "")
-        for phase in phases
-        if phase.site is not None
-    )
-    text = f"Mostly at: {locations}." if note and locations else ""
-    yield StackedBars("The parts of a step", (Bar(side.label, segments, phrase(total, "s")),), share=True, note=text)
+    yield StackedBars("The parts of a step", (Bar(side.label, segments, phrase(total, "s")),), share=True)
 
 
-def _lines_table(side: ReportSide) -> Table:
+_INTERVALS_NOTE = "95% intervals beside the shares, from the number of stack samples."
+
+
+def _lines_table(side: ReportSide, note: str) -> Table:
     costs = side.detailed.lines
     remaining = costs[_MAX_LINES:]
-    note = "95% intervals beside the shares, from the number of stack samples."
     if (samples := sum(line.samples for line in costs)) < MIN_SAMPLES:
-        note = f"Only {plural(samples, 'stack sample')} ({MIN_SAMPLES} needed for more than a hint). {note}"
+        note = f"Only {plural(samples, 'stack sample')} ({MIN_SAMPLES} needed for more than a hint). {note}".strip()
     if remaining:
         note += f" {more_lines(len(remaining), sum(line.share for line in remaining))} of the step."
     caption = f"{side.label}: the training thread's time by the innermost line of the program's own code"
@@ -325,7 +319,10 @@ _SMALLEST_FRAME = 0.001
 """Frames below this share of the root are left out: at 1,000 pixels they are less than one wide."""
 _MAX_DEPTH = 100
 """Frames below this depth are left out: no page shows them, and recursion must end."""
-_FLAME_NOTE = "Width is time, the caller is above. Choose a frame to zoom in, and a chain of calls to open it."
+_FLAME_NOTE = (
+    "Width is time, the caller is above. Choose a frame to zoom in, and a chain of calls to open it. In the order of a "
+    "step, callees lie as their samples do on average between the begin and the end of a step."
+)
 Node = TypeVar("Node", FlameNode, FlameDiff)
 
 
@@ -341,20 +338,23 @@ def flame_graphs(report_input: ReportInput) -> Iterator[Block]:
             yield Flame(caption, _flame(root), note="" if number else _FLAME_NOTE)
     comparison = report_input.comparison
     if comparison is not None and comparison.flame_diff is not None:
-        yield _slopes(report_input) or _flame_difference(report_input, comparison.flame_diff)
+        yield from _slopes(report_input) or _flame_difference(report_input, comparison.flame_diff)
 
 
 MANY_TIMES = 3.0
 """Ratio of the sides' times from which a difference of their flame graphs shows one side only."""
 _SAME_WORK = 0.01
 """Relative difference of the work of a step up to which times per step compare."""
-_SLOPES = 8
+_SLOPES = 6
 """Functions in a slope chart."""
 
 
-def _slopes(report_input: ReportInput) -> SlopeChart | None:
-    """The functions with most time on both sides; None where the sides have no function in common, or do not differ so
-    much."""
+def _slopes(report_input: ReportInput) -> tuple[Block, ...]:
+    """The functions with most time on both sides; nothing where they do not differ so much.
+
+    Sides that differ more and have no function in common are told as such: every frame of their difference would have
+    one colour.
+    """
     sides = report_input.sides[0], report_input.sides[-1]
     work = [_work_of_step(side) for side in sides]
     is_per_step = None in work or isclose(work[0] or 0.0, work[1] or 0.0, rel_tol=_SAME_WORK)
@@ -362,19 +362,19 @@ def _slopes(report_input: ReportInput) -> SlopeChart | None:
     times = [_function_times(side, unit) for side, unit in zip(sides, units, strict=True)]
     totals = [sum(seconds for seconds, _ in each.values()) for each in times]
     if not all(totals) or max(totals) <= MANY_TIMES * min(totals):
-        return None
+        return ()
     unit = "step" if is_per_step else sides[0].measure("tokens_per_s").unit.removesuffix("/s").removesuffix("s")
     keys = sorted({*times[0], *times[1]}, key=lambda key: (-max(each[key][0] for each in times if key in each), key))
     slopes = tuple(_slope(key, times[0].get(key), times[1].get(key)) for key in keys[:_SLOPES])
     if not any(slope.change for slope in slopes):
-        return None
+        return (Text(f"{sides[0].label} and {sides[1].label} have none of the functions with most time in common."),)
     first, last = (Column(side.label, number=True, tone=side.tone) for side in sides)
     note = (
         f"Seconds per {unit} on a logarithmic scale, by the innermost function of the program's own code. "
         f"Shown: the {plural(len(slopes), 'function')} with most time on either side. "
         f"{NOTHING}: no sample saw it."
     )
-    return SlopeChart(f"{first.title} to {last.title}: time of functions per {unit}", (first, last), slopes, note)
+    return (SlopeChart(f"{first.title} to {last.title}: time of functions per {unit}", (first, last), slopes, note),)
 
 
 def _work_of_step(side: ReportSide) -> float | None:
@@ -405,28 +405,30 @@ def _slope(key: tuple[str, str], before: tuple[float, Site] | None, after: tuple
 def _flame(root: FlameNode) -> Frame:
     def frame(node: FlameNode, children: tuple[Frame, ...]) -> Frame:
         text = f"{percent(node.value / root.value)}, {phrase(node.value, 's')}"
-        return Frame(node.name, node.value, text, _location(node), _source(node), children=children)
+        where, source = _location(node), _source(node)
+        return Frame(node.name, node.value, text, where, source, position=node.position, children=children)
 
     return _frames(root, lambda node: node.value, frame)
 
 
-def _flame_difference(report_input: ReportInput, root: FlameDiff) -> Block:
+def _flame_difference(report_input: ReportInput, root: FlameDiff) -> Iterator[Block]:
     first, last = report_input.sides[0].label, report_input.sides[-1].label
     if root.before + root.after <= 0:
-        return NotMeasured("difference of the flame graphs", "neither side has stack samples")
+        yield NotMeasured("difference of the flame graphs", "neither side has stack samples")
+        return
 
     def frame(node: FlameDiff, children: tuple[Frame, ...]) -> Frame:
         total = node.before + node.after
         text = f"{phrase(node.before, 's')} to {phrase(node.after, 's')}"
         lean = (node.after - node.before) / total if total > 0 else 0.0
-        return Frame(node.name, total, text, _location(node), _source(node), lean, children)
+        return Frame(node.name, total, text, _location(node), _source(node), lean, children=children)
 
     note = (
         f"Width is the time of both sides together. Orange: more time in {last} than in {first}; blue: less; "
         "grey: the same. A frame that is fully one colour exists on one side only."
     )
     frames = _frames(root, lambda node: node.before + node.after, frame)
-    return Flame(f"{first} to {last}: difference", frames, difference=True, note=note)
+    yield Flame(f"{first} to {last}: difference", frames, difference=True, note=note)
 
 
 def _frames(root: Node, value: Callable[[Node], float], frame: Callable[[Node, tuple[Frame, ...]], Frame]) -> Frame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from profiler.analyse.model import Missing, Topic
+from profiler.analyse.model import LOADED_MACHINE, Missing, Topic
 from profiler.core import metrics
 from profiler.core.facts import fact_rows, stated_device
 from profiler.report.blocks import Block, Cell, Column, Items, NotMeasured, Table, Text
@@ -98,6 +98,8 @@ def _environment_rows(info: RunInfo) -> tuple[tuple[str, str], ...]:
 
 _Statuses = list[tuple[str, CollectorStatus]]
 """Statuses of a collector in the same state, with the labels of their sides."""
+_DID_NOT_RUN = ("off", "unavailable")
+"""States of collectors that cost nothing and recorded nothing."""
 _COUNTED_FROM = 3
 """More gaps than this with the same reason are counted."""
 
@@ -107,7 +109,7 @@ def method(report_input: ReportInput) -> Iterator[Block]:
     """How it was measured, warnings about the recordings, what could not be measured, and the collectors."""
     sides, comparison = report_input.sides, report_input.comparison
     sentences = [*(map(describe, comparison.method) if comparison else ()), slowdown_note(sides)]
-    warnings = [(side.label, text) for side in sides for text in (*group_warnings(side.warnings()), *_noise(side))]
+    warnings = [(side.label, text) for side in sides for text in (*_warnings(side), *_noise(side))]
     gaps = _merge_sides([(side.label, gap) for side in sides for gap in side.missing()], len(sides))
     if comparison is None:
         gap_texts = list(_group_by_reason(gap for _, gap in gaps))
@@ -121,6 +123,11 @@ def method(report_input: ReportInput) -> Iterator[Block]:
     blocks: list[Block] = [Items(tuple(items), title) for title, items in lists.items() if items]
     blocks += _collectors_table(sides)
     yield from blocks or (NotMeasured("the method", "these runs have no description of it"),)
+
+
+def _warnings(side: ReportSide) -> list[str]:
+    """All but those about other load on the machine, which the section of the verdict has."""
+    return group_warnings(warning for warning in side.warnings() if warning.code not in LOADED_MACHINE)
 
 
 def _group_by_reason(gaps: Iterable[Missing]) -> Iterator[str]:
@@ -161,12 +168,16 @@ def _merge_sides(labelled: Iterable[tuple[str, T]], sides: int) -> tuple[tuple[s
 
 
 def _collectors_table(sides: tuple[ReportSide, ...]) -> Iterator[Table]:
-    """The state of each collector; those of several runs in the same state share a row, their records added up."""
+    """The collectors that ran; those of several runs in the same state share a row, their records added up.
+
+    Why one that was wanted did not run is told with what could not be measured.
+    """
     groups: dict[tuple[str, str, str], _Statuses] = {}
     for side in sides:
         for analysis in side.analyses():
             for status in analysis.info.collectors:
-                groups.setdefault((status.name, status.state, status.reason), []).append((side.label, status))
+                if status.state not in _DID_NOT_RUN:
+                    groups.setdefault((status.name, status.state, status.reason), []).append((side.label, status))
 
     def name(row: _Statuses) -> Cell:
         labels = dict.fromkeys(label for label, _ in row)

@@ -14,10 +14,8 @@ from profiler.report.table import (
     Field,
     factor,
     make_table,
-    measure_cell,
     missing_cell,
     phrase,
-    ratio_cell,
     ratio_text,
     seconds_cell,
     share_cell,
@@ -27,20 +25,18 @@ from profiler.report.text import PERIODS, describe, plural
 
 # ---------------------------------------------------------------- throughput
 
-_FLOOR_MEANING = "the same calls with empty kernels, the least this pattern can cost"
 _LOG_SPAN = 4.0
 """Largest over smallest value from which a logarithmic axis reads better than a linear one."""
 
 
 @section("throughput", "Throughput", 20, "time")
 def throughput(report_input: ReportInput) -> Iterator[Block]:
-    """The rate of each side with its range, the ratio with its interval, and the launch-overhead floor."""
+    """Every run and pair behind the rates of the sides, and the launch-overhead floor."""
     comparison, sides = report_input.comparison, report_input.sides
     if comparison is None:
         return
     floor = ReportSide.from_side(comparison.floor, "floor") if comparison.floor is not None else None
     rows = (*sides, *((floor,) if floor else ()))
-    yield _sides_table(report_input, rows)
     if floor is not None:
         yield from _floor_text(sides, floor)
     plots = (("Every run", _runs_plot(report_input, rows)), ("Every pair", _pairs_plot(report_input)))
@@ -49,30 +45,6 @@ def throughput(report_input: ReportInput) -> Iterator[Block]:
     elif len(sides) > 1:
         reason = describe(sides[0].measure(report_input.rate).reason) or "no run is kept"
         yield NotMeasured("throughput of single runs", reason)
-
-
-def _sides_table(report_input: ReportInput, rows: tuple[ReportSide, ...]) -> Table:
-    baseline, rate = report_input.sides[0], report_input.rate
-    name = report_input.rate_phrase(rate).capitalize()
-
-    def gain(side: ReportSide) -> Cell:
-        if side.label == baseline.label:
-            return Cell("baseline", sort=1.0)
-        return ratio_cell(report_input.ratio(side.label, rate), baseline.measures.get(rate), side.measure(rate))
-
-    def cell(measure: str) -> Field[ReportSide]:
-        title = name if measure == rate else "Time of a step"
-        return Field(title, lambda side: measure_cell(side.measure(measure), spread=True, bare=True), number=True)
-
-    fields = (
-        Field[ReportSide]("Side", lambda side: Cell(side.label, note=_FLOOR_MEANING if side.tone == "floor" else "")),
-        cell(rate),
-        cell("step_time"),
-        Field[ReportSide]("Steps per run", lambda side: measure_cell(side.measure("steps")), number=True),
-        Field[ReportSide]("Ratio", gain, number=True),
-    )
-    runs = len(baseline.runs)
-    return make_table(f"{name}, median and range over {runs} runs" if runs > 1 else name, fields, rows)
 
 
 _NO_GAIN = 1.05

@@ -10,7 +10,7 @@ from profiler.analyse.model import Comparison, Ratio
 from profiler.core.metrics import RATES, is_share, label
 from profiler.report.blocks import Block, Callout, Cell, Column, Items, Stat, Table, Text
 from profiler.report.build import section
-from profiler.report.category_text import category_label, phase_label
+from profiler.report.category_text import phase_label
 from profiler.report.model import (
     HOST_MEASURES,
     ReportInput,
@@ -26,16 +26,13 @@ from profiler.report.table import (
     factor,
     measure_cell,
     missing_cell,
-    percent,
     phrase,
     share_cell,
-    short_site,
 )
 from profiler.report.text import (
     NO_REASON,
     describe,
     different_results,
-    host_state,
     mismatches,
     same_results,
     uncompared_results,
@@ -51,32 +48,27 @@ def _brief(report_input: ReportInput) -> Iterator[Block]:
             note = "" if stat.value.missing else f" ({stat.value.note})"
             yield Text(f"{stat.label}: {stat.value.one_line()}{note}")
         yield from _tables(report_input)
+        yield from compare_lines(report_input.sides)
 
 
 @section("numbers", "In numbers", 11, "time", brief=_brief)
 def numbers(report_input: ReportInput) -> Iterator[Block]:
-    """The key measures of a run; of a comparison the ratios, what the sides measure, and why the baseline is slow."""
-    if report_input.without_steps:
-        return
-    if report_input.comparison is not None:
-        yield Text(_reason(report_input.sides[0]))
-    yield from _tables(report_input)
+    """The key measures of a run; of a comparison what the sides measure, and the ratios."""
+    if not report_input.without_steps:
+        yield from _tables(report_input)
 
 
 def _tables(report_input: ReportInput) -> Iterator[Table]:
     if report_input.comparison is None:
         yield _key_table(report_input.sides[0])
     else:
-        yield compare_table(report_input, key_measures(report_input), "Before and after")
+        spread = len(report_input.sides) == 2  # more columns have no room for it
+        yield compare_table(report_input, key_measures(report_input), "Before and after", spread=spread)
     yield from compare_phases(report_input.sides)
-    yield from compare_lines(report_input.sides)
 
 
 def _sentences(report_input: ReportInput) -> Iterator[Block]:
-    comparison, analysis = report_input.comparison, report_input.analysis
-    if comparison is not None:
-        yield Text(comparison.verdict or "No verdict was reached.")
-        return
+    analysis = report_input.analysis  # the sentences of a comparison are those of its tables
     sentences = (analysis.headline or analysis.verdict, *analysis.details) if analysis is not None else ()
     if any(sentences) and not report_input.failed_before_first_step:
         yield Items(tuple(filter(None, sentences)))
@@ -131,22 +123,6 @@ def _result_callouts(comparison: Comparison) -> Iterator[Callout]:
         yield Callout(f"{different}.", "info", "Results differ too", judged="bad")
     if uncompared := uncompared_results(comparison.results):
         yield Callout(f"{uncompared}: these results were not compared.", "info", "Results not compared")
-
-
-def _reason(side: ReportSide) -> str:
-    """The baseline's own verdict, else its largest cause in numbers, else that it is not known."""
-    verdict = side.detailed.verdict or next((run.verdict for run in side.runs if run.verdict), "")
-    if verdict and side.slowdown is not None:  # the verdict of a single run is above already
-        return f"{verdict} Measured in the breakdown pass." if side.source_note else verdict
-    if side.detailed.idle:
-        largest = side.detailed.idle[0]
-        where = f" at {short_site(largest.site)}" if largest.site else ""
-        return f"The device idles {percent(largest.share_of_wall)} of the time {host_state(largest)}{where}."
-    parts = {name: measure.value for name, measure in side.detailed.breakdown.items() if measure.value}
-    if parts:
-        name = max(parts, key=lambda name: parts[name])
-        return f"The largest part of a step is {category_label(name)}: {phrase(parts[name], 's')}."
-    return "Not known: neither a breakdown nor device idle time was recorded."
 
 
 def _ratio_stats(report_input: ReportInput) -> Iterator[Stat]:

@@ -49,7 +49,7 @@ def test_a_run_of_an_older_version_is_compared_with_its_bigram_counts() -> None:
     old = replace(run, info=replace(run.info, facts={**facts, "bigram_loss": 4.05, "bigram_accuracy": 0.185}))
     assert of_kind(old, "learning", blocks.Lines)[0].panels[0].levels[1].value == 4.05
     assert "1.53× the 18.5% of bigram counts." in of_kind(old, "learning", blocks.Text)[0].text
-    assert [table.caption for table in of_kind(old, "learning", blocks.Table)] == ["Over the measured steps"]
+    assert [table.caption for table in of_kind(old, "learning", blocks.Table)] == ["At the end of the run"]
 
 
 def test_the_axis_is_in_steps() -> None:
@@ -112,4 +112,5 @@ def test_loss_is_no_utilization_and_sides_that_do_not_learn_have_seconds() -> No
     runs = tuple(replace(run, series=ladders.stuck()) for run in comparison.sides[0].runs)
     report_input = replace(comparison, sides=(replace(comparison.sides[0], runs=runs), comparison.sides[1]))
     assert [plot.x_label for plot in of_kind(report_input, "learning", blocks.Lines)] == ["seconds", "seconds"]
-    assert not of_kind(report_input, "learning", blocks.Text)
+    (note,) = of_kind(report_input, "learning", blocks.Text)
+    assert note.text.startswith("Sides run for the same time")

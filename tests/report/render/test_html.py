@@ -115,7 +115,7 @@ def test_sections_are_in_closed_groups_and_long_tables_begin_with_their_first_ro
     assert topics == ["time", "device", "code", "evidence"]
     assert "open" not in [name for tag, name, _ in page.attributes if tag == "details"]
     rows = tuple((Cell(f"row {number}"), Cell("x")) for number in range(html.TABLE_ROWS + 1))
-    table = Table("many", (Column("a"), Column("b")), rows)
+    table = Table("many", (Column("a"), Column("b", number=True)), rows)
     long = html.render(Report("t", "s", (Section("k", "k", (table,)),)))
     short = html.render(Report("t", "s", (Section("k", "k", (replace(table, rows=rows[:-1]),)),)))
     assert "All 9 rows" in long

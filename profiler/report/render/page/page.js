@@ -72,32 +72,96 @@
   }
 
   // flame graphs
+  const SLACK = 1e-6;
+  const NARROW = 34; // CSS pixels below which a name cannot be read
+  const FOLDED = 0.99; // as html.py: a function that spends all its time in one other shares its box
+  const within = (a, b) => a.l >= b.l - SLACK && a.l + a.w <= b.l + b.w + SLACK;
+  const box = (node) => {
+    const [l, w, d, o] = ["--l", "--w", "--d", "--o"].map((name) => Number(node.style.getPropertyValue(name)));
+    const text = node.title;
+    const lines = text.split("\n").slice(2);
+    const chain = "chain" in node.dataset ? lines : [];
+    const tint = node.classList[1];
+    const calls = (chain.length ? chain : [`${node.textContent}  ${lines[0] || ""}`]).map((line) => {
+      const [name, where = ""] = line.split("  ");
+      return { line: line.trim(), name, key: `${name} ${where.replace(/:\d+$/, "")}`, tint };
+    });
+    return { node, l, w, d, o, at: l, text, chain, calls, name: node.textContent, low: text.toLowerCase(), kids: [] };
+  };
+  // of all stacks with a function, the calls above its outermost call, and those below it: merged, the most time first
+  const callersAndCallees = (root, call) => {
+    const trees = [{ kids: new Map() }, { kids: new Map() }];
+    let total = 0;
+    const add = (tree, calls, w) => {
+      for (const each of calls) {
+        if (!tree.kids.has(each.key)) tree.kids.set(each.key, { call: each, w: 0, kids: new Map() });
+        tree = tree.kids.get(each.key);
+        tree.w += w;
+      }
+    };
+    const walk = (frame, above) => {
+      const stack = [...above, ...frame.calls];
+      const own = frame.w - frame.kids.reduce((sum, kid) => sum + kid.w, 0);
+      const index = stack.findIndex((each) => each.key === call.key);
+      if (index >= 0 && own > SLACK) {
+        total += own;
+        add(trees[0], stack.slice(1, index).reverse(), own);
+        add(trees[1], stack.slice(index + 1), own);
+      }
+      frame.kids.forEach((kid) => walk(kid, stack));
+    };
+    walk(root, []);
+    const boxes = [{ calls: [call], l: 0, w: total, d: 0 }];
+    const place = (tree, left, d, step) => {
+      for (const kid of [...tree.kids.values()].sort((a, b) => b.w - a.w)) {
+        const calls = [kid.call];
+        let last = kid;
+        while (last.kids.size === 1 && [...last.kids.values()][0].w >= FOLDED * kid.w) {
+          [last] = last.kids.values();
+          calls[step < 0 ? "unshift" : "push"](last.call);
+        }
+        boxes.push({ calls, l: left, w: kid.w, d });
+        place(last, left, d + step, step);
+        left += kid.w;
+      }
+    };
+    place(trees[0], 0, -1, -1);
+    place(trees[1], 0, 1, 1);
+    const top = Math.min(...boxes.map((each) => each.d));
+    return boxes.map(({ calls, l, w, d }) => {
+      const node = document.createElement("div");
+      const [first, last, more] = [calls[0].name, calls[calls.length - 1].name, calls.length - 2];
+      node.className = `fr ${calls[0].tint}`;
+      node.textContent = more < 0 ? first : `${first} → ${more ? `${more} more → ` : ""}${last}`;
+      if (calls.length > 1) node.dataset.chain = "";
+      const lines = calls.length > 1 ? calls.map((each) => each.line) : [calls[0].line.slice(first.length + 2)];
+      node.title = [node.textContent, `${(100 * w / root.w).toFixed(1)}% of the time`, ...lines].join("\n");
+      Object.entries({ l: l / total, w: w / total, d: d - top }).forEach(([name, value]) => node.style.setProperty(`--${name}`, value));
+      return box(node);
+    });
+  };
   const flame = (figure) => {
     const graph = figure.querySelector(".graph");
-    const frames = all(".fr", graph).map((node) => {
-      const style = node.style;
-      const [l, w, d] = ["--l", "--w", "--d"].map((name) => Number(style.getPropertyValue(name)));
-      const text = node.title;
-      const chain = "chain" in node.dataset ? text.split("\n").slice(2) : [];
-      return { node, l, w, d, text, chain, name: node.textContent, low: text.toLowerCase() };
+    const whole = all(".fr", graph).map(box);
+    if (!whole.length) return;
+    const [input, order, about, reset, output] = ["input", "select", "[data-function]", "[data-reset]", "output"].map((one) => figure.querySelector(one));
+    let frames = whole, byNode = new Map(), zoomed = whole[0], choice = null, said = "", opened = [];
+    whole.forEach((frame) => {
+      const above = whole.find((one) => one.d === frame.d - 1 && within(frame, one));
+      if (above) above.kids.push(frame);
     });
-    if (!frames.length) return;
-    const byNode = new Map(frames.map((frame) => [frame.node, frame]));
-    const [input, reset, output] = ["input", "[data-reset]", "output"].map((one) => figure.querySelector(one));
-    const slack = 1e-6;
-    const rows = Number(graph.style.getPropertyValue("--rows"));
-    let zoomed = frames[0];
-    let said = "";
     figure.querySelector(".tools").hidden = false;
 
     const say = (frame) => { output.textContent = frame ? frame.text.split("\n").join(" · ") : said; };
-    const NARROW = 34; // CSS pixels below which a name cannot be read
     const label = () => {
       const width = graph.clientWidth;
       for (const one of frames) one.node.classList.toggle("tiny", (Math.min(one.w, zoomed.w) / zoomed.w) * width < NARROW);
     };
+    const choose = (call) => {
+      choice = call;
+      about.disabled = !call;
+    };
     // a box that stands for a chain of calls has a row for each of them while it is zoomed
-    let opened = [];
     const open = (frame) => {
       opened.forEach((node) => node.remove());
       const more = Math.max(0, frame.chain.length - 1);
@@ -116,20 +180,39 @@
         one.node.style.setProperty("--d", one.d + (one.d > frame.d ? more : 0));
         one.node.textContent = one === frame && more ? one.chain[0] : one.name;
       }
-      graph.style.setProperty("--rows", rows + more);
+      graph.style.setProperty("--rows", Math.max(...frames.map((one) => one.d)) + 1 + more);
     };
-    const within = (a, b) => a.l >= b.l - slack && a.l + a.w <= b.l + b.w + slack;
     const zoom = (frame) => {
       zoomed = frame;
       graph.style.setProperty("--z", frame.l);
       graph.style.setProperty("--zw", frame.w);
       for (const one of frames) {
-        one.node.hidden = one.l + one.w <= frame.l + slack || one.l >= frame.l + frame.w - slack;
+        one.node.hidden = one.l + one.w <= frame.l + SLACK || one.l >= frame.l + frame.w - SLACK;
       }
-      reset.disabled = frame === frames[0];
+      reset.disabled = frame === whole[0];
+      choose(frames === whole && frame !== whole[0] ? frame.calls[frame.calls.length - 1] : null);
       open(frame);
       label();
     };
+    const show = (boxes) => {
+      frames = boxes;
+      byNode = new Map(frames.map((frame) => [frame.node, frame]));
+      frames.forEach(({ node }, index) => {
+        node.tabIndex = index === 0 ? 0 : -1;
+        node.setAttribute("role", "button");
+        node.setAttribute("aria-label", node.title.split("\n").join(", "));
+      });
+      graph.replaceChildren(...frames.map((frame) => frame.node));
+      if (order) order.disabled = frames !== whole;
+      zoom(frames[0]);
+      search();
+    };
+    const sandwich = (call) => {
+      show(callersAndCallees(whole[0], call));
+      said = `Callers above and callees below ${call.line}`;
+      say(null);
+    };
+    const choosing = (frame) => (frames === whole ? zoom(frame) : sandwich(frame.calls[frame.calls.length - 1]));
     const focus = (frame) => {
       if (!frame) return;
       frames.forEach((one) => { one.node.tabIndex = one === frame ? 0 : -1; });
@@ -154,36 +237,42 @@
     };
     const near = (frame, name) => {
       const shown = frames.filter((one) => !one.node.hidden);
-      if (name === "ArrowUp") return shown.find((one) => one.d === frame.d - 1 && within(frame, one));
-      if (name === "ArrowDown") return shown.find((one) => one.d === frame.d + 1 && within(one, frame));
+      const step = { ArrowUp: -1, ArrowDown: 1 }[name];
+      if (step) return shown.find((one) => one.d === frame.d + step && (within(frame, one) || within(one, frame)));
       const row = shown.filter((one) => one.d === frame.d).sort((a, b) => a.l - b.l);
       return row[row.indexOf(frame) + (name === "ArrowRight" ? 1 : -1)];
     };
+    const arrange = (frame, left) => {
+      frame.l = left;
+      frame.node.style.setProperty("--l", left);
+      const kids = [...frame.kids].sort((a, b) => (order.selectedIndex ? a.o - b.o : a.at - b.at));
+      kids.reduce((at, kid) => (arrange(kid, at), at + kid.w), left);
+    };
 
-    frames.forEach(({ node }, index) => {
-      node.tabIndex = index === 0 ? 0 : -1;
-      node.setAttribute("role", "button");
-      node.setAttribute("aria-label", node.title.split("\n").join(", "));
-    });
     graph.addEventListener("click", (event) => {
-      const frame = byNode.get(event.target.closest(".fr"));
-      if (frame) { zoom(frame); focus(frame); say(frame); }
+      const node = event.target.closest(".fr");
+      const frame = byNode.get(node);
+      if (frame) { choosing(frame); focus(byNode.get(node) || frames[0]); say(byNode.get(node) || null); }
+      else if (opened.includes(node) && frames === whole) { choose(zoomed.calls[opened.indexOf(node) + 1]); output.textContent = node.title; }
     });
     graph.addEventListener("mouseover", (event) => say(byNode.get(event.target.closest(".fr"))));
     graph.addEventListener("mouseleave", () => say(null));
     graph.addEventListener("focusin", (event) => say(byNode.get(event.target.closest(".fr"))));
     figure.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") { input.value = ""; search(); zoom(frames[0]); return; }
+      if (event.key === "Escape") { input.value = ""; show(whole); return; }
       const frame = byNode.get(event.target);
       if (!frame) return;
-      if (event.key === "Enter" || event.key === " ") zoom(frame);
+      if (event.key === "Enter" || event.key === " ") { choosing(frame); focus(byNode.has(frame.node) ? frame : frames[0]); }
       else if (event.key.startsWith("Arrow")) focus(near(frame, event.key));
       else return;
       event.preventDefault();
     });
-    reset.addEventListener("click", () => zoom(frames[0]));
+    reset.addEventListener("click", () => show(whole));
+    about.addEventListener("click", () => { sandwich(choice); focus(frames[0]); });
+    if (order) order.addEventListener("change", () => { arrange(whole[0], 0); zoom(zoomed); });
     input.addEventListener("input", search);
     new ResizeObserver(label).observe(graph); // also when its group is opened
+    show(whole);
   };
   all("[data-flame]").forEach(flame);
 })();
