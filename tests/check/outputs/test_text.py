@@ -165,7 +165,7 @@ def test_an_exceeded_budget_is_in_every_output() -> None:
     assert result_json(failed)["limits"]["budgets"] == [{"counter": "peak_bytes", "warn": None, "fail": 2e6}]
     assert expected[1:] in render_markdown(failed)
     screen = first_screen(failed, ())
-    assert expected in screen.headline.rest
+    assert expected in screen.headline.text
     assert [place.path for place in screen.places] == ["train.py:9"]
     warned = above_budget(Budget(warn=2e6))
     assert (warned.state, text.warnings(warned)) == (PASS, (f"P{expected[1:]}.",))
