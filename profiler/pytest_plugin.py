@@ -10,6 +10,7 @@ from __future__ import annotations
 import linecache
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
@@ -69,8 +70,11 @@ def _message(counts: Counts, at_most: int) -> str:
     for (event, site), number in counts.events.items():
         if event.waits:
             waits[site.file if site else "an unknown line", site.line if site else 0, event.name] += number
-    lines = [f"the step waits for the device {counts.syncs} times, and {at_most} are allowed:"]
+    times = "once" if counts.syncs == 1 else f"{counts.syncs} times"
+    lines = [f"the step waits for the device {times}, of at most {at_most} that are allowed:"]
     for (file, line, name), number in waits.most_common():
+        path = Path(file)
+        shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
         source = linecache.getline(file, line).strip()
-        lines.append(f"    {file}:{line}: {name}, {number}×{f': {source}' if source else ''}")
+        lines.append(f"    {shown}:{line}: {name}, {number}×{f': {source}' if source else ''}")
     return "\n".join(lines)

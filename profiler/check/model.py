@@ -427,3 +427,5 @@ class GateResult:
     """The lines that take longer, the largest increase first; None: not known."""
     hunks: tuple[Hunk, ...] = ()
     """What changed in the files of these lines and of those at which counters rose."""
+    options: str = ""
+    """Options of the check without which its command counts something else, as in `--virtual-cuda 2`."""

@@ -235,6 +235,8 @@ class Settings:
     """Number and name of the virtual CUDA devices that the program sees, as in `1:h100`; empty: none."""
     count: bool = False
     """Whether operators and memory are counted."""
+    options: str = ""
+    """The options by which the program was counted, as the command line has them."""
     patience: float = PATIENCE_S
     links: tuple[str, ...] = ()
     environment: str = "auto"
@@ -293,6 +295,7 @@ def settings_from(args: argparse.Namespace, *, uses_baseline: bool) -> Settings:
         processes=table.processes or usual,
         virtual_cuda=f"{args.virtual_cuda}:{args.card}" if args.virtual_cuda else "",
         count=bool(args.count or args.virtual_cuda),
+        options=_counting_options(args),
         patience=args.patience or PATIENCE_S,
         links=tuple(table.links),
         environment=args.environment or "auto",
@@ -302,6 +305,12 @@ def settings_from(args: argparse.Namespace, *, uses_baseline: bool) -> Settings:
         named=frozenset((*(limits or ()), *(budgets or ()), *(args.ignore or ()))),
         notes=notes,
     )
+
+
+def _counting_options(args: argparse.Namespace) -> str:
+    if not args.virtual_cuda:
+        return "--count" if args.count else ""
+    return f"--virtual-cuda {args.virtual_cuda}" if args.virtual_cuda > 1 else "--virtual-cuda"
 
 
 def _pairs(option: str, texts: list[str] | None, amount: str) -> dict[str, str] | None:

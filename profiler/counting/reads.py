@@ -118,12 +118,20 @@ class ReadMode(VirtualMode):
             self.mark(result, None)  # type: ignore[arg-type]
 
     def _names_host(self) -> bool:
-        """Whether the program's line that calls this function names the CPU itself."""
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None and not is_user_file(frame.f_code.co_filename):
+        """Whether the program's line that calls this function names the CPU itself, or a library's line in between."""
+        frame = sys._getframe(1)
+        while frame.f_code.co_filename == __file__ and frame.f_back is not None:
             frame = frame.f_back
-        if frame is None:
-            return False
+        outer: FrameType | None = frame
+        while outer is not None:
+            if self._line_names_host(outer):
+                return True
+            if is_user_file(outer.f_code.co_filename):
+                return False
+            outer = outer.f_back
+        return False
+
+    def _line_names_host(self, frame: FrameType) -> bool:
         code = frame.f_code
         key = id(code) + frame.f_lasti
         known = self._host_lines.get(key)

@@ -42,6 +42,17 @@ def test_data_of_the_host_does_not_count() -> None:
     assert not counts
 
 
+def test_what_a_library_makes_on_the_host_does_not_count() -> None:
+    """Adam counts its steps in tensors that it makes on the CPU by name, whatever its parameters are on."""
+    layer = nn.Linear(2, 1)
+    optimizer = torch.optim.Adam(layer.parameters(), foreach=False)
+    with reads() as counts:
+        layer(torch.ones(3, 2)).mean().backward()
+        optimizer.step()
+        optimizer.step()
+    assert not counts
+
+
 def test_what_is_moved_to_the_device_counts() -> None:
     with reads() as counts:
         x = torch.ones(4).to(DEVICE)

@@ -239,8 +239,9 @@ def plant_on_cpu(kind: str, number: int, *, removing: bool) -> Planted:
         lines[index : index + 1] = [*["    # the next batch"] * turn, planted]
     else:
         lines.insert(index, planted)
-    # code that is compiled again for any number also makes a tensor of it, and reads that
-    counter = "recompilations" if kind == "recompilation" else ""
+    # code that is compiled again for any number also makes a tensor of it, and reads that; what lives across a graph
+    # break may be in use at the peak
+    counter = {"recompilation": "recompilations", "graph break": "graph_breaks"}.get(kind, "")
     return Planted("\n".join(lines) + "\n", lines.index(planted) + 1, counter)
 
 
@@ -397,11 +398,14 @@ def report(gate: Gate, on_cpu: Gate, numbers: int = 20, unchanged: int = 30) -> 
     kinds: list[tuple[Gate, Callable[..., Planted], str]] = [(gate, plant, kind) for kind in PLANTS]
     kinds += [(on_cpu, plant_on_cpu, kind) for kind in COMPILED]
     for judge, make, kind in kinds:
-        alone, beside = (
-            sum(judge.finds(make(kind, number, removing=removing)) for number in range(numbers))
+        missed = [
+            [number for number in range(numbers) if not judge.finds(make(kind, number, removing=removing))]
             for removing in (False, True)
-        )
+        ]
+        alone, beside = (numbers - len(each) for each in missed)
         found[kind] = f"{alone} of {numbers}; with an unrelated line removed {beside} of {numbers}"
+        if any(missed):
+            found[kind] += f" (missed: {missed[0]}, {missed[1]})"
     order = random.Random(1)
     texts = [(each, each.program + "\n" * order.randrange(3)) for each in (gate, on_cpu) for _ in range(unchanged // 2)]
     false = sum(overall(each.judge(text)) == "FAIL" for each, text in texts)

@@ -79,6 +79,7 @@ def _finish(
             created_at=datetime.now(UTC).isoformat(timespec="seconds"),
             seconds=time.monotonic() - settings.started,
             out=str(settings.out),
+            options=settings.options,
             warnings=(*result.warnings, *budget_warnings(result.counters)),
             notes=(*result.notes, *settings.notes, *unused_limits(result)),
         )

@@ -292,9 +292,10 @@ def _to_settle(result: GateResult) -> Iterator[b.Action]:
 
 
 def _check(result: GateResult, more: str = "") -> str:
+    more = f"{more} {result.options}".rstrip()
     if result.mode == "against":
         revision = plain(result.base.what).partition(" (")[0]
-        options = f"--against {shlex.quote(revision)} -- {plain(result.candidate.command)}"
+        options = f"--against {shlex.quote(revision)}{more} -- {plain(result.candidate.command)}"
     elif result.mode == "baseline":
         options = f"--baseline {shlex.quote(plain(result.baseline_file))}{more} -- {plain(result.candidate.command)}"
     elif result.mode == "commands":

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from profiler.check.model import LintFinding, LintResult
+from profiler.check.model import Change, LintFinding, LintResult
 from profiler.check.outputs import format as fmt
 from profiler.core.terminal import plain
 from profiler.core.units import significant
@@ -17,12 +17,10 @@ def lint_lines(result: LintResult) -> Iterator[str]:
     """A finding in three or four lines, as compilers print a warning; a summary last."""
     for finding in result.findings:
         change = finding.change
-        operation = f"{plain(change.operation)}: " if change.operation else ""
-        amount = fmt.amount(change.after, change.counter)
         yield f"{fmt.location(change)}: {finding.rule}: {finding.title}"
         if change.source:
             yield f"    {plain(change.source)}"
-        yield f"    {operation}{amount} {fmt.counter_noun(change.counter, change.after)} per step"
+        yield f"    {_amount(change)}"
         yield f"    {finding.fix}"
         if finding.instead:
             yield f"    instead: {plain(finding.instead)}"
@@ -35,6 +33,14 @@ def lint_lines(result: LintResult) -> Iterator[str]:
     number = plural(len(result.findings), "finding") if result.findings else "No finding"
     waits = f"{significant(result.syncs)} waits for the device per step"
     yield f"{number} in {plural(result.steps, 'counted step')}; {waits}. Counts are exact, and no time was measured."
+
+
+def _amount(change: Change) -> str:
+    amount = fmt.amount(change.after, change.counter)
+    if change.counter == "growth_bytes":
+        return f"{amount} more of what this line makes stay in use after each step; another line may keep them"
+    operation = f"{plain(change.operation)}: " if change.operation else ""
+    return f"{operation}{amount} {fmt.counter_noun(change.counter, change.after)} per step"
 
 
 def lint_json(result: LintResult) -> str:

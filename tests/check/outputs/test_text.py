@@ -150,6 +150,7 @@ def above_budget(budget: Budget) -> GateResult:
     limits = Limits(budgets={"peak_bytes": budget})
     lines = compare([process], [process], limits)
     result = GateResult(counters=lines, counters_state=overall(lines), limits=limits, mode="baseline")
+    result = replace(result, baseline_file="b.json", options="--count")
     return conclude(replace(result, warnings=budget_warnings(lines)))
 
 
@@ -165,8 +166,9 @@ def test_an_exceeded_budget_is_in_every_output() -> None:
     assert result_json(failed)["limits"]["budgets"] == [{"counter": "peak_bytes", "warn": None, "fail": 2e6}]
     assert expected[1:] in render_markdown(failed)
     screen = first_screen(failed, ())
-    assert expected in screen.headline.rest
+    assert expected in screen.headline.text
     assert [place.path for place in screen.places] == ["train.py:9"]
+    assert "check --baseline b.json --count -- " in f"{screen.actions[-1].command} "
     warned = above_budget(Budget(warn=2e6))
     assert (warned.state, text.warnings(warned)) == (PASS, (f"P{expected[1:]}.",))
     assert [each.level for each in find_alerts(warned, RepositoryPaths("", ""))] == ["warning"]
