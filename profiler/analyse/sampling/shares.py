@@ -120,8 +120,8 @@ class ClassifiedSamples:
     """Stratum -> ns of it in each measured step, from the records alone; CALL includes all time in calls."""
     gil_known: bool
     gil_coincides: bool
-    """Whether samples of the GIL's holder are of the same time: the time in which it was held is then at least what they
-    alone tell, however long the thread was on a CPU."""
+    """Whether samples of the GIL's holder are of the same time: the time in which it was held is then at least what
+    they alone tell, however long the thread was on a CPU."""
 
 
 def classify_samples(stacks: Stacks, window: Window, host: HostTimeline) -> ClassifiedSamples | None:

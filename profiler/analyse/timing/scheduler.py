@@ -79,7 +79,7 @@ def thread_readings(run: Run, pid: int, tid: int) -> ThreadReadings | None:
     """The readings of one thread: its own ones, else samples; None where its run delay was not measured."""
     own = _own_readings(run, pid, tid)
     if own is not None:
-        return _without_preemption(run, pid, tid, with_stolen(run, own))
+        return _without_preemption(run, pid, tid, _with_stolen(own, _steal(run)))
     return dict(_sampled_readings(run, pid, tid)).get((pid, tid))
 
 
@@ -92,22 +92,29 @@ def _own_readings(run: Run, pid: int, tid: int) -> ThreadReadings | None:
     return ThreadReadings(times(rows["time"]), rows["cpu"].astype(np.float64), rows["delay"].astype(np.float64))
 
 
-def with_stolen(run: Run, readings: ThreadReadings) -> ThreadReadings:
-    """The readings with stolen time as run delay: of the time that no clock has, at most what is stolen from a thread
-    that is on a core for so long, between two readings of the machine's clocks."""
+def _steal(run: Run) -> tuple[Times, Floats]:
+    """The moments until which the machine's clocks were read, and how much was stolen since the last one, per time in
+    which something ran; empty where nothing was stolen."""
     rows, used = (
         np.sort(named_rows(run, run.samples, name), order="time", kind="stable") for name in (STEAL, UTILIZATION)
     )
     if len(rows) != len(used) or not (rows["value"] > 0).any():
+        return times([]), np.zeros(0)
+    return times(rows["time"]), rows["value"] / np.maximum(used["value"] - rows["value"], _LEAST_RAN)
+
+
+def _with_stolen(readings: ThreadReadings, steal: tuple[Times, Floats]) -> ThreadReadings:
+    """The readings with stolen time as run delay: of the time that no clock has, at most what is stolen from a thread
+    that is on a core for so long, between two readings of the machine's clocks."""
+    at, rate = steal
+    if not len(at):
         return readings
-    at = times(rows["time"])
     time = np.union1d(readings.time, at[(readings.time[0] < at) & (at < readings.time[-1])])
     cpu, delay = readings.at(time)
     other = np.maximum(0.0, np.diff(time) - np.diff(cpu) - np.diff(delay))
     number = np.minimum(np.searchsorted(at, time[1:]), len(at) - 1)
     on_core, unexplained = (np.bincount(number, each, len(at)) for each in (np.diff(cpu), other))
-    ran = np.maximum(used["value"] - rows["value"], _LEAST_RAN)
-    stolen = np.minimum(1.0, on_core * rows["value"] / ran / np.maximum(1.0, unexplained))
+    stolen = np.minimum(1.0, on_core * rate / np.maximum(1.0, unexplained))
     return ThreadReadings(time, cpu, delay + np.concatenate([[0.0], np.cumsum(other * stolen[number])]))
 
 
@@ -155,14 +162,14 @@ def _sampled_readings(
     cpu, delay = named_rows(run, run.samples, CPU), named_rows(run, run.samples, DELAY)
     if pid is not None:
         cpu, delay = (rows[(rows["pid"] == pid) & (rows["tid"] == tid)] for rows in (cpu, delay))
-    by_process = rows_by(cpu, "pid")
+    by_process, steal = rows_by(cpu, "pid"), _steal(run)
     for process, delays in rows_by(delay, "pid").items():
         used_by = rows_by(by_process.get(process, cpu[:0]), "tid")
         for thread, waits in rows_by(delays, "tid").items():
             used = used_by.get(thread)
             if used is not None and len(used) == len(waits) > 1:  # both are written at the same moments
                 readings = ThreadReadings(times(waits["time"]), used["value"] * NS_PER_S, waits["value"] * NS_PER_S)
-                yield (process, thread), with_stolen(run, readings)
+                yield (process, thread), _with_stolen(readings, steal)
 
 
 def thread_time(run: Run, pid: int, tid: int, spans: Intervals) -> ThreadTime | None:
@@ -239,7 +246,9 @@ def delays_in_regions(run: Run, window: Window, names: Collection[str]) -> dict[
     delay = (at_end - at_begin).astype(np.float64)
     own = _own_readings(run, window.pid, window.tid)
     if own is not None:
-        before, after = (each.within(clocked["begin"], clocked["end"])[2] for each in (own, with_stolen(run, own)))
+        before, after = (
+            each.within(clocked["begin"], clocked["end"])[2] for each in (own, _with_stolen(own, _steal(run)))
+        )
         delay += after - before
     of_program, shares = _share_of_program(run, window), {}
     for name in names:
@@ -255,7 +264,7 @@ def _share_of_program(run: Run, window: Window) -> float:
     if own is None or corrected is None:
         return 1.0
     before, after = (
-        float(each.within(window.begin, window.end)[2].sum()) for each in (with_stolen(run, own), corrected)
+        float(each.within(window.begin, window.end)[2].sum()) for each in (_with_stolen(own, _steal(run)), corrected)
     )
     return min(1.0, after / before) if before else 1.0
 
