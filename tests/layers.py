@@ -43,6 +43,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.run.model",
         "profiler.run.tables",
         "profiler.analyse.finding",
+        "profiler.analyse.intervals",
         "profiler.analyse.model",
         "profiler.analyse.statistics",
         "profiler.analyse.window",
