@@ -96,6 +96,8 @@ class Gain:
     is_least: bool = False
     """Whether the cure also makes the rest of the step faster, by how much is not known: the real gain may be several
     times as large."""
+    is_most: bool = False
+    """Whether it is the gain of leaving out work of which the program needs a part, such as evaluation."""
 
 
 class Confidence(StrEnum):

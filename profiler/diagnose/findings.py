@@ -139,7 +139,7 @@ def _gains(claim: Claim, costs: StepCosts) -> tuple[Gain, ...]:
     """The predictions for a claim, the smaller one first: it knows of something that limits the step then, of which the
     other one does not. Neither knows by how much a cure makes the rest faster."""
     gains = (_bound(claim, costs), *replayed_gain(claim, costs))
-    return tuple(sorted((replace(gain, is_least=claim.is_least) for gain in gains), key=_factor))
+    return tuple(sorted((replace(gain, is_least=claim.is_least, is_most=claim.is_most) for gain in gains), key=_factor))
 
 
 def _factor(gain: Gain) -> float:

@@ -71,6 +71,8 @@ class Claim:
     """How the gain follows from the costs: ESTIMATE where a part of them is assumed."""
     is_least: bool = False
     """Whether the cure also makes the rest of the step faster, by how much is not known, as fewer threads do."""
+    is_most: bool = False
+    """Whether the program needs a part of the work that costs this time, as it needs some evaluation."""
     confidence: Confidence = Confidence.HIGH
     """The highest confidence that the finding can have, however exactly its cost is known: lower where what was
     recorded can have a cause that is no mistake."""

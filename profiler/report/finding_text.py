@@ -77,16 +77,20 @@ def gain_text(finding: Finding) -> str:
 
 
 def factor_text(gain: Gain) -> str:
-    """`about 1.64×`, or `at least 1.64×` where the cure may give more; of what `try` measured `1.64×`, and of more than
-    is predicted as a figure `more than 100×`."""
+    """`about 1.64×`; `at least 1.64×` where the cure may give more; `up to 1.64×` where some of the work is needed.
+
+    What `try` measured is `1.64×`, and a prediction of more than MOST `more than 100×`.
+    """
     is_figure = gain.method is GainMethod.KNOCK_OUT or gain.factor <= MOST
     return f"{how_sure(gain)}{ratio(gain.factor)}" if is_figure else f"more than {MOST}×"
 
 
 def how_sure(gain: Gain) -> str:
-    """`at least `, `about `; empty where it was measured"""
+    """`at least `, `up to `, `about `; empty where it was measured"""
     if gain.is_least:
         return "at least "
+    if gain.is_most:
+        return "up to "
     return "" if gain.method is GainMethod.KNOCK_OUT else "about "
 
 
@@ -112,6 +116,7 @@ def prediction_texts(finding: Finding) -> tuple[str, ...]:
         interval = f" ({significant(gain.low, 3)} to {ratio(gain.high)})" if is_figure else ""
         how = _METHODS.get(gain.method, f"predicted by {gain.method.value.replace('-', ' ')}")
         how += f"; {_WHY_LEAST[gain.method is GainMethod.KNOCK_OUT]}" if gain.is_least else ""
+        how += "; it is that of leaving all of the work out" if gain.is_most else ""
         texts.append(f"{factor_text(gain)}{interval}: {how}.")
     return tuple(texts)
 

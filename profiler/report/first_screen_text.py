@@ -244,7 +244,8 @@ def strip_label(side: ReportSide, seconds_per_step: float, *, compared: bool) ->
 def strip_change(finding: Finding, after: float) -> str:
     """`after the first change: about 17.3 ms`"""
     gain = finding.gains[0]
-    text = f"at most {seconds(after)}" if gain.is_least else f"about {seconds(after)}"
+    how = "at most" if gain.is_least else "at least" if gain.is_most else "about"
+    text = f"{how} {seconds(after)}"
     if gain.method is GainMethod.KNOCK_OUT and not gain.is_least:
         text = f"{seconds(after)}, as measured"
     return f"after the first change: {text}"

@@ -56,7 +56,7 @@ _SETTINGS: Final = {
 
 def measured_text(trial: Trial) -> str:
     """`measured 2.90× (2.60× to 3.24×), predicted about 1.34×`, or why nothing was measured."""
-    predicted = f"predicted about {ratio(trial.predicted)}" if trial.predicted else "nothing was predicted"
+    predicted = f"predicted {ratio(trial.predicted)}" if trial.predicted else "nothing was predicted"
     if trial.factor is None or trial.low is None or trial.high is None:
         return f"not measured: {_reason(trial.reason)}; {predicted}"
     least = "at least " if trial.is_least else ""

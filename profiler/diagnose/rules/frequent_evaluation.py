@@ -13,14 +13,14 @@ def judge(costs: StepCosts) -> Claim | None:
     phase = costs.phase(Stage.EVALUATION)
     if phase is None or costs.has_queue:
         return None
-    return Claim(*phase_costs(costs, phase))
+    return Claim(*phase_costs(costs, phase), is_most=True)
 
 
 PLUGIN = Rule(
     "frequent-evaluation",
     "Evaluation takes much of the training's time",
     ("It takes {seconds:time} per step on average.",),
-    "Evaluate less often, or on fewer batches. The gain is that of no evaluation at all.",
+    "Evaluate less often, or on fewer batches.",
     judge,
     threshold_source="A tenth: an evaluation that takes less is a usual part of a training.",
     threshold=NAMED,

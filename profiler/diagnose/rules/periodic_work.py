@@ -30,7 +30,7 @@ def judge(costs: StepCosts) -> Claim | None:
     claimed = {name: exactly(min(costs.cost(name).seconds, extra * part / whole)) for name, part in working.items()}
     values = {"every": spikes.every, "times": spikes.times, "calls": f"{line.calls}()" if line.calls else None}
     # what other rules leave of a category may lie in other steps too
-    return Claim(claimed, tuple(each.site for each in spikes.lines[:3]), values, is_exclusive=False)
+    return Claim(claimed, tuple(each.site for each in spikes.lines[:3]), values, is_exclusive=False, is_most=True)
 
 
 PLUGIN = Rule(

@@ -27,6 +27,7 @@ def judge(costs: StepCosts) -> Claim | None:
             "doing": straggler.category,
             "shared": costs.seconds / shared if shared > 0 else None,
         },
+        is_most=True,
     )
 
 

@@ -34,6 +34,8 @@ class GainDocument(_Model):
     high: float
     is_least: bool
     """Whether the cure also makes the rest of the step faster, by how much is not known."""
+    is_most: bool
+    """Whether it is the gain of leaving out work of which the program needs a part, such as evaluation."""
 
 
 class FindingDocument(_Model):

@@ -203,7 +203,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "code": text.code,
         "sites": [_site(site) for site in finding.sites],
         "gains": [
-            {"method": gain.method.value, **_fields(gain, "factor", "low", "high"), "is_least": gain.is_least}
+            {"method": gain.method.value, **_fields(gain, "factor", "low", "high", "is_least", "is_most")}
             for gain in finding.gains
         ],
         **_fields(finding, "left_out"),
