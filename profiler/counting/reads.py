@@ -11,6 +11,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import CodeType, FrameType
 from typing import Any, Final
 
@@ -21,12 +22,24 @@ from profiler.agent.patching import is_user_file
 from profiler.virtual import private_api
 from profiler.virtual.cards import CARDS
 from profiler.virtual.counts import EventSink
-from profiler.virtual.tensors import READS, Arguments, Machine, VirtualMode, device_of
+from profiler.virtual.tensors import CPU, READS, Arguments, Machine, VirtualMode, device_of, tensors_in
 
 _storage: Final = Tensor.untyped_storage
 _HOST: Final = re.compile(r"""(\.to\(\s*|device\s*=\s*)(torch\.device\()?["']cpu["']""")
 """Source text that names the CPU itself, and not the device that the program has chosen."""
 _MAX_LINES: Final = 10_000
+
+
+class _Parts:
+    """The mark of memory that a program has moved without a copy: each of its tensors has a mark `virtual_place`.
+
+    :param rest: the mark of the tensors without one.
+    """
+
+    __slots__ = ("rest",)
+
+    def __init__(self, rest: torch.device | None) -> None:
+        self.rest = rest
 
 
 class _Compiled(threading.local):
@@ -48,14 +61,23 @@ class ReadMode(VirtualMode):
     ) -> Any:
         handler = READS.get(func)
         if handler is not None:
-            return handler(self, func, args, dict(kwargs) if kwargs else {})
-        result = func(*args, **kwargs) if kwargs else func(*args)
-        if func is Tensor.cpu or (func is Tensor.to and _names_device(args, kwargs or {})):
-            self._move(func, args[0], result)
-        elif result is None or (args and result is args[0]):  # a function that changes a tensor
-            pass
-        elif (not isinstance(result, Tensor) or device_of(result) is None) and self._would_lie_on_device(args, kwargs):
-            self.mark(result, self._marker)
+            result = handler(self, func, args, dict(kwargs) if kwargs else {})
+            if func is not Tensor.__getitem__:
+                return result
+        else:
+            result = func(*args, **kwargs) if kwargs else func(*args)
+            if func is Tensor.cpu or (func is Tensor.to and _names_device(args, kwargs or {})):
+                self._move(func, args[0], result)
+                return result
+            if result is None or (args and result is args[0]):  # a function that changes a tensor
+                return result
+            marked = isinstance(result, Tensor) and isinstance(device_of(result), torch.device)
+            if not marked and self._would_lie_on_device(args, kwargs):
+                self.mark(result, self._marker)
+        if args and getattr(args[0], "virtual_place", None) is CPU:
+            for view in tensors_in((result,)):
+                if isinstance(device_of(view), _Parts):
+                    view.virtual_place = CPU  # type: ignore[attr-defined]
         return result
 
     def _would_lie_on_device(self, args: Arguments, options: Mapping[str, Any] | None) -> bool:
@@ -70,19 +92,28 @@ class ReadMode(VirtualMode):
 
     def device(self, tensor: Tensor) -> torch.device | None:
         """The marker, of a tensor that would lie on the device."""
-        device = device_of(tensor) or self.thread.backward_device
+        device: Any = device_of(tensor)
+        if isinstance(device, _Parts):
+            place = getattr(tensor, "virtual_place", device.rest)
+            device = None if place is CPU else place
+        elif device is None:
+            device = self.thread.backward_device
         if device is None and issubclass(type(tensor), torch.nn.Parameter):  # isinstance takes longer
             self.mark(tensor, self._marker)
             return self._marker
-        return device
+        return device  # type: ignore[no-any-return]
 
     def mark(self, result: Any, device: torch.device) -> None:
         """Mark the tensors in a result."""
         if isinstance(result, Tensor):
             try:
-                _storage(result).virtual_device = device  # type: ignore[attr-defined]
+                owner: Any = _storage(result)
             except (RuntimeError, NotImplementedError):
-                result.virtual_device = device  # type: ignore[attr-defined]
+                owner = result
+            if isinstance(getattr(owner, "virtual_device", None), _Parts):
+                result.virtual_place = device  # type: ignore[attr-defined]
+            else:
+                owner.virtual_device = None if device is CPU else device
         elif isinstance(result, (list, tuple)):
             for value in result:
                 self.mark(value, device)
@@ -111,11 +142,17 @@ class ReadMode(VirtualMode):
 
     def _move(self, func: Any, tensor: Tensor, result: Tensor) -> None:
         """Count a copy to the host; mark what is moved to the program's device."""
-        if func is Tensor.to and not self._names_host():
-            self.mark(result, self._marker)
-        elif self.device(tensor) is not None:
+        to_device = func is Tensor.to and not self._names_host()
+        if not to_device:
+            if self.device(tensor) is None:
+                return
             self.wait("cpu" if func is Tensor.cpu else "to")
-            self.mark(result, None)  # type: ignore[arg-type]
+        if result is tensor:  # other tensors in its memory stay where they are
+            with suppress(RuntimeError, NotImplementedError):  # a sparse layout
+                memory: Any = _storage(tensor)
+                rest = getattr(memory, "virtual_device", None)
+                memory.virtual_device = rest if isinstance(rest, _Parts) else _Parts(rest)
+        self.mark(result, self._marker if to_device else CPU)
 
     def _names_host(self) -> bool:
         """Whether the program's line that calls this function names the CPU itself, or a library's line in between."""

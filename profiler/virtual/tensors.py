@@ -198,16 +198,20 @@ class VirtualMode(TorchFunctionMode):
         self, func: Any, types: Any, args: Arguments = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Call `func` with the CPU's tensors, and mark what it returns."""
-        options = dict(kwargs) if kwargs else {}
         handler = _HANDLERS.get(func)
         if handler is not None:
-            return handler(self, func, args, options)
-        if self.default_device is not None and options.get("device") is None and func in private_api.constructors():
-            options["device"] = self.default_device
-        if "device" in options or "pin_memory" in options:
-            return _make(self, func, args, options)
-        device = self.device_among(args) or (self.device_among(options.values()) if options else None)
-        result = func(*args, **options)
+            return handler(self, func, args, dict(kwargs) if kwargs else {})
+        if not kwargs and self.default_device is None:  # most calls
+            device = self.device_among(args)
+            result = func(*args)
+        else:
+            options = dict(kwargs) if kwargs else {}
+            if self.default_device is not None and options.get("device") is None and func in private_api.constructors():
+                options["device"] = self.default_device
+            if "device" in options or "pin_memory" in options:
+                return _make(self, func, args, options)
+            device = self.device_among(args) or self.device_among(options.values())
+            result = func(*args, **options)
         if device is not None:
             self.mark(result, device)
         elif self.thread.backward_device is not None:
@@ -372,7 +376,7 @@ def _get_device(mode: VirtualMode, func: Any, args: Arguments, _: Options) -> An
 @handles(*_attributes("grad"), reads=True)
 def _grad(mode: VirtualMode, func: Any, args: Arguments, _: Options) -> Any:
     gradient = func(*args)
-    if gradient is not None and (device := device_of(args[0])) is not None:
+    if gradient is not None and (device := mode.device(args[0])) is not None:
         mode.mark(gradient, device)
     return gradient
 

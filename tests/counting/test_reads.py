@@ -71,6 +71,45 @@ def test_a_copy_to_the_host_is_one_wait() -> None:
     assert counts == {"cpu": 1, "to": 1}
 
 
+def test_a_part_that_is_moved_to_the_device_does_not_move_its_source() -> None:
+    with reads() as counts:
+        source = torch.arange(8.0)
+        part = source[:4].to(DEVICE)
+        source.sum().item()
+        source[5].item()
+    assert not counts
+    with reads() as counts:
+        part.sum().item()
+        part[1].item()
+        part[2:].max().tolist()
+    assert counts == {"item": 2, "tolist": 1}
+
+
+def test_a_part_that_is_copied_to_the_host_does_not_move_its_source() -> None:
+    source = nn.Linear(2, 8).weight
+    with reads() as counts:
+        result = source * 2
+        part = result[:4].detach().cpu()
+        part[1, 0].item()
+        part.sum().item()
+        next(iter(part.unbind())).tolist()
+    assert counts == {"cpu": 1}
+    with reads() as counts:
+        result.sum().item()
+        result[0, 0].item()
+    assert counts == {"item": 2}
+
+
+def test_gradients_of_a_moved_model_count() -> None:
+    with reads() as counts:
+        layer = nn.Linear(2, 1).to(DEVICE)
+        layer(torch.ones(3, 2)).mean().backward()
+        assert layer.weight.grad is not None
+        layer.weight.grad.norm().item()
+        layer.weight.detach().sum().item()
+    assert counts == {"item": 2}
+
+
 def test_gradients_count() -> None:
     layer = nn.Linear(2, 1)
     with reads() as counts:
