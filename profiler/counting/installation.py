@@ -6,11 +6,8 @@ import threading
 from contextlib import ExitStack
 from typing import Any
 
-import torch
-
 from profiler.counting.operators import OperatorCounter, OperatorMode
 from profiler.counting.reads import ReadMode
-from profiler.virtual import private_api
 from profiler.virtual.counts import EventSink
 
 
@@ -25,12 +22,7 @@ class Counting:
         self._stack = ExitStack()
 
     def install(self) -> None:
-        """Count what this thread and those that it starts make torch do.
-
-        :raises RuntimeError: this version of torch lacks a private function that counting needs.
-        """
-        if absent := private_api.missing(private_api.COUNTING_NAMES):
-            raise RuntimeError(f"counting does not work with torch {torch.__version__}: it has no {absent[0]}")
+        """Count what this thread and those that it starts make torch do."""
         start = threading.Thread.start
         modes = self._modes
 

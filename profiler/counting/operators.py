@@ -33,6 +33,8 @@ _MAX_CALLS: Final = 200_000
 _MAX_STARTS: Final = 200_000
 """Lines of gradient functions that are remembered: a program may keep the graph of an earlier step."""
 _made: Final = private_api.gradient_functions_made
+_node: Final = private_api.gradient_function
+_has_function_modes: Final = private_api.has_function_modes
 _LIBRARY, _PROGRAM, _ENGINE = range(3)
 """Whose a source file is: of a library, of the program, and the file of torch that calls the autograd engine."""
 
@@ -98,8 +100,9 @@ class OperatorCounter:
         """Line -> its number. The key is `id(code)` plus the instruction, an address within the code object, and so of
         no other one while `codes` keeps it alive."""
         self.codes: list[CodeType] = []
-        self.operators: dict[int, tuple[Any, Operator, int]] = {}
-        """By the id of torch's object for the operator, which is kept, with its position in `_known`."""
+        self.operators: dict[int, tuple[Any, Operator, int, Any]] = {}
+        """By the id of torch's object for the operator: a faster way to call it, what is known, its position in
+        `_known`, and the object itself, so that no other has its id."""
         self._known: list[Operator] = []
         self.calls: list[int] = []
         """The operator and the line of each call, in one number: numbers are no work for Python's garbage collector, as
@@ -124,10 +127,11 @@ class OperatorCounter:
         self.sites.clear()
         self.codes.clear()
 
-    def describe(self, function: Any) -> tuple[Any, Operator, int]:
+    def describe(self, function: Any) -> tuple[Any, Operator, int, Any]:
         """Remember what is known about an operator."""
         operator = _describe(function)
-        known = self.operators[id(function)] = function, operator, len(self._known) << _OPERATOR
+        call = private_api.binding(function)
+        known = self.operators[id(function)] = call, operator, len(self._known) << _OPERATOR, function
         self._known.append(operator)
         return known
 
@@ -165,21 +169,26 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **kwargs) if kwargs else func(*args)
         counter = self.counter
-        _, operator, number = counter.operators.get(id(func)) or counter.describe(func)
-        if operator.kind is OperatorKind.INTERNAL:
+        call, operator, number, _ = counter.operators.get(id(func)) or counter.describe(func)
+        if types or not _has_function_modes():
+            result = call(*args, **kwargs) if kwargs else call(*args)
+        else:  # autograd calls the operator: there a torch function mode has nothing to do
+            with torch._C.DisableTorchFunction():
+                result = call(*args, **kwargs) if kwargs else call(*args)
+        _, kind, allocates, amount, reads = operator
+        if kind is OperatorKind.INTERNAL:
             return result
         site = self._site(sys._getframe(0).f_back)  # None: autograd runs a C++ node in a thread of its own
-        call = number + site + 1
-        counter.calls.append(call)
-        if operator.allocates:
+        calls, key = counter.calls, number + site + 1
+        calls.append(key)
+        if allocates:
             counter.memory.add(result, site)
-        if operator.amount is not None:
-            counter.amounts.append((call, operator.amount(args, kwargs or {}, result)))
-        if operator.reads and counter.on_read is not None:
+        if amount is not None:
+            counter.amounts.append((key, amount(args, kwargs or {}, result)))
+        if reads and counter.on_read is not None:
             counter.on_read()
-        if len(counter.calls) > _MAX_CALLS:
+        if len(calls) > _MAX_CALLS:
             counter.on_full()
         return result
 
@@ -201,9 +210,9 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     break
                 if not is_backward and code is private_api.ENGINE_CODE:
                     is_backward = True
-                    origin = private_api.gradient_function()
-                    known = origin is not None and origin < self._made
-                    position = bisect_right(self._starts, origin or 0) - 1 if known else -1
+                    node = _node()  # None within a callback
+                    origin = self._made if node is None else node._sequence_nr()
+                    position = bisect_right(self._starts, origin) - 1 if origin < self._made else -1
                     if position >= 0:
                         site = self._origins[position]
                         break

@@ -26,7 +26,10 @@ def virtual_cuda(devices: int = 1, card: str = "h100") -> Iterator[Counts]:
     :param card: a name of `profiler.virtual.cards.CARDS`.
     :raises RuntimeError: the machine has a real GPU, or this version of torch is not supported.
     """
+    from profiler.virtual import private_api
     from profiler.virtual.counts import Counts
+
+    private_api.require(private_api.NAMES, "virtual CUDA")
     from profiler.virtual.installation import VirtualCuda
 
     counts = Counts()

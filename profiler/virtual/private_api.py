@@ -32,6 +32,9 @@ COUNTING_NAMES: Final = (
     "autograd.graph._engine_run_backward",
     "_C._autograd._get_sequence_nr",
     "_C._current_autograd_node",
+    "_C._is_torch_function_mode_enabled",
+    "_C.DisableTorchFunction",
+    "_ops.OpOverload",
     "utils._python_dispatch.TorchDispatchMode",
     "utils.flop_counter.flop_registry",
     "overrides._pop_mode_temporarily",
@@ -39,7 +42,16 @@ COUNTING_NAMES: Final = (
 """Names that counting operators needs."""
 
 
-def missing(names: tuple[str, ...] = NAMES) -> tuple[str, ...]:
+def require(names: tuple[str, ...], what: str) -> None:
+    """Check that torch has what a part of the profiler needs, before that part is imported.
+
+    :raises RuntimeError: this version of torch lacks one of the names.
+    """
+    if absent := missing(names):
+        raise RuntimeError(f"{what} does not work with torch {torch.__version__}: it has no {absent[0]}")
+
+
+def missing(names: tuple[str, ...]) -> tuple[str, ...]:
     """Those of the names that this version of torch does not have."""
     return tuple(f"torch.{name}" for name in names if _get(name) is None)
 
@@ -98,17 +110,20 @@ def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
 
 # ---------------------------------------------------------------- for counting operators
 
-ENGINE_CODE: Final = torch.autograd.graph._engine_run_backward.__code__
+ENGINE_CODE: Final = getattr(_get("autograd.graph._engine_run_backward"), "__code__", None)
 """The code of torch's function that calls the autograd engine."""
-ENGINE_FILE: Final = ENGINE_CODE.co_filename
-gradient_functions_made: Final = torch._C._autograd._get_sequence_nr
+ENGINE_FILE: Final[str] = getattr(ENGINE_CODE, "co_filename", "")
+gradient_functions_made: Final = _get("_C._autograd._get_sequence_nr")
 """How many gradient functions this thread has made: they are numbered from 0."""
+gradient_function: Final = _get("_C._current_autograd_node")
+"""The gradient function that the autograd engine executes in this thread; None within a callback."""
+has_function_modes: Final = _get("_C._is_torch_function_mode_enabled")
+"""Whether a torch function mode is active in this thread."""
 
 
-def gradient_function() -> int | None:
-    """The number of the gradient function that the autograd engine executes in this thread; None within a callback."""
-    node: Any = torch._C._current_autograd_node()
-    return None if node is None else int(node._sequence_nr())
+def binding(operator: Any) -> Any:
+    """The function of C++ that an operator's object calls, which takes half the time; others themselves."""
+    return operator._op if type(operator) is torch._ops.OpOverload else operator
 
 
 def flop_formulas() -> dict[Any, Any]:

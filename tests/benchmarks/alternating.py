@@ -34,8 +34,10 @@ LEFT_OUT = 2
 """Steps at either end of a block."""
 
 
-def alternated(script: str, one: Configuration, bare: Configuration, folder: Path, pairs: int) -> list[float]:
-    """Mean time of a step of `one` over that of `bare`, in each pair of blocks, whose order alternates.
+def alternated(
+    script: str, one: Configuration, bare: Configuration, folder: Path, pairs: int, *, turn_s: float = TURN_S
+) -> list[float]:
+    """Mean time of a step of `one` over that of `bare`, in each pair of blocks of `turn_s`, whose order alternates.
 
     :raises FailedError: one of them did not run.
     """
@@ -46,13 +48,13 @@ def alternated(script: str, one: Configuration, bare: Configuration, folder: Pat
             order = ((ours, 0), (theirs, 1)) if number % 2 else ((theirs, 1), (ours, 0))
             spans = [(0.0, 0.0), (0.0, 0.0)]
             for side, at in order:
-                spans[at] = side.block()
+                spans[at] = side.block(turn_s)
             turns.append(spans)
         seen = [side.stamps() for side in (ours, theirs)]
     shutil.rmtree(folder)
     ratios = [_mean_step(seen[0], turn[0]) / _mean_step(seen[1], turn[1]) for turn in turns]
     if not (found := [ratio for ratio in ratios if not math.isnan(ratio)]):
-        raise FailedError(f"{one.name}, {script}: a step takes too much of a turn of {TURN_S} s")
+        raise FailedError(f"{one.name}, {script}: a step takes too much of a turn of {turn_s} s")
     return found
 
 
@@ -78,11 +80,11 @@ class _Side:
         self._tree.find_orphans()
         self._tree.freeze()
 
-    def block(self) -> tuple[float, float]:
-        """Let it run for TURN_S; returns the begin and the end of the part that counts."""
+    def block(self, turn_s: float) -> tuple[float, float]:
+        """Let it run for `turn_s`; returns the begin and the end of the part that counts."""
         self._tree.thaw()
         begin = time.perf_counter()
-        time.sleep(TURN_S)
+        time.sleep(turn_s)
         end = time.perf_counter()
         self._tree.freeze()
         self._check()

@@ -35,6 +35,13 @@ def _install(module: Any) -> None:
     recorder = STATE.recorder
     if not requested() or recorder is None:
         return
+    from profiler.virtual import private_api
+
+    names = private_api.COUNTING_NAMES if virtual_cuda.requested() else private_api.NAMES + private_api.COUNTING_NAMES
+    try:
+        private_api.require(names, "counting")
+    except RuntimeError as error:
+        sys.exit(f"profiler: {error}")
     from profiler.counting.installation import Counting
     from profiler.counting.operators import OperatorCounter
 
@@ -45,10 +52,7 @@ def _install(module: Any) -> None:
     )
     writer.counter = counter
     counting = Counting(counter, None if virtual_cuda.requested() else virtual_cuda.record)
-    try:
-        counting.install()
-    except RuntimeError as error:
-        sys.exit(f"profiler: {error}")
+    counting.install()
     on_unpatch(counting.remove)
     if counting.reads is not None:
         _reads[:] = [counting.reads]
