@@ -6,8 +6,8 @@ Between two readings both clocks are interpolated. Run delay contains the time i
 kernel counts that time for the whole control group, summed over cores, so a thread's part of it is an estimate.
 
 What a hypervisor takes from a virtual core while a thread is on it (steal) is in neither clock, if the kernel was built
-with CONFIG_PARAVIRT_TIME_ACCOUNTING. It is counted for the whole machine, and happens only to cores that run something: a
-thread's part is as large as its part of what ran. Other kernels count it as CPU time of the thread. Runs do not tell
+with CONFIG_PARAVIRT_TIME_ACCOUNTING. It is counted for the whole machine, and happens only to cores that run something:
+a thread's part is as large as its part of what ran. Other kernels count it as CPU time of the thread. Runs do not tell
 which kernel it was, so there a part of the time in which the thread is blocked is taken for a wait for a core.
 """
 
