@@ -49,7 +49,8 @@ def _proofs(analysis: Analysis, lead: Finding | None) -> Iterator[Action]:
     if analysis.is_trace or not program:
         if analysis.outcome in (RunVerdict.DEVICE_IDLE, RunVerdict.DEVICE_BUSY):
             change = next((f"{name}=0" for name in lead.costs if name in _CHANGED), "") if lead else ""
-            predict = f"{called_as()} diagnose TRACE --what-if {change or 'sync=0,launch=0.5'}"
+            trace = shlex.quote(info.label) if analysis.is_trace and info.label else "RUN"
+            predict = f"{called_as()} diagnose {trace} --what-if {change or 'sync=0,launch=0.5'}"
             yield Action("Predict what a change gives before you make it", command=predict)
         yield Action(
             "Record a trace after your change, and compare both", command=f"{called_as()} compare BEFORE AFTER"
@@ -66,8 +67,8 @@ def _proofs(analysis: Analysis, lead: Finding | None) -> Iterator[Action]:
     if lead is None:
         yield from record
     elif lead.rule.knock_out and lead.gains[0].method is not GainMethod.KNOCK_OUT:
-        note = "It runs the program without what the finding blames, and changes no file of yours."
-        yield Action("Measure the gain before you write the cure", command=f"{called_as()} try -- {program}", note=note)
+        note = "It runs the program without this cause, and changes no file of yours."
+        yield Action("Measure the gain before you change the code", command=f"{called_as()} try -- {program}", note=note)
     if lead is not None:
         yield from record
     yield _comparison(info)
