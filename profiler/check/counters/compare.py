@@ -371,9 +371,9 @@ def changed_lines(
 
     :param files: what became of files whose former text is known.
     """
-    if counter.startswith(STARTUP):  # a baseline has no lines of the start
-        return ()
     before, after = (_amounts_by_line(counter, side, workers) for side in (base, candidate))
+    if counter.startswith(STARTUP) and not before:  # a baseline has no lines of the start
+        return ()
     most, least = (
         {line: end(amounts) for line, amounts in side.items()} for end, side in ((max, before), (min, after))
     )

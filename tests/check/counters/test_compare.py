@@ -406,6 +406,14 @@ def test_limits_of_counters_that_nothing_counted_are_reported() -> None:
         assert unused(limits, state=state, counters=()) == {}, "nothing was compared"
 
 
+def test_lines_of_the_start_are_compared_where_the_base_has_them() -> None:
+    more = one(startup_operators=20, lines=lines_of(at(3, 20, counter="startup_operators")))
+    less = one(startup_operators=10, lines=lines_of(at(3, 10, counter="startup_operators")))
+    (change,) = changed_lines("startup_operators", [less], [more])
+    assert (change.line, change.before, change.after) == (3, 0.5, 1.0)
+    assert not changed_lines("startup_operators", [one(startup_operators=10)], [more]), "a baseline file has no lines"
+
+
 # ---------------------------------------------------------------- budgets
 
 
