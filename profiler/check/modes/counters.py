@@ -213,9 +213,9 @@ def check_revision(command: tuple[str, ...], settings: Settings, rev: str) -> in
             counters=lines,
             counters_state=overall(lines),
             warnings=(
-                *warnings_of_steps(recordings[CANDIDATE]),
+                *(warnings_of_steps(recordings[CANDIDATE]) or warnings_of_steps(recordings[BASE])),
                 *side_differences(recordings[BASE], recordings[CANDIDATE]),
-                *short_program(after, settings.steps or STEPS),
+                *short_program((*before, *recordings[CANDIDATE].counted), settings.steps or STEPS),
             ),
             notes=base.notes,
             machine=fingerprint(recordings[CANDIDATE].runs),
