@@ -94,9 +94,15 @@ def test_exact_counts_against_a_revision_and_in_a_file_of_two_configurations(
         assert check("--baseline", "b.json", "--out", f"same-{width}", width=width) == 0, "each with its own steps"
         assert check_report(f"same-{width}")["doubts"] == []
     assert check("--baseline", "b.json", width="8") == 3, "no section is for this"
+    budget = ("--baseline", "b.json", "--inconclusive", "pass", "--budget", "peak_bytes=1kB", "--out", "other")
+    assert check(*budget, width="8") == 1, "a budget needs no section"
+    other = check_report("other")
+    assert "above its budget of 1.00 kB, most at train.py:10" in other["sentence"]
+    assert [line["counter"] for line in other["counters"]["lines"]] == ["peak_bytes"]
+    assert "arguments: 2 in the baseline against 8" in other["counters"]["reason"]
     assert check("--against", "HEAD", "--steps", "4", "--out", "unchanged") == 0
     assert check("--against", "HEAD", "--steps", "4", "--budget", "peak_bytes=1kB", "--out", "peak") == 1
-    assert "above its budget of 1 kB" in check_report("peak")["sentence"]
+    assert "above its budget of 1.00 kB" in check_report("peak")["sentence"]
     text = COUNTED.replace("    loss.backward()", "    again = model(data)\n    loss.backward()")
     (here / "train.py").write_text(f"# moved\n{text}")
     capsys.readouterr()
