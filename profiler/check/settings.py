@@ -18,6 +18,7 @@ from profiler.check.counters.compare import suggestion
 from profiler.check.model import PATIENCE_S, Budget, Limit, Limits
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
+from profiler.core.virtual_devices import virtual_devices
 
 FILE: Final = "pyproject.toml"
 TABLE: Final = "tool.profiler.check"
@@ -293,8 +294,7 @@ def settings_from(args: argparse.Namespace, *, uses_baseline: bool) -> Settings:
     table, file = read_table(options)
     if args.patience is not None and not 0 < args.patience < math.inf:
         raise ProfilerError(f"--patience {args.patience}: must be above 0")
-    if args.virtual_cuda is not None and args.virtual_cuda < 1:
-        raise ProfilerError(f"--virtual-cuda {args.virtual_cuda}: the number of devices must be 1 or more")
+    devices = virtual_devices(args.virtual_cuda, args.card)
     # exact counts are the same in every process of most programs
     usual = 1 if (args.count or args.virtual_cuda) and not args.update else PROCESSES
     baseline = Path(table.baseline) if table.baseline else None
@@ -312,7 +312,7 @@ def settings_from(args: argparse.Namespace, *, uses_baseline: bool) -> Settings:
         steps=table.steps,
         warmup=table.warmup,
         processes=table.processes or usual,
-        virtual_cuda=f"{args.virtual_cuda}:{args.card}" if args.virtual_cuda else "",
+        virtual_cuda=devices,
         count=bool(args.count or args.virtual_cuda),
         options=_counting_options(args),
         patience=args.patience or PATIENCE_S,

@@ -181,7 +181,7 @@ def test_what_is_no_budget(tmp_path: Path, budget: object) -> None:
 
 def test_a_wrong_budget_is_told_what_a_budget_is() -> None:
     for value in ("2 GiB", "5%"):
-        with pytest.raises(ProfilerError, match=f"'{value}' is no number of 0 or more, alone or with a unit: B, kB, MB"):
+        with pytest.raises(ProfilerError, match=f"'{value}' is no number of 0 or more, alone or with a unit: B"):
             read_table({"budgets": {"peak_bytes": value}})
     with pytest.raises(ProfilerError, match="an empty table limits nothing"):
         read_table({"budgets": {"peak_bytes": {}}})
