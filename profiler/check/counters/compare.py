@@ -384,7 +384,8 @@ def changed_lines(
     :param files: what became of files whose former text is known.
     """
     before, after = (_amounts_by_line(counter, side, workers) for side in (base, candidate))
-    if counter.startswith(STARTUP) and not before:  # a baseline has no lines of the start
+    has_lines = before or not any(process.totals.get(counter) for process in base)
+    if counter.startswith(STARTUP) and not has_lines:  # a baseline file has no lines of the start
         return ()
     most, least = (
         {line: end(amounts) for line, amounts in side.items()} for end, side in ((max, before), (min, after))

@@ -420,6 +420,7 @@ def test_lines_of_the_start_are_compared_where_the_base_has_them() -> None:
     (change,) = changed_lines("startup_operators", [less], [more])
     assert (change.line, change.before, change.after) == (3, 0.5, 1.0)
     assert not changed_lines("startup_operators", [one(startup_operators=10)], [more]), "a baseline file has no lines"
+    assert [change.line for change in changed_lines("startup_operators", [one(startup_operators=0)], [more])] == [3]
 
 
 # ---------------------------------------------------------------- budgets
