@@ -116,6 +116,18 @@ def test_exact_counts_against_a_revision_and_in_a_file_of_two_configurations(
 
 
 @pytest.mark.slow
+def test_a_revision_that_ends_early_raises_a_warning(here: Path) -> None:
+    (here / "train.py").write_text(COUNTED.replace("while True:", "for _ in range(8):"))
+    make_repository("train.py")
+    (here / "train.py").write_text(COUNTED)
+    command = ["check", "--count", "--warmup", "1", "--against", "HEAD", "--steps", "20", "--out", "short"]
+    main([*command, "--", sys.executable, "train.py", "2"])
+    (doubt,) = check_report("short")["doubts"]
+    assert doubt.startswith("The program ended after ")
+    assert "of 20 steps" in doubt
+
+
+@pytest.mark.slow
 def test_recorded_runs_name_files_as_the_project_does(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ends = TRAIN.replace("while True:", "for _ in range(1):").replace("randn(4000", "randn(400")
     for out, last in (("a", "pass"), ("b", "total += loss.item()")):
