@@ -43,7 +43,10 @@ def add_counting(parser: argparse.ArgumentParser) -> None:
 
 
 def no_virtual_device(info: RunInfo) -> str:
-    """Why a program that was started with virtual devices did not count on them; empty: it saw them."""
+    """Why a program that was started with virtual devices did not see them; empty: it did.
+
+    :param info: of a run that was loaded, which has the facts that its processes stated.
+    """
     from profiler.run.model import HOOKS
 
     if "virtual_cuda" in info.facts:

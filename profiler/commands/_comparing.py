@@ -99,7 +99,7 @@ def compare_counted(
     :param virtual_cuda: number and name of the CUDA devices that they see; empty: none.
     :raises ProfilerError: a program failed.
     """
-    paths = []
+    runs = []
     for command in commands:
         path = out / command.safe_folder
         print(f"counting: {command.label}", file=sys.stderr)
@@ -121,10 +121,11 @@ def compare_counted(
         if info.exit_code:
             line = last_output_line(path) or "it printed nothing"
             raise ProfilerError(f"{command.label} failed: {line} (its output is in {path})", Exit.TARGET_FAILED)
-        if virtual_cuda and (reason := no_virtual_device(info)):
+        run = load(path)
+        if virtual_cuda and (reason := no_virtual_device(run.info)):
             raise ProfilerError(f"{command.label} {reason}")
-        paths.append(path)
-    return _report_counts([load(path) for path in paths], [command.label for command in commands], out)
+        runs.append(run)
+    return _report_counts(runs, [command.label for command in commands], out)
 
 
 def _report_counts(runs: Sequence[Run], labels: Sequence[str], out: Path) -> int:

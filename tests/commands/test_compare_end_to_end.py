@@ -285,6 +285,9 @@ def test_two_commands_are_counted_once_each_and_their_runs_are_compared_again(
     assert main(["compare", "--count", "--before", f"{command} 3", "--after", f"{command} 1", "--out", "both"]) == 0
     assert "3.00 times fewer" in capsys.readouterr().out
     assert waits("both") == {"before": 3, "after": 1}
+    assert (
+        main(["compare", "--virtual-cuda", "--before", f"{command} 2", "--after", command + " 1", "--out", "cuda"]) == 0
+    )
     for out, number in (("one", "1"), ("two", "2")):
         assert main(["run", "--count", "--out", out, "--", sys.executable, "train.py", number]) == 0
     assert main(["compare", "one", "two", "--out", "again"]) == 0
