@@ -159,8 +159,14 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "profiler.marks": ("profiler.agent.recorder", "profiler.run.tables"),
     "profiler.agent": ("profiler.run.tables", "profiler.core.plugins", "profiler.core.errors"),
-    "profiler.agent.hooks.virtual_cuda": ("profiler.agent", "profiler.virtual.installation", "profiler.run.tables"),
+    "profiler.agent.hooks.virtual_cuda": (
+        "profiler.agent",
+        "profiler.virtual.installation",
+        "profiler.virtual.private_api",
+        "profiler.run.tables",
+    ),
     "profiler.agent.hooks.counts": (
+        "profiler.virtual.private_api",
         "profiler.agent",
         "profiler.counting",
         "profiler.run.tables",

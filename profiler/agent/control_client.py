@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from glob import glob
 from time import monotonic_ns as now  # the clock of every record, as in recorder
 from typing import Any, Final, Protocol
 
@@ -28,6 +30,7 @@ FIRST_REPORT: Final = 4
 
 _SCHEDULER: Final = "/proc/thread-self/schedstat"
 """The scheduler's clocks of a thread: ns on a core, ns in which it was runnable without one, and turns."""
+_CHILDREN: Final = "/proc/self/task/*/children"
 _INSTALLED: Final = ("/site-packages/", "/dist-packages/", f"{os.path.dirname(os.__file__)}/")  # noqa: PTH120
 
 
@@ -61,8 +64,8 @@ class ControlClient:
         self._remaining = 0
         self._stamps: list[int] = []
         """ns: the begin of the block, then the end of each of its steps."""
-        self._kept_waiting = 0
-        """See `_kept_waiting`, at the begin of the block."""
+        self._begin_clocks = 0, 0.0
+        """What `_delay_by_others` and `_children_cpu` were at the begin of the block."""
         self._tokens = 0
         self._detached = False
         self._reported_files = False
@@ -123,18 +126,25 @@ class ControlClient:
         _wait_for_devices(recorder)
         if self._stamps:
             self._stamps[-1] = now()
-            kept_waiting = 0 if recorder.prefetch else max(0, _kept_waiting() - self._kept_waiting)  # workers use cores
-            message |= {"stamps": self._stamps, "tokens": self._tokens, "kept_waiting": kept_waiting}
+            message |= {"stamps": self._stamps, "tokens": self._tokens, "kept_waiting": self._kept_waiting(recorder)}
         recorder.flush()
         answer = self._request(recorder, message)
         if answer.get("free"):
             self._detach()
             return False
         self._remaining = int(answer["steps"])
-        self._kept_waiting = _kept_waiting()
+        self._begin_clocks = _delay_by_others(), _children_cpu()
         self._stamps, self._tokens = [now()], 0
         recorder.regions.write(when, self._stamps[0], recorder.thread.tid, recorder.names[PAUSED], 0)
         return True
+
+    def _kept_waiting(self, recorder: PausableRecorder) -> int:
+        """For how many ns of the block other programs have kept this thread from a core, at least: 0 where it may also
+        have been workers, other ranks or child processes of this program."""
+        delay, children_cpu = self._begin_clocks
+        if recorder.prefetch or _world_size() > 1 or _has_children() or _children_cpu() > children_cpu:
+            return 0
+        return max(0, _delay_by_others() - delay)
 
     def _report_events(self, recorder: PausableRecorder) -> None:
         """Report the events so far; the answer is the one that ends a step, or after how many to report again."""
@@ -180,9 +190,26 @@ def _world_size() -> int:
     return 1
 
 
-def _kept_waiting() -> int:
-    """For how many ns other programs have kept this thread from a core so far, at least: less the most that the other
-    threads of this process may have done. 0 where the kernel does not tell."""
+def _has_children() -> bool:
+    """Whether this process has child processes, or the kernel does not tell."""
+    known = False
+    for file in glob(_CHILDREN):  # noqa: PTH207 - pathlib takes longer to import
+        with suppress(OSError), open(file, "rb") as children:  # the thread may have ended
+            if children.read(1):
+                return True
+            known = True
+    return not known
+
+
+def _children_cpu() -> float:
+    """CPU time in s of the child processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _delay_by_others() -> int:
+    """For how many ns this thread could run and had no core so far, less the most that the other threads of this
+    process may have caused. 0 where the kernel does not tell."""
     try:
         with open(_SCHEDULER, "rb") as file:
             delay = int(file.read().split()[1])

@@ -238,6 +238,16 @@ class Recorder:
         since = self._backwards_at_step
         return not self.index and (since is None or self.backwards - since > _MAX_ACCUMULATED)
 
+    def change_mode(self, kind: StageKind, name: str, object_id: int) -> None:
+        """Record that a module has changed between training and evaluation mode, after the callbacks of on_mode."""
+        try:
+            for callback in self.on_mode:
+                callback()
+            when = now()
+            self.stage(kind, name, when, when, object_id)
+        except Exception as error:  # noqa: BLE001 - same reason as in begin_boundary
+            self.folder.fail(error)
+
     def stage(self, kind: StageKind, name: str, begin: int, end: int, object_id: int = 0) -> None:
         """Record what shows in which stage the program is: see `StageKind`."""
         stages = self._stages

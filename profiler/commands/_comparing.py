@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from profiler import analyse_run, load, read, read_ranks
-from profiler.analyse.compare.comparability import find_mismatches
+from profiler.analyse.compare.comparability import counted_mismatches, find_mismatches
 from profiler.analyse.compare.comparison import SideRuns, compare
 from profiler.analyse.model import Extension, Mismatch
 from profiler.analyse.site_counts import site_counts
@@ -133,9 +133,10 @@ def _report_counts(runs: Sequence[Run], labels: Sequence[str], out: Path) -> int
     sides = [
         CountedSide(label, run.info, len(run.steps), site_counts(run)) for label, run in zip(labels, runs, strict=True)
     ]
-    if empty := next((side.label for side in sides if not side.steps), None):
-        raise ProfilerError(f"{empty} took no step, so there is nothing to count per step")
-    report = write_compared_counts(sides, out)
+    if short := next((side for side in sides if side.steps < 2), None):
+        taken = "only one step" if short.steps else "no step"
+        raise ProfilerError(f"{short.label} took {taken}: counts per step are those of the steps after the first one")
+    report = write_compared_counts(sides, out, counted_mismatches([side.info for side in sides]))
     problem = point_latest(LATEST, out)
     print_report(report, page=out / "compare.html")
     if problem:

@@ -18,24 +18,25 @@ class DiagnoseCommand:
         parser.add_argument("directory", type=Path, metavar="RUN", help=what)
         changes = "predict the step with changes instead, such as sync=0,input=0.5 (docs/findings.md)"
         parser.add_argument("--what-if", metavar="CHANGES", help=changes)
-        parser.add_argument(
-            "--format", choices=("text", "json"), default="text", help="of --what-if; default: %(default)s"
-        )
+        parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
 
     def run(self, args: argparse.Namespace) -> int:
         from profiler import analyse_run, load
         from profiler.analyse.site_counts import site_counts
-        from profiler.core.errors import Exit, ProfilerError
+        from profiler.core.errors import Exit
         from profiler.report.build import build_report
         from profiler.report.count_text import print_counts
         from profiler.report.render.console import print_report
+        from profiler.report.write import counts_rendered, rendered
 
         if args.what_if is not None:
             return _what_if(args)
-        if args.format == "json":
-            raise ProfilerError("--format json needs --what-if; for all of a run: report --format json")
         run = load(args.directory)
-        if run.info.is_counted:
+        if args.format == "json" and run.info.is_counted:
+            print(counts_rendered(run.info, len(run.steps), site_counts(run), "json"), end="")
+        elif args.format == "json":
+            print(rendered(analyse_run(run), "json"), end="")
+        elif run.info.is_counted:
             print_counts(run.info, len(run.steps), site_counts(run))
         else:
             print_report(build_report(analyse_run(run)))

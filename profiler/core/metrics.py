@@ -42,9 +42,10 @@ class Counter:
     name: str
     singular: str
     plural: str
-    """For an amount in bytes or ns, `singular` names the thing that is measured, and `plural` the amount itself."""
-    label: str
-    """The title of the row with the mean per step."""
+    """For an amount in bytes or ns, `singular` names the thing that is measured, and `plural` the amount itself.
+    Neither names the period, which `counter_period` does."""
+    label: str = ""
+    """The title of the row with the mean per step; empty for what is not counted per step."""
     needs_device: bool = False
     """Only a device can be asked for these: a run without one has no such count, not even 0."""
     gated: bool = False
@@ -139,19 +140,14 @@ COUNTERS: Final = (
     Counter("growth_bytes", "memory that stays in use", "growth of memory in use", "Growth of memory in use per step",
             gated=True),
     Counter("peak_bytes", "memory in use at its peak", "peak of memory in use", "Peak of memory in use", gated=True),
-    Counter("evaluation_operators", "operator", "operators of an evaluation", "Operators of an evaluation", gated=True),
-    Counter("evaluation_flops", "floating-point operation", "floating-point operations of an evaluation",
-            "Floating-point operations of an evaluation", gated=True),
-    Counter("evaluation_syncs", "sync", "syncs of an evaluation", "Syncs of an evaluation", gated=True),
-    Counter("evaluation_peak_bytes", "memory in use at its peak", "peak of memory in use in evaluations",
-            "Peak of memory in use in evaluations"),
-    Counter("startup_operators", "operator", "operators of the start", "Operators until the first step ended"),
-    Counter("startup_tokenized", "tokenized text", "tokenized texts of the start",
-            "Tokenized texts until the first step ended"),
-    Counter("startup_allocated_bytes", "results of operators", "bytes of results of operators of the start",
-            "Bytes that operators allocate until the first step ended"),
-    Counter("startup_peak_bytes", "memory in use at its peak", "peak of memory in use at the start",
-            "Peak of memory in use until the first step ended"),
+    Counter("evaluation_operators", "operator", "operators", gated=True),
+    Counter("evaluation_flops", "floating-point operation", "floating-point operations", gated=True),
+    Counter("evaluation_syncs", "sync", "syncs", gated=True),
+    Counter("evaluation_peak_bytes", "memory in use at its peak", "peak of memory in use"),
+    Counter("startup_operators", "operator", "operators"),
+    Counter("startup_tokenized", "tokenized text", "tokenized texts"),
+    Counter("startup_allocated_bytes", "results of operators", "bytes of results of operators"),
+    Counter("startup_peak_bytes", "memory in use at its peak", "peak of memory in use"),
     Counter("collectives", "collective", "collectives", "Collectives per step", gated=True),
     Counter("collective_bytes", "collectives", "bytes of collectives", "Bytes of collectives per step", gated=True),
 )

@@ -16,6 +16,7 @@ from profiler.analyse.model import COMMUNICATING, COPYING, Analysis, DevicePart,
 from profiler.core.notice import Notice
 from profiler.diagnose.device import BUSY, is_sampled, program_blame, trace_category
 from profiler.diagnose.model import WORTH_NAMING
+from profiler.run.code_origin import USER, code_owner
 from profiler.run.model import Site
 
 ON_CORE: Final = ("input", "compute", "framework", "python", "log", "checkpoint", "launch")
@@ -239,7 +240,8 @@ NO_WORK: Final = ("core", "throttled", "ranks")
 
 
 def phase_costs(costs: StepCosts, phase: Phase) -> tuple[dict[str, Cost], tuple[Site, ...]]:
-    """The time of a phase by category, as the stack samples in it are divided, and the lines with most of it.
+    """The time of a phase by category, as the stack samples in it are divided, and the lines with most of it: those of
+    the program before those of libraries, which run its steps and which it cannot change.
 
     Waits for a core or for other ranks are no work of the phase.
     """
@@ -247,7 +249,8 @@ def phase_costs(costs: StepCosts, phase: Phase) -> tuple[dict[str, Cost], tuple[
     parts = {name: seconds / sampled for name, seconds in phase.categories.items()} if sampled else {"compute": 1.0}
     parts = {name: part for name, part in parts.items() if name not in NO_WORK}
     whole = Cost(phase.seconds_per_step, phase.low * costs.seconds, phase.high * costs.seconds)
-    sites = largest_sites([phase.site, *(place.site for place in phase.further)])
+    known = [site for site in (phase.site, *(place.site for place in phase.further)) if site is not None]
+    sites = largest_sites(sorted(known, key=lambda site: code_owner(site.file) != USER))
     return {name: whole.part(part) for name, part in parts.items() if part}, sites
 
 

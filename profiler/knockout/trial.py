@@ -36,8 +36,8 @@ from profiler.run.trials import Trial
 
 _SIDE_ERROR: Final = 0.025
 """Error of each end of a 95% interval."""
-_NARROW: Final = 0.05
-"""Half width of the interval of the log gain at which no further round is measured: 5%."""
+_NARROW: Final = 0.06
+"""Half width of the interval of the log gain at which no further round is measured: 6%."""
 _MIN_ROUNDS: Final = 3
 """Rounds that are measured where the time allows it: each starts both programs anew."""
 _MAX_ROUNDS: Final = 5
@@ -46,9 +46,11 @@ _PART: Final = 0.75
 _PATIENCE_S: Final = 60.0
 """Least time after which a program is taken to hang: on a busy machine it may take long to its first step."""
 _PROBE_S: Final = 20.0
-_START_ERROR: Final = 0.03
-"""Standard deviation of the log gain between rounds, since each start of a program places its memory anew: measured,
-docs/log.md. The interval counts it, and what the rounds differ by where that is more."""
+_START_ERROR: Final = 0.08
+"""Standard deviation of the log gain between rounds, since each start of a program places its memory anew: the largest
+that was measured, docs/log.md. It is assumed where too few rounds tell how much they differ."""
+_LEAST_START_ERROR: Final = 0.05
+"""The least that is assumed from `_MIN_ROUNDS` on, the middle of what was measured: three may agree by chance."""
 _THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -214,11 +216,13 @@ def measured_gain(rounds: Sequence[Round]) -> MeasuredGain | None:
         # the error of a ratio of sums, to first order: each pair's part of it
         parts = both.base / both.base.mean() - both.side / both.side.mean()
         logs.append(math.log(both.base.sum() / both.side.sum()))
-        variances.append(float(parts.var(ddof=1)) / len(both) + _START_ERROR**2)
+        variances.append(float(parts.var(ddof=1)) / len(both))
         pairs += len(both)
     if not logs:
         return None
-    log = fmean(logs)
-    between = variance(logs) if len(logs) >= _MIN_ROUNDS else 0.0
-    half = quantile(pairs - 1, 1 - _SIDE_ERROR) * math.sqrt(max(fmean(variances), between) / len(logs))
+    log, number = fmean(logs), len(logs)
+    starts = _LEAST_START_ERROR if number >= _MIN_ROUNDS else _START_ERROR
+    half = quantile(pairs - 1, 1 - _SIDE_ERROR) * math.sqrt((fmean(variances) + starts**2) / number)
+    if number >= _MIN_ROUNDS:
+        half = max(half, quantile(number - 1, 1 - _SIDE_ERROR) * math.sqrt(variance(logs) / number))
     return MeasuredGain(log, log - half, log + half, pairs)

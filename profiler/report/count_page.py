@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from profiler.analyse.model import SiteCount
-from profiler.report.blocks import Block, Cell, Report, Section, Table, Text
+from profiler.analyse.model import Mismatch, SiteCount
+from profiler.report.blocks import Block, Callout, Cell, Report, Section, Table, Text
 from profiler.report.build import local_time
 from profiler.report.count_text import (
     KINDS,
@@ -25,7 +25,7 @@ from profiler.report.count_text import (
     total_text,
 )
 from profiler.report.table import Field, make_table, site_cell
-from profiler.report.text import plural
+from profiler.report.text import mismatches, plural
 from profiler.run.model import RunInfo
 from profiler.run.tables import CountKind
 
@@ -47,17 +47,20 @@ def count_report(info: RunInfo, steps: int, counts: tuple[SiteCount, ...]) -> Re
     return Report(info.label or info.run_id or "run", subtitle, (head, *sections))
 
 
-def compared_counts_report(sides: Sequence[CountedSide]) -> Report:
-    """The counts of two programs, per step: all kinds in one table, then their lines."""
+def compared_counts_report(sides: Sequence[CountedSide], differences: Sequence[Mismatch] = ()) -> Report:
+    """The counts of two programs, per step: all kinds in one table, then their lines.
+
+    :param differences: the facts in which the sides differ, so that they do not do the same.
+    """
     rows = compared_counts(sides)
     fields = [Field[ComparedCount]("In a step", lambda row: Cell(_capital(row.title), strong=True))]
     fields += [Field(side.label, partial(_side_cell, index), number=True) for index, side in enumerate(sides)]
     fields.append(Field[ComparedCount]("Change", lambda row: Cell(factor_text(row.amounts[0], row.amounts[-1]))))
-    table = make_table(
-        "Counts of both sides", fields, rows, "Counts are exact. There is no GPU, so there are no times."
-    )
+    table = make_table("Counts of both sides", fields, rows, "Counts are exact. No times were recorded.")
     steps = ", ".join(f"{side.label}: {plural(side.steps, 'step')}" for side in sides)
-    head = Section("counts", "Counts", (Text(f"{steps}."), table), brief=(table,))
+    text = f"The sides differ in what they are given: {mismatches(differences)}."
+    warning = (Callout(text, "warning", "Not the same work"),) if differences else ()
+    head = Section("counts", "Counts", (*warning, Text(f"{steps}."), table), brief=(*warning, table))
     sections = [
         Section(kind.name.lower(), _capital(KINDS[kind].title), tuple(blocks))
         for kind in KINDS

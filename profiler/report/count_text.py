@@ -264,9 +264,11 @@ def compared_counts(sides: Sequence[CountedSide]) -> tuple[ComparedCount, ...]:
 
 
 def factor_text(before: float, after: float) -> str:
-    """`27 times fewer`, `1.5 times as many`; empty where both are equal or one is 0."""
-    if before == after or not before or not after:
+    """`27 times fewer`, `1.5 times as many`; `new` and `gone` where one is 0; empty where both are equal."""
+    if before == after:
         return ""
+    if not before or not after:
+        return "gone" if before else "new"
     if before > after:
         return f"{significant(before / after)} times fewer"
     return f"{significant(after / before)} times as many"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from profiler.analyse.model import Comparison, SiteCount
+from profiler.analyse.model import Comparison, Mismatch, SiteCount
 from profiler.core.atomic_file import replacement
 from profiler.core.errors import ProfilerError
 from profiler.report.build import build_report
@@ -59,13 +59,18 @@ def counts_rendered(info: RunInfo, steps: int, counts: tuple[SiteCount, ...], fo
     return html.render(report) if form == "html" else markdown.render(report)
 
 
-def write_compared_counts(sides: Sequence[CountedSide], directory: Path) -> Report:
-    """Write compare.html, compare.md and compare.json with the counts of both sides, and return their report."""
+def write_compared_counts(
+    sides: Sequence[CountedSide], directory: Path, differences: Sequence[Mismatch] = ()
+) -> Report:
+    """Write compare.html, compare.md and compare.json with the counts of both sides, and return their report.
+
+    :param differences: the facts in which the sides differ.
+    """
     from profiler.report import count_text
     from profiler.report.count_page import compared_counts_report
     from profiler.report.render import html, json, markdown
 
-    report = compared_counts_report(sides)
+    report = compared_counts_report(sides, differences)
     texts = {
         "html": html.render(report),
         "md": markdown.render(report),

@@ -53,7 +53,7 @@ FIXES: Final = (
         removes="a draw, a forward pass and a wait for every single guess",
         rule="per-element-reads",
         changes={"batched_draws": True},
-        left_out=LeftOut(rule="python-loop"),
+        left_out=LeftOut(rule="python-loop", remains="the Python that starts a batch of guesses"),
     ),
     Fix(
         name="quiet-logging",

@@ -91,7 +91,7 @@ def test_a_large_run_is_not_analysed_here(monkeypatch: pytest.MonkeyPatch, capsy
     builder.steps(10, 200 * MS)
     print_summary(builder.build(), analyse)
     whole = capsys.readouterr().err
-    assert "A step now: 200 ms" in whole
+    assert "A step now, on average: 200 ms" in whole
     assert whole.rstrip().endswith("python -m profiler report synthetic")
     assert whole.strip().count("\n") < 24
     monkeypatch.setattr("profiler.report.summary.MAX_RECORDS", 9)

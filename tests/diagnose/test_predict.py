@@ -114,7 +114,6 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert document["predicted_step_seconds"] == pytest.approx(60e-6)
     assert document["replayed_step_seconds"] == pytest.approx(document["measured_step_seconds"])
     assert main(["diagnose", str(path), "--what-if", "compute"]) == Exit.USAGE
-    assert main(["diagnose", str(path), "--format", "json"]) == Exit.USAGE
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,13 @@ def test_diagnose_prints_the_verdict(run: Path, capsys: pytest.CaptureFixture[st
     assert "as_found.py:88" in out
 
 
+def test_diagnose_prints_the_json_of_report(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", str(run), "--format", "json"]) == Exit.OK
+    printed = capsys.readouterr().out
+    assert main(["report", str(run), "--format", "json"]) == Exit.OK
+    assert json.loads(printed) == json.loads((run / "report.json").read_text(encoding="utf-8"))
+
+
 @pytest.mark.parametrize("command", ["report", "diagnose"])
 def test_what_is_no_run_is_one_line(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, str(tmp_path / "nothing")]) == Exit.USAGE

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from profiler.__main__ import main
+from profiler.analyse.compare.comparability import counted_mismatches
 from profiler.analyse.site_counts import site_counts
+from profiler.commands._comparing import _report_counts
+from profiler.core.errors import ProfilerError
+from profiler.report.count_page import compared_counts_report
 from profiler.report.count_text import CountedSide, compared_counts, factor_text
 from profiler.report.render.console import print_report
 from profiler.report.write import write_compared_counts
@@ -44,9 +49,10 @@ def test_each_kind_is_one_row() -> None:
         "bytes of copies to the host": ("216 B", "8.00 B"),
         "launches": ("5", "5"),
     }
-    assert (factor_text(27, 1), factor_text(1, 1.5), factor_text(5, 5), factor_text(0, 3)) == (
-        "27.0 times fewer", "1.50 times as many", "", "",
+    assert (factor_text(27, 1), factor_text(1, 1.5), factor_text(5, 5)) == (
+        "27.0 times fewer", "1.50 times as many", "",
     )  # fmt: skip
+    assert (factor_text(0, 3), factor_text(3, 0), factor_text(0, 0)) == ("new", "gone", "")
 
 
 def test_terminal_page_and_data_have_both_sides_and_no_time(tmp_path: Path) -> None:
@@ -55,12 +61,35 @@ def test_terminal_page_and_data_have_both_sides_and_no_time(tmp_path: Path) -> N
     print_report(report, console=Console(file=stream, width=80))
     page = (tmp_path / "compare.html").read_text()
     for text in (stream.getvalue(), page):
-        for word in ("as-found", "fixed", "Waits for the device", "27.0 times fewer", "no times"):
+        for word in ("as-found", "fixed", "Waits for the device", "27.0 times fewer", "No times"):
             assert word in " ".join(text.split())
+        assert "The sides differ" not in text
+        assert "There is no GPU" not in text
     assert " ms" not in stream.getvalue()
     assert "as-found: 27 in a step" in page
     data = json.loads((tmp_path / "compare.json").read_text())
     assert [(each["label"], each["waits_per_step"]) for each in data["sides"]] == [("as-found", 27), ("fixed", 1)]
+
+
+def test_sides_that_are_given_something_else_are_compared_with_a_warning() -> None:
+    before, after = SIDES
+    facts = {**after.info.facts, "virtual_cuda": 2, "loaders": {"train": {"batch_size": 8}}}
+    other = replace(after, info=replace(after.info, facts=facts))
+    assert not counted_mismatches([before.info, after.info])
+    stream = io.StringIO()
+    report = compared_counts_report((before, other), counted_mismatches([before.info, other.info]))
+    print_report(report, console=Console(file=stream, width=200))
+    given = "batch size: not stated against 8", "virtual devices: 1 against 2"
+    assert all(text in stream.getvalue() for text in ("The sides differ in what they are given", *given))
+
+
+@pytest.mark.parametrize(("steps", "taken"), [(0, "took no step"), (1, "took only one step")])
+def test_less_than_two_steps_are_refused(steps: int, taken: str, tmp_path: Path) -> None:
+    builder = RunBuilder(virtual_cuda=1)
+    builder.steps(steps, 10 * MS)
+    with pytest.raises(ProfilerError, match=taken):
+        _report_counts([builder.build()] * 2, ["before", "after"], tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,7 @@ def test_the_same_time_is_not_told_twice() -> None:
     assert len(leading([finding("python"), finding("python")])) == 2
     for name in ("spikes", "evaluation"):
         screen = first(profiler.read(recording(name)))
-        assert "of the time of all steps, about " in screen.headline.text
+        assert "of the time of all steps, up to " in screen.headline.text
         assert len([action for action in screen.actions if "predicted" in action.note]) == 1
 
 

@@ -49,11 +49,7 @@ def _switched(original: Callable[..., Any]) -> Callable[..., Any]:
             here.is_switching = False
             recorder, name = STATE.recorder, type(self).__name__
             if recorder is not None and before is not mode and not name.startswith(_SWITCHED_ALONE):
-                for callback in recorder.on_mode:
-                    callback()
-                when = now()
-                kind = StageKind.TRAIN_MODE if mode else StageKind.EVAL_MODE
-                recorder.stage(kind, name, when, when, id(self))
+                recorder.change_mode(StageKind.TRAIN_MODE if mode else StageKind.EVAL_MODE, name, id(self))
 
     return train
 

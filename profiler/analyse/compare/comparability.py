@@ -106,6 +106,26 @@ def fact_mismatches(
     return tuple(mismatches)
 
 
+def counted_mismatches(infos: Sequence[RunInfo]) -> tuple[Mismatch, ...]:
+    """The facts in which a run that was counted differs from the first one; on any machine the counts are the same."""
+    first, *others = map(_counted_work, infos)
+    return tuple(dict.fromkeys(each for other in others for each in _different(first, other)))
+
+
+def _counted_work(info: RunInfo) -> Mapping[str, Any]:
+    stated = {name: info.facts[name] for name in MUST_BE_EQUAL if name in info.facts}
+    if sizes := batch_sizes(info.facts):
+        stated["batch size"] = sizes
+    return {**stated, "virtual devices": info.facts.get("virtual_cuda", "none")}
+
+
+def batch_sizes(facts: Mapping[str, Any]) -> str:
+    """The sizes of batches that loaders give, the smallest first; empty where none is known."""
+    loaders = facts.get("loaders")
+    sizes = [one.get("batch_size") for one in loaders.values()] if isinstance(loaders, Mapping) else []
+    return ", ".join(map(str, sorted({size for size in sizes if isinstance(size, int)})))
+
+
 def _unlike(name: str, values: Sequence[str]) -> dict[Mismatch, None]:
     stated = [value for value in values if value]
     return dict.fromkeys(Mismatch(name, stated[0], value) for value in stated if value != stated[0])

@@ -76,6 +76,7 @@ def _segment_strata(run: Run, host: HostTimeline) -> Numbers:
     stratum = np.full(len(host.source), NUMBER[CALL])
     regions = host.source == REGION
     stratum[regions] = by_name[host.regions["name"][host.record[regions]]]
+    stratum[(stratum == NUMBER[FSYNC]) & (host.category == CODE["checkpoint"])] = NUMBER[CHECKPOINT]
     return stratum
 
 
@@ -157,8 +158,9 @@ def _stack_stratum(stack: Stack, recorded: set[str], *, has_copies: bool) -> tup
 
     :param has_copies: whether copies to or from a device were recorded.
     """
+    is_saving = CHECKPOINT in recorded and any(name == CHECKPOINT for name, _ in stack.strata)
     for name, category in stack.strata:
-        stratum = CALL if name == COPY and has_copies else name
+        stratum = CALL if name == COPY and has_copies else CHECKPOINT if name == FSYNC and is_saving else name
         if stratum in recorded:
             return NUMBER[stratum], category or FIXED.get(stack.stratum, "") * (not stratum)
     return NUMBER[""], ""

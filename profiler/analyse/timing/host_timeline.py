@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import Indices, Segments, Times, innermost, times
+from profiler.analyse.intervals import Indices, Segments, Times, covered_within, innermost, times, union
 from profiler.analyse.model import HOST_CATEGORIES
 from profiler.analyse.window import Window, device_kind, is_collective, thread_rows
 from profiler.run.model import Run, Table
@@ -19,6 +19,8 @@ REGION, CALL, BLOCKED = range(3)
 _CALL_RANK = 1 << 20
 """A call is inside a region of the same extent; regions rank by their depth, which is far below this."""
 
+FSYNC: Final = "fsync"
+"""The region of a wait until a file is on the disk; within a checkpoint it is a part of writing that."""
 REGION_CATEGORIES: Final[Mapping[str, str]] = {
     "tokenize": "input",
     "data": "input",
@@ -35,7 +37,7 @@ REGION_CATEGORIES: Final[Mapping[str, str]] = {
     "logging": "log",
     "checkpoint": "checkpoint",
     "save": "checkpoint",
-    "fsync": "waiting",
+    FSYNC: "waiting",
     "h2d": "copy",
     "d2h": "copy",
     "copy": "copy",
@@ -129,6 +131,17 @@ def thread_timeline(run: Run, regions: Table, calls: Table) -> HostTimeline:
     by_kind = np.array([CODE[CALL_CATEGORIES[kind]] for kind in CallKind], np.int64)[calls["kind"]]
     if device_kind(run) != "cuda":  # there a collective only queues its work
         by_kind[is_collective(run, calls)] = CODE["ranks"]
-    category = np.concatenate([by_name[regions["name"]], by_kind, np.full(len(waits), CODE["sync"], np.int64)])
+    by_region = by_name[regions["name"]]
+    by_region[_is_sync_of_checkpoint(run, regions, by_region)] = CODE["checkpoint"]
+    category = np.concatenate([by_region, by_kind, np.full(len(waits), CODE["sync"], np.int64)])
     owner = segments.owner
     return HostTimeline(regions, calls, begin, segments, source[owner], record[owner], times(category)[owner])
+
+
+def _is_sync_of_checkpoint(run: Run, regions: Table, category: Indices) -> npt.NDArray[np.bool_]:
+    """Which regions are waits for the disk within a region of a checkpoint, such as torch.distributed's own."""
+    begin, end = times(regions["begin"]), times(regions["end"])
+    is_sync = np.array([name == FSYNC for name in run.names] or [False])[regions["name"]]
+    checkpoint = category == CODE["checkpoint"]
+    within = covered_within(union(begin[checkpoint], end[checkpoint]), begin, end)
+    return np.asarray(is_sync & (end > begin) & (within == end - begin))

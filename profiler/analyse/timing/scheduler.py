@@ -5,8 +5,10 @@ The stepping thread's readings are in `thread_clocks`, at most one in 10 ms; tho
 Between two readings both clocks are interpolated. Run delay contains the time in which a CPU quota was used up. The
 kernel counts that time for the whole control group, summed over cores, so a thread's part of it is an estimate.
 
-What a hypervisor takes from a virtual core while a thread is on it (steal) is in neither clock. It is counted for the
-whole machine, and happens only to cores that run something: a thread's part is as large as its part of what ran.
+What a hypervisor takes from a virtual core while a thread is on it (steal) is in neither clock, if the kernel was built
+with CONFIG_PARAVIRT_TIME_ACCOUNTING. It is counted for the whole machine, and happens only to cores that run something:
+a thread's part is as large as its part of what ran. Other kernels count it as CPU time of the thread. Runs do not tell
+which kernel it was, so there a part of the time in which the thread is blocked is taken for a wait for a core.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ UTILIZATION: Final = "machine.cpu_util"
 _COVERED: Final = 0.5
 """Share of the spans that readings must cover: outside of them the rates within are assumed."""
 _LEAST_RAN: Final = 0.01
-"""Least share of the cores' time in which something ran: one tick of a core in the second or so between readings."""
+"""Least share of the cores' time in which something ran: one tick (10 ms) of one core of ten in the 0.1 s
+between two readings."""
 MIN_CLOCKED: Final = 20
 """Regions with readings of the clocks at both ends from which their delay is that of all regions of their names."""
 

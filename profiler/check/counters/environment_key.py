@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from profiler.analyse.compare.comparability import MUST_BE_EQUAL
+from profiler.analyse.compare.comparability import MUST_BE_EQUAL, batch_sizes
 from profiler.check.counters.paths import portable_program
 from profiler.core.notice import Notice
 from profiler.run.code_origin import working_folder
@@ -73,10 +73,7 @@ def minor_version(version: str) -> str:
 def work_of_a_step(facts: Mapping[str, Any]) -> dict[str, str]:
     """The facts that tell how much work a step is, where the loader knows them. They are no part of the key: a program
     whose batches change gets no second section beside its first one."""
-    loaders = facts.get("loaders")
-    sizes = [one.get("batch_size") for one in loaders.values()] if isinstance(loaders, Mapping) else []
-    known = sorted({size for size in sizes if isinstance(size, int)})
-    return {"batch_size": ", ".join(map(str, known))} if known else {}
+    return {"batch_size": sizes} if (sizes := batch_sizes(facts)) else {}
 
 
 def key_differences(base: Key, candidate: Key, code: str, base_name: str = "base") -> tuple[Notice, ...]:

@@ -148,8 +148,11 @@ def _budget_alerts(result: GateResult, repository: RepositoryPaths) -> Iterator[
         if line.exceeded is None or line.after is None:
             continue
         name, title = f"budget/{_identifier(line.counter)}", fmt.counter_title(line)
-        description = f"{title} in a training step: the candidate's count compared to its budget."
-        rule = AlertRule(name, f"{title} above budget", description, "Have the line do less, or raise the budget.")
+        period = counter_period(line.counter)
+        description = f"{title} {period}: the candidate's count compared to its budget."
+        rule = AlertRule(
+            name, f"{title} {period} above budget", description, "Have the line do less, or raise the budget."
+        )
         level = ERROR if any(reason.code == "above-budget" for reason in line.reasons) else WARNING
         sentence = fmt.over_budget(line.counter, line.after[0], line.exceeded)
         for change in line.largest:
@@ -275,12 +278,10 @@ def render_sarif(result: GateResult, repository: RepositoryPaths) -> str:
 
 
 def _counter_rule(line: CounterLine, base: str) -> AlertRule:
-    title = fmt.counter_title(line)
+    title = f"{fmt.counter_title(line)} {counter_period(line.counter)}"
     hint = " Write an intended rise to the baseline: check --update." if base == "baseline" else ""
-    full = f"{title} in a training step: the candidate's count compared to the {base}'s."
-    return AlertRule(
-        rule_name(line), f"{title} {counter_period(line.counter)} changed", full, f"Counts are exact.{hint}"
-    )
+    full = f"{title}: the candidate's count compared to the {base}'s."
+    return AlertRule(rule_name(line), f"{title} changed", full, f"Counts are exact.{hint}")
 
 
 def _sarif_rule(rule: AlertRule) -> dict[str, Any]:

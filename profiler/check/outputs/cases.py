@@ -57,7 +57,7 @@ def _counter_cases(result: GateResult) -> list[Case]:
         message = "; ".join((sentence, *map(fmt.site, line.changes)))
         fewer = line.state == PASS and fmt.is_fewer(line)
         counters.append(
-            Case(COUNTERS, fmt.counter_title(line), line.state, message, (*line.changes, *fewer_changes), fewer=fewer)
+            Case(COUNTERS, fmt.counter_name(line), line.state, message, (*line.changes, *fewer_changes), fewer=fewer)
         )
     if _is_worse(result.counters_state, counters):
         reason = plain(text.reasons(result.counters_reasons) or result.sentence)

@@ -64,6 +64,12 @@ def counter_title(line: CounterLine) -> str:
     return f"{name[:1].upper()}{name[1:]}{f', {WORKERS}' if line.scope == 'worker' else ''}"
 
 
+def counter_name(line: CounterLine) -> str:
+    """The title among counters per step, such as in a table: 'Syncs', but 'Syncs per evaluation'."""
+    period = counter_period(line.counter)
+    return counter_title(line) if period == "per step" else f"{counter_title(line)} {period}"
+
+
 def amount(value: float, counter: str) -> str:
     return units.value(value, counter_unit(counter)) if math.isfinite(value) else units.NOT_MEASURED
 

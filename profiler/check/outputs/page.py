@@ -215,7 +215,7 @@ def _counters(result: GateResult) -> b.Section:
 
 def _counter_table(result: GateResult, lines: Sequence[CounterLine], caption: str) -> b.Table:
     fields = [
-        Field[CounterLine]("Counter", lambda line: b.Cell(fmt.counter_title(line), strong=line.state != PASS)),
+        Field[CounterLine]("Counter", lambda line: b.Cell(fmt.counter_name(line), strong=line.state != PASS)),
         Field("State", lambda line: _state_cell(line.state)),
         Field(fmt.base_column(result), lambda line: _ends_cell(line, 0, line.before), number=True),
         Field("Candidate", lambda line: _ends_cell(line, 1, line.after), number=True),

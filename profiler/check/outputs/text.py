@@ -410,7 +410,7 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "above-budget": lambda v: f"above its budget of {fmt.amount(v['amount'], v['counter'])}",
     "above-warning": lambda v: f"above {fmt.amount(v['amount'], v['counter'])}, from which on its budget warns",
     "no-evaluation": "the {side} counted no evaluation",
-    "varies": "varies in the baseline: {low:g} to {high:g} per step",
+    "varies": "varies in the baseline: {low:g} to {high:g}",
     "lines-rose": "{risen:.4g} more at these lines, for which fewer elsewhere does not pay",
     "fewer": "fewer",
     "fewer-than-baseline": "fewer: store the new count with --update",

@@ -27,7 +27,7 @@ from profiler.check.speed.controlled_process import (
 from profiler.check.speed.interrupts import raise_deferred
 from profiler.core.errors import ProfilerError
 from profiler.core.procfs import PROC, Folder, cpu_times, runnable_threads
-from profiler.record.limits import cores
+from profiler.record.limits import cores, throttled_seconds
 
 BLOCK_S: Final = 0.05
 """Target length of a block (at least one step): most changes of the machine's speed last longer."""
@@ -192,9 +192,12 @@ class RoundRunner:
             process.run_steps(self.steps, measured=False)
         blocks = list[StepBlock]()
         for side in block_order(sides, self._blocks, self._random):
+            throttled = throttled_seconds() if self._is_alone else None
             try:
                 block = processes[side].run_steps(self.steps)
-                blocks.append(_without(processes[side].kept_waiting, block) if self._is_alone else block)
+                # a wait that the quota of the program's own group caused is none for other programs
+                is_reduced = self._is_alone and throttled_seconds() == throttled
+                blocks.append(_without(processes[side].kept_waiting, block) if is_reduced else block)
             except ProcessEndedError as error:
                 if self._may_end and error.exit_code == 0 and len(blocks) >= len(sides) * MIN_BLOCKS // 2:
                     break

@@ -56,7 +56,7 @@ _NAME_PARTS: Final = re.compile(r"(?<=[/_])(?=[^/_])|(?<=\w)(?=\.\w)")
 # Tables on a small phone, in CSS pixels of page.css at its narrowest: a phone of 390 less the page's margins; the width
 # of a letter at 13 px, of a path, of a letter in a head; padding; least widths of text, names and sides.
 _PHONE: Final = 354
-_HALF_PAGE: Final = 680
+_HALF_PAGE: Final = 638
 _LETTER, _CODE, _HEAD_LETTER, _PADDING = 6.6, 186, 6.4, 14
 _TEXT, _NAME, _NAME_WITH_NOTE, _SIDE = 88, 60, 98, 95
 _PAIRS: Final = 4
@@ -182,8 +182,9 @@ def _table_width(table: Table) -> float:
 
 
 def _min_width(column: Column, cells: list[Cell], *, first: bool) -> float:
-    """The least width of a column: numbers stay in one piece, text breaks between words."""
-    width = max(_longest_word(column.title) * _HEAD_LETTER, _SIDE if column.tone else 0)
+    """The least width of a column: numbers stay in one piece, text breaks between words, a head ends before units."""
+    unit = max((len(cell.unit) for cell in cells), default=0) if column.number else 0
+    width = max(_longest_word(column.title) * _HEAD_LETTER + unit * _LETTER, _SIDE if column.tone else 0)
     for cell in cells:
         if cell.code:
             width = max(width, _CODE)

@@ -38,6 +38,28 @@ def test_only_changes_of_the_outermost_module_are_recorded(tmp_path: Path) -> No
     assert set(run.stages["object"].tolist()) == {id(model)}
 
 
+def test_an_error_at_a_change_of_mode_does_not_reach_the_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails() -> None:
+        raise OSError(28, "No space left on device")
+
+    class Model(torch.nn.Module):  # type: ignore[misc]
+        def train(self, mode: bool = True) -> Any:
+            super().train(mode)
+            raise ValueError("of the program")
+
+    with watched(tmp_path, *HOOKS, level="light"):
+        recorder = STATE.recorder
+        assert recorder is not None
+        recorder.on_mode.append(fails)
+        assert not torch.nn.Linear(2, 2).eval().training
+        with pytest.raises(ValueError, match="of the program"):
+            Model().eval()
+        assert recorder.folder.failed
+    assert "recording stopped" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
 def test_time_without_gradients_is_that_of_the_outermost_block(tmp_path: Path, context: Any) -> None:
     @context()  # type: ignore[untyped-decorator]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
 from profiler.analyse.analysis import analyse
 from profiler.analyse.model import HOST_CATEGORIES, WAIT_CATEGORIES
 from profiler.analyse.sampling.attribute import host_time
+from profiler.analyse.sampling.frames import CHECKPOINT, FSYNC
 from profiler.analyse.sampling.stacks import Stacks
+from profiler.analyse.sampling.strata import NUMBER, StackStrata, stratum_times
 from profiler.analyse.timing.breakdown import recorded_ledger
 from profiler.analyse.timing.host_timeline import CALL_CATEGORIES, CODE, host_timeline, region_category
 from profiler.analyse.window import measured_window
@@ -80,6 +83,30 @@ def test_a_child_that_crosses_its_parents_end_is_cut_and_counted() -> None:
     run = timeline("step 0 100; tokenize 10 50; log 40 70")
     assert ns_of(run) == [{"input": 30, "log": 10, "unattributed": 60}]
     assert Notice("overlapping-regions", {"count": 1}) in analyse(run).warnings
+
+
+def test_a_wait_for_the_disk_within_a_checkpoint_is_part_of_it() -> None:
+    run = timeline("step 0 100; checkpoint 10 50; forward 12 45 depth=1; fsync 15 40 depth=2; fsync 60 70")
+    assert ns_of(run) == [{"checkpoint": 7 + 25, "python": 8, "waiting": 10, "unattributed": 50}]
+
+
+def test_samples_of_a_wait_for_the_disk_within_a_checkpoint_are_part_of_it() -> None:
+    hooks = "/v/site-packages/profiler/agent/hooks/regions.py"
+    saving, syncing = (f"{hooks}:40:{name}.<locals>.call" for name in ("checkpoint", "fsync"))
+    builder = RunBuilder()
+    builder.step(0, 100)
+    builder.region("checkpoint", 10, 50)
+    builder.region("fsync", 15, 40, depth=1)
+    builder.region("fsync", 60, 70)
+    builder.stack((MAIN, saving, syncing), 20, 25)
+    builder.stack((MAIN, syncing), 62, 67)
+    run = builder.build()
+    window = measured_window(run)
+    host = host_timeline(run, window)
+    exact = stratum_times(run, window, host)
+    assert [int(exact[name].sum()) for name in (CHECKPOINT, FSYNC)] == [40, 10]
+    strata = StackStrata(Stacks(run), host, exact).strata(run.stacks["stack"], np.array([-1, -1]))
+    assert strata.tolist() == [NUMBER[CHECKPOINT], NUMBER[FSYNC]]
 
 
 def test_every_kind_of_call_and_the_named_regions_have_a_category() -> None:

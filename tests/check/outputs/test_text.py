@@ -22,16 +22,19 @@ from profiler.check.model import (
     CounterLine,
     GateResult,
     Limits,
+    Notice,
 )
 from profiler.check.modes.causes import counted_causes, worse_causes
 from profiler.check.modes.finish import conclude
 from profiler.check.outputs import text
 from profiler.check.outputs.alerts import RepositoryPaths, find_alerts
 from profiler.check.outputs.first_screen import first_screen
+from profiler.check.outputs.format import counter_name
 from profiler.check.outputs.json import result_json
 from profiler.check.outputs.summary import render_markdown
 from profiler.check.outputs.text import sentence, unstated_speed_reason
 from profiler.check.speed.verdict import throughput
+from profiler.core.metrics import COUNTERS
 from profiler.run.model import RunInfo, Site
 from tests.check.synthetic_rounds import exact
 from tests.fakes.counting import at, lines_of, one, two
@@ -181,3 +184,14 @@ def test_what_is_counted_outside_of_steps_is_not_told_per_step() -> None:
         result = conclude(GateResult(counters=lines, counters_state=overall(lines), limits=limits))
         assert period in result.sentence, result.sentence
         assert "per step" not in result.sentence
+        change = Change(name, "train.py", 7, "main", "", 10.0, 20.0)
+        placed = tuple(replace(line, changes=(change,), largest=(change,)) for line in lines if line.counter == name)
+        told = replace(result, counters=placed)
+        rules = [alert.rule for alert in find_alerts(told, RepositoryPaths("", ""))]
+        assert [rule.name.partition("/")[0] for rule in rules] == ["counter", "budget"]
+        for shown in (*(line for rule in rules for line in (rule.title, rule.description)), render_markdown(told)):
+            assert f"Operators {period}" in shown
+            assert not re.search("of an evaluation|of the start|in a training step", shown)
+    names = [counter_name(replace(placed[0], counter=counter.name)) for counter in COUNTERS]
+    assert len(names) == len(set(names)), "rows of a table, and tests of JUnit"
+    assert "per step" not in sentence(Notice("varies", {"low": 1.0, "high": 2.0}))

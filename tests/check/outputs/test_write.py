@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,10 @@ def test_the_comparison_follows_in_the_page(tmp_path: Path) -> None:
     comparison = samples.comparison()
     written = write.write_all(results.passed(), tmp_path, comparison)
     page = written["check.html"].read_text(encoding="utf-8")
-    assert 0 < page.index('<section id="check"') < page.index('<section id="comparison-verdict"')
+    sections = re.findall('<section id="([^"]*)"', page)
+    for check, compared in (("counters", "counters"), ("throughput", "numbers"), ("method", "verdict")):
+        assert sections.index(f"check-{check}") < sections.index(f"comparison-{compared}")
+    assert page.index("PASS</em>") < page.index('<section id="comparison-')
 
 
 def test_a_full_disk_is_one_line_and_leaves_the_old_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -372,4 +373,43 @@ def test_what_other_threads_may_have_caused_is_no_wait_for_other_programs(
     monkeypatch.setattr("time.process_time_ns", lambda: 500)
     monkeypatch.setattr("time.thread_time_ns", lambda: 100)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
-    assert control_client._kept_waiting() == expected
+    assert control_client._delay_by_others() == expected
+
+
+class Solo:
+    prefetch = 0
+
+
+@pytest.mark.parametrize("helper", ["none", "workers", "ranks", "child", "ended child", "unknown"])
+def test_what_other_processes_of_the_program_may_have_caused_is_no_wait_for_other_programs(
+    monkeypatch: pytest.MonkeyPatch, helper: str
+) -> None:
+    client, recorder = control_client.ControlClient(""), Solo()
+    monkeypatch.setattr(control_client, "_delay_by_others", lambda: 900)
+    monkeypatch.setattr(control_client, "_has_children", lambda: False)
+    client._begin_clocks = 200, control_client._children_cpu()
+    if helper == "workers":
+        recorder.prefetch = 2
+    elif helper == "ranks":
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    elif helper == "ended child":
+        subprocess.run([sys.executable, "-c", "sum(range(3_000_000))"], check=True)
+    elif helper != "none":
+        monkeypatch.undo()
+        monkeypatch.setattr(control_client, "_delay_by_others", lambda: 900)
+    if helper == "unknown":
+        monkeypatch.setattr(control_client, "_CHILDREN", "/nowhere/*/children")
+    with (
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        if helper == "child"
+        else nullcontext()
+    ):
+        assert client._kept_waiting(recorder) == (700 if helper == "none" else 0)  # type: ignore[arg-type]
+
+
+def test_children_are_seen_until_they_have_ended() -> None:
+    if control_client._has_children():
+        pytest.skip("other tests of this process have left child processes")
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE):
+        assert control_client._has_children()
+    assert not control_client._has_children()

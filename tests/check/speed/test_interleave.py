@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -75,6 +77,17 @@ def test_time_without_a_core_is_left_out_of_a_programs_steps() -> None:
     assert interleave._without(0, block) == block
     assert interleave._without(100, block) == StepBlock(BASE, 5, (75, 225), 7)
     assert interleave._without(900, block).time == 0
+
+
+@pytest.mark.parametrize("is_throttled", [False, True])
+def test_time_without_a_core_stays_where_a_quota_of_the_program_was_used_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_throttled: bool
+) -> None:
+    readings = itertools.count()
+    monkeypatch.setattr(interleave, "throttled_seconds", lambda: next(readings) if is_throttled else None)
+    monkeypatch.setattr(interleave, "_without", lambda _, block: replace(block, steps=(0,) * len(block.steps)))
+    result = runner(tmp_path, SLOW, is_alone=True).run(1, MEASURE)
+    assert all((block.time > 0) is is_throttled for block in result.blocks)
 
 
 def test_the_event_that_ends_a_step_may_appear_late_and_at_another_time_on_each_side(tmp_path: Path) -> None:

@@ -543,6 +543,13 @@ def test_evaluation_is_time_of_its_categories() -> None:
     assert found(replace(analysis, phases=(rare,))) == ["python-loop"]
 
 
+def test_lines_of_the_program_come_before_those_of_a_library_that_runs_its_evaluation() -> None:
+    library = Site("/env/lib/python3.11/site-packages/lightning/loops/loop.py", 154, "run")
+    further = (Location(LocationKind.LINE, (SITE,), 0.5, 0.5, 0.5),)
+    phase = Phase(Stage.EVALUATION, 0.04, 0.4, 0.4, 0.4, library, categories={"compute": 0.04}, further=further)
+    assert first(replace(step(compute=1.0), phases=(phase,))).sites == (SITE, library)
+
+
 def test_the_straggler_is_named_on_every_rank() -> None:
     straggler = Straggler(1, 0.05, "input", 0.06, 0.01, SITE)
     ledger = RankLedger((), 0, synchronous=True, straggler=straggler)

@@ -96,7 +96,7 @@ def test_the_narrowest_frames_are_left_out_first() -> None:
 
 
 def named(name: str, value: float, *children: Frame, lean: float = 0.0) -> Frame:
-    return Frame(name, value, f"{value:g} s", f"{name}.py:1", f"{name}()", lean, children)
+    return Frame(name, value, f"{value:g} s", f"{name}.py:1", f"{name}()", lean, children=children)
 
 
 def test_a_chain_of_calls_is_one_box() -> None:
