@@ -18,6 +18,7 @@ from profiler.check.counters.compare import suggestion
 from profiler.check.model import PATIENCE_S, Budget, Limit, Limits
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
+from profiler.core.virtual_devices import virtual_devices
 
 FILE: Final = "pyproject.toml"
 TABLE: Final = "tool.profiler.check"
@@ -25,6 +26,8 @@ PROCESSES: Final = 2
 """Counted by default: what differs between them is not constant."""
 _UNITS: Final = {"B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 _UNIT: Final = re.compile(r"([0-9.e+]+)\s*([kmgt]?b)", re.IGNORECASE)
+_OPTIONS: Final = {"limits": "limit", "budgets": "budget", "links": "link"}
+"""Options whose names are not those of their keys."""
 _WARN: Final = "warn:"
 """Before an amount of which more is only a warning."""
 _MAX_SHOWN: Final = 60
@@ -75,7 +78,10 @@ def parse_budget(value: object) -> Budget:
     if isinstance(value, Mapping):
         if unknown := [str(key) for key in value if key not in {"warn", "fail"}]:
             raise ValueError(f"{_shorten(unknown[0])} is not part of a budget: warn and fail are")
-        return Budget(**{str(key): _amount(amount) for key, amount in value.items()})
+        budget = Budget(**{str(key): _amount(amount) for key, amount in value.items()})
+        if budget == Budget():
+            raise ValueError("an empty table limits nothing: name warn, fail or both")
+        return budget
     if isinstance(value, str) and value.strip().startswith(_WARN):
         return Budget(warn=_amount(value.strip().removeprefix(_WARN)))
     return Budget(fail=_amount(value))
@@ -83,20 +89,28 @@ def parse_budget(value: object) -> Budget:
 
 def _amount(value: object) -> float:
     """A number, with a unit of bytes or none."""
-    if isinstance(value, str) and (unit := _UNIT.fullmatch(value.strip())):
-        return _number(unit[1]) * _UNITS[unit[2].upper()]
-    return _number(value)
+    unit = _UNIT.fullmatch(value.strip()) if isinstance(value, str) else None
+    number = _finite(unit[1]) * _UNITS[unit[2].upper()] if unit else _finite(value)
+    if not number >= 0:
+        raise ValueError(f"{_shorten(value)} is no number of 0 or more, alone or with a unit: B, kB, MB, GB or TB")
+    return number
 
 
 def _number(value: object) -> float:
     """Finite, 0 or more."""
+    number = _finite(value)
+    if not number >= 0:
+        raise ValueError(f"{_shorten(value)} is neither a number of 0 or more nor a share such as 5%")
+    return number
+
+
+def _finite(value: object) -> float:
+    """A finite number; NaN for anything else."""
     try:
         number = math.nan if isinstance(value, bool) or not isinstance(value, int | float | str) else float(value)
     except (ValueError, OverflowError):  # no number; hundreds of digits
         number = math.nan
-    if not math.isfinite(number) or number < 0:
-        raise ValueError(f"{_shorten(value)} is neither a number of 0 or more nor a share such as 5%")
-    return number
+    return number if math.isfinite(number) else math.nan
 
 
 def _shorten(value: object) -> str:
@@ -160,7 +174,7 @@ def read_table(options: Mapping[str, object]) -> tuple[SettingsTable, Path | Non
     file, table = next(((file, table) for file in files if (table := _load(file))), (None, {}))
     from_file = _validate(table, lambda key: f"{file}: [{TABLE}] {key}")
     given = {key: value for key, value in options.items() if value is not None}
-    from_options = _validate(given, lambda key: f"--{key.replace('_', '-')}")
+    from_options = _validate(given, lambda key: f"--{_OPTIONS.get(key, key).replace('_', '-')}")
     values = {name: getattr(from_file, name) for name in from_file.model_fields_set}
     if file and from_file.baseline:
         values["baseline"] = str(file.parent / from_file.baseline)
@@ -179,6 +193,12 @@ def _merged_budgets(file: Mapping[str, Budget], options: Mapping[str, Budget]) -
             new if new is not None else former for new, former in ((budget.warn, old.warn), (budget.fail, old.fail))
         )
         merged[name] = Budget(warn, fail)
+    for name, budget in merged.items():
+        if budget.warn is not None and budget.fail is not None and budget.warn >= budget.fail:
+            raise ProfilerError(
+                f"the budget for {name} warns above {budget.warn:g} and fails above {budget.fail:g}, so it would never "
+                "warn: the amount that warns must be smaller"
+            )
     return merged
 
 
@@ -274,8 +294,7 @@ def settings_from(args: argparse.Namespace, *, uses_baseline: bool) -> Settings:
     table, file = read_table(options)
     if args.patience is not None and not 0 < args.patience < math.inf:
         raise ProfilerError(f"--patience {args.patience}: must be above 0")
-    if args.virtual_cuda is not None and args.virtual_cuda < 1:
-        raise ProfilerError(f"--virtual-cuda {args.virtual_cuda}: the number of devices must be 1 or more")
+    devices = virtual_devices(args.virtual_cuda, args.card)
     # exact counts are the same in every process of most programs
     usual = 1 if (args.count or args.virtual_cuda) and not args.update else PROCESSES
     baseline = Path(table.baseline) if table.baseline else None
@@ -293,7 +312,7 @@ def settings_from(args: argparse.Namespace, *, uses_baseline: bool) -> Settings:
         steps=table.steps,
         warmup=table.warmup,
         processes=table.processes or usual,
-        virtual_cuda=f"{args.virtual_cuda}:{args.card}" if args.virtual_cuda else "",
+        virtual_cuda=devices,
         count=bool(args.count or args.virtual_cuda),
         options=_counting_options(args),
         patience=args.patience or PATIENCE_S,

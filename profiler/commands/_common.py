@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from profiler.virtual.cards import CARDS
+
+if TYPE_CHECKING:
+    from profiler.run.model import RunInfo
 
 RUNS: Final = Path("reports/runs")
 """The folder of runs when no --out is given."""
@@ -37,6 +40,19 @@ def add_counting(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--card", choices=CARDS, default="h100", help=card)
     count = "count operators, memory and reads by line; --virtual-cuda counts them too. No times are recorded"
     parser.add_argument("--count", action="store_true", help=count)
+
+
+def no_virtual_device(info: RunInfo) -> str:
+    """Why a program that was started with virtual devices did not see them; empty: it did.
+
+    :param info: of a run that was loaded, which has the facts that its processes stated.
+    """
+    from profiler.run.model import HOOKS
+
+    if "virtual_cuda" in info.facts:
+        return ""
+    status = info.collector("hook virtual_cuda") or info.collector(HOOKS)
+    return f"saw no virtual device: {status and status.reason}"
 
 
 def add_no_source(parser: argparse.ArgumentParser) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 from profiler import analyse_run, load, read, read_ranks
 from profiler.analyse.compare.comparability import counted_mismatches, find_mismatches
 from profiler.analyse.compare.comparison import SideRuns, compare
-from profiler.analyse.model import Analysis, Extension, Mismatch
+from profiler.analyse.model import Extension, Mismatch
 from profiler.analyse.site_counts import site_counts
-from profiler.commands._common import RUNS
+from profiler.commands._common import RUNS, no_virtual_device
 from profiler.core.errors import Exit, ProfilerError
 from profiler.diagnose.comparison import diagnose_comparison
 from profiler.record.launch import last_output_line, record
@@ -26,7 +26,7 @@ from profiler.report.render.console import print_report
 from profiler.report.text import describe
 from profiler.report.text import mismatches as mismatches_text
 from profiler.report.write import rendered, write_compared_counts, write_comparison, write_text
-from profiler.run.model import Run, RunSpec
+from profiler.run.model import Run, RunInfo, RunSpec
 from profiler.run.store import point_latest
 
 LATEST = RUNS / "latest"
@@ -99,7 +99,7 @@ def compare_counted(
     :param virtual_cuda: number and name of the CUDA devices that they see; empty: none.
     :raises ProfilerError: a program failed.
     """
-    paths = []
+    runs = []
     for command in commands:
         path = out / command.safe_folder
         print(f"counting: {command.label}", file=sys.stderr)
@@ -121,8 +121,11 @@ def compare_counted(
         if info.exit_code:
             line = last_output_line(path) or "it printed nothing"
             raise ProfilerError(f"{command.label} failed: {line} (its output is in {path})", Exit.TARGET_FAILED)
-        paths.append(path)
-    return _report_counts([load(path) for path in paths], [command.label for command in commands], out)
+        run = load(path)
+        if virtual_cuda and (reason := no_virtual_device(run.info)):
+            raise ProfilerError(f"{command.label} {reason}")
+        runs.append(run)
+    return _report_counts(runs, [command.label for command in commands], out)
 
 
 def _report_counts(runs: Sequence[Run], labels: Sequence[str], out: Path) -> int:
@@ -134,7 +137,10 @@ def _report_counts(runs: Sequence[Run], labels: Sequence[str], out: Path) -> int
         taken = "only one step" if short.steps else "no step"
         raise ProfilerError(f"{short.label} took {taken}: counts per step are those of the steps after the first one")
     report = write_compared_counts(sides, out, counted_mismatches([side.info for side in sides]))
+    problem = point_latest(LATEST, out)
     print_report(report, page=out / "compare.html")
+    if problem:
+        print(f"profiler: {problem}", file=sys.stderr)
     return int(Exit.OK)
 
 
@@ -145,7 +151,7 @@ def compare_runs(paths: Sequence[Path], *, out: Path, anyway: bool) -> int:
     """
     runs = [load(path) for path in paths]
     if all(run.info.is_counted for run in runs):
-        return _report_counts(runs, [run.info.label or path.name for run, path in zip(runs, paths, strict=True)], out)
+        return _report_counts(runs, _labels(paths, [run.info for run in runs]), out)
     if counted := next((path for run, path in zip(runs, paths, strict=True) if run.info.is_counted), None):
         raise ProfilerError(f"{counted} was counted: its times say nothing, so it is compared with such runs only")
     if not anyway and (group := read_ranks(runs)):
@@ -155,7 +161,7 @@ def compare_runs(paths: Sequence[Path], *, out: Path, anyway: bool) -> int:
         print_report(build_report(group), page=page)
         return int(Exit.OK)
     analyses = [analyse_run(run, timeline=True) for run in runs]
-    labels = _labels(paths, analyses)
+    labels = _labels(paths, [run.info for run in analyses])
     sides = [
         SideRuns(label, shlex.join(run.info.argv), (run,), None if run.info.level == "light" else run)
         for label, run in zip(labels, analyses, strict=True)
@@ -163,11 +169,9 @@ def compare_runs(paths: Sequence[Path], *, out: Path, anyway: bool) -> int:
     return _report(sides, out, anyway=anyway, same_program=True)
 
 
-def _labels(paths: Sequence[Path], analyses: Sequence[Analysis]) -> list[str]:
+def _labels(paths: Sequence[Path], infos: Sequence[RunInfo]) -> list[str]:
     """Labels of the runs, or the names of their directories if two labels are equal."""
-    labels = [
-        analysis.info.label or path.name.removesuffix(".zip") for path, analysis in zip(paths, analyses, strict=True)
-    ]
+    labels = [info.label or path.name.removesuffix(".zip") for path, info in zip(paths, infos, strict=True)]
     if len(set(labels)) == len(labels):
         return labels
     names = [path.resolve().name.removesuffix(".zip") for path in paths]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from profiler.commands._common import RUNS, add_counting, add_no_source
 from profiler.core.errors import Exit, ProfilerError
+from profiler.core.virtual_devices import virtual_devices
 
 if TYPE_CHECKING:
     from profiler.record.schedule import RecordedRuns, SideCommand
@@ -62,14 +63,18 @@ class Compare:
 
         known = trainers()
         given = _given(args, known)
+        devices = virtual_devices(args.virtual_cuda, args.card)
+        is_counted = bool(devices or args.count)
+        if is_counted:
+            _check_counting(args)
         if args.pairs is None:
             args.pairs = LADDER if args.ladder else PAIR
         _check(args, given)
         out = _output_directory(args)
         if args.runs:
             return compare_runs(args.runs, out=out, anyway=args.anyway)
-        if args.virtual_cuda or args.count:
-            return _compare_counts(args, known, given, out)
+        if is_counted:
+            return _compare_counts(args, known, given, out, devices)
         experiment = _commands(args) if args.before is not None else _trainer_experiment(args, known, given)
         check = None if args.anyway else partial(refuse_early, experiment, out=out)
         with signals_as_interrupt():
@@ -80,7 +85,9 @@ class Compare:
         return int(Exit.INTERRUPTED) if recorded.interrupted else code
 
 
-def _compare_counts(args: argparse.Namespace, known: Mapping[str, Trainer], given: Mapping[str, str], out: Path) -> int:
+def _compare_counts(
+    args: argparse.Namespace, known: Mapping[str, Trainer], given: Mapping[str, str], out: Path, devices: str
+) -> int:
     """Count both sides once, since two runs of a program that does the same have equal counts."""
     from profiler.commands._comparing import compare_counted
     from profiler.record.target import signals_as_interrupt
@@ -90,7 +97,6 @@ def _compare_counts(args: argparse.Namespace, known: Mapping[str, Trainer], give
         sides: Sequence[SideCommand] = (_command("before", args.before), _command("after", args.after))
     else:
         sides, environment = _trainer(args, known).counted_pair(given)
-    devices = f"{args.virtual_cuda}:{args.card}" if args.virtual_cuda else ""
     with signals_as_interrupt():
         return compare_counted(sides, out, virtual_cuda=devices, env=environment, source=not args.no_source)
 
@@ -125,6 +131,18 @@ def _given(args: argparse.Namespace, known: Mapping[str, Trainer]) -> dict[str, 
     }
 
 
+def _check_counting(args: argparse.Namespace) -> None:
+    """Refuse what has no effect where two programs are counted, each of them once."""
+    option = "--virtual-cuda" if args.virtual_cuda else "--count"
+    if args.runs:
+        raise ProfilerError(f"leave {option} out: runs that were counted are compared as such without it")
+    unused = {"--ladder": args.ladder, "--pairs": args.pairs is not None, "--anyway": args.anyway}
+    if names := [name for name, is_given in unused.items() if is_given]:
+        raise ProfilerError(f"leave {' and '.join(names)} out: {option} starts two programs, each of them once")
+    if not args.virtual_cuda and args.before is None and args.after is None:
+        raise ProfilerError("--count: the bundled trainers are counted with --virtual-cuda")
+
+
 def _check(args: argparse.Namespace, given: Mapping[str, str]) -> None:
     commands = [text for text in (args.before, args.after) if text is not None]
     if args.runs and commands:
@@ -135,11 +153,6 @@ def _check(args: argparse.Namespace, given: Mapping[str, str]) -> None:
         raise ProfilerError("a run is given twice: compare it with another one")
     if len(commands) == 1:
         raise ProfilerError("--before and --after go together")
-    if args.virtual_cuda or args.count:
-        if args.runs or args.ladder:
-            raise ProfilerError(f"--{'ladder' if args.ladder else 'virtual-cuda'} and --count record two programs once")
-        if args.count and not args.virtual_cuda and not commands:
-            raise ProfilerError("--count: the bundled trainers are counted with --virtual-cuda")
     if args.pairs < 1:
         raise ProfilerError(f"--pairs {args.pairs}: must be at least 1")
     options = [f"--{option}" for option in ("trainer", "ladder") if getattr(args, option)]

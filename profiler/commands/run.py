@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import Final
 
-from profiler.commands._common import RUNS, add_counting, add_no_source, seconds
+from profiler.commands._common import RUNS, add_counting, add_no_source, no_virtual_device, seconds
 from profiler.core.errors import Exit, ProfilerError
+from profiler.core.virtual_devices import virtual_devices
 from profiler.run.tables import LEVELS
 
 _MIN_PERIOD_S: Final = 0.01
 """CPU times tick at 10 ms: samples at shorter periods would repeat the same values."""
-
-
-_DRIVER: Final = Path("/proc/driver/nvidia/version")
-"""A file of NVIDIA's driver."""
 
 
 class RunCommand:
@@ -47,22 +43,18 @@ class RunCommand:
         from profiler import analyse_run, load
         from profiler.record.launch import record
         from profiler.report.summary import print_summary
-        from profiler.run.model import HOOKS, RunSpec
+        from profiler.run.model import RunSpec
         from profiler.run.store import default_directory
 
         argv = tuple(args.command[1:] if args.command[:1] == ["--"] else args.command)
         if not argv:
             raise ProfilerError("no command to record: write it after --, as in: run -- python train.py")
-        if args.virtual_cuda is not None and args.virtual_cuda < 1:
-            raise ProfilerError(f"--virtual-cuda {args.virtual_cuda}: the number of devices must be 1 or more")
-        if args.virtual_cuda and args.marks_only:
+        devices = virtual_devices(args.virtual_cuda, args.card)
+        if devices and args.marks_only:
             raise ProfilerError("--virtual-cuda needs the hooks that --marks-only leaves out")
         if args.count and (args.marks_only or args.level == "light"):
             raise ProfilerError("--count needs the hooks and lines that --marks-only and --level light leave out")
-        is_counted = bool(args.count or args.virtual_cuda)
-        if args.virtual_cuda and _has_gpu():
-            reason = "this machine has an NVIDIA GPU, which virtual devices would hide"
-            raise ProfilerError(f"--virtual-cuda: {reason}: set CUDA_VISIBLE_DEVICES= (empty) to hide it")
+        is_counted = bool(args.count or devices)
         spec = RunSpec(
             argv=argv,
             out=args.out or default_directory(argv, RUNS),
@@ -73,15 +65,14 @@ class RunCommand:
             hooks=not args.marks_only,
             source=not args.no_source,
             collectors=() if is_counted else None,  # they measure times, which say nothing here
-            virtual_cuda=f"{args.virtual_cuda}:{args.card}" if args.virtual_cuda else "",
+            virtual_cuda=devices,
             count=is_counted,
         )
         code = record(spec).exit_code or 0
         try:
             info = load(spec.out).info
-            if spec.virtual_cuda and "virtual_cuda" not in info.facts:
-                status = info.collector("hook virtual_cuda") or info.collector(HOOKS)
-                print(f"profiler: the program saw no virtual device: {status and status.reason}", file=sys.stderr)
+            if spec.virtual_cuda and (reason := no_virtual_device(info)):
+                print(f"profiler: the program {reason}", file=sys.stderr)
                 code = code or Exit.USAGE
             elif info.is_counted:
                 from profiler.analyse.site_counts import site_counts
@@ -96,12 +87,6 @@ class RunCommand:
         except OSError:  # the terminal has been closed
             pass
         return 128 - code if code < 0 else code
-
-
-def _has_gpu() -> bool:
-    """Whether programs see a GPU of NVIDIA on this machine."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0") not in ("", "-1")  # as CUDA reads it
-    return visible and _DRIVER.exists()
 
 
 PLUGIN = RunCommand()

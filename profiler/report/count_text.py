@@ -275,8 +275,8 @@ def factor_text(before: float, after: float) -> str:
 
 
 def comparison_json(sides: Sequence[CountedSide]) -> dict[str, Any]:
-    """The counts of both sides as data."""
-    return {side.label: counts_json(side.info, side.steps, side.counts) for side in sides}
+    """The counts of both sides as data, the first side first."""
+    return {"sides": [{"label": side.label, **counts_json(side.info, side.steps, side.counts)} for side in sides]}
 
 
 def print_counts(info: RunInfo, steps: int, counts: tuple[SiteCount, ...], *, as_json: bool = False) -> None:

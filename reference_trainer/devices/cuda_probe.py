@@ -22,7 +22,10 @@ def unavailable() -> str:
     if is_simulated():
         import torch
 
-        return "" if torch.cuda.is_available() else "NUMBA_ENABLE_CUDASIM is 1, and there is no virtual CUDA device"
+        # Virtual devices do not replace this function, which counts real GPUs; builds without CUDA do not have it.
+        real = getattr(torch._C, "_cuda_getDeviceCount", lambda: 0)()
+        is_virtual = torch.cuda.is_available() and not real
+        return "" if is_virtual else "NUMBA_ENABLE_CUDASIM is 1, and there is no virtual CUDA device"
     try:
         ctypes.CDLL(_DRIVER)
     except OSError:

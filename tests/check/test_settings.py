@@ -175,8 +175,18 @@ def test_a_file_that_is_damaged_is_one_line(tmp_path: Path, content: bytes, word
 
 @pytest.mark.parametrize("budget", ["2 XB", "GB", "warn:", "-1", {"warn": 1, "least": 2}, "nan"])
 def test_what_is_no_budget(tmp_path: Path, budget: object) -> None:
-    with pytest.raises(ProfilerError, match="--budgets: peak_bytes: "):
+    with pytest.raises(ProfilerError, match="--budget: peak_bytes: "):
         read_table({"budgets": {"peak_bytes": budget}})
+
+
+def test_a_wrong_budget_is_told_what_a_budget_is() -> None:
+    for value in ("2 GiB", "5%"):
+        with pytest.raises(ProfilerError, match=f"'{value}' is no number of 0 or more, alone or with a unit: B"):
+            read_table({"budgets": {"peak_bytes": value}})
+    with pytest.raises(ProfilerError, match="an empty table limits nothing"):
+        read_table({"budgets": {"peak_bytes": {}}})
+    with pytest.raises(ProfilerError, match="the budget for peak_bytes warns above 5 and fails above 1, so it would"):
+        read_table({"budgets": {"peak_bytes": {"warn": 5, "fail": 1}}})
 
 
 def test_a_budget_of_the_command_line_replaces_that_of_the_file_part_by_part(tmp_path: Path) -> None:

@@ -94,9 +94,15 @@ def test_exact_counts_against_a_revision_and_in_a_file_of_two_configurations(
         assert check("--baseline", "b.json", "--out", f"same-{width}", width=width) == 0, "each with its own steps"
         assert check_report(f"same-{width}")["doubts"] == []
     assert check("--baseline", "b.json", width="8") == 3, "no section is for this"
+    budget = ("--baseline", "b.json", "--inconclusive", "pass", "--budget", "peak_bytes=1kB", "--out", "other")
+    assert check(*budget, width="8") == 1, "a budget needs no section"
+    other = check_report("other")
+    assert "above its budget of 1.00 kB, most at train.py:10" in other["sentence"]
+    assert [line["counter"] for line in other["counters"]["lines"]] == ["peak_bytes"]
+    assert "arguments: 2 in the baseline against 8" in other["counters"]["reason"]
     assert check("--against", "HEAD", "--steps", "4", "--out", "unchanged") == 0
     assert check("--against", "HEAD", "--steps", "4", "--budget", "peak_bytes=1kB", "--out", "peak") == 1
-    assert "above its budget of 1 kB" in check_report("peak")["sentence"]
+    assert "above its budget of 1.00 kB" in check_report("peak")["sentence"]
     text = COUNTED.replace("    loss.backward()", "    again = model(data)\n    loss.backward()")
     (here / "train.py").write_text(f"# moved\n{text}")
     capsys.readouterr()
@@ -107,6 +113,18 @@ def test_exact_counts_against_a_revision_and_in_a_file_of_two_configurations(
     assert any("+    again = model(data)" in hunk["lines"] for hunk in check_report("changed")["hunks"])
     assert main([*count, "--against", "HEAD", "--detect", "5%", "--", sys.executable, "train.py", "2"]) == 2
     assert "--detect goes with" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_revision_that_ends_early_raises_a_warning(here: Path) -> None:
+    (here / "train.py").write_text(COUNTED.replace("while True:", "for _ in range(8):"))
+    make_repository("train.py")
+    (here / "train.py").write_text(COUNTED)
+    command = ["check", "--count", "--warmup", "1", "--against", "HEAD", "--steps", "20", "--out", "short"]
+    main([*command, "--", sys.executable, "train.py", "2"])
+    (doubt,) = check_report("short")["doubts"]
+    assert doubt.startswith("The program ended after ")
+    assert "of 20 steps" in doubt
 
 
 @pytest.mark.slow

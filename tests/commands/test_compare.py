@@ -347,7 +347,7 @@ def test_runs_that_compute_something_else_are_refused(compare: Compare) -> None:
     done = compare("one", "three", "--out", "there", "--anyway")
     assert "Not comparable, but compared: three trains" in done.out
     page = Path("there/compare.html").read_text()
-    assert "Not comparable (seed: not stated against 3" in page
+    assert "These sides are not comparable: seed: not stated against 3" in page
     assert "result answer: 3 of 3 values of three differ from the first run" in page
 
 

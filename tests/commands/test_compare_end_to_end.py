@@ -258,3 +258,51 @@ def test_ctrl_c_in_the_second_round(tmp_path: Path) -> None:
     assert "report: out/compare.html" in printed
     torn = load(tmp_path / "out" / "02-after")
     assert (torn.info.state, len(torn.steps)) == ("interrupted", 3), "the run that was cut off loads too"
+
+
+COUNTED = """
+import sys
+import torch
+
+model = torch.nn.Linear(8, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(4):
+    loss = model(torch.ones(4, 8)).sum()
+    for _ in range(int(sys.argv[1])):
+        loss.item()
+    loss.backward()
+    optimizer.step()
+"""
+"""Takes how often a step reads its loss."""
+
+
+def test_two_commands_are_counted_once_each_and_their_runs_are_compared_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(COUNTED)
+    command = f"{sys.executable} train.py"
+    assert main(["compare", "--count", "--before", f"{command} 3", "--after", f"{command} 1", "--out", "both"]) == 0
+    assert "3.00 times fewer" in capsys.readouterr().out
+    assert waits("both") == {"before": 3, "after": 1}
+    assert (
+        main(["compare", "--virtual-cuda", "--before", f"{command} 2", "--after", command + " 1", "--out", "cuda"]) == 0
+    )
+    for out, number in (("one", "1"), ("two", "2")):
+        assert main(["run", "--count", "--out", out, "--", sys.executable, "train.py", number]) == 0
+    assert main(["compare", "one", "two", "--out", "again"]) == 0
+    assert waits("again") == {"one": 1, "two": 2}, "both runs are labelled train"
+    assert Path("reports/runs/latest").resolve() == Path("again").resolve()
+
+
+def test_programs_without_virtual_devices_are_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["compare", "--virtual-cuda", "--before", "true", "--after", "true", "--out", "here"]) == 2
+    assert "error: before saw no virtual device: " in capsys.readouterr().err
+
+
+def waits(out: str) -> dict[str, float]:
+    sides = json.loads(Path(out, "compare.json").read_text())["sides"]
+    return {side["label"]: side["waits_per_step"] for side in sides}

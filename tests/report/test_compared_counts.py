@@ -68,7 +68,7 @@ def test_terminal_page_and_data_have_both_sides_and_no_time(tmp_path: Path) -> N
     assert " ms" not in stream.getvalue()
     assert "as-found: 27 in a step" in page
     data = json.loads((tmp_path / "compare.json").read_text())
-    assert [data[name]["waits_per_step"] for name in ("as-found", "fixed")] == [27, 1]
+    assert [(each["label"], each["waits_per_step"]) for each in data["sides"]] == [("as-found", 27), ("fixed", 1)]
 
 
 def test_sides_that_are_given_something_else_are_compared_with_a_warning() -> None:
@@ -96,7 +96,10 @@ def test_less_than_two_steps_are_refused(steps: int, taken: str, tmp_path: Path)
     ("words", "fault"),
     [
         (["--count"], "the bundled trainers are counted with --virtual-cuda"),
-        (["--virtual-cuda", "--ladder"], "record two programs once"),
+        (["--virtual-cuda", "--ladder"], "leave --ladder out: --virtual-cuda starts two programs, each of them once"),
+        (["--count", "--pairs", "7", "--anyway"], "leave --pairs and --anyway out: --count starts two programs"),
+        (["--count", "a", "b"], "leave --count out: runs that were counted are compared as such without it"),
+        (["--virtual-cuda", "0", "--before", "a", "--after", "b"], "the number of devices must be 1 or more"),
         (["--virtual-cuda", "--seconds", "3"], "--seconds has no effect with --virtual-cuda"),
         (["--virtual-cuda", "--device", "cuda"], "--device has no effect with --virtual-cuda"),
     ],

@@ -185,13 +185,18 @@ def test_a_machine_with_a_gpu_is_refused_before_the_program_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from profiler.__main__ import main
-    from profiler.commands import run
+    from profiler.core import virtual_devices
 
     (tmp_path / "version").touch()
-    monkeypatch.setattr(run, "_DRIVER", tmp_path / "version")
+    monkeypatch.setattr(virtual_devices, "_DRIVER", tmp_path / "version")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     mark = tmp_path / "started"
-    command = ["run", "--out", str(tmp_path / "run"), "--virtual-cuda", "--", "touch", str(mark)]
-    assert main(command) == 2
-    assert "this machine has an NVIDIA GPU" in capsys.readouterr().err
-    assert not mark.exists()
+    out, touch = ["--out", str(tmp_path / "run")], ["--", "touch", str(mark)]
+    for command in (
+        ["run", *out, "--virtual-cuda", *touch],
+        ["check", *out, "--virtual-cuda", "--baseline", "b.json", "--update", *touch],
+        ["compare", *out, "--virtual-cuda", "--before", f"touch {mark}", "--after", f"touch {mark}"],
+    ):
+        assert main(command) == 2
+        assert "this machine has an NVIDIA GPU" in capsys.readouterr().err
+        assert not mark.exists()

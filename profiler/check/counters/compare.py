@@ -151,11 +151,12 @@ def overall(lines: Iterable[CounterLine]) -> str:
 
 def unused_limits(result: GateResult) -> tuple[Notice, ...]:
     """Notices of limits and ignored counters that no side counted, so that nobody relies on them."""
-    if result.counters_state is None or (result.counters_reasons and not result.counters):
+    if result.counters_state is None:
         return ()
     counted = {line.counter for line in result.counters}
-    limits = sorted(set(result.limits.counters) - counted - {EVERY})
-    ignored = sorted(set(result.limits.ignore) - counted)
+    is_compared = not result.counters_reasons or any(line.before is not None for line in result.counters)
+    limits = sorted(set(result.limits.counters) - counted - {EVERY}) if is_compared else []
+    ignored = sorted(set(result.limits.ignore) - counted) if is_compared else []
     budgets = sorted(set(result.limits.budgets) - counted)
     notices = (("limits-unused", limits), ("ignored-unused", ignored), ("budgets-unused", budgets))
     return tuple(Notice(code, {"names": names}) for code, names in notices if names)
@@ -268,6 +269,17 @@ def _budgeted(line: CounterLine, candidate: Sequence[Counted], budget: Budget | 
     return line
 
 
+def budget_lines(candidate: Sequence[Counted], limits: Limits) -> tuple[CounterLine, ...]:
+    """The counters that have a budget, judged by it alone, where there is no base to compare them to."""
+    return tuple(
+        replace(
+            line, before=None, allowed=None, reasons=tuple(reason for reason in line.reasons if reason.code != "varies")
+        )
+        for line in compare(candidate, candidate, limits)
+        if line.counter in limits.budgets and line.scope == STEP
+    )
+
+
 def budget_warnings(lines: Iterable[CounterLine]) -> tuple[Notice, ...]:
     """A warning for each counter that exceeds a budget which does not fail the check."""
     return tuple(
@@ -371,9 +383,10 @@ def changed_lines(
 
     :param files: what became of files whose former text is known.
     """
-    if counter.startswith(STARTUP):  # a baseline has no lines of the start
-        return ()
     before, after = (_amounts_by_line(counter, side, workers) for side in (base, candidate))
+    has_lines = before or not any(process.totals.get(counter) for process in base)
+    if counter.startswith(STARTUP) and not has_lines:  # a baseline file has no lines of the start
+        return ()
     most, least = (
         {line: end(amounts) for line, amounts in side.items()} for end, side in ((max, before), (min, after))
     )

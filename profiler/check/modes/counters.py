@@ -13,7 +13,7 @@ from typing import Final
 
 from profiler.analyse.compare.comparability import program_name
 from profiler.check.counters import baseline
-from profiler.check.counters.compare import compare, overall, scaled_copies, worst
+from profiler.check.counters.compare import budget_lines, compare, overall, scaled_copies, worst
 from profiler.check.counters.environment_key import environment_key, key_differences, work_of_a_step
 from profiler.check.counters.file_changes import FileChange, content_ids, file_changes
 from profiler.check.counters.paths import root_folder
@@ -147,14 +147,15 @@ def compare_to_baseline(side: PreparedSide, program: Program, settings: Settings
         base = baseline.as_processes(section)
         lines, recordings = _judged(base, recordings, program, settings, files)
         reasons = _other_copies(lines, base, recordings, files, settings)
-        lines = () if reasons else lines
+    if reasons:
+        lines = budget_lines(recordings.counted, settings.limits)
     result = GateResult(
         base=SideInfo(BASE, f"{path} (of {section.updated_at[:10]})", section.command, step_source=section.step),
         candidate=describe_side(CANDIDATE, side, recordings),
         limits=settings.limits,
         mode="baseline",
         counters=lines,
-        counters_state=INCONCLUSIVE if reasons else overall(lines),
+        counters_state=worst((INCONCLUSIVE, overall(lines))) if reasons else overall(lines),
         counters_reasons=reasons,
         warnings=(
             *warnings_of_steps(recordings),
@@ -213,9 +214,9 @@ def check_revision(command: tuple[str, ...], settings: Settings, rev: str) -> in
             counters=lines,
             counters_state=overall(lines),
             warnings=(
-                *warnings_of_steps(recordings[CANDIDATE]),
+                *(warnings_of_steps(recordings[CANDIDATE]) or warnings_of_steps(recordings[BASE])),
                 *side_differences(recordings[BASE], recordings[CANDIDATE]),
-                *short_program(after, settings.steps or STEPS),
+                *short_program((*before, *recordings[CANDIDATE].counted), settings.steps or STEPS),
             ),
             notes=base.notes,
             machine=fingerprint(recordings[CANDIDATE].runs),
@@ -266,6 +267,8 @@ def merge_baseline(result: GateResult, file: GateResult) -> GateResult:
     merged = {(line.counter, line.scope): line for line in result.counters}
     for line in file.counters:
         key = line.counter, line.scope
+        if file.counters_reasons and key in merged:
+            continue  # it was judged by its budget only, as that of the revision was too
         merged[key] = _worse(line, merged.get(key), file.baseline_file)
     return replace(
         result,

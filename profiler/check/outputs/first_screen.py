@@ -95,10 +95,10 @@ def _change(line: TimeLine) -> str:
 
 def _rise(line: CounterLine) -> str:
     title = fmt.counter_title(line)
+    if line.after is not None and fmt.is_over_budget_only(line):
+        return fmt.over_budget(line.counter, line.after[0], line.exceeded or 0.0)
     if line.before is None or line.after is None:
         return f"{title[:1].lower()}{title[1:]} are new"
-    if fmt.is_over_budget_only(line):
-        return fmt.over_budget(line.counter, line.after[0], line.exceeded or 0.0)
     before, after, _ = fmt.counter_amounts(line)
     period = counter_period(line.counter)
     return f"{title if title[:2].isupper() else title[:1].lower() + title[1:]} rise from {before} to {after} {period}"

@@ -155,11 +155,11 @@ def _risen(lines: Sequence[CounterLine]) -> str:
 
 
 def _rise(line: CounterLine) -> str:
-    if line.before is None or line.after is None:
-        return line.counter
-    if fmt.is_over_budget_only(line):
+    if line.after is not None and fmt.is_over_budget_only(line):
         place = f", most at {fmt.location(line.largest[0])}" if line.largest else ""
         return fmt.over_budget(line.counter, line.after[0], line.exceeded or 0.0) + place
+    if line.before is None or line.after is None:
+        return line.counter
     counter = find_counter(line.counter)
     name = counter.plural if counter else line.counter
     workers = " in loader workers" if line.scope == "worker" else ""

@@ -8,7 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.check.counters.compare import GATED, budget_warnings, changed_lines, compare, overall, unused_limits
+from profiler.check.counters.compare import (
+    GATED,
+    budget_lines,
+    budget_warnings,
+    changed_lines,
+    compare,
+    overall,
+    unused_limits,
+)
 from profiler.check.counters.file_changes import FileChange, compare_texts
 from profiler.check.model import (
     FAIL,
@@ -406,6 +414,15 @@ def test_limits_of_counters_that_nothing_counted_are_reported() -> None:
         assert unused(limits, state=state, counters=()) == {}, "nothing was compared"
 
 
+def test_lines_of_the_start_are_compared_where_the_base_has_them() -> None:
+    more = one(startup_operators=20, lines=lines_of(at(3, 20, counter="startup_operators")))
+    less = one(startup_operators=10, lines=lines_of(at(3, 10, counter="startup_operators")))
+    (change,) = changed_lines("startup_operators", [less], [more])
+    assert (change.line, change.before, change.after) == (3, 0.5, 1.0)
+    assert not changed_lines("startup_operators", [one(startup_operators=10)], [more]), "a baseline file has no lines"
+    assert [change.line for change in changed_lines("startup_operators", [one(startup_operators=0)], [more])] == [3]
+
+
 # ---------------------------------------------------------------- budgets
 
 
@@ -435,6 +452,20 @@ def test_a_budget_may_only_warn() -> None:
     (warning,) = budget_warnings([found])
     assert warning.values == {"counter": "peak_bytes", "amount": 100.0, "budget": 50.0}
     assert not budget_warnings([with_budget(100.0, Budget(warn=50.0, fail=90.0))]), "a FAIL is no warning"
+
+
+def test_a_budget_needs_no_base() -> None:
+    limits = Limits(budgets={"peak_bytes": Budget(warn=1.0, fail=99.0), "syncs": Budget(fail=1.0)})
+    lines = budget_lines((one(1, peak_bytes=100.0, syncs=1.0, h2d=3.0),), limits)
+    assert {found.counter: (found.state, found.before, codes(found)) for found in lines} == {
+        "syncs": (PASS, None, []),
+        "peak_bytes": (FAIL, None, ["above-budget"]),
+    }
+    result = GateResult(
+        counters=lines, counters_state=FAIL, counters_reasons=(Notice("key-differs"),),
+        limits=replace(limits, budgets={**limits.budgets, "flops": Budget(fail=1.0)}, ignore=("h2d",)),
+    )  # fmt: skip
+    assert unused_limits(result) == (Notice("budgets-unused", {"names": ["flops"]}),)
 
 
 def test_one_process_above_a_budget_is_not_all() -> None:

@@ -23,6 +23,14 @@ def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     device.close()
 
 
+@pytest.mark.parametrize(("real", "is_usable"), [(0, True), (1, False)])
+def test_the_simulator_needs_a_virtual_device(monkeypatch: pytest.MonkeyPatch, real: int, is_usable: bool) -> None:
+    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch._C, "_cuda_getDeviceCount", lambda: real, raising=False)
+    assert (cuda_probe.unavailable() == "") is is_usable
+
+
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Says why CUDA is missing on a machine with a driver, with torch of this CUDA, with a GPU or not."""
