@@ -114,6 +114,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.core",
     ),
     "profiler.diagnose": (
+        "profiler.run.code_origin",
         "profiler.run.model",
         "profiler.run.trials",
         "profiler.run.tables",

@@ -68,7 +68,9 @@ def _proofs(analysis: Analysis, lead: Finding | None) -> Iterator[Action]:
         yield from record
     elif lead.rule.knock_out and lead.gains[0].method is not GainMethod.KNOCK_OUT:
         note = "It runs the program without this cause, and changes no file of yours."
-        yield Action("Measure the gain before you change the code", command=f"{called_as()} try -- {program}", note=note)
+        yield Action(
+            "Measure the gain before you change the code", command=f"{called_as()} try -- {program}", note=note
+        )
     if lead is not None:
         yield from record
     yield _comparison(info)

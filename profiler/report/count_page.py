@@ -16,8 +16,8 @@ from profiler.report.count_text import (
     CountedSide,
     LineCount,
     amount_text,
+    change_text,
     compared_counts,
-    factor_text,
     head_lines,
     kind_title,
     names_text,
@@ -55,7 +55,7 @@ def compared_counts_report(sides: Sequence[CountedSide], differences: Sequence[M
     rows = compared_counts(sides)
     fields = [Field[ComparedCount]("In a step", lambda row: Cell(_capital(row.title), strong=True))]
     fields += [Field(side.label, partial(_side_cell, index), number=True) for index, side in enumerate(sides)]
-    fields.append(Field[ComparedCount]("Change", lambda row: Cell(factor_text(row.amounts[0], row.amounts[-1]))))
+    fields.append(Field[ComparedCount]("Change", lambda row: Cell(change_text(row.amounts[0], row.amounts[-1]))))
     table = make_table("Counts of both sides", fields, rows, "Counts are exact. No times were recorded.")
     steps = ", ".join(f"{side.label}: {plural(side.steps, 'step')}" for side in sides)
     text = f"The sides differ in what they are given: {mismatches(differences)}."

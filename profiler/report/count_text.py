@@ -235,7 +235,7 @@ class ComparedCount(NamedTuple):
     kind: CountKind
     has_bytes: bool
     amounts: tuple[float, ...]
-    """Of each side."""
+    """The amount of each side."""
 
     def text(self, side: int) -> str:
         """The amount of a side."""
@@ -263,7 +263,7 @@ def compared_counts(sides: Sequence[CountedSide]) -> tuple[ComparedCount, ...]:
     )
 
 
-def factor_text(before: float, after: float) -> str:
+def change_text(before: float, after: float) -> str:
     """`27 times fewer`, `1.5 times as many`; `new` and `gone` where one is 0; empty where both are equal."""
     if before == after:
         return ""

@@ -16,7 +16,7 @@ from profiler.analyse.site_counts import site_counts
 from profiler.commands._comparing import _report_counts
 from profiler.core.errors import ProfilerError
 from profiler.report.count_page import compared_counts_report
-from profiler.report.count_text import CountedSide, compared_counts, factor_text
+from profiler.report.count_text import CountedSide, change_text, compared_counts
 from profiler.report.render.console import print_report
 from profiler.report.write import write_compared_counts
 from profiler.run.tables import CallKind
@@ -49,10 +49,10 @@ def test_each_kind_is_one_row() -> None:
         "bytes of copies to the host": ("216 B", "8.00 B"),
         "launches": ("5", "5"),
     }
-    assert (factor_text(27, 1), factor_text(1, 1.5), factor_text(5, 5)) == (
+    assert (change_text(27, 1), change_text(1, 1.5), change_text(5, 5)) == (
         "27.0 times fewer", "1.50 times as many", "",
     )  # fmt: skip
-    assert (factor_text(0, 3), factor_text(3, 0), factor_text(0, 0)) == ("new", "gone", "")
+    assert (change_text(0, 3), change_text(3, 0), change_text(0, 0)) == ("new", "gone", "")
 
 
 def test_terminal_page_and_data_have_both_sides_and_no_time(tmp_path: Path) -> None:

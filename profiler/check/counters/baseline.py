@@ -291,7 +291,7 @@ def read(path: Path, key: Key | None = None) -> BaselineSection:
     return sections[nearest_key([section.key for section in sections], key or {})]
 
 
-def steps_of(path: Path, command: Sequence[str], folder: str, *, is_counted: bool) -> int | None:
+def recorded_steps(path: Path, command: Sequence[str], folder: str, *, is_counted: bool) -> int | None:
     """How many steps the file has of this command; None where its sections for it have several numbers.
 
     :param is_counted: whether operators are counted.

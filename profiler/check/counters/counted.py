@@ -21,11 +21,11 @@ from profiler.analyse.window import Window, measured_window, process_rows
 from profiler.check.counters.operators import (
     Period,
     TableCounts,
-    counts_of_period,
-    counts_of_steps,
     growing_lines,
+    period_counts,
     periods,
     prefixed,
+    step_counts,
     stored_text,
 )
 from profiler.check.counters.paths import portable_path, root_folder
@@ -103,20 +103,20 @@ def counted(run: Run, spans: Sequence[tuple[int, int]] | None, *, folder: str = 
 
         compilations = _amounts(run, calls)
         totals |= {name: float(compilations[name].sum()) for name in _COMPILING if name in compilations}
-        more = counts_of_steps(run, window, shown)
+        more = step_counts(run, window, shown)
         totals, lines = {**dict.fromkeys(_COMPILING, 0.0), **totals, **more.totals}, {**lines, **more.lines}
         growing = growing_lines(run, window, shown)
         for period in periods(run, window):
             for found in (
-                counts_of_period(run, window, period, shown),
-                _calls_of_period(run, window, period, all_calls, root),
+                period_counts(run, window, period, shown),
+                _period_calls(run, window, period, all_calls, root),
             ):
                 totals |= found.totals
                 lines |= found.lines
     return Counted(len(window), totals, workers, lines, worker_lines, uncounted_on_cpu(run, totals), growing)
 
 
-def _calls_of_period(run: Run, window: Window, period: Period, calls: Table, root: str) -> TableCounts:
+def _period_calls(run: Run, window: Window, period: Period, calls: Table, root: str) -> TableCounts:
     """The waits and tokenized texts of a period, such that an amount per step is that of one span of it."""
     inside, scale = calls[period.holds(calls["begin"])], len(window) / len(period.spans)
     names = [name for name in period.counters() if name in (TOKENIZED, "syncs")]

@@ -53,7 +53,7 @@ class Period:
     prefix: str
     """Beginning of the names of its counters."""
     spans: Intervals
-    """Of the process's time, in ns."""
+    """The stretches of time, by the clock of the process (ns)."""
 
     def counters(self) -> tuple[str, ...]:
         """The counters of steps that it has too, by their names there."""
@@ -89,7 +89,7 @@ def periods(run: Run, window: Window) -> Iterator[Period]:
         yield Period(EVALUATION, Intervals(spans.begin[used], spans.end[used]))
 
 
-def counts_of_steps(run: Run, window: Window, shown: Callable[[str], str]) -> TableCounts:
+def step_counts(run: Run, window: Window, shown: Callable[[str], str]) -> TableCounts:
     """The counters of the table `counts` in the steps of a window.
 
     Growth is that of all steps together, and 0 where memory shrank. The peak is the highest of all steps, times their
@@ -102,7 +102,7 @@ def counts_of_steps(run: Run, window: Window, shown: Callable[[str], str]) -> Ta
     return _counts(run, rows, shown, _COUNTERS, steps=len(window), spans=len(window))
 
 
-def counts_of_period(run: Run, window: Window, period: Period, shown: Callable[[str], str]) -> TableCounts:
+def period_counts(run: Run, window: Window, period: Period, shown: Callable[[str], str]) -> TableCounts:
     """The counters of the table `counts` in a period, such that an amount per step is that of one span of it."""
     rows = process_rows(run.counts, window)
     rows = rows[period.holds(rows["time"])]

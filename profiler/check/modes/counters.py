@@ -113,7 +113,7 @@ def with_baseline_steps(settings: Settings, command: Sequence[str]) -> Settings:
         return replace(settings, steps=settings.steps or STEPS)
     if not path.exists():
         raise ProfilerError(f"there is no baseline {path}: write it with --update, and commit it")
-    steps = baseline.steps_of(path, command, str(Path.cwd()), is_counted=settings.count)
+    steps = baseline.recorded_steps(path, command, str(Path.cwd()), is_counted=settings.count)
     return replace(settings, steps=settings.steps or steps or STEPS)
 
 

@@ -313,7 +313,7 @@ def _damaged_lines(values: Values) -> str:
     )
 
 
-def _sentence_of(text: str) -> str:
+def _as_sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
@@ -391,7 +391,7 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
         "No optimizer stepped while it was measured, so batches count as steps: if they belong to a validation before "
         "the training, mark the training's steps with profiler.step(), or validate later."
     ),
-    "budget-warning": lambda v: _sentence_of(fmt.over_budget(v["counter"], v["amount"], v["budget"])),
+    "budget-warning": lambda v: _as_sentence(fmt.over_budget(v["counter"], v["amount"], v["budget"])),
     "other-command": "The baseline was counted with another command: {command}",
     "sides-differ": lambda v: f"The sides differ in {_key_part(v)}.",
     "key-differs": lambda v: f"not comparable: {_key_part(v)}; --update adds a baseline for this one",

@@ -23,9 +23,9 @@ from profiler.check.counters.baseline import (
     previous,
     read,
     read_sections,
+    recorded_steps,
     remaining_sections,
     section_from,
-    steps_of,
     write,
 )
 from profiler.check.counters.compare import compare
@@ -84,7 +84,7 @@ def test_a_check_counts_as_many_steps_as_the_file_has_for_its_command(tmp_path: 
         write(file, edited(baseline(), steps=steps, key={**baseline().key, "arguments": arguments}))
 
     def steps(command: str, *, is_counted: bool = False) -> int | None:
-        return steps_of(file, command.split(), "", is_counted=is_counted)
+        return recorded_steps(file, command.split(), "", is_counted=is_counted)
 
     assert steps("python train.py --small") == 20
     assert steps("/usr/bin/python3 train.py --large") == 50
