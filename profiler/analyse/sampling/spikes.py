@@ -22,6 +22,7 @@ from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, Stacks
 from profiler.analyse.sampling.stages import StageSpans
 from profiler.analyse.statistics import share_interval
+from profiler.analyse.timing.input import first_requests
 from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
 from profiler.run.model import Site
 from profiler.run.tables import GARBAGE_COLLECTION
@@ -161,6 +162,9 @@ def _stage(stacks: Stacks, window: Window, stages: StageSpans, steps: tuple[_Mas
     for name in (LOADER_START, GARBAGE_COLLECTION):
         rows = named_rows(stacks.run, regions, name)
         recorded[name] = union(rows["begin"], rows["end"])
+    # after a start the workers import the program and make the first batch, which the step waits for
+    starts, (begin, end) = recorded[LOADER_START], first_requests(stacks.run, regions, 1)
+    recorded[LOADER_START] = union(np.append(starts.begin, begin), np.append(starts.end, end))
     long, short = steps
     wall = window.wall.astype(np.float64)
     extra = float(wall[long].mean() - wall[short].mean())

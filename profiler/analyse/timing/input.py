@@ -105,12 +105,21 @@ def loader_use(run: Run, window: Window) -> LoaderUse | None:
 
 def _first_batches(run: Run, window: Window, workers: int) -> float:
     """Seconds per step of the first request for a batch of each worker after each start of a loader."""
-    regions = thread_rows(run.regions, window)
+    begin, end = first_requests(run, thread_rows(run.regions, window), workers)
+    return window.per_step(int(covered_within(window.spans, begin, end).sum()))
+
+
+def first_requests(run: Run, regions: Table, number: int) -> tuple[Times, Times]:
+    """Begin and end of the first requests for batches after each start of a loader.
+
+    :param regions: those of the thread that steps.
+    :param number: how many after each start.
+    """
     starts, requests = (named_rows(run, regions, name) for name in ("loader start", "data"))
     begin, end = np.sort(times(requests["begin"])), np.sort(times(requests["end"]))
-    following = np.searchsorted(begin, starts["end"])[:, None] + np.arange(workers)
+    following = np.searchsorted(begin, starts["end"])[:, None] + np.arange(number)
     first = np.unique(following[following < len(begin)])
-    return window.per_step(int(covered_within(window.spans, begin[first], end[first]).sum()))
+    return begin[first], end[first]
 
 
 def _loaders(run: Run, window: Window) -> tuple[LoaderSettings, ...]:

@@ -154,6 +154,17 @@ def test_a_recorded_region_explains_long_steps(region: str, stage: bool) -> None
     assert analyse(builder.build()).spikes.stage == (region if stage else "")
 
 
+def test_a_loader_that_starts_anew_explains_the_wait_for_its_first_batch() -> None:
+    builder = RunBuilder(device="cpu")
+    for number in range(40):
+        begin, long = number * 100 * MS, number % 10 == 4
+        builder.step(begin, begin + (60 * MS if long else 10 * MS))
+        builder.region("data", begin + (11 if long else 1) * MS, begin + (46 if long else 2) * MS)
+        if long:
+            builder.region("loader start", begin + MS, begin + 10 * MS)
+    assert analyse(builder.build()).spikes.stage == "loader start"
+
+
 def test_a_recorded_stage_explains_long_steps_without_samples() -> None:
     builder = RunBuilder(device="cpu", level="light")
     for number in range(40):
