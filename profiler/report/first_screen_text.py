@@ -274,8 +274,9 @@ def trace_has_lines(analysis: Analysis) -> bool:
 
 
 def run_chips(analysis: Analysis) -> tuple[Chip, ...]:
-    """The speed now and after the first change, how much was recorded, and what makes the figures doubtful."""
-    return tuple(filter(None, (_speed(analysis), _observed(analysis), *_doubts(analysis))))
+    """The speed now and after the first change, what makes the figures doubtful, and how much was recorded: a narrow
+    terminal cuts the last one."""
+    return tuple(filter(None, (_speed(analysis), *_doubts(analysis), _observed(analysis))))
 
 
 def _speed(analysis: Analysis) -> Chip | None:
@@ -303,8 +304,8 @@ def _observed(analysis: Analysis) -> Chip | None:
     if 0 < samples < MIN_SAMPLES:
         few = f"Shares of lines need {MIN_SAMPLES} stack samples: record for longer."
         return Chip(f"only {plural(samples, 'stack sample')}", "warning", few)
-    seen = listed([*filter(None, (steps, plural(samples, "stack sample") if samples else ""))])
-    return Chip(f"seen in {seen}") if seen else None
+    seen = ", ".join(filter(None, (steps, plural(samples, "stack sample") if samples else "")))
+    return Chip(seen) if seen else None
 
 
 def _samples(analysis: Analysis) -> int:
