@@ -55,7 +55,7 @@ def test_an_added_item_is_named_with_its_line(here: Path, capsys: pytest.Capture
     [cause] = check_report()["causes"]
     assert (cause["rule"], cause["line"], cause["counter"]) == ("hidden-sync", LINE, "would_sync")
     output = " ".join(capsys.readouterr().out.split())
-    assert f"rose by 1 per step at train.py:{LINE}" in output, output
+    assert f"0 → 1 call that would sync on a GPU train.py:{LINE}" in output, output
     assert f"at train.py:{LINE} (hidden-sync)" in output, output
 
 
@@ -136,7 +136,7 @@ def test_recorded_runs_name_files_as_the_project_does(here: Path, capsys: pytest
     capsys.readouterr()
     assert main(["check", "a", "b"]) == 1
     output = " ".join(capsys.readouterr().out.split())
-    assert f"rose by 1 per step at train.py:{LINE}" in output, output
+    assert f"0 → 1 call that would sync on a GPU train.py:{LINE}" in output, output
 
 
 def test_loader_workers_stand_still_and_make_turns_long(here: Path) -> None:
