@@ -249,7 +249,7 @@ def phase_costs(costs: StepCosts, phase: Phase) -> tuple[dict[str, Cost], tuple[
     parts = {name: seconds / sampled for name, seconds in phase.categories.items()} if sampled else {"compute": 1.0}
     parts = {name: part for name, part in parts.items() if name not in NO_WORK}
     whole = Cost(phase.seconds_per_step, phase.low * costs.seconds, phase.high * costs.seconds)
-    known = [site for site in (phase.site, *(place.site for place in phase.further)) if site is not None]
+    known = [*filter(None, (phase.site, *(place.site for place in phase.further)))]
     sites = largest_sites(sorted(known, key=lambda site: code_owner(site.file) != USER))
     return {name: whole.part(part) for name, part in parts.items() if part}, sites
 
