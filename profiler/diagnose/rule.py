@@ -250,8 +250,12 @@ def phase_costs(costs: StepCosts, phase: Phase) -> tuple[dict[str, Cost], tuple[
     parts = {name: part for name, part in parts.items() if name not in NO_WORK}
     whole = Cost(phase.seconds_per_step, phase.low * costs.seconds, phase.high * costs.seconds)
     known = [*filter(None, (phase.site, *(place.site for place in phase.further)))]
-    sites = largest_sites(sorted(known, key=lambda site: code_owner(site.file) != USER))
+    sites = largest_sites(sorted(known, key=_is_of_library))
     return {name: whole.part(part) for name, part in parts.items() if part}, sites
+
+
+def _is_of_library(site: Site) -> bool:
+    return code_owner(site.file) != USER
 
 
 def device_cost(costs: StepCosts, chosen: Callable[[DevicePart], bool]) -> dict[str, Cost]:
