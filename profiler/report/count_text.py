@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -279,9 +278,6 @@ def comparison_json(sides: Sequence[CountedSide]) -> dict[str, Any]:
     return {"sides": [{"label": side.label, **counts_json(side.info, side.steps, side.counts)} for side in sides]}
 
 
-def print_counts(info: RunInfo, steps: int, counts: tuple[SiteCount, ...], *, as_json: bool = False) -> None:
+def print_counts(info: RunInfo, steps: int, counts: tuple[SiteCount, ...]) -> None:
     """Print them on the standard output."""
-    if as_json:
-        print(json.dumps(counts_json(info, steps, counts), indent=2, allow_nan=False))
-    else:
-        print("\n".join(count_lines(info, steps, counts)))
+    print("\n".join(count_lines(info, steps, counts)))

@@ -29,9 +29,9 @@ PAGE = Path(__file__).parent / "page"
 TABLE_ROWS = 8
 """Rows of a table that a page shows at first, at most; page.css hides the others."""
 NAMED_ROWS = 4
-"""Of a table of names and their values, such as the environment."""
+"""The same for a table of names and their values, such as the environment."""
 LOCATION_ROWS = 4
-"""Of a table of lines of code, whose rows are two or three lines high."""
+"""The same for a table of lines of code, whose rows are two or three lines high."""
 LEAST_ROWS = 3
 SMALL_ROW: Final = 0.05
 """Of the largest value of a column of bars: a page hides rows below it at first, from the fourth row on."""
