@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from profiler.analyse.model import SiteCount
+from profiler.analyse.model import Mismatch, SiteCount
 from profiler.core.units import rate, significant, size
 from profiler.report.table import short_site
-from profiler.report.text import plural
+from profiler.report.text import mismatch, plural
 from profiler.run.model import RunInfo, Site
 from profiler.run.tables import CountKind
 
@@ -273,9 +273,14 @@ def change_text(before: float, after: float) -> str:
     return f"{significant(after / before)} times as many"
 
 
-def comparison_json(sides: Sequence[CountedSide]) -> dict[str, Any]:
-    """The counts of both sides as data, the first side first."""
-    return {"sides": [{"label": side.label, **counts_json(side.info, side.steps, side.counts)} for side in sides]}
+def comparison_json(sides: Sequence[CountedSide], differences: Iterable[Mismatch] = ()) -> dict[str, Any]:
+    """The counts of both sides as data, the first side first.
+
+    :param differences: the facts in which the sides differ, so that they do not do the same.
+    """
+    reasons = [mismatch(each) for each in differences]
+    counted = [{"label": side.label, **counts_json(side.info, side.steps, side.counts)} for side in sides]
+    return {"comparable": not reasons, "reasons": reasons, "sides": counted}
 
 
 def print_counts(info: RunInfo, steps: int, counts: tuple[SiteCount, ...]) -> None:

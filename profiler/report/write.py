@@ -74,7 +74,7 @@ def write_compared_counts(
     texts = {
         "html": html.render(report),
         "md": markdown.render(report),
-        "json": json.render(count_text.comparison_json(sides)),
+        "json": json.render(count_text.comparison_json(sides, differences)),
     }
     for form, text in texts.items():
         write_text(directory / f"compare.{form}", text)

@@ -15,7 +15,6 @@ from profiler.analyse.compare.comparability import counted_mismatches
 from profiler.analyse.site_counts import site_counts
 from profiler.commands._comparing import _report_counts
 from profiler.core.errors import ProfilerError
-from profiler.report.count_page import compared_counts_report
 from profiler.report.count_text import CountedSide, change_text, compared_counts
 from profiler.report.render.console import print_report
 from profiler.report.write import write_compared_counts
@@ -69,18 +68,22 @@ def test_terminal_page_and_data_have_both_sides_and_no_time(tmp_path: Path) -> N
     assert "as-found: 27 in a step" in page
     data = json.loads((tmp_path / "compare.json").read_text())
     assert [(each["label"], each["waits_per_step"]) for each in data["sides"]] == [("as-found", 27), ("fixed", 1)]
+    assert data["comparable"]
+    assert data["reasons"] == []
 
 
-def test_sides_that_are_given_something_else_are_compared_with_a_warning() -> None:
+def test_sides_that_are_given_something_else_are_compared_with_a_warning(tmp_path: Path) -> None:
     before, after = SIDES
     facts = {**after.info.facts, "virtual_cuda": 2, "loaders": {"train": {"batch_size": 8}}}
     other = replace(after, info=replace(after.info, facts=facts))
     assert not counted_mismatches([before.info, after.info])
     stream = io.StringIO()
-    report = compared_counts_report((before, other), counted_mismatches([before.info, other.info]))
+    report = write_compared_counts((before, other), tmp_path, counted_mismatches([before.info, other.info]))
     print_report(report, console=Console(file=stream, width=200))
-    given = "batch size: not stated against 8", "virtual devices: 1 against 2"
+    given = "virtual devices: 1 against 2", "batch size: not stated against 8"
     assert all(text in stream.getvalue() for text in ("The sides differ in what they are given", *given))
+    data = json.loads((tmp_path / "compare.json").read_text())
+    assert (data["comparable"], data["reasons"]) == (False, list(given))
 
 
 @pytest.mark.parametrize(("steps", "taken"), [(0, "took no step"), (1, "took only one step")])
