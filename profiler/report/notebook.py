@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from profiler.report.model import Results
 
 _HEIGHT: Final = 760
-"""CSS pixels of the frame; a longer screen scrolls within it."""
+"""CSS pixels of the frame where scripts are off; a longer screen then scrolls within it."""
+_FIT: Final = "this.style.height = this.contentDocument.documentElement.scrollHeight + 'px'"
+"""Gives the frame the height of its content. Notebooks leave the script out until they are trusted."""
 
 
 def first_screen_html(results: Results) -> str:
@@ -21,7 +23,8 @@ def first_screen_html(results: Results) -> str:
 
     page = html.render(replace(build_report(results), sections=()))
     style = f"width: 100%; height: {_HEIGHT}px; border: 0"
-    return f'<iframe srcdoc="{escape(page)}" style="{style}" title="First screen of the report"></iframe>'
+    title = "First screen of the report"
+    return f'<iframe srcdoc="{escape(page)}" style="{style}" onload="{_FIT}" title="{title}"></iframe>'
 
 
 def show_in_notebooks(cls: type, results: Callable[[Any], Results] = lambda value: value) -> None:
