@@ -90,7 +90,7 @@ CATEGORIES: Final[Mapping[str, CategoryText]] = {
     "python": CategoryText(
         "Python",
         "c10",
-        "Python code of the program, on a core and with the GIL",
+        "Python code, on a core and with the GIL",
         "while the host ran Python",
         "is spent in Python code",
         "in Python code",
@@ -138,7 +138,7 @@ CATEGORIES: Final[Mapping[str, CategoryText]] = {
     "unattributed": CategoryText(
         "unknown",
         "c9",
-        "no record and no stack sample tells what ran",
+        "neither a record nor a sample tells what ran",
         "while it is unknown what the host did",
         "is spent on something unknown",
         "on something unknown",

@@ -124,7 +124,7 @@ def prediction_texts(finding: Finding) -> tuple[str, ...]:
 def left_out_text(finding: Finding) -> str:
     """What the first gain of a finding leaves out of a step, though its share does not; empty: little or nothing."""
     method = finding.gains[0].method if finding.gains else None
-    is_much = method in _OF_QUIET_STEPS and finding.left_out >= _LEFT_OUT
+    is_much = method in _OF_QUIET_STEPS and finding.left_out >= min(_LEFT_OUT, _OF_REST * (1.0 - finding.share))
     return _QUIET.format(share=share(finding.left_out)) if is_much else ""
 
 
@@ -132,6 +132,8 @@ _OF_QUIET_STEPS: Final = (GainMethod.BOUND, GainMethod.ESTIMATE)
 _LEFT_OUT: Final = 0.05
 """Share of a step from which it is told that a gain leaves it out: the gain then visibly differs from that of the
 finding's share."""
+_OF_REST: Final = 0.1
+"""The same as a share of what remains of the step without the cause: of little, a little changes the gain."""
 _QUIET: Final = "The gain leaves out waits for a core and the cost of recording, {share} of each step."
 
 

@@ -91,9 +91,13 @@ def _of_comparison(report_input: ReportInput, comparison: Comparison, time: str)
 
 
 def _strip(side: ReportSide, *, compared: bool) -> PhaseStrip | None:
-    """One step by its phases, or by the categories of the host's time, with its length after the first change.
+    """Draw one step as a strip, and how long it would take after the first change.
 
-    Where the verdict is about a device, by what the device did. Of a side that is compared, what it became is known.
+    Its parts are those of the device where the verdict is about a device, else the phases of the step, else the
+    categories of the host's time.
+
+    :param compared: the step is that of a side of a comparison; the other side shows what a change made of it, so that
+        none is predicted.
     """
     analysis = side.detailed
     segments = _device_segments(analysis) if analysis.outcome in _OF_DEVICE else ()
@@ -142,6 +146,8 @@ def _places(side: ReportSide, of: str = "") -> tuple[str, tuple[CodePlace, ...],
     if analysis.lines:
         places = _line_places(analysis.lines, _lead_site(analysis))
         note = "Shares of a step, by stack samples."
+        if not of and any(phase.low == phase.high for phase in analysis.phases if phase.name in PHASES):
+            note += " The parts above are recorded times, so that both can differ a little."
         if any(place.share is None for place in places):
             note += " No sample saw the line of the cause itself."
         return title, places, note

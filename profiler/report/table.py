@@ -54,7 +54,8 @@ def sides_table(
 
     :param names: fields that name an item.
     :param values: fields of each side; the first one has the side's label as its title where there are several sides,
-        and the items are sorted by it.
+        and the items are sorted by it: by its part of the largest one on the same side, so that what is large on one
+        side stands beside what is large on another one.
     """
     if len(rows) == 1:
         ((side, items),) = rows
@@ -66,8 +67,11 @@ def sides_table(
     by_side = [{key(item): item for item in items} for _, items in rows]
     every = dict.fromkeys(name for items in by_side for name in items)
 
+    sizes = [{name: values[0].cell(item).sort or 0.0 for name, item in items.items()} for items in by_side]
+    largest = [max(each.values(), default=0.0) or 1.0 for each in sizes]
+
     def size(name: tuple[Cell, ...]) -> float:
-        return max(values[0].cell(items[name]).sort or 0.0 for items in by_side if name in items)
+        return max(each[name] / most for each, most in zip(sizes, largest, strict=True) if name in each)
 
     def field(side: ReportSide, items: Mapping[tuple[Cell, ...], T], value: Field[T]) -> Field[tuple[Cell, ...]]:
         def cell(name: tuple[Cell, ...]) -> Cell:

@@ -182,4 +182,4 @@ def _summary(measured: CallsAlone) -> str:
     return f"{text} In a step of its breakdown pass, {parts}. What remains without the queue is the cost of each call."
 
 
-PLUGIN = SectionPlugin("calls-alone", TITLE, 23, build, group="time")
+PLUGIN = SectionPlugin("calls-alone", TITLE, 37, build, group="time")

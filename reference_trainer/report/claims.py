@@ -281,6 +281,7 @@ _LADDER_NOTE: Final = (
     "single tokens, then all others. Differences of medians have no interval."
 )
 _COLUMNS = (Column("What"), Column("Claimed"), Column("Measured here"))
+_THRESHOLDS_NOTE: Final = "Only the thresholds are here: python -m profiler compare --ladder measures the other claims."
 
 
 def build(report_input: ReportInput) -> Section | None:
@@ -290,10 +291,22 @@ def build(report_input: ReportInput) -> Section | None:
         return None
     device = report_input.devices
     caption = f"Claimed by {SOURCE}, and measured on {device}"
-    is_ladder = comparison_ladder(report_input.comparison) is not None
-    note = _LADDER_NOTE if is_ladder else "Thresholds only: python -m profiler compare --ladder measures the rest."
-    table = Table(caption, _COLUMNS, tuple(map(_cells, rows)), note)
+    if comparison_ladder(report_input.comparison) is not None:
+        table = Table(caption, _COLUMNS, tuple(map(_cells, rows)), _LADDER_NOTE)
+    else:
+        table = _thresholds_table(caption, rows, report_input.sides)
     return Section("claims", TITLE, (Text(_of_what(device)), table))
+
+
+def _thresholds_table(caption: str, rows: Sequence[ClaimRow], sides: Sequence[ReportSide]) -> Table:
+    """A row for each threshold, and a column for each side."""
+    measured = {(row.what, row.claimed, row.side): row.measured for row in rows}
+    columns = (*_COLUMNS[:2], *(Column(side.label, tone=side.tone) for side in sides))
+    names = dict.fromkeys((row.what, row.claimed) for row in rows)
+    cells = tuple(
+        (Cell(what), Cell(claimed), *(measured[what, claimed, side.label] for side in sides)) for what, claimed in names
+    )
+    return Table(caption, columns, cells, _THRESHOLDS_NOTE)
 
 
 def _cells(row: ClaimRow) -> tuple[Cell, ...]:
@@ -301,13 +314,12 @@ def _cells(row: ClaimRow) -> tuple[Cell, ...]:
 
 
 def _of_what(device: str) -> str:
-    text = f"The numbers of {SOURCE} were given for a GPU; the bundled trainer rebuilds its pattern."
     if device == HOST_DEVICE:
         return (
-            f"{text} Everything measured here is of the {device}, which is not a GPU: counts and shares can be held "
-            "against the claims, rates and times of the device cannot."
+            f"The numbers of {SOURCE} are of a GPU, and those measured here of the {device}: counts and shares can be "
+            "held against the claims, rates and times cannot."
         )
-    return f"{text} Everything measured here is of {device}, on this machine."
+    return f"The numbers of {SOURCE} are of a GPU, and those measured here of {device}, on this machine."
 
 
-PLUGIN = SectionPlugin("claims", TITLE, 26, build, group="time")
+PLUGIN = SectionPlugin("claims", TITLE, 38, build, group="time")

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from profiler import compare, read
+from profiler.analyse.compare.comparison import SideRuns
+from profiler.analyse.compare.comparison import compare as compare_sides
+from profiler.analyse.model import Comparison
+from profiler.diagnose.comparison import diagnose_comparison
+from profiler.report.comparison_text import with_comparison_verdict
 from profiler.report.write import rendered
+from reference_trainer.report.calls_alone import NAME, measure_calls_alone
 from tests.approval.cases import COMPARED, recording
 from tests.browser import browsing
 
@@ -27,13 +33,35 @@ PALE = """() => [...document.querySelectorAll('.seg, .lane, .swatch, .places i i
 RUNS = ("detail-as-found", "evaluation", "ranks", "slow-input", "ssm-as-found")
 
 
+def _bundled_trainer() -> Comparison:
+    """What `compare` measures of the bundled trainer, of runs recorded by it: pairs, a breakdown pass of each side, and
+    runs that stand for those of the floor and of the device without its queue."""
+    rounds = ("01", "02")
+    runs = {label: tuple(read(recording(f"{number}-{label}")) for number in rounds) for label in ("as-found", "fixed")}
+    details = {label: read(recording(f"detail-{label}"), timeline=True) for label in runs}
+    sides = {label: SideRuns(label, label, light, details[label]) for label, light in runs.items()}
+    floor = SideRuns("floor", "", runs["as-found"], None)
+    alone = measure_calls_alone(tuple(sides), tuple(sides), sides)
+    assert alone is not None
+    return compare_sides(tuple(sides.values()), floor=floor, extensions={NAME: alone})
+
+
 def _page(name: str) -> str:
+    if name == "compare":
+        comparison = _bundled_trainer()
+        comparison = with_comparison_verdict(comparison, diagnose_comparison(comparison))
+        assert comparison.comparable
+        page = rendered(comparison, "html")
+        assert all(
+            f'id="{section}"' in page for section in ("claims", "calls-alone", "findings", "idle", "flame", "hot")
+        )
+        return page
     if name in COMPARED:
         return rendered(compare({label: [recording(label)] for label in COMPARED[name]}, anyway=True), "html")
     return rendered(read(recording(name), timeline=True), "html")
 
 
-@pytest.mark.parametrize("name", [*RUNS, "case-detail", "trainer-lm", "trainer-ssm", "input"])
+@pytest.mark.parametrize("name", [*RUNS, "compare", "case-detail", "trainer-lm", "trainer-ssm", "input"])
 def test_a_page_is_short_on_a_screen_and_on_paper(chromium: Any, tmp_path: Path, name: str) -> None:
     path = tmp_path / "page.html"
     path.write_text(_page(name), encoding="utf-8")

@@ -8,8 +8,11 @@ import pytest
 
 from profiler.analyse.model import Measure, Ratio
 from profiler.report import table as q
+from profiler.report.blocks import Cell
+from profiler.report.model import ReportSide
 from profiler.run.model import Site
 from tests.fakes.sentences import note
+from tests.report import hook_samples
 
 
 @pytest.mark.parametrize(
@@ -32,6 +35,19 @@ def test_a_share_that_is_there_is_never_shown_as_zero() -> None:
     assert q.percent(0.00001) == "<0.1%"
     assert q.percent(0.0) == "0.0%"
     assert q.percent(0.3333) == "33.3%"
+
+
+def test_rows_of_both_sides_come_by_their_part_of_the_largest_on_their_side() -> None:
+    """What is largest on a fast side stands beside what is largest on a slow one."""
+    slow, fast = hook_samples.comparison().sides
+    sides = [ReportSide.from_side(side, tone) for side, tone in ((slow, "s1"), (fast, "s2"))]
+    items = [(sides[0], [("a", 9.0), ("b", 8.0), ("c", 1.0)]), (sides[1], [("d", 0.03), ("c", 0.01)])]
+    name = q.Field[tuple[str, float]]("Line", lambda item: Cell(item[0]))
+    time = q.Field[tuple[str, float]]("Time", lambda item: q.seconds_cell(item[1]), number=True)
+    table = q.sides_table("times", items, (name,), (time,))
+    assert [[cell.one_line() for cell in row] for row in table.rows] == [
+        ["a", "9.00 s", "–"], ["d", "–", "30.0 ms"], ["b", "8.00 s", "–"], ["c", "1.00 s", "10.0 ms"],
+    ]  # fmt: skip
 
 
 def test_missing_measure_shows_its_reason_and_no_number() -> None:

@@ -20,7 +20,7 @@ PLUGIN = Rule(
     "The host waits for each kernel that it launches",
     (
         f"The environment variable {_VARIABLE} is set.",
-        "The device is idle {share:share} of the time while the host launches operators.",
+        "While the host launches operators, the device is idle: that takes {share:share} of the time.",
     ),
     "Set it only while you look for the source of an error of CUDA.",
     judge,

@@ -34,7 +34,7 @@ PLUGIN = Rule(
     "The host cannot launch kernels as fast as the device runs them",
     (
         "{launches:count} launches per step, one each {call:time}; the device needs {kernel:time} for each.",
-        "The device is idle {share:share} of the time while the host launches operators.",
+        "While the host launches operators, the device is idle: that takes {share:share} of the time.",
     ),
     "Launch fewer and larger kernels: larger batches, fused operators, torch.compile, CUDA graphs.",
     judge,

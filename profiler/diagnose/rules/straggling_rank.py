@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from profiler.diagnose.rule import Claim, Rule, StepCosts, exactly, largest_sites
+
+_MUCH: Final = 0.01
+"""Part of the lead from which waits for a core are named: the others wait for those too."""
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -21,7 +26,8 @@ def judge(costs: StepCosts) -> Claim | None:
         largest_sites([straggler.site]),
         {
             "rank": straggler.rank,
-            "lead": straggler.lead,
+            "work": lead,
+            "core": straggler.core if is_itself and straggler.core > _MUCH * straggler.lead else None,
             "own": own,
             "others": straggler.others,
             "doing": straggler.category,
@@ -35,9 +41,10 @@ PLUGIN = Rule(
     "straggling-rank",
     "Rank {rank} makes the others wait",
     (
-        "It works {lead:time} per step longer than the others, which wait for it.",
+        "It works {work:time} per step longer than the others, which wait for it.",
         "If that work is for all ranks, sharing it equally gives {shared:ratio}.",
         "It spends {own:time} of each step {doing:activity}, the others {others:time}.",
+        "It also waits {core:time} per step longer for a free core, which is no part of that work.",
     ),
     "Give each rank the same work: look at what this rank does at that line.",
     judge,

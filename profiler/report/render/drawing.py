@@ -19,8 +19,8 @@ _RANGE_ROOM = 0.15
 """Part of the span of all levels by which ranges may lengthen the axis on either side; wider ranges are cut."""
 _SHORTEST_AXIS = math.log(1.1)
 """Noise around one level must not fill the width."""
-_DENSE = math.log(4_000)
-"""Length of axis up to which labels for 1, 2 and 5 of each decade fit on a phone; beyond, decades only."""
+_MOST_TICKS = 6
+"""Labels for 1, 2 and 5 of each decade that fit an axis in half a column of a page; of more there are decades only."""
 _MARKS = {"start": "◆", "gain": "█", "loss": "▓", "same": "░", "unknown": "▒", "total": "█", "range": "─"}
 _ASCII_MARKS = {"start": "o", "gain": "#", "loss": "x", "same": "~", "unknown": "?", "total": "#", "range": "-"}
 
@@ -179,15 +179,17 @@ def _axis(block: Waterfall, lowest: float, highest: float) -> tuple[float, float
 def log_ticks(begin: float, length: float) -> list[float]:
     """Round values on an axis of logarithms: 1, 2 and 5 of each decade; more digits where that gives fewer than two."""
     first, last = math.floor(begin / math.log(10)), math.ceil((begin + length) / math.log(10))
-    choices: tuple[tuple[float, ...], ...] = ((1.0, 2.0, 5.0),) if length <= _DENSE else ((1.0,),)
-    choices += (tuple(float(n) for n in range(1, 10)), tuple(n / 10 for n in range(10, 100)))
-    ticks: list[float] = []
-    for digits in choices:
-        values = (digit * 10.0**decade for decade in range(first, last + 1) for digit in digits)
-        ticks = [value for value in values if begin <= math.log(value) <= begin + length]
-        if len(ticks) >= 2:
-            break
-    return ticks
+
+    def values(digits: Iterable[float]) -> list[float]:
+        every = (digit * 10.0**decade for decade in range(first, last + 1) for digit in digits)
+        return [value for value in every if begin <= math.log(value) <= begin + length]
+
+    ticks = values((1.0, 2.0, 5.0))
+    if len(ticks) > _MOST_TICKS:
+        return values((1.0,))
+    if len(ticks) < 2:
+        ticks = values(range(1, 10))
+    return ticks if len(ticks) >= 2 else values(n / 10 for n in range(10, 100))
 
 
 def waterfall_track(row: PlacedStair, width: int, *, unicode: bool = True) -> str:
@@ -210,7 +212,7 @@ def waterfall_track(row: PlacedStair, width: int, *, unicode: bool = True) -> st
 
 _LABEL_ROW = 22.0
 """CSS pixels between two labels."""
-_SLOPES_HEIGHT = 12.0 * _LABEL_ROW
+_SLOPES_HEIGHT = 9.0 * _LABEL_ROW
 """The least height of a chart."""
 
 

@@ -25,6 +25,8 @@ _ROW, _EDGE = 38, 12
 _LEVEL = 17
 """The height of the name of a line across an interval plot."""
 _MOST_X_TICKS, _MOST_Y_TICKS = 6, 3
+_LINE = 12.0
+"""The least distance between two names of lines across a plot."""
 _HALF_LETTER = 3.0
 """About half the width of a letter of 11 pixels."""
 
@@ -50,17 +52,23 @@ def _limits(block: Lines, panel: Panel) -> tuple[float, float, float]:
 
 def _panel(block: Lines, panel: Panel) -> str:
     low, high, top = _limits(block, panel)
-    x, y = _linear(low, high, _LEFT, _RIGHT), _linear(0.0, top, _BOTTOM, _TOP)
+    x, height = _linear(low, high, _LEFT, _RIGHT), _linear(0.0, top, _BOTTOM, _TOP)
+
+    def y(value: float) -> float:
+        return height(min(value, top))  # between two close readings of a clock a share can exceed 100%
+
     rises = [value for value in round_ticks(0.0, top, _MOST_Y_TICKS) if value <= top]
     parts = [f'<path class="rule" d="{"".join(f"M{_LEFT} {_n(y(value))}H{_RIGHT}" for value in rises if value)}"/>']
     parts += [curve for each in panel.curves for curve in _curve(each, x, y, alone=len(panel.curves) == 1)]
     parts.append(f'<path class="base" d="M{_LEFT} {_BOTTOM}H{_RIGHT}"/>')
     across = round_ticks(low, high, _MOST_X_TICKS, least=1.0 if block.numbered else 0.0)
     parts += [_text(x(value), _BOTTOM + 14, tick(value)) for value in across]
-    for level in panel.levels:
+    above = -math.inf
+    for level in sorted(panel.levels, key=lambda level: -level.value):
         at, name = y(level.value), f"{level.label} {level.text}"
         parts.append(f'<path class="level" d="M{_LEFT} {_n(at)}H{_RIGHT}"/>')
-        parts.append(_text(_RIGHT, at + (13 if level.value > 0.85 * top else -5), name, "end", ink=True))
+        above = max(at + (13 if level.value > 0.85 * top else -5), above + _LINE)
+        parts.append(_text(_RIGHT, above, name, "end", ink=True))
     parts.append(_text((_LEFT + _RIGHT) / 2, _BOTTOM + 28, block.x_label))
     parts += [_text(_LEFT - 4, y(value) + 4, tick(value), "end") for value in rises]
     parts.append(_text(_LEFT, _TOP - 6, panel.y_label or block.y_label, "start"))

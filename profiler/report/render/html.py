@@ -50,7 +50,7 @@ MAX_CHAIN: Final = 30
 
 _COMMENT: Final = re.compile(r"/\*(?s:.*?)\*/|^\s*// .*$", re.MULTILINE)
 """Of a style sheet or a script: a page does without."""
-_NAME_PARTS: Final = re.compile(r"(?<=[/_])(?=[^/_])|(?<=\w)(?=\.\w)")
+_NAME_PARTS: Final = re.compile(r"(?<=[/_])(?=[^/_])|(?<=\w)(?=\.[^\W\d])")
 """Where a path or a dotted name may break into two lines."""
 
 # Tables on a small phone, in CSS pixels of page.css at its narrowest: a phone of 390 less the page's margins; the width
@@ -123,6 +123,11 @@ def split_path(cell: Cell) -> tuple[str, str]:
 
 def rows_at_first(table: Table) -> int:
     """How many rows of a table a page shows before a reader asks for all of them."""
+    first = _most_rows(table)
+    return first if len(table.rows) > first + 1 else len(table.rows)  # a link is as high as the one row that it hides
+
+
+def _most_rows(table: Table) -> int:
     if len(table.columns) == 2 and not table.columns[1].number:
         return NAMED_ROWS
     most = LOCATION_ROWS if any(cell.is_location for row in table.rows for cell in row) else TABLE_ROWS

@@ -91,7 +91,7 @@ def slowdown_note(sides: tuple[ReportSide, ...]) -> str:
             unknown.setdefault(describe(side.slowdown.reason) or NO_REASON, []).append(side.label)
         else:
             slow.append(f"{side.slowdown.value:.2f}× as long in {side.label}")
-    sentences = [f"In the breakdown pass, whose times enter no ratio, a step takes {listed(slow)}."] if slow else []
+    sentences = [f"In the breakdown pass, a step takes {listed(slow)}."] if slow else []
     sentences += [
         f"How much recording the breakdown slowed {listed(labels)} down was not measured: {reason}."
         for reason, labels in unknown.items()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from profiler.analyse.model import CallSite, DevicePart, HostState, IdleBlame, KernelTime, Series, Topic
 from profiler.core.metrics import PER_STEP, find_metric, in_order
+from profiler.core.units import count
 from profiler.report.blocks import NOTHING, Block, Cell, Curve, Lines, NotMeasured, Panel, Table, side_tone
 from profiler.report.build import section
 from profiler.report.category_text import category_label
@@ -18,6 +20,7 @@ from profiler.report.table import (
     make_table,
     more_lines,
     percent,
+    phrase,
     quantity,
     ratio_text,
     seconds_cell,
@@ -25,7 +28,7 @@ from profiler.report.table import (
     sides_table,
     site_cell,
 )
-from profiler.report.text import host_state, kernel_name, plural
+from profiler.report.text import host_state, kernel_name, listed, plural
 from profiler.run.tables import RECOMPILED, TOKENIZED
 
 # ---------------------------------------------------------------- utilization
@@ -137,6 +140,14 @@ _IDLE_FIELDS = (
     Field[IdleBlame]("Gaps per step", lambda blame: count_cell(blame.gaps_per_step), number=True),
 )
 _BRIEF_FIELDS = (Field[IdleBlame]("The host was", lambda blame: Cell(host_state(blame))), _SITE, _SHARE)
+
+
+def _share_and_gaps(blame: IdleBlame) -> Cell:
+    gaps = f", {count(blame.gaps_per_step)} gaps" if blame.gaps_per_step else ""
+    return share_cell(blame.share_of_wall, note=f"{phrase(blame.seconds_per_step, 's')}{gaps}")
+
+
+_COMPARED_IDLE_FIELDS = (Field[IdleBlame]("Share of wall", _share_and_gaps, number=True),)
 _MAX_CAUSES, _BRIEF_CAUSES, _SMALLEST_CAUSE = 12, 3, 0.005
 _PART_NAMES = {"compute": "computing", "h2d": "copies from the host", "d2h": "copies to the host",
                "d2d": "copies within the device or between devices", "memset": "filling memory"}  # fmt: skip
@@ -193,19 +204,35 @@ def idle(report_input: ReportInput) -> Iterator[Block]:
         yield sides_table(f"{caption}{parts[0][0].source_note}", parts, _PART_NAME, _PART_FIELDS, _HIDDEN_NOTE)
     else:
         yield from share_bars(sides, "Device time of a step, as shares", device=True)
+    known = [side for side in sides if side.detailed.idle]
+    if known:
+        yield _idle_causes(known)
     for side in sides:
-        causes = side.detailed.idle
-        shown = [row for row in causes[:_MAX_CAUSES] if row.share_of_wall >= _SMALLEST_CAUSE] or causes[:1]
-        remaining = causes[len(shown) :]
-        if not causes:
+        if side not in known:
             topics, otherwise = (Topic.IDLE_BLAME, Topic.DEVICE_BREAKDOWN), "no gap between activities was recorded"
             yield side.not_measured("device idle time", *topics, otherwise=otherwise)
-            continue
-        share = sum(blame.share_of_wall for blame in remaining)
-        note = f"{more_lines(len(remaining), share)} of the wall time." if remaining else ""
-        total = percent(sum(blame.share_of_wall for blame in causes))
-        caption = f"{side.label}: device idle {total} of the wall time{side.source_note}"
-        yield make_table(caption, _IDLE_FIELDS, shown, note)
+
+
+def _idle_causes(sides: Sequence[ReportSide]) -> Table:
+    """What the host did while the device was idle, the largest shares first; of several sides in one table."""
+    several, rows = len(sides) > 1, []
+    totals: list[str] = []
+    notes: list[str] = []
+    for side in sides:
+        causes = sorted(side.detailed.idle, key=lambda blame: -blame.share_of_wall)
+        shown = [row for row in causes[:_MAX_CAUSES] if row.share_of_wall >= _SMALLEST_CAUSE] or causes[:1]
+        remaining = causes[len(shown) :]
+        rows.append((side, shown))
+        of = "" if totals else " of the wall time"
+        totals.append(f"{percent(sum(blame.share_of_wall for blame in causes))}{of}{f' in {side.label}' * several}")
+        if remaining:
+            share = sum(blame.share_of_wall for blame in remaining)
+            notes.append(f"{f'{side.label}: ' * several}{more_lines(len(remaining), share)} of the wall time.")
+    caption = f"device idle {listed(totals)}{sides[0].source_note}"
+    if several:
+        notes.append("Shares of the wall time; seconds and gaps are those of a step.")
+    fields = _COMPARED_IDLE_FIELDS if several else _IDLE_FIELDS[2:]
+    return sides_table(caption, rows, _IDLE_FIELDS[:2], fields, " ".join(notes))
 
 
 # ---------------------------------------------------------------- kernels
@@ -230,7 +257,7 @@ _KERNEL_FIELDS = (
 )
 
 
-@section("kernels", "Kernels by time", 55, "device")
+@section("kernels", "Kernels by time", 65, "device")
 def kernels(report_input: ReportInput) -> Iterator[Block]:
     """The kernels with most time; nothing for a side whose kernels were not recorded."""
     if rows := [(side, side.detailed.kernels) for side in report_input.sides if side.detailed.kernels]:
@@ -264,23 +291,59 @@ _CALL_FIELDS = (
 )
 
 
+def _blocked(row: CallSite) -> Cell:
+    note = f"{phrase(row.blocked_per_step, 's')} blocked" if row.blocked_per_step else ""
+    return replace(seconds_cell(row.seconds_per_step), note=note)
+
+
+def _copied(row: CallSite) -> Cell:
+    return replace(
+        count_cell(row.calls_per_step), note=phrase(row.bytes_per_step, "bytes") if row.bytes_per_step else ""
+    )
+
+
+def _line_of_call(row: CallSite) -> Cell:
+    """The line with what it does there, for a table whose columns are the sides."""
+    line, operation = site_cell(row.site), _operation(row)
+    does = ", ".join(filter(None, (operation.text, operation.note)))
+    return replace(line, note=f"{does} in {line.note}" if line.note else does)
+
+
+_COMPARED_CALL_FIELDS = (
+    Field[CallSite]("Time", _blocked, number=True),
+    Field[CallSite]("Calls", _copied, number=True),
+)
+
+
 @section("hot", "Device calls by line", 70, "device")
 def call_sites(report_input: ReportInput) -> Iterator[Block]:
     """The device calls of each line of the program's code and their cost; nothing for a device without a queue."""
     if report_input.has_no_queue and not report_input.sides[0].detailed.call_sites:
         return
+    known = [side for side in report_input.sides if side.detailed.call_sites]
+    if known:
+        yield _calls_by_line(known)
     for side in report_input.sides:
-        rows = side.detailed.call_sites
-        if not rows:
+        if side not in known:
             otherwise = "no call with a line of the program's own was recorded"
             yield side.not_measured("device calls by line", Topic.CALL_SITES, otherwise=otherwise)
-            continue
-        hidden = len(rows) - _MAX_CALL_SITES
-        note = f"{plural(hidden, 'more line')} {'is' if hidden == 1 else 'are'} left out." if hidden > 0 else ""
-        on_cpu = all(row.kind in _READS for row in rows)
-        caption = "calls that would sync on a GPU, by line" if on_cpu else "calls toward the device by line"
-        fields = _CALL_FIELDS[:4] if on_cpu else _CALL_FIELDS
-        yield make_table(f"{side.label}: {caption}", fields, rows[:_MAX_CALL_SITES], note)
 
 
-PLUGINS = (utilization, counters, kernels, idle, call_sites)
+def _calls_by_line(sides: Sequence[ReportSide]) -> Table:
+    several, notes = len(sides) > 1, []
+    for side in sides:
+        hidden = len(side.detailed.call_sites) - _MAX_CALL_SITES
+        if hidden > 0:
+            are = "is" if hidden == 1 else "are"
+            notes.append(f"{f'{side.label}: ' * several}{plural(hidden, 'more line')} {are} left out.")
+    on_cpu = all(row.kind in _READS for side in sides for row in side.detailed.call_sites)
+    caption = "calls that would sync on a GPU, by line" if on_cpu else "calls toward the device by line"
+    caption += ", time and calls per step" * several
+    rows = [(side, side.detailed.call_sites[:_MAX_CALL_SITES]) for side in sides]
+    if several:
+        names = (Field[CallSite]("Line", _line_of_call),)
+        return sides_table(caption, rows, names, _COMPARED_CALL_FIELDS, " ".join(notes))
+    return sides_table(caption, rows, _CALL_FIELDS[:2], _CALL_FIELDS[2 : 4 if on_cpu else None], " ".join(notes))
+
+
+PLUGINS = (utilization, counters, idle, kernels, call_sites)

@@ -129,8 +129,8 @@ def _changes(report_input: ReportInput) -> Iterator[Table]:
         if changes := compare_findings(before, after) if before and after else ():
             fields = (
                 Field[FindingChange]("Cause", lambda change: _cause(change.finding)),
-                Field[FindingChange](first.label, lambda change: cost(change.before), number=True),
-                Field[FindingChange](side.label, lambda change: cost(change.after), number=True),
+                Field[FindingChange](first.label, lambda change: cost(change.before), number=True, tone=first.tone),
+                Field[FindingChange](side.label, lambda change: cost(change.after), number=True, tone=side.tone),
                 Field[FindingChange](
                     "Now", lambda change: Cell(state_text(change), judged=_JUDGED.get(change.state, ""))
                 ),

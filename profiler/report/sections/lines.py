@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from math import isclose
@@ -42,6 +42,7 @@ from profiler.report.table import (
     seconds_cell,
     share_cell,
     short_site,
+    sides_table,
     site_cell,
 )
 from profiler.report.text import THREAD_STATES, plural, step_text
@@ -81,7 +82,35 @@ _BRIEF_FIELDS = (
     Field[LineCost]("Share", _line_share, number=True, bar=True),
     Field[LineCost]("What it is", _categories),
 )
-_FIELDS = (_BRIEF_FIELDS[0], Field[LineCost]("In", callee_cell), *_BRIEF_FIELDS[1:])
+
+
+def _with_callee(cell: Cell, line: LineCost) -> Cell:
+    """What the line is, and below it the function in which it spends its time: half a page has no column for that."""
+    return replace(cell, note=f"in {callee_cell(line).text}") if line.calls else cell
+
+
+_FIELDS = (
+    *_BRIEF_FIELDS[:-1],
+    Field[LineCost]("What it is", lambda line: _with_callee(_categories(line), line)),
+)
+
+
+def _time_and_share(line: LineCost) -> Cell:
+    interval = f"{100 * line.low:.0f} to {_rounded(line.high)}"
+    return replace(seconds_cell(line.seconds_per_step), note=f"{_rounded(line.share)}, {interval}")
+
+
+def _largest_category(line: LineCost) -> Cell:
+    name = max(line.categories, key=lambda name: line.categories[name], default="")
+    part = line.categories.get(name, 0.0) / (sum(line.categories.values()) or 1.0)
+    text = category_label(name) if part > 1.0 - _SMALLEST_CATEGORY else f"{category_label(name)} {_rounded(part)}"
+    return _with_callee(Cell(text if name else NOTHING), line)
+
+
+_COMPARED_FIELDS = (
+    Field[LineCost]("Time", _time_and_share, number=True),
+    Field[LineCost]("Mostly", _largest_category),
+)
 
 
 def _brief_lines(report_input: ReportInput) -> Iterator[Block]:
@@ -100,8 +129,8 @@ def lines(report_input: ReportInput) -> Iterator[Block]:
     steps = dict.fromkeys(step_text(side.detailed.step) for side in sides if side.detailed.step)
     if steps:
         yield Text(f"Counted as steps: {'; '.join(steps)}.")
-    for number, side in enumerate(sides):
-        yield _lines_table(side, _INTERVALS_NOTE * (number == len(sides) - 1))
+    if sides:
+        yield _lines_table(sides)
 
 
 def top_lines(side: ReportSide, count: int, *, categories: bool = True) -> Table:
@@ -125,16 +154,21 @@ def _phase_bars(side: ReportSide) -> Iterator[StackedBars]:
 _INTERVALS_NOTE = "95% intervals beside the shares, from the number of stack samples."
 
 
-def _lines_table(side: ReportSide, note: str) -> Table:
-    costs = side.detailed.lines
-    remaining = costs[_MAX_LINES:]
-    if (samples := sum(line.samples for line in costs)) < MIN_SAMPLES:
-        note = f"Only {plural(samples, 'stack sample')} ({MIN_SAMPLES} needed for more than a hint). {note}".strip()
-    if remaining:
-        note += f" {more_lines(len(remaining), sum(line.share for line in remaining))} of the step."
-    caption = f"{side.label}: the training thread's time by the innermost line of the program's own code"
-    fields = _FIELDS if any(line.calls for line in costs[:_MAX_LINES]) else _BRIEF_FIELDS
-    return make_table(caption, fields, costs[:_MAX_LINES], note)
+def _lines_table(sides: Sequence[ReportSide]) -> Table:
+    """The lines with most time; of several sides in one table, each with what it is there."""
+    several, notes = len(sides) > 1, [_INTERVALS_NOTE]
+    for side in sides:
+        costs, of = side.detailed.lines, f"{side.label}: " * several
+        if (samples := sum(line.samples for line in costs)) < MIN_SAMPLES:
+            few = "only" if several else "Only"
+            notes.append(f"{of}{few} {plural(samples, 'stack sample')} ({MIN_SAMPLES} needed for more than a hint).")
+        if remaining := costs[_MAX_LINES:]:
+            share = sum(line.share for line in remaining)
+            notes.append(f"{of}{more_lines(len(remaining), share)} of the step.")
+    rows = [(side, side.detailed.lines[:_MAX_LINES]) for side in sides]
+    caption = "the training thread's time by the innermost line of the program's own code"
+    fields = _COMPARED_FIELDS if several else _FIELDS[1:]
+    return sides_table(caption + ", per step" * several, rows, _FIELDS[:1], fields, " ".join(notes))
 
 
 def compare_phases(sides: tuple[ReportSide, ...]) -> Iterator[Table]:
@@ -158,7 +192,7 @@ def compare_phases(sides: tuple[ReportSide, ...]) -> Iterator[Table]:
 _SideLine = tuple[ReportSide, LineCost]
 _Rank = tuple[LineCost | None, ...]
 """The line of each side that takes most time, that takes second most, ..."""
-_COMPARED_FIELDS = (
+_SIDE_LINE_FIELDS = (
     Field[_SideLine]("Side", lambda row: Cell(row[0].label)),
     Field[_SideLine]("Line", lambda row: site_cell(row[1].site)),
     Field[_SideLine]("Time per step", lambda row: seconds_cell(row[1].seconds_per_step), number=True),
@@ -181,7 +215,7 @@ def compare_lines(sides: tuple[ReportSide, ...]) -> Iterator[Table]:
         yield make_table(caption, fields, ranks, note)
     else:
         rows = [(side, line) for side in sides for line in side.detailed.lines[:_COMPARED_LINES]]
-        yield make_table(caption, _COMPARED_FIELDS, rows)
+        yield make_table(caption, _SIDE_LINE_FIELDS, rows)
 
 
 def _ranked_line(index: int, side: ReportSide) -> Field[_Rank]:
@@ -307,9 +341,8 @@ def _thread_of_line(row: _ThreadLine) -> Cell:
 _THREAD_LINE_FIELDS = (
     Field[_ThreadLine]("Process, thread", _thread_of_line),
     Field[_ThreadLine]("Line", lambda row: site_cell(row[1].site)),
-    Field[_ThreadLine]("In", lambda row: callee_cell(row[1])),
     Field[_ThreadLine]("Share", lambda row: _sampled_share(row[1]), number=True, bar=True),
-    Field[_ThreadLine]("Mostly", lambda row: _main_state(row[1])),
+    Field[_ThreadLine]("Mostly", lambda row: _with_callee(_main_state(row[1]), row[1])),
 )
 
 
@@ -329,13 +362,14 @@ Node = TypeVar("Node", FlameNode, FlameDiff)
 @section("flame", "Flame graphs", 80, "code")
 def flame_graphs(report_input: ReportInput) -> Iterator[Block]:
     """A graph for each side that has stacks, then the difference."""
+    last = max((n for n, side in enumerate(report_input.sides) if side.detailed.flame), default=0)
     for number, side in enumerate(report_input.sides):
         root = side.detailed.flame
         if root is None or root.value <= 0:
             yield side.not_measured("flame graph", Topic.FLAME_GRAPH, otherwise="no stack samples were recorded")
         else:
             caption = f"{side.label}: {phrase(root.value, 's')} per step, by stack samples"
-            yield Flame(caption, _flame(root), note="" if number else _FLAME_NOTE)
+            yield Flame(caption, _flame(root), note=_FLAME_NOTE if number == last else "")
     comparison = report_input.comparison
     if comparison is not None and comparison.flame_diff is not None:
         yield from _slopes(report_input) or _flame_difference(report_input, comparison.flame_diff)

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @section("timeline", "Timeline", 11, "time")
 def timeline(report_input: ReportInput) -> Iterator[Block]:
-    """The host and the device in a typical step, where the first screen does not show it."""
+    """Show the host and the device in a typical step, unless the first screen shows them."""
     chart = None if main_timeline(report_input) else timeline_chart(report_input.sides)
     if chart is not None:
         yield chart
@@ -33,7 +33,7 @@ def timeline(report_input: ReportInput) -> Iterator[Block]:
 
 
 def _sides_without_timeline(report_input: ReportInput) -> Iterator[NotMeasured]:
-    """Why a side is not in the timeline of the first screen; nothing where there is no timeline at all."""
+    """Tell why a side is not in the timeline of the first screen; say nothing where there is no timeline at all."""
     for side in report_input.sides if main_timeline(report_input) else ():
         recorded = side.detailed.timeline
         if side.detail is None:
@@ -48,23 +48,22 @@ _DEVICE_FACTS = frozenset({"device", "device_label", "device_name"})
 """Facts that the row of the device shows."""
 
 
-@section("environment", "Environment", 100, "evidence")
+@section("environment", "Environment", 110, "evidence")
 def environment(report_input: ReportInput) -> Iterator[Block]:
-    """The differences between the sides, their commands, and the facts that they share."""
+    """Show what differs between the sides, their commands among it, and the facts that they share."""
     comparison = report_input.comparison
     if comparison is None:
         yield _name_value_table("This run", _environment_rows(report_input.sides[0].info))
         return
-    if comparison.differences:
-        columns = (Column("Differs"), *(Column(side.label, tone=side.tone) for side in report_input.sides))
-        rows = tuple((Cell(name), *map(Cell, values)) for name, values in comparison.differences if any(values))
-        yield Table("What differs between the sides", columns, rows)
-    else:
+    commands = tuple(side.command for side in comparison.sides)
+    rows = [(Cell(name), *map(Cell, values)) for name, values in comparison.differences if any(values)]
+    if any(commands):
+        rows.append((Cell("command"), *(Cell(command, title=command, code=True) for command in commands)))
+    if not comparison.differences:
         yield Text("No difference between the environments of the sides was seen.")
-    commands = [(side.label, side.command) for side in comparison.sides if side.command]
-    if commands:
-        rows = tuple((Cell(name), Cell(command, code=True)) for name, command in commands)
-        yield Table("Commands", (Column("Side"), Column("Command")), rows)
+    if rows:
+        columns = (Column("Differs"), *(Column(side.label, tone=side.tone) for side in report_input.sides))
+        yield Table("What differs between the sides", columns, tuple(rows))
     if comparison.environment:
         yield _name_value_table("The same on all sides", comparison.environment)
     elif comparison.sides and comparison.sides[0].runs:
@@ -104,21 +103,21 @@ _COUNTED_FROM = 3
 """More gaps than this with the same reason are counted."""
 
 
-@section("method", "Method and warnings", 110, "evidence")
+@section("method", "Method and warnings", 100, "evidence")
 def method(report_input: ReportInput) -> Iterator[Block]:
-    """How it was measured, warnings about the recordings, what could not be measured, and the collectors."""
+    """Tell how it was measured, what is doubtful about it, what could not be measured, and what was recorded."""
     sides, comparison = report_input.sides, report_input.comparison
     sentences = [*(map(describe, comparison.method) if comparison else ()), slowdown_note(sides)]
     warnings = [(side.label, text) for side in sides for text in (*_warnings(side), *_noise(side))]
     gaps = _merge_sides([(side.label, gap) for side in sides for gap in side.missing()], len(sides))
-    if comparison is None:
-        gap_texts = list(_group_by_reason(gap for _, gap in gaps))
-    else:
-        gap_texts = [f"{prefix}{missing_name(g)}: not measured: {describe(g.reason)}" for prefix, g in gaps]
+    warnings_of = _merge_sides(warnings, len(sides))
     lists = {
         "How it was measured": list(filter(None, sentences)),
-        "Warnings": [f"{prefix}{text}" for prefix, text in _merge_sides(warnings, len(sides))],
-        "What could not be measured": gap_texts,
+        # a side has some ten of them: they are one list of its own
+        "Warnings": [*warnings_of.pop("", ()), *(f"{label}{'; '.join(texts)}" for label, texts in warnings_of.items())],
+        "What could not be measured": [
+            f"{label}{text}" for label, items in gaps.items() for text in _group_by_reason(items)
+        ],
     }
     blocks: list[Block] = [Items(tuple(items), title) for title, items in lists.items() if items]
     blocks += _collectors_table(sides)
@@ -126,13 +125,15 @@ def method(report_input: ReportInput) -> Iterator[Block]:
 
 
 def _warnings(side: ReportSide) -> list[str]:
-    """All but those about other load on the machine, which the section of the verdict has."""
+    """The warnings of a side. Those about other load on the machine are left out: the verdict has them."""
     return group_warnings(warning for warning in side.warnings() if warning.code not in LOADED_MACHINE)
 
 
 def _group_by_reason(gaps: Iterable[Missing]) -> Iterator[str]:
-    """Each reason once, with what it is the reason for. The longest groups come last: a run without a device lacks a
-    dozen measures for one reason."""
+    """Name each reason once, after everything that was not measured for that reason.
+
+    The longest groups come last, because a run without a device lacks a dozen measures for one reason.
+    """
     groups: dict[str, list[Missing]] = {}
     for gap in gaps:
         groups.setdefault(describe(gap.reason), []).append(gap)
@@ -149,7 +150,7 @@ def _gap_name(gap: Missing) -> str:
 
 
 def _noise(side: ReportSide) -> Iterator[str]:
-    """A breakdown pass that was faster than the light runs: these differ by more than recording costs."""
+    """Warn of a breakdown pass that was faster than the light runs: these differ by more than recording costs."""
     if side.slowdown is not None and side.slowdown.value is not None and side.slowdown.value < 1:
         yield (
             f"the breakdown pass was not slower than the light runs ({side.slowdown.value:.2f}×): runs of this side "
@@ -157,20 +158,21 @@ def _noise(side: ReportSide) -> Iterator[str]:
         )
 
 
-def _merge_sides(labelled: Iterable[tuple[str, T]], sides: int) -> tuple[tuple[str, T], ...]:
-    """Each item once, after the labels of the sides that have it; no label where all of them do."""
+def _merge_sides(labelled: Iterable[tuple[str, T]], sides: int) -> dict[str, list[T]]:
+    """Group items by the labels of the sides that have them, as a prefix: empty where all sides do."""
     labels_of_items: dict[T, dict[str, None]] = {}
     for label, item in labelled:
         labels_of_items.setdefault(item, {})[label] = None
-    return tuple(
-        ("" if len(labels) == sides else f"{', '.join(labels)}: ", item) for item, labels in labels_of_items.items()
-    )
+    groups: dict[str, list[T]] = {}
+    for item, labels in labels_of_items.items():
+        groups.setdefault("" if len(labels) == sides else f"{', '.join(labels)}: ", []).append(item)
+    return groups
 
 
 def _collectors_table(sides: tuple[ReportSide, ...]) -> Iterator[Table]:
-    """The collectors that ran; those of several runs in the same state share a row, their records added up.
+    """The collectors that ran. Those of several runs in the same state share a row, which has the sum of their records.
 
-    Why one that was wanted did not run is told with what could not be measured.
+    The list of what could not be measured tells why a collector did not run.
     """
     groups: dict[tuple[str, str, str], _Statuses] = {}
     for side in sides:
@@ -202,4 +204,4 @@ def _collectors_table(sides: tuple[ReportSide, ...]) -> Iterator[Table]:
         yield make_table("Collectors, all runs together", fields, groups.values())
 
 
-PLUGINS = (timeline, environment, method)
+PLUGINS = (timeline, method, environment)

@@ -561,6 +561,10 @@ def test_the_straggler_is_named_on_every_rank() -> None:
     delayed = replace(itself, ranks=replace(ledger, analysed=1, straggler=replace(straggler, core=0.02)))
     assert first(itself).gain == pytest.approx(2.0)
     assert first(delayed).gain == pytest.approx(1 / 0.7), "its waits for a core are no work"
+    works, *_, waits = finding_text(first(delayed)).evidence
+    assert works.startswith("It works 30.0 ms per step longer"), "the amount that its share is of"
+    assert waits.startswith("It also waits 20.0 ms per step longer for a free core")
+    assert "free core" not in " ".join(finding_text(first(itself)).evidence)
     assert found(replace(waiting, ranks=replace(ledger, straggler=None))) == []
 
 

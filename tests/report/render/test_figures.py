@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -53,6 +54,19 @@ def test_shapes_lie_within_the_picture() -> None:
         for element in root:
             for name, most in (("x", width), ("cx", width), ("y", height), ("cy", height)):
                 assert 0 <= float(element.get(name, "0")) <= most, ET.tostring(element)
+
+
+def test_curves_stay_in_the_plot_and_names_of_levels_apart() -> None:
+    levels = [Level(name, value, "") for name, value in (("a", 3.3), ("b", 5.5), ("c", 3.2), ("d", 3.1))]
+    svg = single(Curve("busy", "s1", (0.0, 1.0, 2.0), (5.0, 60.0, 5.0)), *levels, y_max=6.0)
+    named = [(e.text or "", float(e.get("y", "0"))) for e in ET.fromstring(svg) if e.get("class") == "end ink"]
+    heights = [height for _, height in named]
+    assert [text.strip() for text, _ in named] == ["b", "a", "c", "d"], "from the top"
+    assert all(below - above >= 12 for above, below in pairwise(heights))
+    paths = {element.get("class"): element.get("d", "") for element in ET.fromstring(svg)}
+    _, rise, fall = (float(word) for word in paths["curve s1"].replace("M", "").replace("l", " ").split()[1::2])
+    assert rise == -fall, "the value beyond the axis is drawn at its end"
+    assert -rise < 20
 
 
 def test_a_level_stretch_is_one_step() -> None:

@@ -114,11 +114,11 @@ def test_sections_are_in_closed_groups_and_long_tables_begin_with_their_first_ro
     topics = re.findall(r'<details class="topic" id="group-(\w+)">', text)
     assert topics == ["time", "device", "code", "evidence"]
     assert "open" not in [name for tag, name, _ in page.attributes if tag == "details"]
-    rows = tuple((Cell(f"row {number}"), Cell("x")) for number in range(html.TABLE_ROWS + 1))
+    rows = tuple((Cell(f"row {number}"), Cell("x")) for number in range(html.TABLE_ROWS + 2))
     table = Table("many", (Column("a"), Column("b", number=True)), rows)
     long = html.render(Report("t", "s", (Section("k", "k", (table,)),)))
     short = html.render(Report("t", "s", (Section("k", "k", (replace(table, rows=rows[:-1]),)),)))
-    assert "All 9 rows" in long
+    assert "All 10 rows" in long
     assert long.count("<tr") - 1 == len(rows), "hidden rows are in the page"
     assert "All " not in short
     assert f"nth-child(n + {html.TABLE_ROWS + 1})" in text, "page.css hides the same rows"

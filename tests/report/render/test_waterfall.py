@@ -50,6 +50,8 @@ def test_ticks_are_round_and_lie_on_the_axis() -> None:
     assert drawn.ticks[0][0] == pytest.approx(drawn.rows[0].end)
     decades = layout(fall(Stair("x", 1.0, 1e6, None, None, "", "", "gain"))).ticks
     assert [text for _, text in decades][:3] == ["1", "10", "100"]
+    few = layout(fall(Stair("x", 2e4, 2e6, None, None, "", "", "gain"))).ticks
+    assert [text for _, text in few] == ["100k", "1M"], "labels of 20k, 50k, 200k, ... have no room beside them"
 
 
 @pytest.mark.parametrize("level", [41_300.0, 1e-3, 7.0])
