@@ -55,8 +55,8 @@ _LIMITS: Final[Mapping[LiveLimit, str]] = {
     LiveLimit.CPU: "the CPU is the bottleneck",
     LiveLimit.THREAD: "this thread is the bottleneck",
     LiveLimit.DISK: "it waits for a disk",
-    LiveLimit.WAIT_FOR_GPU: "it mostly waits, perhaps for the GPU: the cause cannot be seen from outside",
-    LiveLimit.WAIT: "it mostly waits: the cause cannot be seen from outside",
+    LiveLimit.WAIT_FOR_GPU: "it mostly waits, perhaps for the GPU, and the cause cannot be seen from outside",
+    LiveLimit.WAIT: "it mostly waits, and the cause cannot be seen from outside",
 }
 _LIVE_PARTS: Final[Mapping[str, str]] = {
     "data": "in next(loader)",
