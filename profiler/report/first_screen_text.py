@@ -169,7 +169,7 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
     others = [each for each in leading(analysis.findings) if each is not lead]
     second = _beside(others[0]) if others else _rest(analysis.phases) if is_of_input(lead) else ""
     evidence = ("", "") if first else (*text.evidence[:2], "", "")
-    return tuple(islice(filter(None, (first, left_out_text(lead), evidence[0], second, evidence[1])), WHY))
+    return tuple(islice(filter(None, (first, evidence[0], left_out_text(lead), second, evidence[1])), WHY))
 
 
 def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:

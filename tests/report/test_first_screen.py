@@ -233,6 +233,12 @@ def test_a_gain_tells_what_it_leaves_out_of_a_step(method: GainMethod, left_out:
     assert (left_out_text(replace(finding(method=method), left_out=left_out)) == told) == is_told
 
 
+def test_a_gain_that_leaves_little_of_a_step_tells_a_little_that_it_leaves_out() -> None:
+    most = replace(finding(method=GainMethod.BOUND), left_out=0.02, share=0.85)
+    assert "2.0% of each step" in left_out_text(most)
+    assert left_out_text(replace(most, left_out=0.01)) == ""
+
+
 @pytest.mark.parametrize(
     "name", ["plain-light", "lm-fixed-light", "attached", "recorder-killed", "no-python", "scaler"]
 )
