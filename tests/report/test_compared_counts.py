@@ -106,6 +106,7 @@ def test_less_than_two_steps_of_a_rank_are_refused(steps: int, ranks: int, taken
         (["--virtual-cuda", "0", "--before", "a", "--after", "b"], "the number of devices must be 1 or more"),
         (["--virtual-cuda", "--seconds", "3"], "--seconds has no effect with --virtual-cuda"),
         (["--virtual-cuda", "--device", "cuda"], "--device has no effect with --virtual-cuda"),
+        (["--virtual-cuda", "--trainer", "ssm"], "the sweep of teacher-student experiments cannot be counted"),
     ],
 )
 def test_options_that_would_have_no_effect(
