@@ -224,6 +224,7 @@ TORCH_AT_THE_TOP = (
     "profiler.counting.memory",
     "profiler.counting.operators",
     "profiler.counting.reads",
+    "profiler.virtual.compiled",
     "profiler.virtual.cuda",
     "profiler.virtual.graphs",
     "profiler.virtual.installation",

@@ -1,7 +1,7 @@
 """The types of a check. Times are integer nanoseconds of CLOCK_MONOTONIC.
 
 A slow-down is ln(work per second of the base / work per second of the candidate): 0.05 means that the candidate takes
-about 5% longer for the same work; a speed-up is negative. Imports nothing of the project but `Notice`.
+about 5% longer for the same work. A speed-up is negative. This module imports nothing of the project but `Notice`.
 """
 
 from __future__ import annotations
@@ -21,26 +21,27 @@ PASS: Final = "PASS"
 FAIL: Final = "FAIL"
 INCONCLUSIVE: Final = "INCONCLUSIVE"
 STATES: Final = (PASS, INCONCLUSIVE, FAIL)
-"""Ordered from good to bad: a result has the state of its worst part."""
+"""The states are ordered from good to bad. A result has the state of its worst part."""
 
 BASE: Final = "base"
 CANDIDATE: Final = "candidate"
 BASE_AGAIN: Final = "control"
-"""A second copy of the base, compared to the first: it shows what the method measures where there is no difference."""
+"""A second copy of the base is compared to the first. It shows what the method measures without a difference."""
 
 PATIENCE_S: Final = 300.0
-"""Seconds that a program's first steps may take, since they may load data and compile."""
+"""A program's first steps may take this many seconds, since they may load data and compile."""
 
 MEASURE: Final = "measure"
 CONFIRM: Final = "confirm"
-"""Kinds of rounds: rounds that may lead to a suspected FAIL, and rounds that confirm it (programs started in the
-other order, with the base again)."""
+"""The kinds of rounds. The first kind may lead to a suspected FAIL. The second kind confirms it: the programs start in
+the other order, and the base runs again."""
 
 LOOKS: Final = (5, 7, 10, 14, 20)
-"""Numbers of rounds after which the test may decide; each is about 1.4 times the one before. The maximum number of
-rounds is always a look."""
+"""The test may decide after these numbers of rounds. Each is about 1.4 times the one before. The test also looks after
+the maximum number of rounds."""
 POWER: Final = 0.8
-"""Probability of what is called detectable: the smallest slow-down, and the rounds that would settle it."""
+"""A slow-down is called detectable if the test finds it with this probability. The rounds that would settle a check use
+the same probability."""
 
 
 # ---------------------------------------------------------------- what was measured
@@ -48,7 +49,7 @@ POWER: Final = 0.8
 
 @dataclass(frozen=True, slots=True)
 class StepBlock:
-    """Steps of one side in a row, while the others were paused. A device is idle before and after them."""
+    """Steps that one side took in a row, while the others were paused. A device is idle before and after them."""
 
     side: str
     """BASE | CANDIDATE | BASE_AGAIN"""
@@ -134,13 +135,13 @@ class Counted:
     workers: Mapping[str, float] = field(default_factory=dict)
     """Totals of the loader's workers."""
     lines: Mapping[Location, tuple[Line, ...]] = field(default_factory=dict)
-    """Location -> lines with their amounts in all measured steps."""
+    """Each location has lines with their amounts in all measured steps."""
     worker_lines: Mapping[Location, tuple[Line, ...]] = field(default_factory=dict)
     """Lines of the loader's workers."""
     not_counted: tuple[str, ...] = ()
-    """Counters that are unknown (not 0) because the process ran without a device."""
+    """These counters are unknown (not 0), because the process ran without a device."""
     growing: frozenset[tuple[str, int]] = frozenset()
-    """File and line of memory of which more is in use at the end of each measured step than of the one before."""
+    """File and line that allocated memory. More of it is in use after each measured step than after the one before."""
 
 
 # ---------------------------------------------------------------- limits
@@ -148,7 +149,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How far a counter may rise above its baseline, per step: the larger of both amounts."""
+    """How far a counter may rise above its baseline, per step. The larger of both amounts applies."""
 
     absolute: float = 0.0
     relative: float = 0.0
@@ -237,7 +238,7 @@ class CounterLine:
     allowed: float | None
     """The largest amount that passes; it is None if there is no limit."""
     reasons: tuple[Notice, ...] = ()
-    """Why, where the state alone does not tell: `fewer`, `varies`."""
+    """These tell why the line has its state, where the state alone does not tell: `fewer`, `varies`."""
     changes: tuple[Change, ...] = ()
     """The lines at which it rose."""
     scope: str = "step"
@@ -268,7 +269,7 @@ class TimeLine:
     smallest: float | None
     """The smallest slow-down that would have been a FAIL with 80% probability, at this noise and number of rounds."""
     more_rounds: int | None = None
-    """Further rounds that would probably settle it; None: it is settled, or more rounds would not settle it."""
+    """So many further rounds would probably settle it. None: it is settled, or more rounds would not settle it."""
     more_seconds: float | None = None
 
 
@@ -302,7 +303,8 @@ class WorseCause:
     """Where it is; empty: not known."""
     line: int
     before: float | None
-    """Seconds per step that it costs in the base; 0: it is new; None: not measured, because only `counter` shows it."""
+    """Seconds per step that it costs in the base. 0: it is new. None: it was not measured, because only `counter` shows
+    it."""
     after: float | None
     sentence: str
     fix: str
@@ -413,7 +415,7 @@ class GateResult:
     machine: Mapping[str, str] = field(default_factory=dict)
     """Fingerprint: cpu, cores, GPU, kernel, python, torch."""
     explanation: str = ""
-    """Where the time went, after a FAIL of speed; empty: not recorded."""
+    """Where the time went, after a FAIL of speed. Empty: it was not recorded."""
     baseline_file: str = ""
     created_at: str = ""
     """ISO 8601, UTC."""
@@ -428,4 +430,4 @@ class GateResult:
     hunks: tuple[Hunk, ...] = ()
     """What changed in the files of these lines and of those at which counters rose."""
     options: str = ""
-    """Options of the check without which its command counts something else, as in `--virtual-cuda 2`."""
+    """Without these options of the check its command counts something else, as with `--virtual-cuda 2`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -133,9 +134,14 @@ def _report_counts(runs: Sequence[Run], labels: Sequence[str], out: Path) -> int
     sides = [
         CountedSide(label, run.info, len(run.steps), site_counts(run)) for label, run in zip(labels, runs, strict=True)
     ]
-    if short := next((side for side in sides if side.steps < 2), None):
-        taken = "only one step" if short.steps else "no step"
-        raise ProfilerError(f"{short.label} took {taken}: counts per step are those of the steps after the first one")
+    for side, run in zip(sides, runs, strict=True):
+        of_ranks = Counter(run.steps["pid"].tolist()).values()  # each rank leaves its own first step out
+        if max(of_ranks, default=0) < 2:
+            taken = "only one step" if of_ranks else "no step"
+            where = " in each rank" if len(of_ranks) > 1 else ""
+            raise ProfilerError(
+                f"{side.label} took {taken}{where}: counts per step are those of the steps after the first one"
+            )
     report = write_compared_counts(sides, out, counted_mismatches([side.info for side in sides]))
     problem = point_latest(LATEST, out)
     print_report(report, page=out / "compare.html")

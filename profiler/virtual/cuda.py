@@ -9,8 +9,8 @@ from __future__ import annotations
 import pickle
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, Final, Self
 
@@ -66,6 +66,28 @@ class Stream:
 
     def __exit__(self, *_: object) -> None:
         _streams.current = self._before
+
+
+class ExternalStream(Stream):
+    """A queue that another library made."""
+
+    def __init__(self, stream_ptr: int, device: Any = None, **_: Any) -> None:
+        super().__init__(device)
+
+
+class StreamContext:
+    """Context manager that chooses a queue; None: no other one."""
+
+    def __init__(self, stream: Stream | None) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        if self.stream is not None:
+            self.stream.__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        if self.stream is not None:
+            self.stream.__exit__()
 
 
 class _Streams(threading.local):
@@ -211,10 +233,10 @@ def replacements(mode: VirtualMode) -> dict[str, Any]:
             "Event": Event,
             "device": device,
             "device_of": device_of,
-            "ExternalStream": lambda _, device=None: Stream(device),
-            "stream": _use_stream,
+            "ExternalStream": ExternalStream,
+            "stream": StreamContext,
             "set_stream": set_stream,
-            "StreamContext": _use_stream,
+            "StreamContext": StreamContext,
             "current_stream": current_stream,
             "default_stream": default_stream,
             "CUDAGraph": graph_class(mode),
@@ -226,15 +248,6 @@ def replacements(mode: VirtualMode) -> dict[str, Any]:
             "synchronize": lambda *_, **__: mode.wait("synchronize"),
         }
     )
-
-
-@contextmanager
-def _use_stream(stream: Stream | None) -> Iterator[None]:
-    if stream is None:
-        yield
-    else:
-        with stream:
-            yield
 
 
 def _properties(machine: Machine) -> dict[str, Any]:

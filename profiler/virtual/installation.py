@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any, Final
@@ -10,6 +11,7 @@ import torch
 
 from profiler.virtual import cuda, parallel, private_api
 from profiler.virtual.cards import CARDS
+from profiler.virtual.compiled import compile_replacement
 from profiler.virtual.counts import EventSink
 from profiler.virtual.tensor_types import parse, tensor_types
 from profiler.virtual.tensors import CPU, Machine, VirtualMode, device_of, named_cuda
@@ -59,7 +61,7 @@ class VirtualCuda:
         self._autocast()
         self._serialization()
         self._distributed()
-        self._replace(torch, "compile", _compiled_eagerly(torch.compile, self._undos))
+        self._replace(torch, "compile", compile_replacement(self.mode, self._undos))
         self._scripts()
         self._threads()
         enter: Any = self.mode.__enter__
@@ -89,8 +91,9 @@ class VirtualCuda:
             "current_accelerator": cuda.always(torch.device("cuda")),
             "current_device_index": lambda: machine.current,
             "set_device_index": lambda device: setattr(machine, "current", machine.device(device).index),
-            "current_stream": cuda.current_stream,
-            "set_stream": cuda.set_stream,
+            # torch's compiler wants other objects than the functions of torch.cuda
+            "current_stream": functools.partial(cuda.current_stream),
+            "set_stream": functools.partial(cuda.set_stream),
             "device_index": cuda.device,
             "synchronize": lambda *_, **__: self.mode.wait("synchronize"),
         }.items():
@@ -217,6 +220,7 @@ class VirtualCuda:
         """Autocasting for CUDA casts by the CPU's rules, in the requested dtype."""
         original = torch.autocast.__init__
 
+        @functools.wraps(original)  # torch's compiler reads the names of the parameters
         def initialize(self: Any, device_type: str, dtype: Any = None, *args: Any, **kwargs: Any) -> None:
             if device_type == "cuda":
                 device_type, dtype = "cpu", dtype or torch.float16
@@ -372,21 +376,6 @@ class VirtualCuda:
 def is_active(mode: VirtualMode) -> bool:
     """Whether a mode is active in this thread."""
     return any(active is mode for active in private_api.active_modes())
-
-
-def _compiled_eagerly(original: Callable[..., Any], undos: list[Callable[[], object]]) -> Callable[..., Any]:
-    """torch.compile, whose results have all attributes of compiled ones, and run what the program wrote."""
-    stances: list[Any] = []
-
-    def compile_eagerly(model: Any = None, **options: Any) -> Any:
-        if model is None:
-            return lambda function: compile_eagerly(function, **options)
-        if not stances:
-            stances.append(torch.compiler.set_stance("force_eager"))
-            undos.append(lambda: stances[0].__exit__(None, None, None))
-        return original(model, backend="eager", dynamic=options.get("dynamic"))
-
-    return compile_eagerly
 
 
 class _Written(threading.local):

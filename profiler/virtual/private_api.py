@@ -28,6 +28,16 @@ NAMES: Final = (
     "utils.checkpoint._allowed_determinism_checks_to_fns",
 )
 """Names below `torch` that virtual devices need."""
+COMPILER_NAMES: Final = (
+    "_dynamo.config.suppress_errors",
+    "_dynamo.trace_rules.SKIP_DIRS",
+    "_dynamo.trace_rules._recompile_re",
+    "_dynamo.utils.run_node",
+    "_dynamo.variables.TensorVariable.specialize",
+    "_dynamo.variables.torch_function.SymbolicTorchFunctionState",
+    "_subclasses.fake_tensor.FakeTensorMode.from_tensor",
+)
+"""Names that torch.compile on virtual devices needs."""
 COUNTING_NAMES: Final = (
     "autograd.graph._engine_run_backward",
     "_C._autograd._get_sequence_nr",
@@ -119,6 +129,9 @@ gradient_function: Final = _get("_C._current_autograd_node")
 """The gradient function that the autograd engine executes in this thread; None within a callback."""
 has_function_modes: Final = _get("_C._is_torch_function_mode_enabled")
 """Whether a torch function mode is active in this thread."""
+
+without_function_modes: Final = _get("_C.DisableTorchFunction")
+"""A context manager in which this thread's torch functions are given to no mode."""
 
 
 def binding(operator: Any) -> Any:

@@ -81,6 +81,10 @@ class Machine:
     def current(self, index: int) -> None:
         self._local.current = self.device(index).index
 
+    def share_current_device(self, other: Machine) -> None:
+        """Have the same current device as another machine in each thread."""
+        self._local = other._local
+
     def device(self, value: Any = None) -> torch.device:
         """The device that a program names: by an index, a text, or none for the current one."""
         if value is None:

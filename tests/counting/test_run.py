@@ -25,7 +25,8 @@ from torch import nn
 
 ill = os.environ["ILL"]
 torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
+device = "cuda" if torch.cuda.is_available() else "cpu"
+model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4)).to(device)
 step_model = torch.compile(model, backend="eager") if ill in ("recompilation", "graph break") else model
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 losses = []
@@ -39,7 +40,7 @@ def scaled(x):
 
 
 for step in range(6):
-    x = torch.randn(8 + step if ill == "recompilation" else 8, 16)
+    x = torch.randn(8 + step if ill == "recompilation" else 8, 16, device=device)
     if ill == "clone":
         x = x.clone()  # clone
     if ill == "second":
@@ -118,11 +119,12 @@ def test_a_planted_fault_adds_counts_at_its_line(
     assert more == {line_of(ill)}
 
 
+@pytest.mark.parametrize("option", ["--count", "--virtual-cuda"])
 @pytest.mark.parametrize(
     ("ill", "kind"), [("graph break", CountKind.GRAPH_BREAK), ("recompilation", CountKind.RECOMPILATION)]
 )
-def test_compilation_is_counted_from_the_first_step(folder: Path, ill: str, kind: CountKind) -> None:
-    counts = [count for count in record(folder, ill) if count.kind is kind]
+def test_compilation_is_counted_from_the_first_step(tmp_path: Path, ill: str, kind: CountKind, option: str) -> None:
+    counts = [count for count in record(tmp_path, ill, option) if count.kind is kind]
     assert {count.site.line for count in counts if count.site} == {line_of(ill)}
     assert sum(count.before + count.mean * count.steps for count in counts) >= 1
 
@@ -152,7 +154,7 @@ def test_counts_are_shown_as_text_and_as_data(folder: Path, healthy: tuple[SiteC
 def test_reports_have_the_counts(folder: Path, healthy: tuple[SiteCount, ...]) -> None:
     run = profiler.load(folder / "none")
     page = counts_rendered(run.info, len(run.steps), healthy, "html")
-    assert "train.py:29" in page
+    assert f"train.py:{line_of('recompilation')}" in page
     assert "loss = step_model(x).square().mean()" in page
     markdown = counts_rendered(run.info, len(run.steps), healthy, "md")
     assert "## Memory in use at the peak" in markdown

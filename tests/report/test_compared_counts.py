@@ -86,10 +86,14 @@ def test_sides_that_are_given_something_else_are_compared_with_a_warning(tmp_pat
     assert (data["comparable"], data["reasons"]) == (False, list(given))
 
 
-@pytest.mark.parametrize(("steps", "taken"), [(0, "took no step"), (1, "took only one step")])
-def test_less_than_two_steps_are_refused(steps: int, taken: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("steps", "ranks", "taken"),
+    [(0, 1, "took no step"), (1, 1, "took only one step:"), (1, 2, "took only one step in each rank")],
+)
+def test_less_than_two_steps_of_a_rank_are_refused(steps: int, ranks: int, taken: str, tmp_path: Path) -> None:
     builder = RunBuilder(virtual_cuda=1)
-    builder.steps(steps, 10 * MS)
+    for rank in range(ranks):
+        builder.steps(steps, 10 * MS, pid=rank + 1)
     with pytest.raises(ProfilerError, match=taken):
         _report_counts([builder.build()] * 2, ["before", "after"], tmp_path)
     assert not list(tmp_path.iterdir())
@@ -105,6 +109,7 @@ def test_less_than_two_steps_are_refused(steps: int, taken: str, tmp_path: Path)
         (["--virtual-cuda", "0", "--before", "a", "--after", "b"], "the number of devices must be 1 or more"),
         (["--virtual-cuda", "--seconds", "3"], "--seconds has no effect with --virtual-cuda"),
         (["--virtual-cuda", "--device", "cuda"], "--device has no effect with --virtual-cuda"),
+        (["--virtual-cuda", "--trainer", "ssm"], "the sweep of teacher-student experiments cannot be counted"),
     ],
 )
 def test_options_that_would_have_no_effect(

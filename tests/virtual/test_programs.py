@@ -298,9 +298,73 @@ def test_a_compiled_module_has_the_attributes_of_one(counts: Counts) -> None:
     assert counts.syncs == 1
 
 
-def test_compiled_code_is_compiled_again_after_virtual_devices() -> None:
-    before = torch._dynamo.eval_frame._stance
+def test_torch_compiles_as_before_after_virtual_devices() -> None:
+    @torch.compile(backend="eager")
+    def place(x: torch.Tensor) -> tuple[torch.Tensor, str]:
+        return x * 2, x.device.type
+
+    from torch._dynamo import config, utils
+
+    before = utils.run_node, config.suppress_errors
+    assert place(torch.ones(2))[1] == "cpu"
     with virtual_cuda():
-        torch.compile(torch.sin)(torch.ones(2, device="cuda"))
-        assert torch._dynamo.eval_frame._stance.stance == "force_eager"
-    assert torch._dynamo.eval_frame._stance == before
+        assert torch.compile(place)(torch.ones(2, device="cuda"))[1] == "cuda"
+        assert utils.run_node is not before[0]
+    assert (utils.run_node, config.suppress_errors) == before
+    assert place(torch.ones(2))[1] == "cpu"
+
+
+class _Asking(nn.Module):
+    """A network whose code asks for devices, or for values, where it is compiled."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.what, self.a, self.b = what, nn.Linear(8, 16), nn.Linear(16, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.a(x)
+        h = h + torch.arange(16, device=x.device).to(h.dtype) + torch.zeros(16, device=self.a.weight.device)
+        if not x.is_cuda:
+            raise AssertionError
+        if self.what == "value" and h.sum().item() > 1e9:
+            h = h * 2
+        elif self.what == "mask":
+            h = h + h[h > 0].mean()
+        elif self.what == "autocast":
+            with torch.autocast(x.device.type, torch.bfloat16):
+                h = h + self.a(x)
+        return self.b(h.float())
+
+
+@pytest.mark.parametrize(
+    ("what", "breaks", "waits"),
+    [("nothing", 0, 0), ("value", 1, 1), ("mask", 1, 1), ("autocast", 0, 0), ("shapes", 0, 0)],
+)
+def test_compiled_training_breaks_graphs_as_on_a_gpu_and_learns_the_same(what: str, breaks: int, waits: int) -> None:
+    from torch._dynamo.utils import counters
+
+    def train(*, is_compiled: bool) -> tuple[list[float], int, int]:
+        torch.manual_seed(0)
+        with virtual_cuda() as counts:
+            model = _Asking(what).cuda()
+            call = torch.compile(model) if is_compiled else model
+            optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+            losses, seen = [], 0
+            for step in range(4):
+                x = torch.rand(4 + step if what == "shapes" else 4, 8).cuda()
+                counts.clear()
+                loss = call(x).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                seen = counts.syncs
+                assert loss.is_cuda
+                losses.append(loss.item())
+        return losses, seen, len(counters["graph_break"])
+
+    torch._dynamo.reset()
+    counters.clear()
+    eager, compiled = train(is_compiled=False), train(is_compiled=True)
+    assert eager[:2] == compiled[:2] == (eager[0], waits)
+    assert compiled[2] == breaks
+    assert counters["stats"]["unique_graphs"] > breaks  # Dynamo has traced all of it

@@ -367,7 +367,7 @@ def test_checkpointed_activations_and_attention(counts: Counts) -> None:
     assert model.weight.grad.is_cuda
 
 
-def test_compiled_functions_run_eagerly(counts: Counts) -> None:
+def test_results_of_compiled_functions_are_on_the_device(counts: Counts) -> None:
     @torch.compile
     def double(x: torch.Tensor) -> torch.Tensor:
         return x * 2
