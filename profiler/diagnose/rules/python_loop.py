@@ -7,6 +7,7 @@ from typing import Final
 from profiler.analyse.finding import KnockOut
 from profiler.core.notice import Notice
 from profiler.diagnose.rule import NOTHING, Claim, Rule, StepCosts
+from profiler.diagnose.rules._input import prepared_costs
 from profiler.diagnose.rules._operators import called_from, small_operators
 from profiler.diagnose.run import hides_waits
 from profiler.run.model import Site
@@ -18,16 +19,17 @@ _NEARLY_ALL: Final = 0.9
 
 
 def judge(costs: StepCosts) -> Claim | Notice | None:
-    """The Python that other rules leave, but that of lines which call small operators with it."""
+    """The Python that other rules leave, but that of lines which call small operators, or make batches, with it."""
     if not costs.has_queue and hides_waits(costs.analysis):
         return Notice("python-or-device-wait")
     python, calling = costs.cost("python"), small_operators(costs)
-    called = called_from(calling, "python").get("python", NOTHING)
-    if python.seconds <= called.seconds:
+    called = called_from(calling, "python").get("python", NOTHING).seconds
+    called += prepared_costs(costs).get("python", NOTHING).seconds
+    if python.seconds <= called:
         return None
     sites = costs.sites("python")  # without a line it is spread over libraries, and no loop can be replaced
     others = tuple(site for site in sites if site not in calling)
-    claimed = {"python": python.part(1.0 - called.seconds / python.seconds)}
+    claimed = {"python": python.part(1.0 - called / python.seconds)}
     return Claim(claimed, others or sites, has_gain=any(not _runs_library(costs, site) for site in sites))
 
 
