@@ -931,6 +931,18 @@ def test_python_that_calls_small_operators_is_no_loop_of_python() -> None:
     assert {finding.rule.name for finding in find(few)[0]} == {"python-loop"}
 
 
+def test_a_line_of_python_without_operators_computes_nothing() -> None:
+    line = LineCost(Site("train.py", 5, "f"), "", 0.05, 0.5, 0.4, 0.6, 50, {"python": 0.04, "compute": 0.01})
+    elsewhere = OperatorLine(Site("train.py", 9, "f"), False, "", 10, 0.05, 0, 0.0)
+    looping = replace(step(compute=0.6, python=0.4), lines=(line,), operators=(elsewhere,))
+    assert first(looping).costs == pytest.approx({"python": 0.04, "compute": 0.01})
+    here = replace(elsewhere, site=line.site, seconds=0.01)
+    assert first(replace(looping, operators=(here,))).costs == pytest.approx({"python": 0.04})
+    assert first(replace(looping, operators=())).costs == pytest.approx({"python": 0.04}), "no operators were counted"
+    mixed = replace(line, categories={"python": 0.02, "compute": 0.03})
+    assert first(replace(looping, lines=(mixed,))).costs == pytest.approx({"python": 0.04})
+
+
 def test_gradient_functions_of_a_loop_of_small_operators_go_with_it() -> None:
     """The gradient of what each round takes from a tensor may take longer than the round's operators."""
     places = Site("train.py", 3, "f"), Site("train.py", 9, "main")
