@@ -17,6 +17,7 @@ from profiler.analyse.sampling.lines import library_functions, line_costs, start
 from profiler.analyse.sampling.locations import locations
 from profiler.analyse.sampling.operators import operator_lines
 from profiler.analyse.sampling.phases import phases
+from profiler.analyse.sampling.preparation import preparation
 from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.spikes import spikes
 from profiler.analyse.sampling.stacks import Stacks
@@ -72,6 +73,7 @@ def analyse(run: Run) -> Analysis:
     has_ranks = len(window) > 0 and (len(steps.windows) > 1 or bool(few_steps))
     host, ledger, samples = _host_time(stacks, steps, window)
     lines, stages = line_costs(stacks, samples), stage_spans(stacks, window)
+    operators = operator_lines(stacks)
     host_breakdown = breakdown(window, ledger, len(host.calls) if host else 0)
     on_device = device_window(run, window)
     device = device_breakdown(run, on_device)
@@ -120,7 +122,8 @@ def analyse(run: Run) -> Analysis:
         step=run.step,
         lines=tuple(replace(line, categories=_measured(line.categories, host_breakdown)) for line in lines),
         library=library_functions(stacks, samples),
-        operators=operator_lines(stacks),
+        operators=operators,
+        preparation=preparation(stacks, samples, stages, operators),
         recording=recording_seconds(run, window) if hooked else 0.0,
         locations=trace_locations(run, window, host) if host and run.is_trace else locations(stacks, samples),
         input=input_parts(run, window),

@@ -210,6 +210,18 @@ class OperatorLine:
     small_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """What the training thread computes before the model in a step, outside of loaders and of torch's operators."""
+
+    whole: LineCost
+    """All of it, at the line that calls nearly all of it; where no single one does, at the line with most."""
+    calls: str
+    """The function of the user's own that this line calls; empty: it is the line with most."""
+    lines: tuple[Site, ...]
+    """The lines in which it is, the most seconds first."""
+
+
 class LocationKind(StrEnum):
     """How closely the place of a category's time is known."""
 
@@ -781,6 +793,8 @@ class Analysis:
     """Seconds of the stepping thread per step that the hooks took, estimated by the number of their records."""
     operators: tuple[OperatorLine, ...] = ()
     """The operators of one step by line, the most seconds first; empty if they were not counted."""
+    preparation: Preparation | None = None
+    """None: nothing is computed before the model, or it is not known."""
     locations: Mapping[str, tuple[Location, ...]] = field(default_factory=dict)
     """Host category, or empty for the whole step -> the place that holds most of its time, where one does, then further
     ones that hold much of the step."""

@@ -115,6 +115,8 @@ SETTINGS: Final = "setting_lines"
 """Name of the fact with the lines that change settings which slow steps: threads, anomaly, float64, profiler."""
 COUNTED_STEPS: Final = 5
 """Steps from the beginning to the end of that fact."""
+COUNTED_LINES: Final = 100
+"""Lines that it keeps: those with most time."""
 
 COLLECTIVES: Final = (
     "all_reduce",

@@ -140,6 +140,17 @@ _INPUT: Final = (
 )
 """How data is read, tokenized and put into batches."""
 
+_MADE: Final = (
+    *(
+        Case(f"made-inline-input-{style}", ("inline-input",), script="made.py", options=(f"--style={style}",))
+        for style in ("function", "generator")
+    ),
+    Case("made-healthy", script="made.py"),
+    Case("made-healthy-generator", cured=("inline-input",), script="made.py", options=("--style=generator",)),
+    Case("made-healthy-layer", script="made.py", options=("--style=layer",)),
+)
+"""Batches that NumPy makes outside of any loader."""
+
 CASES: Final = (
     # on two cores one worker makes these batches hardly faster, so that cheaper items are as right
     Case("no-workers", ("no-workers",), also=("slow-dataset-item",), markers=("slow-item", "loader")),
@@ -188,6 +199,7 @@ CASES: Final = (
     ),
     *_PLAIN,
     *_INPUT,
+    *_MADE,
     *(
         Case(f"model-{name}", script="healthy.py", options=(f"--model={name}",))
         for name in (

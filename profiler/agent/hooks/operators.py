@@ -16,7 +16,7 @@ from profiler.agent.hooks import counts
 from profiler.agent.hooks._profiler_window import ProfilerWindow
 from profiler.agent.patching import STATE, Hook
 from profiler.agent.recorder import now
-from profiler.run.tables import COUNTED_STEPS, OPERATORS
+from profiler.run.tables import COUNTED_LINES, COUNTED_STEPS, OPERATORS
 
 SKIP: Final = 12
 """Steps before the window: torch's trace at level full has ended then."""
@@ -27,7 +27,7 @@ SMALL_US: Final = 20.0
 what an operator of less than this takes."""
 MAX_STACKS: Final = 20_000
 """Operators of a step whose stacks are taken; at some 15 µs each, more would hold up the program."""
-_LINES, _FRAMES = 100, 6
+_FRAMES: Final = 6
 _PROBES: Final = 200
 _BACKWARD: Final = "autograd::engine::evaluate_function"
 _NAN_CHECKS: Final = ("aten::isnan", "aten::_is_any_true", "aten::item")
@@ -183,7 +183,7 @@ def summarize(
         )
         for column, amount in enumerate((1, seconds, is_small, is_small * seconds)):
             line[column] += amount
-    largest = sorted(lines.items(), key=lambda line: -line[1][1])[:_LINES]
+    largest = sorted(lines.items(), key=lambda line: -line[1][1])[:COUNTED_LINES]
     checks = sum(each.nan_checks for each in timed) / 1e6
     return {"lines": [[*key, *values] for key, values in largest]} | ({"nan_checks": checks} if checks else {})
 

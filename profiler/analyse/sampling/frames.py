@@ -173,6 +173,7 @@ def _classify_frame(file: str, function: str, folders: PackageFolders) -> _Frame
     if owner in (TORCH, LIBRARY):
         category = next((category for category, pattern in _CATEGORIES if pattern.search(path)), "")
     is_call = path == "torch/nn/modules/module.py" and name in ("_call_impl", "_wrapped_call_impl")
+    is_call = is_call or (path == "torch/autograd/function.py" and name == "apply")  # operators of the program's own
     return _Frame(
         owner,
         stratum=_frame_stratum(owner, file if owner == OURS else path, function),

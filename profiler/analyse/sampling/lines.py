@@ -40,7 +40,7 @@ def line_costs(stacks: Stacks, samples: ClassifiedSamples | None) -> tuple[LineC
     lines: defaultdict[Site, list[int]] = defaultdict(list)
     for number, stack in samples.stacks.items():
         lines[stack.site].append(number)
-    costs = _StackCosts(stacks, samples)
+    costs = StackCosts(stacks, samples)
     least = MIN_SHARE * samples.window.wall_ns
     rows = [
         costs.at(site, lines[site])
@@ -59,7 +59,7 @@ def library_functions(stacks: Stacks, samples: ClassifiedSamples | None) -> tupl
     for number in samples.stacks:
         for call in dict.fromkeys(_library_calls(stacks, number)):
             calls[call].append(number)
-    costs = _StackCosts(stacks, samples)
+    costs = StackCosts(stacks, samples)
     least = _MIN_FUNCTION_SHARE * samples.window.wall_ns
     rows = [
         LibraryFunction(file, name, costs.at(site, numbers))
@@ -80,7 +80,7 @@ def _library_calls(stacks: Stacks, number: int) -> Iterator[tuple[Site, str, str
             yield line, relative_path(site.file, stacks.folders), site.function
 
 
-class _StackCosts:
+class StackCosts:
     """The time of the stacks of a run, by category."""
 
     def __init__(self, stacks: Stacks, samples: ClassifiedSamples) -> None:

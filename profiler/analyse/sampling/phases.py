@@ -44,7 +44,7 @@ _OF_STAGE: Final = 0.8
 accurate to milliseconds, so some samples of short stages seem to lie outside of them."""
 _OF_LOOP: Final = 0.9
 """Share of the samples without any stage from which a line is a part of the loop."""
-_RARE: Final = 0.05
+RARE: Final = 0.05
 """Share of the samples of the commonest line below which a line that calls an optimizer, or a backward pass, is
 ignored."""
 _MAX_LINES: Final = 3
@@ -236,7 +236,7 @@ def _entry_lines(stacks: Stacks, ns: Mapping[int, float], share: Floats, interru
         for function in set(map(function_of, sites)):
             times[function] += ns[number] * interrupted[number], ns[number]
     only = {function for function, (inside, total) in times.items() if inside >= _OF_STAGE * total}
-    calls = {line: _last_common_call(way, only) for line, way in ways.items()}
+    calls = {line: last_common_call(way, only) for line, way in ways.items()}
     common: defaultdict[_Line, float] = defaultdict(float)
     for entered, amount in entries.items():
         called = calls.get(entered[0]) if entered[0] else None
@@ -244,7 +244,7 @@ def _entry_lines(stacks: Stacks, ns: Mapping[int, float], share: Floats, interru
     return common
 
 
-def _last_common_call(ways: Sequence[tuple[float, Sequence[Site]]], only: Collection[Function]) -> _Line | None:
+def last_common_call(ways: Sequence[tuple[float, Sequence[Site]]], only: Collection[Function]) -> _Line | None:
     """The innermost line of nearly all of these stacks that calls one of the functions `only`, with its name.
 
     :param ways: ns of each stack, and its lines of the user from a common one on.
@@ -283,7 +283,7 @@ def _way_to_last_update(stacks: Stacks, samples: ClassifiedSamples) -> _Loop:
     loop: dict[tuple[str, str], int] = {}
     for by_site in totals.values():
         largest = max(by_site.values(), default=0.0)
-        for site in (site for site, total in by_site.items() if total >= _RARE * largest):
+        for site in (site for site, total in by_site.items() if total >= RARE * largest):
             for frame in filter(stacks.is_user, ways[site]):
                 function = (frame.file, frame.function)
                 loop[function] = max(frame.line, loop.get(function, 0))

@@ -11,6 +11,7 @@ from profiler.analyse.model import WAIT_CATEGORIES, WAITING_FOR_INDEX, WAITING_F
 from profiler.diagnose.input import HANDOVER, MOSTLY, diagnose_input
 from profiler.diagnose.model import InputAdvice, InputDiagnosis
 from profiler.diagnose.rule import Claim, Cost, StepCosts, largest_sites
+from profiler.diagnose.rules._frames import frame_costs
 from profiler.diagnose.rules._workers import WORTH, moved_step_time
 from profiler.run.model import Site
 
@@ -95,6 +96,13 @@ def inline_cost(costs: StepCosts, found: InputDiagnosis) -> Cost:
     """What input costs that the training thread makes outside of any loader."""
     whole = found.making + found.inline
     return costs.cost("input").part(found.inline / whole if whole else 0.0)
+
+
+def prepared_costs(costs: StepCosts) -> dict[str, Cost]:
+    """What the training thread computes before the model in a step, outside of loaders, by category. Beside a device it
+    costs nothing while that is busy, which is not known of lines."""
+    found = costs.analysis.preparation
+    return frame_costs((found.whole,)) if found and not costs.has_queue and not costs.is_device_unseen else {}
 
 
 def making(costs: StepCosts, where: str) -> list[InputPart]:

@@ -18,6 +18,8 @@ _MOST_CALL_S: Final = 5e-6
 _MOSTLY: Final = 0.5
 """Share of the operators' time of a line from which its small ones count: beside large ones, as in a usual model, there
 is little to gain from calling fewer."""
+_NEARLY_ALL: Final = 0.9
+"""Share of a line's gradient functions from which the others are as many as there are loops. A choice: 9 of 10."""
 _MOST_SLOWER: Final = 2.0
 """Most times as long as when they were counted that operators are taken to be on average. They were counted in a few
 steps, each at its shortest. Computing beyond that is not theirs: samples tell it from Python at a line only roughly."""
@@ -59,14 +61,29 @@ def small_operators(costs: StepCosts) -> dict[Site, dict[str, Cost]]:
 def called_by_program(operators: Iterable[OperatorLine]) -> list[OperatorLine]:
     """Those that a loader or an optimizer does not call. Some gradient functions are small only within torch, and count
     as large: those of a line whose operators are mostly large, such as a recurrent network's, and where lines are
-    known those of none, which add up the gradient of each parameter."""
+    known those of none, which add up the gradient of each parameter. A line of small operators in a loop has as many
+    gradient functions: the few large ones of them, such as one that adds up what the loop took from a tensor, go with
+    the loop."""
     rows = [row for row in operators if not row.caller]
-    large = {row.site for row in rows if row.site and not row.is_backward and not _is_mostly_small(row)}
-    of_torch = {*large, None} if any(row.site for row in rows) else large
+    has_lines = any(row.site for row in rows)
+    is_small: dict[Site | None, bool] = {
+        row.site: _is_mostly_small(row) for row in rows if row.site and not row.is_backward
+    }
     return [
-        replace(row, small_count=0, small_seconds=0.0) if row.is_backward and row.site in of_torch else row
+        _with_loop(row, is_small.get(row.site, row.site is not None or not has_lines)) if row.is_backward else row
         for row in rows
     ]
+
+
+def _with_loop(row: OperatorLine, is_small: bool) -> OperatorLine:
+    """The gradient functions of a line.
+
+    :param is_small: whether the line's operators are mostly small.
+    """
+    if not is_small:
+        return replace(row, small_count=0, small_seconds=0.0)
+    is_loop = row.site is not None and row.small_count >= _NEARLY_ALL * row.count
+    return replace(row, small_seconds=row.seconds) if is_loop else row
 
 
 def _is_mostly_small(row: OperatorLine) -> bool:

@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
-from profiler.analyse.finding import KnockOut
+from profiler.analyse.finding import Confidence, KnockOut
 from profiler.diagnose.input import diagnose_input
-from profiler.diagnose.rule import Claim, Rule, StepCosts
-from profiler.diagnose.rules._input import inline_cost, loader_sites
+from profiler.diagnose.rule import Claim, Rule, StepCosts, largest_sites
+from profiler.diagnose.rules._input import inline_cost, loader_sites, prepared_costs
 
 
 def judge(costs: StepCosts) -> Claim | None:
-    """What other rules leave of the input that is made outside of loaders."""
-    found = diagnose_input(costs.analysis)
-    if found is None or not found.inline:
+    """What other rules leave of the input that is made outside of loaders, or of what is computed before the model by
+    no operator of torch: from where its values come is not known."""
+    found, prepared, preparation = diagnose_input(costs.analysis), prepared_costs(costs), costs.analysis.preparation
+    values: dict[str, float | str | None] = dict.fromkeys(("part", "prepared", "calls"))
+    if found is not None and found.inline:
+        values["part"] = found.inline_part.name if found.inline_part else None
+        return Claim({"input": inline_cost(costs, found)}, loader_sites(costs), values)
+    if not prepared or preparation is None:
         return None
-    part = found.inline_part
-    return Claim({"input": inline_cost(costs, found)}, loader_sites(costs), {"part": part.name if part else None})
+    first, *others = preparation.lines
+    values["prepared"] = costs.share(sum(cost.seconds for cost in prepared.values()))
+    values["calls"] = f"{preparation.calls}()" if preparation.calls else None
+    return Claim(
+        prepared,
+        largest_sites([first, preparation.whole.site, *others]),
+        values,
+        confidence=Confidence.MEDIUM,
+    )
 
 
 PLUGIN = Rule(
     "inline-input",
     "The training loop prepares its batches itself",
-    ("{share:share} of each step goes to input that no loader makes, most of it to: {part}.",),
-    "Prepare batches in a dataset, and let the workers of a DataLoader make them while the model trains.",
+    (
+        "{share:share} of each step goes to input that no loader makes, most of it to: {part}.",
+        "{prepared:share} of each step is computed before the model, in no loader and by no operator of torch.",
+        "Most of it is in {calls}.",
+    ),
+    "Prepare batches in a dataset, and let the workers of a DataLoader make them while the model trains. Compute once "
+    "what is the same in each step.",
     judge,
     is_general=True,
     knock_out=KnockOut.STATEMENT,

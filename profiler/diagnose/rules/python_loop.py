@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import replace
 from typing import Final
 
 from profiler.analyse.finding import KnockOut
 from profiler.core.notice import Notice
-from profiler.diagnose.rule import NOTHING, Claim, Rule, StepCosts
+from profiler.diagnose.rule import NOTHING, Claim, Cost, Rule, StepCosts
+from profiler.diagnose.rules._frames import frame_costs
+from profiler.diagnose.rules._input import prepared_costs
 from profiler.diagnose.rules._operators import called_from, small_operators
 from profiler.diagnose.run import hides_waits
 from profiler.run.model import Site
@@ -15,20 +20,51 @@ _MOST_OF_STEP: Final = 0.5
 """Share of a step at a line from which it may be a library that runs the whole loop there. A choice."""
 _NEARLY_ALL: Final = 0.9
 """Share of that line's time in one function of a library. A choice: `trainer.fit()` has all of it there."""
+_MOSTLY: Final = 0.5
+"""Share of a line that is Python from which it is a line of Python. A choice."""
+_MOST_OPERATORS: Final = 1 / 6
+"""Most of such a line's time in counted operators, with which all of it is Python: as of `preparation`."""
 
 
 def judge(costs: StepCosts) -> Claim | Notice | None:
-    """The Python that other rules leave, but that of lines which call small operators with it."""
+    """The Python that other rules leave, but that of lines which call small operators, or make batches, with it."""
     if not costs.has_queue and hides_waits(costs.analysis):
         return Notice("python-or-device-wait")
     python, calling = costs.cost("python"), small_operators(costs)
-    called = called_from(calling, "python").get("python", NOTHING)
-    if python.seconds <= called.seconds:
+    called = called_from(calling, "python").get("python", NOTHING).seconds
+    called += prepared_costs(costs).get("python", NOTHING).seconds
+    if python.seconds <= called:
         return None
     sites = costs.sites("python")  # without a line it is spread over libraries, and no loop can be replaced
     others = tuple(site for site in sites if site not in calling)
-    claimed = {"python": python.part(1.0 - called.seconds / python.seconds)}
+    claimed = {"python": python.part(1.0 - called / python.seconds)}
+    prepared = costs.analysis.preparation.lines if costs.analysis.preparation else ()
+    if computing := _computing_of_loops(costs, {*calling, *prepared}):
+        claimed["compute"] = computing
     return Claim(claimed, others or sites, has_gain=any(not _runs_library(costs, site) for site in sites))
+
+
+def _computing_of_loops(costs: StepCosts, others: Collection[Site]) -> Cost | None:
+    """What seems to be computing at lines of Python that call hardly any operator. Whether a sample was Python is known
+    only from those of the GIL's holder, for all lines together.
+
+    :param others: lines of which another rule knows what they do.
+    """
+    if costs.has_queue or not costs.analysis.operators:
+        return None
+    counted: defaultdict[tuple[str, int], float] = defaultdict(float)
+    for row in costs.analysis.operators:
+        if row.site:
+            counted[row.site.file, row.site.line] += row.seconds
+    lines = [
+        replace(line, categories={"compute": line.categories["compute"]})
+        for line in costs.analysis.lines
+        if line.site not in others
+        and "compute" in line.categories
+        and line.categories.get("python", 0.0) >= _MOSTLY * line.seconds_per_step
+        and counted[line.site.file, line.site.line] <= _MOST_OPERATORS * line.seconds_per_step
+    ]
+    return frame_costs(tuple(lines)).get("compute")
 
 
 def _runs_library(costs: StepCosts, site: Site) -> bool:

@@ -28,6 +28,7 @@ from profiler.analyse.model import (
     OperatorLine,
     Period,
     Phase,
+    Preparation,
     RankLedger,
     SiteOrigin,
     SpikeLine,
@@ -932,6 +933,46 @@ def test_python_that_calls_small_operators_is_no_loop_of_python() -> None:
     # a line of few operators loops in Python: its calls explain little of its time
     few = replace(both, operators=(replace(small, count=10, seconds=1e-5, small_count=10, small_seconds=1e-5),))
     assert {finding.rule.name for finding in find(few)[0]} == {"python-loop"}
+
+
+def test_a_line_of_python_without_operators_computes_nothing() -> None:
+    line = LineCost(Site("train.py", 5, "f"), "", 0.05, 0.5, 0.4, 0.6, 50, {"python": 0.04, "compute": 0.01})
+    elsewhere = OperatorLine(Site("train.py", 9, "f"), False, "", 10, 0.05, 0, 0.0)
+    looping = replace(step(compute=0.6, python=0.4), lines=(line,), operators=(elsewhere,))
+    assert first(looping).costs == pytest.approx({"python": 0.04, "compute": 0.01})
+    here = replace(elsewhere, site=line.site, seconds=0.01)
+    assert first(replace(looping, operators=(here,))).costs == pytest.approx({"python": 0.04})
+    assert first(replace(looping, operators=())).costs == pytest.approx({"python": 0.04}), "no operators were counted"
+    mixed = replace(line, categories={"python": 0.02, "compute": 0.03})
+    assert first(replace(looping, lines=(mixed,))).costs == pytest.approx({"python": 0.04})
+
+
+def test_gradient_functions_of_a_loop_of_small_operators_go_with_it() -> None:
+    """The gradient of what each round takes from a tensor may take longer than the round's operators."""
+    places = Site("train.py", 3, "f"), Site("train.py", 9, "main")
+    lines = [LineCost(site, "", 0.05, 0.5, 0.4, 0.6, 50, {"compute": 0.05}) for site in places]
+    backward = Phase("backward", 0.05, 0.5, 0.5, 0.5, places[1])
+    forward = OperatorLine(places[0], False, "", 1000, 0.05, 1000, 0.05)
+    gradients = OperatorLine(places[0], True, "", 1000, 0.05, 990, 0.02)
+    ill = replace(step(compute=1.0), lines=tuple(lines), phases=(backward,), operators=(forward, gradients))
+    assert first(ill).rule.name == "many-small-operators"
+    assert first(ill).seconds == pytest.approx(0.1)
+    # without a loop, an operator that only makes a view may have one gradient that takes long
+    few = replace(ill, operators=(forward, replace(gradients, small_count=500)))
+    assert first(few).seconds == pytest.approx(0.05)
+
+
+def test_batches_that_numpy_makes_before_the_model() -> None:
+    line, call = Site("train.py", 21, "make"), Site("train.py", 4, "main")
+    making = LineCost(call, "", 0.04, 0.4, 0.35, 0.45, 50, {"compute": 0.03, "python": 0.01})
+    ill = replace(step(compute=0.85, python=0.15), preparation=Preparation(making, "make", (line,)))
+    assert found(ill) == ["inline-input"]
+    assert first(ill).gain == pytest.approx(1 / 0.6)
+    assert first(ill).sites == (line, call)
+    assert "Most of it is in make()." in finding_text(first(ill)).evidence
+    alone = replace(step(compute=0.85, python=0.15), preparation=Preparation(making, "", (line,)))
+    assert not any("Most of it" in sentence for sentence in finding_text(first(alone)).evidence)
+    assert "inline-input" not in found(with_facts(ill, device="cuda")), "a device may be busy meanwhile"
 
 
 def test_the_python_of_a_library_that_runs_the_loop_is_no_loop_of_the_program() -> None:
