@@ -142,14 +142,15 @@ _INPUT: Final = (
 
 _MADE: Final = (
     *(
-        Case(f"made-inline-input-{style}", ("inline-input",), script="made.py", options=(f"--style={style}",))
+        Case(f"made-{ill}-{style}", (ill,), script="made.py", options=(f"--style={style}",))
+        for ill in ("inline-input", "work-after-update")
         for style in ("function", "generator")
     ),
     Case("made-healthy", script="made.py"),
     Case("made-healthy-generator", cured=("inline-input",), script="made.py", options=("--style=generator",)),
     Case("made-healthy-layer", script="made.py", options=("--style=layer",)),
 )
-"""Batches that NumPy makes outside of any loader."""
+"""Batches that NumPy makes outside of any loader, and statistics of each step."""
 
 CASES: Final = (
     # on two cores one worker makes these batches hardly faster, so that cheaper items are as right

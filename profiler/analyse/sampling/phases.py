@@ -37,6 +37,7 @@ from profiler.analyse.timing.host_timeline import HostTimeline
 from profiler.analyse.window import NS_PER_S, Window, named_rows
 from profiler.run.code_origin import OURS, code_owner
 from profiler.run.model import Run, Site, StepKind
+from profiler.run.tables import OPERATORS
 
 ORDER: Final = (DATA, FORWARD, BACKWARD, OPTIMIZER, *INTERRUPTIONS, AFTER_OPTIMIZER, ELSEWHERE)
 _OF_STAGE: Final = 0.8
@@ -278,15 +279,33 @@ def _way_to_last_update(stacks: Stacks, samples: ClassifiedSamples) -> _Loop:
             frames = stacks.run.stack_frames[number]
             totals[stack.phase][stack.site] += float(ns[number])
             ways[stack.site] = frames[: frames.index(stack.site) + 1]
-    if not totals[OPTIMIZER]:
+    loop = {} if totals[OPTIMIZER] else _counted_updates(stacks, samples)
+    if not totals[OPTIMIZER] and not loop:
         return {}
-    loop: dict[tuple[str, str], int] = {}
     for by_site in totals.values():
         largest = max(by_site.values(), default=0.0)
         for site in (site for site, total in by_site.items() if total >= RARE * largest):
             for frame in filter(stacks.is_user, ways[site]):
                 function = (frame.file, frame.function)
                 loop[function] = max(frame.line, loop.get(function, 0))
+    return loop
+
+
+def _counted_updates(stacks: Stacks, samples: ClassifiedSamples) -> dict[Function, int]:
+    """The same for an optimizer that is too fast for samples, by the operators that it was counted to call. The counts
+    name functions without their classes, so functions of the same name are left out."""
+    fact = stacks.run.info.facts.get(OPERATORS)
+    rows = fact.get("lines", []) if isinstance(fact, Mapping) else []
+    sampled = {site for number in samples.stacks for site in stacks.run.stack_frames[number] if stacks.is_user(site)}
+    functions: defaultdict[Function, set[str]] = defaultdict(set)
+    for site in sampled:
+        functions[site.file, site.function.rpartition(".")[2]].add(site.function)
+    loop: dict[Function, int] = {}
+    for frames, is_backward, caller, *_ in rows:
+        for site in (Site(*frame) for frame in frames) if caller == OPTIMIZER and not is_backward else ():
+            names = functions[site.file, site.function.rpartition(".")[2]]
+            for name in names if len(names) == 1 else ():
+                loop[site.file, name] = max(site.line, loop.get((site.file, name), site.line))
     return loop
 
 

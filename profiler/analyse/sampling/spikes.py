@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import covered_within, times, union
-from profiler.analyse.model import HOST_CATEGORIES, SpikeLine, Spikes
-from profiler.analyse.sampling.frames import callee_name
+from profiler.analyse.model import HOST_CATEGORIES, SpikeLine, Spikes, Stage
+from profiler.analyse.sampling.frames import FSYNC, callee_name
 from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, Stacks
 from profiler.analyse.sampling.stages import StageSpans
@@ -29,6 +29,9 @@ from profiler.run.tables import GARBAGE_COLLECTION
 
 LONG: Final = 2.0
 """Times the median from which a step is long: that is other work than usual, and more than batch sizes differ by."""
+LONG_SAVING: Final = 1.25
+"""The same of a step in which a checkpoint is recorded: that is other work than usual, however short. A choice: other
+steps differ by as much at random."""
 MIN_EXTRA: Final = 0.05
 """Share of all time that long steps must cost beyond the median: less is not worth removing."""
 MIN_STEPS: Final = 10
@@ -118,7 +121,8 @@ def spikes(
         return None
     wall = window.wall.astype(np.float64)
     usual = float(np.median(wall))
-    above = wall > LONG * usual
+    saves = covered_within(stages.spans[Stage.CHECKPOINT], window.begin, window.end) > 0
+    above = wall > np.where(saves, LONG_SAVING, LONG) * usual
     long = above & (wall - usual >= MIN_TYPICAL * _typical((wall - usual)[above]))
     extra = float((wall - usual)[long].sum()) / window.wall_ns
     if extra < MIN_EXTRA:
@@ -129,9 +133,9 @@ def spikes(
     ratio = float(np.median(wall[long]) / np.median(wall[~above]))
     tree, samples = _sample_steps(stacks, window, (long, ~above), regular=every > 0)
     enough = samples >= ENOUGH
-    lines = _lines(stacks, tree, regular=every > 0) if enough else ()
-    categories = _categories(stacks, window, (long, ~above), classified) if enough and classified else {}
     stage, stage_share = _stage(stacks, window, stages, (long, ~above))
+    lines = _lines(stacks, tree, is_known=every > 0 and not stage) if enough else ()
+    categories = _categories(stacks, window, (long, ~above), classified) if enough and classified else {}
     return Spikes(
         int(long.sum()), len(window), every, ratio, extra, lines, samples, enough, stage, stage_share, categories
     )
@@ -162,6 +166,11 @@ def _stage(stacks: Stacks, window: Window, stages: StageSpans, steps: tuple[_Mas
     for name in (LOADER_START, GARBAGE_COLLECTION):
         rows = named_rows(stacks.run, regions, name)
         recorded[name] = union(rows["begin"], rows["end"])
+    if len(recorded[Stage.CHECKPOINT]):  # a checkpoint is often flushed to the disk after it was written
+        written, flushed = recorded[Stage.CHECKPOINT], named_rows(stacks.run, regions, FSYNC)
+        recorded[Stage.CHECKPOINT] = union(
+            np.append(written.begin, flushed["begin"]), np.append(written.end, flushed["end"])
+        )
     # after a start the workers import the program and make the first batch, which the step waits for
     starts, (begin, end) = recorded[LOADER_START], first_requests(stacks.run, regions, 1)
     recorded[LOADER_START] = union(np.append(starts.begin, begin), np.append(starts.end, end))
@@ -224,10 +233,11 @@ def _sample_steps(
     return _StepSamples(root, lengths, (long if regular else sampled_steps, short)), round(long)
 
 
-def _lines(stacks: Stacks, tree: _StepSamples, *, regular: bool) -> tuple[SpikeLine, ...]:
+def _lines(stacks: Stacks, tree: _StepSamples, *, is_known: bool) -> tuple[SpikeLine, ...]:
     """The lines with most of the extra time, none of which is called by another.
 
-    :param regular: the long steps come at regular distances, which only the program can cause.
+    :param is_known: a line is at fault though none stands out: the long steps come at regular distances, which only the
+        program can cause, and nothing is recorded that takes most of the extra time.
     """
     parts = [node for node in _parts(tree, tree.root) if tree.extra(node) > 0]
     chosen = [(node, tree.extra(node), _callee(node)) for node in parts if tree.stands_out(node)]
@@ -239,7 +249,7 @@ def _lines(stacks: Stacks, tree: _StepSamples, *, regular: bool) -> tuple[SpikeL
             if tree.stands_out(function)
         ]
     lines = _by_site(stacks, chosen)
-    if not lines and regular:
+    if not lines and is_known:
         lines = _by_site(stacks, [(node, tree.extra(node), _callee(node)) for node in parts])[:1]
     return tuple(line for line in lines if line.share >= MIN_SHARE)[:MAX_LINES]
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler.diagnose.rule import Cost, StepCosts, exactly
+from profiler.analyse.model import Stage
+from profiler.diagnose.rule import Cost, StepCosts, exactly, largest_sites
+from profiler.run.model import Site
 
 _LEAST: Final = 0.25
 """Least share of recorded writing in the extra time of regular long steps from which all of that is the checkpoint's. A
@@ -13,14 +15,23 @@ _OTHERS: Final = ("waiting", "compute", "python", "framework")
 """Categories that the rest of it is in, the likeliest first: the thread waits for the disk."""
 
 
+def checkpoint_sites(costs: StepCosts) -> tuple[Site, ...]:
+    """The lines that write most of the checkpoints; also where that is little beside what else is done for them."""
+    written = [line for line in costs.analysis.lines if line.categories.get("checkpoint")]
+    written.sort(key=lambda line: -line.categories["checkpoint"])
+    return costs.sites("checkpoint") or largest_sites(line.site for line in written)
+
+
 def checkpoint_costs(costs: StepCosts) -> dict[str, Cost]:
-    """What regular long steps take more than others, where they call the function that writes the checkpoint."""
-    spikes, sites = costs.analysis.spikes, costs.sites("checkpoint")
-    if spikes is None or not spikes.every or spikes.stage or not spikes.lines or not sites or costs.has_queue:
+    """What regular long steps take more than others, where most of that is recorded to be a checkpoint, or where they
+    call the function that writes it."""
+    spikes, sites = costs.analysis.spikes, checkpoint_sites(costs)
+    if spikes is None or not spikes.every or not sites or costs.has_queue:
         return {}
-    line, written = spikes.lines[0], costs.cost("checkpoint")
-    extra = spikes.share * costs.seconds
-    if line.site.file != sites[0].file or line.calls != sites[0].function or written.seconds < _LEAST * extra:
+    written, extra = costs.cost("checkpoint"), spikes.share * costs.seconds
+    calls = [(line.site.file, line.calls) for line in spikes.lines[:1]]
+    is_call = (sites[0].file, sites[0].function) in calls and written.seconds >= _LEAST * extra
+    if spikes.stage != Stage.CHECKPOINT and (spikes.stage or not is_call):
         return {}
     claimed, rest = {"checkpoint": written}, max(0.0, extra - written.seconds)
     for name in _OTHERS:

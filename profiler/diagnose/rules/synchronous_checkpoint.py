@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from profiler.analyse.finding import KnockOut
 from profiler.diagnose.rule import Claim, Rule, StepCosts, take
-from profiler.diagnose.rules._periodic import checkpoint_costs
+from profiler.diagnose.rules._periodic import checkpoint_costs, checkpoint_sites
 
 
 def judge(costs: StepCosts) -> Claim | None:
     """The time in which checkpoints are written, and of other work for them: what regular steps take for it, or waits
     in the same function for a file to reach the disk, or to take the place of another one."""
-    claimed, sites = take(costs, "checkpoint"), costs.sites("checkpoint")
+    claimed, sites = take(costs, "checkpoint"), checkpoint_sites(costs)
     if not claimed:
         return None
     functions = {(site.file, site.function) for site in sites}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import PurePath
 from typing import Final
 
@@ -9,13 +10,15 @@ from profiler.analyse.finding import KnockOut
 from profiler.analyse.model import AFTER_OPTIMIZER, Phase
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import Claim, Rule, StepCosts, phase_costs
+from profiler.run.model import Site
 
 OPERATORS: Final = ("compute", "framework")
 """Categories of the work that is judged."""
 _READS: Final = ("sync", "would_sync", "might_sync")
 """Kinds of calls by which the host reads a result: `item()`, `tolist()`, `float()`."""
 _MOSTLY: Final = 0.5
-"""Share of the work that must be at lines whose results the host reads. A choice: other work may be needed."""
+"""Share of the work that must be at lines whose results the host reads, or that call no operator of torch. A choice:
+other work may be needed."""
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -38,8 +41,8 @@ def judge(costs: StepCosts) -> Claim | None:
 
 
 def _reads(costs: StepCosts, phase: Phase) -> tuple[float, float]:
-    """How many results the host reads per step in this phase, and what the operators take at the lines that do: metrics
-    and histograms, which no training needs in each step."""
+    """How many results the host reads per step in this phase, and what computing takes at these lines and at those
+    without operators of torch: metrics and histograms, which no training needs in each step."""
     own = {(site.file, site.line) for site in (phase.site, *(place.site for place in phase.further)) if site}
     lines = [
         line
@@ -47,14 +50,40 @@ def _reads(costs: StepCosts, phase: Phase) -> tuple[float, float]:
         if (line.site.file, line.site.line) in own or (phase.calls and line.site.function == phase.calls)
     ]
     calls: dict[tuple[str, int], float] = {}  # hooks name files by their path, samples within the project
+    names: dict[tuple[str, str], set[str]] = {}
     for call in costs.analysis.call_sites:
         if call.kind in _READS:
-            place = PurePath(call.site.file).name, call.site.line
-            calls[place] = calls.get(place, 0.0) + call.calls_per_step
-    reading = [line for line in lines if (PurePath(line.site.file).name, line.site.line) in calls]
-    places = {(PurePath(line.site.file).name, line.site.line) for line in reading}
-    seconds = sum(line.categories.get(name, 0.0) for line in reading for name in OPERATORS)
-    return sum(calls[place] for place in places), seconds
+            file = PurePath(call.site.file).name
+            calls[file, call.site.line] = calls.get((file, call.site.line), 0.0) + call.calls_per_step
+            names.setdefault((file, call.site.function), set()).update(_names(call.site.source, ast.Load))
+    reading = {line.site: (PurePath(line.site.file).name, line.site.line) for line in lines}
+    reading = {site: place for site, place in reading.items() if place in calls}
+    told = [
+        line
+        for line in lines
+        if line.site in reading
+        or _names(line.site.source, ast.Store) & names.get((PurePath(line.site.file).name, line.site.function), set())
+        or _is_outside_torch(costs, line.site)
+    ]
+    seconds = sum(line.categories.get(name, 0.0) for line in told for name in OPERATORS)
+    return sum(calls[place] for place in set(reading.values())), seconds
+
+
+def _names(source: str, context: type[ast.expr_context]) -> set[str]:
+    """The variables that a line of source uses, or assigns; none where the line is only a part of a statement."""
+    try:
+        tree = ast.parse(source.strip())
+    except SyntaxError:
+        return set()
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, context)}
+
+
+def _is_outside_torch(costs: StepCosts, site: Site) -> bool:
+    """Whether a line calls no operator of torch, such as one that computes a metric with NumPy. They are counted in a
+    few steps, which work of regular long steps may not be in."""
+    spikes, counted = costs.analysis.spikes, {row.site for row in costs.analysis.operators if row.site}
+    places = {(each.file, each.line) for each in counted}
+    return bool(places) and not (spikes and spikes.every) and (site.file, site.line) not in places
 
 
 PLUGIN = Rule(

@@ -200,3 +200,21 @@ def test_a_sample_belongs_to_the_step_in_which_it_was_taken() -> None:
     spikes = analyse(builder.build()).spikes
     assert spikes is not None
     assert [(line.calls, line.site.line) for line in spikes.lines] == [("evaluate", 60)]
+
+
+def test_a_recorded_checkpoint_makes_a_long_step_of_less_than_twice_the_median() -> None:
+    def saving(*names: str) -> Spikes | None:
+        steps = every_tenth(((LOOP, "train.py:40:save"), 6.0))
+        for number in range(6):
+            begin = ((10 * number + 4) * 10 + 6 * number + 10) * MS
+            for name, at in zip(names, (begin, begin + 3 * MS), strict=False):
+                steps.builder.region(name, at, at + 3 * MS)
+        return steps.spikes()
+
+    assert saving() is None
+    half = saving("checkpoint")
+    assert half is not None
+    assert (half.count, half.every, half.times) == (6, 10, pytest.approx(1.6))
+    whole = saving("checkpoint", "fsync")
+    assert whole is not None
+    assert (whole.stage, whole.stage_share) == ("checkpoint", pytest.approx(1.0)), "it waits for the disk"

@@ -461,6 +461,21 @@ def test_histograms_after_the_update_whose_values_the_host_reads() -> None:
     assert all(not finding.gains for finding in find(of_loss)[0] if finding.rule.name == "work-after-update")
     elsewhere = replace(analysis, lines=tuple(replace(line, site=replace(line.site, function="f")) for line in lines))
     assert first(elsewhere).rule.name != "work-after-update" or not first(elsewhere).gains
+    # the host reads at the next line what one computes
+    sources = replace(average, source="print(bins.tolist())"), replace(histogram, source="bins = x.histc(9)")
+    told = replace(
+        of_loss,
+        call_sites=(replace(reads, site=replace(sources[0], line=7)),),
+        lines=(replace(lines[0], site=sources[1]), lines[1]),
+    )
+    assert first(told).rule.name == "work-after-update"
+    assert first(told).gains
+    # NumPy computes a metric; in every 25th step only, it may be torch that was not counted
+    without = replace(analysis, call_sites=(), operators=(OperatorLine(average, False, "", 9, 0.01, 0, 0.0),))
+    assert first(without).rule.name == "work-after-update"
+    assert first(without).gains
+    rare = replace(without, spikes=Spikes(4, 100, 25, 80.0, 0.75, (), 60, enough=True))
+    assert all(not finding.gains for finding in find(rare)[0] if finding.rule.name == "work-after-update")
 
 
 def test_extra_work_of_every_25th_step() -> None:
@@ -493,6 +508,9 @@ def test_what_a_function_does_besides_writing_a_checkpoint() -> None:
     assert found(other)[0] == "periodic-work", "the checkpoint is no part of that"
     mostly_other = replace(step(checkpoint=0.1, compute=0.9), spikes=spikes)
     assert found(mostly_other)[0] == "periodic-work"
+    # recorded times tell what the long steps do, though too few samples tell a line
+    recorded = replace(analysis, spikes=replace(spikes, stage="checkpoint", lines=()))
+    assert first(recorded).costs == first(analysis).costs
 
 
 def test_a_checkpoint_that_waits_for_the_disk() -> None:
@@ -503,6 +521,10 @@ def test_a_checkpoint_that_waits_for_the_disk() -> None:
     assert first(analysis).share == pytest.approx(0.3)
     elsewhere = replace(line, site=replace(SITE, function="wait"))
     assert found(replace(analysis, lines=(elsewhere,))) == ["blocked-thread", "synchronous-checkpoint"]
+    # where writing takes little time, its line has no place among those of the step
+    little = replace(step(checkpoint=0.02, waiting=0.2, compute=0.78), locations={})
+    writes = replace(line, site=replace(SITE, line=12), categories={"checkpoint": 0.002})
+    assert found(replace(little, lines=(line, writes))) == ["synchronous-checkpoint"]
     both = replace(analysis, lines=(line, replace(elsewhere, categories={"waiting": 0.005})))
     assert first(both).costs == pytest.approx({"checkpoint": 0.01, "waiting": 0.016})
 

@@ -1,7 +1,7 @@
 """A training on batches that NumPy makes: in functions that the loop calls, or in a generator that it reads.
 
-`--ill` makes them while the model trains, `--cured` trains on as many that were made before; without either it is
-healthy: NumPy chooses rows, or is a layer of the model.
+`--ill` makes them while the model trains, or computes statistics after each step; `--cured` trains on batches that were
+made before, with rare statistics. Without either it is healthy: NumPy chooses rows, or is a layer of the model.
 """
 
 import argparse
@@ -47,7 +47,11 @@ class Averaged(torch.autograd.Function):
         return gradient
 
 
-def train_on_sound(steps, makes, is_cured, has_numpy_layer):
+def quartiles(states):
+    return np.percentile(states.numpy(), (25, 50, 75), axis=(0, 1))  # ill: work-after-update
+
+
+def train_on_sound(steps, ill, is_cured, has_numpy_layer):
     rng = np.random.default_rng(0)
     kept = [make(rng) for _ in range(KEPT)]
     lift, head = nn.Linear(129, 192), nn.Linear(192, 2)
@@ -55,7 +59,7 @@ def train_on_sound(steps, makes, is_cured, has_numpy_layer):
     for step in range(steps):
         if step == steps // 5:
             began = time.perf_counter()
-        if makes:
+        if "inline-input" in ill:
             inputs, labels = make(rng)  # ill: inline-input
         else:
             inputs, labels = kept[step % KEPT if is_cured else int(rng.integers(KEPT))]
@@ -66,6 +70,8 @@ def train_on_sound(steps, makes, is_cured, has_numpy_layer):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        if "work-after-update" in ill or step % 100 == 0:
+            quartiles(hidden.detach())  # ill: work-after-update
     return (steps - steps // 5) / (time.perf_counter() - began)
 
 
@@ -86,11 +92,16 @@ def images(makes):
             yield torch.tensor(pixels, dtype=torch.float32), torch.tensor(width[:, 0, 0], dtype=torch.float32)
 
 
-def train_on_images(steps, makes):
+def look_at(pixels, history):
+    ranked, _ = pixels.flatten().sort()  # ill: work-after-update
+    history.append([float(ranked[part * (len(ranked) - 1) // 4]) for part in range(5)])
+
+
+def train_on_images(steps, ill):
     layers = nn.Conv2d(3, 12, 3, padding=1), nn.ReLU(), nn.AvgPool2d(4), nn.Flatten(), nn.Linear(768, 1)
     net = nn.Sequential(*layers)
-    adam = torch.optim.Adam(net.parameters(), fused=True)
-    for step, (pixels, width) in enumerate(images(makes)):  # ill: inline-input
+    adam, history = torch.optim.Adam(net.parameters(), fused=True), []
+    for step, (pixels, width) in enumerate(images("inline-input" in ill)):  # ill: inline-input
         if step == steps // 5:
             began = time.perf_counter()
         if step == steps:
@@ -98,6 +109,8 @@ def train_on_images(steps, makes):
         adam.zero_grad()
         F.mse_loss(net(pixels), width).backward()
         adam.step()
+        if "work-after-update" in ill or step % 100 == 0:
+            look_at(pixels, history)  # ill: work-after-update
     return (steps - steps // 5) / (time.perf_counter() - began)
 
 
@@ -110,7 +123,7 @@ args = parser.parse_args()
 torch.manual_seed(0)
 torch.set_num_threads(1)
 if args.style == "generator":
-    rate = train_on_images(args.steps, bool(args.ill))
+    rate = train_on_images(args.steps, args.ill)
 else:
-    rate = train_on_sound(args.steps, bool(args.ill), bool(args.cured), args.style == "layer")
+    rate = train_on_sound(args.steps, args.ill, bool(args.cured), args.style == "layer")
 print(json.dumps({"steps_per_s": rate}))

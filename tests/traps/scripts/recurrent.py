@@ -72,7 +72,7 @@ def main():
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            if "synchronous-checkpoint" in ill and step % 10 == 9:
+            if "synchronous-checkpoint" in ill and step % 6 == 5:
                 save(model, optimizer, Path(folder))  # ill: synchronous-checkpoint
             if profile is not None:
                 profile.step()  # ill: profiler-left-on
