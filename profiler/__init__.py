@@ -108,8 +108,7 @@ def analyse_run(run: Run, *, timeline: bool = False) -> Analysis:
     from dataclasses import replace
 
     from profiler.analyse.analysis import analyse
-    from profiler.diagnose.findings import find
-    from profiler.diagnose.measured import with_trials
+    from profiler.diagnose.findings import find, with_trials
     from profiler.diagnose.run import diagnose_run
     from profiler.report.notebook import show_in_notebooks
     from profiler.report.verdict_text import with_verdict

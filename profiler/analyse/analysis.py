@@ -13,9 +13,8 @@ from profiler.analyse.ranks import RankSteps, rank_steps
 from profiler.analyse.replay.replay import Replay
 from profiler.analyse.sampling.attribute import host_time
 from profiler.analyse.sampling.flame import flame_graph
-from profiler.analyse.sampling.lines import library_functions, line_costs, startup_teardown
+from profiler.analyse.sampling.lines import library_functions, line_costs, operator_lines, startup_teardown
 from profiler.analyse.sampling.locations import locations
-from profiler.analyse.sampling.operators import operator_lines
 from profiler.analyse.sampling.phases import phases
 from profiler.analyse.sampling.preparation import preparation
 from profiler.analyse.sampling.shares import ClassifiedSamples

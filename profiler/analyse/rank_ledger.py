@@ -178,7 +178,7 @@ def _explain(
         at_line=at_line,
         alone=alone,
         alike=tuple(activities[at].rank for at in late),
-        core=0.0 if category in SCHEDULER else _excess_of(SCHEDULER, leader, [each.categories for each in activities]),
+        core=0.0 if category in SCHEDULER else _core_excess(leader, [each.categories for each in activities]),
     )
 
 
@@ -221,9 +221,9 @@ def _excess(leader: int, values: Sequence[float]) -> float:
     return float(values[leader]) - _median(_without(values, leader))
 
 
-def _excess_of(names: Iterable[str], leader: int, by_rank: Sequence[Mapping[str, float]]) -> float:
-    """Seconds per step of these categories beyond the median of the other ranks; 0 where there are less."""
-    sums = [sum(each.get(name, 0.0) for name in names) for each in by_rank]
+def _core_excess(leader: int, by_rank: Sequence[Mapping[str, float]]) -> float:
+    """Seconds per step without a core beyond the median of the other ranks; 0 where there are less."""
+    sums = [sum(each.get(name, 0.0) for name in SCHEDULER) for each in by_rank]
     return max(0.0, _excess(leader, sums))
 
 

@@ -9,13 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from profiler.core.notice import Notice
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
 
 PASS: Final = "PASS"
 FAIL: Final = "FAIL"
@@ -102,21 +98,6 @@ class Round:
         value = asdict(self)
         conditions, blocks = value.pop("conditions"), value.pop("blocks")
         return {**value, "seconds": round(self.seconds, 3), "conditions": conditions, "turns": list(blocks)}
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Round:
-        """Return the round of what `to_json` returned.
-
-        :raises ValueError: the value is not a round.
-        """
-        return _rounds().validate_python({**value, "blocks": value.get("turns")})
-
-
-@cache
-def _rounds() -> TypeAdapter[Round]:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Round)
 
 
 Location = tuple[str, str, str, str]

@@ -18,6 +18,7 @@ from profiler.check.counters.compare import suggestion
 from profiler.check.model import PATIENCE_S, Budget, Limit, Limits
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
+from profiler.core.units import shorten
 from profiler.core.virtual_devices import virtual_devices
 
 FILE: Final = "pyproject.toml"
@@ -114,8 +115,7 @@ def _finite(value: object) -> float:
 
 
 def _shorten(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 3] + "..."
+    return shorten(repr(value), _MAX_SHOWN)
 
 
 Text = Annotated[StrictStr, Field(min_length=1)]

@@ -10,7 +10,6 @@ PARTLY: Final = "partly"
 NO: Final = "no"
 NOT_KNOWN: Final = "not known"
 """The check itself failed, or got no answer in time."""
-STATES: Final = (YES, PARTLY, NO, NOT_KNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +17,7 @@ class Answer:
     """The answer of one check."""
 
     state: str
-    """One of STATES."""
+    """YES, PARTLY, NO or NOT_KNOWN."""
     why: str
     """The reason in one line, with figures."""
     do: str = ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 PER_STEP: Final = "_per_step"
 """Ending of the metric of a counter: `syncs` are counted, `syncs_per_step` is their mean over the measured steps."""
@@ -27,8 +27,6 @@ class Metric:
     label: str
     """The title of a row in a table."""
     unit: str
-    better: Literal["higher", "lower", ""] = ""
-    """Empty: neither direction is better by itself."""
     is_share: bool = False
     """A value between 0 and 1 that is shown as a percentage."""
     is_final: bool = False
@@ -79,27 +77,27 @@ def counter_period(name: str) -> str:
 
 
 _MEASURES: Final = (
-    Metric("tokens_per_s", "Throughput", "tokens/s", "higher"),
-    Metric("steps_per_s", "Steps a second", "steps/s", "higher"),
-    Metric("step_time", "Time of a step", "s", "lower"),
-    Metric("step_time_p50", "Time of a step, median", "s", "lower"),
-    Metric("step_time_p95", "Time of a step, 95th percentile", "s", "lower"),
+    Metric("tokens_per_s", "Throughput", "tokens/s"),
+    Metric("steps_per_s", "Steps a second", "steps/s"),
+    Metric("step_time", "Time of a step", "s"),
+    Metric("step_time_p50", "Time of a step, median", "s"),
+    Metric("step_time_p95", "Time of a step, 95th percentile", "s"),
     Metric("steps", "Steps measured", "steps"),
-    Metric("device_utilization", "Device busy", "1", "higher", is_share=True),
-    Metric("gc_time", "Garbage collections, per step", "s", "lower"),
-    Metric("host_cpu", "Host CPU", "cores", "lower"),
-    Metric("children_cpu", "CPU of its other processes", "cores", "lower"),
+    Metric("device_utilization", "Device busy", "1", is_share=True),
+    Metric("gc_time", "Garbage collections, per step", "s"),
+    Metric("host_cpu", "Host CPU", "cores"),
+    Metric("children_cpu", "CPU of its other processes", "cores"),
     Metric("device_cpu", "Device CPU", "cores"),
-    Metric("peak_memory", "Peak memory", "bytes", "lower"),
+    Metric("peak_memory", "Peak memory", "bytes"),
     Metric("machine_cpu", "CPU of the machine, all cores", "cores"),
-    Metric("memory_growth", "Growth of memory per step", "bytes/step", "lower"),
-    Metric("page_faults", "Pages of memory given at first use, per step", "pages", "lower"),
-    Metric("kernel_time", "Time of the stepping thread in the kernel, per step", "s", "lower"),
-    Metric("process_memory", "Memory of the program", "bytes", "lower"),
-    Metric("loss", "Loss", "1", "lower"),
-    Metric("accuracy", "Accuracy", "1", "higher", is_share=True),
-    Metric("heldout_loss", "Loss, held-out text", "1", "lower", is_final=True),
-    Metric("heldout_accuracy", "Accuracy, held-out text", "1", "higher", is_share=True, is_final=True),
+    Metric("memory_growth", "Growth of memory per step", "bytes/step"),
+    Metric("page_faults", "Pages of memory given at first use, per step", "pages"),
+    Metric("kernel_time", "Time of the stepping thread in the kernel, per step", "s"),
+    Metric("process_memory", "Memory of the program", "bytes"),
+    Metric("loss", "Loss", "1"),
+    Metric("accuracy", "Accuracy", "1", is_share=True),
+    Metric("heldout_loss", "Loss, held-out text", "1", is_final=True),
+    Metric("heldout_accuracy", "Accuracy, held-out text", "1", is_share=True, is_final=True),
 )
 # fmt: off
 COUNTERS: Final = (
@@ -156,7 +154,7 @@ _COUNTERS_BY_NAME: Final = {counter.name: counter for counter in COUNTERS}
 METRICS: Final = (
     *_MEASURES,
     *(
-        Metric(f"{one.name}{PER_STEP}", one.label, f"{one.unit or '1'}/step", "lower")
+        Metric(f"{one.name}{PER_STEP}", one.label, f"{one.unit or '1'}/step")
         for one in COUNTERS
         if not one.name.startswith((STARTUP, EVALUATION))
     ),

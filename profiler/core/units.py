@@ -110,3 +110,8 @@ def _scaled(value: float, scale: tuple[tuple[float, str], ...], space: str) -> s
             return f"{significant(value / factor)}{space}{name}"
     factor, name = scale[-1]
     return f"{significant(value / factor)}{space}{name}"
+
+
+def shorten(text: str, characters: int) -> str:
+    """The text, or its beginning and `...` where it is longer."""
+    return text if len(text) <= characters else text[: characters - 3] + "..."

@@ -13,7 +13,7 @@ from typing import Final
 from profiler.analyse.model import Analysis
 from profiler.core.units import share
 from profiler.diagnose.device import MOST, program_blame
-from profiler.diagnose.model import ChangeKind, PhaseChange, TimeChange
+from profiler.diagnose.model import PhaseChange, TimeChange, TimeChangeKind
 from profiler.diagnose.run import hides_waits
 from profiler.run.model import Site
 
@@ -45,21 +45,21 @@ def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> TimeChang
     if base.phases and side.phases:
         phase = _phase_change(base, side, faster=faster, gain=gain)
         change = _core_change(base, side, faster=faster, gain=gain) or phase
-        between = change is not None and change.kind is ChangeKind.PHASE and change.name in _UNEXPLAINED
+        between = change is not None and change.kind is TimeChangeKind.PHASE and change.name in _UNEXPLAINED
         return (_category_change(base, side, faster=faster, gain=gain) if between else None) or change
-    kind, before, after = ChangeKind.IDLE, _idle_seconds(base), _idle_seconds(side)
+    kind, before, after = TimeChangeKind.IDLE, _idle_seconds(base), _idle_seconds(side)
     if before is None or after is None:
-        kind, before, after = ChangeKind.HOST, _host_seconds(base), _host_seconds(side)
+        kind, before, after = TimeChangeKind.HOST, _host_seconds(base), _host_seconds(side)
     if before is None or after is None or not (before or after):
         return None
     gains = _gains(before, after) if faster else _gains(after, before)
-    if kind is ChangeKind.IDLE:  # how busy the machine was says nothing about the program
+    if kind is TimeChangeKind.IDLE:  # how busy the machine was says nothing about the program
         gain -= gains.pop("core", 0.0)
     # what one side measured may be a part of what is not known of the other
     fast, fast_step = (after, last) if faster else (before, first)
     unknown = fast.get("unattributed", 0.0)
     gains = {name: value - unknown * (name != "unattributed") for name, value in gains.items()}
-    if kind is ChangeKind.HOST:
+    if kind is TimeChangeKind.HOST:
         is_known = unknown <= _SMALL * fast_step
         alone = (side if faster else base).job_size <= 1
         gains = {
@@ -82,7 +82,7 @@ def largest_change(base: Analysis, side: Analysis, *, faster: bool) -> TimeChang
         before=shares[0] if as_shares else amounts[0],
         after=shares[1] if as_shares else amounts[1],
         as_shares=as_shares,
-        site=_blamed_line(base if faster else side, name) if kind is ChangeKind.IDLE else None,
+        site=_blamed_line(base if faster else side, name) if kind is TimeChangeKind.IDLE else None,
     )
 
 
@@ -113,7 +113,7 @@ def _core_change(base: Analysis, side: Analysis, *, faster: bool, gain: float) -
     core = before["core"] - after["core"] if faster else after["core"] - before["core"]
     if core < _ALONE * gain or core <= max(_gains(_phase_seconds(long), _phase_seconds(short)).values()):
         return None
-    return TimeChange(ChangeKind.HOST, "core", faster, is_cause=True, before=before["core"], after=after["core"])
+    return TimeChange(TimeChangeKind.HOST, "core", faster, is_cause=True, before=before["core"], after=after["core"])
 
 
 def _category_change(base: Analysis, side: Analysis, *, faster: bool, gain: float) -> TimeChange | None:
@@ -132,7 +132,7 @@ def _category_change(base: Analysis, side: Analysis, *, faster: bool, gain: floa
     amounts = before.get(name, 0.0), after.get(name, 0.0)
     is_most = site is not None and lines[site] > MOST * max(amounts)
     return TimeChange(
-        ChangeKind.HOST,
+        TimeChangeKind.HOST,
         name,
         faster,
         is_cause=True,
@@ -162,7 +162,7 @@ def _phase_change(base: Analysis, side: Analysis, *, faster: bool, gain: float) 
         site = sites.get(name)
         lines = [line for line in slow.lines if site and (line.site.file, line.site.line) == (site.file, site.line)]
         return TimeChange(
-            ChangeKind.PHASE,
+            TimeChangeKind.PHASE,
             name,
             faster,
             is_cause=largest >= IS_CAUSE * gain > 0 and name not in _UNEXPLAINED,
@@ -179,7 +179,7 @@ def _phase_change(base: Analysis, side: Analysis, *, faster: bool, gain: float) 
     sign = -1 if faster else 1
     explained = sum(gains[name] for name in listed if name not in _UNEXPLAINED)
     return TimeChange(
-        ChangeKind.ALL_PHASES if all_changed else ChangeKind.SEVERAL_PHASES,
+        TimeChangeKind.ALL_PHASES if all_changed else TimeChangeKind.SEVERAL_PHASES,
         "",
         faster,
         is_cause=explained > _ALONE * gain and not all_changed,

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from profiler.analyse.finding import Confidence, Finding, Gain, NotJudged
+from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, NotJudged
 from profiler.analyse.model import Analysis
 from profiler.core.notice import Notice
 from profiler.core.plugins import discover
 from profiler.diagnose.device import too_few_launches
 from profiler.diagnose.predict import replayed_gain
 from profiler.diagnose.rule import Claim, Cost, Rule, RunClaim, StepCosts
+from profiler.run.trials import Trial
 
 _NARROW: Final = 0.8
 """Least ratio of the lower end of a cost to the cost for a high confidence."""
@@ -172,3 +173,19 @@ def _finding(rule: Rule, claim: Claim, costs: StepCosts, overlaps: str) -> Findi
     )
     left_out = costs.seconds - _with_a_core(claim, costs) + costs.recording
     return replace(finding, left_out=costs.share(left_out), is_exclusive=claim.is_exclusive)
+
+
+def with_trials(findings: Iterable[Finding], trials: Sequence[Trial]) -> tuple[Finding, ...]:
+    """The findings with the gains that `try` measured before the predicted ones, those with the largest gain first."""
+    measured = [_with_trial(finding, trials) for finding in findings]
+    return tuple(sorted(measured, key=lambda finding: (bool(finding.overlaps), -finding.gain, finding.rule.name)))
+
+
+def _with_trial(finding: Finding, trials: Sequence[Trial]) -> Finding:
+    site = f"{finding.sites[0].file}:{finding.sites[0].line}" if finding.sites else ""
+    for trial in trials:
+        if (trial.rule, trial.site) == (finding.rule.name, site) and None not in (trial.factor, trial.low, trial.high):
+            ends = trial.factor or 1.0, trial.low or 1.0, trial.high or 1.0
+            gain = Gain(GainMethod.KNOCK_OUT, *ends, is_least=trial.is_least)
+            return replace(finding, gains=(gain, *finding.gains))
+    return finding

@@ -182,7 +182,7 @@ class PhaseChange:
     site: Site | None = None
 
 
-class ChangeKind(StrEnum):
+class TimeChangeKind(StrEnum):
     """What changed between two breakdown passes."""
 
     IDLE = "idle"
@@ -198,7 +198,7 @@ class ChangeKind(StrEnum):
 class TimeChange:
     """What changed most in the direction of the step time from one breakdown pass to the other."""
 
-    kind: ChangeKind
+    kind: TimeChangeKind
     name: str
     """A host category or a phase; empty for several phases."""
     faster: bool
@@ -222,7 +222,7 @@ class TimeChange:
     @property
     def is_several(self) -> bool:
         """Whether no phase makes up most of the change by itself."""
-        return self.kind in (ChangeKind.SEVERAL_PHASES, ChangeKind.ALL_PHASES)
+        return self.kind in (TimeChangeKind.SEVERAL_PHASES, TimeChangeKind.ALL_PHASES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Final
 
 from profiler.analyse.model import ELSEWHERE, Comparison
 from profiler.core.units import count, ratio, seconds, share
-from profiler.diagnose.model import ChangeKind, ComparisonDiagnosis, PhaseChange, SideDiagnosis, TimeChange
+from profiler.diagnose.model import ComparisonDiagnosis, PhaseChange, SideDiagnosis, TimeChange, TimeChangeKind
 from profiler.report.category_text import CATEGORIES, phase_label
 from profiler.report.rank_text import comparison_sentences
 from profiler.report.table import factor, ratio_text
@@ -129,13 +129,13 @@ def change_text(change: TimeChange) -> str:
 
 
 def _what(change: TimeChange) -> str:
-    if change.kind is ChangeKind.IDLE:
+    if change.kind is TimeChangeKind.IDLE:
         return f"idle {CATEGORIES[change.name].idle}"
-    if change.kind is ChangeKind.HOST:
+    if change.kind is TimeChangeKind.HOST:
         return f"the host's time {CATEGORIES[change.name].spent}"
-    if change.kind is ChangeKind.PHASE:
+    if change.kind is TimeChangeKind.PHASE:
         return f"the time of {'the ' * (change.name == ELSEWHERE)}{phase_label(change.name)}"
-    return "all parts" if change.kind is ChangeKind.ALL_PHASES else "several parts"
+    return "all parts" if change.kind is TimeChangeKind.ALL_PHASES else "several parts"
 
 
 def _verb(change: TimeChange) -> str:
@@ -150,7 +150,7 @@ def _amounts(change: TimeChange) -> str:
         phases = ", ".join(map(_phase_change, change.phases))
         against = "".join(f"; in the other direction {_phase_change(phase)}" for phase in change.against)
         return f"{phases}{against} (of {_signed(change.step_seconds)} a step)"
-    if change.kind is ChangeKind.PHASE:
+    if change.kind is TimeChangeKind.PHASE:
         cost = f", {seconds(change.site_seconds)}" if change.site_seconds is not None else ""
         before, after = seconds(change.before), seconds(change.after)
         most = _most_at(change.site, cost)

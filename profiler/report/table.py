@@ -92,12 +92,10 @@ def compare_table(
     *,
     spread: bool = False,
     note: str = "",
-    notes: Mapping[str, str] | None = None,
 ) -> Table:
     """A row per measure, a column per side and, from the second side on, its ratio over the baseline.
 
     :param spread: with the range of each measure.
-    :param notes: small print below the names.
     """
     sides = report_input.sides
     units_of_rows = {
@@ -106,7 +104,7 @@ def compare_table(
 
     def title(name: str) -> Cell:
         unit = units_of_rows[name] if name != "steps_per_s" else ""
-        return Cell(f"{label(name)}, {unit}" if unit else label(name), note=(notes or {}).get(name, ""))
+        return Cell(f"{label(name)}, {unit}" if unit else label(name))
 
     def value_field(side: ReportSide) -> Field[str]:
         def cell(name: str) -> Cell:

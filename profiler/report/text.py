@@ -7,7 +7,7 @@ over the values of the notice, or a function of them where numbers need a plural
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -50,9 +50,9 @@ def too_few(samples: int) -> str:
     return f"{plural(samples, 'stack sample')} {'is' if samples == 1 else 'are'} too few"
 
 
-def listed(names: Sequence[str]) -> str:
+def listed(names: Iterable[str]) -> str:
     """`a, b and c`"""
-    *before, last = names or ("",)
+    *before, last = tuple(names) or ("",)
     return f"{', '.join(before)} and {last}" if before else last
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from profiler.core.notice import Notice
 from profiler.core.units import ratio, seconds
-from profiler.report.text import describe, listed
+from profiler.report.text import describe, listed, plural
 from profiler.run.trials import SkippedLine, Trial
 
 
@@ -65,7 +65,7 @@ def measured_text(trial: Trial) -> str:
 
 def duration_text(trials: int, each: float) -> str:
     """How long trials may take."""
-    return f"{trials} trial{'s' * (trials != 1)} of at most {seconds(each)} each"
+    return f"{plural(trials, 'trial')} of at most {seconds(each)} each"
 
 
 def not_tried_text(rule: str, reason: Notice) -> str:

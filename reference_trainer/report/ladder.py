@@ -292,12 +292,6 @@ def gain(row: LadderRow | None) -> Ratio:
     return row.gain
 
 
-def listed(names: Iterable[str]) -> str:
-    """a, b and c."""
-    *before, last = list(names) or [""]
-    return f"{', '.join(before)} and {last}" if before else last
-
-
 def _effects(rows: Sequence[LadderRow]) -> Iterator[str]:
     """Yield the gains, the losses and the fixes without a measurable effect; the largest come first."""
     ordered = sorted(rows, key=lambda row: -(row.gain.value or 0.0))

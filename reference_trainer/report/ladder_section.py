@@ -23,7 +23,7 @@ from profiler.report.blocks import (
 from profiler.report.build import SectionPlugin
 from profiler.report.model import ReportInput
 from profiler.report.table import factor, measure_cell, phrase, ratio_cell, ratio_text
-from profiler.report.text import NO_REASON, describe
+from profiler.report.text import NO_REASON, describe, listed
 from reference_trainer.report.ladder import (
     NO_PREDICTION,
     FixEffects,
@@ -31,7 +31,6 @@ from reference_trainer.report.ladder import (
     LadderRow,
     comparison_ladder,
     gain,
-    listed,
 )
 from reference_trainer.report.ladder_json import ladder_json
 

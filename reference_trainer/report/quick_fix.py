@@ -10,9 +10,9 @@ from profiler.report.blocks import Block, Cell, Column, Curve, Group, Lines, Not
 from profiler.report.build import SectionPlugin
 from profiler.report.model import ReportInput
 from profiler.report.table import factor, measure_cell, phrase, quantity, ratio_cell, ratio_text
-from profiler.report.text import NO_REASON, describe
+from profiler.report.text import NO_REASON, describe, listed
 from reference_trainer.report.claims import is_language_model
-from reference_trainer.report.ladder import Ladder, LadderRow, comparison_ladder, listed
+from reference_trainer.report.ladder import Ladder, LadderRow, comparison_ladder
 
 TITLE = "The quick fix: smaller chunks"
 _COLUMNS = (

@@ -9,7 +9,7 @@ import pytest
 
 from profiler.analyse.model import Analysis, HostState, IdleBlame, LineCost, Measure, Phase, SiteOrigin
 from profiler.diagnose.change import largest_change
-from profiler.diagnose.model import ChangeKind, TimeChange
+from profiler.diagnose.model import TimeChange, TimeChangeKind
 from profiler.run.model import RunInfo, Site
 
 
@@ -48,7 +48,12 @@ NINE_LAYERS = steps(forward=8.2, backward=11.7, optimizer=14.6, elsewhere=0.1)
 def test_one_phase_with_the_line_of_the_slow_side(faster: bool) -> None:
     slow, fast = steps(forward=20, elsewhere=2, lines=True), steps(elsewhere=3, forward=2, lines=True)
     largest = change(slow, fast, faster=True) if faster else change(fast, slow)
-    assert (largest.kind, largest.name, largest.faster, largest.is_cause) == (ChangeKind.PHASE, "forward", faster, True)
+    assert (largest.kind, largest.name, largest.faster, largest.is_cause) == (
+        TimeChangeKind.PHASE,
+        "forward",
+        faster,
+        True,
+    )
     assert (largest.before, largest.after) == ((0.02, 0.002) if faster else (0.002, 0.02))
     assert largest.site == Site("train.py", 1, "main")
     assert largest.site_seconds == pytest.approx(0.018)
@@ -67,7 +72,7 @@ def test_code_between_the_phases_is_named_by_its_category_with_the_line_that_has
     )
     slow = replace(slow, lines=tuple(replace(line, categories={"checkpoint": 0.017}) for line in slow.lines[1:]))
     largest = change(fast, slow)
-    assert (largest.kind, largest.name, largest.is_cause) == (ChangeKind.HOST, "checkpoint", True)
+    assert (largest.kind, largest.name, largest.is_cause) == (TimeChangeKind.HOST, "checkpoint", True)
     assert (largest.before, largest.after, largest.site) == (0.0, 0.018, Site("train.py", 2, "main"))
 
 
@@ -75,19 +80,19 @@ def test_code_between_the_phases_is_named_by_its_category_with_the_line_that_has
 def test_where_all_phases_changed_no_line_is_to_blame(faster: bool) -> None:
     largest = change(NINE_LAYERS, SIX_LAYERS, faster=True) if faster else change(SIX_LAYERS, NINE_LAYERS)
     sign = -1 if faster else 1
-    assert (largest.kind, largest.is_cause) == (ChangeKind.ALL_PHASES, False)
+    assert (largest.kind, largest.is_cause) == (TimeChangeKind.ALL_PHASES, False)
     assert listed(largest) == [("optimizer", sign * 6.4, 0), ("backward", sign * 4.4, 0), ("forward", sign * 3.0, 0)]
     assert largest.step_seconds == pytest.approx(sign * 0.0138)
 
 
 def test_several_phases_have_their_lines_and_are_a_cause() -> None:
     largest = change(steps(data=1, forward=5, backward=10), steps(data=5, forward=8, backward=10))
-    assert (largest.kind, largest.is_cause) == (ChangeKind.SEVERAL_PHASES, True)
+    assert (largest.kind, largest.is_cause) == (TimeChangeKind.SEVERAL_PHASES, True)
     assert listed(largest) == [("data", 4.0, 1), ("forward", 3.0, 2)]
 
 
-@pytest.mark.parametrize(("optimizer", "kind"), [(16.1, ChangeKind.PHASE), (15.9, ChangeKind.ALL_PHASES)])
-def test_a_phase_is_named_alone_where_it_makes_up_most(optimizer: float, kind: ChangeKind) -> None:
+@pytest.mark.parametrize(("optimizer", "kind"), [(16.1, TimeChangeKind.PHASE), (15.9, TimeChangeKind.ALL_PHASES)])
+def test_a_phase_is_named_alone_where_it_makes_up_most(optimizer: float, kind: TimeChangeKind) -> None:
     """6.1 of 10.1 ms, and 5.9 of 9.9 ms."""
     before, after = steps(forward=10, backward=10, optimizer=10), steps(forward=12, backward=12, optimizer=optimizer)
     assert change(before, after).kind is change(after, before, faster=True).kind is kind
@@ -96,7 +101,7 @@ def test_a_phase_is_named_alone_where_it_makes_up_most(optimizer: float, kind: C
 def test_phases_that_went_the_other_way_leave_no_phase_alone() -> None:
     """Either of two phases is more than the difference, as a third one made up for much of them."""
     largest = change(steps(data=20, forward=10, backward=10), steps(data=8, forward=20, backward=18))
-    assert (largest.kind, largest.is_cause) == (ChangeKind.SEVERAL_PHASES, True)
+    assert (largest.kind, largest.is_cause) == (TimeChangeKind.SEVERAL_PHASES, True)
     assert listed(largest) == [("forward", 10.0, 2), ("backward", 8.0, 3)]
     assert [(one.phase, round(1000 * one.seconds)) for one in largest.against] == [("data", -12)]
 
@@ -111,12 +116,12 @@ def test_at_most_three_are_listed_and_small_ones_not() -> None:
 
 def test_several_of_which_most_is_unexplained_are_no_cause() -> None:
     largest = change(steps(forward=10, backward=10, elsewhere=10), steps(forward=15, backward=10, elsewhere=15))
-    assert (largest.kind, largest.is_cause) == (ChangeKind.SEVERAL_PHASES, False)
+    assert (largest.kind, largest.is_cause) == (TimeChangeKind.SEVERAL_PHASES, False)
 
 
 def test_passes_that_went_the_other_way_have_no_list() -> None:
     largest = change(steps(forward=10, backward=10, data=10), steps(forward=14, backward=13, data=2))
-    assert (largest.kind, largest.name, largest.is_cause) == (ChangeKind.PHASE, "forward", False)
+    assert (largest.kind, largest.name, largest.is_cause) == (TimeChangeKind.PHASE, "forward", False)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +171,7 @@ def test_without_idle_time_the_host_is_compared_by_category(
     if largest is not None:
         amounts = round(largest.before, 3), round(largest.after, 3)
         assert (largest.name, largest.is_cause, largest.as_shares, *amounts) == expected
-        assert (largest.kind, largest.site) == (ChangeKind.HOST, None)
+        assert (largest.kind, largest.site) == (TimeChangeKind.HOST, None)
 
 
 def test_idle_time_is_blamed_on_the_function_with_most_of_it() -> None:

@@ -12,7 +12,7 @@ from profiler.analyse.compare.comparison import SideRuns, compare
 from profiler.analyse.model import Analysis, Mismatch
 from profiler.core.notice import Notice
 from profiler.diagnose.comparison import diagnose_comparison
-from profiler.diagnose.model import ChangeKind, CounterChange, SideDiagnosis, TimeChange, WorkerMove
+from profiler.diagnose.model import CounterChange, SideDiagnosis, TimeChange, TimeChangeKind, WorkerMove
 from tests.diagnose.runs import fast, idle_in_region, sides, slow
 from tests.recorded.builders import MS, RunBuilder
 
@@ -31,7 +31,7 @@ def test_a_cause_with_its_line_and_counters(first: Any, last: Any, faster: bool)
         ("host device (CPU)",),
     )
     change = diagnosis.change
-    assert (change.kind, change.name, change.faster, diagnosis.explained) == (ChangeKind.IDLE, "sync", faster, True)
+    assert (change.kind, change.name, change.faster, diagnosis.explained) == (TimeChangeKind.IDLE, "sync", faster, True)
     shares = (round(change.before, 2), round(change.after, 2))
     assert (shares, change.as_shares) == ((0.6, 0.1) if faster else (0.1, 0.6), True)
     assert (change.site.file, change.site.line) == ("src/train.py", 88)

@@ -21,7 +21,7 @@ import pytest
 from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, KnockOut, RuleText
 from profiler.check.model import BASE, CANDIDATE, MEASURE, Round, StepBlock
 from profiler.core.notice import Notice
-from profiler.diagnose.measured import with_trials
+from profiler.diagnose.findings import with_trials
 from profiler.knockout.plan import Plan, plan_trial
 from profiler.knockout.trial import Recorded, _time_for_rounds, measure, measured_gain
 from profiler.report.finding_text import factor_text

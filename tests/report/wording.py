@@ -21,7 +21,6 @@ from profiler.analyse.model import (
 )
 from profiler.core.notice import Notice
 from profiler.diagnose.model import (
-    ChangeKind,
     ComparisonDiagnosis,
     CounterChange,
     LiveDiagnosis,
@@ -31,6 +30,7 @@ from profiler.diagnose.model import (
     RunVerdict,
     SideDiagnosis,
     TimeChange,
+    TimeChangeKind,
     UnknownShare,
     WorkerMove,
 )
@@ -143,9 +143,11 @@ RUNS = {
     "nothing": RunDiagnosis(RunVerdict.NOTHING_MEASURED, reason=Notice("no-step")),
 }
 SPEED = Ratio("tokens_per_s", 2.0, 1.9, 2.1, 3, different=True)
-IDLE = TimeChange(ChangeKind.IDLE, "sync", faster=True, is_cause=True, before=0.6, after=0.1, as_shares=True, site=LINE)
+IDLE = TimeChange(
+    TimeChangeKind.IDLE, "sync", faster=True, is_cause=True, before=0.6, after=0.1, as_shares=True, site=LINE
+)
 PHASES = TimeChange(
-    ChangeKind.SEVERAL_PHASES,
+    TimeChangeKind.SEVERAL_PHASES,
     "",
     faster=False,
     is_cause=True,
@@ -154,9 +156,16 @@ PHASES = TimeChange(
     step_seconds=0.005,
 )
 PHASE = TimeChange(
-    ChangeKind.PHASE, "forward", faster=True, is_cause=False, before=0.02, after=0.002, site=LINE, site_seconds=0.018
+    TimeChangeKind.PHASE,
+    "forward",
+    faster=True,
+    is_cause=False,
+    before=0.02,
+    after=0.002,
+    site=LINE,
+    site_seconds=0.018,
 )
-HOST = TimeChange(ChangeKind.HOST, "log", faster=False, is_cause=True, before=0.01, after=0.02, site=LOG)
+HOST = TimeChange(TimeChangeKind.HOST, "log", faster=False, is_cause=True, before=0.01, after=0.02, site=LOG)
 SYNCS, COPIES = CounterChange("syncs", 50, 1), CounterChange("h2d", 9, 2)
 SIDE = SideDiagnosis("base", "side", SPEED, "tokens/s", ("CPU",))
 SIDES = {
@@ -165,7 +174,7 @@ SIDES = {
     "host": replace(SIDE, change=HOST, explained=True),
     "slowed": replace(SIDE, change=replace(IDLE, is_cause=False), slowed=("base", 1.67)),
     "several": replace(SIDE, change=PHASES),
-    "all": replace(SIDE, change=replace(PHASES, kind=ChangeKind.ALL_PHASES, faster=True, against=())),
+    "all": replace(SIDE, change=replace(PHASES, kind=TimeChangeKind.ALL_PHASES, faster=True, against=())),
     "phase": replace(SIDE, change=PHASE),
     "slower phase": replace(SIDE, change=replace(PHASE, name="data", faster=False)),
     "counters": replace(SIDE, busy=(0.1, 0.9), counters=(SYNCS, COPIES)),

@@ -1,18 +1,18 @@
 """The time of the stepping thread by line of the user's code (the innermost one of each stack sample): in the measured
-steps, and before, between and after them."""
+steps, and before, between and after them. Also the operators of one step by line."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Intervals, union
-from profiler.analyse.model import HOST_CATEGORIES, LibraryFunction, LineCost, Period, UnmeasuredPeriod
+from profiler.analyse.model import HOST_CATEGORIES, LibraryFunction, LineCost, OperatorLine, Period, UnmeasuredPeriod
 from profiler.analyse.sampling.batch_means import effective_sample_size
 from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, Stacks, sample_ns
@@ -21,6 +21,7 @@ from profiler.analyse.statistics import share_interval
 from profiler.analyse.window import NS_PER_S, Window, process_rows, thread_rows
 from profiler.run.code_origin import OURS, USER, code_owner, relative_path
 from profiler.run.model import Run, Site, Table
+from profiler.run.tables import COUNTED_STEPS, OPERATORS
 
 MIN_SHARE: Final = 0.0005
 """Share of the time below which a line is left out: 1/2000, as in a flame graph."""
@@ -212,3 +213,37 @@ def _period_lines(stacks: Stacks, samples: Table, spans: Intervals) -> tuple[Lin
         count, seconds = max(1, round(line_ns / period)), share * total / NS_PER_S
         rows.append(LineCost(stacks.relative(site), most_frequent(calls), seconds, share, low, high, count))
     return tuple(sorted(rows, key=lambda row: (-row.seconds_per_step, row.site))[:_MAX_LINES])
+
+
+def operator_lines(stacks: Stacks) -> tuple[OperatorLine, ...]:
+    """The operators of each line, for each of forward and backward, the most seconds first; empty if
+    `agent.hooks.operators` did not count them."""
+    fact = stacks.run.info.facts.get(OPERATORS)
+    if not isinstance(fact, Mapping):
+        return ()
+    times = _counted_steps(stacks.run.steps, fact)
+    sums: dict[tuple[Site | None, bool, str], np.ndarray[Any, np.dtype[np.float64]]] = {}
+    for frames, is_backward, caller, *amounts in fact.get("lines", []):
+        sites = (Site(*frame) for frame in frames)
+        site = next((site for site in sites if stacks.is_user(site)), None)
+        key = (stacks.relative(site) if site else None, bool(is_backward), str(caller))
+        sums[key] = sums.get(key, np.zeros(4)) + times * np.array(amounts, np.float64)
+    lines = [
+        OperatorLine(*key, round(count), float(seconds), round(small), float(small_seconds))
+        for key, (count, seconds, small, small_seconds) in sums.items()
+    ]
+    return tuple(sorted(lines, key=lambda line: -line.seconds))
+
+
+def _counted_steps(steps: Table, fact: Mapping[str, Any]) -> float:
+    """How many of the counted steps a step has. Where no marked step ended meanwhile, they are those of an optimizer.
+    How long they took tells how many of them a marked step has, at least, since counting makes them longer.
+    """
+    begin, end, measured = fact.get("begin"), fact.get("end"), steps[steps["warmup"] == 0]
+    if not isinstance(begin, int) or not isinstance(end, int) or end <= begin or not len(measured):
+        return 1.0
+    ends = steps["end"]
+    if ((ends > begin) & (ends <= end)).any():
+        return 1.0
+    seconds = float((measured["end"] - measured["begin"]).mean())
+    return max(1.0, seconds * COUNTED_STEPS / (end - begin))

@@ -45,6 +45,7 @@ from profiler.core.atomic_file import locked
 from profiler.core.errors import ProfilerError
 from profiler.core.metrics import STARTUP, counter_period
 from profiler.core.notice import Notice
+from profiler.core.units import shorten
 from profiler.report.text import step_text
 from profiler.run.code_origin import working_folder
 from profiler.run.model import Run
@@ -278,8 +279,7 @@ def _refuse_constant(text: str) -> NoReturn:
 
 
 def _shorten(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 3] + "..."
+    return shorten(repr(value), _MAX_SHOWN)
 
 
 def read(path: Path, key: Key | None = None) -> BaselineSection:

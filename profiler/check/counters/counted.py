@@ -19,7 +19,7 @@ from profiler.analyse.timing.counters import (
 )
 from profiler.analyse.window import Window, measured_window, process_rows
 from profiler.check.counters.operators import (
-    Period,
+    CountedPeriod,
     TableCounts,
     growing_lines,
     period_counts,
@@ -116,7 +116,7 @@ def counted(run: Run, spans: Sequence[tuple[int, int]] | None, *, folder: str = 
     return Counted(len(window), totals, workers, lines, worker_lines, uncounted_on_cpu(run, totals), growing)
 
 
-def _period_calls(run: Run, window: Window, period: Period, calls: Table, root: str) -> TableCounts:
+def _period_calls(run: Run, window: Window, period: CountedPeriod, calls: Table, root: str) -> TableCounts:
     """The waits and tokenized texts of a period, such that an amount per step is that of one span of it."""
     inside, scale = calls[period.holds(calls["begin"])], len(window) / len(period.spans)
     names = [name for name in period.counters() if name in (TOKENIZED, "syncs")]

@@ -47,7 +47,7 @@ class TableCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Period:
+class CountedPeriod:
     """Time of a process outside of its measured steps."""
 
     prefix: str
@@ -67,10 +67,10 @@ class Period:
         return inside
 
 
-def periods(run: Run, window: Window) -> Iterator[Period]:
+def periods(run: Run, window: Window) -> Iterator[CountedPeriod]:
     """The start until the first step ended, and the evaluations: a module is switched to evaluation mode and back."""
     steps = run.steps[(run.steps["pid"] == window.pid) & (run.steps["tid"] == window.tid)]
-    yield Period(STARTUP, union([-1], [steps["end"].min()]))
+    yield CountedPeriod(STARTUP, union([-1], [steps["end"].min()]))
     rows = thread_rows(run.stages, window)
     rows = rows[np.argsort(rows["begin"], kind="stable")]
     begins, ends, opened = list[int](), list[int](), dict[int, int]()
@@ -86,7 +86,7 @@ def periods(run: Run, window: Window) -> Iterator[Period]:
     computed = np.sort(times(flops["time"][flops["kind"] == CountKind.FLOPS]))
     used = np.searchsorted(computed, spans.end, "right") > np.searchsorted(computed, spans.begin, "right")
     if used.any():
-        yield Period(EVALUATION, Intervals(spans.begin[used], spans.end[used]))
+        yield CountedPeriod(EVALUATION, Intervals(spans.begin[used], spans.end[used]))
 
 
 def step_counts(run: Run, window: Window, shown: Callable[[str], str]) -> TableCounts:
@@ -102,7 +102,7 @@ def step_counts(run: Run, window: Window, shown: Callable[[str], str]) -> TableC
     return _counts(run, rows, shown, _COUNTERS, steps=len(window), spans=len(window))
 
 
-def period_counts(run: Run, window: Window, period: Period, shown: Callable[[str], str]) -> TableCounts:
+def period_counts(run: Run, window: Window, period: CountedPeriod, shown: Callable[[str], str]) -> TableCounts:
     """The counters of the table `counts` in a period, such that an amount per step is that of one span of it."""
     rows = process_rows(run.counts, window)
     rows = rows[period.holds(rows["time"])]

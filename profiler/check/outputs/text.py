@@ -13,6 +13,7 @@ from profiler.check.outputs import format as fmt
 from profiler.core.metrics import counter_period, find_counter
 from profiler.core.notice import Notice
 from profiler.core.terminal import plain
+from profiler.core.units import shorten
 from profiler.report.text import at, listed, plural
 from profiler.run.model import Site
 
@@ -287,8 +288,7 @@ def _throttled(values: Values) -> str:
 
 
 def _shorten(text: str | None) -> str:
-    text = "not stated" if text is None else text
-    return text if len(text) <= _MAX_LENGTH else text[: _MAX_LENGTH - 3] + "..."
+    return shorten("not stated" if text is None else text, _MAX_LENGTH)
 
 
 def _key_part(values: Values) -> str:

@@ -1,12 +1,17 @@
-"""The lines of time in which no step was measured, and whether hooks recorded the steps of a run."""
+"""The lines of time in which no step was measured, whether hooks recorded the steps of a run, and how many counted
+steps a measured step has."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from profiler.analyse.analysis import analyse
 from profiler.analyse.model import Period
+from profiler.analyse.sampling.lines import _counted_steps
 from profiler.analyse.sampling.strata import has_hooked_steps
+from profiler.run.model import Table
+from profiler.run.source import dtype_of
 from profiler.run.steps import add_steps
 from profiler.run.tables import CallKind
 from tests.recorded.builders import MS, TID, RunBuilder, S
@@ -128,3 +133,29 @@ def test_a_line_with_calls_that_the_program_marks_has_the_categories_of_the_call
         9: {"python": pytest.approx(2)},
     }
     assert analysis.breakdown["sync"].value == pytest.approx(7)
+
+
+def marked_steps(*ends: int) -> Table:
+    """Marked steps of 100 ms each, which end at these ms."""
+    rows = np.zeros(len(ends), dtype_of("steps"))
+    rows["end"] = np.array(ends) * MS
+    rows["begin"] = rows["end"] - 100 * MS
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("window", "parts"),
+    [
+        ((10, 60), 10.0),  # five steps of an optimizer in 50 ms: ten of them take as long as a marked step
+        ((10, 610), 1.0),  # marked steps ended meanwhile
+        ((1, 99), 100 / 98 * 5),
+        ((350, 1350), 1.0),  # counting took longer than steps do
+        ((50, 50), 1.0),
+    ],
+)
+def test_operators_of_an_optimizers_steps_are_those_of_a_part_of_a_marked_step(
+    window: tuple[int, int], parts: float
+) -> None:
+    begin, end = (time * MS for time in window)
+    assert _counted_steps(marked_steps(100, 200, 300), {"begin": begin, "end": end}) == pytest.approx(parts)
+    assert _counted_steps(marked_steps(), {"begin": begin, "end": end}) == _counted_steps(marked_steps(100), {}) == 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiler.report.changed_line import with_arguments
+from profiler.report.finding_text import with_arguments
 
 
 @pytest.mark.parametrize(
