@@ -115,6 +115,9 @@ _MODEL: Final = (
     ),
     Case("ranks-healthy-exchange", cured=("exchange-after-update",), script="exchange.py"),
     Case("ranks-healthy", script="ranks.py"),
+    # what every 16th step does more is that loop
+    Case("policy-python-loop", ("python-loop",), also=("periodic-work",), script="ppo.py"),
+    Case("policy-healthy", cured=("python-loop",), script="ppo.py"),
     Case("ranks-healthy-accumulation", cured=("gradient-sync-in-accumulation",), script="ranks.py"),
 )
 """Illnesses of the model, of torch.compile, of the memory and of several ranks."""

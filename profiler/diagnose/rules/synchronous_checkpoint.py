@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from profiler.analyse.finding import KnockOut
-from profiler.diagnose.rule import Claim, Rule, StepCosts, take
+from profiler.diagnose.rule import Claim, Cost, Rule, StepCosts, take
 from profiler.diagnose.rules._periodic import checkpoint_costs, checkpoint_sites
 
 
@@ -18,7 +20,11 @@ def judge(costs: StepCosts) -> Claim | None:
     own = sum(line.categories["waiting"] for line in waits if (line.site.file, line.site.function) in functions)
     if own:
         claimed["waiting"] = costs.cost("waiting").part(own / sum(line.categories["waiting"] for line in waits))
-    return Claim(checkpoint_costs(costs) or claimed, sites)
+    return Claim(max(claimed, checkpoint_costs(costs), key=_total), sites)
+
+
+def _total(claimed: Mapping[str, Cost]) -> float:
+    return sum(cost.seconds for cost in claimed.values())
 
 
 PLUGIN = Rule(

@@ -55,18 +55,23 @@ def _reads(costs: StepCosts, phase: Phase) -> tuple[float, float]:
         if call.kind in _READS:
             file = PurePath(call.site.file).name
             calls[file, call.site.line] = calls.get((file, call.site.line), 0.0) + call.calls_per_step
-            names.setdefault((file, call.site.function), set()).update(_names(call.site.source, ast.Load))
+            names.setdefault((file, _function(call.site)), set()).update(_names(call.site.source, ast.Load))
     reading = {line.site: (PurePath(line.site.file).name, line.site.line) for line in lines}
     reading = {site: place for site, place in reading.items() if place in calls}
     told = [
         line
         for line in lines
         if line.site in reading
-        or _names(line.site.source, ast.Store) & names.get((PurePath(line.site.file).name, line.site.function), set())
+        or _names(line.site.source, ast.Store) & names.get((PurePath(line.site.file).name, _function(line.site)), set())
         or _is_outside_torch(costs, line.site)
     ]
     seconds = sum(line.categories.get(name, 0.0) for line in told for name in OPERATORS)
     return sum(calls[place] for place in set(reading.values())), seconds
+
+
+def _function(site: Site) -> str:
+    """The function of a line; before Python 3.12 a comprehension is one of its own within it."""
+    return site.function.partition(".<locals>.<")[0]
 
 
 def _names(source: str, context: type[ast.expr_context]) -> set[str]:

@@ -43,6 +43,15 @@ def test_an_evaluation_after_the_step_is_not_forward(around: str) -> None:
     )
 
 
+def test_an_optimizer_without_samples_is_where_its_operators_were_counted() -> None:
+    without = [part for part in parts("") if part.region != "optimizer"]
+    row = [[["t.py", 7, "main"]], False, "optimizer", 6, 1e-5, 6, 1e-5]
+    assert all(phase.name != "after the optimizer" for phase in analyse(program(3, without)).phases)
+    phases = {phase.name: phase for phase in analyse(program(3, without, operators={"lines": [row]})).phases}
+    assert phases["after the optimizer"].calls == "evaluate"
+    assert phases["forward"].share == pytest.approx(20 / 90, abs=0.08)
+
+
 def test_passes_between_two_updates_are_not_after_the_optimizer() -> None:
     """A GAN updates one model, then the other, and few samples show the short second update."""
     second = (
