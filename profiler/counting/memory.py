@@ -42,6 +42,7 @@ class MemoryModel:
     """The storages that exist, and what has happened to them since the last call of `changes`."""
 
     def __init__(self) -> None:
+        self._on_free = self._free  # making a bound method takes time
         self._blocks: dict[int, _Block] = {}
         """By the address of the storage."""
         self._events: list[int] = []
@@ -59,7 +60,7 @@ class MemoryModel:
                 return
             key = storage._cdata
             if key not in self._blocks and (size := storage.nbytes()):
-                block = self._blocks[key] = _Block(storage, self._free)
+                block = self._blocks[key] = _Block(storage, self._on_free)
                 block.key, block.event = key, ((site + 1) << _SITE) + size
                 self._events.append(block.event)
         elif isinstance(result, (tuple, list)):

@@ -1,11 +1,11 @@
 """Counts the operators that torch's dispatcher executes, in forward and backward passes, by the program's lines.
 
-A torch dispatch mode gets every operator. Its line is that of the innermost frame of the program. In a backward pass
-there is none: autograd numbers gradient functions in the order in which the forward pass makes them, and the line that
-made a gradient function is the line of the operators that it executes.
+A torch dispatch mode gets every operator. An operator has the line of the innermost frame of the program. A backward
+pass has no such frame. Autograd numbers gradient functions in the order in which the forward pass makes them, so the
+operators of a gradient function have the line that made it.
 
-Floating-point operations are those of `torch.utils.flop_counter`: of matrix products, convolutions and attention, where
-a multiplication with an addition counts as two, forward and backward. Other operators count as none.
+The formulas of `torch.utils.flop_counter` give the floating-point operations of matrix products, convolutions and
+attention, forward and backward. A multiplication with an addition counts as two. Other operators count as none.
 """
 
 from __future__ import annotations
@@ -26,17 +26,25 @@ from profiler.counting.memory import MemoryModel
 from profiler.virtual import private_api
 
 _OPERATOR: Final = 32
-"""Bit of a call from which on it has the number of the operator; below is that of the line, from 1 on."""
+"""A call has the number of the operator from this bit on. The bits below have the number of the line, from 1 on."""
 _SITES: Final = (1 << _OPERATOR) - 1
 _MAX_CALLS: Final = 200_000
-"""Calls after which `on_full` is told: a program may never reach the end of a step."""
+"""`on_full` is called after this many calls, because a program may never reach the end of a step."""
 _MAX_STARTS: Final = 200_000
-"""Lines of gradient functions that are remembered: a program may keep the graph of an earlier step."""
+"""This many lines of gradient functions are remembered, because a program may keep the graph of an earlier step."""
+_MAX_SHAPES: Final = 10_000
+"""Combinations of shapes of an operator whose floating-point operations are remembered."""
 _made: Final = private_api.gradient_functions_made
 _node: Final = private_api.gradient_function
 _has_function_modes: Final = private_api.has_function_modes
+_without_function_modes: Final = private_api.without_function_modes
+_frame: Final = sys._getframe
 _LIBRARY, _PROGRAM, _ENGINE = range(3)
-"""Whose a source file is: of a library, of the program, and the file of torch that calls the autograd engine."""
+"""A source file belongs to a library or to the program, or it is the file of torch that calls the autograd engine."""
+
+
+Amount = Callable[[tuple[Any, ...], Mapping[str, Any], Any], int]
+"""Arguments and result of a call -> an amount."""
 
 
 class OperatorKind(StrEnum):
@@ -59,11 +67,17 @@ class Operator(NamedTuple):
     kind: OperatorKind
     allocates: bool
     """Whether its result may be new memory."""
-    amount: Callable[[tuple[Any, ...], Mapping[str, Any], Any], int] | None
-    """From arguments and result: floating-point operations, or the bytes of a collective. None: there are none."""
+    amount: Amount | None
+    """It computes floating-point operations, or the bytes of a collective, from arguments and result. None: there are
+    none."""
 
     reads: bool = False
     """Whether it gives the value of a tensor to the host."""
+
+
+_Known = tuple[Any, int, bool, Amount | None, bool, Any]
+"""It holds a faster way to call an operator, its position in the list of known ones (in the bits of a call; -1: it does
+not count), `allocates`, `amount` and `reads`, and torch's object for it, so that no other object has its id."""
 
 
 class OperatorCount(NamedTuple):
@@ -73,7 +87,7 @@ class OperatorCount(NamedTuple):
     site: int
     calls: int
     amount: int
-    """Floating-point operations; of a collective, bytes."""
+    """The number of floating-point operations, or the bytes of a collective."""
 
 
 class OperatorCounter:
@@ -95,20 +109,19 @@ class OperatorCounter:
         """Is called when an operator gives the value of a tensor to the host."""
         self.memory = MemoryModel()
         self.owners: dict[str, int] = {private_api.ENGINE_FILE: _ENGINE}
-        """File -> whose it is."""
+        """Each file that was met, and whose it is."""
         self.sites: dict[int, int] = {}
-        """Line -> its number. The key is `id(code)` plus the instruction, an address within the code object, and so of
-        no other one while `codes` keeps it alive."""
+        """The number of each line. The key is `id(code)` plus the instruction. This is an address within the code,
+        which no other object has while `codes` keeps the code alive."""
         self.codes: list[CodeType] = []
-        self.operators: dict[int, tuple[Any, Operator, int, Any]] = {}
-        """By the id of torch's object for the operator: a faster way to call it, what is known, its position in
-        `_known`, and the object itself, so that no other has its id."""
+        self.operators: dict[int, _Known] = {}
+        """By the id of torch's object for the operator."""
         self._known: list[Operator] = []
         self.calls: list[int] = []
-        """The operator and the line of each call, in one number: numbers are no work for Python's garbage collector, as
-        tuples would be."""
+        """Each number has the operator and the line of a call. Python's garbage collector does not visit numbers, as it
+        would visit tuples."""
         self.amounts: list[tuple[int, int]] = []
-        """Such a number, and floating-point operations or bytes."""
+        """Each pair has such a number, and floating-point operations or bytes."""
 
     def take(self) -> Iterator[OperatorCount]:
         """What was executed since the last call."""
@@ -127,11 +140,13 @@ class OperatorCounter:
         self.sites.clear()
         self.codes.clear()
 
-    def describe(self, function: Any) -> tuple[Any, Operator, int, Any]:
+    def describe(self, function: Any) -> _Known:
         """Remember what is known about an operator."""
         operator = _describe(function)
+        number = -1 if operator.kind is OperatorKind.INTERNAL else len(self._known) << _OPERATOR
         call = private_api.binding(function)
-        known = self.operators[id(function)] = call, operator, len(self._known) << _OPERATOR, function
+        known = call, number, operator.allocates, operator.amount, operator.reads, function
+        self.operators[id(function)] = known
         self._known.append(operator)
         return known
 
@@ -157,7 +172,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.counter = counter
         self._made = private_api.gradient_functions_made()
         self._starts: list[int] = []
-        """Ascending numbers of gradient functions; from each on, the line in `_origins` made them."""
+        """The numbers of gradient functions ascend. From each number on, the line in `_origins` made them."""
         self._origins: list[int] = []
 
     @classmethod
@@ -170,16 +185,18 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         counter = self.counter
-        call, operator, number, _ = counter.operators.get(id(func)) or counter.describe(func)
+        try:
+            call, number, allocates, amount, reads, _ = counter.operators[id(func)]
+        except KeyError:
+            call, number, allocates, amount, reads, _ = counter.describe(func)
         if types or not _has_function_modes():
             result = call(*args, **kwargs) if kwargs else call(*args)
         else:  # autograd calls the operator: there a torch function mode has nothing to do
-            with torch._C.DisableTorchFunction():
+            with _without_function_modes():
                 result = call(*args, **kwargs) if kwargs else call(*args)
-        _, kind, allocates, amount, reads = operator
-        if kind is OperatorKind.INTERNAL:
+        if number < 0:
             return result
-        site = self._site(sys._getframe(0).f_back)  # None: autograd runs a C++ node in a thread of its own
+        site = self._site(_frame(0).f_back)  # None: autograd runs a C++ node in a thread of its own
         calls, key = counter.calls, number + site + 1
         calls.append(key)
         if allocates:
@@ -199,8 +216,9 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         site, is_backward = -1, False
         while frame is not None:
             code = frame.f_code
-            owner = owners.get(code.co_filename)
-            if owner is None:
+            try:  # most of the frames are of libraries: a subscript takes less time than a call of get
+                owner = owners[code.co_filename]
+            except KeyError:
                 owner = counter.owner(code.co_filename)
             if owner:
                 if owner == _PROGRAM:
@@ -262,7 +280,7 @@ def _describe(function: Any) -> Operator:
     return Operator(name, kind, allocates, _flops(function), reads=name == _READ)
 
 
-def _flops(function: Any) -> Callable[[tuple[Any, ...], Mapping[str, Any], Any], int] | None:
+def _flops(function: Any) -> Amount | None:
     """torch's formula for an operator; None where it has none."""
     registry, packet = private_api.flop_formulas(), function._overloadpacket
     name, _, suffix = packet.__name__.partition(_ATTENTION_OF_CPU)
@@ -272,15 +290,24 @@ def _flops(function: Any) -> Callable[[tuple[Any, ...], Mapping[str, Any], Any],
     if formula is None:
         return None
     by_shape = getattr(formula, "__wrapped__", None)  # torch's wrapper takes 10 µs to replace tensors by shapes
+    known: dict[Any, int] = {}
+    """What a formula gave for shapes: it may call others with the wrapper."""
 
     def flops(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> int:
         try:
             if by_shape is None:
                 return int(formula(*args, **kwargs, out_val=result))
-            shapes = {name: _shape(value) for name, value in kwargs.items()}
-            return int(by_shape(*map(_shape, args), **shapes, out_shape=_shape(result)))
+            shapes = tuple(map(_shape, args))
+            key = shapes if not kwargs else (shapes, tuple((name, _shape(value)) for name, value in kwargs.items()))
+            number = known.get(key)
+            if number is None:
+                if len(known) >= _MAX_SHAPES:
+                    known.clear()
+                options = {name: _shape(value) for name, value in kwargs.items()}
+                number = known[key] = int(by_shape(*shapes, **options, out_shape=_shape(result)))
         except (AssertionError, IndexError, RuntimeError, TypeError, ValueError):  # shapes that the formula refuses
             return 0
+        return number
 
     return flops
 
@@ -289,7 +316,7 @@ def _shape(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.shape
     if isinstance(value, (tuple, list)):
-        return [_shape(each) for each in value]
+        return tuple(map(_shape, value))
     return value
 
 
