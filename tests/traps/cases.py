@@ -145,10 +145,10 @@ _INPUT: Final = (
 
 _MADE: Final = (
     *(
-        Case(f"made-{ill}-{style}", (ill,), script="made.py", options=(f"--style={style}",))
-        for ill in ("inline-input", "work-after-update")
+        Case(f"made-inline-input-{style}", ("inline-input",), script="made.py", options=(f"--style={style}",))
         for style in ("function", "generator")
     ),
+    Case("made-work-after-update", ("work-after-update",), script="made.py"),
     Case("made-healthy", script="made.py"),
     Case("made-healthy-generator", cured=("inline-input",), script="made.py", options=("--style=generator",)),
     Case("made-healthy-layer", script="made.py", options=("--style=layer",)),

@@ -134,7 +134,7 @@ def spikes(
     tree, samples = _sample_steps(stacks, window, (long, ~above), regular=every > 0)
     enough = samples >= ENOUGH
     stage, stage_share = _stage(stacks, window, stages, (long, ~above))
-    lines = _lines(stacks, tree, is_known=every > 0 and not stage) if enough else ()
+    lines = _lines(stacks, tree, is_certain=every > 0 and ratio >= LONG) if enough else ()
     categories = _categories(stacks, window, (long, ~above), classified) if enough and classified else {}
     return Spikes(
         int(long.sum()), len(window), every, ratio, extra, lines, samples, enough, stage, stage_share, categories
@@ -233,11 +233,11 @@ def _sample_steps(
     return _StepSamples(root, lengths, (long if regular else sampled_steps, short)), round(long)
 
 
-def _lines(stacks: Stacks, tree: _StepSamples, *, is_known: bool) -> tuple[SpikeLine, ...]:
+def _lines(stacks: Stacks, tree: _StepSamples, *, is_certain: bool) -> tuple[SpikeLine, ...]:
     """The lines with most of the extra time, none of which is called by another.
 
-    :param is_known: a line is at fault though none stands out: the long steps come at regular distances, which only the
-        program can cause, and nothing is recorded that takes most of the extra time.
+    :param is_certain: the long steps come at regular distances, which only the program can cause, and do mostly other
+        work than the others: then the largest line is named though it does not stand out.
     """
     parts = [node for node in _parts(tree, tree.root) if tree.extra(node) > 0]
     chosen = [(node, tree.extra(node), _callee(node)) for node in parts if tree.stands_out(node)]
@@ -249,7 +249,7 @@ def _lines(stacks: Stacks, tree: _StepSamples, *, is_known: bool) -> tuple[Spike
             if tree.stands_out(function)
         ]
     lines = _by_site(stacks, chosen)
-    if not lines and is_known:
+    if not lines and is_certain:
         lines = _by_site(stacks, [(node, tree.extra(node), _callee(node)) for node in parts])[:1]
     return tuple(line for line in lines if line.share >= MIN_SHARE)[:MAX_LINES]
 
