@@ -5,6 +5,8 @@ They exist in torch 2.11 to 2.13. `missing` tells which ones another version lac
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
@@ -44,6 +46,7 @@ COUNTING_NAMES: Final = (
     "_C._current_autograd_node",
     "_C._is_torch_function_mode_enabled",
     "_C.DisableTorchFunction",
+    "_C._DisableTorchDispatch",
     "_ops.OpOverload",
     "utils._python_dispatch.TorchDispatchMode",
     "utils.flop_counter.flop_registry",
@@ -132,6 +135,16 @@ has_function_modes: Final = _get("_C._is_torch_function_mode_enabled")
 
 without_function_modes: Final = _get("_C.DisableTorchFunction")
 """A context manager in which this thread's torch functions are given to no mode."""
+
+
+@contextmanager
+def without_dispatch_modes() -> Iterator[None]:
+    """In this context the operators of this thread are given to no torch dispatch mode."""
+    guard = torch._C._DisableTorchDispatch()
+    try:
+        yield
+    finally:
+        del guard
 
 
 def binding(operator: Any) -> Any:

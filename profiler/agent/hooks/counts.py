@@ -76,6 +76,24 @@ def _install_compiled(module: Any) -> None:
         patch(module.eval_frame.OptimizeContext, "__call__", _compiled)
 
 
+def _install_loader(module: Any) -> None:
+    """Leave out the operators that receive what a worker has made: in which step it arrives differs between runs."""
+    if not requested():
+        return
+    from profiler.virtual import private_api
+
+    def uncounted(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def receive(*args: Any, **kwargs: Any) -> Any:
+            with private_api.without_dispatch_modes():
+                return original(*args, **kwargs)
+
+        return receive
+
+    patch(module._MultiProcessingDataLoaderIter, "_try_get_data", uncounted)
+    patch(module._utils.pin_memory, "_pin_memory_loop", uncounted)
+
+
 def _compiled(original: Callable[..., Any]) -> Callable[..., Any]:
     """Have compiled functions run without the mode that counts reads."""
 
@@ -145,4 +163,8 @@ class _Writer:
         recorder.append_records("counts", rows)
 
 
-PLUGIN = Hook("counts", {"torch": _install, "torch._dynamo": _install_compiled}, levels=DETAILED)
+PLUGIN = Hook(
+    "counts",
+    {"torch": _install, "torch._dynamo": _install_compiled, "torch.utils.data.dataloader": _install_loader},
+    levels=DETAILED,
+)
