@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from profiler.report.model import Results
 
 _HEIGHT: Final = 760
-"""CSS pixels of the frame where scripts are off; a longer screen then scrolls within it."""
-_FIT: Final = "this.style.height = this.contentDocument.documentElement.scrollHeight + 'px'"
-"""Gives the frame the height of its content. Notebooks leave the script out until they are trusted."""
+"""CSS pixels of the frame where scripts are off or its content is hidden; a longer screen then scrolls within it."""
+_FIT: Final = f"this.style.height = (this.contentDocument.documentElement.scrollHeight || {_HEIGHT}) + 'px'"
+"""Gives the frame the height of its content, which is 0 while an inactive tab hides it. Notebooks leave the script out
+until they are trusted."""
 
 
 def first_screen_html(results: Results) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from profiler.report.blocks import Flame, Frame, Report, Section
 from profiler.report.model import Results
+from profiler.report.notebook import first_screen_html
 from profiler.report.render import html
 from profiler.report.write import rendered
 from tests.browser import browsing
@@ -350,3 +351,14 @@ def test_a_printed_report_has_at_most_four_pages(chromium: Any, files: dict[str,
     for name in ("comparison", "found steps"):
         with browsing.opened(chromium, files[name], groups=False) as watched:
             assert 1 <= watched.page.pdf(format="A4").count(b"/Type /Page\n") <= 4, name
+
+
+def test_a_first_screen_that_loads_in_a_hidden_tab_of_a_notebook_has_a_height(chromium: Any, tmp_path: Path) -> None:
+    frame = first_screen_html(hook_samples.run())
+    page = tmp_path / "notebook.html"
+    page.write_text(f"<div>{frame}</div><div style='display: none'>{frame}</div>", encoding="utf-8")
+    with browsing.opened(chromium, page, width=420, groups=False) as watched:
+        heights = "[...document.querySelectorAll('iframe')].map((frame) => frame.style.height)"
+        shown, hidden = watched.page.evaluate(heights)
+    assert hidden == "760px"
+    assert int(shown.removesuffix("px")) > 760, "the height of its content"

@@ -125,8 +125,10 @@ _SPIKE_FIELDS = (
         "Long steps", lambda row: Cell(f"{row[1].count:,} of {row[1].steps:,}", sort=row[1].count), number=True
     ),
     Field[_SideSpikes]("How often", _frequency),
-    Field[_SideSpikes]("As long as others", lambda row: Cell(*factor(row[1].times), sort=row[1].times), number=True),
-    Field[_SideSpikes]("Extra, of all time", lambda row: share_cell(row[1].share), number=True),
+    Field[_SideSpikes](
+        "Times as long as others", lambda row: Cell(*factor(row[1].times), sort=row[1].times), number=True
+    ),
+    Field[_SideSpikes]("Share of all time beyond the median", lambda row: share_cell(row[1].share), number=True),
 )
 
 
@@ -135,7 +137,7 @@ def long_steps(report_input: ReportInput) -> Iterator[Block]:
     """Steps that take much longer than the others, and the lines in which their extra time is."""
     rows = [(side, spikes) for side in report_input.sides if (spikes := side.detailed.spikes)]
     if rows:
-        caption = "Steps that take more than twice the median"
+        caption = "Steps that take more than twice the median, or more than 1.25 times with a checkpoint"
         fields = _SPIKE_FIELDS if len(report_input.sides) > 1 else _SPIKE_FIELDS[1:]
         notes = " ".join(f"{side.label}: {_why_no_line(spikes)}." for side, spikes in rows if not spikes.lines)
         yield make_table(caption, fields, rows, notes)
