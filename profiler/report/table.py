@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import PurePath
 from typing import Generic, TypeVar
@@ -19,6 +20,8 @@ from profiler.report.text import NO_REASON, describe, notebook_cell
 from profiler.run.model import Site
 
 T = TypeVar("T")
+RowKey = tuple[Hashable, int]
+"""What a row is about, and the line of code; 0 for none. Rows of two sides with the same first part may match."""
 _PATH_PARTS = 2
 """Parts of a path that are shown, the file included; the title has the full path."""
 _PATH_CHARACTERS = 56
@@ -43,16 +46,72 @@ def make_table(caption: str, fields: Sequence[Field[T]], items: Iterable[T], not
     return Table(caption, columns, tuple(tuple(field.cell(item) for field in fields) for item in items), note)
 
 
+def row_key(site: Site | None, *further: Hashable) -> RowKey:
+    """The key of a row about a line of code: its file, function and text, because edits above it change its number.
+
+    :param further: what else distinguishes the row.
+    """
+    if site is None:
+        return further, 0
+    return (site.file, site.function, site.source or site.line, *further), site.line
+
+
+_RowName = tuple[Hashable, int, int]
+"""The first part of a key with what distinguishes the rows that share it: a line, and a count."""
+
+
+def _named_rows(sides: Sequence[Sequence[T]], key: Callable[[T], RowKey]) -> list[dict[_RowName, T]]:
+    """The items of each side by a name that is the same on all sides for items that match, in their order.
+
+    Several items of a side may have the same text in the same function: they match in the order of their lines where
+    every side has as many of them, else where their lines are equal.
+    """
+    lines = [defaultdict[Hashable, list[int]](list) for _ in sides]
+    for items, by_text in zip(sides, lines, strict=True):
+        for text, line in sorted(map(key, items), key=itemgetter(1)):
+            by_text[text].append(line)
+
+    def name(text: Hashable, line: int, own: Mapping[Hashable, list[int]], before: int) -> _RowName:
+        counts = {len(by_text[text]) for by_text in lines if text in by_text}
+        return (text, 0, own[text].index(line) + before) if len(counts) == 1 else (text, line, before)
+
+    named: list[dict[_RowName, T]] = []
+    for items, by_text in zip(sides, lines, strict=True):
+        seen = Counter[RowKey]()
+        named.append({})
+        for item in items:
+            named[-1][name(*key(item), by_text, seen[key(item)])] = item
+            seen[key(item)] += 1
+    return named
+
+
+def in_one_table(
+    sides: Sequence[ReportSide], items: Callable[[ReportSide], Sequence[T]], key: Callable[[T], RowKey]
+) -> list[Sequence[ReportSide]]:
+    """The sides of each table: all in one if half of the rows of the shortest side match others, else one in each.
+
+    Where fewer match, most cells of one table would be empty.
+    """
+    if not sides:
+        return []
+    named = _named_rows([items(side) for side in sides], key)
+    numbers = Counter(name for each in named for name in each)
+    matches = sum(number > 1 for number in numbers.values())
+    return [sides] if 2 * matches >= min(map(len, named)) else [[side] for side in sides]
+
+
 def sides_table(
     caption: str,
     rows: Sequence[tuple[ReportSide, Sequence[T]]],
+    key: Callable[[T], RowKey],
     names: Sequence[Field[T]],
     values: Sequence[Field[T]],
+    *,
     note: str = "",
 ) -> Table:
-    """The items of all sides in one table: an item is the same on two sides where all of its names are.
+    """The items of all sides in one table, a row for those that match by `key` (see `row_key`).
 
-    :param names: fields that name an item.
+    :param names: fields that name an item. Where the sides have it at different lines, the location says so.
     :param values: fields of each side; the first one has the side's label as its title where there are several sides,
         and the items are sorted by it: by its part of the largest one on the same side, so that what is large on one
         side stands beside what is large on another one.
@@ -61,26 +120,33 @@ def sides_table(
         ((side, items),) = rows
         return make_table(f"{side.label}: {caption}", (*names, *values), items, note)
 
-    def key(item: T) -> tuple[Cell, ...]:
-        return tuple(field.cell(item) for field in names)
-
-    by_side = [{key(item): item for item in items} for _, items in rows]
+    by_side = _named_rows([items for _, items in rows], key)
     every = dict.fromkeys(name for items in by_side for name in items)
 
     sizes = [{name: values[0].cell(item).sort or 0.0 for name, item in items.items()} for items in by_side]
     largest = [max(each.values(), default=0.0) or 1.0 for each in sizes]
 
-    def size(name: tuple[Cell, ...]) -> float:
+    def size(name: _RowName) -> float:
         return max(each[name] / most for each, most in zip(sizes, largest, strict=True) if name in each)
 
-    def field(side: ReportSide, items: Mapping[tuple[Cell, ...], T], value: Field[T]) -> Field[tuple[Cell, ...]]:
-        def cell(name: tuple[Cell, ...]) -> Cell:
+    def name_field(field: Field[T]) -> Field[_RowName]:
+        def cell(name: _RowName) -> Cell:
+            found = [(side, items[name]) for (side, _), items in zip(rows, by_side, strict=True) if name in items]
+            first = found[0][1]
+            shown, line = field.cell(first), key(first)[1]
+            moved = [f"line {key(item)[1]} in {side.label}" for side, item in found[1:] if key(item)[1] != line]
+            return replace(shown, note=", ".join(filter(None, (shown.note, *moved)))) if shown.is_location else shown
+
+        return Field(field.title, cell)
+
+    def field(side: ReportSide, items: Mapping[_RowName, T], value: Field[T]) -> Field[_RowName]:
+        def cell(name: _RowName) -> Cell:
             return value.cell(items[name]) if name in items else Cell(NOTHING)
 
         title, tone = (side.label, side.tone) if value is values[0] else (value.title, "")
         return Field(title, cell, value.number, tone)
 
-    fields: list[Field[tuple[Cell, ...]]] = [Field(each.title, itemgetter(index)) for index, each in enumerate(names)]
+    fields = [*map(name_field, names)]
     fields += [field(side, items, value) for (side, _), items in zip(rows, by_side, strict=True) for value in values]
     return make_table(caption[:1].upper() + caption[1:], fields, sorted(every, key=size, reverse=True), note)
 

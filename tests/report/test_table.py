@@ -8,7 +8,6 @@ import pytest
 
 from profiler.analyse.model import Measure, Ratio
 from profiler.report import table as q
-from profiler.report.blocks import Cell
 from profiler.report.model import ReportSide
 from profiler.run.model import Site
 from tests.fakes.sentences import note
@@ -37,17 +36,77 @@ def test_a_share_that_is_there_is_never_shown_as_zero() -> None:
     assert q.percent(0.3333) == "33.3%"
 
 
+_Item = tuple[Site, float]
+_LINE, _TIME = (
+    q.Field[_Item]("Line", lambda item: q.site_cell(item[0])),
+    q.Field[_Item]("Time", lambda item: q.seconds_cell(item[1]), number=True),
+)
+
+
+def _sides() -> tuple[ReportSide, ReportSide]:
+    slow, fast = hook_samples.comparison().sides
+    return ReportSide.from_side(slow, "s1"), ReportSide.from_side(fast, "s2")
+
+
+def _key(item: _Item) -> q.RowKey:
+    return q.row_key(item[0])
+
+
+def _rows(*items: list[_Item]) -> list[list[str]]:
+    table = q.sides_table("times", list(zip(_sides(), items, strict=True)), _key, (_LINE,), (_TIME,))
+    return [[row[0].text, row[0].note, *(cell.one_line() for cell in row[1:])] for row in table.rows]
+
+
 def test_rows_of_both_sides_come_by_their_part_of_the_largest_on_their_side() -> None:
     """What is largest on a fast side stands beside what is largest on a slow one."""
-    slow, fast = hook_samples.comparison().sides
-    sides = [ReportSide.from_side(side, tone) for side, tone in ((slow, "s1"), (fast, "s2"))]
-    items = [(sides[0], [("a", 9.0), ("b", 8.0), ("c", 1.0)]), (sides[1], [("d", 0.03), ("c", 0.01)])]
-    name = q.Field[tuple[str, float]]("Line", lambda item: Cell(item[0]))
-    time = q.Field[tuple[str, float]]("Time", lambda item: q.seconds_cell(item[1]), number=True)
-    table = q.sides_table("times", items, (name,), (time,))
-    assert [[cell.one_line() for cell in row] for row in table.rows] == [
-        ["a", "9.00 s", "–"], ["d", "–", "30.0 ms"], ["b", "8.00 s", "–"], ["c", "1.00 s", "10.0 ms"],
+    a, b, c, d = (Site(f"{name}.py", 1, "<module>") for name in "abcd")
+    assert _rows([(a, 9.0), (b, 8.0), (c, 1.0)], [(d, 0.03), (c, 0.01)]) == [
+        ["a.py:1", "", "9.00 s", "–"], ["d.py:1", "", "–", "30.0 ms"],
+        ["b.py:1", "", "8.00 s", "–"], ["c.py:1", "", "1.00 s", "10.0 ms"],
     ]  # fmt: skip
+
+
+def test_lines_that_moved_match_by_their_text_and_say_where_they_are_on_each_side() -> None:
+    read, log = "batch = next(batches)", "print(loss)"
+    before = [(Site("train.py", 40, "main", read), 9.0), (Site("train.py", 50, "main", log), 1.0)]
+    after = [(Site("train.py", 41, "main", read), 3.0), (Site("train.py", 50, "main", log), 1.0)]
+    assert _rows(before, after) == [
+        ["train.py:40", f"main, line 41 in {_sides()[1].label}", "9.00 s", "3.00 s"],
+        ["train.py:50", "main", "1.00 s", "1.00 s"],
+    ]
+
+
+def test_lines_of_equal_text_match_in_their_order_or_by_their_number() -> None:
+    first, second, third = (Site("train.py", line, "<module>", "loss.item()") for line in (10, 20, 21))
+    assert [row[2:] for row in _rows([(second, 9.0), (first, 1.0)], [(third, 3.0), (first, 2.0)])] == [
+        ["9.00 s", "3.00 s"], ["1.00 s", "2.00 s"],
+    ]  # fmt: skip
+    assert [row[2:] for row in _rows([(second, 9.0), (first, 1.0)], [(second, 3.0)])] == [
+        ["9.00 s", "3.00 s"], ["1.00 s", "–"],
+    ]  # fmt: skip
+
+
+def test_no_item_is_lost_whose_name_equals_that_of_another() -> None:
+    site = Site("train.py", 10, "<module>", "loss.item()")
+    assert [row[2:] for row in _rows([(site, 9.0), (site, 1.0)], [(site, 3.0)])] == [
+        ["9.00 s", "3.00 s"], ["1.00 s", "–"],
+    ]  # fmt: skip
+
+
+def test_sides_with_few_lines_in_common_have_a_table_each() -> None:
+    slow, fast = _sides()
+
+    def tables(*files: str) -> list[list[str]]:
+        lines = {
+            slow.label: [(Site("slow.py", line, "main", f"f({line})"), 1.0) for line in range(4)],
+            fast.label: [(Site(file, line, "main", f"f({line})"), 1.0) for line, file in enumerate(files)],
+        }
+        together = q.in_one_table((slow, fast), lambda side: lines[side.label], _key)
+        return [[side.label for side in sides] for sides in together]
+
+    assert tables("slow.py", "slow.py", "fast.py", "fast.py") == [[slow.label, fast.label]]
+    assert tables("slow.py", "fast.py", "fast.py", "fast.py") == [[slow.label], [fast.label]]
+    assert q.in_one_table((), lambda _: [], _key) == []
 
 
 def test_missing_measure_shows_its_reason_and_no_number() -> None:

@@ -18,10 +18,13 @@ from profiler.report.category_text import category_label, category_meaning, cate
 from profiler.report.model import ReportInput, ReportSide
 from profiler.report.table import (
     Field,
+    RowKey,
+    in_one_table,
     make_table,
     missing_cell,
     percent,
     phrase,
+    row_key,
     seconds_cell,
     share_cell,
     sides_table,
@@ -166,9 +169,15 @@ _INPUT_NOTE = (
 @section("input", "Where the time of data loading goes", 35, "time")
 def input_time(report_input: ReportInput) -> Iterator[Block]:
     """The parts of data loading; what would make it faster is among the findings."""
-    if rows := [(side, side.detailed.input) for side in report_input.sides if side.detailed.input]:
-        caption = f"parts of data loading{', time per step' * (len(rows) > 1)}"
-        yield sides_table(caption, rows, _INPUT_NAMES, _INPUT_FIELDS, _INPUT_NOTE)
+    known = [side for side in report_input.sides if side.detailed.input]
+    for sides in in_one_table(known, lambda side: side.detailed.input, _input_key):
+        caption = f"parts of data loading{', time per step' * (len(sides) > 1)}"
+        rows = [(side, side.detailed.input) for side in sides]
+        yield sides_table(caption, rows, _input_key, _INPUT_NAMES, _INPUT_FIELDS, note=_INPUT_NOTE)
+
+
+def _input_key(part: InputPart) -> RowKey:
+    return row_key(part.site, input_part(part), part.where)
 
 
 PLUGINS = (breakdown, input_time)

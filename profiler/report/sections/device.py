@@ -15,14 +15,17 @@ from profiler.report.model import ReportInput, ReportSide, key_measures
 from profiler.report.sections.breakdown import share_bars
 from profiler.report.table import (
     Field,
+    RowKey,
     compare_table,
     count_cell,
+    in_one_table,
     make_table,
     more_lines,
     percent,
     phrase,
     quantity,
     ratio_text,
+    row_key,
     seconds_cell,
     share_cell,
     sides_table,
@@ -201,16 +204,34 @@ def idle(report_input: ReportInput) -> Iterator[Block]:
     ]
     if parts:
         caption = f"what occupied the device{', share of the wall time' * (len(parts) > 1)}"
-        yield sides_table(f"{caption}{parts[0][0].source_note}", parts, _PART_NAME, _PART_FIELDS, _HIDDEN_NOTE)
+        caption += parts[0][0].source_note
+        yield sides_table(caption, parts, _part_key, _PART_NAME, _PART_FIELDS, note=_HIDDEN_NOTE)
     else:
         yield from share_bars(sides, "Device time of a step, as shares", device=True)
     known = [side for side in sides if side.detailed.idle]
-    if known:
-        yield _idle_causes(known)
+    for together in in_one_table(known, _shown_causes, _idle_key):
+        yield _idle_causes(together)
     for side in sides:
         if side not in known:
             topics, otherwise = (Topic.IDLE_BLAME, Topic.DEVICE_BREAKDOWN), "no gap between activities was recorded"
             yield side.not_measured("device idle time", *topics, otherwise=otherwise)
+
+
+def _part_key(part: DevicePart) -> RowKey:
+    return row_key(None, part.kind, part.memory)
+
+
+def _idle_key(blame: IdleBlame) -> RowKey:
+    return row_key(blame.site, host_state(blame), blame.category)
+
+
+def _ranked_causes(side: ReportSide) -> list[IdleBlame]:
+    return sorted(side.detailed.idle, key=lambda blame: -blame.share_of_wall)
+
+
+def _shown_causes(side: ReportSide) -> Sequence[IdleBlame]:
+    causes = _ranked_causes(side)
+    return [row for row in causes[:_MAX_CAUSES] if row.share_of_wall >= _SMALLEST_CAUSE] or causes[:1]
 
 
 def _idle_causes(sides: Sequence[ReportSide]) -> Table:
@@ -219,8 +240,7 @@ def _idle_causes(sides: Sequence[ReportSide]) -> Table:
     totals: list[str] = []
     notes: list[str] = []
     for side in sides:
-        causes = sorted(side.detailed.idle, key=lambda blame: -blame.share_of_wall)
-        shown = [row for row in causes[:_MAX_CAUSES] if row.share_of_wall >= _SMALLEST_CAUSE] or causes[:1]
+        causes, shown = _ranked_causes(side), _shown_causes(side)
         remaining = causes[len(shown) :]
         rows.append((side, shown))
         of = "" if totals else " of the wall time"
@@ -232,7 +252,7 @@ def _idle_causes(sides: Sequence[ReportSide]) -> Table:
     if several:
         notes.append("Shares of the wall time; seconds and gaps are those of a step.")
     fields = _COMPARED_IDLE_FIELDS if several else _IDLE_FIELDS[2:]
-    return sides_table(caption, rows, _IDLE_FIELDS[:2], fields, " ".join(notes))
+    return sides_table(caption, rows, _idle_key, _IDLE_FIELDS[:2], fields, note=" ".join(notes))
 
 
 # ---------------------------------------------------------------- kernels
@@ -260,11 +280,16 @@ _KERNEL_FIELDS = (
 @section("kernels", "Kernels by time", 65, "device")
 def kernels(report_input: ReportInput) -> Iterator[Block]:
     """The kernels with most time; nothing for a side whose kernels were not recorded."""
-    if rows := [(side, side.detailed.kernels) for side in report_input.sides if side.detailed.kernels]:
-        several = len(rows) > 1
-        caption = f"kernels by time{' per step' * several}{rows[0][0].source_note}"
+    known = [side for side in report_input.sides if side.detailed.kernels]
+    for sides in in_one_table(known, lambda side: side.detailed.kernels, _kernel_key):
+        several = len(sides) > 1
+        caption = f"kernels by time{' per step' * several}{sides[0].source_note}"
         fields = _KERNEL_FIELDS[:3:2] if several else _KERNEL_FIELDS
-        yield sides_table(caption, rows, _KERNEL_NAME, fields)
+        yield sides_table(caption, [(side, side.detailed.kernels) for side in sides], _kernel_key, _KERNEL_NAME, fields)
+
+
+def _kernel_key(row: KernelTime) -> RowKey:
+    return row_key(None, row.name)
 
 
 # ---------------------------------------------------------------- device calls
@@ -321,12 +346,20 @@ def call_sites(report_input: ReportInput) -> Iterator[Block]:
     if report_input.has_no_queue and not report_input.sides[0].detailed.call_sites:
         return
     known = [side for side in report_input.sides if side.detailed.call_sites]
-    if known:
-        yield _calls_by_line(known)
+    for together in in_one_table(known, _shown_calls, _call_key):
+        yield _calls_by_line(together)
     for side in report_input.sides:
         if side not in known:
             otherwise = "no call with a line of the program's own was recorded"
             yield side.not_measured("device calls by line", Topic.CALL_SITES, otherwise=otherwise)
+
+
+def _shown_calls(side: ReportSide) -> Sequence[CallSite]:
+    return side.detailed.call_sites[:_MAX_CALL_SITES]
+
+
+def _call_key(row: CallSite) -> RowKey:
+    return row_key(row.site, row.operation, row.kind)
 
 
 def _calls_by_line(sides: Sequence[ReportSide]) -> Table:
@@ -339,11 +372,12 @@ def _calls_by_line(sides: Sequence[ReportSide]) -> Table:
     on_cpu = all(row.kind in _READS for side in sides for row in side.detailed.call_sites)
     caption = "calls that would sync on a GPU, by line" if on_cpu else "calls toward the device by line"
     caption += ", time and calls per step" * several
-    rows = [(side, side.detailed.call_sites[:_MAX_CALL_SITES]) for side in sides]
+    rows = [(side, _shown_calls(side)) for side in sides]
     if several:
         names = (Field[CallSite]("Line", _line_of_call),)
-        return sides_table(caption, rows, names, _COMPARED_CALL_FIELDS, " ".join(notes))
-    return sides_table(caption, rows, _CALL_FIELDS[:2], _CALL_FIELDS[2 : 4 if on_cpu else None], " ".join(notes))
+        return sides_table(caption, rows, _call_key, names, _COMPARED_CALL_FIELDS, note=" ".join(notes))
+    fields = _CALL_FIELDS[2 : 4 if on_cpu else None]
+    return sides_table(caption, rows, _call_key, _CALL_FIELDS[:2], fields, note=" ".join(notes))
 
 
 PLUGINS = (utilization, counters, idle, kernels, call_sites)

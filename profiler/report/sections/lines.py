@@ -33,12 +33,15 @@ from profiler.report.category_text import PHASES, category_label
 from profiler.report.model import ReportInput, ReportSide
 from profiler.report.table import (
     Field,
+    RowKey,
+    in_one_table,
     make_table,
     missing_cell,
     more_lines,
     percent,
     phrase,
     ratio_text,
+    row_key,
     seconds_cell,
     share_cell,
     short_site,
@@ -129,8 +132,16 @@ def lines(report_input: ReportInput) -> Iterator[Block]:
     steps = dict.fromkeys(step_text(side.detailed.step) for side in sides if side.detailed.step)
     if steps:
         yield Text(f"Counted as steps: {'; '.join(steps)}.")
-    if sides:
-        yield _lines_table(sides)
+    for together in in_one_table(sides, _shown_lines, _line_key):
+        yield _lines_table(together)
+
+
+def _shown_lines(side: ReportSide) -> Sequence[LineCost]:
+    return side.detailed.lines[:_MAX_LINES]
+
+
+def _line_key(line: LineCost) -> RowKey:
+    return row_key(line.site)
 
 
 def top_lines(side: ReportSide, count: int, *, categories: bool = True) -> Table:
@@ -165,10 +176,10 @@ def _lines_table(sides: Sequence[ReportSide]) -> Table:
         if remaining := costs[_MAX_LINES:]:
             share = sum(line.share for line in remaining)
             notes.append(f"{of}{more_lines(len(remaining), share)} of the step.")
-    rows = [(side, side.detailed.lines[:_MAX_LINES]) for side in sides]
+    rows = [(side, _shown_lines(side)) for side in sides]
     caption = "the training thread's time by the innermost line of the program's own code"
     fields = _COMPARED_FIELDS if several else _FIELDS[1:]
-    return sides_table(caption + ", per step" * several, rows, _FIELDS[:1], fields, " ".join(notes))
+    return sides_table(caption + ", per step" * several, rows, _line_key, _FIELDS[:1], fields, note=" ".join(notes))
 
 
 def compare_phases(sides: tuple[ReportSide, ...]) -> Iterator[Table]:

@@ -128,7 +128,7 @@ _SPIKE_FIELDS = (
     Field[_SideSpikes](
         "Times as long as others", lambda row: Cell(*factor(row[1].times), sort=row[1].times), number=True
     ),
-    Field[_SideSpikes]("Share of all time beyond the median", lambda row: share_cell(row[1].share), number=True),
+    Field[_SideSpikes]("Extra share of all time", lambda row: share_cell(row[1].share), number=True),
 )
 
 
@@ -139,8 +139,8 @@ def long_steps(report_input: ReportInput) -> Iterator[Block]:
     if rows:
         caption = "Steps that take more than twice the median, or more than 1.25 times with a checkpoint"
         fields = _SPIKE_FIELDS if len(report_input.sides) > 1 else _SPIKE_FIELDS[1:]
-        notes = " ".join(f"{side.label}: {_why_no_line(spikes)}." for side, spikes in rows if not spikes.lines)
-        yield make_table(caption, fields, rows, notes)
+        notes = [f"{side.label}: {_why_no_line(spikes)}." for side, spikes in rows if not spikes.lines]
+        yield make_table(caption, fields, rows, " ".join(("The extra time is that beyond the median.", *notes)))
     for side, spikes in rows:
         if spikes.lines:
             yield _spike_lines(side, spikes)

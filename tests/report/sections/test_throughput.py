@@ -25,6 +25,6 @@ def test_the_caption_tells_from_when_on_a_step_with_a_checkpoint_is_long() -> No
     assert (LONG, LONG_SAVING) == (2.0, 1.25)
     assert table.caption == "Steps that take more than twice the median, or more than 1.25 times with a checkpoint"
     assert [column.title for column in table.columns] == [
-        "Long steps", "How often", "Times as long as others", "Share of all time beyond the median",
+        "Long steps", "How often", "Times as long as others", "Extra share of all time",
     ]  # fmt: skip
     assert [cell.one_line() for cell in table.rows[0]] == ["6 of 60", "every 10th", "1.60×", "5.7%"]
