@@ -180,6 +180,9 @@ class LineCost:
     """Host category (of a thread's lines: `ThreadState`) -> seconds per step of it."""
     unrecorded: float = 0.0
     """Seconds per step in no recorded region or call: what ran then is known by stack samples alone."""
+    is_outside_torch: bool = False
+    """Whether hardly any of this time is in operators of torch, as far as they were counted; False where that is not
+    known."""
 
 
 @dataclass(frozen=True, slots=True)

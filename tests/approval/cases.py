@@ -26,7 +26,7 @@ from rich.console import Console
 import profiler
 from profiler import __version__
 from profiler.__main__ import main
-from profiler.check.model import GateResult, Limits, Round
+from profiler.check.model import GateResult, Limits
 from profiler.check.modes.finish import conclude
 from profiler.check.outputs import alerts
 from profiler.check.outputs import json as check_json
@@ -43,6 +43,7 @@ from profiler.report.model import Results
 from profiler.report.render import markdown as report_markdown
 from profiler.report.render.console import print_report
 from profiler.report.write import rendered
+from tests.benchmarks.gate_live import read_round
 from tests.check.outputs import results
 from tests.report import hook_samples, ladders, samples, variants, wording
 
@@ -219,7 +220,7 @@ def variant(name: str) -> Output:
 def recorded_gate(index: int) -> Output:
     """Today's verdict on the rounds of a gate that was recorded live."""
     gate = _selected_gates()[index]
-    rounds = tuple(map(Round.from_json, gate["rounds"]))
+    rounds = tuple(map(read_round, gate["rounds"]))
     speed = throughput(rounds, Limits())
     output = _check_output(conclude(replace(results.passed(), throughput=speed, notes=())))
     live = {"experiment": gate["experiment"], "state": gate["state"]}

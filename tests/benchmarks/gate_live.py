@@ -23,6 +23,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from profiler.check.model import BASE, CANDIDATE, Limits, Round
 from profiler.check.outputs.text import sentence
 from profiler.check.speed.controlled_process import Program
@@ -102,7 +104,12 @@ def read(path: Path) -> list[dict[str, Any]]:
             sys.exit(f"{path}: {len(data)} bytes before its end: {error}")
         text, data = (text + part, member.unused_data) if member.eof else (text, b"")
     lines = [json.loads(line) for line in text.splitlines()]
-    return [{**line, "rounds": [Round.from_json(measured) for measured in line["rounds"]]} for line in lines]
+    return [{**line, "rounds": [read_round(measured) for measured in line["rounds"]]} for line in lines]
+
+
+def read_round(value: Mapping[str, Any]) -> Round:
+    """Return the round of what `Round.to_json` returned."""
+    return TypeAdapter(Round).validate_python({**value, "blocks": value.get("turns")})
 
 
 def _cycle(names: set[str]) -> Iterator[Experiment]:

@@ -43,7 +43,8 @@ def test_the_body_of_the_training_loop_is_put_into_a_step_of_traceml(script: str
 
 
 def test_every_script_has_a_model_for_traceml() -> None:
-    assert {case.script for case in CASES} <= set(MODELS)
+    two_loops = {"made.py"}  # with a model each; the tools are not run on it
+    assert {case.script for case in CASES} - set(MODELS) == two_loops
 
 
 def test_traceml_names_the_category_of_an_illness() -> None:

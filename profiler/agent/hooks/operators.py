@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from profiler.agent.hooks import counts
 from profiler.agent.hooks._profiler_window import ProfilerWindow
-from profiler.agent.patching import STATE, Hook
+from profiler.agent.patching import STATE, Hook, is_user_file
 from profiler.agent.recorder import now
 from profiler.run.tables import COUNTED_LINES, COUNTED_STEPS, OPERATORS
 
@@ -168,11 +168,11 @@ def summarize(
     """Summarize the operators of a step for the run.
 
     :param located: the operators of another step, with stacks; they are matched by name and order.
-    :return: `lines`, those with most seconds first: the frames [file, line, function] that are not torch's, at most 6,
-        the innermost first; whether the operators are of backward passes, which have the frames of the operators whose
-        gradients they compute; who called them, of CALLERS; number and seconds of all; number and seconds of small
-        ones. What the events of the profiler cost is not in the seconds. `nan_checks`, where there are any: the seconds
-        in which anomaly detection looks for NaN.
+    :return: `lines`, those with most seconds first: the frames [file, line, function] that are not torch's, the
+        innermost 6 and the program's own innermost one, the innermost first; whether the operators are of backward
+        passes, which have the frames of the operators whose gradients they compute; who called them, of CALLERS;
+        number and seconds of all; number and seconds of small ones. What the events of the profiler cost is not in the
+        seconds. `nan_checks`, where there are any: the seconds in which anomaly detection looks for NaN.
     """
     lines: dict[tuple[Any, bool, str], list[float]] = {}
     for each, stack in zip(timed, _stacks_of(timed, located), strict=True):
@@ -211,7 +211,10 @@ def _frames(stack: Iterable[str], torch_folder: str) -> tuple[tuple[str, int, st
         file, _, line = place.rpartition("(")
         if line.isdecimal() and not file.startswith(torch_folder):
             frames.append((file, int(line), function))
-    return tuple(frames[:_FRAMES])
+    kept = frames[:_FRAMES]
+    if not any(is_user_file(file) for file, *_ in kept):  # a library's model may be deeper below the program's line
+        kept += [frame for frame in frames[_FRAMES:] if is_user_file(frame[0])][:1]
+    return tuple(kept)
 
 
 def _caller(stack: Sequence[str], torch_folder: str) -> str:

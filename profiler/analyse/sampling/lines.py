@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from profiler.analyse.intervals import Intervals, union
 from profiler.analyse.model import HOST_CATEGORIES, LibraryFunction, LineCost, OperatorLine, Period, UnmeasuredPeriod
 from profiler.analyse.sampling.batch_means import effective_sample_size
+from profiler.analyse.sampling.outside_torch import OutsideTorch
 from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, Stacks, sample_ns
 from profiler.analyse.sampling.strata import NUMBER, STRATA, WEIGHTED_TOGETHER
@@ -33,9 +35,14 @@ _WELL_SAMPLED: Final = 0.5
 _NEVER: Final = np.iinfo(np.int64).max
 
 
-def line_costs(stacks: Stacks, samples: ClassifiedSamples | None) -> tuple[LineCost, ...]:
+def line_costs(
+    stacks: Stacks, samples: ClassifiedSamples | None, operators: Collection[OperatorLine] = ()
+) -> tuple[LineCost, ...]:
     """The lines, the most seconds first; none where nothing was sampled. A stack may have no frame of the user's: the
-    library's line counts only where no line is the user's."""
+    library's line counts only where no line is the user's.
+
+    :param operators: as they were counted; without them it is not known which lines call any.
+    """
     if samples is None:
         return ()
     lines: defaultdict[Site, list[int]] = defaultdict(list)
@@ -48,6 +55,9 @@ def line_costs(stacks: Stacks, samples: ClassifiedSamples | None) -> tuple[LineC
         for site in _user_lines(stacks, lines)
         if costs.ns[lines[site]].sum() >= least and site.file  # a stack without a frame is of no line
     ]
+    outside = OutsideTorch(stacks, samples.window, operators)
+    by_site = {stacks.relative(site): (site, numbers) for site, numbers in lines.items()}
+    rows = [replace(row, is_outside_torch=outside.has(*by_site[row.site], row.seconds_per_step)) for row in rows]
     return tuple(sorted(rows, key=lambda row: (-row.seconds_per_step, row.site)))
 
 

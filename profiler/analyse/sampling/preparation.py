@@ -2,13 +2,12 @@
 makes with NumPy, for example.
 
 Hooks record loaders only. So the lines are those of samples that are outside of every recorded stretch of time, before
-the first line of a function that leads to the model, and where hardly any time of counted operators is. Operators are
-counted in a few steps, so a line that only rare steps reach proves nothing and is left out.
+the first line of a function that leads to the model, and where hardly any time of counted operators is. Lines that
+mostly wait are left out: they have rules of their own.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
@@ -19,6 +18,7 @@ import numpy.typing as npt
 from profiler.analyse.model import INTERRUPTIONS, OperatorLine, Preparation
 from profiler.analyse.sampling.frames import BETWEEN, FORWARD, Stack
 from profiler.analyse.sampling.lines import StackCosts
+from profiler.analyse.sampling.outside_torch import OutsideTorch
 from profiler.analyse.sampling.phases import RARE, last_common_call
 from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.stacks import Function, Stacks, function_of
@@ -28,17 +28,10 @@ from profiler.analyse.timing.host_timeline import CODE
 from profiler.analyse.window import NS_PER_S, Window
 from profiler.run.code_origin import LIBRARY, TORCH, code_owner
 from profiler.run.model import Site
-from profiler.run.tables import COUNTED_LINES, OPERATORS
 
-_MOST_OPERATORS: Final = 1 / 6
-"""Most of a line's time in small operators, as they were counted, with which the rest of the line counts. A choice:
-they take up to three times as long beside other programs, and less than half of the line must be theirs even then. With
-a larger operator, such as one of many rounds that were few when they were counted, the line may be all torch's."""
-_MOST_LONGER: Final = 1.25
-"""Times as long as the median step that the steps of a line's samples may be. Work that costs a tenth of all time in
-every 6th step, the first that may lie outside of the counted ones, makes that step 1.6 times as long as others."""
 _MOSTLY: Final = 0.5
 """Share of a line, or of a stack, that decides what it is."""
+_WAITS: Final = [CODE["waiting"], CODE["ranks"], CODE["gil"]]
 _Line = tuple[str, int]
 _Numbers = npt.NDArray[Any]
 
@@ -53,8 +46,7 @@ def preparation(
     first = _first_lines(stacks, samples, interrupted, operators)
     if not first:
         return None
-    costs, steps = StackCosts(stacks, samples), _StepLengths(stacks, samples.window)
-    counted = _operator_seconds(stacks, operators)
+    costs, outside = StackCosts(stacks, samples), OutsideTorch(stacks, samples.window, operators)
     by_line: defaultdict[Site, list[int]] = defaultdict(list)
     for number, stack in samples.stacks.items():
         if interrupted[number] < _MOSTLY and _may_prepare(stacks, number, stack) and _is_before(stacks, number, first):
@@ -63,9 +55,11 @@ def preparation(
     for site, numbers in by_line.items():
         ns = costs.ns[numbers].sum(axis=0)
         seconds = ns.sum() / len(samples.window) / NS_PER_S
-        in_operators = counted.get(_place(stacks.relative(site)), counted[None])
-        is_own = in_operators <= _MOST_OPERATORS * seconds or ns[CODE["input"]] >= _MOSTLY * ns.sum()
-        if is_own and not _is_loop(stacks, numbers, costs.ns) and not steps.are_longer(numbers):
+        is_own = outside.has(site, numbers, seconds) or (
+            ns[CODE["input"]] >= _MOSTLY * ns.sum() and not outside.are_longer(numbers)
+        )
+        is_wait = ns[_WAITS].sum() >= _MOSTLY * ns.sum()
+        if is_own and not is_wait and not _is_loop(stacks, numbers, costs.ns):
             chosen[site] = numbers
     if not chosen:
         return None
@@ -136,38 +130,6 @@ def _is_loop(stacks: Stacks, numbers: Collection[int], ns: _Numbers) -> bool:
 
 def _is_in_library(stacks: Stacks, number: int) -> bool:
     return code_owner(stacks.run.stack_frames[number][-1].file, stacks.folders) == LIBRARY
-
-
-def _operator_seconds(stacks: Stacks, operators: Collection[OperatorLine]) -> Mapping[_Line | None, float]:
-    """Seconds per step in forward operators by line; at None, the most of any other line: not all are kept."""
-    seconds: defaultdict[_Line | None, float] = defaultdict(float)
-    for row in operators:
-        if row.site and not row.is_backward:
-            seconds[_place(row.site)] += row.seconds if row.small_count == row.count else math.inf
-    if len(stacks.run.info.facts[OPERATORS]["lines"]) >= COUNTED_LINES:
-        seconds[None] = min(row.seconds for row in operators)
-    return seconds
-
-
-class _StepLengths:
-    """How long the steps are in which each stack was sampled."""
-
-    def __init__(self, stacks: Stacks, window: Window) -> None:
-        rows, self._weight = stacks.weighted_samples(window)
-        self._stack = rows["stack"]
-        self._length = window.wall[window.step_rows(rows["begin"])]
-        self._usual = _weighted_median(self._length, self._weight)
-
-    def are_longer(self, numbers: Collection[int]) -> bool:
-        """Whether the median step of these stacks is longer than that of all samples."""
-        chosen = np.isin(self._stack, list(numbers))
-        return _weighted_median(self._length[chosen], self._weight[chosen]) > _MOST_LONGER * self._usual
-
-
-def _weighted_median(values: _Numbers, weight: _Numbers) -> float:
-    order = np.argsort(values)
-    sums = np.cumsum(weight[order])
-    return float(values[order][np.searchsorted(sums, sums[-1] / 2)])
 
 
 def _only(stacks: Stacks, samples: ClassifiedSamples, ns: _Numbers, numbers: Collection[int]) -> set[Function]:

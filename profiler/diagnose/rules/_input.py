@@ -99,10 +99,15 @@ def inline_cost(costs: StepCosts, found: InputDiagnosis) -> Cost:
 
 
 def prepared_costs(costs: StepCosts) -> dict[str, Cost]:
-    """What the training thread computes before the model in a step, outside of loaders, by category. Beside a device it
-    costs nothing while that is busy, which is not known of lines."""
-    found = costs.analysis.preparation
-    return frame_costs((found.whole,)) if found and not costs.has_queue and not costs.is_device_unseen else {}
+    """What the training thread computes before the model in a step, outside of loaders, by category; empty where other
+    input that no loader makes takes longer. Beside a device it costs nothing while that is busy, which is not known of
+    lines."""
+    preparation, found = costs.analysis.preparation, diagnose_input(costs.analysis)
+    if preparation is None or costs.has_queue or costs.is_device_unseen:
+        return {}
+    parts = {name: cost for name, cost in frame_costs((preparation.whole,)).items() if name not in WAIT_CATEGORIES}
+    inline = inline_cost(costs, found).seconds if found is not None else 0.0
+    return parts if sum(cost.seconds for cost in parts.values()) > inline else {}
 
 
 def making(costs: StepCosts, where: str) -> list[InputPart]:

@@ -9,15 +9,15 @@ from profiler.diagnose.rules._input import inline_cost, loader_sites, prepared_c
 
 
 def judge(costs: StepCosts) -> Claim | None:
-    """What other rules leave of the input that is made outside of loaders, or of what is computed before the model by
-    no operator of torch: from where its values come is not known."""
+    """What other rules leave of the input that is made outside of loaders, or, where that is more, of what is computed
+    before the model by no operator of torch: from where its values come is not known."""
     found, prepared, preparation = diagnose_input(costs.analysis), prepared_costs(costs), costs.analysis.preparation
     values: dict[str, float | str | None] = dict.fromkeys(("part", "prepared", "calls"))
-    if found is not None and found.inline:
+    if not prepared or preparation is None:
+        if found is None or not found.inline:
+            return None
         values["part"] = found.inline_part.name if found.inline_part else None
         return Claim({"input": inline_cost(costs, found)}, loader_sites(costs), values)
-    if not prepared or preparation is None:
-        return None
     first, *others = preparation.lines
     values["prepared"] = costs.share(sum(cost.seconds for cost in prepared.values()))
     values["calls"] = f"{preparation.calls}()" if preparation.calls else None
@@ -25,6 +25,7 @@ def judge(costs: StepCosts) -> Claim | None:
         prepared,
         largest_sites([first, preparation.whole.site, *others]),
         values,
+        is_most=True,
         confidence=Confidence.MEDIUM,
     )
 
@@ -34,7 +35,7 @@ PLUGIN = Rule(
     "The training loop prepares its batches itself",
     (
         "{share:share} of each step goes to input that no loader makes, most of it to: {part}.",
-        "{prepared:share} of each step is computed before the model, in no loader and by no operator of torch.",
+        "{prepared:share} of each step is computed before it calls the model, by no loader and no operator of torch.",
         "Most of it is in {calls}.",
     ),
     "Prepare batches in a dataset, and let the workers of a DataLoader make them while the model trains. Compute once "

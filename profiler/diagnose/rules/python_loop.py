@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
@@ -22,8 +21,6 @@ _NEARLY_ALL: Final = 0.9
 """Share of that line's time in one function of a library. A choice: `trainer.fit()` has all of it there."""
 _MOSTLY: Final = 0.5
 """Share of a line that is Python from which it is a line of Python. A choice."""
-_MOST_OPERATORS: Final = 1 / 6
-"""Most of such a line's time in counted operators, with which all of it is Python: as of `preparation`."""
 
 
 def judge(costs: StepCosts) -> Claim | Notice | None:
@@ -38,8 +35,9 @@ def judge(costs: StepCosts) -> Claim | Notice | None:
     sites = costs.sites("python")  # without a line it is spread over libraries, and no loop can be replaced
     others = tuple(site for site in sites if site not in calling)
     claimed = {"python": python.part(1.0 - called / python.seconds)}
-    prepared = costs.analysis.preparation.lines if costs.analysis.preparation else ()
-    if computing := _computing_of_loops(costs, {*calling, *prepared}):
+    preparation = costs.analysis.preparation
+    made = preparation.lines if preparation and prepared_costs(costs) else ()
+    if computing := _computing_of_loops(costs, {*calling, *made}):
         claimed["compute"] = computing
     return Claim(claimed, others or sites, has_gain=any(not _runs_library(costs, site) for site in sites))
 
@@ -50,19 +48,15 @@ def _computing_of_loops(costs: StepCosts, others: Collection[Site]) -> Cost | No
 
     :param others: lines of which another rule knows what they do.
     """
-    if costs.has_queue or not costs.analysis.operators:
+    if costs.has_queue:
         return None
-    counted: defaultdict[tuple[str, int], float] = defaultdict(float)
-    for row in costs.analysis.operators:
-        if row.site:
-            counted[row.site.file, row.site.line] += row.seconds
     lines = [
         replace(line, categories={"compute": line.categories["compute"]})
         for line in costs.analysis.lines
         if line.site not in others
         and "compute" in line.categories
         and line.categories.get("python", 0.0) >= _MOSTLY * line.seconds_per_step
-        and counted[line.site.file, line.site.line] <= _MOST_OPERATORS * line.seconds_per_step
+        and line.is_outside_torch
     ]
     return frame_costs(tuple(lines)).get("compute")
 

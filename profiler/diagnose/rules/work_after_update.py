@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from pathlib import PurePath
 from typing import Final
 
 from profiler.analyse.finding import KnockOut
@@ -17,8 +16,7 @@ OPERATORS: Final = ("compute", "framework")
 _READS: Final = ("sync", "would_sync", "might_sync")
 """Kinds of calls by which the host reads a result: `item()`, `tolist()`, `float()`."""
 _MOSTLY: Final = 0.5
-"""Share of the work that must be at lines whose results the host reads, or that call no operator of torch. A choice:
-other work may be needed."""
+"""Share of the work that must be at lines whose results the host reads. A choice: other work may be needed."""
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -37,41 +35,41 @@ def judge(costs: StepCosts) -> Claim | None:
     values = {"calls": f"{phase.calls}()" if phase.calls else None, "reads": reads if is_told else None}
     if is_told and "python" in parts:
         operators["python"] = parts["python"]
-    return Claim(operators, sites, values, has_gain=is_told)
+    return Claim(operators, sites, values, has_gain=is_told, is_most=True)
 
 
 def _reads(costs: StepCosts, phase: Phase) -> tuple[float, float]:
     """How many results the host reads per step in this phase, and what computing takes at these lines and at those
-    without operators of torch: metrics and histograms, which no training needs in each step."""
+    whose results they read: metrics and histograms, which no training needs in each step. Of a function in which the
+    host reads results, lines without operators of torch count too, such as those that compute a metric with NumPy."""
     own = {(site.file, site.line) for site in (phase.site, *(place.site for place in phase.further)) if site}
     lines = [
         line
         for line in costs.analysis.lines
         if (line.site.file, line.site.line) in own or (phase.calls and line.site.function == phase.calls)
     ]
-    calls: dict[tuple[str, int], float] = {}  # hooks name files by their path, samples within the project
-    names: dict[tuple[str, str], set[str]] = {}
-    for call in costs.analysis.call_sites:
-        if call.kind in _READS:
-            file = PurePath(call.site.file).name
-            calls[file, call.site.line] = calls.get((file, call.site.line), 0.0) + call.calls_per_step
-            names.setdefault((file, _function(call.site)), set()).update(_names(call.site.source, ast.Load))
-    reading = {line.site: (PurePath(line.site.file).name, line.site.line) for line in lines}
-    reading = {site: place for site, place in reading.items() if place in calls}
-    told = [
-        line
-        for line in lines
-        if line.site in reading
-        or _names(line.site.source, ast.Store) & names.get((PurePath(line.site.file).name, _function(line.site)), set())
-        or _is_outside_torch(costs, line.site)
-    ]
-    seconds = sum(line.categories.get(name, 0.0) for line in told for name in OPERATORS)
-    return sum(calls[place] for place in set(reading.values())), seconds
+    calls = [call for call in costs.analysis.call_sites if call.kind in _READS]
+    reading: dict[int, float] = {}
+    seconds = 0.0
+    for line in lines:
+        near = [call for call in calls if _is_same_function(call.site, line.site)]
+        here = [number for number, call in enumerate(calls) if call in near and call.site.line == line.site.line]
+        reading |= {number: calls[number].calls_per_step for number in here}
+        later = (call for call in near if call.site.line >= line.site.line)
+        read = {name for call in later for name in _names(call.site.source, ast.Load)}
+        # what a line adds to, such as an average, is needed in the next step
+        assigned = _names(line.site.source, ast.Store) - _names(line.site.source, ast.Load)
+        if here or assigned & read or (near and line.is_outside_torch):
+            seconds += sum(line.categories.get(name, 0.0) for name in OPERATORS)
+    return sum(reading.values()), seconds
 
 
-def _function(site: Site) -> str:
-    """The function of a line; before Python 3.12 a comprehension is one of its own within it."""
-    return site.function.partition(".<locals>.<")[0]
+def _is_same_function(call: Site, line: Site) -> bool:
+    """Whether a recorded call is in the function of a sampled line. Hooks may name files by their whole path, samples
+    within the project; before Python 3.12 a comprehension is a function of its own within another one."""
+    files = call.file == line.file or call.file.endswith("/" + line.file)
+    functions = [site.function.partition(".<locals>.<")[0] for site in (call, line)]
+    return files and functions[0] == functions[1]
 
 
 def _names(source: str, context: type[ast.expr_context]) -> set[str]:
@@ -81,14 +79,6 @@ def _names(source: str, context: type[ast.expr_context]) -> set[str]:
     except SyntaxError:
         return set()
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, context)}
-
-
-def _is_outside_torch(costs: StepCosts, site: Site) -> bool:
-    """Whether a line calls no operator of torch, such as one that computes a metric with NumPy. They are counted in a
-    few steps, which work of regular long steps may not be in."""
-    spikes, counted = costs.analysis.spikes, {row.site for row in costs.analysis.operators if row.site}
-    places = {(each.file, each.line) for each in counted}
-    return bool(places) and not (spikes and spikes.every) and (site.file, site.line) not in places
 
 
 PLUGIN = Rule(

@@ -142,6 +142,13 @@ def test_a_closure_of_an_optimizer_is_the_program(stack: tuple[str, ...], caller
     assert row[2] == caller
 
 
+def test_the_line_of_the_program_is_kept_however_deep_a_library_is() -> None:
+    library = [f"/v/site-packages/transformers/m.py({depth}): forward" for depth in range(9)]
+    frames = (*library, "/project/train.py(7): main", "/project/run.py(3): start")
+    (row,) = summarize([operator("a", 1)], [operator("a", 1, -1, frames)], 0.0, "/lib/torch")["lines"]
+    assert [line for _, line, _ in row[0]] == [0, 1, 2, 3, 4, 5, 7]
+
+
 def test_the_cost_of_events_is_taken_out_and_gradients_get_the_line_of_their_operator() -> None:
     located = [
         operator("aten::exp", 1, 7, ("/lib/torch/x.py(3): inner", "/project/train.py(12): step")),

@@ -58,11 +58,18 @@ def test_what_numpy_computes_before_the_model() -> None:
         ),
         # torch's Python, which calls operators that were not counted
         ((Part(40, ("t.py:4:main", "/v/site-packages/torch/functional.py:9:stft")), *MODEL), ()),
+        # a batch that another thread makes
+        ((Part(40, ("t.py:4:main", "/usr/lib/python3.11/threading.py:320:wait"), idle=1.0), *MODEL), ()),
     ],
-    ids=["after the model", "operators", "Python", "a function with gradients", "torch"],
+    ids=["after the model", "operators", "Python", "a function with gradients", "torch", "a wait"],
 )
 def test_what_is_no_preparation(parts: Sequence[Part], lines: Sequence[tuple[int, str, int, float, int]]) -> None:
     assert prepared(parts, *lines) is None
+
+
+def test_an_operator_of_no_line_may_be_at_each() -> None:
+    rows = [[[], False, "", 9, 9e-3, 9, 9e-3], *operators()]
+    assert analyse(program(3, (*MAKING, *MODEL), operators={"lines": rows})).preparation is None
 
 
 def test_without_lines_of_operators_nobody_knows_what_is_torchs() -> None:

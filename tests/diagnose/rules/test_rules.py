@@ -470,12 +470,16 @@ def test_histograms_after_the_update_whose_values_the_host_reads() -> None:
     )
     assert first(told).rule.name == "work-after-update"
     assert first(told).gains
-    # NumPy computes a metric; in every 25th step only, it may be torch that was not counted
-    without = replace(analysis, call_sites=(), operators=(OperatorLine(average, False, "", 9, 0.01, 0, 0.0),))
-    assert first(without).rule.name == "work-after-update"
-    assert first(without).gains
-    rare = replace(without, spikes=Spikes(4, 100, 25, 80.0, 0.75, (), 60, enough=True))
-    assert all(not finding.gains for finding in find(rare)[0] if finding.rule.name == "work-after-update")
+    # what a line adds to is needed in the next step, and what is read before is not what it computes
+    adding = replace(told, lines=(replace(told.lines[0], site=replace(sources[1], source="bins = bins + x")), lines[1]))
+    before = replace(told, call_sites=(replace(reads, site=replace(sources[0], line=4)),))
+    # NumPy computes a metric of what the host reads; what it computes of nothing that is read may be needed
+    numpy = replace(lines[0], is_outside_torch=True, site=replace(histogram, source="f(x)"))
+    metric = replace(of_loss, lines=(numpy, lines[1]))
+    assert first(metric).gains
+    unread = replace(metric, call_sites=())
+    for needed in (adding, before, unread):
+        assert all(not finding.gains for finding in find(needed)[0] if finding.rule.name == "work-after-update")
 
 
 def test_extra_work_of_every_25th_step() -> None:
@@ -959,13 +963,10 @@ def test_python_that_calls_small_operators_is_no_loop_of_python() -> None:
 
 def test_a_line_of_python_without_operators_computes_nothing() -> None:
     line = LineCost(Site("train.py", 5, "f"), "", 0.05, 0.5, 0.4, 0.6, 50, {"python": 0.04, "compute": 0.01})
-    elsewhere = OperatorLine(Site("train.py", 9, "f"), False, "", 10, 0.05, 0, 0.0)
-    looping = replace(step(compute=0.6, python=0.4), lines=(line,), operators=(elsewhere,))
+    looping = replace(step(compute=0.6, python=0.4), lines=(replace(line, is_outside_torch=True),))
     assert first(looping).costs == pytest.approx({"python": 0.04, "compute": 0.01})
-    here = replace(elsewhere, site=line.site, seconds=0.01)
-    assert first(replace(looping, operators=(here,))).costs == pytest.approx({"python": 0.04})
-    assert first(replace(looping, operators=())).costs == pytest.approx({"python": 0.04}), "no operators were counted"
-    mixed = replace(line, categories={"python": 0.02, "compute": 0.03})
+    assert first(replace(looping, lines=(line,))).costs == pytest.approx({"python": 0.04}), "it may call operators"
+    mixed = replace(line, categories={"python": 0.02, "compute": 0.03}, is_outside_torch=True)
     assert first(replace(looping, lines=(mixed,))).costs == pytest.approx({"python": 0.04})
 
 
@@ -995,6 +996,20 @@ def test_batches_that_numpy_makes_before_the_model() -> None:
     alone = replace(step(compute=0.85, python=0.15), preparation=Preparation(making, "", (line,)))
     assert not any("Most of it" in sentence for sentence in finding_text(first(alone)).evidence)
     assert "inline-input" not in found(with_facts(ill, device="cuda")), "a device may be busy meanwhile"
+
+
+def test_other_input_beside_batches_that_numpy_makes() -> None:
+    """The larger part is told, and the Python of the smaller one stays that of a loop."""
+    making = LineCost(SITE, "make", 0.04, 0.4, 0.35, 0.45, 50, {"compute": 0.02, "python": 0.01, "waiting": 0.01})
+    preparation = Preparation(making, "", (SITE,))
+
+    def with_tokenizing(share: float) -> Analysis:
+        tokenizing = main_process("tokenize", share, "inline")
+        return replace(step(tokenizing, compute=0.5, python=0.1, input=share), preparation=preparation)
+
+    assert first(with_tokenizing(0.01)).costs == pytest.approx({"compute": 0.02, "python": 0.01})
+    assert first(with_tokenizing(0.4)).costs == pytest.approx({"input": 0.04})
+    assert "python-loop" in found(with_tokenizing(0.4))
 
 
 def test_the_python_of_a_library_that_runs_the_loop_is_no_loop_of_the_program() -> None:
