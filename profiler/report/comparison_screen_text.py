@@ -14,7 +14,7 @@ from profiler.report.blocks import Action, Chip, Headline
 from profiler.report.finding_text import NO_GAIN, finding_text, leading, prediction_texts
 from profiler.report.first_screen_text import WHY
 from profiler.report.model import ReportInput, ReportSide, exit_status, noisy_machine
-from profiler.report.text import describe, different_results, kernel_name, mismatches, plural, same_results
+from profiler.report.text import at, describe, different_results, kernel_name, mismatches, plural, same_results
 
 _DIGITS: Final = 2
 """Significant digits of a ratio on the first screen: runs vary by more than a third digit tells."""
@@ -246,8 +246,9 @@ def _next_cure(side: ReportSide) -> Iterator[Action]:
         text = finding_text(finding)
         note = " ".join(prediction_texts(finding)[:1])
         command = f"{called_as()} try -- {_command(side)}" if finding.rule.knock_out else ""
-        title = f"Next in {side.label}"
-        yield Action(title, f"{text.fix.removesuffix('.')}. {text.title}.", text.code, command, note)
+        place = at(finding.sites[0]) if finding.sites else ""
+        cause = f"{text.fix.removesuffix('.')}. {text.title.removesuffix('.')}{place}."
+        yield Action(f"Next in {side.label}", cause, text.code, command, note)
 
 
 def _bound_of_host(side: ReportSide) -> Iterator[Action]:
