@@ -10,10 +10,12 @@ attention, forward and backward. A multiplication with an addition counts as two
 
 from __future__ import annotations
 
+import itertools
 import sys
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple
@@ -76,8 +78,8 @@ class Operator(NamedTuple):
 
 
 _Known = tuple[Any, int, bool, Amount | None, bool, Any]
-"""It holds a faster way to call an operator, its position in the list of known ones (in the bits of a call; -1: it does
-not count), `allocates`, `amount` and `reads`, and torch's object for it, so that no other object has its id."""
+"""It holds a faster way to call an operator, its number (in the bits of a call; -1: it does not count), `allocates`,
+`amount` and `reads`, and torch's object for it, so that no other object has its id."""
 
 
 class OperatorCount(NamedTuple):
@@ -116,7 +118,9 @@ class OperatorCounter:
         self.codes: list[CodeType] = []
         self.operators: dict[int, _Known] = {}
         """By the id of torch's object for the operator."""
-        self._known: list[Operator] = []
+        self._known: dict[int, Operator] = {}
+        """By number."""
+        self._numbers = itertools.count()  # two threads never get one number
         self.calls: list[int] = []
         """Each number has the operator and the line of a call. Python's garbage collector does not visit numbers, as it
         would visit tuples."""
@@ -143,11 +147,12 @@ class OperatorCounter:
     def describe(self, function: Any) -> _Known:
         """Remember what is known about an operator."""
         operator = _describe(function)
-        number = -1 if operator.kind is OperatorKind.INTERNAL else len(self._known) << _OPERATOR
+        number = next(self._numbers)
+        self._known[number] = operator
+        bits = -1 if operator.kind is OperatorKind.INTERNAL else number << _OPERATOR
         call = private_api.binding(function)
-        known = call, number, operator.allocates, operator.amount, operator.reads, function
+        known = call, bits, operator.allocates, operator.amount, operator.reads, function
         self.operators[id(function)] = known
-        self._known.append(operator)
         return known
 
     def new_site(self, key: int, frame: FrameType) -> int:
@@ -170,6 +175,8 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, counter: OperatorCounter) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.counter = counter
+        self.is_paused = False
+        """Whether operators do not count for a while."""
         self._made = private_api.gradient_functions_made()
         self._starts: list[int] = []
         """The numbers of gradient functions ascend. From each number on, the line in `_origins` made them."""
@@ -194,7 +201,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         else:  # autograd calls the operator: there a torch function mode has nothing to do
             with _without_function_modes():
                 result = call(*args, **kwargs) if kwargs else call(*args)
-        if number < 0:
+        if number < 0 or self.is_paused:
             return result
         site = self._site(_frame(0).f_back)  # None: autograd runs a C++ node in a thread of its own
         calls, key = counter.calls, number + site + 1
@@ -244,6 +251,20 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     del self._starts[: _MAX_STARTS // 2], self._origins[: _MAX_STARTS // 2]
             self._made = made
         return site
+
+
+@contextmanager
+def uncounted() -> Iterator[None]:
+    """In this context the operators of this thread do not count. They are still given to other modes and to the
+    program's subclasses of tensors, whose results torch needs."""
+    modes = [mode for mode in private_api.dispatch_modes() if isinstance(mode, OperatorMode)]
+    for mode in modes:
+        mode.is_paused = True
+    try:
+        yield
+    finally:
+        for mode in modes:
+            mode.is_paused = False
 
 
 # ---------------------------------------------------------------- what is known about an operator

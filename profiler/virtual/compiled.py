@@ -8,6 +8,7 @@ runs as the program wrote it.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,8 @@ from profiler.virtual import private_api
 from profiler.virtual.tensors import Machine, VirtualMode, device_of
 
 _HERE: Final = Path(__file__).parent.as_posix() + "/"
+_REPLACED: Final = frozenset({"backend", "mode", "options", "fullgraph"})
+"""Options of torch.compile that do not apply: they choose a backend, or forbid graph breaks, which are counted."""
 
 
 def compile_replacement(mode: VirtualMode, undos: list[Callable[[], object]]) -> Callable[..., Any]:
@@ -26,17 +29,27 @@ def compile_replacement(mode: VirtualMode, undos: list[Callable[[], object]]) ->
     :param undos: gets functions that take back the changes.
     """
     original = torch.compile
-    is_prepared = False
+    can_compile: bool | None = None
 
     def compile_for_virtual_devices(model: Any = None, **options: Any) -> Any:
-        nonlocal is_prepared
+        nonlocal can_compile
         if model is None:
             return lambda function: compile_for_virtual_devices(function, **options)
-        if not is_prepared:
-            is_prepared = True
-            private_api.require(private_api.COMPILER_NAMES, "torch.compile on virtual CUDA devices")
-            _change_dynamo(mode, undos)
-        return original(model, backend="eager", dynamic=options.get("dynamic"))
+        if can_compile is None:
+            if absent := private_api.missing(private_api.COMPILER_NAMES):
+                warnings.warn(
+                    f"torch.compile compiles nothing on virtual CUDA devices with torch {torch.__version__}, "
+                    f"which has no {absent[0]}. Functions run as they are written.",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+            else:
+                _change_dynamo(mode, undos)
+            can_compile = not absent
+        if not can_compile:
+            return model
+        kept = {name: value for name, value in options.items() if name not in _REPLACED}
+        return original(model, backend="eager", **kept)
 
     return compile_for_virtual_devices
 
@@ -79,9 +92,16 @@ def _change_dynamo(mode: VirtualMode, undos: list[Callable[[], object]]) -> None
     replace(FakeTensorMode, "from_tensor", from_tensor)
     replace(TensorVariable, "specialize", staticmethod(with_device))
     replace(config, "suppress_errors", True)
-    if _HERE not in trace_rules.SKIP_DIRS:
-        trace_rules.SKIP_DIRS.append(_HERE)  # between graphs our mode runs, which Dynamo would compile
+    if hasattr(config, "fail_on_recompile_limit_hit"):  # torch refuses it together with suppress_errors
+        replace(config, "fail_on_recompile_limit_hit", False)
+    trace_rules.SKIP_DIRS.append(_HERE)  # between graphs our mode runs, which Dynamo would compile
+    trace_rules._recompile_re()
+
+    def compile_our_mode() -> None:
+        trace_rules.SKIP_DIRS.remove(_HERE)
         trace_rules._recompile_re()
+
+    undos.append(compile_our_mode)
 
 
 def _tracing_mode(machine: Machine) -> VirtualMode:

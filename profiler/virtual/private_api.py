@@ -5,12 +5,11 @@ They exist in torch 2.11 to 2.13. `missing` tells which ones another version lac
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
 import torch.utils._device
+import torch.utils._python_dispatch
 import torch.utils.checkpoint
 import torch.utils.flop_counter
 
@@ -46,9 +45,9 @@ COUNTING_NAMES: Final = (
     "_C._current_autograd_node",
     "_C._is_torch_function_mode_enabled",
     "_C.DisableTorchFunction",
-    "_C._DisableTorchDispatch",
     "_ops.OpOverload",
     "utils._python_dispatch.TorchDispatchMode",
+    "utils._python_dispatch._get_current_dispatch_mode_stack",
     "utils.flop_counter.flop_registry",
     "overrides._pop_mode_temporarily",
 )
@@ -137,14 +136,10 @@ without_function_modes: Final = _get("_C.DisableTorchFunction")
 """A context manager in which this thread's torch functions are given to no mode."""
 
 
-@contextmanager
-def without_dispatch_modes() -> Iterator[None]:
-    """In this context the operators of this thread are given to no torch dispatch mode."""
-    guard = torch._C._DisableTorchDispatch()
-    try:
-        yield
-    finally:
-        del guard
+def dispatch_modes() -> list[Any]:
+    """The torch dispatch modes of this thread, the outermost first."""
+    stack: Any = torch.utils._python_dispatch._get_current_dispatch_mode_stack
+    return list(stack())
 
 
 def binding(operator: Any) -> Any:

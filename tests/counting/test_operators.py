@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from profiler.counting.memory import MemoryModel
-from profiler.counting.operators import OperatorCounter, OperatorKind, OperatorMode
+from profiler.counting.operators import OperatorCounter, OperatorKind, OperatorMode, uncounted
+from profiler.virtual import private_api
 
 
 class Counted:
@@ -159,6 +161,60 @@ def test_a_full_log_is_told() -> None:
         for _ in range(25):
             x.add_(1)
     assert len(told) == 2
+
+
+class Wrapper(Tensor):
+    """A tensor without memory of its own, as quantized and nested tensors are: each operator computes with another."""
+
+    held: Tensor
+
+    @staticmethod
+    def __new__(cls, held: Tensor) -> Self:
+        made: Self = Tensor._make_wrapper_subclass(cls, held.shape, dtype=held.dtype)
+        made.held = held
+        return made
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        result = func(*(each.held if isinstance(each, cls) else each for each in args), **(kwargs or {}))
+        return cls(result) if isinstance(result, Tensor) else result
+
+
+def test_what_does_not_count_computes_the_same() -> None:
+    wrapped = Wrapper(torch.ones(3))
+    with counting() as counted:
+        with uncounted():
+            copied: Any = wrapped.clone()
+            plain = torch.ones(2) * 2
+        plain.cosh()
+        line = here() - 1
+    assert torch.equal(copied.held, torch.ones(3))
+    assert torch.equal(plain, torch.full((2,), 2.0))
+    assert counted.operators == {(line, "cosh"): 1}
+
+
+def test_operators_that_two_threads_meet_at_once_have_different_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    counter = OperatorCounter(_line, lambda _: True, lambda: None)
+    first, second = torch.ops.aten.cosh.default, torch.ops.aten.sinh.default
+    binding: Callable[[Any], Any] = private_api.binding
+
+    def meet_another(operator: Any) -> Any:
+        """Another thread describes an operator while this one does."""
+        if operator is first:
+            other = threading.Thread(target=counter.describe, args=(second,))
+            other.start()
+            other.join()
+        return binding(operator)
+
+    monkeypatch.setattr(private_api, "binding", meet_another)
+    counter.describe(first)
+    mode: Any = OperatorMode(counter)
+    with mode:
+        torch.ones(1).cosh(), torch.ones(1).sinh()
+    counts = {each.operator.name: each.calls for each in counter.take()}
+    assert counts["aten::cosh"] == counts["aten::sinh"] == 1
 
 
 # ---------------------------------------------------------------- memory

@@ -161,6 +161,57 @@ def test_reports_have_the_counts(folder: Path, healthy: tuple[SiteCount, ...]) -
     assert json.loads(counts_rendered(run.info, len(run.steps), healthy, "json"))["steps"] == len(run.steps)
 
 
+RECEIVED = """
+import torch
+from torch.utils.data import DataLoader
+
+
+class Wrapper(torch.Tensor):
+    @staticmethod
+    def __new__(cls, held):
+        made = torch.Tensor._make_wrapper_subclass(cls, held.shape, dtype=held.dtype)
+        made.held = held
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        result = func(*(each.held if isinstance(each, cls) else each for each in args), **(kwargs or {}))
+        return cls(result) if isinstance(result, torch.Tensor) else result
+
+    def __reduce_ex__(self, protocol):
+        return receive, (self.held,)
+
+    def pin_memory(self):
+        return self.cosh()
+
+
+def receive(held):
+    return Wrapper(held).sinh()
+
+
+loader = DataLoader([torch.zeros(4)] * 6, 2, num_workers=1, pin_memory=True, collate_fn=lambda rows: Wrapper(rows[0]))
+batches = [batch.held.sum().item() for batch in loader]
+print(batches)
+"""
+
+
+@pytest.mark.parametrize(("option", "value"), [("--count", 0.0), ("--virtual-cuda", 4.0)])
+def test_batches_of_a_subclass_of_tensors_are_received_and_do_not_count(
+    tmp_path: Path, option: str, value: float
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(RECEIVED, encoding="utf-8")
+    command = [sys.executable, "-m", "profiler", "run", option, "--out", str(tmp_path / "run"), "--"]
+    done = subprocess.run(
+        [*command, sys.executable, str(script)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert str([value] * 3) in done.stdout
+    found = {count.name for count in site_counts(profiler.load(tmp_path / "run"))}
+    assert "aten::sum" in found
+    assert not found & {"aten::sinh", "aten::cosh"}
+
+
 def test_virtual_devices_count_operators_too(folder: Path, tmp_path: Path) -> None:
     counts = record(tmp_path, "none", "--virtual-cuda")
     assert amounts(counts, CountKind.FLOPS) == amounts(site_counts(profiler.load(folder / "none")), CountKind.FLOPS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import io
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from profiler.virtual import virtual_cuda
+from profiler.virtual import private_api, virtual_cuda
 from profiler.virtual.counts import Counts, EventKind
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="virtual devices need a machine without a GPU")
@@ -303,15 +304,61 @@ def test_torch_compiles_as_before_after_virtual_devices() -> None:
     def place(x: torch.Tensor) -> tuple[torch.Tensor, str]:
         return x * 2, x.device.type
 
-    from torch._dynamo import config, utils
+    from torch._dynamo import config, trace_rules, utils
 
-    before = utils.run_node, config.suppress_errors
-    assert place(torch.ones(2))[1] == "cpu"
+    def state() -> tuple[Any, ...]:
+        settings = config.suppress_errors, config.fail_on_recompile_limit_hit
+        return utils.run_node, *settings, list(trace_rules.SKIP_DIRS), trace_rules.SKIP_DIRS_RE.pattern
+
+    with config.patch(fail_on_recompile_limit_hit=True):  # torch refuses it with suppress_errors
+        before = state()
+        assert place(torch.ones(2))[1] == "cpu"
+        with virtual_cuda():
+            assert torch.compile(place)(torch.ones(2, device="cuda"))[1] == "cuda"
+            assert utils.run_node is not before[0]
+        assert state() == before
+        assert place(torch.ones(2))[1] == "cpu"
+
+
+def _doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "graphs"),
+    [
+        ({"dynamic": False}, 3),
+        ({"disable": True}, 0),
+        ({"dynamic": False, "recompile_limit": 1}, 1),
+        ({"mode": "max-autotune", "fullgraph": True, "backend": "inductor"}, 2),  # the second one is for any shape
+    ],
+)
+def test_options_of_torch_compile_other_than_its_backend_apply(options: dict[str, Any], graphs: int) -> None:
+    from torch._dynamo.utils import counters
+
+    if not options.keys() <= inspect.signature(torch.compile).parameters.keys():
+        pytest.skip(f"torch {torch.__version__} lacks an option")
+    torch._dynamo.reset()
+    counters.clear()
     with virtual_cuda():
-        assert torch.compile(place)(torch.ones(2, device="cuda"))[1] == "cuda"
-        assert utils.run_node is not before[0]
-    assert (utils.run_node, config.suppress_errors) == before
-    assert place(torch.ones(2))[1] == "cpu"
+        compiled = torch.compile(_doubled, **options)
+        for length in (2, 3, 4):
+            assert torch.equal(compiled(torch.ones(length, device="cuda")).cpu(), torch.full((length,), 2.0))
+    assert counters["stats"]["unique_graphs"] == graphs
+    assert not counters["graph_break"]
+
+
+def test_functions_run_as_they_are_written_where_torch_lacks_what_compiling_needs(
+    monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    monkeypatch.setattr(private_api, "COMPILER_NAMES", ("_dynamo.absent",))
+    with virtual_cuda() as counts:
+        for _ in range(2):
+            assert torch.compile(_doubled) is _doubled
+        torch.compile()(_doubled)(torch.ones(2, device="cuda")).sum().item()
+    assert counts.syncs == 1
+    (warning,) = [each for each in recwarn if "torch.compile compiles nothing" in str(each.message)]
+    assert "which has no torch._dynamo.absent" in str(warning.message)
 
 
 class _Asking(nn.Module):

@@ -80,18 +80,19 @@ def _install_loader(module: Any) -> None:
     """Leave out the operators that receive what a worker has made: in which step it arrives differs between runs."""
     if not requested():
         return
-    from profiler.virtual import private_api
 
-    def uncounted(original: Callable[..., Any]) -> Callable[..., Any]:
+    def leaving_out(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def receive(*args: Any, **kwargs: Any) -> Any:
-            with private_api.without_dispatch_modes():
+            from profiler.counting.operators import uncounted  # torch imports the loader before what this needs
+
+            with uncounted():
                 return original(*args, **kwargs)
 
         return receive
 
-    patch(module._MultiProcessingDataLoaderIter, "_try_get_data", uncounted)
-    patch(module._utils.pin_memory, "_pin_memory_loop", uncounted)
+    patch(module._MultiProcessingDataLoaderIter, "_try_get_data", leaving_out)
+    patch(module._utils.pin_memory, "_pin_memory_loop", leaving_out)
 
 
 def _compiled(original: Callable[..., Any]) -> Callable[..., Any]:
