@@ -7,7 +7,14 @@ from collections.abc import Collection, Iterable
 from pathlib import PurePath
 from typing import Any, Final
 
-from profiler.analyse.model import WAIT_CATEGORIES, WAITING_FOR_INDEX, WAITING_FOR_WORKERS, InputPart, LoaderSettings
+from profiler.analyse.model import (
+    MARKED_DATA,
+    WAIT_CATEGORIES,
+    WAITING_FOR_INDEX,
+    WAITING_FOR_WORKERS,
+    InputPart,
+    LoaderSettings,
+)
 from profiler.diagnose.input import HANDOVER, MOSTLY, diagnose_input
 from profiler.diagnose.model import InputAdvice, InputDiagnosis
 from profiler.diagnose.rule import Claim, Cost, StepCosts, largest_sites
@@ -100,10 +107,11 @@ def inline_cost(costs: StepCosts, found: InputDiagnosis) -> Cost:
 
 def prepared_costs(costs: StepCosts) -> dict[str, Cost]:
     """What the training thread computes before the model in a step, outside of loaders, by category; empty where other
-    input that no loader makes takes longer. Beside a device it costs nothing while that is busy, which is not known of
-    lines."""
+    input that no loader makes takes longer, and in programs that mark their input. Beside a device it costs nothing
+    while that is busy, which is not known of lines."""
     preparation, found = costs.analysis.preparation, diagnose_input(costs.analysis)
-    if preparation is None or costs.has_queue or costs.is_device_unseen:
+    marks_input = any(part.name == MARKED_DATA for part in costs.analysis.input)
+    if preparation is None or marks_input or costs.has_queue or costs.is_device_unseen:
         return {}
     parts = {name: cost for name, cost in frame_costs((preparation.whole,)).items() if name not in WAIT_CATEGORIES}
     inline = inline_cost(costs, found).seconds if found is not None else 0.0

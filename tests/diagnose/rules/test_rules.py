@@ -11,6 +11,7 @@ import pytest
 from profiler.analyse.finding import Confidence, Finding
 from profiler.analyse.model import (
     AFTER_OPTIMIZER,
+    MARKED_DATA,
     Analysis,
     BatchCurve,
     CallSite,
@@ -1010,6 +1011,10 @@ def test_other_input_beside_batches_that_numpy_makes() -> None:
     assert first(with_tokenizing(0.01)).costs == pytest.approx({"compute": 0.02, "python": 0.01})
     assert first(with_tokenizing(0.4)).costs == pytest.approx({"input": 0.04})
     assert "python-loop" in found(with_tokenizing(0.4))
+    marked = main_process(MARKED_DATA, 0.01, "inline")  # the program says what its input is
+    assert "inline-input" not in found(
+        replace(step(marked, compute=0.89, python=0.1, input=0.01), preparation=preparation)
+    )
 
 
 def test_the_python_of_a_library_that_runs_the_loop_is_no_loop_of_the_program() -> None:
