@@ -250,7 +250,8 @@ class TimeLine:
     smallest: float | None
     """The smallest slow-down that would have been a FAIL with 80% probability, at this noise and number of rounds."""
     more_rounds: int | None = None
-    """So many further rounds would probably settle it. None: it is settled, or more rounds would not settle it."""
+    """The number of further rounds that would probably decide the check. None: it is decided, or no number of rounds
+    would decide it."""
     more_seconds: float | None = None
 
 
@@ -284,8 +285,8 @@ class WorseCause:
     """Where it is; empty: not known."""
     line: int
     before: float | None
-    """Seconds per step that it costs in the base. 0: it is new. None: it was not measured, because only `counter` shows
-    it."""
+    """Seconds per step that the line costs in the base. 0: the line is new. None: it was not measured, because only
+    `counter` shows it."""
     after: float | None
     sentence: str
     fix: str

@@ -48,16 +48,14 @@ def line_costs(
     lines: defaultdict[Site, list[int]] = defaultdict(list)
     for number, stack in samples.stacks.items():
         lines[stack.site].append(number)
-    costs = StackCosts(stacks, samples)
+    costs, outside = StackCosts(stacks, samples), OutsideTorch(stacks, samples.window, operators)
     least = MIN_SHARE * samples.window.wall_ns
-    rows = [
-        costs.at(site, lines[site])
-        for site in _user_lines(stacks, lines)
-        if costs.ns[lines[site]].sum() >= least and site.file  # a stack without a frame is of no line
-    ]
-    outside = OutsideTorch(stacks, samples.window, operators)
-    by_site = {stacks.relative(site): (site, numbers) for site, numbers in lines.items()}
-    rows = [replace(row, is_outside_torch=outside.has(*by_site[row.site], row.seconds_per_step)) for row in rows]
+    rows = []
+    for site in _user_lines(stacks, lines):
+        if costs.ns[lines[site]].sum() >= least and site.file:  # a stack without a frame is of no line
+            row = costs.at(site, lines[site])
+            is_outside = outside.has(site, lines[site], row.seconds_per_step)
+            rows.append(replace(row, is_outside_torch=is_outside))
     return tuple(sorted(rows, key=lambda row: (-row.seconds_per_step, row.site)))
 
 

@@ -30,8 +30,8 @@ from profiler.run.tables import GARBAGE_COLLECTION
 LONG: Final = 2.0
 """Times the median from which a step is long: that is other work than usual, and more than batch sizes differ by."""
 LONG_SAVING: Final = 1.25
-"""The same of a step in which a checkpoint is recorded: that is other work than usual, however short. A choice: other
-steps differ by as much at random."""
+"""Times as long as the median from which a step that writes a checkpoint is a long step, because it does more work than
+other steps. A choice: other steps differ by as much at random."""
 MIN_EXTRA: Final = 0.05
 """Share of all time that long steps must cost beyond the median: less is not worth removing."""
 MIN_STEPS: Final = 10

@@ -27,16 +27,16 @@ def judge(costs: StepCosts) -> Claim | Notice | None:
     """The Python that other rules leave, but that of lines which call small operators, or make batches, with it."""
     if not costs.has_queue and hides_waits(costs.analysis):
         return Notice("python-or-device-wait")
-    python, calling = costs.cost("python"), small_operators(costs)
+    python, calling, prepared = costs.cost("python"), small_operators(costs), prepared_costs(costs)
     called = called_from(calling, "python").get("python", NOTHING).seconds
-    called += prepared_costs(costs).get("python", NOTHING).seconds
+    called += prepared.get("python", NOTHING).seconds
     if python.seconds <= called:
         return None
     sites = costs.sites("python")  # without a line it is spread over libraries, and no loop can be replaced
     others = tuple(site for site in sites if site not in calling)
     claimed = {"python": python.part(1.0 - called / python.seconds)}
     preparation = costs.analysis.preparation
-    made = preparation.lines if preparation and prepared_costs(costs) else ()
+    made = preparation.lines if preparation and prepared else ()
     if computing := _computing_of_loops(costs, {*calling, *made}):
         claimed["compute"] = computing
     return Claim(claimed, others or sites, has_gain=any(not _runs_library(costs, site) for site in sites))

@@ -6,7 +6,7 @@ import ast
 from typing import Final
 
 from profiler.analyse.finding import KnockOut
-from profiler.analyse.model import AFTER_OPTIMIZER, Phase
+from profiler.analyse.model import AFTER_OPTIMIZER, CallSite, Phase
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import Claim, Rule, StepCosts, phase_costs
 from profiler.run.model import Site
@@ -40,8 +40,8 @@ def judge(costs: StepCosts) -> Claim | None:
 
 def _reads(costs: StepCosts, phase: Phase) -> tuple[float, float]:
     """How many results the host reads per step in this phase, and what computing takes at these lines and at those
-    whose results they read: metrics and histograms, which no training needs in each step. Of a function in which the
-    host reads results, lines without operators of torch count too, such as those that compute a metric with NumPy."""
+    whose results they read: metrics and histograms, which no training needs in each step. Where a function reads
+    results, its lines without operators of torch count too, such as those that compute a metric with NumPy."""
     own = {(site.file, site.line) for site in (phase.site, *(place.site for place in phase.further)) if site}
     lines = [
         line
@@ -49,19 +49,19 @@ def _reads(costs: StepCosts, phase: Phase) -> tuple[float, float]:
         if (line.site.file, line.site.line) in own or (phase.calls and line.site.function == phase.calls)
     ]
     calls = [call for call in costs.analysis.call_sites if call.kind in _READS]
-    reading: dict[int, float] = {}
+    reading: set[CallSite] = set()
     seconds = 0.0
     for line in lines:
         near = [call for call in calls if _is_same_function(call.site, line.site)]
-        here = [number for number, call in enumerate(calls) if call in near and call.site.line == line.site.line]
-        reading |= {number: calls[number].calls_per_step for number in here}
+        here = {call for call in near if call.site.line == line.site.line}
+        reading |= here
         later = (call for call in near if call.site.line >= line.site.line)
         read = {name for call in later for name in _names(call.site.source, ast.Load)}
         # what a line adds to, such as an average, is needed in the next step
         assigned = _names(line.site.source, ast.Store) - _names(line.site.source, ast.Load)
         if here or assigned & read or (near and line.is_outside_torch):
             seconds += sum(line.categories.get(name, 0.0) for name in OPERATORS)
-    return sum(reading.values()), seconds
+    return sum(call.calls_per_step for call in reading), seconds
 
 
 def _is_same_function(call: Site, line: Site) -> bool:
