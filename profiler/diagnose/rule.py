@@ -52,6 +52,11 @@ def exactly(seconds: float) -> Cost:
 NOTHING: Final = exactly(0.0)
 
 
+def total_seconds(costs: Mapping[str, Cost]) -> float:
+    """The seconds of all categories together."""
+    return sum(cost.seconds for cost in costs.values())
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """What a rule says that its cause costs."""

@@ -28,8 +28,10 @@ Floats = npt.NDArray[np.float64]
 
 def making_waits(run: Run, window: Window, threads: Iterable[tuple[int, int]]) -> tuple[float, float] | None:
     """The shares of the time in which these threads (process and thread) make batches that they wait for files, and
-    for sockets; None with too few samples."""
-    kinds: list[npt.NDArray[np.int64]] = []
+    for sockets; None with too few samples. Time in which they wait for a core is not part of it: other programs would
+    make it longer."""
+    files = sockets = whole = 0.0
+    count = 0
     samples, regions = named_rows(run, run.samples, BLOCKED_IN), named_rows(run, run.regions, *_MAKING)
     for pid, tid in threads:
         making = select(regions, (regions["pid"] == pid) & (regions["tid"] == tid))
@@ -37,11 +39,23 @@ def making_waits(run: Run, window: Window, threads: Iterable[tuple[int, int]]) -
         mine = mine[window.step_rows(mine["time"]) >= 0]
         at = mine["time"]
         inside = covered_within(union(making["begin"], making["end"]), at, at + 1) > 0
-        kinds.append(mine["value"][inside].astype(np.int64))
-    values = np.concatenate(kinds) if kinds else np.zeros(0, np.int64)
-    if len(values) < MIN_SAMPLES:
-        return None
-    return float((values == BlockedIn.FILE).mean()), float((values == BlockedIn.SOCKET).mean())
+        values = mine["value"][inside].astype(np.int64)
+        runnable = int((values == BlockedIn.NOTHING).sum())
+        count += len(values)
+        whole += len(values) - runnable * _core_wait(run, window, pid, tid)
+        files += int((values == BlockedIn.FILE).sum())
+        sockets += int((values == BlockedIn.SOCKET).sum())
+    return (files / whole, sockets / whole) if count >= MIN_SAMPLES and whole else None
+
+
+def _core_wait(run: Run, window: Window, pid: int, tid: int) -> float:
+    """The share of the time in which a thread could run that it waits for a core; 0 if that was not sampled."""
+    grown = []
+    for name in ("thread.wait_s", "thread.cpu_s"):
+        rows = named_rows(run, run.samples, name)
+        mine = rows["value"][(rows["pid"] == pid) & (rows["tid"] == tid) & (window.step_rows(rows["time"]) >= 0)]
+        grown.append(float(mine[-1] - mine[0]) if len(mine) else 0.0)
+    return grown[0] / sum(grown) if sum(grown) else 0.0
 
 
 def batch_curve(run: Run, window: Window) -> BatchCurve | None:

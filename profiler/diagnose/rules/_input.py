@@ -17,7 +17,7 @@ from profiler.analyse.model import (
 )
 from profiler.diagnose.input import HANDOVER, MOSTLY, diagnose_input
 from profiler.diagnose.model import InputAdvice, InputDiagnosis
-from profiler.diagnose.rule import Claim, Cost, StepCosts, largest_sites
+from profiler.diagnose.rule import Claim, Cost, StepCosts, largest_sites, total_seconds
 from profiler.diagnose.rules._frames import frame_costs
 from profiler.diagnose.rules._workers import WORTH, moved_step_time
 from profiler.run.model import Site
@@ -115,7 +115,7 @@ def prepared_costs(costs: StepCosts) -> dict[str, Cost]:
         return {}
     parts = {name: cost for name, cost in frame_costs((preparation.whole,)).items() if name not in WAIT_CATEGORIES}
     inline = inline_cost(costs, found).seconds if found is not None else 0.0
-    return parts if sum(cost.seconds for cost in parts.values()) > inline else {}
+    return parts if total_seconds(parts) > inline else {}
 
 
 def making(costs: StepCosts, where: str) -> list[InputPart]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from profiler.analyse.finding import KnockOut
-from profiler.diagnose.rule import Claim, Rule, StepCosts, exactly, largest_sites
+from profiler.diagnose.rule import Claim, Rule, StepCosts, exactly, largest_sites, total_seconds
 from profiler.diagnose.rules._frames import frame_costs, frame_sites, lines_above
 from profiler.diagnose.rules._settings import setting_line
 from profiler.run.tables import OPERATORS
@@ -21,7 +21,7 @@ def judge(costs: StepCosts) -> Claim | None:
     operators = costs.fact(OPERATORS)
     checks = operators.get("nan_checks", 0.0) if isinstance(operators, Mapping) else 0.0
     values = {
-        "stacks": costs.share(sum(cost.seconds for cost in claimed.values())) or None,
+        "stacks": costs.share(total_seconds(claimed)) or None,
         "checks": costs.share(checks) or None,
     }
     if checks:

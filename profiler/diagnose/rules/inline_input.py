@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from profiler.analyse.finding import Confidence, KnockOut
 from profiler.diagnose.input import diagnose_input
-from profiler.diagnose.rule import Claim, Rule, StepCosts, largest_sites
+from profiler.diagnose.rule import Claim, Rule, StepCosts, largest_sites, total_seconds
 from profiler.diagnose.rules._input import inline_cost, loader_sites, prepared_costs
 
 
@@ -19,7 +19,7 @@ def judge(costs: StepCosts) -> Claim | None:
         values["part"] = found.inline_part.name if found.inline_part else None
         return Claim({"input": inline_cost(costs, found)}, loader_sites(costs), values)
     first, *others = preparation.lines
-    values["prepared"] = costs.share(sum(cost.seconds for cost in prepared.values()))
+    values["prepared"] = costs.share(total_seconds(prepared))
     values["calls"] = f"{preparation.calls}()" if preparation.calls else None
     return Claim(
         prepared,

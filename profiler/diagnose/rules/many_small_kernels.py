@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from profiler.diagnose.device import MIN_LAUNCHES
-from profiler.diagnose.rule import Claim, Rule, StepCosts, take
+from profiler.diagnose.rule import Claim, Rule, StepCosts, take, total_seconds
 
 _SLOWEST: Final = 1e-3
 """Idle seconds per launch from which something else than launching takes the time, such as the first call of a library:
@@ -19,7 +19,7 @@ def judge(costs: StepCosts) -> Claim | None:
         return None
     # in a trace, launches are among the framework's calls, and other calls set the device up
     claimed = take(costs, "framework") if costs.analysis.is_trace else take(costs, "launch", "framework")
-    if sum(cost.seconds for cost in claimed.values()) > _SLOWEST * launches:
+    if total_seconds(claimed) > _SLOWEST * launches:
         return None
     kernel = busy * costs.seconds / launches if busy else None
     values = {"launches": launches, "kernel": kernel, "call": costs.seconds / launches}

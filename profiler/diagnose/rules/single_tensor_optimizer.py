@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from profiler.analyse.finding import KnockOut
-from profiler.diagnose.rule import Claim, Rule, StepCosts, largest_sites
+from profiler.diagnose.rule import Claim, Rule, StepCosts, largest_sites, total_seconds
 from profiler.diagnose.rules._frames import frame_costs, frame_sites, lines_above
 from profiler.run.model import Site
 
@@ -25,7 +25,7 @@ def judge(costs: StepCosts) -> Claim | None:
         costs, lambda each: each.name.startswith("_single_tensor_") and each.file.startswith("torch/optim/")
     )
     claimed = frame_costs(lines)
-    total = sum(cost.seconds for cost in claimed.values())
+    total = total_seconds(claimed)
     made = Site.from_fact(optimizer) if "file" in optimizer else None
     name = str(optimizer["class"]).rpartition(".")[2]
     is_chosen = optimizer["foreach"] is False or optimizer["fused"] is False

@@ -6,7 +6,7 @@ from typing import Final
 
 from profiler.core.notice import Notice
 from profiler.diagnose.model import WORTH_NAMING
-from profiler.diagnose.rule import ON_CORE, Claim, Cost, Rule, StepCosts
+from profiler.diagnose.rule import ON_CORE, Claim, Cost, Rule, StepCosts, total_seconds
 from profiler.diagnose.rules._input import loader_values, made_sites
 
 _DOMINATES: Final = 0.6
@@ -30,7 +30,7 @@ def judge(costs: StepCosts) -> Claim | Notice | None:
     if curve.low < _DOMINATES * curve.seconds or curve.seconds < WORTH_NAMING * costs.seconds:
         return None
     work = {name: costs.cost(name) for name in _WORK if costs.cost(name).seconds}
-    whole = sum(cost.seconds for cost in work.values())
+    whole = total_seconds(work)
     if not whole:
         return None
     saved = (1 - 1 / _TIMES) / whole * min(1.0, whole / curve.seconds)

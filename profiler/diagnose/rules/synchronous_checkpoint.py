@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from profiler.analyse.finding import KnockOut
-from profiler.diagnose.rule import Claim, Cost, Rule, StepCosts, take
+from profiler.diagnose.rule import Claim, Cost, Rule, StepCosts, take, total_seconds
 from profiler.diagnose.rules._periodic import checkpoint_costs, checkpoint_sites
 
 
@@ -24,7 +24,7 @@ def judge(costs: StepCosts) -> Claim | None:
 
 
 def _total(claimed: Mapping[str, Cost]) -> float:
-    return sum(cost.seconds for cost in claimed.values())
+    return total_seconds(claimed)
 
 
 PLUGIN = Rule(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from profiler.analyse.finding import GainMethod, KnockOut
-from profiler.diagnose.rule import Claim, Rule, StepCosts, exactly
+from profiler.diagnose.rule import Claim, Rule, StepCosts, exactly, total_seconds
 from profiler.diagnose.rules._frames import frame_costs, frame_sites, lines_above
 
 _LARGE: Final = 2 << 20
@@ -26,7 +26,7 @@ def judge(costs: StepCosts) -> Claim | None:
     recorded = costs.analysis.value("zero_fill_ns_per_step")
     if recorded is not None:  # what was recorded contains waits for a core
         claimed = {"compute": exactly(recorded / 1e9 / costs.core_wait_factor)}
-    filling = sum(cost.seconds for cost in claimed.values())
+    filling = total_seconds(claimed)
     if not filling:
         return None
     optimizers = costs.fact("optimizers") or ()

@@ -72,3 +72,18 @@ def test_waits_for_files_count_only_while_batches_are_made() -> None:
     run = builder.build()
     assert making_waits(run, measured_window(run), [(PID, TID)]) == (pytest.approx(0.5), 0.0)
     assert making_waits(run, measured_window(run), [(PID, TID + 1)]) is None
+
+
+def test_waits_for_a_core_are_no_time_of_a_batch() -> None:
+    builder = RunBuilder()
+    builder.steps(10, 20 * MS)
+    for at in range(0, 200, 2):
+        if at % 20 == 0:
+            builder.region("dataset", at * MS, (at + 20) * MS)
+        kind = BlockedIn.FILE if at % 20 < 4 else BlockedIn.NOTHING
+        builder.sample("thread.blocked_in", at * MS, int(kind), pid=PID, tid=TID)
+        builder.sample("thread.wait_s", at * MS, at * 0.75e-3, pid=PID, tid=TID)
+        builder.sample("thread.cpu_s", at * MS, at * 0.05e-3, pid=PID, tid=TID)
+    run = builder.build()
+    # a fifth of the samples, and of the others only one in sixteen is not a wait for a core
+    assert making_waits(run, measured_window(run), [(PID, TID)]) == (pytest.approx(0.8), 0.0)
