@@ -308,6 +308,9 @@ class LoaderUse:
     """Share of the workers' time in which they ran on a CPU; None: not measured."""
     worker_core_wait: float | None = None
     """Share of the workers' time in which they waited for a core; None: not measured."""
+    busiest_worker: float = 0.0
+    """Share of its time in which the worker makes batches that waits least for work: a loader gives each of its workers
+    as many batches as the others, and waits for the slowest. 0: not known."""
     file_wait: float | None = None
     """Share of the time in which batches are made, in workers or else in the training process, that waits for files;
     None: not measured, or by too few samples."""

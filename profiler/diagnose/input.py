@@ -107,7 +107,8 @@ def _with_workers(found: InputDiagnosis) -> InputAdvice:
     if found.receives > found.waits:
         return InputAdvice.LARGER_BATCHES
     if found.busy < BUSY:
-        return InputAdvice.LATE if found.waits >= SUBSTANTIAL / 2 else InputAdvice.NONE
+        late = InputAdvice.UNEVEN if found.use.busiest_worker >= BUSY else InputAdvice.LATE
+        return late if found.waits >= SUBSTANTIAL / 2 else InputAdvice.NONE
     return _busy_workers(found)
 
 

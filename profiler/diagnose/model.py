@@ -95,6 +95,8 @@ class InputAdvice(StrEnum):
     """Receiving batches takes the time."""
     LATE = "late"
     """The workers have time left, and the training process waits for them."""
+    UNEVEN = "uneven"
+    """One worker is busy, and the others wait for it: it makes the batches that take longest."""
     WORKERS_LIMIT = "workers-limit"
     """The workers are busy."""
     MORE_WORKERS = "more-workers"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from profiler.analyse.model import Analysis, InputPart, LoaderUse, Measure
@@ -72,6 +74,13 @@ def test_busy_workers_run_or_wait_for_a_core_or_for_something_else(
 )
 def test_the_figures_decide(parts: list[InputPart], expected: InputAdvice) -> None:
     assert advice(*parts) is expected
+
+
+def test_batches_are_not_late_where_one_worker_has_no_time_left() -> None:
+    """A loader hands its batches out in turn, so the others wait for it."""
+    use = LoaderUse(1.0, 0.0, 2, 0.2, 0.0)
+    assert advice(IDLE, WAITS, use=replace(use, busiest_worker=0.75)) is InputAdvice.LATE
+    assert advice(IDLE, WAITS, use=replace(use, busiest_worker=0.95)) is InputAdvice.UNEVEN
 
 
 def test_workers_that_are_started_again_and_again_should_stay() -> None:

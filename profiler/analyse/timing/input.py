@@ -98,9 +98,21 @@ def loader_use(run: Run, window: Window) -> LoaderUse | None:
     threads = [(int(worker.rows["pid"][0]), worker.tid) for worker in workers] or [(window.pid, window.tid)]
     file_wait, socket_wait = making_waits(run, window, threads) or (None, None)
     return LoaderUse(
-        batches, starts, count, cpu, core_wait, file_wait, socket_wait, free_cores(run, window), _loaders(run, window),
-        _first_batches(run, window, count),
+        batches, starts, count, cpu, core_wait, _busiest(run, window, workers), file_wait, socket_wait,
+        free_cores(run, window), _loaders(run, window), _first_batches(run, window, count),
     )  # fmt: skip
+
+
+def _busiest(run: Run, window: Window, workers: Iterable[_Worker]) -> float:
+    """The largest share of its time in which a worker makes batches, of those that exist for most of the steps."""
+    busy = []
+    for worker in workers:
+        existing = worker.overlap(window.spans)
+        if 2 * existing >= window.wall_ns:
+            waits = named_rows(run, worker.rows, WAITING_FOR_INDEX)
+            idle = covered_within(window.spans, *(waits[waits["tid"] == worker.tid][end] for end in ("begin", "end")))
+            busy.append(1.0 - float(idle.sum()) / existing)
+    return max(busy, default=0.0)
 
 
 def _first_batches(run: Run, window: Window, workers: int) -> float:

@@ -30,6 +30,7 @@ most, a quarter of it."""
 SLOW: Final = (
     InputAdvice.USE_WORKERS,
     InputAdvice.CHEAP_BATCHES,
+    InputAdvice.UNEVEN,
     InputAdvice.WORKERS_LIMIT,
     InputAdvice.MORE_WORKERS,
     InputAdvice.MORE_CORES,

@@ -9,8 +9,10 @@ from profiler.diagnose.rule import MAX_SITES, StepCosts
 from profiler.run.model import Site
 
 LONG_S: Final = 30.0
-"""Seconds outside of the steps from which they are told. A choice: importing torch takes up to 20 s
+"""Seconds outside of the steps, with imports, from which they are told. A choice: importing torch takes up to 20 s
 beside other programs on two cores."""
+LONG_OWN_S: Final = 10.0
+"""The same for seconds without imports, which the program itself spends. A choice."""
 MUCH: Final = 0.2
 """Share of the run from which they are told. A choice: of a run of 150 s, 30 s."""
 

@@ -7,7 +7,8 @@ from typing import Final
 from profiler.analyse.finding import GainMethod
 from profiler.analyse.model import Stage
 from profiler.diagnose.model import NAMED
-from profiler.diagnose.rule import Claim, Rule, StepCosts
+from profiler.diagnose.rule import MAX_SITES, Claim, Rule, StepCosts
+from profiler.run.model import Site
 
 _PAGE_BYTES: Final = 4096
 """Of x86-64, and of most kernels for 64-bit Arm. With larger pages less memory is seen than there is."""
@@ -18,11 +19,13 @@ _FAULT_S: Final = 2e-6
 """Seconds that the first use of a page takes at most: 1.4 µs were measured (virtual machine, AMD EPYC)."""
 _MOST_GROWTH: Final = 0.5
 """Share of the new memory that the program may keep: else its memory grows, which is another cause."""
+_MOSTLY: Final = 0.5
+"""Share of the time that must lie in the lines that are named. A choice."""
 
 
 def judge(costs: StepCosts) -> Claim | None:
-    """The time in which the kernel hands out memory, where it is as much as one large block per step. Which lines need
-    it is not known. Reads of mapped files look alike, and a compiler needs new memory too: nothing is claimed then."""
+    """The time in which the kernel hands out memory, where it is as much as one large block per step. Reads of mapped
+    files look alike, and a compiler needs new memory too: nothing is claimed then."""
     pages, kernel = costs.analysis.value("page_faults"), costs.analysis.value("kernel_time")
     computing, new = costs.cost("compute"), (pages or 0.0) * _PAGE_BYTES
     if not pages or not kernel or costs.has_queue or costs.is_device_unseen or new < _LARGE_BYTES:
@@ -33,7 +36,21 @@ def judge(costs: StepCosts) -> Claim | None:
         return None
     seconds = min(kernel, pages * _FAULT_S, computing.seconds)
     claimed = computing.part(seconds / computing.seconds) if computing.seconds else computing
-    return Claim({"compute": claimed}, (), {"new": new, "pages": pages, "kernel": kernel}, method=GainMethod.ESTIMATE)
+    return Claim(
+        {"compute": claimed},
+        _sites(costs, claimed.seconds),
+        {"new": new, "pages": pages, "kernel": kernel},
+        method=GainMethod.ESTIMATE,
+        is_least=True,  # what is in the caches is lost, too, when the kernel fills new pages with zeros
+    )
+
+
+def _sites(costs: StepCosts, claimed: float) -> tuple[Site, ...]:
+    """The lines that compute most, where they compute so long that most of this time must lie in them: samples do not
+    tell the kernel's time from other computing."""
+    lines = sorted(costs.analysis.lines, key=lambda line: -line.categories.get("compute", 0.0))[:MAX_SITES]
+    elsewhere = costs.cost("compute").seconds - sum(line.categories.get("compute", 0.0) for line in lines)
+    return tuple(line.site for line in lines) if claimed - elsewhere >= _MOSTLY * claimed else ()
 
 
 PLUGIN = Rule(

@@ -88,6 +88,21 @@ def test_the_use_of_a_loader_and_the_processor_time_of_its_workers() -> None:
     assert use is not None
     assert (use.batches, use.starts, use.workers) == (2.0, 0.1, 2)
     assert (use.worker_cpu, use.worker_core_wait) == (pytest.approx(0.3), pytest.approx(0.2))
+    assert use.busiest_worker == pytest.approx(0.7)
+
+
+def test_the_busiest_worker_is_one_that_works_for_most_of_the_steps() -> None:
+    builder = stepping()
+    worker(builder, 200)
+    worker(builder, 300, until=6 * LENGTH)
+    builder.region("dataset", STEPS * LENGTH - MS, STEPS * LENGTH, pid=300, tid=300)  # it does not wait after its sixth
+    worker(builder, 400, begin=8 * LENGTH)
+    builder.region("waiting for an index", STEPS * LENGTH - MS, STEPS * LENGTH, pid=400, tid=401)
+    builder.region("data", 0, MS)
+    run = builder.build()
+    use = loader_use(run, measured_window(run))
+    assert use is not None
+    assert use.busiest_worker == pytest.approx(1.0 - 6 * 0.03)
 
 
 def test_what_was_not_sampled_of_workers_is_not_measured() -> None:

@@ -886,6 +886,8 @@ def test_long_stretches_outside_of_the_steps() -> None:
     assert first(start).gains == ()
     assert found(with_stages(**{"import": 10.0}, start=30.0, train=600.0, end=1.0)) == []
     assert found(with_stages(**{"import": 5.0}, start=5.0, train=10.0, end=1.0)) == []
+    assert found(with_stages(**{"import": 20.0}, start=5.0, train=10.0, end=1.0)) == []
+    assert found(with_stages(**{"import": 5.0}, start=12.0, train=10.0, end=1.0)) == ["long-startup"]
     end = with_stages(start=1.0, train=60.0, end=31.0)
     assert found(end) == ["long-tail"]
     assert "final test" in finding_text(first(end)).evidence[-1]
@@ -1139,6 +1141,27 @@ def test_memory_that_the_kernel_gives_anew() -> None:
     assert "allocation-churn" not in found(reading), "a file may be mapped"
     compiling = replace(churning, phases=(Phase(Stage.COMPILE, 0.05, 0.5, 0.5, 0.5, SITE),))
     assert found(compiling) == []
+
+
+@pytest.mark.parametrize(("seconds", "lines"), [((0.05, 0.03, 0.01), [1, 2, 3]), ((0.05, 0.02, 0.01), [])])
+def test_memory_has_lines_where_most_of_its_time_must_lie_in_them(seconds: tuple[float, ...], lines: list[int]) -> None:
+    churning = with_measures(step(compute=1.0), page_faults=16_384.0, kernel_time=0.024)
+    costs = tuple(
+        LineCost(Site("train.py", number, "f"), "", each, 10 * each, 9 * each, 11 * each, 50, {"compute": each})
+        for number, each in enumerate(seconds, 1)
+    )
+    assert [site.line for site in first(replace(churning, lines=costs)).sites] == lines
+
+
+def test_a_busy_worker_limits_what_more_batches_ahead_can_give() -> None:
+    late = step(
+        main_process("waiting for the workers", 0.5), worker("waiting for an index", 0.4), worker("dataset", 0.6),
+        use=replace(BUSY, busiest_worker=0.78), input=0.5, compute=0.5,
+    )  # fmt: skip
+    assert found(late) == ["starved-prefetch"]
+    assert first(late).gains[0].factor == pytest.approx(1 / 0.78, rel=0.01)
+    uneven = replace(late, loader=replace(BUSY, busiest_worker=0.99))
+    assert found(uneven) == ["slow-dataset-item"]
 
 
 def test_products_without_tensor_cores() -> None:
