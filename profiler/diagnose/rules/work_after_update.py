@@ -32,6 +32,9 @@ def judge(costs: StepCosts) -> Claim | None:
     reads, reading = _reads(costs, phase)
     # whether the program needs other work, such as averages of its parameters, is not known
     is_told = reading >= _MOSTLY * sum(phase.categories.get(name, 0.0) for name in operators)
+    spikes = costs.analysis.spikes
+    if not is_told and sites and spikes and spikes.every and [line.site for line in spikes.lines[:1]] == [sites[0]]:
+        return None  # periodic-work tells of the same line, and has a gain
     values = {"calls": f"{phase.calls}()" if phase.calls else None, "reads": reads if is_told else None}
     if is_told and "python" in parts:
         operators["python"] = parts["python"]

@@ -441,6 +441,11 @@ def test_validation_after_the_update() -> None:
     analysis = replace(step(compute=1.0), phases=(phase,))
     assert found(analysis) == ["work-after-update"]
     assert first(analysis).values["calls"] == "validate()"
+    # what only every 25th step does at that line is told once
+    spikes = Spikes(4, 100, 25, 80.0, 0.4, (SpikeLine(SITE, 1.0, "validate"),), 60, enough=True)
+    assert found(replace(analysis, spikes=spikes)) == ["periodic-work"]
+    other = replace(spikes, lines=(SpikeLine(replace(SITE, line=99), 1.0, "f"),))
+    assert found(replace(analysis, spikes=other)) == ["periodic-work", "work-after-update"]
     loop = replace(step(python=0.4, compute=0.6), phases=(replace(phase, categories={"python": 0.04}),))
     assert found(loop) == ["python-loop"]
 
