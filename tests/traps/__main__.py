@@ -23,8 +23,9 @@ from typing import Any, Final
 from profiler import read
 from profiler.report.render.json import analysis_json
 from tests.traps.cases import SCRIPTS, Case, select
-from tests.traps.judge import Judgement, judge
+from tests.traps.judge import Judgement, judge, judge_throttled
 from tests.traps.table import page
+from tests.wild.conditions import make_conditions
 
 ROOT: Final = Path(__file__).parents[2]
 _ROOMS: Final = ("agent", "analyse", "diagnose", "record", "run")
@@ -40,7 +41,7 @@ def main() -> int:
     """Record, judge and measure the chosen cases, and write the page of all results."""
     parser = argparse.ArgumentParser(prog="python -m tests.traps", description=__doc__)
     parser.add_argument("cases", nargs="*", help="names of cases (default: all)")
-    parser.add_argument("--conditions", nargs="+", choices=("quiet", "busy"), default=["quiet"])
+    parser.add_argument("--conditions", nargs="+", choices=("quiet", "busy", "quota"), default=["quiet"])
     parser.add_argument("--results", type=Path, default=ROOT / "reports" / "accuracy" / "results.jsonl")
     parser.add_argument("--no-gain", action="store_true", help="do not measure the real gain")
     arguments = parser.parse_args()
@@ -65,20 +66,23 @@ def main() -> int:
 
 
 def try_case(case: Case, condition: str) -> dict[str, Any]:
-    """Record and judge a case once; beside a busy loop on every core under the condition `busy`."""
+    """Record and judge a case once; under the condition `busy` beside a busy loop on every core, under `quota` with
+    fewer cores than one."""
     rate = speed(case, _CALIBRATION)
     steps = max(60, round(RECORDED_S * rate))
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
+        record = [sys.executable, "-m", "profiler", "run", "--out", str(run), "--", *command(case, steps)]
         loops = start_loops() if condition == "busy" else []
         try:
-            record = [sys.executable, "-m", "profiler", "run", "--out", str(run), "--", *command(case, steps)]
-            subprocess.run(record, check=True, cwd=ROOT, env=_ENVIRONMENT, capture_output=True)
+            with make_conditions("quota" if condition == "quota" else "quiet") as conditions:
+                in_group = conditions.in_group(record)
+                subprocess.run(in_group, check=True, cwd=ROOT, env=_ENVIRONMENT, capture_output=True)
         finally:
             for loop in loops:
                 loop.kill()
         report = json.loads(json.dumps(analysis_json(read(run))))
-    judgement: Judgement = judge(case, report["findings"])
+    judgement: Judgement = (judge_throttled if condition == "quota" else judge)(case, report["findings"])
     row = {"case": case.name, "ill": list(case.ill), "condition": condition, **asdict(judgement)}
     row["verdict"] = report["verdict"]
     row["findings"] = [

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from profiler.report.finding_text import WORTH_LEADING
 from tests.traps.cases import Case
+
+THROTTLED: Final = "throttled"
+"""The rule that must tell of a CPU quota."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,14 @@ def judge(case: Case, findings: Sequence[Mapping[str, Any]]) -> Judgement:
     named = {site["line"] for site in first["sites"] if site["file"].endswith(case.script)} if first else set()
     has_line = bool(lines & named) if lines else None
     return Judgement(names[0] if names else "", is_right, has_line, _gain(first) if first else None)
+
+
+def judge_throttled(case: Case, findings: Sequence[Mapping[str, Any]]) -> Judgement:
+    """Judge the findings about a case under a CPU quota: `throttled` must be among the first ones, as one illness more,
+    and the others are judged as without the quota."""
+    first = [each["rule"] for each in findings if each["gains"] and not each["overlaps"]][: len(case.ill) + 1]
+    judgement = judge(case, [each for each in findings if each["rule"] != THROTTLED])
+    return replace(judgement, is_right=judgement.is_right and THROTTLED in first)
 
 
 def _is_among(name: str, names: Sequence[str], case: Case) -> bool:

@@ -14,7 +14,8 @@ switched off, or none. Truth is what was switched. *Right*: the rule of the illn
 all are among as many first findings); of a healthy program no finding claims a gain of 1.1 or more. *Line*: the first
 finding names a line that is at fault. *Predicted* is the gain of the finding of the illness itself, or of the first
 one where it has none, from a recorded run; *real* is the median ratio of steps per second without and with the illness,
-over three interleaved pairs of unrecorded runs. *Busy*: beside a busy loop on each core.
+over three interleaved pairs of unrecorded runs. *Busy*: beside a busy loop on each core. *Quota*: in a control
+group with 0.6 cores, so that `throttled` must be among the first findings, too; the others are judged as without it.
 
 Predicted and real are compared where there is one illness, its own rule predicts a gain, and the real gain is 1.1 or
 more. A *bound* is the step without the cost; in an *estimate*, a part of the cost is assumed. *At least* is the step

@@ -8,7 +8,7 @@ import pytest
 
 from profiler.core.plugins import discover
 from tests.traps.cases import CASES, Case
-from tests.traps.judge import judge
+from tests.traps.judge import judge, judge_throttled
 from tests.traps.table import page, quantile
 from tests.traps.trials import page as trials_page
 
@@ -55,6 +55,17 @@ def test_a_healthy_program_has_no_finding_worth_naming() -> None:
     assert judge(case, [finding("no-workers", 1.05)]).is_right
     assert judge(case, [finding("no-workers", 1.5, overlaps="x")]).is_right
     assert not judge(case, [finding("no-workers", 1.2)]).is_right
+
+
+def test_a_quota_is_one_illness_more() -> None:
+    case = next(case for case in CASES if case.name == "python-loop")
+    (line,) = case.lines()
+    right = judge_throttled(case, [finding("throttled", 2.0), finding("python-loop", 1.5, line)])
+    assert (right.is_right, right.has_line, right.first) == (True, True, "python-loop")
+    assert not judge_throttled(case, [finding("python-loop", 1.5, line)]).is_right
+    healthy = next(case for case in CASES if not case.ill)
+    assert judge_throttled(healthy, [finding("throttled")]).is_right
+    assert not judge_throttled(healthy, [finding("python-loop"), finding("throttled")]).is_right
 
 
 def test_a_small_illness_beside_a_large_one_counts_by_its_order() -> None:
