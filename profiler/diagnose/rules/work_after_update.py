@@ -8,7 +8,7 @@ from typing import Final
 from profiler.analyse.finding import KnockOut
 from profiler.analyse.model import AFTER_OPTIMIZER, CallSite, Phase
 from profiler.diagnose.model import NAMED
-from profiler.diagnose.rule import Claim, Rule, StepCosts, phase_costs
+from profiler.diagnose.rule import Claim, Rule, StepCosts, phase_costs, total_seconds
 from profiler.run.model import Site
 
 OPERATORS: Final = ("compute", "framework")
@@ -36,7 +36,8 @@ def judge(costs: StepCosts) -> Claim | None:
     if not is_told and sites and spikes and spikes.every and [line.site for line in spikes.lines[:1]] == [sites[0]]:
         return None  # periodic-work tells of the same line, and has a gain
     values = {"calls": f"{phase.calls}()" if phase.calls else None, "reads": reads if is_told else None}
-    if is_told and "python" in parts:
+    # a rule for Python tells more of work that is mostly Python
+    if is_told and "python" in parts and parts["python"].seconds <= total_seconds(operators):
         operators["python"] = parts["python"]
     return Claim(operators, sites, values, has_gain=is_told, is_most=True)
 

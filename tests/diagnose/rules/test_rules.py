@@ -463,6 +463,10 @@ def test_histograms_after_the_update_whose_values_the_host_reads() -> None:
     assert found(analysis) == ["work-after-update", "python-loop*"]
     assert first(analysis).gain == pytest.approx(1 / 0.6)
     assert "38 results" in " ".join(finding_text(first(analysis)).evidence)
+    loop = replace(phase, categories={"compute": 0.01, "python": 0.03})
+    assert found(replace(analysis, breakdown=step(compute=0.7, python=0.3).breakdown, phases=(loop,))) == [
+        "python-loop"
+    ]
     of_loss = replace(analysis, call_sites=(replace(reads, site=average),))
     assert all(not finding.gains for finding in find(of_loss)[0] if finding.rule.name == "work-after-update")
     elsewhere = replace(analysis, lines=tuple(replace(line, site=replace(line.site, function="f")) for line in lines))
