@@ -203,6 +203,8 @@ class VirtualMode(TorchFunctionMode):
     ) -> Any:
         """Call `func` with the CPU's tensors, and mark what it returns."""
         handler = _HANDLERS.get(func)
+        if handler is same:  # without a call, as it is frequent
+            return func(*args, **kwargs) if kwargs else func(*args)
         if handler is not None:
             return handler(self, func, args, dict(kwargs) if kwargs else {})
         if not kwargs and self.default_device is None:  # most calls
@@ -351,7 +353,7 @@ def _attributes(*names: str) -> list[Any]:
             "__hash__"),
     reads=True,
 )  # fmt: skip
-def _same(_: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
+def same(_: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
     """What a tensor on the CPU answers too, and calls that return no new tensor."""
     return func(*args, **options)
 
@@ -380,8 +382,10 @@ def _get_device(mode: VirtualMode, func: Any, args: Arguments, _: Options) -> An
 @handles(*_attributes("grad"), reads=True)
 def _grad(mode: VirtualMode, func: Any, args: Arguments, _: Options) -> Any:
     gradient = func(*args)
-    if gradient is not None and (device := mode.device(args[0])) is not None:
-        mode.mark(gradient, device)
+    if gradient is not None and not isinstance(device_of(gradient), torch.device):
+        device = mode.device(args[0])
+        if device is not None:
+            mode.mark(gradient, device)
     return gradient
 
 
