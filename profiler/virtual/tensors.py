@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 
 from profiler.virtual import precision, private_api
 from profiler.virtual.cards import Card
-from profiler.virtual.counts import Event, EventKind, EventSink
+from profiler.virtual.counts import DeviceEvent, EventKind, EventSink
 
 CPU: Final = torch.device("cpu")
 _storage: Final = Tensor.untyped_storage
@@ -264,7 +264,7 @@ class VirtualMode(TorchFunctionMode):
             for value in result.values():
                 self.mark(value, device)
 
-    def report(self, event: Event) -> None:
+    def report(self, event: DeviceEvent) -> None:
         """Count an event of the program.
 
         :raises RuntimeError: the host would wait while a CUDA graph is captured.
@@ -276,7 +276,7 @@ class VirtualMode(TorchFunctionMode):
 
     def wait(self, name: str) -> None:
         """Count a wait of the host for the device."""
-        self.report(Event(EventKind.SYNC, name))
+        self.report(DeviceEvent(EventKind.SYNC, name))
 
     def copied(self, name: str, source: Tensor, ends: tuple[Any, Any], *, pinned: bool, non_blocking: bool) -> None:
         """Count a copy of `source` between two memories; the ends are virtual devices, or None for the CPU."""
@@ -287,11 +287,11 @@ class VirtualMode(TorchFunctionMode):
         begin, end = ends
         size = source.numel() * source.element_size()
         if begin is not None and end is not None:
-            self.report(Event(EventKind.DEVICE_TO_DEVICE, name, size, waits=False))
+            self.report(DeviceEvent(EventKind.DEVICE_TO_DEVICE, name, size, waits=False))
         else:
             kind = EventKind.HOST_TO_DEVICE if begin is None else EventKind.DEVICE_TO_HOST
             waits = not (non_blocking and pinned)
-            self.report(Event(kind, name, size, pinned, waits))
+            self.report(DeviceEvent(kind, name, size, pinned, waits))
 
     @contextmanager
     def not_counting(self) -> Iterator[None]:
