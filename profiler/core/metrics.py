@@ -148,6 +148,8 @@ COUNTERS: Final = (
     Counter("startup_peak_bytes", "memory in use at its peak", "peak of memory in use"),
     Counter("collectives", "collective", "collectives", "Collectives per step", gated=True),
     Counter("collective_bytes", "collectives", "bytes of collectives", "Bytes of collectives per step", gated=True),
+    Counter("files", "file opened for writing", "files opened for writing", "Files opened for writing per step",
+            gated=True),
 )
 # fmt: on
 _COUNTERS_BY_NAME: Final = {counter.name: counter for counter in COUNTERS}

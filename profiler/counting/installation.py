@@ -6,19 +6,21 @@ import threading
 from contextlib import ExitStack
 from typing import Any
 
+from profiler.counting.files import FileCounter
 from profiler.counting.operators import OperatorCounter, OperatorMode
 from profiler.counting.reads import ReadMode
 from profiler.virtual.counts import EventSink
 
 
 class Counting:
-    """Counts operators and memory and, where `sink` is given, reads of values on the CPU."""
+    """Counts operators, memory, written files and, where `sink` is given, reads of values on the CPU."""
 
     def __init__(self, counter: OperatorCounter, sink: EventSink | None) -> None:
         self._counter = counter
         self.reads = ReadMode(sink) if sink is not None else None
         """The mode that counts reads."""
         counter.on_read = self.reads.read if self.reads is not None else None
+        self._files = FileCounter(counter)
         self._stack = ExitStack()
 
     def install(self) -> None:
@@ -38,6 +40,7 @@ class Counting:
 
         threading.Thread.start = begin  # type: ignore[method-assign]
         self._stack.callback(setattr, threading.Thread, "start", start)
+        self._files.install(self._stack)
         self._stack.enter_context(self._modes())
 
     def _modes(self) -> ExitStack:

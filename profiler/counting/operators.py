@@ -60,6 +60,8 @@ class OperatorKind(StrEnum):
     """It communicates with other processes."""
     INTERNAL = "internal"
     """It marks something for torch's profiler, and is not counted."""
+    FILE = "file"
+    """It opens a file for writing. It is no operator of torch, but is counted as one."""
 
 
 class Operator(NamedTuple):
@@ -147,13 +149,18 @@ class OperatorCounter:
     def describe(self, function: Any) -> _Known:
         """Remember what is known about an operator."""
         operator = _describe(function)
-        number = next(self._numbers)
-        self._known[number] = operator
-        bits = -1 if operator.kind is OperatorKind.INTERNAL else number << _OPERATOR
+        number = self.number(operator)
+        bits = -1 if operator.kind is OperatorKind.INTERNAL else number
         call = private_api.binding(function)
         known = call, bits, operator.allocates, operator.amount, operator.reads, function
         self.operators[id(function)] = known
         return known
+
+    def number(self, operator: Operator) -> int:
+        """The number of an operator, in the bits of a call."""
+        number = next(self._numbers)
+        self._known[number] = operator
+        return number << _OPERATOR
 
     def new_site(self, key: int, frame: FrameType) -> int:
         """The number of a line that has not been met before."""

@@ -47,6 +47,7 @@ KINDS: Final = {
     CountKind.PEAK: KindText("memory in use at the peak", has_bytes=True, note=MODEL),
     CountKind.GROWTH: KindText("growth of the memory in use", has_bytes=True, note=MODEL),
     CountKind.TEXT: KindText("tokenized texts"),
+    CountKind.FILE: KindText("files opened for writing"),
 }
 """In the order in which they are shown."""
 

@@ -149,8 +149,8 @@ COLLECTIVE_METHODS: Final = {
 
 
 class CountKind(IntEnum):
-    """What is counted exactly, by line. The table `counts` has those from OPERATOR to COLLECTIVE; the table `calls` has
-    the others."""
+    """What is counted exactly, by line. The table `counts` has those from OPERATOR to COLLECTIVE, and FILE; the table
+    `calls` has the others."""
 
     SYNC = 0
     """The host waits for the device."""
@@ -179,6 +179,8 @@ class CountKind(IntEnum):
     """Texts that a tokenizer encodes."""
     LAUNCH = 14
     """Kernels and CUDA graphs that the program itself launches, other than through torch's operators."""
+    FILE = 15
+    """Files that are opened for writing."""
 
 
 class ActivityKind(IntEnum):

@@ -24,7 +24,7 @@ class EventKind(StrEnum):
     """A CUDA graph is captured or replayed."""
 
 
-class Event(NamedTuple):
+class DeviceEvent(NamedTuple):
     """One operation that the program requests of a device."""
 
     kind: EventKind
@@ -41,10 +41,10 @@ class Event(NamedTuple):
 class EventSink(Protocol):
     """Receives every event, with the frame of the program that causes it."""
 
-    def __call__(self, event: Event, frame: FrameType) -> None: ...
+    def __call__(self, event: DeviceEvent, frame: FrameType) -> None: ...
 
 
-class Site(NamedTuple):
+class ProgramLine(NamedTuple):
     """A line of the program, and the library's line that the program called, if the event happens in a library."""
 
     file: str
@@ -57,13 +57,13 @@ class Site(NamedTuple):
 _HERE: Final = os.path.dirname(__file__) + os.sep  # noqa: PTH120 - as code objects have it
 
 
-def user_site(frame: FrameType | None) -> Site | None:
+def user_site(frame: FrameType | None) -> ProgramLine | None:
     """The innermost line of the program at or above `frame`; None if there is none."""
     library = ""
     while frame is not None:
         file = frame.f_code.co_filename
         if is_user_file(file):
-            return Site(file, frame.f_lineno, frame.f_code.co_qualname, library)
+            return ProgramLine(file, frame.f_lineno, frame.f_code.co_qualname, library)
         if not library and not file.startswith(_HERE):
             library = f"{file}:{frame.f_lineno}"
         frame = frame.f_back
@@ -77,9 +77,9 @@ class Counts:
     Two runs of a program that does the same have equal counts.
     """
 
-    events: Counter[tuple[Event, Site | None]] = field(default_factory=Counter)
+    events: Counter[tuple[DeviceEvent, ProgramLine | None]] = field(default_factory=Counter)
 
-    def __call__(self, event: Event, frame: FrameType) -> None:
+    def __call__(self, event: DeviceEvent, frame: FrameType) -> None:
         self.events[event, user_site(frame)] += 1
 
     def total(self, kind: EventKind) -> int:
@@ -108,5 +108,5 @@ class Counts:
         self.events.clear()
 
 
-def _is_kind(event: Event, kind: EventKind) -> bool:
+def _is_kind(event: DeviceEvent, kind: EventKind) -> bool:
     return event.kind is kind or (kind is EventKind.SYNC and event.waits)

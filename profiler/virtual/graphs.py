@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from profiler.virtual.counts import Event, EventKind
+from profiler.virtual.counts import DeviceEvent, EventKind
 from profiler.virtual.tensors import VirtualMode, tensors_in
 
 _POOL: Final = (0, 1)
@@ -86,7 +86,7 @@ def graph_class(mode: VirtualMode) -> type:
         def capture_begin(self, pool: Any = None, capture_error_mode: str = "global", **_: Any) -> None:
             """Keep operators from now on. The host may not wait for the device meanwhile."""
             self._recording = _Recording()
-            mode.report(Event(EventKind.LAUNCH, "graph capture", waits=False))
+            mode.report(DeviceEvent(EventKind.LAUNCH, "graph capture", waits=False))
             mode.capturing = True
             enter: Any = self._recording.__enter__
             enter()
@@ -103,7 +103,7 @@ def graph_class(mode: VirtualMode) -> type:
         def replay(self) -> None:
             """Execute the operators of the capture again."""
             recording = self._captured()
-            mode.report(Event(EventKind.LAUNCH, "graph replay", waits=False))
+            mode.report(DeviceEvent(EventKind.LAUNCH, "graph replay", waits=False))
             recording.play()
 
         def _captured(self) -> _Recording:

@@ -50,8 +50,9 @@ COUNTING_NAMES: Final = (
     "utils._python_dispatch._get_current_dispatch_mode_stack",
     "utils.flop_counter.flop_registry",
     "overrides._pop_mode_temporarily",
+    "_C.PyTorchFileWriter",
 )
-"""Names that counting operators needs."""
+"""Names that counting operators and files needs."""
 
 
 def require(names: tuple[str, ...], what: str) -> None:
@@ -145,6 +146,21 @@ def dispatch_modes() -> list[Any]:
 def binding(operator: Any) -> Any:
     """The function of C++ that an operator's object calls, which takes half the time; others themselves."""
     return operator._op if type(operator) is torch._ops.OpOverload else operator
+
+
+OPENS_FOR_WRITER: Final = "_open_zipfile_writer_file.__init__"
+"""The function of torch 2.11 that opens a file by `io.FileIO` for torch's writer, if its name has other letters than
+those of ASCII."""
+
+
+def file_writer() -> Any:
+    """torch's class that writes files, as for torch.save."""
+    return torch._C.PyTorchFileWriter
+
+
+def set_file_writer(writer: Any) -> None:
+    """Have torch write files with another class."""
+    torch._C.PyTorchFileWriter = writer  # type: ignore[misc]
 
 
 def flop_formulas() -> dict[Any, Any]:

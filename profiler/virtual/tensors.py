@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 
 from profiler.virtual import precision, private_api
 from profiler.virtual.cards import Card
-from profiler.virtual.counts import Event, EventKind, EventSink
+from profiler.virtual.counts import DeviceEvent, EventKind, EventSink
 
 CPU: Final = torch.device("cpu")
 _storage: Final = Tensor.untyped_storage
@@ -203,6 +203,8 @@ class VirtualMode(TorchFunctionMode):
     ) -> Any:
         """Call `func` with the CPU's tensors, and mark what it returns."""
         handler = _HANDLERS.get(func)
+        if handler is same:  # without a call, as it is frequent
+            return func(*args, **kwargs) if kwargs else func(*args)
         if handler is not None:
             return handler(self, func, args, dict(kwargs) if kwargs else {})
         if not kwargs and self.default_device is None:  # most calls
@@ -262,7 +264,7 @@ class VirtualMode(TorchFunctionMode):
             for value in result.values():
                 self.mark(value, device)
 
-    def report(self, event: Event) -> None:
+    def report(self, event: DeviceEvent) -> None:
         """Count an event of the program.
 
         :raises RuntimeError: the host would wait while a CUDA graph is captured.
@@ -274,7 +276,7 @@ class VirtualMode(TorchFunctionMode):
 
     def wait(self, name: str) -> None:
         """Count a wait of the host for the device."""
-        self.report(Event(EventKind.SYNC, name))
+        self.report(DeviceEvent(EventKind.SYNC, name))
 
     def copied(self, name: str, source: Tensor, ends: tuple[Any, Any], *, pinned: bool, non_blocking: bool) -> None:
         """Count a copy of `source` between two memories; the ends are virtual devices, or None for the CPU."""
@@ -285,11 +287,11 @@ class VirtualMode(TorchFunctionMode):
         begin, end = ends
         size = source.numel() * source.element_size()
         if begin is not None and end is not None:
-            self.report(Event(EventKind.DEVICE_TO_DEVICE, name, size, waits=False))
+            self.report(DeviceEvent(EventKind.DEVICE_TO_DEVICE, name, size, waits=False))
         else:
             kind = EventKind.HOST_TO_DEVICE if begin is None else EventKind.DEVICE_TO_HOST
             waits = not (non_blocking and pinned)
-            self.report(Event(kind, name, size, pinned, waits))
+            self.report(DeviceEvent(kind, name, size, pinned, waits))
 
     @contextmanager
     def not_counting(self) -> Iterator[None]:
@@ -351,7 +353,7 @@ def _attributes(*names: str) -> list[Any]:
             "__hash__"),
     reads=True,
 )  # fmt: skip
-def _same(_: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
+def same(_: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
     """What a tensor on the CPU answers too, and calls that return no new tensor."""
     return func(*args, **options)
 
@@ -380,8 +382,10 @@ def _get_device(mode: VirtualMode, func: Any, args: Arguments, _: Options) -> An
 @handles(*_attributes("grad"), reads=True)
 def _grad(mode: VirtualMode, func: Any, args: Arguments, _: Options) -> Any:
     gradient = func(*args)
-    if gradient is not None and (device := mode.device(args[0])) is not None:
-        mode.mark(gradient, device)
+    if gradient is not None and not isinstance(device_of(gradient), torch.device):
+        device = mode.device(args[0])
+        if device is not None:
+            mode.mark(gradient, device)
     return gradient
 
 

@@ -1,4 +1,4 @@
-"""Operators, memory and collectives of a run that was counted, as counters with their lines."""
+"""Operators, memory, collectives and written files of a run that was counted, as counters with their lines."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ _COUNTERS: Final = {
     PEAK: (CountKind.PEAK, "bytes"),
     "collectives": (CountKind.COLLECTIVE, "count"),
     "collective_bytes": (CountKind.COLLECTIVE, "bytes"),
+    "files": (CountKind.FILE, "count"),
 }
 """Counter -> kind and column of the table `counts`."""
 _OF_PERIODS: Final = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -13,6 +15,7 @@ from tests.fakes.planted import (
     PLANTS,
     PROGRAM,
     Gate,
+    Planted,
     count_on_cpu,
     moves,
     plant,
@@ -45,6 +48,13 @@ def test_so_is_one_in_compiled_code_and_in_an_evaluation(on_cpu: Gate, kind: str
     number = 7 * list(COMPILED).index(kind)
     assert on_cpu.finds(plant_on_cpu(kind, number, removing=False))
     assert on_cpu.finds(plant_on_cpu(kind, number + 1, removing=True))
+
+
+def test_so_is_a_file_that_each_step_writes(on_cpu: Gate, tmp_path: Path) -> None:
+    lines = ON_CPU.splitlines()
+    at = lines.index("    optimizer.step()")
+    lines.insert(at, f'    torch.save(model.state_dict(), "{tmp_path / "model.pt"}")')
+    assert on_cpu.finds(Planted("\n".join(lines) + "\n", at + 1, "files"))
 
 
 def test_an_evaluation_and_the_start_are_counted_apart(on_cpu: Gate) -> None:
