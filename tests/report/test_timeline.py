@@ -103,7 +103,8 @@ def test_the_note_tells_which_sides_recording_slows(slowdowns: tuple[float, floa
     ]
     chart = timeline_chart(sides)
     assert chart is not None
-    assert chart.note == f"before: a typical step. after: a typical step. {text}"
+    one_step = "step 3, of about median length; here the device works 25% of the time"
+    assert chart.note == f"before: {one_step}. after: {one_step}. {text}"
 
 
 @pytest.mark.parametrize(
