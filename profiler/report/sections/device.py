@@ -120,7 +120,7 @@ def counters(report_input: ReportInput) -> Iterator[Block]:
     sides = report_input.sides
     names = {name for side in sides for name in (*side.measures, *side.detailed.measures) if name.endswith(PER_STEP)}
     if report_input.has_no_queue:
-        names = {name for name in names if sides[0].has(name)}
+        names = {name for name in names if any(side.has(name) for side in sides)}
     names = {name for name in names if name not in _SHOWN_ABOVE_ZERO or any(side.measure(name).value for side in sides)}
     if report_input.comparison is not None:  # the key numbers of a comparison have these
         names -= {name for name in key_measures(report_input) if any(side.has(name) for side in sides)}
@@ -195,7 +195,7 @@ def idle_summary(side: ReportSide) -> Iterator[Table]:
 def idle(report_input: ReportInput) -> Iterator[Block]:
     """The device's own breakdown, then the causes on each side; nothing for a run that has no queue."""
     sides = report_input.sides
-    if report_input.has_no_queue and not sides[0].detailed.idle:
+    if report_input.has_no_queue and not any(side.detailed.idle for side in sides):
         return
     parts = [
         (side, sorted(side.detailed.device_parts, key=lambda part: -part.share))
@@ -343,7 +343,7 @@ _COMPARED_CALL_FIELDS = (
 @section("hot", "Device calls by line", 70, "device")
 def call_sites(report_input: ReportInput) -> Iterator[Block]:
     """The device calls of each line of the program's code and their cost; nothing for a device without a queue."""
-    if report_input.has_no_queue and not report_input.sides[0].detailed.call_sites:
+    if report_input.has_no_queue and not any(side.detailed.call_sites for side in report_input.sides):
         return
     known = [side for side in report_input.sides if side.detailed.call_sites]
     for together in in_one_table(known, _shown_calls, _call_key):

@@ -451,7 +451,9 @@ def _slope(key: tuple[str, str], before: tuple[float, Site] | None, after: tuple
     values = before[0] if before else None, after[0] if after else None
     first, last = (phrase(value, "s") if value else NOTHING for value in values)
     change = ratio_text(values[1] / values[0]) if values[0] and values[1] else ""
-    name = PurePath(file).name if function in {"", "<module>"} else f"{function} ({PurePath(file).name})"
+    parts = function.replace("<locals>.", "").split(".")
+    short = ".".join(parts[-2:] if parts[-1].startswith("<") else parts[-1:])  # the class is in the file
+    name = PurePath(file).name if function in {"", "<module>"} else f"{short} ({PurePath(file).name})"
     return Slope(name, values, (first, last), change, f"{file}:{known[1].line}" if known else "")
 
 
