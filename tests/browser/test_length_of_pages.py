@@ -28,7 +28,7 @@ SCREEN = (1440, 900)
 MOST_SCREENS = 5.0
 """Screens of a page with all of its groups opened."""
 MOST_SCREENS_OF_COMPARE = 4.5
-"""Of the recorded trainer at its smallest size: at its usual size, it has long steps, a slope chart of its functions and
+"""Of the recorded trainer at its smallest size: at its usual size, it has long steps, a slope chart of functions and
 more lines too, which take 0.4 screens."""
 MOST_SHEETS = 4
 """Sheets of A4 of a page as it is opened, with its groups closed."""

@@ -123,6 +123,14 @@ def test_what_now_bounds_the_host_by_the_busy_device_and_keeps_the_gain() -> Non
     assert "works 88% of the time, so the host can give at most 1.13× more" in screen.actions[0].text
 
 
+def test_intervals_of_counters_have_a_column_and_captions_tell_what_is_per_step() -> None:
+    blocks = [block for section in build_report(samples.comparison()).sections for block in section.blocks]
+    table = next(block for block in blocks if isinstance(block, Table) and block.caption == "Calls, bytes and times")
+    assert [column.title for column in table.columns] == ["Measure", "as-found", "fixed", "Ratio", "95% interval"]
+    (row,) = (row for row in table.rows if row[0].text == "Launches")
+    assert (row[3].interval, row[4].text) == ("", "1/1,299 to 1/1,273")
+
+
 def test_counters_of_the_key_numbers_are_not_told_again() -> None:
     report = build_report(samples.comparison())
     named: dict[str, list[str]] = {}
