@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from profiler.analyse.model import Comparison, HostState, IdleBlame, Measure, Ratio, SiteOrigin
+from profiler.analyse.model import Comparison, HostState, IdleBlame, Measure, Ratio, Side, SiteOrigin, Timeline
 from profiler.core.notice import Notice
-from profiler.report.blocks import FirstScreen, Table, TimelineChart
+from profiler.report.blocks import FirstScreen, NotMeasured, StackedBars, Table, TimelineChart
 from profiler.report.build import build_report
 from profiler.report.render import html
 from profiler.report.write import write_comparison
@@ -148,6 +148,32 @@ def test_the_page_is_light_and_shows_the_timeline_once(tmp_path: Path) -> None:
     assert isinstance(first(comparison).picture, TimelineChart)
     assert html.render(build_report(comparison)).count("data-timeline>") == 1
     assert write_comparison(comparison, tmp_path).stat().st_size <= MAX_PAGE
+
+
+def without_timeline(side: Side) -> Side:
+    assert side.detail is not None
+    return replace(side, detail=replace(side.detail, timeline=Timeline(reason=Notice("no-queue"))))
+
+
+def test_only_a_side_without_a_timeline_says_that_it_has_none() -> None:
+    comparison = samples.comparison()
+    slow, fast = comparison.sides
+
+    def absent(*sides: Side) -> list[str]:
+        sections = build_report(replace(comparison, sides=sides)).sections
+        blocks = (block for section in sections for block in all_blocks(section.blocks))
+        return [each.what for each in blocks if isinstance(each, NotMeasured) and each.what.startswith("timeline")]
+
+    assert absent(slow, fast) == []
+    assert absent(slow, without_timeline(fast)) == ["timeline of fixed"]
+
+
+def test_shares_of_the_hosts_time_are_drawn_where_no_timeline_shows_them() -> None:
+    comparison = samples.comparison()
+    for sides, drawn in ((comparison.sides, 0), (tuple(map(without_timeline, comparison.sides)), 1)):
+        sections = build_report(replace(comparison, sides=sides)).sections
+        (blocks,) = (section.blocks for section in sections if section.key == "breakdown")
+        assert sum(isinstance(block, StackedBars) for block in blocks) == drawn
 
 
 @pytest.mark.parametrize(

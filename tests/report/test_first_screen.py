@@ -85,6 +85,14 @@ def test_without_a_finding_the_screen_says_what_takes_the_time_and_how_to_go_on(
     assert any("check --against HEAD" in action.command for action in screen.actions)
 
 
+def test_time_that_lines_hint_at_is_uncertain_and_not_unknown() -> None:
+    unknown = replace(run(), outcome=RunVerdict.UNKNOWN_STEP, outcome_share=0.55)
+    assert unknown.lines
+    hinted = replace(unknown, lines=tuple(replace(line, unrecorded=0.1) for line in unknown.lines))
+    assert first(unknown).headline.text == "What ran in 55% of every step is unknown"
+    assert first(hinted).headline.text == "What ran in 55% of every step is uncertain"
+
+
 def test_the_strip_shows_the_step_after_the_first_change() -> None:
     picture = first(run(finding())).picture
     assert isinstance(picture, PhaseStrip)

@@ -36,6 +36,7 @@ from profiler.report.timeline import main_timeline
 # ---------------------------------------------------------------- the host's time
 
 _DEVICE_CALLS: Final = ("sync", "copy", "launch")
+_CORE: Final = "core"
 _HOST_SHARES: Final = "Shares of a step's host time"
 
 
@@ -111,7 +112,10 @@ def _breakdown_table(report_input: ReportInput) -> Table:
     caption = "Seconds per step; the categories sum to the step"
     # without a queue there is nothing of a device to wait for
     known = [name for name in _category_names(sides) if not (report_input.has_no_queue and name in _DEVICE_CALLS)]
-    return make_table(caption, fields, names, _empty_categories(sides, [name for name in known if name not in names]))
+    notes = [_empty_categories(sides, [name for name in known if name not in names])]
+    if _CORE in names:  # the parts of a step have their waits for a core, so that both have other figures
+        notes.append("Waits for a core are no part of the other categories.")
+    return make_table(caption, fields, names, " ".join(filter(None, notes)))
 
 
 def _seconds(side: ReportSide, name: str) -> float | None:

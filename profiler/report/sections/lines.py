@@ -276,7 +276,7 @@ def _threads_summary(report_input: ReportInput) -> Iterator[Block]:
             yield Items(tuple(map(_thread_sentence, analysis.threads)))
         if rows := [(thread, line) for thread in analysis.threads for line in thread.lines]:
             fields = _THREAD_LINE_FIELDS[len(analysis.threads) == 1 :]
-            yield make_table("Lines with the most of each thread's time", fields, rows)
+            yield make_table("Lines with most time, of the whole recording", fields, rows)
 
 
 def _brief_threads(report_input: ReportInput) -> Iterator[Block]:
