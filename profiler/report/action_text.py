@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Final
 
@@ -13,7 +14,7 @@ from profiler.core.terminal import called_as
 from profiler.diagnose.model import RunVerdict
 from profiler.report.blocks import Action
 from profiler.report.finding_text import finding_text, leading, prediction_texts
-from profiler.report.first_screen_text import is_too_short, lead_finding
+from profiler.report.first_screen_text import is_too_short, lead_finding, times_too_short
 from profiler.report.model import exit_status, has_no_steps
 from profiler.report.text import at, listed
 from profiler.run.model import RunInfo
@@ -81,15 +82,19 @@ def _proofs(analysis: Analysis, lead: Finding | None) -> Iterator[Action]:
 
 
 def _comparison(info: RunInfo) -> Action:
-    """`compare` of the program with a changed copy of it, which leaves the original to compare with."""
+    """`compare` of the program with a changed copy of it, which leaves the original to compare with; of a program that
+    is no script, with the last commit."""
     program = (PurePath(info.argv[0]).name, *info.argv[1:])
-    script = next((part for part in program if part.endswith(_SCRIPT)), "")
-    copy = f"{script.removesuffix(_SCRIPT)}_changed{_SCRIPT}"
-    before, after = (shlex.join(parts) for parts in (program, [copy if part == script else part for part in program]))
-    if not script or len(after) > LONGEST_QUOTED:
-        title, before, after = "Change a copy of the program, and measure what that gives", "COMMAND", "COMMAND_OF_COPY"
-    else:
+    before, script = command_text(info), next((part for part in program if part.endswith(_SCRIPT)), "")
+    if script:
+        copy = f"{script.removesuffix(_SCRIPT)}_changed{_SCRIPT}"
+        after = shlex.join(copy if part == script else part for part in program)
         title = f"Change a copy of {PurePath(script).name}, and measure what that gives"
+    elif info.git_commit:
+        title = "Change the program, and compare it with the last commit"
+        return Action(title, command=f"{called_as()} check --against HEAD -- {before}")
+    else:
+        title, after = "Change a copy of the program, and measure what that gives", "COMMAND_OF_COPY"
     return Action(title, command=f"{called_as()} compare --before {shlex.quote(before)} --after {shlex.quote(after)}")
 
 
@@ -101,14 +106,35 @@ def _recording(analysis: Analysis) -> Iterator[Action]:
     elif info.level == "light":
         yield Action("Record where the time goes", command=_run(info))
     elif is_too_short(analysis):
-        yield Action("Let the program run for longer, and record it again", command=_run(info))
+        yield _longer_recording(analysis)
+
+
+def _longer_recording(analysis: Analysis) -> Action:
+    """The command with the option that makes the program run longer; where none is known, by how much."""
+    times = times_too_short(analysis)
+    title = f"Let the program run about {times} times as long, and record it again"
+    program = list(analysis.info.argv)
+    for index, part in enumerate(program):
+        name, equals, value = part.partition("=")
+        at_value = index if equals else index + 1
+        value = value if equals else "".join(program[at_value : at_value + 1])
+        if name.lstrip("-").replace("_", "-") in _LENGTHS and name.startswith("-") and value.isdecimal():
+            program[at_value] = f"{name}={times * int(value)}" if equals else str(times * int(value))
+            return Action(title, command=_run(replace(analysis.info, argv=tuple(program))))
+    return Action(title, "with more steps or epochs", command=_run(analysis.info))
+
+
+_LENGTHS: Final = frozenset(
+    f"{prefix}{unit}"
+    for prefix in ("", "max-", "num-", "n-", "num-train-")
+    for unit in ("steps", "epochs", "iters", "iterations", "batches", "seconds")
+)
+"""Options by which programs commonly take how long they run."""
 
 
 _CHANGED: Final = ("input", "log", "checkpoint", "python", "sync", "launch")
 """Categories that `--what-if` changes, and of which a finding may remove all."""
 _SCRIPT: Final = ".py"
-LONGEST_QUOTED: Final = 40
-"""Characters of a command that is shown whole as one quoted argument, which a terminal cannot break."""
 
 
 def command_text(info: RunInfo) -> str:

@@ -9,7 +9,7 @@ from profiler.analyse.model import LOADED_MACHINE, Comparison, Extension
 from profiler.core.metrics import PER_STEP
 from profiler.core.terminal import called_as
 from profiler.core.units import count, rate, share, significant
-from profiler.report.action_text import ACTIONS, KEPT, LONGEST_QUOTED, command_text
+from profiler.report.action_text import ACTIONS, KEPT, command_text
 from profiler.report.blocks import Action, Chip, Headline
 from profiler.report.finding_text import NO_GAIN, finding_text, leading, prediction_texts
 from profiler.report.first_screen_text import WHY
@@ -226,9 +226,8 @@ def _extensions(report_input: ReportInput) -> Iterable[Extension]:
 
 
 def _command(side: ReportSide) -> str:
-    """The recorded command of a side; `COMMAND` for one that is too long, or not known."""
-    program = command_text(side.detailed.info)
-    return program if 0 < len(program) <= LONGEST_QUOTED else "COMMAND"
+    """The recorded command of a side; `COMMAND` for one that is not known."""
+    return command_text(side.detailed.info) or "COMMAND"
 
 
 def _is_worth_keeping(report_input: ReportInput) -> bool:

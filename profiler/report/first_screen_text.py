@@ -194,6 +194,12 @@ def is_too_short(analysis: Analysis) -> bool:
     return _share_unknown(analysis) >= MUCH_UNKNOWN or 0 < _samples(analysis) < MIN_SAMPLES
 
 
+def times_too_short(analysis: Analysis) -> int:
+    """How many times as long a recording has enough stack samples: 2, 5, 10, 20, 50 or 100."""
+    needed = MIN_SAMPLES / max(_samples(analysis), 1)
+    return next((times for times in (2, 5, 10, 20, 50) if times >= needed), 100)
+
+
 _NO_STEP: Final = "No step was seen, so nothing can be said about the speed of its training."
 
 

@@ -187,8 +187,8 @@ class ReportInput:
 
     @cached_property
     def has_no_queue(self) -> bool:
-        """A single run of plain torch on the CPU: there is no device whose queue, copies and idle time to show."""
-        return self.analysis is not None and self.analysis.info.facts.get("device") == "cpu"
+        """Plain torch on the CPU on all sides: there is no device whose queue, copies and idle time to show."""
+        return bool(self.sides) and all(side.info.facts.get("device") == "cpu" for side in self.sides)
 
     @cached_property
     def is_attached(self) -> bool:

@@ -157,11 +157,13 @@ def compare_table(
     caption: str,
     *,
     spread: bool = False,
+    per_step: bool = False,
     note: str = "",
 ) -> Table:
     """A row per measure, a column per side and, from the second side on, its ratio over the baseline.
 
     :param spread: with the range of each measure.
+    :param per_step: the caption or the title says that all measures are per step.
     """
     sides = report_input.sides
     units_of_rows = {
@@ -170,23 +172,40 @@ def compare_table(
 
     def title(name: str) -> Cell:
         unit = units_of_rows[name] if name != "steps_per_s" else ""
-        return Cell(f"{label(name)}, {unit}" if unit else label(name))
+        text = label(name).removesuffix(" per step") if per_step else label(name)
+        return Cell(f"{text}, {unit}" if unit else text)
 
     def value_field(side: ReportSide) -> Field[str]:
         def cell(name: str) -> Cell:
-            return measure_cell(side.measure(name), share=is_share(name), spread=spread, bare=True)
+            shown = measure_cell(side.measure(name), share=is_share(name), spread=spread, bare=True)
+            return replace(shown, note="") if intervals and is_of_one_run(name) else shown
 
         return Field(side.label, cell, number=True, tone=side.tone)
 
+    def ratio_of(side: ReportSide, name: str) -> Cell:
+        return ratio_cell(report_input.ratio(side.label, name), sides[0].measure(name), side.measure(name))
+
     def ratio_field(side: ReportSide) -> Field[str]:
         def cell(name: str) -> Cell:
-            return ratio_cell(report_input.ratio(side.label, name), sides[0].measure(name), side.measure(name))
+            ratio = ratio_of(side, name)
+            return replace(ratio, interval="", note="") if intervals else ratio
 
         return Field("Ratio" if len(sides) == 2 else f"{side.label} / {sides[0].label}", cell, number=True)
 
+    def is_of_one_run(name: str) -> bool:
+        return all(side.measure(name).source == BREAKDOWN_PASS for side in sides)
+
+    def interval(name: str) -> Cell:
+        ratio = ratio_of(sides[1], name)
+        return Cell(BREAKDOWN_PASS if is_of_one_run(name) else ", ".join(filter(None, (ratio.interval, ratio.note))))
+
+    # without ranges below the measures, a column of intervals is half as high as intervals below the ratios
+    intervals = len(sides) == 2 and not spread and any(interval(name).text for name in names)
     fields = [Field("Measure", title), *map(value_field, sides[:1])]
     for side in sides[1:]:
         fields += [value_field(side), ratio_field(side)]
+    if intervals:
+        fields.append(Field("95% interval", interval))
     return make_table(caption, fields, names, note)
 
 
@@ -307,7 +326,9 @@ def ratio_cell(ratio: Ratio | None, before: Measure | None = None, after: Measur
             return Cell("none left", sort=0.0)
         if before.value == 0:
             return Cell("new", sort=sys.float_info.max)
-        return Cell(*factor(after.value / before.value), sort=after.value / before.value, note="of the medians")
+        is_of_one_run = before.source == after.source == BREAKDOWN_PASS
+        note = "" if is_of_one_run else "of the medians"
+        return Cell(*factor(after.value / before.value), sort=after.value / before.value, note=note)
     return missing_cell(ratio.reason if ratio is not None else "one side was not measured")
 
 

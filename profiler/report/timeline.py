@@ -131,9 +131,6 @@ def _note(timelines: Sequence[tuple[ReportSide, Timeline]], length: int, compare
         texts = [f"{side.label}: {text}" for (side, _), text in zip(timelines, texts, strict=True)]
     else:
         texts = [text[0].upper() + text[1:] for text in texts]
-    if parts := [side.label for side, timeline in timelines if _is_part(timeline, length)]:
-        of = f" of {listed(parts)}" if compared else ""
-        texts.append(f"The rest of the step{of} is not drawn, and may differ from this part")
     measured = {side.label: side.slowdown.value for side, _ in timelines if side.slowdown and side.slowdown.value}
     slowed = [f"{label} {units.ratio(value)}" for label, value in measured.items() if value >= _SLOWED]
     if slowed:
@@ -144,15 +141,29 @@ def _note(timelines: Sequence[tuple[ReportSide, Timeline]], length: int, compare
 
 
 def _stretch(timeline: Timeline, length: int) -> str:
-    """`1.20 ms within a typical step of 353 ms`"""
+    """`1.20 ms within step 12, of about median length (353 ms); here the device works 7.9% of the time`
+
+    Figures elsewhere are means of all steps.
+    """
+    step = f"step {timeline.step:,}, of about median length"
+    works = f"here the device works {units.share(_device_share(timeline, length))} of the time"
     if not _is_part(timeline, length):
-        return "a typical step"
+        return f"{step}; {works}"
     drawn, whole = units.seconds(length / 1e9), units.seconds(timeline.step_length)
-    return (
-        f"{drawn} within a typical step of {whole}"
-        if timeline.offset
-        else f"the first {drawn} of a typical step of {whole}"
-    )
+    of = f"{step} ({whole}); {works}"
+    return f"{drawn} within {of}" if timeline.offset else f"the first {drawn} of {of}"
+
+
+def _device_share(timeline: Timeline, length: int) -> float:
+    """The share of the stretch in which any lane of the device has an activity."""
+    lanes = [zip(lane.begin, lane.end, strict=True) for lane in timeline.lanes if lane.is_device]
+    busy = last = 0
+    for begin, end in sorted(part for lane in lanes for part in lane):
+        first, last_of_part = max(begin, last), min(end, length)
+        if last_of_part > first:
+            busy += last_of_part - first
+            last = last_of_part
+    return busy / length
 
 
 def _is_part(timeline: Timeline, length: int) -> bool:

@@ -96,7 +96,7 @@ def claim_rows(report_input: ReportInput) -> tuple[ClaimRow, ...]:
 def _thresholds(sides: Sequence[ReportSide]) -> Iterator[ClaimRow]:
     """The case's thresholds of every side; whether a side meets them stands below its figure."""
     for side in sides:
-        yield ClaimRow("Time of a token", side.label, "below 1 ms, the case's threshold", _token_time(side))
+        yield ClaimRow("Time of a token", side.label, "below 1 ms on a GPU, the case's threshold", _token_time(side))
     for side in sides:
         yield ClaimRow("CPU of the host's threads", side.label, "below 20%, the case's threshold", _cpu_threshold(side))
 
@@ -109,7 +109,7 @@ def _token_time(side: ReportSide) -> Cell:
     if speed.low and speed.high and speed.low != speed.high:
         spread = f"{phrase(1 / speed.high, 's')} to {phrase(1 / speed.low, 's')}; "
     is_gpu = side.info.facts.get("device") == "cuda"
-    status = _met(1 / speed.value < _MOST_TOKEN_S) if is_gpu else "not judged: the threshold is of a GPU"
+    status = _met(1 / speed.value < _MOST_TOKEN_S) if is_gpu else "not judged"
     return replace(seconds_cell(1 / speed.value), note=spread + status)
 
 
@@ -295,7 +295,7 @@ def build(report_input: ReportInput) -> Section | None:
         table = Table(caption, _COLUMNS, tuple(map(_cells, rows)), _LADDER_NOTE)
     else:
         table = _thresholds_table(caption, rows, report_input.sides)
-    return Section("claims", TITLE, (Text(_of_what(device)), table))
+    return Section("claims", TITLE, (table, Text(_of_what(device))))
 
 
 def _thresholds_table(caption: str, rows: Sequence[ClaimRow], sides: Sequence[ReportSide]) -> Table:

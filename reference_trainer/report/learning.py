@@ -257,7 +257,7 @@ def _ranking(learner: Curves) -> list[str]:
     return sentences
 
 
-_SAME_TIME = "Sides run for the same time, not for the same number of steps: the faster one has seen more text."
+_SAME_TIME = "Sides run for the same time: the faster one has seen more text."
 TITLE = "Loss and accuracy"
 _NAMES = ("loss", "accuracy")
 

@@ -90,7 +90,7 @@ def test_on_a_phone_a_line_stands_over_its_bar_and_its_numbers(chromium: Any, fi
         assert row.locator("td").first.inner_text().strip() == "60.0ms"
         drawn = row.evaluate("(r) => getComputedStyle(r, '::before').backgroundSize")
         assert drawn.startswith("60%"), drawn
-        table.locator("thead button", has_text="Time per step").click()
+        table.locator("thead button", has_text="Time").click()
         sizes = table.evaluate("(t) => [...t.tBodies[0].rows].map((r) => Number(r.cells[1].dataset.sort))")
         assert sizes == sorted(sizes, reverse=True)
     with browsing.opened(chromium, files["found steps"], width=1440) as watched:

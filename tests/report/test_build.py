@@ -143,21 +143,21 @@ def with_lines(results: Comparison, *times: float, tokens: tuple[float, float] |
 
 def test_a_slope_chart_stands_where_sides_differ_many_times() -> None:
     results = with_lines(samples.comparison(after=samples.HOSTILE), 0.4, 0.1, tokens=(100.0, 100.0))
-    [chart] = of_kind(results, "flame", blocks.SlopeChart)
+    [chart] = of_kind(results, "lines", blocks.SlopeChart)
     assert [(each.label, each.texts, each.change) for each in chart.slopes] == [
         ("<b>step</b> (train.py)", ("400 ms", "100 ms"), "1/4"),
-        ("as-found.py", ("200 ms", "–"), ""),
         (f"{PurePath(samples.HOSTILE).name}.py", ("–", "50.0 ms"), ""),
+        ("as-found.py", ("200 ms", "–"), ""),
     ]
     page = html.render(build_report(results))
     assert "&lt;b&gt;step&lt;/b&gt; (train.py)" in page
     assert "<b>step" not in page
     assert "<script>alert" not in page
-    assert not of_kind(with_lines(samples.comparison(), 0.2, 0.1, tokens=(9.0, 9.0)), "flame", blocks.SlopeChart)
+    assert not of_kind(with_lines(samples.comparison(), 0.2, 0.1, tokens=(9.0, 9.0)), "lines", blocks.SlopeChart)
 
 
 def test_slopes_are_per_unit_of_work_where_steps_differ_in_it() -> None:
     results = with_lines(samples.comparison(), 0.1, 0.1, tokens=(10.0, 100.0))
-    [chart] = of_kind(results, "flame", blocks.SlopeChart)
+    [chart] = of_kind(results, "lines", blocks.SlopeChart)
     assert chart.slopes[0].texts == ("10.0 ms", "1.00 ms")
     assert "per token" in chart.caption

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from profiler.analyse.model import Comparison, HostState, IdleBlame, Measure, Ratio, SiteOrigin
+from profiler.analyse.model import Comparison, HostState, IdleBlame, Measure, Ratio, Side, SiteOrigin, Timeline
 from profiler.core.notice import Notice
-from profiler.report.blocks import FirstScreen, Table, TimelineChart
+from profiler.report.blocks import FirstScreen, NotMeasured, StackedBars, Table, TimelineChart
 from profiler.report.build import build_report
 from profiler.report.render import html
 from profiler.report.write import write_comparison
@@ -123,6 +123,14 @@ def test_what_now_bounds_the_host_by_the_busy_device_and_keeps_the_gain() -> Non
     assert "works 88% of the time, so the host can give at most 1.13× more" in screen.actions[0].text
 
 
+def test_intervals_of_counters_have_a_column_and_captions_tell_what_is_per_step() -> None:
+    blocks = [block for section in build_report(samples.comparison()).sections for block in section.blocks]
+    table = next(block for block in blocks if isinstance(block, Table) and block.caption == "Calls, bytes and times")
+    assert [column.title for column in table.columns] == ["Measure", "as-found", "fixed", "Ratio", "95% interval"]
+    (row,) = (row for row in table.rows if row[0].text == "Launches")
+    assert (row[3].interval, row[4].text) == ("", "1/1,299 to 1/1,273")
+
+
 def test_counters_of_the_key_numbers_are_not_told_again() -> None:
     report = build_report(samples.comparison())
     named: dict[str, list[str]] = {}
@@ -140,6 +148,32 @@ def test_the_page_is_light_and_shows_the_timeline_once(tmp_path: Path) -> None:
     assert isinstance(first(comparison).picture, TimelineChart)
     assert html.render(build_report(comparison)).count("data-timeline>") == 1
     assert write_comparison(comparison, tmp_path).stat().st_size <= MAX_PAGE
+
+
+def without_timeline(side: Side) -> Side:
+    assert side.detail is not None
+    return replace(side, detail=replace(side.detail, timeline=Timeline(reason=Notice("no-queue"))))
+
+
+def test_only_a_side_without_a_timeline_says_that_it_has_none() -> None:
+    comparison = samples.comparison()
+    slow, fast = comparison.sides
+
+    def absent(*sides: Side) -> list[str]:
+        sections = build_report(replace(comparison, sides=sides)).sections
+        blocks = (block for section in sections for block in all_blocks(section.blocks))
+        return [each.what for each in blocks if isinstance(each, NotMeasured) and each.what.startswith("timeline")]
+
+    assert absent(slow, fast) == []
+    assert absent(slow, without_timeline(fast)) == ["timeline of fixed"]
+
+
+def test_shares_of_the_hosts_time_are_drawn_where_no_timeline_shows_them() -> None:
+    comparison = samples.comparison()
+    for sides, drawn in ((comparison.sides, 0), (tuple(map(without_timeline, comparison.sides)), 1)):
+        sections = build_report(replace(comparison, sides=sides)).sections
+        (blocks,) = (section.blocks for section in sections if section.key == "breakdown")
+        assert sum(isinstance(block, StackedBars) for block in blocks) == drawn
 
 
 @pytest.mark.parametrize(

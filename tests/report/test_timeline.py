@@ -77,6 +77,13 @@ def test_a_stream_is_idle_where_there_are_several() -> None:
     assert [track.idle.label for track in chart.groups[0].tracks] == ["unknown", "stream idle", "stream idle"]
 
 
+def test_activities_of_several_streams_at_one_time_count_once() -> None:
+    one, two = (timeline_chart([side("run", recorded(0.01, streams=streams))]) for streams in (1, 3))
+    assert one is not None
+    assert two is not None
+    assert one.note == two.note == "Step 3, of about median length; here the device works 25% of the time."
+
+
 @pytest.mark.parametrize("timeline", [None, Timeline(reason=Notice("no-queue"))])
 def test_without_activities_of_a_device_there_is_no_timeline(timeline: Timeline | None) -> None:
     assert timeline_chart([side("run", timeline)]) is None
@@ -103,7 +110,8 @@ def test_the_note_tells_which_sides_recording_slows(slowdowns: tuple[float, floa
     ]
     chart = timeline_chart(sides)
     assert chart is not None
-    assert chart.note == f"before: a typical step. after: a typical step. {text}"
+    one_step = "step 3, of about median length; here the device works 25% of the time"
+    assert chart.note == f"before: {one_step}. after: {one_step}. {text}"
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,8 @@ def gate_report(result: GateResult, comparison_sections: Sequence[b.Section] = (
     subtitle = " · ".join(("Performance check", *time_and_duration(result)))
     verdict, *sections = (replace(section, group=_GROUPS[section.key]) for section in gate_sections(result))
     # the first screen has the state, the sentence and the amounts
-    verdict = replace(verdict, blocks=tuple(block for block in verdict.blocks[1:] if not isinstance(block, b.Stats)))
+    rest = tuple(block for block in verdict.blocks[1:] if not isinstance(block, b.Stats))
+    verdict = replace(verdict, title="Causes and lines", blocks=rest)
     first = first_screen(result, tuple(time_and_duration(result)))
     return b.Report(title, subtitle, (verdict, *sections, *comparison), first)
 

@@ -212,7 +212,7 @@ def waterfall_track(row: PlacedStair, width: int, *, unicode: bool = True) -> st
 
 _LABEL_ROW = 22.0
 """CSS pixels between two labels."""
-_SLOPES_HEIGHT = 9.0 * _LABEL_ROW
+_SLOPES_HEIGHT = 6.0 * _LABEL_ROW
 """The least height of a chart."""
 
 
@@ -228,7 +228,8 @@ class PlacedSlope:
 
 def slope_layout(block: SlopeChart) -> tuple[float, tuple[PlacedSlope, ...]]:
     """The height of a slope chart, and its slopes."""
-    height = max(_SLOPES_HEIGHT, _LABEL_ROW * (len(block.slopes) + 1))
+    rows = max(sum(slope.values[side] is not None for slope in block.slopes) for side in (0, 1)) if block.slopes else 0
+    height = max(_SLOPES_HEIGHT, _LABEL_ROW * (rows + 1))
     logs = [math.log(value) for slope in block.slopes for value in slope.values if value]
     top, span = max(logs, default=0.0), max(max(logs, default=0.0) - min(logs, default=0.0), _SHORTEST_AXIS)
 

@@ -17,10 +17,13 @@ WIDTH = 320
 """CSS pixels of half a column on a wide page, and about what a phone has for it; the unit of the drawing."""
 _ROOM = 0.03
 """Share of an axis that lies beyond single measurements at its ends."""
-_LEFT, _RIGHT, _TOP, _BOTTOM = 36, 312, 18, 92
+_LEFT, _RIGHT, _TOP, _HEIGHT = 36, 312, 18, 60
 """The area of curves: the numbers of the axes stand left of it and below it."""
-_PANEL_HEIGHT = 124
-_ROW, _EDGE = 38, 12
+_OF_LEVEL = 14
+"""How much higher it is for each named line across a plot."""
+_BELOW = 32
+"""Height of the numbers and the name of the axis below it."""
+_ROW, _EDGE = 34, 12
 """Of an interval plot: the height of a row, and the width of both edges."""
 _LEVEL = 17
 """The height of the name of a line across an interval plot."""
@@ -52,37 +55,41 @@ def _limits(block: Lines, panel: Panel) -> tuple[float, float, float]:
 
 def _panel(block: Lines, panel: Panel) -> str:
     low, high, top = _limits(block, panel)
-    x, height = _linear(low, high, _LEFT, _RIGHT), _linear(0.0, top, _BOTTOM, _TOP)
+    bottom = _TOP + _HEIGHT + _OF_LEVEL * max(len(each.levels) for each in block.panels)
+    x, height = _linear(low, high, _LEFT, _RIGHT), _linear(0.0, top, bottom, _TOP)
 
     def y(value: float) -> float:
         return height(min(value, top))  # between two close readings of a clock a share can exceed 100%
 
     rises = [value for value in round_ticks(0.0, top, _MOST_Y_TICKS) if value <= top]
     parts = [f'<path class="rule" d="{"".join(f"M{_LEFT} {_n(y(value))}H{_RIGHT}" for value in rises if value)}"/>']
-    parts += [curve for each in panel.curves for curve in _curve(each, x, y, alone=len(panel.curves) == 1)]
-    parts.append(f'<path class="base" d="M{_LEFT} {_BOTTOM}H{_RIGHT}"/>')
+    parts += [
+        curve for each in panel.curves for curve in _curve(each, x, y, bottom if len(panel.curves) == 1 else None)
+    ]
+    parts.append(f'<path class="base" d="M{_LEFT} {bottom}H{_RIGHT}"/>')
     across = round_ticks(low, high, _MOST_X_TICKS, least=1.0 if block.numbered else 0.0)
-    parts += [_text(x(value), _BOTTOM + 14, tick(value)) for value in across]
+    parts += [_text(x(value), bottom + 14, tick(value)) for value in across]
     above = -math.inf
     for level in sorted(panel.levels, key=lambda level: -level.value):
         at, name = y(level.value), f"{level.label} {level.text}"
         parts.append(f'<path class="level" d="M{_LEFT} {_n(at)}H{_RIGHT}"/>')
         above = max(at + (13 if level.value > 0.85 * top else -5), above + _LINE)
         parts.append(_text(_RIGHT, above, name, "end", ink=True))
-    parts.append(_text((_LEFT + _RIGHT) / 2, _BOTTOM + 28, block.x_label))
+    parts.append(_text((_LEFT + _RIGHT) / 2, bottom + 28, block.x_label))
     parts += [_text(_LEFT - 4, y(value) + 4, tick(value), "end") for value in rises]
     parts.append(_text(_LEFT, _TOP - 6, panel.y_label or block.y_label, "start"))
-    return _svg(parts, _PANEL_HEIGHT)
+    return _svg(parts, bottom + _BELOW)
 
 
-def _curve(curve: Curve, x: Scale, y: Scale, *, alone: bool) -> Iterable[str]:
+def _curve(curve: Curve, x: Scale, y: Scale, filled_to: float | None) -> Iterable[str]:
+    """A line with the ranges of its points; its area where it is the only one, down to `filled_to`."""
     if not curve.x:
         return
     tone = _tone(curve.tone)
     path = _path([(x(a), y(b)) for a, b in zip(curve.x, curve.y, strict=True)])
-    if alone:
-        yield f'<path class="area {tone}" d="{path}V{_BOTTOM}H{_n(x(curve.x[0]))}z"/>'
-    yield f'<path class="curve {tone}{"" if alone else " dashed"}" d="{path}"/>'
+    if filled_to is not None:
+        yield f'<path class="area {tone}" d="{path}V{filled_to}H{_n(x(curve.x[0]))}z"/>'
+    yield f'<path class="curve {tone}{" dashed" if filled_to is None else ""}" d="{path}"/>'
     if curve.high:
         ranges = zip(curve.x, curve.low, curve.high, strict=True)
         spread = "".join(f"M{_n(x(at))} {_n(y(low))}V{_n(y(high))}" for at, low, high in ranges)
@@ -104,7 +111,7 @@ def intervals(block: IntervalChart) -> str:
         name = f"{level.label} {level.text}"
         parts.append(_text(at, above - 4 - _LEVEL * index, name, "start" if is_left else "end", ink=True))
     for index, row in enumerate(block.rows):
-        parts += _interval_row(row, x, above + _ROW * index + 27)
+        parts += _interval_row(row, x, above + _ROW * index + 24)
     parts.append(f'<path class="base" d="M{_EDGE} {bottom}H{WIDTH - _EDGE}"/>')
     parts += [_text(_within(x(value), tick(value)), bottom + 15, tick(value)) for value in ticks]
     parts.append(_text(WIDTH / 2, bottom + 28, block.x_label))
@@ -118,7 +125,7 @@ def _interval_row(row: Interval, x: Scale, y: float) -> Iterable[str]:
     yield f'<path class="curve {tone}" d="M{_n(x(row.value))} {y - 9}v18"/>'
     # fixed heights, so that equal observations stay countable and the drawing stays the same
     yield from _dots(tone, ((x(value), y + 4 * (index % 3 - 1)) for index, value in enumerate(row.dots)))
-    yield _text(_EDGE, y - 15, f"{row.label[:32]}  {row.text}", "start", ink=True)
+    yield _text(_EDGE, y - 12, f"{row.label[:32]}  {row.text}", "start", ink=True)
 
 
 def _scale(block: IntervalChart) -> tuple[Scale, list[float]]:

@@ -17,6 +17,7 @@ from profiler.report.blocks import (
     Column,
     Frame,
     Report,
+    Section,
     Table,
     TimelineChart,
     Waterfall,
@@ -31,7 +32,7 @@ TABLE_ROWS = 8
 NAMED_ROWS = 4
 """The same for a table of names and their values, such as the environment."""
 LOCATION_ROWS = 4
-"""The same for a table of lines of code, whose rows are two or three lines high."""
+"""The same for a table with lines of code, whose rows are two or three lines high."""
 LEAST_ROWS = 3
 SMALL_ROW: Final = 0.05
 """Of the largest value of a column of bars: a page hides rows below it at first, from the fourth row on."""
@@ -105,6 +106,7 @@ def render(report: Report) -> str:
         whole_percent=whole_percent,
         nothing=NOTHING,
         rows_at_first=rows_at_first,
+        has_several_tables=has_several_tables,
         footnotes=footnotes,
         unit_widths=unit_widths,
     )
@@ -121,21 +123,35 @@ def split_path(cell: Cell) -> tuple[str, str]:
     return folders + slash, name
 
 
-def rows_at_first(table: Table) -> int:
-    """How many rows of a table a page shows before a reader asks for all of them."""
-    first = _most_rows(table)
+def rows_at_first(table: Table, *, is_one_of_several: bool = False) -> int:
+    """How many rows of a table a page shows before a reader asks for all of them.
+
+    :param is_one_of_several: its section has such a table for each side.
+    """
+    first = _most_rows(table, is_one_of_several)
     return first if len(table.rows) > first + 1 else len(table.rows)  # a link is as high as the one row that it hides
 
 
-def _most_rows(table: Table) -> int:
+def _most_rows(table: Table, is_one_of_several: bool) -> int:
     if len(table.columns) == 2 and not table.columns[1].number:
         return NAMED_ROWS
-    most = LOCATION_ROWS if any(cell.is_location for row in table.rows for cell in row) else TABLE_ROWS
+    most = TABLE_ROWS
+    if _has_code(table):
+        most = LEAST_ROWS if is_one_of_several else LOCATION_ROWS
     bars = [index for index, column in enumerate(table.columns) if column.bar]
     sizes = [row[bars[0]].sort or 0.0 for row in table.rows[:most] if not row_missing(row)] if bars else []
     if len(bars) != 1 or sizes != sorted(sizes, reverse=True):
         return most
     return max(LEAST_ROWS, sum(size >= SMALL_ROW * sizes[0] for size in sizes))
+
+
+def _has_code(table: Table) -> bool:
+    return any(cell.is_location or cell.source for row in table.rows for cell in row)
+
+
+def has_several_tables(section: Section) -> bool:
+    """Whether a section has several tables with lines of code, as where sides have few lines in common."""
+    return sum(isinstance(block, Table) and _has_code(block) for block in section.blocks) > 1
 
 
 def unit_widths(table: Table) -> tuple[str, ...]:

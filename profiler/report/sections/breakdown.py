@@ -31,10 +31,12 @@ from profiler.report.table import (
     site_cell,
 )
 from profiler.report.text import NO_REASON, describe, input_part, listed
+from profiler.report.timeline import main_timeline
 
 # ---------------------------------------------------------------- the host's time
 
 _DEVICE_CALLS: Final = ("sync", "copy", "launch")
+_CORE: Final = "core"
 _HOST_SHARES: Final = "Shares of a step's host time"
 
 
@@ -44,11 +46,11 @@ def _brief_breakdown(report_input: ReportInput) -> Iterable[Block]:
 
 @section("breakdown", "Where the host's time goes", 30, "time", brief=_brief_breakdown)
 def breakdown(report_input: ReportInput) -> Iterator[Block]:
-    """Bars as shares, and the numbers behind them."""
+    """The numbers; of a comparison without a timeline, whose colours show them, bars as shares too."""
     sides = report_input.sides
     absent = [side for side in sides if not side.detailed.breakdown]
     if len(absent) < len(sides):
-        if len(sides) > 1:
+        if len(sides) > 1 and main_timeline(report_input) is None:
             yield from share_bars(sides, _HOST_SHARES)
         yield _breakdown_table(report_input)
     for side in absent:
@@ -107,10 +109,13 @@ def _breakdown_table(report_input: ReportInput) -> Table:
     names = [name for name in _category_names(sides) if any(_seconds(side, name) for side in sides)]
     meaning = Field[str]("Category", lambda name: Cell(category_label(name), note=category_meaning(name)))
     fields = (meaning, *(field for side in sides for field in _side_fields(side)))
-    caption = "Host seconds per step; the categories exclude each other and sum to the step"
+    caption = "Seconds per step; the categories sum to the step"
     # without a queue there is nothing of a device to wait for
     known = [name for name in _category_names(sides) if not (report_input.has_no_queue and name in _DEVICE_CALLS)]
-    return make_table(caption, fields, names, _empty_categories(sides, [name for name in known if name not in names]))
+    notes = [_empty_categories(sides, [name for name in known if name not in names])]
+    if _CORE in names:  # the parts of a step have their waits for a core, so that both have other figures
+        notes.append("Waits for a core are no part of the other categories.")
+    return make_table(caption, fields, names, " ".join(filter(None, notes)))
 
 
 def _seconds(side: ReportSide, name: str) -> float | None:
@@ -157,13 +162,14 @@ _INPUT_NAMES = (
     Field[InputPart]("At", lambda part: site_cell(part.site) if part.site else Cell(NOTHING)),
 )
 _INPUT_FIELDS = (
-    Field[InputPart]("Time per step", lambda part: seconds_cell(part.seconds_per_step), number=True),
+    Field[InputPart]("Time", lambda part: seconds_cell(part.seconds_per_step), number=True),
     Field[InputPart]("Share", lambda part: share_cell(part.share), number=True, bar=True),
 )
 _INPUT_NOTE = (
     "Workers: seconds summed over them for each step of the training process, share of the time in which they were "
     "there. Main process: share of the step."
 )
+_MAIN_INPUT_NOTE = "Shares of the step."
 
 
 @section("input", "Where the time of data loading goes", 35, "time")
@@ -171,9 +177,11 @@ def input_time(report_input: ReportInput) -> Iterator[Block]:
     """The parts of data loading; what would make it faster is among the findings."""
     known = [side for side in report_input.sides if side.detailed.input]
     for sides in in_one_table(known, lambda side: side.detailed.input, _input_key):
-        caption = f"parts of data loading{', time per step' * (len(sides) > 1)}"
+        caption = "parts of data loading, per step"
         rows = [(side, side.detailed.input) for side in sides]
-        yield sides_table(caption, rows, _input_key, _INPUT_NAMES, _INPUT_FIELDS, note=_INPUT_NOTE)
+        has_workers = any(part.where == "worker" for _, parts in rows for part in parts)
+        note = _INPUT_NOTE if has_workers else _MAIN_INPUT_NOTE
+        yield sides_table(caption, rows, _input_key, _INPUT_NAMES, _INPUT_FIELDS, note=note)
 
 
 def _input_key(part: InputPart) -> RowKey:

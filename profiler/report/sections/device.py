@@ -120,13 +120,13 @@ def counters(report_input: ReportInput) -> Iterator[Block]:
     sides = report_input.sides
     names = {name for side in sides for name in (*side.measures, *side.detailed.measures) if name.endswith(PER_STEP)}
     if report_input.has_no_queue:
-        names = {name for name in names if sides[0].has(name)}
+        names = {name for name in names if any(side.has(name) for side in sides)}
     names = {name for name in names if name not in _SHOWN_ABOVE_ZERO or any(side.measure(name).value for side in sides)}
     if report_input.comparison is not None:  # the key numbers of a comparison have these
         names -= {name for name in key_measures(report_input) if any(side.has(name) for side in sides)}
     if names:
         note = "Counted, not sampled: every call of the measured steps is in these numbers."
-        yield compare_table(report_input, in_order(names), "Calls and bytes per step", note=note)
+        yield compare_table(report_input, in_order(names), "Calls, bytes and times", per_step=True, note=note)
     elif report_input.comparison is None and not report_input.has_no_queue:
         yield NotMeasured("counters per step", "the program's device counts nothing")
 
@@ -134,13 +134,13 @@ def counters(report_input: ReportInput) -> Iterator[Block]:
 # ---------------------------------------------------------------- idle time
 
 _SITE = Field[IdleBlame]("At", lambda blame: site_cell(blame.site) if blame.site else Cell(NOTHING))
-_SHARE = Field[IdleBlame]("Share of wall", lambda blame: share_cell(blame.share_of_wall), number=True, bar=True)
+_SHARE = Field[IdleBlame]("Share", lambda blame: share_cell(blame.share_of_wall), number=True, bar=True)
 _IDLE_FIELDS = (
     Field[IdleBlame]("The host was", lambda blame: Cell(host_state(blame), note=category_label(blame.category))),
     _SITE,
     _SHARE,
-    Field[IdleBlame]("Idle per step", lambda blame: seconds_cell(blame.seconds_per_step), number=True),
-    Field[IdleBlame]("Gaps per step", lambda blame: count_cell(blame.gaps_per_step), number=True),
+    Field[IdleBlame]("Idle", lambda blame: seconds_cell(blame.seconds_per_step), number=True),
+    Field[IdleBlame]("Gaps", lambda blame: count_cell(blame.gaps_per_step), number=True),
 )
 _BRIEF_FIELDS = (Field[IdleBlame]("The host was", lambda blame: Cell(host_state(blame))), _SITE, _SHARE)
 
@@ -156,7 +156,7 @@ _PART_NAMES = {"compute": "computing", "h2d": "copies from the host", "d2h": "co
                "d2d": "copies within the device or between devices", "memset": "filling memory"}  # fmt: skip
 _PART_NAME = (Field[DevicePart]("Work", lambda part: Cell(_PART_NAMES.get(part.kind, part.kind), note=part.memory)),)
 _PART_FIELDS = (
-    Field[DevicePart]("Share of wall", lambda part: share_cell(part.share), number=True, bar=True),
+    Field[DevicePart]("Share", lambda part: share_cell(part.share), number=True, bar=True),
     Field[DevicePart]("Not hidden", lambda part: share_cell(part.exposed), number=True),
 )
 _HIDDEN_NOTE = "Copies are hidden while a kernel computes, and communication while a kernel computes or a copy runs."
@@ -195,7 +195,7 @@ def idle_summary(side: ReportSide) -> Iterator[Table]:
 def idle(report_input: ReportInput) -> Iterator[Block]:
     """The device's own breakdown, then the causes on each side; nothing for a run that has no queue."""
     sides = report_input.sides
-    if report_input.has_no_queue and not sides[0].detailed.idle:
+    if report_input.has_no_queue and not any(side.detailed.idle for side in sides):
         return
     parts = [
         (side, sorted(side.detailed.device_parts, key=lambda part: -part.share))
@@ -203,9 +203,10 @@ def idle(report_input: ReportInput) -> Iterator[Block]:
         if len(side.detailed.device_parts) > 1
     ]
     if parts:
-        caption = f"what occupied the device{', share of the wall time' * (len(parts) > 1)}"
-        caption += parts[0][0].source_note
-        yield sides_table(caption, parts, _part_key, _PART_NAME, _PART_FIELDS, note=_HIDDEN_NOTE)
+        caption = f"the device's work, share of time{parts[0][0].source_note}"
+        is_hidden = any(part.exposed < part.share for _, each in parts for part in each)
+        fields, note = (_PART_FIELDS, _HIDDEN_NOTE) if is_hidden else (_PART_FIELDS[:1], "")
+        yield sides_table(caption, parts, _part_key, _PART_NAME, fields, note=note)
     else:
         yield from share_bars(sides, "Device time of a step, as shares", device=True)
     known = [side for side in sides if side.detailed.idle]
@@ -247,10 +248,9 @@ def _idle_causes(sides: Sequence[ReportSide]) -> Table:
         totals.append(f"{percent(sum(blame.share_of_wall for blame in causes))}{of}{f' in {side.label}' * several}")
         if remaining:
             share = sum(blame.share_of_wall for blame in remaining)
-            notes.append(f"{f'{side.label}: ' * several}{more_lines(len(remaining), share)} of the wall time.")
+            notes.append(f"{f'{side.label}: ' * several}{more_lines(len(remaining), share)} of the time.")
     caption = f"device idle {listed(totals)}{sides[0].source_note}"
-    if several:
-        notes.append("Shares of the wall time; seconds and gaps are those of a step.")
+    notes.append("Seconds and gaps are those of a step.")
     fields = _COMPARED_IDLE_FIELDS if several else _IDLE_FIELDS[2:]
     return sides_table(caption, rows, _idle_key, _IDLE_FIELDS[:2], fields, note=" ".join(notes))
 
@@ -268,11 +268,11 @@ def _kernel(row: KernelTime) -> Cell:
 
 _KERNEL_NAME = (Field[KernelTime]("Kernel", _kernel),)
 _KERNEL_FIELDS = (
-    Field[KernelTime]("Time per step", lambda row: seconds_cell(row.seconds_per_step), number=True),
-    Field[KernelTime]("Share of kernels", lambda row: share_cell(row.share), number=True, bar=True),
-    Field[KernelTime]("Calls per step", lambda row: count_cell(row.calls_per_step), number=True),
+    Field[KernelTime]("Time", lambda row: seconds_cell(row.seconds_per_step), number=True),
+    Field[KernelTime]("Share", lambda row: share_cell(row.share), number=True, bar=True),
+    Field[KernelTime]("Calls", lambda row: count_cell(row.calls_per_step), number=True),
     Field[KernelTime](
-        "Time per call", lambda row: seconds_cell(row.seconds_per_step / row.calls_per_step), number=True
+        "Time of a call", lambda row: seconds_cell(row.seconds_per_step / row.calls_per_step), number=True
     ),
 )
 
@@ -283,7 +283,7 @@ def kernels(report_input: ReportInput) -> Iterator[Block]:
     known = [side for side in report_input.sides if side.detailed.kernels]
     for sides in in_one_table(known, lambda side: side.detailed.kernels, _kernel_key):
         several = len(sides) > 1
-        caption = f"kernels by time{' per step' * several}{sides[0].source_note}"
+        caption = f"kernels by time, per step{sides[0].source_note}"
         fields = _KERNEL_FIELDS[:3:2] if several else _KERNEL_FIELDS
         yield sides_table(caption, [(side, side.detailed.kernels) for side in sides], _kernel_key, _KERNEL_NAME, fields)
 
@@ -307,11 +307,11 @@ def _operation(row: CallSite) -> Cell:
 _CALL_FIELDS = (
     Field[CallSite]("Line", lambda row: site_cell(row.site)),
     Field[CallSite]("Operation", _operation),
-    Field[CallSite]("Calls per step", lambda row: count_cell(row.calls_per_step), number=True),
-    Field[CallSite]("Time per step", lambda row: seconds_cell(row.seconds_per_step), number=True, bar=True),
-    Field[CallSite]("Blocked per step", lambda row: seconds_cell(row.blocked_per_step), number=True),
+    Field[CallSite]("Calls", lambda row: count_cell(row.calls_per_step), number=True),
+    Field[CallSite]("Time", lambda row: seconds_cell(row.seconds_per_step), number=True, bar=True),
+    Field[CallSite]("Blocked", lambda row: seconds_cell(row.blocked_per_step), number=True),
     Field[CallSite](
-        "Bytes per step", lambda row: Cell(*quantity(row.bytes_per_step, "bytes"), sort=row.bytes_per_step), number=True
+        "Bytes", lambda row: Cell(*quantity(row.bytes_per_step, "bytes"), sort=row.bytes_per_step), number=True
     ),
 )
 
@@ -343,7 +343,7 @@ _COMPARED_CALL_FIELDS = (
 @section("hot", "Device calls by line", 70, "device")
 def call_sites(report_input: ReportInput) -> Iterator[Block]:
     """The device calls of each line of the program's code and their cost; nothing for a device without a queue."""
-    if report_input.has_no_queue and not report_input.sides[0].detailed.call_sites:
+    if report_input.has_no_queue and not any(side.detailed.call_sites for side in report_input.sides):
         return
     known = [side for side in report_input.sides if side.detailed.call_sites]
     for together in in_one_table(known, _shown_calls, _call_key):
@@ -371,7 +371,7 @@ def _calls_by_line(sides: Sequence[ReportSide]) -> Table:
             notes.append(f"{f'{side.label}: ' * several}{plural(hidden, 'more line')} {are} left out.")
     on_cpu = all(row.kind in _READS for side in sides for row in side.detailed.call_sites)
     caption = "calls that would sync on a GPU, by line" if on_cpu else "calls toward the device by line"
-    caption += ", time and calls per step" * several
+    caption += ", per step"
     rows = [(side, _shown_calls(side)) for side in sides]
     if several:
         names = (Field[CallSite]("Line", _line_of_call),)

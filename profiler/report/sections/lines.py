@@ -81,7 +81,7 @@ def _line_share(line: LineCost) -> Cell:
 
 _BRIEF_FIELDS = (
     Field[LineCost]("Line", lambda line: site_cell(line.site)),
-    Field[LineCost]("Time per step", lambda line: seconds_cell(line.seconds_per_step), number=True),
+    Field[LineCost]("Time", lambda line: seconds_cell(line.seconds_per_step), number=True),
     Field[LineCost]("Share", _line_share, number=True, bar=True),
     Field[LineCost]("What it is", _categories),
 )
@@ -129,11 +129,15 @@ def _brief_lines(report_input: ReportInput) -> Iterator[Block]:
 def lines(report_input: ReportInput) -> Iterator[Block]:
     """The lines of each side. Without stack samples there are none; the section with the flame graph says why."""
     sides = [side for side in report_input.sides if side.detailed.lines]
+    tables = list(map(_lines_table, in_one_table(sides, _shown_lines, _line_key)))
+    yield from tables[:-1]
     steps = dict.fromkeys(step_text(side.detailed.step) for side in sides if side.detailed.step)
-    if steps:
-        yield Text(f"Counted as steps: {'; '.join(steps)}.")
-    for together in in_one_table(sides, _shown_lines, _line_key):
-        yield _lines_table(together)
+    counted = f"Counted as steps: {'; '.join(steps)}." if steps else ""
+    for last in tables[-1:]:
+        yield replace(last, note=" ".join(filter(None, (_LINES_NOTE, counted, last.note))))
+    comparison = report_input.comparison
+    if comparison is not None and comparison.flame_diff is not None:
+        yield from _slopes(report_input)
 
 
 def _shown_lines(side: ReportSide) -> Sequence[LineCost]:
@@ -147,7 +151,7 @@ def _line_key(line: LineCost) -> RowKey:
 def top_lines(side: ReportSide, count: int, *, categories: bool = True) -> Table:
     """The lines with most time, in short."""
     fields = _BRIEF_FIELDS if categories else _BRIEF_FIELDS[:-1]
-    return make_table("Lines with most of the training thread's time", fields, side.detailed.lines[:count])
+    return make_table("Lines with most of the training thread's time, per step", fields, side.detailed.lines[:count])
 
 
 def _phase_bars(side: ReportSide) -> Iterator[StackedBars]:
@@ -162,12 +166,12 @@ def _phase_bars(side: ReportSide) -> Iterator[StackedBars]:
     yield StackedBars("The parts of a step", (Bar(side.label, segments, phrase(total, "s")),), share=True)
 
 
-_INTERVALS_NOTE = "95% intervals beside the shares, from the number of stack samples."
+_LINES_NOTE = "Shares of a step of the training thread, with 95% intervals from the number of stack samples."
 
 
 def _lines_table(sides: Sequence[ReportSide]) -> Table:
     """The lines with most time; of several sides in one table, each with what it is there."""
-    several, notes = len(sides) > 1, [_INTERVALS_NOTE]
+    several, notes = len(sides) > 1, list[str]()
     for side in sides:
         costs, of = side.detailed.lines, f"{side.label}: " * several
         if (samples := sum(line.samples for line in costs)) < MIN_SAMPLES:
@@ -177,9 +181,9 @@ def _lines_table(sides: Sequence[ReportSide]) -> Table:
             share = sum(line.share for line in remaining)
             notes.append(f"{of}{more_lines(len(remaining), share)} of the step.")
     rows = [(side, _shown_lines(side)) for side in sides]
-    caption = "the training thread's time by the innermost line of the program's own code"
+    caption = "time by innermost line of the program's own code, per step"
     fields = _COMPARED_FIELDS if several else _FIELDS[1:]
-    return sides_table(caption + ", per step" * several, rows, _line_key, _FIELDS[:1], fields, note=" ".join(notes))
+    return sides_table(caption, rows, _line_key, _FIELDS[:1], fields, note=" ".join(notes))
 
 
 def compare_phases(sides: tuple[ReportSide, ...]) -> Iterator[Table]:
@@ -272,7 +276,7 @@ def _threads_summary(report_input: ReportInput) -> Iterator[Block]:
             yield Items(tuple(map(_thread_sentence, analysis.threads)))
         if rows := [(thread, line) for thread in analysis.threads for line in thread.lines]:
             fields = _THREAD_LINE_FIELDS[len(analysis.threads) == 1 :]
-            yield make_table("Lines with the most of each thread's time", fields, rows)
+            yield make_table("Lines with most time, of the whole recording", fields, rows)
 
 
 def _brief_threads(report_input: ReportInput) -> Iterator[Block]:
@@ -364,15 +368,15 @@ _SMALLEST_FRAME = 0.001
 _MAX_DEPTH = 100
 """Frames below this depth are left out: no page shows them, and recursion must end."""
 _FLAME_NOTE = (
-    "Width is time, the caller is above. Choose a frame to zoom in, and a chain of calls to open it. In the order of a "
-    "step, callees lie as their samples do on average between the begin and the end of a step."
+    "Width is time, the caller is above. Choose a frame to zoom in, and a chain of calls to open it. As in a step: "
+    "callees stand in the order of the mean time of their samples."
 )
 Node = TypeVar("Node", FlameNode, FlameDiff)
 
 
 @section("flame", "Flame graphs", 80, "code")
 def flame_graphs(report_input: ReportInput) -> Iterator[Block]:
-    """A graph for each side that has stacks, then the difference."""
+    """A graph for each side that has stacks, then the difference, unless a slope chart of functions shows it."""
     last = max((n for n, side in enumerate(report_input.sides) if side.detailed.flame), default=0)
     for number, side in enumerate(report_input.sides):
         root = side.detailed.flame
@@ -382,8 +386,8 @@ def flame_graphs(report_input: ReportInput) -> Iterator[Block]:
             caption = f"{side.label}: {phrase(root.value, 's')} per step, by stack samples"
             yield Flame(caption, _flame(root), note=_FLAME_NOTE if number == last else "")
     comparison = report_input.comparison
-    if comparison is not None and comparison.flame_diff is not None:
-        yield from _slopes(report_input) or _flame_difference(report_input, comparison.flame_diff)
+    if comparison is not None and comparison.flame_diff is not None and not _slopes(report_input):
+        yield from _flame_difference(report_input, comparison.flame_diff)
 
 
 MANY_TIMES = 3.0
@@ -409,14 +413,18 @@ def _slopes(report_input: ReportInput) -> tuple[Block, ...]:
     if not all(totals) or max(totals) <= MANY_TIMES * min(totals):
         return ()
     unit = "step" if is_per_step else sides[0].measure("tokens_per_s").unit.removesuffix("/s").removesuffix("s")
-    keys = sorted({*times[0], *times[1]}, key=lambda key: (-max(each[key][0] for each in times if key in each), key))
+    # the largest shares: all of the longest times may be of the slower side
+    shares = [
+        {key: seconds / total for key, (seconds, _) in each.items()} for each, total in zip(times, totals, strict=True)
+    ]
+    keys = sorted({*times[0], *times[1]}, key=lambda key: (-max(each.get(key, 0.0) for each in shares), key))
     slopes = tuple(_slope(key, times[0].get(key), times[1].get(key)) for key in keys[:_SLOPES])
     if not any(slope.change for slope in slopes):
         return (Text(f"{sides[0].label} and {sides[1].label} have none of the functions with most time in common."),)
     first, last = (Column(side.label, number=True, tone=side.tone) for side in sides)
     note = (
         f"Seconds per {unit} on a logarithmic scale, by the innermost function of the program's own code. "
-        f"Shown: the {plural(len(slopes), 'function')} with most time on either side. "
+        f"Shown: the {plural(len(slopes), 'function')} with the largest share of either side's time. "
         f"{NOTHING}: no sample saw it."
     )
     return (SlopeChart(f"{first.title} to {last.title}: time of functions per {unit}", (first, last), slopes, note),)
@@ -443,7 +451,9 @@ def _slope(key: tuple[str, str], before: tuple[float, Site] | None, after: tuple
     values = before[0] if before else None, after[0] if after else None
     first, last = (phrase(value, "s") if value else NOTHING for value in values)
     change = ratio_text(values[1] / values[0]) if values[0] and values[1] else ""
-    name = PurePath(file).name if function in {"", "<module>"} else f"{function} ({PurePath(file).name})"
+    parts = function.replace("<locals>.", "").split(".")
+    short = ".".join(parts[-2:] if parts[-1].startswith("<") else parts[-1:])  # the class is in the file
+    name = PurePath(file).name if function in {"", "<module>"} else f"{short} ({PurePath(file).name})"
     return Slope(name, values, (first, last), change, f"{file}:{known[1].line}" if known else "")
 
 

@@ -72,7 +72,7 @@ def _table(ledger: RankLedger) -> Block:
     left_out = sum(rank.excluded for rank in ledger.ranks)
     if left_out:
         note += f" {left_out:,} steps that not all ranks measured are left out."
-    return make_table("Ranks", fields, _shown(ledger.ranks), note)
+    return make_table("Each rank, per step", fields, _shown(ledger.ranks), note)
 
 
 def _collectives(ledger: RankLedger) -> Block:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from profiler.analyse.model import LOADED_MACHINE, Missing, Topic
 from profiler.core import metrics
@@ -44,6 +45,8 @@ def _sides_without_timeline(report_input: ReportInput) -> Iterator[NotMeasured]:
 
 # ---------------------------------------------------------------- the environment
 
+_FOLDERS: Final = re.compile(r"^[^\s'\"]*/(?=[^\s/])")
+"""Of a program at the begin of a command."""
 _DEVICE_FACTS = frozenset({"device", "device_label", "device_name"})
 """Facts that the row of the device shows."""
 
@@ -58,7 +61,8 @@ def environment(report_input: ReportInput) -> Iterator[Block]:
     commands = tuple(side.command for side in comparison.sides)
     rows = [(Cell(name), *map(Cell, values)) for name, values in comparison.differences if any(values)]
     if any(commands):
-        rows.append((Cell("command"), *(Cell(command, title=command, code=True) for command in commands)))
+        # in half a page, a path to Python would leave no room for what differs
+        rows.append((Cell("command"), *(Cell(_FOLDERS.sub("", command), title=command) for command in commands)))
     if not comparison.differences:
         yield Text("No difference between the environments of the sides was seen.")
     if rows:

@@ -90,8 +90,7 @@ def _runs_plot(report_input: ReportInput, sides: tuple[ReportSide, ...]) -> Inte
         return None
     log = _is_wide(rows)
     title = f"{report_input.rate_phrase(rate).capitalize()}, with median and range"
-    note = "Logarithmic axis." if log else ""
-    return IntervalChart(title, report_input.rate_unit(rate), tuple(rows), log=log, note=note)
+    return IntervalChart(f"{title}{', logarithmic' * log}", report_input.rate_unit(rate), tuple(rows), log=log)
 
 
 def _pairs_plot(report_input: ReportInput) -> IntervalChart | None:
@@ -137,7 +136,7 @@ def long_steps(report_input: ReportInput) -> Iterator[Block]:
     """Steps that take much longer than the others, and the lines in which their extra time is."""
     rows = [(side, spikes) for side in report_input.sides if (spikes := side.detailed.spikes)]
     if rows:
-        caption = "Steps that take more than twice the median, or more than 1.25 times with a checkpoint"
+        caption = "Steps of more than twice the median, or 1.25 times with a checkpoint"
         fields = _SPIKE_FIELDS if len(report_input.sides) > 1 else _SPIKE_FIELDS[1:]
         notes = [f"{side.label}: {_why_no_line(spikes)}." for side, spikes in rows if not spikes.lines]
         yield make_table(caption, fields, rows, " ".join(("The extra time is that beyond the median.", *notes)))
@@ -148,8 +147,8 @@ def long_steps(report_input: ReportInput) -> Iterator[Block]:
 
 def _why_no_line(spikes: Spikes) -> str:
     if not spikes.enough:
-        samples = plural(spikes.samples, "stack sample") if spikes.samples else "no stack samples"
-        return f"{samples} in long steps: too few to tell which lines"
+        # without their number: the first screen counts those that have a line of the program's own
+        return f"{'too few' if spikes.samples else 'no'} stack samples in long steps to tell which lines"
     return "no line stands out in the long steps: the machine was slow, or these steps had more of the same work"
 
 

@@ -10,7 +10,19 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.report.blocks import Cell, Column, Frame, Report, Section, Table, Text
+from profiler.report.blocks import (
+    Action,
+    Cell,
+    CodePlace,
+    Column,
+    FirstScreen,
+    Frame,
+    Headline,
+    Report,
+    Section,
+    Table,
+    Text,
+)
 from profiler.report.build import build_report
 from profiler.report.model import Results
 from profiler.report.render import html
@@ -106,6 +118,37 @@ def test_tints_follow_files_and_leans() -> None:
     assert html.flame_tint(Frame("f", 1.0, ""), False) == "tnone"
     leans = [html.flame_tint(Frame("f", 1.0, "", lean=lean), True) for lean in (-1.0, 0.0, 1.0)]
     assert leans == ["lean-3", "lean0", "lean3"]
+
+
+def test_the_caption_of_a_first_table_stands_beside_the_title_of_its_section() -> None:
+    table = Table("what it <b>shows</b>", (Column("a"), Column("b")), ((Cell("x"), Cell("y")),))
+    sections = (Section("k", "Title", (table, table), group="time"),)
+    text = html.render(Report("t", "s", sections))
+    assert 'Title <small aria-hidden="true">what it &lt;b&gt;shows&lt;/b&gt;</small></h3>' in text
+    assert text.count("<caption") == 2, "a screen reader names each table"
+    assert text.count('<caption class="unseen">') == 1
+
+
+def test_of_several_tables_of_lines_in_a_section_fewer_rows_are_shown_at_first() -> None:
+    rows = tuple((Cell("x.py:1", code=True, title="/x.py:1", source="f()"), Cell("y")) for _ in range(9))
+    table = Table("lines", (Column("a"), Column("b", number=True)), rows)
+    one, two = (html.render(Report("t", "s", (Section("k", "k", (table,) * n, group="code"),))) for n in (1, 2))
+    assert one.count(f'data-first="{html.LOCATION_ROWS}"><summary>All 9 rows') == 1
+    assert two.count(f'data-first="{html.LEAST_ROWS}"><summary>All 9 rows') == 2
+
+
+def test_the_bar_of_a_line_is_its_share_of_all() -> None:
+    places = (CodePlace(0.5, "a.py:1"), CodePlace(0.125, "a.py:2"))
+    text = html.render(Report("t", "s", (), FirstScreen("", Headline("h"), places=places)))
+    assert re.findall(r'<i><i style="width:([\d.]+)%">', text) == ["50.0", "12.5"]
+
+
+def test_a_long_command_is_whole_in_the_page() -> None:
+    command = " ".join(f"--option-{number}=value" for number in range(30))
+    text = html.render(Report("t", "s", (), FirstScreen("", Headline("h"), actions=(Action("do", command=command),))))
+    shown = re.search(r'<code class="command" title="[^"]*">(.*?)</code>', text, re.DOTALL)
+    assert shown is not None
+    assert " ".join(re.sub(r"<[^>]+>", " ", shown[1]).split()) == command
 
 
 def test_sections_are_in_closed_groups_and_long_tables_begin_with_their_first_rows() -> None:

@@ -23,7 +23,7 @@ def test_the_caption_tells_from_when_on_a_step_with_a_checkpoint_is_long() -> No
     (table,) = content.blocks
     assert isinstance(table, Table)
     assert (LONG, LONG_SAVING) == (2.0, 1.25)
-    assert table.caption == "Steps that take more than twice the median, or more than 1.25 times with a checkpoint"
+    assert table.caption == "Steps of more than twice the median, or 1.25 times with a checkpoint"
     assert [column.title for column in table.columns] == [
         "Long steps", "How often", "Times as long as others", "Extra share of all time",
     ]  # fmt: skip
