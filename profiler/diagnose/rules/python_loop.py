@@ -20,7 +20,7 @@ _MOST_OF_STEP: Final = 0.5
 _NEARLY_ALL: Final = 0.9
 """Share of that line's time in one function of a library. A choice: `trainer.fit()` has all of it there."""
 _MOSTLY: Final = 0.5
-"""Share of a line that is Python from which it is a line of Python. A choice."""
+"""Share of a line that is Python from which it is a line of Python; of Python that is another cause. A choice."""
 
 
 def judge(costs: StepCosts) -> Claim | Notice | None:
@@ -46,9 +46,11 @@ def _computing_of_loops(costs: StepCosts, others: Collection[Site]) -> Cost | No
     """What seems to be computing at lines of Python that call hardly any operator. Whether a sample was Python is known
     only from those of the GIL's holder, for all lines together.
 
+    Nothing where most of Python's time is collecting garbage, at lines that are not known.
+
     :param others: lines of which another rule knows what they do.
     """
-    if costs.has_queue:
+    if costs.has_queue or (costs.analysis.value("gc_time") or 0.0) >= _MOSTLY * costs.cost("python").seconds:
         return None
     lines = [
         replace(line, categories={"compute": line.categories["compute"]})

@@ -978,6 +978,9 @@ def test_a_line_of_python_without_operators_computes_nothing() -> None:
     looping = replace(step(compute=0.6, python=0.4), lines=(replace(line, is_outside_torch=True),))
     assert first(looping).costs == pytest.approx({"python": 0.04, "compute": 0.01})
     assert first(replace(looping, lines=(line,))).costs == pytest.approx({"python": 0.04}), "it may call operators"
+    collecting = with_measures(looping, gc_time=0.03)
+    assert found(collecting) == ["garbage-collection", "python-loop"]
+    assert find(collecting)[0][1].costs == pytest.approx({"python": 0.01}), "a collection may run at that line"
     mixed = replace(line, categories={"python": 0.02, "compute": 0.03}, is_outside_torch=True)
     assert first(replace(looping, lines=(mixed,))).costs == pytest.approx({"python": 0.04})
 
