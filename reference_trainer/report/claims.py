@@ -151,11 +151,11 @@ def _phase_gain(before: LadderRow | None, after: LadderRow | None, *, is_first: 
         cell = ratio_cell(after.total)
         return cell if cell.missing else replace(cell, note=rates)
     ratio = speeds[1] / speeds[0]
-    return Cell(*factor(ratio), sort=ratio, note=f"of the medians; {rates}")
+    return Cell(*factor(ratio), sort=ratio, note=f"of the means; {rates}")
 
 
 def _points(ladder: Ladder, fixed: ReportSide) -> Cell:
-    """Points of device time that each of the two adds to the other fixes: two differences, of medians."""
+    """Points of device time that each of the two adds to the other fixes: two differences, of means."""
     name = "device_utilization"
     busy = fixed.measure(name).value
     prefetch = next((row for row in ladder.of_kind("without") if row.fix == "prefetch"), None)
@@ -167,7 +167,7 @@ def _points(ladder: Ladder, fixed: ReportSide) -> Cell:
         parts.append(f"pretokenize {100 * (instead - busy):+.1f} points")
     if not parts:
         return missing_cell(fixed.measure(name).reason or "no row of the ladder measured how busy the device was")
-    return Cell(", ".join(parts), note="of device time, of the medians")
+    return Cell(", ".join(parts), note="of device time, of the means")
 
 
 def is_language_model(report_input: ReportInput) -> bool:
@@ -278,7 +278,7 @@ TITLE = "Claimed and measured"
 _LADDER_NOTE: Final = (
     "Measured by python -m profiler compare --ladder. Ranges are over the runs; a ratio has a 95% interval where its "
     "runs are paired. The case names no fixes for its phases: here waits for single tokens go first, then calls for "
-    "single tokens, then all others. Differences of medians have no interval."
+    "single tokens, then all others. Differences of means have no interval."
 )
 _COLUMNS = (Column("What"), Column("Claimed"), Column("Measured here"))
 _THRESHOLDS_NOTE: Final = "Only the thresholds are here: python -m profiler compare --ladder measures the other claims."

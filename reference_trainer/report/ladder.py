@@ -70,7 +70,7 @@ class LadderRow(PlannedRow):
     """A row with the ratios of its speed to that of another set and to that of as-found."""
 
     measures: Mapping[str, Measure]
-    """Over its runs: median, with the lowest and highest run as low and high."""
+    """Over its runs: geometric mean, with the lowest and highest run as low and high."""
     gain: Ratio
     """tokens_per_s, paired by round. cumulative: over the row before it; without: fixed over this row, which is what
     the fix gives on top of all others; alone and chunk size: over as-found; instead: over fixed; work: None."""

@@ -245,7 +245,7 @@ def _other(row: LadderRow) -> tuple[Cell, ...]:
 
 
 def waterfall(report_input: ReportInput, ladder: Ladder) -> Waterfall | NotMeasured:
-    """Build the waterfall; each level is as-found's median times a paired ratio, so that lengths and factors agree."""
+    """Build the waterfall; each level is as-found's mean times a paired ratio, so that lengths and factors agree."""
     base = ladder.baseline
     start = base.measure("tokens_per_s") if base else None
     if base is None or start is None or not start.value:
@@ -271,7 +271,7 @@ def waterfall(report_input: ReportInput, ladder: Ladder) -> Waterfall | NotMeasu
     rounds = f"{ladder.rounds} interleaved round{'s' * (ladder.rounds != 1)}"
     note = (
         f"Measured on {on_device(report_input)} in {rounds}. Each bar is one more fix over those before it. Levels "
-        f"are the median of {base.label} times the factors, not medians of their own; "
+        f"are the mean of {base.label} times the factors; "
         "the thin lines are 95% intervals, without a cap where they go on. The axis is logarithmic: "
         "equal lengths are equal factors."
     )

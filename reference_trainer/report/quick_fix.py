@@ -175,13 +175,13 @@ def _plots(all_sizes: tuple[Size, ...]) -> list[tuple[str, Lines]]:
             scale, displayed = _scale(max(m.value or 0.0 for _, m in measures), unit)
             x, y, low, high = zip(*sorted(_point(tokens, m, scale) for tokens, m in measures), strict=True)
             curve = Curve(title, "s1", x, y, low, high)
-            caption = "Median, with the lowest and the highest run"
+            caption = "Mean, with the lowest and the highest run"
             plots.append((title, Lines(caption, "tokens a chunk", displayed, (Panel("", (curve,)),))))
     return plots
 
 
 def _point(tokens: int, measure: Measure, scale: float) -> tuple[float, float, float, float]:
-    """Return the size, the median and both ends of its range; without a range, these are the median."""
+    """Return the size, the mean and both ends of its range; without a range, these are the mean."""
     value = measure.value or 0.0
     low, high = (value if end is None else end for end in (measure.low, measure.high))
     return float(tokens), scale * value, scale * low, scale * high

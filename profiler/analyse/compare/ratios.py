@@ -1,10 +1,11 @@
-"""Medians of a side over its runs, and ratios of a side over the baseline from interleaved pairs of runs."""
+"""Means of a side over its runs, and ratios of a side over the baseline from interleaved pairs of runs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 import numpy as np
 
@@ -35,7 +36,8 @@ class SideRuns:
 
 
 def over_runs(side: SideRuns) -> Mapping[str, Measure]:
-    """Every measure over the light runs that have it, second ones too: the median, with the lowest and the highest."""
+    """Every measure over the light runs that have it, second ones too: the geometric mean, so that values of two sides
+    have the quotient that their ratio is, with the lowest and the highest. Of values without a logarithm the median."""
     return {name: _over_runs(name, side) for name in _names(side)}
 
 
@@ -45,7 +47,9 @@ def _over_runs(name: str, side: SideRuns) -> Measure:
     if not measured:
         return replace(measures[0], n=0)
     values = [measure.value for measure in measured if measure.value is not None]
-    return replace(measured[0], value=median(values), low=min(values), high=max(values), n=len(values))
+    low, high = min(values), max(values)
+    value = median(values) if low <= 0 or low == high else math.exp(fmean(map(math.log, values)))
+    return replace(measured[0], value=value, low=low, high=high, n=len(values))
 
 
 def ratios(base: SideRuns, side: SideRuns) -> Mapping[str, Ratio]:

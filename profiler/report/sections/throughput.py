@@ -89,7 +89,7 @@ def _runs_plot(report_input: ReportInput, sides: tuple[ReportSide, ...]) -> Inte
     if not rows:
         return None
     log = _is_wide(rows)
-    title = f"{report_input.rate_phrase(rate).capitalize()}, with median and range"
+    title = f"{report_input.rate_phrase(rate).capitalize()}, with mean and range"
     return IntervalChart(f"{title}{', logarithmic' * log}", report_input.rate_unit(rate), tuple(rows), log=log)
 
 

@@ -93,13 +93,23 @@ def test_second_runs_of_a_round_count_by_the_geometric_mean(second: tuple[float 
     assert paired_ratio("tokens_per_s", side("a", 10, 10), again).value == (value and pytest.approx(value))
 
 
-def test_sides_have_medians_with_their_range() -> None:
+def test_sides_have_geometric_means_with_their_range() -> None:
     comparison = compare((side("a", 30, 10, 20), side("b", 60, None, 40)))
     assert (comparison.title, comparison.pairs) == ("b against a", 3)
     rows = [each.measures["tokens_per_s"] for each in comparison.sides]
-    assert [(row.value, row.low, row.high, row.n) for row in rows] == [(20, 10, 30, 3), (50, 40, 60, 2)]
+    assert [(row.low, row.high, row.n) for row in rows] == [(10, 30, 3), (40, 60, 2)]
+    assert [row.value for row in rows] == pytest.approx([6000 ** (1 / 3), 2400**0.5])
     missing = compare((side("a", None), side("b", 1))).sides[0].measures["tokens_per_s"]
     assert (missing.value, missing.reason) == (None, note("no tokens"))
+
+
+def test_the_quotient_of_two_sides_is_their_ratio() -> None:
+    comparison = compare((side("a", 30, 10, 20), side("b", 600, 900, 100)))
+    first, last = (each.measures["tokens_per_s"].value for each in comparison.sides)
+    assert first and last
+    assert last / first == pytest.approx(
+        paired_ratio("tokens_per_s", side("a", 30, 10, 20), side("b", 600, 900, 100)).value
+    )
 
 
 @pytest.mark.parametrize("fact", sorted(MUST_BE_EQUAL))

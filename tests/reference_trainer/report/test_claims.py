@@ -50,7 +50,7 @@ def test_a_phase_is_the_gain_of_its_fixes_over_the_phase_before() -> None:
         [totals["async"], totals["device-loss"] / totals["async"], totals["blocking-wait"] / totals["device-loss"]]
     )
     assert rows[0].measured.interval, "as-found is paired with every row"
-    assert not rows[1].measured.interval, "a ratio of medians"
+    assert not rows[1].measured.interval, "a ratio of means"
 
 
 def test_points_of_device_time_come_from_the_rows_of_prefetch_and_pretokenize() -> None:
