@@ -106,7 +106,8 @@ def test_sides_have_geometric_means_with_their_range() -> None:
 def test_the_quotient_of_two_sides_is_their_ratio() -> None:
     comparison = compare((side("a", 30, 10, 20), side("b", 600, 900, 100)))
     first, last = (each.measures["tokens_per_s"].value for each in comparison.sides)
-    assert first and last
+    assert first
+    assert last
     assert last / first == pytest.approx(
         paired_ratio("tokens_per_s", side("a", 30, 10, 20), side("b", 600, 900, 100)).value
     )
