@@ -309,11 +309,11 @@ class LoaderUse:
     worker_core_wait: float | None = None
     """Share of the workers' time in which they waited for a core; None: not measured."""
     busiest_worker: float = 0.0
-    """Share of its time in which the worker makes batches that waits least for work: a loader gives each of its workers
-    as many batches as the others, and waits for the slowest. 0: not known."""
+    """Share of its time in which the worker makes batches that waits least for work: a loader that keeps the order of
+    its batches gives each worker as many as the others, and waits for the slowest. 0: not known, or no such loader."""
     file_wait: float | None = None
-    """Share of the time in which batches are made, in workers or else in the training process, that waits for files;
-    None: not measured, or by too few samples."""
+    """Share of the time in which batches are made, in workers or else in the training process, without waits for a
+    core, that waits for files; None: not measured, or by too few samples."""
     socket_wait: float | None = None
     """The same for sockets."""
     free_cores: float | None = None

@@ -25,6 +25,9 @@ HANDOVER: Final = 1e-3
 CPU time (torch 2.13, one core of an EPYC). Workers that save less than that per batch make a program slower."""
 MOSTLY: Final = 0.5
 """Share of the time in which workers make batches from which they mostly run on a CPU, or mostly wait for a core."""
+_UNEVEN: Final = 0.2
+"""By how much the share of its time in which the busiest worker works exceeds the mean where batches are uneven. A
+choice."""
 _FREE: Final = 0.5
 """Cores that are free on average from which workers that do not run do not wait for one. A choice: half of the time one
 core has nothing to do."""
@@ -107,7 +110,8 @@ def _with_workers(found: InputDiagnosis) -> InputAdvice:
     if found.receives > found.waits:
         return InputAdvice.LARGER_BATCHES
     if found.busy < BUSY:
-        late = InputAdvice.UNEVEN if found.use.busiest_worker >= BUSY else InputAdvice.LATE
+        busiest = found.use.busiest_worker
+        late = InputAdvice.UNEVEN if busiest >= max(BUSY, found.busy + _UNEVEN) else InputAdvice.LATE
         return late if found.waits >= SUBSTANTIAL / 2 else InputAdvice.NONE
     return _busy_workers(found)
 

@@ -161,6 +161,11 @@ class StepCosts:
         return 1.0 + self.cost("core").seconds / work if work and not self.has_queue else 1.0
 
     @property
+    def collecting(self) -> float:
+        """Seconds of a step in which garbage is collected, without waits for a core."""
+        return (self.analysis.value("gc_time") or 0.0) / self.core_wait_factor
+
+    @property
     def is_device_unseen(self) -> bool:
         """Whether a device other than the CPU was not recorded: host work may then run while that is busy."""
         return not self.has_queue and self.fact("device") not in (None, "cpu")

@@ -81,6 +81,8 @@ def test_batches_are_not_late_where_one_worker_has_no_time_left() -> None:
     use = LoaderUse(1.0, 0.0, 2, 0.2, 0.0)
     assert advice(IDLE, WAITS, use=replace(use, busiest_worker=0.75)) is InputAdvice.LATE
     assert advice(IDLE, WAITS, use=replace(use, busiest_worker=0.95)) is InputAdvice.UNEVEN
+    nearly_busy = worker("waiting for an index", 0.21), WAITS
+    assert advice(*nearly_busy, use=replace(use, busiest_worker=0.81)) is InputAdvice.LATE, "as busy as the others"
 
 
 def test_workers_that_are_started_again_and_again_should_stay() -> None:

@@ -228,6 +228,7 @@ class _LoaderNames:
         if settings["batch_size"] is None:
             settings["batch_size"] = _plain(getattr(attributes.get("batch_sampler"), "batch_size", None))
         settings["iterable"] = attributes.get("_dataset_kind") == _ITERABLE
+        settings["in_order"] = bool(attributes.get("in_order", True))
         before = self._facts.get(name.text)
         if before is None:
             if len(self._facts) >= _MAX_FACTS:

@@ -104,7 +104,11 @@ def loader_use(run: Run, window: Window) -> LoaderUse | None:
 
 
 def _busiest(run: Run, window: Window, workers: Iterable[_Worker]) -> float:
-    """The largest share of its time in which a worker makes batches, of those that exist for most of the steps."""
+    """The largest share of its time in which a worker makes batches, of those that exist for most of the steps; 0 where
+    a loader does not keep the order of its batches, and so does not wait for one worker."""
+    facts = run.info.facts.get("loaders")
+    if isinstance(facts, Mapping) and not all(fact.get("in_order", True) for fact in facts.values()):
+        return 0.0
     busy = []
     for worker in workers:
         existing = worker.overlap(window.spans)

@@ -1,10 +1,10 @@
-"""Checkpoints that a function writes in every so many steps, with its other work for them."""
+"""Work of every so many steps: checkpoints that a function writes, with its other work for them, and other work."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from profiler.analyse.model import Stage
+from profiler.analyse.model import Spikes, Stage
 from profiler.diagnose.rule import Cost, StepCosts, exactly, largest_sites
 from profiler.run.model import Site
 
@@ -20,6 +20,15 @@ def checkpoint_sites(costs: StepCosts) -> tuple[Site, ...]:
     written = [line for line in costs.analysis.lines if line.categories.get("checkpoint")]
     written.sort(key=lambda line: -line.categories["checkpoint"])
     return costs.sites("checkpoint") or largest_sites(line.site for line in written)
+
+
+def other_spikes(costs: StepCosts) -> Spikes | None:
+    """The regular long steps, where samples tell the line of their extra work, and it is no recorded stage such as a
+    checkpoint."""
+    spikes = costs.analysis.spikes
+    if spikes is None or not spikes.every or spikes.stage or not spikes.lines or costs.has_queue:
+        return None
+    return None if checkpoint_costs(costs) else spikes
 
 
 def checkpoint_costs(costs: StepCosts) -> dict[str, Cost]:

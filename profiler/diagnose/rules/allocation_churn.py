@@ -41,16 +41,19 @@ def judge(costs: StepCosts) -> Claim | None:
         _sites(costs, claimed.seconds),
         {"new": new, "pages": pages, "kernel": kernel},
         method=GainMethod.ESTIMATE,
-        is_least=True,  # what is in the caches is lost, too, when the kernel fills new pages with zeros
     )
 
 
 def _sites(costs: StepCosts, claimed: float) -> tuple[Site, ...]:
-    """The lines that compute most, where they compute so long that most of this time must lie in them: samples do not
+    """The lines that compute most, as many as compute so long that most of this time must lie in them: samples do not
     tell the kernel's time from other computing."""
-    lines = sorted(costs.analysis.lines, key=lambda line: -line.categories.get("compute", 0.0))[:MAX_SITES]
-    elsewhere = costs.cost("compute").seconds - sum(line.categories.get("compute", 0.0) for line in lines)
-    return tuple(line.site for line in lines) if claimed - elsewhere >= _MOSTLY * claimed else ()
+    lines = sorted(costs.analysis.lines, key=lambda line: -line.categories.get("compute", 0.0))
+    elsewhere = costs.cost("compute").seconds
+    for number, line in enumerate(lines[:MAX_SITES], 1):
+        elsewhere -= line.categories.get("compute", 0.0)
+        if claimed - elsewhere >= _MOSTLY * claimed:
+            return tuple(each.site for each in lines[:number])
+    return ()
 
 
 PLUGIN = Rule(

@@ -8,10 +8,7 @@ from profiler.diagnose.rule import Claim, Rule, StepCosts, exactly
 
 def judge(costs: StepCosts) -> Claim | None:
     """The recorded time of collections, which is time of Python."""
-    seconds = costs.analysis.value("gc_time")
-    if not seconds:
-        return None
-    seconds /= costs.core_wait_factor  # what was recorded contains waits for a core
+    seconds = costs.collecting
     if costs.is_known("python") or costs.has_queue:  # of a device, only collections that leave it idle count
         seconds = min(seconds, costs.cost("python").high)
     if not seconds:

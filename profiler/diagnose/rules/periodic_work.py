@@ -7,17 +7,15 @@ from typing import Final
 from profiler.analyse.finding import KnockOut
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import Claim, Rule, StepCosts, exactly
-from profiler.diagnose.rules._periodic import checkpoint_costs
+from profiler.diagnose.rules._periodic import other_spikes
 
 _NOT_WORK: Final = ("core", "throttled", "unattributed")
 
 
 def judge(costs: StepCosts) -> Claim | None:
     """The extra time of regular long steps, where samples tell its line, and no recorded stage takes most of it."""
-    spikes = costs.analysis.spikes
-    if spikes is None or not spikes.every or spikes.stage or not spikes.lines or costs.has_queue:
-        return None
-    if checkpoint_costs(costs):
+    spikes = other_spikes(costs)
+    if spikes is None:
         return None
     line, parts = spikes.lines[0], spikes.categories
     # input of a function that only long steps call, such as a validation, is a part of that work and no cause beside it

@@ -50,7 +50,7 @@ def _computing_of_loops(costs: StepCosts, others: Collection[Site]) -> Cost | No
 
     :param others: lines of which another rule knows what they do.
     """
-    if costs.has_queue or (costs.analysis.value("gc_time") or 0.0) >= _MOSTLY * costs.cost("python").seconds:
+    if costs.has_queue or costs.collecting >= _MOSTLY * costs.cost("python").seconds:
         return None
     lines = [
         replace(line, categories={"compute": line.categories["compute"]})

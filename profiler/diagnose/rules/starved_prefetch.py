@@ -23,8 +23,8 @@ def judge(costs: StepCosts) -> Claim | None:
     values = loader_values(costs)
     values |= {"waits": found.waits, "idle": 1.0 - found.busy, "ahead": max(_AHEAD, 2 * (values["prefetch"] or 0))}
     # the worker that has most to do still needs this long, however many batches it makes ahead
-    needed = max(found.busy, found.use.busiest_worker) * costs.seconds
-    return Claim({"input": waits}, made_sites(costs), values, max(0.0, needed - (costs.seconds - waits.seconds)))
+    needed = max(found.busy, found.use.busiest_worker) * costs.active
+    return Claim({"input": waits}, made_sites(costs), values, max(0.0, needed - (costs.active - waits.seconds)))
 
 
 PLUGIN = Rule(

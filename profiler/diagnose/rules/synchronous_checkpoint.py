@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from profiler.analyse.finding import KnockOut
-from profiler.diagnose.rule import Claim, Cost, Rule, StepCosts, take, total_seconds
+from profiler.diagnose.rule import Claim, Rule, StepCosts, take, total_seconds
 from profiler.diagnose.rules._periodic import checkpoint_costs, checkpoint_sites
 
 
@@ -20,11 +18,7 @@ def judge(costs: StepCosts) -> Claim | None:
     own = sum(line.categories["waiting"] for line in waits if (line.site.file, line.site.function) in functions)
     if own:
         claimed["waiting"] = costs.cost("waiting").part(own / sum(line.categories["waiting"] for line in waits))
-    return Claim(max(claimed, checkpoint_costs(costs), key=_total), sites)
-
-
-def _total(claimed: Mapping[str, Cost]) -> float:
-    return total_seconds(claimed)
+    return Claim(max(claimed, checkpoint_costs(costs), key=total_seconds), sites)
 
 
 PLUGIN = Rule(

@@ -9,6 +9,7 @@ from profiler.analyse.finding import KnockOut
 from profiler.analyse.model import AFTER_OPTIMIZER, CallSite, Phase
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import Claim, Rule, StepCosts, phase_costs, total_seconds
+from profiler.diagnose.rules._periodic import other_spikes
 from profiler.run.model import Site
 
 OPERATORS: Final = ("compute", "framework")
@@ -16,7 +17,8 @@ OPERATORS: Final = ("compute", "framework")
 _READS: Final = ("sync", "would_sync", "might_sync")
 """Kinds of calls by which the host reads a result: `item()`, `tolist()`, `float()`."""
 _MOSTLY: Final = 0.5
-"""Share of the work that must be at lines whose results the host reads. A choice: other work may be needed."""
+"""Share of the work that must be at lines whose results the host reads, or of other work in every so many steps. A
+choice: other work may be needed."""
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -32,14 +34,21 @@ def judge(costs: StepCosts) -> Claim | None:
     reads, reading = _reads(costs, phase)
     # whether the program needs other work, such as averages of its parameters, is not known
     is_told = reading >= _MOSTLY * sum(phase.categories.get(name, 0.0) for name in operators)
-    spikes = costs.analysis.spikes
-    if not is_told and sites and spikes and spikes.every and [line.site for line in spikes.lines[:1]] == [sites[0]]:
-        return None  # periodic-work tells of the same line, and has a gain
+    if not is_told and _is_periodic(costs, sites, total_seconds(operators)):
+        return None
     values = {"calls": f"{phase.calls}()" if phase.calls else None, "reads": reads if is_told else None}
     # a rule for Python tells more of work that is mostly Python
     if is_told and "python" in parts and parts["python"].seconds <= total_seconds(operators):
         operators["python"] = parts["python"]
     return Claim(operators, sites, values, has_gain=is_told, is_most=True)
+
+
+def _is_periodic(costs: StepCosts, sites: tuple[Site, ...], seconds: float) -> bool:
+    """Whether most of this work is that of every so many steps at the same line, of which `periodic-work` tells."""
+    spikes = other_spikes(costs)
+    if spikes is None or spikes.share < NAMED or [line.site for line in spikes.lines[:1]] != [*sites[:1]]:
+        return False
+    return spikes.share * costs.seconds >= _MOSTLY * seconds
 
 
 def _reads(costs: StepCosts, phase: Phase) -> tuple[float, float]:

@@ -159,6 +159,9 @@ def test_a_loader_of_an_iterable_dataset_says_so(watch: Callable[[], Run]) -> No
     list(DataLoader(Numbers(), batch_size=2))
     list(DataLoader([1, 2, 3]))
     assert [each["iterable"] for each in settings().values()] == [True, False]
+    assert [each["in_order"] for each in settings().values()] == [True, True]
+    list(DataLoader([1, 2, 3], in_order=False))
+    assert [each["in_order"] for each in settings().values()][-1] is False
 
 
 def test_what_a_sampler_of_batches_says_is_the_size_of_a_batch(watch: Callable[[], Run]) -> None:

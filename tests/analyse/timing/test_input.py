@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from profiler.analyse.model import InputPart
@@ -103,6 +105,13 @@ def test_the_busiest_worker_is_one_that_works_for_most_of_the_steps() -> None:
     use = loader_use(run, measured_window(run))
     assert use is not None
     assert use.busiest_worker == pytest.approx(1.0 - 6 * 0.03)
+    fact = {"file": "train.py", "line": 1, "function": "f", "variable": "", "batch_size": 8, "num_workers": 2}
+    fact |= {"prefetch_factor": 2, "pin_memory": False, "persistent_workers": False, "in_order": False}
+    facts = {**run.info.facts, "loaders": {"A": fact}}
+    unordered = replace(run, info=replace(run.info, facts=facts))
+    use = loader_use(unordered, measured_window(unordered))
+    assert use is not None
+    assert use.busiest_worker == 0.0, "a loader that takes batches as they come waits for none of them"
 
 
 def test_what_was_not_sampled_of_workers_is_not_measured() -> None:
