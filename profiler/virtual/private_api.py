@@ -52,7 +52,7 @@ COUNTING_NAMES: Final = (
     "overrides._pop_mode_temporarily",
     "_C.PyTorchFileWriter",
 )
-"""Names that counting operators and files needs."""
+"""Names that counting operators and files need."""
 
 
 def require(names: tuple[str, ...], what: str) -> None:
@@ -153,14 +153,9 @@ OPENS_FOR_WRITER: Final = "_open_zipfile_writer_file.__init__"
 those of ASCII."""
 
 
-def file_writer() -> Any:
-    """torch's class that writes files, as for torch.save."""
-    return torch._C.PyTorchFileWriter
-
-
-def set_file_writer(writer: Any) -> None:
-    """Have torch write files with another class."""
-    torch._C.PyTorchFileWriter = writer  # type: ignore[misc]
+def file_writer() -> tuple[Any, str]:
+    """The module that has torch's class that writes files, as for torch.save, and the name of the class."""
+    return torch._C, "PyTorchFileWriter"
 
 
 def flop_formulas() -> dict[Any, Any]:

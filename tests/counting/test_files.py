@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _thread
+import builtins
 import gzip
 import io
 import os
@@ -9,6 +11,8 @@ import pickle
 import subprocess
 import sys
 import tempfile
+import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -32,14 +36,24 @@ ROOT = Path(__file__).parents[2]
 @contextmanager
 def counting() -> Iterator[Counter[int]]:
     """Receives the number of files of each line of this file."""
-    counter = OperatorCounter(lambda frame: frame.f_lineno, lambda file: file == __file__, lambda: None)
+    counter = new_counter()
     lines = Counter[int]()
     with ExitStack() as stack:
         FileCounter(counter).install(stack)
         yield lines
+    lines.update(taken(counter))
+
+
+def new_counter() -> OperatorCounter:
+    return OperatorCounter(lambda frame: frame.f_lineno, lambda file: file == __file__, lambda: None)
+
+
+def taken(counter: OperatorCounter) -> Counter[int]:
+    lines = Counter[int]()
     for operator, site, calls, _ in counter.take():
         assert operator.kind is OperatorKind.FILE
         lines[site] += calls
+    return lines
 
 
 def here() -> int:
@@ -49,6 +63,12 @@ def here() -> int:
 
 def opened_low(path: Path) -> None:
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT))
+
+
+def opened_in_folder(path: Path) -> None:
+    folder = os.open(path.parent, os.O_RDONLY)
+    os.close(os.open(path.name, flags=os.O_WRONLY | os.O_CREAT, dir_fd=folder))
+    os.close(folder)
 
 
 def opened_by_opener(path: Path) -> None:
@@ -77,6 +97,7 @@ WRITES: dict[str, Callable[[Path], object]] = {
     "appended": lambda path: open(file=path, mode="a").close(),
     "changed": changed,
     "low": opened_low,
+    "low, below a folder": opened_in_folder,
     "opener": opened_by_opener,
     "temporary": temporary,
     "compressed": zipped,
@@ -104,6 +125,35 @@ def test_it_counts_at_the_line_that_calls_a_library(tmp_path: Path) -> None:
     assert lines == {line - 2: 1, line - 1: 1}
 
 
+@pytest.mark.parametrize(
+    ("module", "file", "expected"),
+    [
+        ("triton.runtime.cache", "/home/me/.venv/lib/python3.12/site-packages/triton/runtime/cache.py", 0),
+        ("triton.runtime.cache", "/home/me/src/triton/python/triton/runtime/cache.py", 0),
+        ("numba.cuda.cache", "/home/me/.venv/lib/python3.12/site-packages/numba_cuda/numba/cuda/cache.py", 0),
+        ("logger.files", "/home/me/envs/triton/lib/python3.12/site-packages/logger/files.py", 1),
+        ("logger.files", "/home/me/numba/lib/python3.12/site-packages/logger/files.py", 1),
+        ("triton_logger", "/home/me/.venv/lib/python3.12/site-packages/triton_logger.py", 1),
+        (None, "<string>", 1),
+    ],
+)
+def test_what_compilers_write_does_not_count(module: str | None, file: str, expected: int, tmp_path: Path) -> None:
+    names: dict[str, Any] = {"__name__": module} if module else {}
+    exec(compile("def write(path):\n    path.write_text('text')", file, "exec"), names)
+    with counting() as lines:
+        names["write"](tmp_path / "file")
+        line = here()
+    assert lines == ({line - 1: 1} if expected else {})
+
+
+def test_what_the_compiler_of_torch_stores_does_not_count(tmp_path: Path) -> None:
+    codecache = pytest.importorskip("torch._inductor.codecache")
+    with counting() as lines:
+        codecache.write_atomic(str(tmp_path / "file"), "text")
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "text"
+    assert lines == {}
+
+
 def test_what_writes_no_file_does_not_count(tmp_path: Path) -> None:
     (tmp_path / "old").write_text("text", encoding="utf-8")
     with counting() as lines:
@@ -116,13 +166,108 @@ def test_what_writes_no_file_does_not_count(tmp_path: Path) -> None:
     assert lines == {}
 
 
+class Descriptor:
+    """Stands for an open file, as a number of NumPy does."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __index__(self) -> int:
+        return self.number
+
+
+def test_an_open_file_is_no_name(tmp_path: Path) -> None:
+    numbers = [os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT) for _ in range(2)]
+    with counting() as lines:
+        open(numbers[0], "w").close()
+        open(Descriptor(numbers[1]), "w").close()  # type: ignore[call-overload]
+    assert lines == {}
+
+
+@pytest.mark.parametrize("arguments", [{"mode": None}, {"mode": 5}, {"mode": "we"}])
+def test_open_itself_refuses_arguments(arguments: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises((TypeError, ValueError)) as original:
+        open(tmp_path / "file", **arguments).close()
+    with counting() as lines, pytest.raises(type(original.value)) as counted:
+        open(tmp_path / "file", **arguments).close()
+    assert str(counted.value) == str(original.value)
+    assert lines == {}
+
+
+def test_flags_may_be_an_object_with_a_number(tmp_path: Path) -> None:
+    with counting() as lines:
+        os.close(os.open(tmp_path / "file", Descriptor(os.O_WRONLY | os.O_CREAT)))  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="missing required argument 'flags'"):
+            os.open(tmp_path / "file")  # type: ignore[call-arg]
+    assert sum(lines.values()) == 1
+
+
+class Name(str):
+    """It can tell when the last call that has it as an argument has ended."""
+
+    __slots__ = ("__weakref__",)
+
+
+@pytest.mark.parametrize(
+    ("function", "argument", "expected"),
+    [("open", "w", 1), ("open", "r", 0), ("low", os.O_WRONLY, 1), ("low", os.O_RDONLY, 0), ("torch", None, 1)],
+)
+def test_a_function_without_a_caller_in_python_opens(
+    function: str, argument: Any, expected: int, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    ended, failures = threading.Event(), list[str]()
+    name = Name(tmp_path / "file")
+    weakref.finalize(name, ended.set)
+    hook, sys.unraisablehook = sys.unraisablehook, lambda failure: failures.append(repr(failure.exc_value))
+    try:
+        with counting() as lines:
+            functions: dict[str, Any] = {"open": open, "low": os.open, "torch": torch._C.PyTorchFileWriter}
+            _thread.start_new_thread(functions[function], (name,) if argument is None else (name, argument))
+            del name
+            assert ended.wait(60)
+    finally:
+        sys.unraisablehook = hook
+    assert failures == []
+    assert lines == ({-1: 1} if expected else {})
+
+
+def test_it_counts_in_threads(tmp_path: Path) -> None:
+    def write() -> None:
+        (tmp_path / threading.current_thread().name).write_text("text", encoding="utf-8")
+
+    threads = [threading.Thread(target=write) for _ in range(2)]
+    with counting() as lines:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert lines == {write.__code__.co_firstlineno + 1: 2}
+
+
+def test_a_forked_process_counts_by_itself(tmp_path: Path) -> None:
+    counter = new_counter()
+    with ExitStack() as stack:
+        FileCounter(counter).install(stack)
+        child = os.fork()
+        if not child:
+            status = 255
+            try:
+                (tmp_path / "file").write_text("text", encoding="utf-8")
+                status = sum(taken(counter).values())
+            finally:
+                os._exit(status)
+        _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 1
+    assert (tmp_path / "file").exists()
+    assert taken(counter) == {}
+
+
 def test_the_functions_are_as_before_in_use_and_afterwards(tmp_path: Path) -> None:
     before = open, io.open, os.open, torch._C.PyTorchFileWriter
 
-    class Owner:
-        opener: Any = open
-
-    with counting():
+    supports = set(os.supports_dir_fd)
+    with counting() as lines:
 
         class Counted:
             opener: Any = open
@@ -132,16 +277,44 @@ def test_the_functions_are_as_before_in_use_and_afterwards(tmp_path: Path) -> No
         Counted().opener(tmp_path / "file", "w").close()  # it is no method, as a function of C is none
         assert pickle.loads(pickle.dumps(open)) is open
         assert pickle.loads(pickle.dumps(os.open)) is os.open
+        assert os.open in os.supports_dir_fd
         torch.save({"weight": torch.ones(3)}, tmp_path / "saved")
         assert torch.load(tmp_path / "saved")["weight"].tolist() == [1, 1, 1]
     assert (open, io.open, os.open, torch._C.PyTorchFileWriter) == before
-    Owner().opener(tmp_path / "file", "r").close()
+    assert os.supports_dir_fd == supports
+    assert sum(lines.values()) == 2
+    Counted().opener(tmp_path / "kept", "w").close()
+    assert (tmp_path / "kept").exists()
+
+
+def test_what_the_program_replaces_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_program(*args: Any) -> Any:
+        return io.open(*args)  # noqa: UP020
+
+    def of_program_low(*args: Any) -> Any:
+        return in_use(*args)
+
+    monkeypatch.setattr(os, "open", os.open)  # restore this one
+    monkeypatch.setattr(builtins, "open", of_program)
+    counter = new_counter()
+    with ExitStack() as stack:
+        FileCounter(counter).install(stack)
+        in_use = os.open
+        monkeypatch.setattr(os, "open", of_program_low)
+        open(tmp_path / "file", "w").close()
+        opened_low(tmp_path / "file")
+    assert sum(taken(counter).values()) == 2
+    assert (open, os.open) == (of_program, of_program_low)
+    opened_low(tmp_path / "file")
+    assert taken(counter) == {}, "it has ended"
 
 
 PROGRAM = """
+import atexit
 import torch
 from pathlib import Path
 
+atexit.register(open, "last", "w")
 model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 log = open("log", "w")
@@ -171,6 +344,7 @@ def test_a_run_has_the_files_of_a_step_by_line(option: str, tmp_path: Path) -> N
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    assert (tmp_path / "last").exists(), done.stderr
     run = profiler.load(tmp_path / "run")
     counts = site_counts(run)
     files = {
