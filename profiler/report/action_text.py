@@ -10,6 +10,7 @@ from typing import Final
 
 from profiler.analyse.finding import Finding, GainMethod
 from profiler.analyse.model import Analysis
+from profiler.core.facts import program as started_program
 from profiler.core.terminal import called_as
 from profiler.diagnose.model import RunVerdict
 from profiler.report.blocks import Action
@@ -83,19 +84,24 @@ def _proofs(analysis: Analysis, lead: Finding | None) -> Iterator[Action]:
 
 def _comparison(info: RunInfo) -> Action:
     """`compare` of the program with a changed copy of it, which leaves the original to compare with; of a program that
-    is no script, with the last commit."""
+    is no script but whose code is in files, with the last commit."""
     program = (PurePath(info.argv[0]).name, *info.argv[1:])
     before, script = command_text(info), next((part for part in program if part.endswith(_SCRIPT)), "")
     if script:
         copy = f"{script.removesuffix(_SCRIPT)}_changed{_SCRIPT}"
         after = shlex.join(copy if part == script else part for part in program)
         title = f"Change a copy of {PurePath(script).name}, and measure what that gives"
-    elif info.git_commit:
-        title = "Change the program, and compare it with the last commit"
+    elif info.git_commit and not _is_typed(info):
+        title = "Change the program, and compare all uncommitted changes with the last commit"
         return Action(title, command=f"{called_as()} check --against HEAD -- {before}")
     else:
         title, after = "Change a copy of the program, and measure what that gives", "COMMAND_OF_COPY"
     return Action(title, command=f"{called_as()} compare --before {shlex.quote(before)} --after {shlex.quote(after)}")
+
+
+def _is_typed(info: RunInfo) -> bool:
+    """Whether the command itself has the code, as that of `python -c`: in each checkout it runs the same."""
+    return PurePath(info.argv[0]).name.startswith("python") and not started_program(info.argv)
 
 
 def _recording(analysis: Analysis) -> Iterator[Action]:
@@ -110,18 +116,28 @@ def _recording(analysis: Analysis) -> Iterator[Action]:
 
 
 def _longer_recording(analysis: Analysis) -> Action:
-    """The command with the option that makes the program run longer; where none is known, by how much."""
-    times = times_too_short(analysis)
+    """The command with the option that makes the program run longer. Where none is known, or several are, of which one
+    may end the program before the others do, how much longer it is to run."""
+    info, times = analysis.info, times_too_short(analysis)
+    if times is None:
+        return Action("Let the program run for longer, and record it again", command=_run(info))
+    longer = list(_with_longer_option(info.argv, times))
+    if len(longer) != 1:
+        title = f"Record the program again, with about {times} times as many steps or epochs"
+        return Action(title, command=_run(info))
     title = f"Let the program run about {times} times as long, and record it again"
-    program = list(analysis.info.argv)
+    return Action(title, command=_run(replace(info, argv=longer[0])))
+
+
+def _with_longer_option(program: tuple[str, ...], times: int) -> Iterator[tuple[str, ...]]:
+    """The program with one option of _LENGTHS changed, for each that it has."""
     for index, part in enumerate(program):
         name, equals, value = part.partition("=")
         at_value = index if equals else index + 1
         value = value if equals else "".join(program[at_value : at_value + 1])
         if name.lstrip("-").replace("_", "-") in _LENGTHS and name.startswith("-") and value.isdecimal():
-            program[at_value] = f"{name}={times * int(value)}" if equals else str(times * int(value))
-            return Action(title, command=_run(replace(analysis.info, argv=tuple(program))))
-    return Action(title, "with more steps or epochs", command=_run(analysis.info))
+            longer = f"{name}={times * int(value)}" if equals else str(times * int(value))
+            yield (*program[:at_value], longer, *program[at_value + 1 :])
 
 
 _LENGTHS: Final = frozenset(

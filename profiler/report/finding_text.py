@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from profiler.analyse.finding import Confidence, Finding, FindingChange, FindingState, Gain, GainMethod, NotJudged
 from profiler.core.units import nth, ratio, seconds, share, significant, size
-from profiler.report.rank_text import SPENT
+from profiler.report.rank_text import SPENT, other_ranks
 from profiler.report.text import at, describe, file_name, function_name, listed
 
 _NEED_WORKERS: Final = frozenset({"multiprocessing_context", "persistent_workers", "prefetch_factor", "timeout"})
@@ -137,7 +137,10 @@ _LEFT_OUT: Final = 0.05
 finding's share."""
 _OF_REST: Final = 0.1
 """The same as a share of what remains of the step without the cause: of little, a little changes the gain."""
-_QUIET: Final = "The gain leaves out waits for a core and the cost of recording, {share} of each step."
+_QUIET: Final = (
+    "The gain is that of steps without recording and without waits for a core; both together took {share} of each "
+    "recorded step."
+)
 
 
 _METHODS: Final[Mapping[str, str]] = {
@@ -178,7 +181,12 @@ def whole_text(finding: Finding, step: str = "each step") -> str:
     """What the share of a finding is a share of: work in every 25th step only is no part of `step`."""
     if finding.is_of_run:
         return "the run"
-    return step if finding.is_exclusive else "the time of all steps"
+    is_in_each = finding.is_exclusive and finding.rule.name != _EVALUATION
+    return step if is_in_each else "the time of all steps"
+
+
+_EVALUATION: Final = "frequent-evaluation"
+"""The rule about evaluation, which runs between some of the steps."""
 
 
 def finding_sentence(finding: Finding, whole: str = "") -> str:
@@ -257,6 +265,7 @@ _FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {
     "function": _function,
     "assignment": lambda variable: f"{variable} = " if variable else "",
     "activity": lambda category: SPENT[category],
+    "others": other_ranks,
     "": str,
 }
 """Format of a field of a template -> how its value is written."""

@@ -25,6 +25,7 @@ from profiler.report.finding_text import (
     whole_text,
 )
 from profiler.report.model import ReportSide, exit_status, has_no_steps, load_warnings
+from profiler.report.rank_text import other_ranks
 from profiler.report.text import THREAD_STATES, at, file_name, function_name, listed, plural
 from profiler.report.verdict_text import cause_text
 from profiler.run.model import Site, StepKind
@@ -51,7 +52,8 @@ def run_headline(analysis: Analysis, devices: str) -> Headline:
     ledger = analysis.ranks
     if ledger is not None and ledger.straggler is not None:
         late = ledger.straggler
-        return Headline(f"Rank {late.rank} makes the other ranks wait {seconds(late.lead)} of every step")
+        others = other_ranks(len(ledger.ranks))
+        return Headline(f"Rank {late.rank} makes {others} wait {seconds(late.lead)} of every step")
     return Headline(_outcome(analysis, devices))
 
 
@@ -194,10 +196,13 @@ def is_too_short(analysis: Analysis) -> bool:
     return _share_unknown(analysis) >= MUCH_UNKNOWN or 0 < _samples(analysis) < MIN_SAMPLES
 
 
-def times_too_short(analysis: Analysis) -> int:
-    """How many times as long a recording has enough stack samples: 2, 5, 10, 20, 50 or 100."""
-    needed = MIN_SAMPLES / max(_samples(analysis), 1)
-    return next((times for times in (2, 5, 10, 20, 50) if times >= needed), 100)
+def times_too_short(analysis: Analysis) -> int | None:
+    """How many times as long a recording has enough stack samples: 2, 5, 10, 20 or 50. None: it is not known, since
+    there is no sample, or since much time is unknown, which more samples need not explain."""
+    samples = _samples(analysis)
+    if not 0 < samples < MIN_SAMPLES or _share_unknown(analysis) >= MUCH_UNKNOWN:
+        return None
+    return next(times for times in (2, 5, 10, 20, MIN_SAMPLES) if times * samples >= MIN_SAMPLES)
 
 
 _NO_STEP: Final = "No step was seen, so nothing can be said about the speed of its training."

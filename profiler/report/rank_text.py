@@ -24,21 +24,24 @@ _NONE: Final = 0.01
 """Part of the straggler's time below which the other ranks have none of it."""
 
 
+def other_ranks(count: int) -> str:
+    """What the ranks besides one of so many are called."""
+    return "the other rank" if count == 2 else "the other ranks"
+
+
 def straggler_sentence(ledger: RankLedger) -> str:
     """`Rank 0 makes the other rank wait 36.3 ms of each step: it spends 36 ms waiting for data at x.py:17, in ....`"""
     straggler = ledger.straggler
     if straggler is None:
         return ""
-    others = "rank" if len(ledger.ranks) == 2 else "ranks"
+    others = other_ranks(len(ledger.ranks))
     spends = f"it spends {seconds(straggler.seconds)} {SPENT[straggler.category]}{_location(straggler)}"
     core = f"; it waits {seconds(straggler.core)} longer for a core" if straggler.core > MUCH * straggler.lead else ""
-    waits = (
-        f"Rank {straggler.rank}{_of_some(ledger)} makes the other {others} wait {seconds(straggler.lead)} of each step"
-    )
+    waits = f"Rank {straggler.rank}{_of_some(ledger)} makes {others} wait {seconds(straggler.lead)} of each step"
     if straggler.category == "unattributed" and not straggler.seconds:
         return f"{waits}; its stacks were not sampled, so the reason is unknown{core}."
     if straggler.seconds <= straggler.others:
-        return f"{waits}; no part of its steps takes longer than on the other {others}, so the reason is unknown{core}."
+        return f"{waits}; no part of its steps takes longer than on {others}, so the reason is unknown{core}."
     return f"{waits}: {spends}, {_others(ledger, straggler)}{core}."
 
 
@@ -146,8 +149,8 @@ def _comparison_sentence(label: str, ledger: RankLedger) -> str:
     straggler = ledger.straggler
     if straggler is None:
         return f"In {label} no rank makes the others wait; its figures are about rank {ledger.analysed}."
-    others = "rank" if len(ledger.ranks) == 2 else "ranks"
-    waits = f"rank {straggler.rank} makes the other {others} wait {seconds(straggler.lead)} of each step"
+    others = other_ranks(len(ledger.ranks))
+    waits = f"rank {straggler.rank} makes {others} wait {seconds(straggler.lead)} of each step"
     return f"In {label} {waits}; its figures are about that rank."
 
 

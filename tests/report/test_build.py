@@ -156,6 +156,51 @@ def test_a_slope_chart_stands_where_sides_differ_many_times() -> None:
     assert not of_kind(with_lines(samples.comparison(), 0.2, 0.1, tokens=(9.0, 9.0)), "lines", blocks.SlopeChart)
 
 
+@pytest.mark.parametrize(
+    ("functions", "labels"),
+    [
+        (("Encoder.forward", "Decoder.forward"), ("Decoder.forward (train.py)", "Encoder.forward (train.py)")),
+        (("Encoder.forward", "main.<locals>.step"), ("forward (train.py)", "step (train.py)")),
+        (("main.<locals>.<lambda>", "forward"), ("forward (train.py)", "main.<lambda> (train.py)")),
+    ],
+)
+def test_functions_of_a_slope_chart_have_their_class_where_names_would_be_equal(
+    functions: tuple[str, str], labels: tuple[str, str]
+) -> None:
+    results = samples.comparison()
+    sides = []
+    for side, seconds in zip(results.sides, (0.4, 0.1), strict=True):
+        assert side.detail is not None
+        lines = (LineCost(Site("train.py", 9, name), "", seconds, 0.1, 0.0, 0.2, 9, {}) for name in functions)
+        sides.append(replace(side, detail=replace(side.detail, lines=tuple(lines))))
+    [chart] = of_kind(replace(results, sides=tuple(sides)), "lines", blocks.SlopeChart)
+    assert tuple(each.label for each in chart.slopes) == labels
+
+
+@pytest.mark.parametrize(
+    ("commands", "shown"),
+    [
+        (("/env/bin/python a.py", "/env/bin/python b.py"), ("python a.py", "python b.py")),
+        (("/envA/bin/python a.py", "/envB/bin/python a.py"), ("/envA/bin/python a.py", "/envB/bin/python a.py")),
+        (("old/run.sh --x", "new/run.sh --x"), ("old/run.sh --x", "new/run.sh --x")),
+        (("run.sh a/b", "new/run.sh a/b"), ("run.sh a/b", "new/run.sh a/b")),
+        (("/env/bin/python a.py", ""), ("python a.py", "")),
+    ],
+)
+def test_commands_are_shown_without_a_folder_that_they_share(commands: tuple[str, str], shown: tuple[str, str]) -> None:
+    results = samples.comparison()
+    sides = tuple(replace(side, command=text) for side, text in zip(results.sides, commands, strict=True))
+    [table] = (
+        table
+        for table in of_kind(replace(results, sides=sides), "environment", blocks.Table)
+        if table.caption == "What differs between the sides"
+    )
+    [cells] = (row[1:] for row in table.rows if row[0].text == "command")
+    assert tuple((cell.text, cell.title, cell.code) for cell in cells) == tuple(
+        (text, command, True) for text, command in zip(shown, commands, strict=True)
+    )
+
+
 def test_slopes_are_per_unit_of_work_where_steps_differ_in_it() -> None:
     results = with_lines(samples.comparison(), 0.1, 0.1, tokens=(10.0, 100.0))
     [chart] = of_kind(results, "lines", blocks.SlopeChart)

@@ -26,6 +26,7 @@ def judge(costs: StepCosts) -> Claim | None:
         largest_sites([straggler.site]),
         {
             "rank": straggler.rank,
+            "ranks": len(ranks.ranks),
             "work": lead,
             "core": straggler.core if is_itself and straggler.core > _MUCH * straggler.lead else None,
             "own": own,
@@ -39,11 +40,11 @@ def judge(costs: StepCosts) -> Claim | None:
 
 PLUGIN = Rule(
     "straggling-rank",
-    "Rank {rank} makes the others wait",
+    "Rank {rank} makes the training wait",
     (
-        "It works {work:time} per step longer than the others, which wait for it.",
+        "It works {work:time} per step longer than {ranks:others}.",
         "If that work is for all ranks, sharing it equally gives {shared:ratio}.",
-        "It spends {own:time} of each step {doing:activity}, the others {others:time}.",
+        "It spends {own:time} of each step {doing:activity}, {ranks:others} {others:time}.",
         "It also waits {core:time} per step longer for a free core, which is no part of that work.",
     ),
     "Give each rank the same work: look at what this rank does at that line.",

@@ -136,8 +136,8 @@ def lines(report_input: ReportInput) -> Iterator[Block]:
     for last in tables[-1:]:
         yield replace(last, note=" ".join(filter(None, (_LINES_NOTE, counted, last.note))))
     comparison = report_input.comparison
-    if comparison is not None and comparison.flame_diff is not None:
-        yield from _slopes(report_input)
+    if comparison is not None and comparison.flame_diff is not None and _differ_many_times(report_input):
+        yield _slopes(report_input)
 
 
 def _shown_lines(side: ReportSide) -> Sequence[LineCost]:
@@ -386,7 +386,7 @@ def flame_graphs(report_input: ReportInput) -> Iterator[Block]:
             caption = f"{side.label}: {phrase(root.value, 's')} per step, by stack samples"
             yield Flame(caption, _flame(root), note=_FLAME_NOTE if number == last else "")
     comparison = report_input.comparison
-    if comparison is not None and comparison.flame_diff is not None and not _slopes(report_input):
+    if comparison is not None and comparison.flame_diff is not None and not _differ_many_times(report_input):
         yield from _flame_difference(report_input, comparison.flame_diff)
 
 
@@ -398,36 +398,51 @@ _SLOPES = 6
 """Functions in a slope chart."""
 
 
-def _slopes(report_input: ReportInput) -> tuple[Block, ...]:
-    """The functions with most time on both sides; nothing where they do not differ so much.
+def _differ_many_times(report_input: ReportInput) -> bool:
+    """Whether the lines of the sides differ so much in time that a slope chart shows it better than flame graphs."""
+    sides = report_input.sides[0], report_input.sides[-1]
+    totals = [_time_of_lines(side) / work for side, work in zip(sides, _compared_work(*sides) or (1, 1), strict=True)]
+    return all(totals) and max(totals) > MANY_TIMES * min(totals)
 
-    Sides that differ more and have no function in common are told as such: every frame of their difference would have
-    one colour.
+
+def _time_of_lines(side: ReportSide) -> float:
+    return sum(line.seconds_per_step for line in side.detailed.lines)
+
+
+def _compared_work(first: ReportSide, last: ReportSide) -> tuple[float, float] | None:
+    """The work of a step of each side, where that differs; None: steps compare with each other."""
+    before, after = _work_of_step(first), _work_of_step(last)
+    if before is None or after is None or isclose(before, after, rel_tol=_SAME_WORK):
+        return None
+    return before, after
+
+
+def _slopes(report_input: ReportInput) -> Block:
+    """The functions with most time on both sides, which differ many times.
+
+    Sides that have no function in common are told as such: every frame of their difference would have one colour.
     """
     sides = report_input.sides[0], report_input.sides[-1]
-    work = [_work_of_step(side) for side in sides]
-    is_per_step = None in work or isclose(work[0] or 0.0, work[1] or 0.0, rel_tol=_SAME_WORK)
-    units = [1.0 if is_per_step else each or 1.0 for each in work]
-    times = [_function_times(side, unit) for side, unit in zip(sides, units, strict=True)]
+    work = _compared_work(*sides)
+    times = [_function_times(side, each) for side, each in zip(sides, work or (1.0, 1.0), strict=True)]
     totals = [sum(seconds for seconds, _ in each.values()) for each in times]
-    if not all(totals) or max(totals) <= MANY_TIMES * min(totals):
-        return ()
-    unit = "step" if is_per_step else sides[0].measure("tokens_per_s").unit.removesuffix("/s").removesuffix("s")
+    unit = sides[0].measure("tokens_per_s").unit.removesuffix("/s").removesuffix("s") if work else "step"
     # the largest shares: all of the longest times may be of the slower side
     shares = [
         {key: seconds / total for key, (seconds, _) in each.items()} for each, total in zip(times, totals, strict=True)
     ]
     keys = sorted({*times[0], *times[1]}, key=lambda key: (-max(each.get(key, 0.0) for each in shares), key))
-    slopes = tuple(_slope(key, times[0].get(key), times[1].get(key)) for key in keys[:_SLOPES])
+    names = _names_of_functions(keys[:_SLOPES])
+    slopes = tuple(_slope(name, times[0].get(key), times[1].get(key)) for key, name in names.items())
     if not any(slope.change for slope in slopes):
-        return (Text(f"{sides[0].label} and {sides[1].label} have none of the functions with most time in common."),)
+        return Text(f"{sides[0].label} and {sides[1].label} have none of the functions with most time in common.")
     first, last = (Column(side.label, number=True, tone=side.tone) for side in sides)
     note = (
         f"Seconds per {unit} on a logarithmic scale, by the innermost function of the program's own code. "
         f"Shown: the {plural(len(slopes), 'function')} with the largest share of either side's time. "
         f"{NOTHING}: no sample saw it."
     )
-    return (SlopeChart(f"{first.title} to {last.title}: time of functions per {unit}", (first, last), slopes, note),)
+    return SlopeChart(f"{first.title} to {last.title}: time of functions per {unit}", (first, last), slopes, note)
 
 
 def _work_of_step(side: ReportSide) -> float | None:
@@ -446,15 +461,26 @@ def _function_times(side: ReportSide, work: float) -> dict[tuple[str, str], tupl
     return times
 
 
-def _slope(key: tuple[str, str], before: tuple[float, Site] | None, after: tuple[float, Site] | None) -> Slope:
-    (file, function), known = key, after or before
+def _names_of_functions(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """(file, function) -> `forward (model.py)`; with its class where two would be equal, as the file has both."""
+    short, whole = ([_name_of_function(*key, parts) for key in keys] for parts in (1, 2))
+    return {key: one if short.count(one) == 1 else two for key, one, two in zip(keys, short, whole, strict=True)}
+
+
+def _name_of_function(file: str, function: str, parts: int) -> str:
+    if function in {"", "<module>"}:
+        return PurePath(file).name
+    names = function.replace("<locals>.", "").split(".")
+    parts += names[-1].startswith("<")  # a lambda or a comprehension, of which the function around it tells more
+    return f"{'.'.join(names[-parts:])} ({PurePath(file).name})"
+
+
+def _slope(name: str, before: tuple[float, Site] | None, after: tuple[float, Site] | None) -> Slope:
+    known = after or before
     values = before[0] if before else None, after[0] if after else None
     first, last = (phrase(value, "s") if value else NOTHING for value in values)
     change = ratio_text(values[1] / values[0]) if values[0] and values[1] else ""
-    parts = function.replace("<locals>.", "").split(".")
-    short = ".".join(parts[-2:] if parts[-1].startswith("<") else parts[-1:])  # the class is in the file
-    name = PurePath(file).name if function in {"", "<module>"} else f"{short} ({PurePath(file).name})"
-    return Slope(name, values, (first, last), change, f"{file}:{known[1].line}" if known else "")
+    return Slope(name, values, (first, last), change, f"{known[1].file}:{known[1].line}" if known else "")
 
 
 def _flame(root: FlameNode) -> Frame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from profiler.analyse.model import LOADED_MACHINE, Missing, Topic
@@ -45,8 +45,8 @@ def _sides_without_timeline(report_input: ReportInput) -> Iterator[NotMeasured]:
 
 # ---------------------------------------------------------------- the environment
 
-_FOLDERS: Final = re.compile(r"^[^\s'\"]*/(?=[^\s/])")
-"""Of a program at the begin of a command."""
+_FOLDER: Final = re.compile(r"(?:[^\s'\"]*/(?=[^\s/]))?")
+"""The folder of the program at the begin of a command; empty for none."""
 _DEVICE_FACTS = frozenset({"device", "device_label", "device_name"})
 """Facts that the row of the device shows."""
 
@@ -58,11 +58,12 @@ def environment(report_input: ReportInput) -> Iterator[Block]:
     if comparison is None:
         yield _name_value_table("This run", _environment_rows(report_input.sides[0].info))
         return
-    commands = tuple(side.command for side in comparison.sides)
+    commands = [side.command for side in comparison.sides]
     rows = [(Cell(name), *map(Cell, values)) for name, values in comparison.differences if any(values)]
     if any(commands):
-        # in half a page, a path to Python would leave no room for what differs
-        rows.append((Cell("command"), *(Cell(_FOLDERS.sub("", command), title=command) for command in commands)))
+        texts = _without_same_folder(commands)
+        cells = (Cell(text, title=command, code=True) for text, command in zip(texts, commands, strict=True))
+        rows.append((Cell("command"), *cells))
     if not comparison.differences:
         yield Text("No difference between the environments of the sides was seen.")
     if rows:
@@ -73,6 +74,20 @@ def environment(report_input: ReportInput) -> Iterator[Block]:
     elif comparison.sides and comparison.sides[0].runs:
         side = comparison.sides[0]
         yield _name_value_table(f"Environment of {side.label}", _environment_rows(side.runs[0].info))
+
+
+def _without_same_folder(commands: Sequence[str]) -> list[str]:
+    """The commands without the folder of their program, if all have the same one.
+
+    In half a page, a path to Python would leave no room for what differs. A folder that differs is what differs.
+    """
+    folders = {_folder(command) for command in commands if command}
+    return [command.removeprefix(*folders) for command in commands] if len(folders) == 1 else list(commands)
+
+
+def _folder(command: str) -> str:
+    found = _FOLDER.match(command)
+    return found.group() if found else ""
 
 
 def _name_value_table(caption: str, rows: Iterable[tuple[str, str]]) -> Table:

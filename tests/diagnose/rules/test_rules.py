@@ -30,6 +30,7 @@ from profiler.analyse.model import (
     Period,
     Phase,
     Preparation,
+    RankActivity,
     RankLedger,
     SiteOrigin,
     SpikeLine,
@@ -596,17 +597,21 @@ def test_the_straggler_is_named_on_every_rank() -> None:
     ledger = RankLedger((), 0, synchronous=True, straggler=straggler)
     waiting = replace(step(compute=0.5, ranks=0.5), ranks=ledger)
     assert found(waiting) == ["straggling-rank"]
-    assert finding_text(first(waiting)).title == "Rank 1 makes the others wait"
+    assert finding_text(first(waiting)).title == "Rank 1 makes the training wait"
     itself = replace(step(compute=0.4, input=0.6), ranks=replace(ledger, analysed=1))
     assert found(itself)[0] == "straggling-rank"
     delayed = replace(itself, ranks=replace(ledger, analysed=1, straggler=replace(straggler, core=0.02)))
     assert first(itself).gain == pytest.approx(2.0)
     assert first(delayed).gain == pytest.approx(1 / 0.7), "its waits for a core are no work"
     works, *_, waits = finding_text(first(delayed)).evidence
-    assert works.startswith("It works 30.0 ms per step longer"), "the amount that its share is of"
+    assert works == "It works 30.0 ms per step longer than the other ranks.", "the amount that its share is of"
     assert waits.startswith("It also waits 20.0 ms per step longer for a free core")
     assert "free core" not in " ".join(finding_text(first(itself)).evidence)
     assert found(replace(waiting, ranks=replace(ledger, straggler=None))) == []
+    pair = tuple(RankActivity(rank, rank, 9, 0, 1.0, None, None) for rank in (0, 1))
+    works, *_, spends = finding_text(first(replace(waiting, ranks=replace(ledger, ranks=pair)))).evidence
+    assert works.endswith("longer than the other rank.")
+    assert spends.endswith(", the other rank 10.0 ms.")
 
 
 def test_the_thread_that_holds_the_gil_is_named() -> None:
