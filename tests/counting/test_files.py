@@ -128,12 +128,12 @@ def test_it_counts_at_the_line_that_calls_a_library(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "file", "expected"),
     [
-        ("triton.runtime.cache", "/home/me/.venv/lib/python3.12/site-packages/triton/runtime/cache.py", 0),
-        ("triton.runtime.cache", "/home/me/src/triton/python/triton/runtime/cache.py", 0),
-        ("numba.cuda.cache", "/home/me/.venv/lib/python3.12/site-packages/numba_cuda/numba/cuda/cache.py", 0),
-        ("logger.files", "/home/me/envs/triton/lib/python3.12/site-packages/logger/files.py", 1),
-        ("logger.files", "/home/me/numba/lib/python3.12/site-packages/logger/files.py", 1),
-        ("triton_logger", "/home/me/.venv/lib/python3.12/site-packages/triton_logger.py", 1),
+        ("triton.runtime.cache", "/srv/job/.venv/lib/python3.12/site-packages/triton/runtime/cache.py", 0),
+        ("triton.runtime.cache", "/srv/job/src/triton/python/triton/runtime/cache.py", 0),
+        ("numba.cuda.cache", "/srv/job/.venv/lib/python3.12/site-packages/numba_cuda/numba/cuda/cache.py", 0),
+        ("logger.files", "/srv/job/envs/triton/lib/python3.12/site-packages/logger/files.py", 1),
+        ("logger.files", "/srv/job/numba/lib/python3.12/site-packages/logger/files.py", 1),
+        ("triton_logger", "/srv/job/.venv/lib/python3.12/site-packages/triton_logger.py", 1),
         (None, "<string>", 1),
     ],
 )
