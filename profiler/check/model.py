@@ -250,8 +250,8 @@ class TimeLine:
     smallest: float | None
     """The smallest slow-down that would have been a FAIL with 80% probability, at this noise and number of rounds."""
     more_rounds: int | None = None
-    """The number of further rounds that would probably decide the check. None: it is decided, or no number of rounds
-    would decide it."""
+    """The number of further rounds that would probably decide the check; None if it is decided, or if no number of
+    rounds would decide it."""
     more_seconds: float | None = None
 
 
@@ -285,8 +285,8 @@ class WorseCause:
     """Where it is; empty: not known."""
     line: int
     before: float | None
-    """Seconds per step that the line costs in the base. 0: the line is new. None: it was not measured, because only
-    `counter` shows it."""
+    """Seconds per step that the line costs in the base; 0 if the line is new; None if it was not measured, because
+    only `counter` shows it."""
     after: float | None
     sentence: str
     fix: str

@@ -197,8 +197,8 @@ def is_too_short(analysis: Analysis) -> bool:
 
 
 def times_too_short(analysis: Analysis) -> int | None:
-    """How many times as long a recording has enough stack samples: 2, 5, 10, 20 or 50. None: it is not known, since
-    there is no sample, or since much time is unknown, which more samples need not explain."""
+    """How many times as long a recording has enough stack samples: 2, 5, 10, 20 or 50; None if that is not known:
+    there is no sample, or much time is unknown, which more samples need not explain."""
     samples = _samples(analysis)
     if not 0 < samples < MIN_SAMPLES or _share_unknown(analysis) >= MUCH_UNKNOWN:
         return None

@@ -442,7 +442,7 @@ def test_validation_after_the_update() -> None:
     analysis = replace(step(compute=1.0), phases=(phase,))
     assert found(analysis) == ["work-after-update"]
     assert first(analysis).values["calls"] == "validate()"
-    # what only every 25th step does at that line is told once
+    # only one rule reports the work that every 25th step does at that line
     spikes = Spikes(4, 100, 25, 80.0, 0.4, (SpikeLine(SITE, 1.0, "validate"),), 60, enough=True)
     assert found(replace(analysis, spikes=spikes)) == ["periodic-work"]
     for others in (
