@@ -2,7 +2,8 @@
 
 The real gain is the ratio of steps per second without and with the illness, unrecorded, as the median over interleaved
 pairs. Results are kept in a file, a line for each case and condition with the hashes of the tool and of the program: a
-second call goes on where the first one ended, and a new version of the tool does not measure the real gains again.
+second call goes on where the first one ended. A new version of the tool does not measure the real gains again, and
+judges the kept recordings anew where only the analysis has changed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,7 +32,8 @@ from tests.wild.conditions import make_conditions
 ROOT: Final = Path(__file__).parents[2]
 _ROOMS: Final = ("agent", "analyse", "diagnose", "record", "run")
 TOOL: Final = tuple(f"profiler/{room}" for room in _ROOMS)
-RECORDED_S, PAIR_S, PAIRS = 6.0, 1.5, 3
+_RECORDER: Final = ("profiler/agent", "profiler/record")
+RECORDED_S, PAIR_S, PAIRS = 10.0, 2.0, 3
 OF_RUN: Final = ("memory-creep", "long-startup")
 """Illnesses that leave the steps as fast as they are."""
 _CALIBRATION: Final = 40
@@ -43,10 +46,11 @@ def main() -> int:
     parser.add_argument("cases", nargs="*", help="names of cases (default: all)")
     parser.add_argument("--conditions", nargs="+", choices=("quiet", "busy", "quota"), default=["quiet"])
     parser.add_argument("--results", type=Path, default=ROOT / "reports" / "accuracy" / "results.jsonl")
+    parser.add_argument("--runs", type=Path, default=ROOT / "build" / "accuracy", help="where recordings are kept")
     parser.add_argument("--no-gain", action="store_true", help="do not measure the real gain")
     arguments = parser.parse_args()
     done = {(row["case"], row["condition"]): row for row in read_rows(arguments.results)}
-    tool = hash_of(TOOL)
+    tool, recorder = hash_of(TOOL), hash_of(_RECORDER)
     for case in select(arguments.cases):
         program = hash_of_case(case)
         for condition in arguments.conditions:
@@ -55,7 +59,8 @@ def main() -> int:
             slows_steps = bool(set(case.ill) - set(OF_RUN))
             wants_gain = not arguments.no_gain and slows_steps and condition == "quiet"
             if (row.get("tool"), row.get("program")) != (tool, program) or (wants_gain and real is None):
-                row = try_case(case, condition) | {"tool": tool, "program": program, "real": real}
+                run = arguments.runs / f"{case.name}-{condition}-{recorder}-{program}"
+                row = try_case(case, condition, run) | {"tool": tool, "program": program, "real": real}
                 if wants_gain and real is None:
                     row["real"] = real_gain(case)
                 done[case.name, condition] = row
@@ -65,23 +70,14 @@ def main() -> int:
     return 0
 
 
-def try_case(case: Case, condition: str) -> dict[str, Any]:
-    """Record and judge a case once; under the condition `busy` beside a busy loop on every core, under `quota` with
-    fewer cores than one."""
-    rate = speed(case, _CALIBRATION)
-    steps = max(60, round(RECORDED_S * rate))
-    with tempfile.TemporaryDirectory() as folder:
-        run = Path(folder) / "run"
-        record = [sys.executable, "-m", "profiler", "run", "--out", str(run), "--", *command(case, steps)]
-        loops = start_loops() if condition == "busy" else []
-        try:
-            with make_conditions("quota" if condition == "quota" else "quiet") as conditions:
-                in_group = conditions.in_group(record)
-                subprocess.run(in_group, check=True, cwd=ROOT, env=_ENVIRONMENT, capture_output=True)
-        finally:
-            for loop in loops:
-                loop.kill()
-        report = json.loads(json.dumps(analysis_json(read(run))))
+def try_case(case: Case, condition: str, run: Path) -> dict[str, Any]:
+    """Judge the recording of a case in the folder `run`, and make it where there is none."""
+    if not run.exists():
+        with tempfile.TemporaryDirectory() as folder:
+            new = record(case, condition, Path(folder) / "run")
+            run.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(new, run)
+    report = json.loads(json.dumps(analysis_json(read(run))))
     judgement: Judgement = (judge_throttled if condition == "quota" else judge)(case, report["findings"])
     row = {"case": case.name, "ill": list(case.ill), "condition": condition, **asdict(judgement)}
     row["verdict"] = report["verdict"]
@@ -90,6 +86,21 @@ def try_case(case: Case, condition: str) -> dict[str, Any]:
         for each in report["findings"]
     ]
     return row
+
+
+def record(case: Case, condition: str, run: Path) -> Path:
+    """Record a case; under the condition `busy` beside a busy loop on every core, under `quota` with fewer cores than
+    one."""
+    steps = max(60, round(RECORDED_S * speed(case, _CALIBRATION)))
+    recording = [sys.executable, "-m", "profiler", "run", "--out", str(run), "--", *command(case, steps)]
+    loops = start_loops() if condition == "busy" else []
+    try:
+        with make_conditions("quota" if condition == "quota" else "quiet") as conditions:
+            subprocess.run(conditions.in_group(recording), check=True, cwd=ROOT, env=_ENVIRONMENT, capture_output=True)
+    finally:
+        for loop in loops:
+            loop.kill()
+    return run
 
 
 def real_gain(case: Case) -> float:

@@ -46,6 +46,8 @@ def making_claim(costs: StepCosts, names: Collection[str], value: str) -> Claim 
     found = diagnose_input(costs.analysis)
     if found is None or found.advice not in SLOW or input_wait(costs):  # what is computed is not slow then
         return None
+    if found.advice is InputAdvice.USE_WORKERS and mostly_waits(costs, loader_cost(costs, found)):
+        return None  # items that wait are no cheaper to make: workers wait beside the training
     parts = making(costs, "worker") or making(costs, "main process")
     chosen = [part for part in parts if part.name in names]
     whole = sum(part.seconds_per_step for part in parts)
@@ -72,7 +74,7 @@ def suggested_workers(costs: StepCosts, found: InputDiagnosis) -> int:
     own = loader_cost(costs, found)
     rest = max(costs.active - own.seconds, 1e-6)
     workers = max(1, (found.cores or 2) - 1)
-    if off_core(costs, own) >= MOSTLY * own.seconds:  # items that wait need no core
+    if mostly_waits(costs, own):  # items that wait need no core
         workers = max(workers, min(MOST_WORKERS, math.ceil(round(own.seconds / rest, 3))))
     elif found.cores == 1:  # a worker would share the core with the training process
         return 0
@@ -186,11 +188,12 @@ def input_sites(costs: StepCosts, parts: Iterable[InputPart]) -> tuple[Site, ...
     )
 
 
-def off_core(costs: StepCosts, own: Cost) -> float:
-    """Seconds per step in which the training process, while it makes batches, waits for something that is no core, such
-    as a file: the time of its thread off its core, less its other waits. 0 if that is not known."""
+def mostly_waits(costs: StepCosts, own: Cost) -> bool:
+    """Whether the training process, while it makes batches, mostly waits for something that is no core, such as a file:
+    the time of its thread off its core, less its other waits. False if that is not known."""
     main = next((thread for thread in costs.analysis.threads if thread.tid == thread.pid), None)
     if main is None or main.on_cpu is None:
-        return 0.0
+        return False
+    on_cpu = min(main.on_cpu, costs.analysis.value("host_cpu") or 1.0)  # the first also counts the imports
     others = sum(costs.cost(name).seconds for name in (*WAIT_CATEGORIES, "sync"))
-    return max(0.0, min(own.seconds, (1.0 - main.on_cpu) * costs.seconds - others))
+    return (1.0 - on_cpu) * costs.seconds - others >= MOSTLY * own.seconds
