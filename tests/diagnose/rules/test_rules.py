@@ -290,8 +290,11 @@ def test_items_that_wait_need_no_cores() -> None:
     assert found(analysis) == ["slow-dataset-item", "no-workers*"]
     main = ThreadActivity(7, 7, "p", "", ThreadState.MAKING_DATA, 0.9, 0.9, 0.9, 90, None, "", 0.2, None)
     waiting = replace(analysis, threads=(main,))
-    assert found(waiting) == ["no-workers", "slow-dataset-item*"]
+    assert found(waiting) == ["no-workers"], "they are no slower to make"
     assert first(waiting).values["workers"] == 9
+    importing = replace(analysis, threads=(replace(main, on_cpu=0.6),))
+    assert found(importing) == ["slow-dataset-item", "no-workers*"]
+    assert found(with_measures(importing, host_cpu=0.2)) == ["no-workers"], "most of the time on a CPU was imports"
     assert first(waiting).gain == pytest.approx(0.1 / 0.011)
 
 
