@@ -50,7 +50,7 @@ _LOADER: Final = ("loader", "batches", "sleep")
 _LOOP: Final = ("python-loop-head", "python-loop-key", "python-loop")
 _PLAIN: Final = (
     # items that sleep: workers wait beside each other even on two cores, and cheaper items save the same time
-    _plain("no-workers", also=("slow-dataset-item",), markers=_LOADER),
+    _plain("no-workers", markers=_LOADER),
     _plain("slow-dataset-item", also=("no-workers",)),
     _plain("slow-collate", also=("no-workers",)),
     _plain("too-few-workers", also=("slow-dataset-item",), markers=_LOADER),
