@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -69,16 +70,28 @@ def making_claim(costs: StepCosts, names: Collection[str], value: str) -> Claim 
     return Claim({"input": loader_cost(costs, found).part(share)}, sites, values)
 
 
-def suggested_workers(costs: StepCosts, found: InputDiagnosis) -> int:
-    """How many workers to suggest where there are none; 0 where they would give less than a rule names."""
+@dataclass(frozen=True, slots=True)
+class WorkersAdvice:
+    """Workers where there are none, and what they would make of a step."""
+
+    workers: int
+    step_seconds: float
+    """Seconds of a step then, without waits for a core."""
+
+
+def suggested_workers(costs: StepCosts, found: InputDiagnosis) -> WorkersAdvice | None:
+    """How many workers to suggest where there are none; None where they would give less than a rule names."""
     own = loader_cost(costs, found)
     rest = max(costs.active - own.seconds, 1e-6)
-    workers = max(1, (found.cores or 2) - 1)
+    workers, granted = max(1, (found.cores or 2) - 1), 0.0
     if mostly_waits(costs, own):  # items that wait need no core
         workers = max(workers, min(MOST_WORKERS, math.ceil(round(own.seconds / rest, 3))))
+        on_cpu = (costs.analysis.value("host_cpu") or 0.0) * costs.seconds
+        granted = on_cpu / (on_cpu + costs.cost("core").seconds) if on_cpu else 0.0
     elif found.cores == 1:  # a worker would share the core with the training process
-        return 0
-    return workers if moved_step_time(costs, found, own, workers) * WORTH <= costs.active else 0
+        return None
+    after = moved_step_time(costs, found, own, workers, granted)
+    return WorkersAdvice(workers, after) if after * WORTH <= costs.active else None
 
 
 NO_MORE_WORKERS: Final = (

@@ -16,31 +16,35 @@ WORTH: Final = 1.05
 _LEAST: Final = 1e-6
 
 
-def moved_step_time(costs: StepCosts, found: InputDiagnosis, own: Cost, workers: int) -> float:
+def moved_step_time(costs: StepCosts, found: InputDiagnosis, own: Cost, workers: int, granted: float = 0.0) -> float:
     """Seconds of a step, without waits for a core, in which so many workers make the batches that the training process
     makes now. It is as slow as the training process without that work, as the workers, or as all cores that the program
     then gets.
 
     :param own: what the training process spends on making batches.
+    :param granted: as for `least_step_time`.
     """
     batches = found.use.batches or 1.0
     sending, receiving = batches * SENDING, batches * HANDOVER
     alone = max(costs.active - own.seconds + receiving, (own.seconds + sending) / workers)
     # with each start of the loader the training process waits for the first batch
     first = found.use.starts * (found.batch_seconds + SENDING)
-    return max(alone, least_step_time(costs, found, sending + receiving)) + first
+    return max(alone, least_step_time(costs, found, sending + receiving, granted)) + first
 
 
-def least_step_time(costs: StepCosts, found: InputDiagnosis, extra: float = 0.0) -> float:
+def least_step_time(costs: StepCosts, found: InputDiagnosis, extra: float = 0.0, granted: float = 0.0) -> float:
     """Seconds that a step takes at least where the program uses its own cores and all free ones, without its waits for
     cores as they were recorded; 0 where it is not known how many cores are free.
 
     :param extra: seconds of CPU time per step that it needs besides the work of the recorded run.
+    :param granted: the share of the time in which a process that is ready to run gets a core, where each of them mostly
+        waits for something else: the scheduler gives them their share of busy cores, too.
     """
     used, free, ranks = costs.analysis.value("host_cpu"), found.use.free_cores, costs.analysis.ranks
     if used is None or free is None:
         return 0.0
     processes = len(ranks.ranks) if ranks else 1
     used += (costs.analysis.value("children_cpu") or 0.0) / processes
-    step = (used * costs.seconds + extra) / max(used + free / processes, _LEAST)
+    most = max(used + free / processes, granted * (found.cores or 0) / processes, _LEAST)
+    step = (used * costs.seconds + extra) / most
     return step * costs.active / costs.seconds

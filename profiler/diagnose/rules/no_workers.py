@@ -7,7 +7,6 @@ from profiler.diagnose.input import HANDOVER, diagnose_input
 from profiler.diagnose.model import WORTH_NAMING, InputAdvice, InputDiagnosis
 from profiler.diagnose.rule import Claim, Rule, StepCosts
 from profiler.diagnose.rules._input import SPLIT, loader_cost, made_sites, more_workers_values, suggested_workers
-from profiler.diagnose.rules._workers import moved_step_time
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -15,23 +14,22 @@ def judge(costs: StepCosts) -> Claim | None:
     found = diagnose_input(costs.analysis)
     if found is None or found.advice is not InputAdvice.USE_WORKERS:
         return None
-    workers = suggested_workers(costs, found)
-    if not workers:
+    suggested = suggested_workers(costs, found)
+    if suggested is None:
         return None
     own = loader_cost(costs, found)
-    after = moved_step_time(costs, found, own, workers)
     return Claim(
         {"input": own},
         made_sites(costs),
         {
             **_batch_values(costs, found),
             "handover": HANDOVER,
-            "workers": workers,
+            "workers": suggested.workers,
             "cores": found.cores,
             "free": found.use.free_cores,
             **more_workers_values(costs),
         },
-        remaining=max(0.0, after - costs.active + own.seconds),
+        remaining=max(0.0, suggested.step_seconds - costs.active + own.seconds),
     )
 
 

@@ -27,7 +27,10 @@ def judge(costs: StepCosts) -> Claim | None:
         needed = min(needed, cores - 1)
         if needed <= workers:
             return None
-    after = max(computing, work / needed, least_step_time(costs, found))
+    granted = 0.0
+    if found.advice is InputAdvice.MORE_WORKERS and found.use.worker_cpu:
+        granted = found.use.worker_cpu / (found.use.worker_cpu + (found.use.worker_core_wait or 0.0))
+    after = max(computing, work / needed, least_step_time(costs, found, granted=granted))
     if after * WORTH > costs.active:
         return None
     return Claim(

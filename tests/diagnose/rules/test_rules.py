@@ -298,6 +298,17 @@ def test_items_that_wait_need_no_cores() -> None:
     assert first(waiting).gain == pytest.approx(0.1 / 0.011)
 
 
+def test_items_that_wait_get_their_share_of_busy_cores() -> None:
+    """The program runs half of the time in which it is ready to, on two cores that other programs keep busy."""
+    use = replace(BUSY, worker_cpu=0.1, worker_core_wait=0.1, free_cores=0.0)
+    parts = worker("dataset", 1.0), main_process("waiting for the workers", 0.8)
+    analysis = step(*parts, use=use, input=0.8, compute=0.1, core=0.1)
+    crowded = with_measures(with_facts(analysis, cores=2), host_cpu=0.1, children_cpu=0.1)
+    assert found(crowded) == ["too-few-workers", "noisy-machine", "slow-dataset-item*"]
+    assert first(crowded).gain == pytest.approx(0.9 / (0.2 * 0.9)), "0.2 cores are used now, and 1 can be had"
+    assert found(with_measures(crowded, host_cpu=0.9, children_cpu=0.1))[0] == "slow-dataset-item", "none can be had"
+
+
 def test_needless_workers_take_cores_too() -> None:
     parts = worker("waiting for an index", 0.9), worker("dataset", 0.1), main_process("receive", 0.5)
     use = replace(BUSY, worker_core_wait=0.0)
