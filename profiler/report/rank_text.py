@@ -8,7 +8,8 @@ from typing import Final
 from profiler.analyse.model import CollectiveWait, RankLedger, Straggler
 from profiler.core.units import seconds, share
 from profiler.report.category_text import CATEGORIES
-from profiler.report.text import at, describe, listed
+from profiler.report.text import at, describe, function_name, listed
+from profiler.run.model import Site
 from profiler.run.tables import COLLECTIVE_METHODS
 
 SPENT: Final[Mapping[str, str]] = {
@@ -76,10 +77,15 @@ def collective_name(wait: CollectiveWait) -> str:
 def _before(wait: CollectiveWait) -> str:
     if wait.before is None:
         return ""
-    function = wait.before.function if wait.before.function != "<module>" else ""
+    function = function_of_program(wait.before)
     if wait.at_line or not function:
-        return f", while it is{at(wait.before)}" + (f", in {function}()" if function else "")
-    return f", while it is in {function}()"
+        return f", while it is{at(wait.before)}" + (f", in {function}" if function else "")
+    return f", while it is in {function}"
+
+
+def function_of_program(site: Site) -> str:
+    """`train()`; empty at the level of a module."""
+    return function_name(site) if site.function not in ("", "<module>") else ""
 
 
 def balance_sentence(ledger: RankLedger) -> str:
@@ -170,10 +176,10 @@ def _location(straggler: Straggler) -> str:
     site = straggler.site
     if site is None:
         return ""
-    function = site.function if site.function != "<module>" else ""
+    function = function_of_program(site)
     if not straggler.at_line and function:
-        return f" in {function}(){at(site)} and other lines of it"
-    return at(site) + (f", in {function}()" if function else "")
+        return f" in {function}{at(site)} and other lines of it"
+    return at(site) + (f", in {function}" if function else "")
 
 
 def _others(ledger: RankLedger, straggler: Straggler) -> str:

@@ -406,6 +406,9 @@ def test_a_late_rank_that_is_no_straggler_is_told_by_its_collective() -> None:
         "Rank 1 arrives last in 100% of the calls of all_reduce() at t.py:9; the other ranks wait 12.0 ms of each step "
         "for it, while it is at t.py:5, in spin()."
     )
+    inner = Site("t.py", 5, "spin.<locals>.<listcomp>")
+    [sentence] = collective_sentences(replace(ledger, collectives=(replace(ledger.collectives[0], before=inner),)))
+    assert sentence.endswith("while it is at t.py:5, in spin()."), "as the first screen names it"
 
 
 @pytest.mark.parametrize(("cpu", "category"), [(10.0, "python"), (1.0, "core")])
