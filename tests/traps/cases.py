@@ -213,6 +213,8 @@ CASES: Final = (
     ),
     # `loader-with-worker` of healthy.py is none: without the worker it makes 1.22 to 1.35 times as many steps a second
     Case("healthy-worker", script="workers.py"),
+    Case("restarted-loader-started-anew", ("loader-started-anew",), script="restarted.py"),
+    Case("restarted-healthy", cured=("loader-started-anew",), script="restarted.py"),
     *_MODEL,
 )  # fmt: skip
 

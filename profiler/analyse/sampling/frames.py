@@ -83,6 +83,8 @@ _RECEIVE_FUNCTIONS: Final = frozenset(("_get_data", "_try_get_data", "_process_d
 """Methods of the iterator that has workers, and of no other."""
 _PASSES_ON: Final = ("__iter__", "__next__", "track")
 """Functions of progress bars that only hand the next item on: what runs below them is not logging."""
+_WRITES_IMAGES: Final = ("save", "_save", "_save_all", "_encode_tile")
+"""Functions of PIL that write an image, which is no data for the training."""
 _CLOSURES: Final = ("closure", "closure_fn", "wrap_closure", "_wrap_closure", "wrapped_closure")
 """Names of closures through which an optimizer calls the model again."""
 _STEP_NAMING: Final = "torch/autograd/profiler.py", ("__init__", "__enter__", "__exit__")
@@ -171,7 +173,7 @@ def _classify_frame(file: str, function: str, folders: PackageFolders) -> _Frame
         owner = LIBRARY  # what dataclasses and named tuples generate; with `python -c` it is the user's code
     category = ""
     if owner in (TORCH, LIBRARY):
-        category = next((category for category, pattern in _CATEGORIES if pattern.search(path)), "")
+        category = _path_category(path, name)
     is_call = path == "torch/nn/modules/module.py" and name in ("_call_impl", "_wrapped_call_impl")
     is_call = is_call or (path == "torch/autograd/function.py" and name == "apply")  # operators of the program's own
     return _Frame(
@@ -215,15 +217,21 @@ def _frame_stratum(owner: str, path: str, function: str) -> str:
 
 def library_category(path: str, function: str) -> str:
     """Host category that a function of a library stands for by its path below the packages' folder; empty: none."""
-    category = next((category for category, pattern in _CATEGORIES if pattern.search(path)), "")
+    name = function.rpartition(".")[2]
+    category = _path_category(path, name)
     if not category and path.startswith("transformers/pipelines/") and function == "preprocess":
         return "input"
-    name = function.rpartition(".")[2]
     if category == "log" and name in _PASSES_ON:
         return ""
     return (
         "" if category == "input" and name.startswith("post_process") else category
     )  # it processes the model's output
+
+
+def _path_category(path: str, name: str) -> str:
+    if path.startswith("PIL/") and name in _WRITES_IMAGES:
+        return ""
+    return next((category for category, pattern in _CATEGORIES if pattern.search(path)), "")
 
 
 def classify_stack(sites: tuple[Site, ...], folders: PackageFolders = UNKNOWN_FOLDERS) -> Stack:

@@ -139,6 +139,14 @@ def test_paths_are_relative_to_the_folder_of_packages() -> None:
         (("t.py:8:main", f"{LIB}logging/__init__.py:9:Logger.info", "t.py:4:format"), "", "log", "between"),
         (("t.py:9:main", f"{SITE}torch/serialization.py:900:save"), "checkpoint", "", "between"),
         (("t.py:2:main", f"{SITE}datasets/arrow_dataset.py:5:Dataset.map"), "", "input", "between"),
+        # reading an image is input, writing one is not
+        (("t.py:2:main", f"{SITE}PIL/Image.py:5:Image.resize"), "", "input", "between"),
+        (
+            ("t.py:2:main", f"{SITE}PIL/Image.py:9:Image.save", f"{SITE}PIL/ImageFile.py:7:_encode_tile"),
+            "",
+            "",
+            "between",
+        ),
     ],
 )
 def test_what_frames_say(frames: tuple[str, ...], cover: str, doing: str, phase: str) -> None:

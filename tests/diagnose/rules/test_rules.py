@@ -198,6 +198,16 @@ SLEEPING = LoaderUse(1.0, 0.0, 2, worker_cpu=0.03, worker_core_wait=0.0)
             ),
             "workers-started-anew",
         ),
+        (
+            step(
+                main_process("the loader itself", 0.4),
+                main_process("dataset", 0.1),
+                use=LoaderUse(1.0, 1.0, 0),
+                input=0.5,
+                compute=0.5,
+            ),
+            "loader-started-anew",
+        ),
         # input outside of loaders
         (step(main_process("tokenize", 0.3, "inline"), input=0.3, compute=0.7), "inline-tokenization"),
         (step(main_process("data", 0.3, "inline"), input=0.3, compute=0.7), "inline-input"),
