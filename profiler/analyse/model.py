@@ -740,7 +740,14 @@ class Timeline:
     """Tokens of that step; 0: the program counts none."""
     parts: int = 0
     """The parts of the host's lane in that step, of which the timeline may show some only."""
+    busy: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    """Begins and ends, in ns from that of the timeline, of the stretches in which any lane of the device has an
+    activity; ascending and disjoint."""
     reason: Notice | None = None
+
+    def device_share(self, length: int) -> float:
+        """The share of the first `length` nanoseconds in which any lane of the device has an activity."""
+        return sum(max(0, min(end, length) - begin) for begin, end in zip(*self.busy, strict=True)) / length
 
 
 @dataclass(frozen=True, slots=True)

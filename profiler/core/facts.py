@@ -94,6 +94,12 @@ def _started_by_launcher(words: Iterator[str]) -> str:
     return ""
 
 
+def is_plain_python(argv: Sequence[str]) -> bool:
+    """Whether a command is Python with a program, without a launcher such as torchrun."""
+    names = [word.rpartition("/")[2] for word in argv]
+    return bool(_PYTHON.fullmatch(names[0])) and _LAUNCHERS.isdisjoint(names) if names else False
+
+
 def program_name(argv: Sequence[str]) -> str:
     """A short name of a command: the script, the module after -m, or the program."""
     name = Path(argv[0]).name

@@ -206,10 +206,26 @@ class PhaseStrip:
     """The value of the step after the change, in the unit of the segments; None: nothing is predicted."""
     change: str = ""
     """What is shown beside that: 'after the first change: 17.3 ms at best'."""
+    beside: PhaseStrip | None = None
+    """The same step of another rank, on the same scale."""
 
     def width(self) -> float:
-        """The value that fills the width: the step, or what it would be where that is longer."""
-        return max(sum(segment.value for segment in self.segments), self.changed or 0.0) or 1.0
+        """The value that fills the width: the longest of the steps, or what the step would be where that is longer."""
+        steps = [sum(segment.value for segment in strip.segments) for strip in self.strips()]
+        return max(*steps, self.changed or 0.0) or 1.0
+
+    def strips(self) -> tuple[PhaseStrip, ...]:
+        """The strip, and the one beside it."""
+        return (self,) if self.beside is None else (self, self.beside)
+
+    def legend(self) -> tuple[Segment, ...]:
+        """The parts of all strips, each name once."""
+        parts: dict[str, Segment] = {}
+        for strip in self.strips():
+            for segment in strip.segments:
+                if segment.value > 0:
+                    parts.setdefault(segment.label, segment)
+        return tuple(parts.values())
 
 
 @dataclass(frozen=True, slots=True)

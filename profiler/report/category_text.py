@@ -138,7 +138,7 @@ CATEGORIES: Final[Mapping[str, CategoryText]] = {
     "unattributed": CategoryText(
         "unknown",
         "c9",
-        "neither a record nor a sample tells what ran",
+        "neither records nor samples tell its category",
         "while it is unknown what the host did",
         "is spent on something unknown",
         "on something unknown",
@@ -163,7 +163,7 @@ PHASES: Final[Mapping[str, tuple[str, str]]] = {
     Stage.NO_GRADIENTS: ("without gradients", "c8"),
     Stage.COMPILE: ("compile", "c7"),
     AFTER_OPTIMIZER: ("after optimizer", "c10"),
-    ELSEWHERE: ("other code", "idle"),
+    ELSEWHERE: ("other code", "c11"),
 }
 """Phase -> its name in all outputs, short enough to stand beside a bar in a terminal, and its tone."""
 

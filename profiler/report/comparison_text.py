@@ -19,6 +19,7 @@ from profiler.run.model import Site
 
 def with_comparison_verdict(comparison: Comparison, diagnosis: ComparisonDiagnosis) -> Comparison:
     """`comparison` with its verdict as a sentence."""
+    diagnosis = replace(diagnosis, sides=tuple(_with_hinted_line(comparison, side) for side in diagnosis.sides))
     statement = comparison_statement(diagnosis)
     extensions = comparison.extensions.values() if comparison.comparable or comparison.forced else ()
     sentences = (statement.text, *(extension.verdict_sentence() for extension in extensions))
@@ -28,6 +29,20 @@ def with_comparison_verdict(comparison: Comparison, diagnosis: ComparisonDiagnos
         headline=statement.headline,
         why=tuple(_why(diagnosis.sides[-1])) if diagnosis.sides else (),
     )
+
+
+def _with_hinted_line(comparison: Comparison, side: SideDiagnosis) -> SideDiagnosis:
+    """The diagnosis of a side whose unknown time is told with the line at which samples see most of it: the tables
+    below have that line."""
+    change = side.change
+    if change is None or change.kind is not TimeChangeKind.HOST or change.name != _UNKNOWN:
+        return side
+    slower = side.base if change.faster else side.side
+    lines = [line for each in comparison.sides if each.label == slower and each.detail for line in each.detail.lines]
+    largest = max(lines, key=lambda line: line.unrecorded, default=None)
+    if largest is None or not largest.unrecorded:
+        return side
+    return replace(side, change=replace(change, site=largest.site))
 
 
 def _why(side: SideDiagnosis) -> Iterator[str]:
@@ -113,6 +128,7 @@ def _changed(side: SideDiagnosis) -> str:
     return f"with {listed(parts)}{slowed}" if parts else ""
 
 
+_UNKNOWN: Final = "unattributed"
 _COUNTERS: Final[Mapping[str, str]] = {
     "syncs": "syncs",
     "would_sync": "reads that would sync on a GPU",
@@ -131,6 +147,8 @@ def change_text(change: TimeChange) -> str:
 def _what(change: TimeChange) -> str:
     if change.kind is TimeChangeKind.IDLE:
         return f"idle {CATEGORIES[change.name].idle}"
+    if change.kind is TimeChangeKind.HOST and change.name == _UNKNOWN and change.site:
+        return "the host's time of an uncertain category"
     if change.kind is TimeChangeKind.HOST:
         return f"the host's time {CATEGORIES[change.name].spent}"
     if change.kind is TimeChangeKind.PHASE:

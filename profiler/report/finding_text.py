@@ -181,11 +181,11 @@ def whole_text(finding: Finding, step: str = "each step") -> str:
     """What the share of a finding is a share of: work in every 25th step only is no part of `step`."""
     if finding.is_of_run:
         return "the run"
-    is_in_each = finding.is_exclusive and finding.rule.name != _EVALUATION
+    is_in_each = finding.is_exclusive and finding.rule.name != EVALUATION
     return step if is_in_each else "the time of all steps"
 
 
-_EVALUATION: Final = "frequent-evaluation"
+EVALUATION: Final = "frequent-evaluation"
 """The rule about evaluation, which runs between some of the steps."""
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final
 
-from profiler.analyse.model import Analysis, Comparison, LineCost, Topic
+from profiler.analyse.model import HOST_CATEGORIES, Analysis, Comparison, LineCost, RankActivity, Topic
 from profiler.core.facts import program_name
 from profiler.core.units import seconds
 from profiler.diagnose.model import RunVerdict
@@ -34,6 +35,7 @@ from profiler.report.first_screen_text import (
     strip_change,
     strip_label,
     trace_has_lines,
+    waiting_label,
 )
 from profiler.report.model import ReportInput, ReportSide, has_no_steps
 from profiler.report.text import host_state
@@ -94,22 +96,44 @@ def _strip(side: ReportSide, *, compared: bool) -> PhaseStrip | None:
     """Draw one step as a strip, and how long it would take after the first change.
 
     Its parts are those of the device where the verdict is about a device, else the phases of the step, else the
-    categories of the host's time.
+    categories of the host's time. Where a rank makes the others wait, the categories of its time stand beside those of
+    a rank that waits.
 
     :param compared: the step is that of a side of a comparison; the other side shows what a change made of it, so that
         none is predicted.
     """
     analysis = side.detailed
-    segments = _device_segments(analysis) if analysis.outcome in _OF_DEVICE else ()
+    late, waiting = _late_and_waiting(analysis) if not compared else (None, None)
+    segments = _rank_segments(late) if late else ()
+    segments = segments or (_device_segments(analysis) if analysis.outcome in _OF_DEVICE else ())
     segments = segments or _phase_segments(analysis) or _category_segments(analysis)
     total = sum(segment.value for segment in segments)
     if not total:
         return None
-    lead, label = lead_finding(analysis), strip_label(side, total, compared=compared)
+    strip = PhaseStrip(strip_label(side, total, compared=compared), segments)
+    if waiting is not None:
+        strip = replace(strip, beside=PhaseStrip(waiting_label(waiting), _rank_segments(waiting)))
+    lead = lead_finding(analysis)
     if compared or lead is None or lead.is_of_run or lead.gain <= 1:
-        return PhaseStrip(label, segments)
+        return strip
     after = total / lead.gain
-    return PhaseStrip(label, segments, after, strip_change(lead, after))
+    return replace(strip, changed=after, change=strip_change(lead, after))
+
+
+def _late_and_waiting(analysis: Analysis) -> tuple[RankActivity | None, RankActivity | None]:
+    """The rank that makes the others wait, and the one that waits longest; None where there is none."""
+    ledger = analysis.ranks
+    if ledger is None or ledger.straggler is None or not all(rank.categories for rank in ledger.ranks):
+        return None, None
+    late = next(rank for rank in ledger.ranks if rank.rank == ledger.straggler.rank)
+    others = [rank for rank in ledger.ranks if rank is not late]
+    return late, max(others, key=lambda rank: rank.categories.get("ranks", 0.0))
+
+
+def _rank_segments(rank: RankActivity) -> tuple[Segment, ...]:
+    """The categories of a rank's step: phases are known of one rank only, and do not tell its waits."""
+    names = [name for name in HOST_CATEGORIES if rank.categories.get(name)]
+    return tuple(_segment(category_label(name), rank.categories[name], category_tone(name)) for name in names)
 
 
 def _segment(label: str, value: float, tone: str) -> Segment:

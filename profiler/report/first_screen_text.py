@@ -7,12 +7,14 @@ from itertools import islice
 from typing import Final
 
 from profiler.analyse.finding import Finding, GainMethod
-from profiler.analyse.model import ELSEWHERE, LOADED_MACHINE, MIN_SAMPLES, Analysis, Phase
+from profiler.analyse.model import ELSEWHERE, LOADED_MACHINE, MIN_SAMPLES, Analysis, Phase, RankActivity, Stage
+from profiler.core.facts import is_plain_python
 from profiler.core.units import rate, ratio, seconds, share
 from profiler.diagnose.model import MUCH_UNKNOWN, RunVerdict
 from profiler.report.blocks import Chip, Headline
 from profiler.report.category_text import category_label, phase_label
 from profiler.report.finding_text import (
+    EVALUATION,
     MOST,
     NO_GAIN,
     factor_text,
@@ -71,9 +73,8 @@ def _finding_headline(finding: Finding, analysis: Analysis) -> Headline:
     if is_of_input(finding):
         who = "The device" if analysis.outcome in _OF_DEVICE else "Training"
         return Headline(f"{who} waits for data {share(_wait_for_data(finding, analysis))} of every step: ", gain)
-    return Headline(
-        f"{finding_text(finding).title}: {share(finding.share)} of {whole_text(finding, 'every step')}, ", gain
-    )
+    part = share(_evaluation(finding, analysis) or finding.share)
+    return Headline(f"{finding_text(finding).title}: {part} of {whole_text(finding, 'every step')}, ", gain)
 
 
 _OF_DEVICE: Final = (RunVerdict.DEVICE_IDLE, RunVerdict.DEVICE_BUSY)
@@ -84,11 +85,18 @@ def _wait_for_data(finding: Finding, analysis: Analysis) -> float:
     with a queue, the time in which that waits."""
     if analysis.outcome in _OF_DEVICE:
         return finding.share
-    phase = next((phase.share for phase in analysis.phases if phase.name == "data"), None)
+    phase = next((phase.share for phase in analysis.phases if phase.name == _OF_INPUT), None)
     part, step = analysis.breakdown.get(_INPUT), analysis.value("step_time")
     if phase is not None or part is None or part.value is None or not step:
         return finding.share if phase is None else phase
     return max(finding.share, part.value / step)
+
+
+def _evaluation(finding: Finding, analysis: Analysis) -> float:
+    """The share of a step that is evaluation, as in its strip, where a finding is about that: it may cost only a part
+    of it, as waits for a core are no work. Of other findings 0."""
+    phases = analysis.phases if finding.rule.name == EVALUATION else ()
+    return next((phase.share for phase in phases if phase.name == Stage.EVALUATION), 0.0)
 
 
 def is_of_input(finding: Finding) -> bool:
@@ -167,10 +175,13 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
         shown = tuple(islice(filter(None, (*reason, *analysis.details)), WHY))
         return tuple(dict.fromkeys((*shown, *_gain_or_why_none(analysis))))
     text = finding_text(lead)
-    first = f"{text.title}{at(lead.sites[0]) if lead.sites else ''}." if is_of_input(lead) else ""
+    is_input, is_evaluation = is_of_input(lead), _evaluation(lead, analysis) > 0
+    first = f"{text.title}{at(lead.sites[0]) if lead.sites else ''}." if is_input else ""
     others = [each for each in leading(analysis.findings) if each is not lead]
-    second = _beside(others[0]) if others else _rest(analysis.phases) if is_of_input(lead) else ""
-    evidence = ("", "") if first else (*text.evidence[:2], "", "")
+    rest = _rest(analysis.phases, _OF_EVALUATION if is_evaluation else _OF_INPUT) if is_input or is_evaluation else ""
+    second = _beside(others[0]) if others else rest
+    # how long a part of a step takes is in its strip
+    evidence = ("", "") if is_input or is_evaluation else (*text.evidence[:2], "", "")
     return tuple(islice(filter(None, (first, evidence[0], left_out_text(lead), second, evidence[1])), WHY))
 
 
@@ -215,9 +226,16 @@ def _beside(finding: Finding) -> str:
     return f"{title}{place}: {share(finding.share)} of {whole_text(finding)}."
 
 
-def _rest(phases: Sequence[Phase]) -> str:
-    """`The rest is mostly backward (40%) and forward (19%).`"""
-    rest = sorted((each for each in phases if each.name not in ("data", ELSEWHERE)), key=lambda phase: -phase.share)
+_OF_INPUT: Final = "data"
+_OF_EVALUATION: Final = Stage.EVALUATION
+
+
+def _rest(phases: Sequence[Phase], told: str) -> str:
+    """`The rest is mostly backward (40%) and forward (19%).`
+
+    :param told: the phase that the headline is about.
+    """
+    rest = sorted((each for each in phases if each.name not in (told, ELSEWHERE)), key=lambda phase: -phase.share)
     named = [f"{phase_label(phase.name)} ({share(phase.share)})" for phase in rest[:2] if phase.share >= _LARGE_REST]
     return f"The rest is mostly {listed(named)}." if named else ""
 
@@ -227,6 +245,8 @@ def run_context(analysis: Analysis, devices: str, name: str, time: str) -> str:
     cores = analysis.info.host.get("cores")
     where = f"{devices}, {plural(cores, 'core')}" if isinstance(cores, int) else devices
     ranks = f"{analysis.job_size} ranks" if analysis.job_size > 1 else ""
+    if ranks and analysis.info.state != "attached" and is_plain_python(analysis.info.argv):
+        ranks += f", which {name} starts itself"  # so that its command needs no launcher
     return " · ".join(filter(None, (name, _steps(analysis), where, ranks, time)))
 
 
@@ -250,6 +270,11 @@ def strip_label(side: ReportSide, seconds_per_step: float, *, compared: bool) ->
     slowdown = side.slowdown.value if side.slowdown else None
     slowed = f", which recording makes {ratio(slowdown)} as long" if compared and slowdown and slowdown > 1 else ""
     return f"A step{of}{' now' * (not compared)}, on average: {seconds(seconds_per_step)}{slowed}"
+
+
+def waiting_label(rank: RankActivity) -> str:
+    """`The same step of rank 0, which waits for it`"""
+    return f"The same step of rank {rank.rank}, which waits for it"
 
 
 def strip_change(finding: Finding, after: float) -> str:

@@ -8,7 +8,8 @@ from typing import Final
 from profiler.analyse.model import CollectiveWait, RankLedger, Straggler
 from profiler.core.units import seconds, share
 from profiler.report.category_text import CATEGORIES
-from profiler.report.text import at, describe, listed
+from profiler.report.text import at, describe, function_name, listed
+from profiler.run.model import Site
 from profiler.run.tables import COLLECTIVE_METHODS
 
 SPENT: Final[Mapping[str, str]] = {
@@ -76,10 +77,15 @@ def collective_name(wait: CollectiveWait) -> str:
 def _before(wait: CollectiveWait) -> str:
     if wait.before is None:
         return ""
-    function = wait.before.function if wait.before.function != "<module>" else ""
+    function = function_of_program(wait.before)
     if wait.at_line or not function:
-        return f", while it is{at(wait.before)}" + (f", in {function}()" if function else "")
-    return f", while it is in {function}()"
+        return f", while it is{at(wait.before)}" + (f", in {function}" if function else "")
+    return f", while it is in {function}"
+
+
+def function_of_program(site: Site) -> str:
+    """`train()`; empty at the level of a module."""
+    return function_name(site) if site.function not in ("", "<module>") else ""
 
 
 def balance_sentence(ledger: RankLedger) -> str:
@@ -112,11 +118,18 @@ def _about(ledger: RankLedger) -> str:
         alike = "it holds for each of them" if ledger.uniform else f"this is about rank {rank}"
         others = "the other" if count == 2 else "the others"
         these = f"the other {count}" if ledger.few_steps else "these"
-        return f"Only {recorded} of {size} ranks were recorded, and none of {these} makes {others} wait; {alike}."
+        none = f"none of {these} clearly makes {others} wait"
+        return f"Only {recorded} of {size} ranks were recorded, and {none}; {alike}."
     if ledger.uniform:
         held = "both" if count == 2 else f"all {count}"
         return f"This holds for {f'the other {count}' if ledger.few_steps else held} ranks."
-    return f"No rank makes the others wait; these figures are of rank {rank} of {size}."
+    none = none_waits(count)
+    return f"{none[:1].upper()}{none[1:]}; these figures are of rank {rank} of {size}."
+
+
+def none_waits(count: int) -> str:
+    """What is known where ranks of so many were compared and none is late: each may be, in some steps or by little."""
+    return "neither rank clearly makes the other wait" if count == 2 else "no rank clearly makes the others wait"
 
 
 def _left_out(ledger: RankLedger) -> str:
@@ -147,9 +160,14 @@ def comparison_sentences(sides: Sequence[tuple[str, RankLedger | None, int]]) ->
 
 def _comparison_sentence(label: str, ledger: RankLedger) -> str:
     straggler = ledger.straggler
-    if straggler is None:
-        return f"In {label} no rank makes the others wait; its figures are about rank {ledger.analysed}."
     others = other_ranks(len(ledger.ranks))
+    if straggler is None and ledger.collectives:
+        wait = ledger.collectives[0]
+        late = f"rank {wait.rank} arrives last at {collective_name(wait)}{at(wait.site)}, where {others} wait"
+        amount = f"{'s' * (len(ledger.ranks) == 2)} {seconds(wait.seconds)} of each step for it"
+        return f"In {label} {late}{amount}; its figures are about rank {ledger.analysed}."
+    if straggler is None:
+        return f"In {label} {none_waits(len(ledger.ranks))}; its figures are about rank {ledger.analysed}."
     waits = f"rank {straggler.rank} makes {others} wait {seconds(straggler.lead)} of each step"
     return f"In {label} {waits}; its figures are about that rank."
 
@@ -158,10 +176,10 @@ def _location(straggler: Straggler) -> str:
     site = straggler.site
     if site is None:
         return ""
-    function = site.function if site.function != "<module>" else ""
+    function = function_of_program(site)
     if not straggler.at_line and function:
-        return f" in {function}(){at(site)} and other lines of it"
-    return at(site) + (f", in {function}()" if function else "")
+        return f" in {function}{at(site)} and other lines of it"
+    return at(site) + (f", in {function}" if function else "")
 
 
 def _others(ledger: RankLedger, straggler: Straggler) -> str:

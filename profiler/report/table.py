@@ -327,7 +327,7 @@ def ratio_cell(ratio: Ratio | None, before: Measure | None = None, after: Measur
         if before.value == 0:
             return Cell("new", sort=sys.float_info.max)
         is_of_one_run = before.source == after.source == BREAKDOWN_PASS
-        note = "" if is_of_one_run else "of the medians"
+        note = "" if is_of_one_run else "of these values"
         return Cell(*factor(after.value / before.value), sort=after.value / before.value, note=note)
     return missing_cell(ratio.reason if ratio is not None else "one side was not measured")
 

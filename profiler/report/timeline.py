@@ -146,24 +146,12 @@ def _stretch(timeline: Timeline, length: int) -> str:
     Figures elsewhere are means of all steps.
     """
     step = f"step {timeline.step:,}, of about median length"
-    works = f"here the device works {units.share(_device_share(timeline, length))} of the time"
+    works = f"here the device works {units.share(timeline.device_share(length))} of the time"
     if not _is_part(timeline, length):
         return f"{step}; {works}"
     drawn, whole = units.seconds(length / 1e9), units.seconds(timeline.step_length)
     of = f"{step} ({whole}); {works}"
     return f"{drawn} within {of}" if timeline.offset else f"the first {drawn} of {of}"
-
-
-def _device_share(timeline: Timeline, length: int) -> float:
-    """The share of the stretch in which any lane of the device has an activity."""
-    lanes = [zip(lane.begin, lane.end, strict=True) for lane in timeline.lanes if lane.is_device]
-    busy = last = 0
-    for begin, end in sorted(part for lane in lanes for part in lane):
-        first, last_of_part = max(begin, last), min(end, length)
-        if last_of_part > first:
-            busy += last_of_part - first
-            last = last_of_part
-    return busy / length
 
 
 def _is_part(timeline: Timeline, length: int) -> bool:

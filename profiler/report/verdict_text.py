@@ -490,9 +490,9 @@ def _input(cause: Cause, place: str) -> str:
 
 
 def _part_place(site: Site | None) -> str:
-    """` (Data.__getitem__() at data.py:12)`: the line is that of the function, since its hook knows no other."""
+    """` (Data.__getitem__(), which begins at data.py:12)`: its hook knows no other line. The slow one may differ."""
     is_function = site is not None and site.function not in ("", "<module>")
-    return f" ({function_name(site)}{at(site)})" if site is not None and is_function else at(site)
+    return f" ({function_name(site)}, which begins{at(site)})" if site is not None and is_function else at(site)
 
 
 def _part_name(part: InputPart) -> str:

@@ -205,7 +205,7 @@ def _table(all_sizes: tuple[Size, ...], device: str) -> Table:
         )
         for size in all_sizes
     )
-    note = "Medians with the lowest and the highest run; ratios over as-found with 95% intervals."
+    note = "Geometric means with the lowest and the highest run; ratios over as-found with 95% intervals."
     return Table(f"As-found with other chunk sizes, {device}", _COLUMNS, rows, note)
 
 

@@ -255,7 +255,7 @@ def test_level_light_says_that_the_straggler_was_not_measured() -> None:
 def test_ranks_of_which_some_were_not_recorded_claim_nothing_that_was_not_measured() -> None:
     ledger = RankLedger((), 0, synchronous=False, straggler=None, reason=Notice("level-light"), uniform=False, size=4)
     assert balance_sentence(ledger).startswith("Only 0 of 4 ranks were recorded. All of this is about rank 0 of 4; rec")
-    assert "none of these makes the others wait" in balance_sentence(replace(ledger, reason=None))
+    assert "none of these clearly makes the others wait" in balance_sentence(replace(ledger, reason=None))
 
 
 def test_late_ranks_of_some_recorded_ones_claim_nothing_of_the_other_ranks() -> None:
@@ -270,7 +270,7 @@ def test_late_ranks_of_some_recorded_ones_claim_nothing_of_the_other_ranks() -> 
     )
     text = balance_sentence(replace(ledger, reason=None, collectives=(), few_steps=(2,)))
     assert "as the rank with most steps, and is left out. Only 3 of 8 ranks were recorded" in text
-    assert "none of the other 2 makes the other wait" in text
+    assert "none of the other 2 clearly makes the other wait" in text
 
 
 def test_noise_and_one_long_step_make_no_straggler() -> None:
@@ -406,6 +406,9 @@ def test_a_late_rank_that_is_no_straggler_is_told_by_its_collective() -> None:
         "Rank 1 arrives last in 100% of the calls of all_reduce() at t.py:9; the other ranks wait 12.0 ms of each step "
         "for it, while it is at t.py:5, in spin()."
     )
+    inner = Site("t.py", 5, "spin.<locals>.<listcomp>")
+    [sentence] = collective_sentences(replace(ledger, collectives=(replace(ledger.collectives[0], before=inner),)))
+    assert sentence.endswith("while it is at t.py:5, in spin()."), "as the first screen names it"
 
 
 @pytest.mark.parametrize(("cpu", "category"), [(10.0, "python"), (1.0, "core")])
@@ -425,7 +428,7 @@ def test_a_comparison_tells_how_the_ranks_differ() -> None:
     assert comparison_sentences([("slow", slow, 2), ("cured", alike, 3), ("alone", None, 1)]) == [
         "The numbers of ranks differ (2 in slow, 3 in cured and 1 in alone), so a step need not be the same work.",
         "In slow rank 0 makes the other rank wait 32.0 ms of each step; its figures are about that rank.",
-        "In cured no rank makes the others wait; its figures are about rank 0.",
+        "In cured no rank clearly makes the others wait; its figures are about rank 0.",
     ]
     assert not comparison_sentences([("cured", alike, 3), ("again", alike, 3)])
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from profiler.core.facts import fact_rows, program_name, stated_device
+from profiler.core.facts import fact_rows, is_plain_python, program_name, stated_device
 
 
 def test_no_python_values_are_shown() -> None:
@@ -62,3 +62,17 @@ def test_names_of_devices(facts: dict[str, Any], devices: tuple[dict[str, Any], 
 )
 def test_program_name(argv: tuple[str, ...], name: str) -> None:
     assert program_name(argv) == name
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (("/env/bin/python3.11", "train.py"), True),
+        (("python", "-m", "torch.distributed.run", "train.py"), False),
+        (("/usr/bin/torchrun", "train.py"), False),
+        (("mpirun", "-n", "2", "python", "train.py"), False),
+        ((), False),
+    ],
+)
+def test_a_program_without_a_launcher(argv: tuple[str, ...], expected: bool) -> None:
+    assert is_plain_python(argv) is expected

@@ -19,10 +19,10 @@ from profiler import compare, read
 from profiler.analyse.model import Analysis, Stage
 from profiler.core.units import rate, ratio, seconds, share, significant
 from profiler.diagnose.model import RunVerdict
-from profiler.report.blocks import FirstScreen, PhaseStrip
+from profiler.report.blocks import FirstScreen, Items, PhaseStrip, Report
 from profiler.report.build import build_report
 from profiler.report.category_text import CATEGORIES
-from profiler.report.finding_text import MOST, leading
+from profiler.report.finding_text import EVALUATION, MOST, leading
 from profiler.report.first_screen_text import is_of_input, lead_finding
 from profiler.report.model import has_no_steps
 from profiler.report.write import rendered
@@ -35,6 +35,8 @@ from tests.run.ingest.test_real_traces import FILES
 _PERCENT: Final = re.compile(r"(?<![\d.,])(<?\d+(?:\.\d+)?)%")
 _TIME: Final = re.compile(r"(?<![\w.,→×])(\d[\d,.]*) (ns|µs|ms|s)\b(?! CPU)")
 _GAIN: Final = re.compile(r"(?<![\w.,])(\d[\d,.]*)×")
+_UNKNOWN: Final = re.compile(r"What ran in (\d+(?:\.\d+)?)% of (?:each|every) step is unknown")
+_ROUNDING: Final = 0.01
 _MOST_OF_A_RUN: Final = 150_000
 _MOST_OF_A_COMPARISON: Final = 350_000
 """Bytes of a page."""
@@ -74,6 +76,7 @@ def test_the_first_screen_is_complete_and_agrees_with_the_report(path: Path) -> 
         assert not (unknown := list(numbers.unknown(text))), f"{unknown} of {text!r} stand nowhere in the report"
     _check_strip(first, analysis, document)
     _check_places(first, numbers)
+    _check_unknown(analysis, report)
     assert not (words := _undefined(" ".join(_texts(first)))), f"not in docs/glossary.md: {words}"
 
 
@@ -129,6 +132,9 @@ def _check_headline(first: FirstScreen, analysis: Analysis) -> None:
     step, lead = analysis.value("step_time"), lead_finding(analysis)
     if named is None or not step:
         return
+    if lead is not None and lead.rule.name == EVALUATION:
+        phase = next((phase.share for phase in analysis.phases if phase.name == Stage.EVALUATION), None)
+        assert phase is None or named[0] == share(phase), f"{first.headline.text}: {phase}"
     part = None
     segments = first.picture.segments if isinstance(first.picture, PhaseStrip) else ()
     waits = [each.value for each in segments if each.label == CATEGORIES["input"].label]
@@ -220,7 +226,7 @@ def _check_strip(first: FirstScreen, analysis: Analysis, document: dict[str, Any
     if not isinstance(first.picture, PhaseStrip):
         return
     known = {seconds(value) for value in _floats(document)}
-    for segment in first.picture.segments:
+    for segment in (segment for strip in first.picture.strips() for segment in strip.segments):
         assert segment.text in known, f"{segment.label} {segment.text} is in no table"
     step = analysis.value("step_time")
     assert sum(segment.value for segment in first.picture.segments) == pytest.approx(step, rel=0.02)
@@ -232,6 +238,18 @@ def _check_places(first: FirstScreen, numbers: _Numbers) -> None:
         assert any(value == pytest.approx(each, abs=1e-6) for each in numbers.sums), f"{value} is in no table"
     assert shares == sorted(shares, reverse=True)
     assert sum(shares) <= 1.01 or "idle" not in first.places_title
+
+
+def _check_unknown(analysis: Analysis, report: Report) -> None:
+    """No more of a step is said to be unknown than what the lines of the tables leave."""
+    of_lines = sum(line.share for line in analysis.lines)
+    told = [report.first.headline.text, *report.first.why] if report.first else []
+    told += [
+        item for each in report.sections for block in each.blocks if isinstance(block, Items) for item in block.items
+    ]
+    for text in told:
+        for unknown in _UNKNOWN.findall(text):
+            assert float(unknown) / 100 <= 1 - of_lines + _ROUNDING, f"{text}: lines have {of_lines:.0%}"
 
 
 # ---------------------------------------------------------------- words

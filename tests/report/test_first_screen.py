@@ -15,6 +15,7 @@ from profiler.analyse.model import Analysis, Phase, RankActivity, RankLedger, St
 from profiler.diagnose.model import RunVerdict
 from profiler.report.blocks import FirstScreen, PhaseStrip
 from profiler.report.build import build_report
+from profiler.report.category_text import CATEGORIES, PHASES
 from profiler.report.finding_text import finding_sentence, gain_text, leading, left_out_text, prediction_texts
 from profiler.report.first_screen_text import lead_finding
 from profiler.report.model import Results
@@ -109,6 +110,73 @@ def test_the_strip_names_the_rank_or_the_side_that_it_is_of() -> None:
     assert isinstance(of_side, PhaseStrip)
     assert of_side.label.startswith("A step of spikes, on average: ")
     assert of_side.changed is None, "what became of it is the other side"
+
+
+def ranks(**seconds: tuple[float, float]) -> RankLedger:
+    """Two ranks of 100 ms a step, of which rank 1 is late; the seconds of each category."""
+    categories = [{name: each[rank] for name, each in seconds.items()} for rank in (0, 1)]
+    both = tuple(RankActivity(rank, 9, 9, 0, 0.1, None, None, categories[rank]) for rank in (0, 1))
+    return RankLedger(both, 1, True, Straggler(1, 0.06, "input", 0.06, 0.0), size=2)
+
+
+def test_a_rank_that_waits_is_drawn_beside_the_late_one_on_one_scale() -> None:
+    picture = first(replace(run(), ranks=ranks(compute=(0.04, 0.04), ranks=(0.06, 0.0), input=(0.0, 0.06)))).picture
+    assert isinstance(picture, PhaseStrip)
+    assert picture.label == "A step of rank 1 now, on average: 100 ms"
+    assert [(part.label, part.text) for part in picture.segments] == [
+        ("data loading", "60.0 ms"),
+        ("compute", "40.0 ms"),
+    ]
+    assert picture.beside is not None
+    assert picture.beside.label == "The same step of rank 0, which waits for it"
+    assert [(part.label, part.text) for part in picture.beside.segments] == [
+        ("compute", "40.0 ms"),
+        ("rank wait", "60.0 ms"),
+    ]
+    assert picture.width() == pytest.approx(0.1)
+    assert [part.label for part in picture.legend()] == ["data loading", "compute", "rank wait"]
+    report = build_report(replace(run(), ranks=ranks(compute=(0.04, 0.1), ranks=(0.06, 0.0))))
+    assert "The same step of rank 0, which waits for it" in html.render(report)
+    assert "**The same step of rank 0, which waits for it**" in markdown.render(report)
+    balanced = first(replace(run(), ranks=replace(ranks(compute=(0.1, 0.1)), straggler=None))).picture
+    assert isinstance(balanced, PhaseStrip)
+    assert balanced.beside is None
+
+
+def test_the_headline_and_the_strip_agree_on_an_evaluation() -> None:
+    """A finding costs less than the part of a step where that waits for a core."""
+    phases = (Phase("evaluation", 0.07, 0.7, 0.7, 0.7), Phase("backward", 0.03, 0.3, 0.3, 0.3))
+    evaluation = finding("compute", name="frequent-evaluation", title="Evaluation takes much", evidence=("66 ms",))
+    screen = first(replace(run(evaluation), phases=phases))
+    assert screen.headline.before == "Evaluation takes much: 70% of the time of all steps, "
+    assert screen.why == ("The rest is mostly backward (30%).",)
+
+
+@pytest.mark.parametrize("name", PHASES)
+def test_each_part_of_a_step_that_may_be_the_cause_has_a_strong_colour(name: str) -> None:
+    assert PHASES[name][1] not in _QUIET
+
+
+def test_each_category_that_may_be_the_cause_has_a_strong_colour() -> None:
+    assert not {text.tone for name, text in CATEGORIES.items() if name != "unattributed"} & _QUIET
+
+
+_QUIET = {"idle", "c9", "floor"}
+"""Tones of grey in page.css."""
+
+
+def test_a_program_that_starts_its_ranks_needs_no_launcher_in_its_command() -> None:
+    both = replace(run(), ranks=ranks(compute=(0.1, 0.1)))
+
+    def context(*argv: str) -> str:
+        return first(replace(both, info=replace(both.info, argv=argv, label=""))).context
+
+    assert "2 ranks, which train starts itself" in context("/env/bin/python", "train.py")
+    launched = profiler.read(recording("ranks"))
+    assert " · 2 ranks · " in first(launched).context
+    for action in first(launched).actions:
+        if action.command:
+            assert "-m torch.distributed.run --standalone --nproc-per-node 2 ranks" in action.command
 
 
 def test_a_finding_that_try_can_measure_comes_with_the_command() -> None:

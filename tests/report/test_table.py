@@ -168,6 +168,12 @@ def test_ratio_cell_without_a_ratio_falls_back_on_the_measures(before: float, af
     assert q.ratio_cell(no_ratio, Measure("x", before, "1"), Measure("x", after, "1")).text == text
 
 
+def test_a_quotient_of_the_values_beside_it_does_not_say_how_these_were_made() -> None:
+    """They are geometric means of the runs, medians, or values of one run."""
+    cell = q.ratio_cell(None, Measure("x", 4.0, "1"), Measure("x", 2.0, "1"))
+    assert (cell.text, cell.note) == ("0.500", "of these values")
+
+
 def test_ratio_cell_of_what_was_not_measured_has_the_reason() -> None:
     no_ratio = Ratio("x", None, None, None, 0, different=False, reason=note("no pairs"))
     assert q.ratio_cell(no_ratio, Measure("x", None, "1"), Measure("x", 1.0, "1")).missing == "no pairs"

@@ -28,7 +28,8 @@ def recorded(step: float, *, parts: int = 10, offset: float = 0.0, streams: int 
     lanes = [TimelineLane("host", False, begin, tuple(at + every // 2 for at in begin), (0, 1) * (count // 2))]
     device = TimelineLane("device", True, begin, tuple(at + every // 4 for at in begin), (2,) * count)
     lanes += [replace(device, name=f"stream {number}") for number in range(streams)] if streams > 1 else [device]
-    return Timeline(tuple(lanes), EVENTS, length, 3, step, offset, tokens=400, parts=parts)
+    busy = (device.begin, device.end)
+    return Timeline(tuple(lanes), EVENTS, length, 3, step, offset, tokens=400, parts=parts, busy=busy)
 
 
 def side(label: str, timeline: Timeline | None) -> ReportSide:
@@ -77,11 +78,12 @@ def test_a_stream_is_idle_where_there_are_several() -> None:
     assert [track.idle.label for track in chart.groups[0].tracks] == ["unknown", "stream idle", "stream idle"]
 
 
-def test_activities_of_several_streams_at_one_time_count_once() -> None:
-    one, two = (timeline_chart([side("run", recorded(0.01, streams=streams))]) for streams in (1, 3))
-    assert one is not None
-    assert two is not None
-    assert one.note == two.note == "Step 3, of about median length; here the device works 25% of the time."
+def test_the_note_tells_how_much_the_device_works_in_the_stretch_that_is_drawn() -> None:
+    chart = timeline_chart([side("run", recorded(0.01))])
+    assert chart is not None
+    assert chart.note == "Step 3, of about median length; here the device works 25% of the time."
+    timeline = Timeline(busy=((0, 60), (20, 100)))
+    assert [timeline.device_share(length) for length in (10, 40, 80, 100)] == [1.0, 0.5, 0.5, 0.6]
 
 
 @pytest.mark.parametrize("timeline", [None, Timeline(reason=Notice("no-queue"))])

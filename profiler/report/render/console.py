@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,7 @@ COLOURS = {
     "c7": "bright_yellow",
     "c8": "bright_red",
     "c9": "bright_black",
-    "c10": "bright_blue",
+    "c10": "bright_green",
     "c11": "bright_magenta",
     "c12": "bright_cyan",
     "c13": "white",
@@ -217,16 +218,21 @@ class _Printer(Terminal):
 
     def _strip(self, block: b.PhaseStrip) -> None:
         """The parts of one step as fills of a bar, what each fill stands for, and the bar after the change."""
-        fills, whole = _FILLS if self.unicode else _ASCII_FILLS, block.width()
-        room = max(_NARROWEST, self.width - max(len(block.label), len(block.change)) - 2)
-        bar_of_step, legend, total = self.text(""), [], 0.0
-        for index, segment in enumerate(block.segments):
-            fill, begin = fills[index % len(fills)], round(room * total / whole)
-            total += segment.value
-            bar_of_step.append(fill * (round(room * total / whole) - begin), COLOURS.get(segment.tone, ""))
-            legend.append((f"{segment.label} {segment.text}", segment.tone, fill))
-        self.console.print(bar_of_step.append_text(self.text(f"  {block.label}", "dim")), no_wrap=True, overflow="crop")
-        self._legend(legend)
+        parts, whole = block.legend(), block.width()
+        fills = dict(zip([each.label for each in parts], cycle(_FILLS if self.unicode else _ASCII_FILLS), strict=False))
+        longest = max(len(text) for strip in block.strips() for text in (strip.label, strip.change))
+        room = max(_NARROWEST, self.width - longest - 2)
+        for strip in block.strips():
+            line, total = self.text(""), 0.0
+            for part in strip.segments:
+                begin = round(room * total / whole)
+                total += part.value
+                width = round(room * total / whole) - begin
+                line.append(fills.get(part.label, "") * width, COLOURS.get(part.tone, ""))
+            line.append_text(self.text(f"  {strip.label}", "dim"))
+            self.console.print(line, no_wrap=True, overflow="crop")
+        amounts = block.beside is None  # of several strips a part has several
+        self._legend([(f"{each.label} {each.text * amounts}".rstrip(), each.tone, fills[each.label]) for each in parts])
         if block.changed is not None:
             line = self.text(("─" if self.unicode else "-") * round(room * block.changed / whole), "green")
             self._cut_text(line.append_text(self.text(f"  {block.change}", "green")))

@@ -99,8 +99,9 @@ def render(report: Report) -> str:
         parts=_NAME_PARTS.split,
         split_path=split_path,
         is_wide=is_wide,
+        spans_columns=spans_columns,
         # a wide section between others would leave holes above it
-        wide_first=lambda sections: sorted(sections, key=lambda section: not is_wide(section.blocks[0])),
+        wide_first=lambda sections: sorted(sections, key=lambda section: not spans_columns(section)),
         phone_layout=phone_layout,
         share_of_row=share_of_row,
         whole_percent=whole_percent,
@@ -190,6 +191,12 @@ def is_wide(block: Block) -> bool:
     return isinstance(block, TimelineChart | Waterfall) or (
         isinstance(block, Table) and _table_width(block) > _HALF_PAGE
     )
+
+
+def spans_columns(section: Section) -> bool:
+    """Whether all of a section spans both columns of its group: it begins with a wide block, or has a waterfall, whose
+    height would leave a hole in the other column above the wide table that follows."""
+    return is_wide(section.blocks[0]) or any(isinstance(block, Waterfall) for block in section.blocks)
 
 
 def _columns(table: Table) -> Iterator[tuple[Column, list[Cell]]]:

@@ -343,7 +343,7 @@ def _ranks(ledger: RankLedger) -> dict[str, Any]:
         "few_steps": list(ledger.few_steps),
         "straggler": {**_fields(straggler, *names), **_site(straggler.site), "alike": list(straggler.alike)}
         if straggler
-        else Null(unknown or "no rank makes the others wait"),
+        else Null(unknown or "no rank clearly makes the others wait"),
         "ledger": [
             {
                 **_fields(each, "rank", "pid", "steps", "excluded", "step_time"),

@@ -66,11 +66,13 @@ def _action(action: b.Action) -> str:
 
 
 def _strip(block: b.PhaseStrip, _: int) -> str:
-    whole = block.width()
-    rows = [(each.label, each.text, bar(each.value / whole, _BAR)) for each in block.segments]
-    if block.changed is not None:
-        rows.append((block.change, "", bar(block.changed / whole, _BAR)))
-    return _figure(block.label, _grid(("Part", "", ""), rows, (False, True, False)))
+    whole, figures = block.width(), []
+    for strip in block.strips():
+        rows = [(each.label, each.text, bar(each.value / whole, _BAR)) for each in strip.segments]
+        if strip.changed is not None:
+            rows.append((strip.change, "", bar(strip.changed / whole, _BAR)))
+        figures.append(_figure(strip.label, _grid(("Part", "", ""), rows, (False, True, False))))
+    return "\n\n".join(figures)
 
 
 def _callout(block: b.Callout, _: int) -> str:

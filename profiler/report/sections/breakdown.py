@@ -27,11 +27,12 @@ from profiler.report.table import (
     row_key,
     seconds_cell,
     share_cell,
+    short_site,
     sides_table,
-    site_cell,
 )
-from profiler.report.text import NO_REASON, describe, input_part, listed
+from profiler.report.text import NO_REASON, describe, function_name, input_part, listed
 from profiler.report.timeline import main_timeline
+from profiler.run.model import Site
 
 # ---------------------------------------------------------------- the host's time
 
@@ -156,10 +157,19 @@ def _side_fields(side: ReportSide) -> tuple[Field[str], Field[str]]:
 
 # ---------------------------------------------------------------- data loading
 
+
+def _function_cell(site: Site | None) -> Cell:
+    """A function of the program, and where it begins: its hook knows no other line, and the slow one may be another."""
+    if site is None:
+        return Cell(NOTHING)
+    begin = f"begins at {short_site(site)}"
+    return Cell(function_name(site), note=begin, title=f"{site.file}:{site.line}", code=True)
+
+
 _INPUT_NAMES = (
     Field[InputPart]("Part", lambda part: Cell(input_part(part))),
     Field[InputPart]("In", lambda part: Cell("workers" if part.where == "worker" else part.where)),
-    Field[InputPart]("At", lambda part: site_cell(part.site) if part.site else Cell(NOTHING)),
+    Field[InputPart]("Function", lambda part: _function_cell(part.site)),
 )
 _INPUT_FIELDS = (
     Field[InputPart]("Time", lambda part: seconds_cell(part.seconds_per_step), number=True),

@@ -31,7 +31,8 @@ _BRIEF = 2
 """Findings that a terminal shows by default."""
 _NOTE = (
     "A gain is predicted by comparing the step with one without the cause, unless it is marked as measured. "
-    "A finding about the same time as one above it stands after all others."
+    "A finding about the same time as one above it stands after all others. "
+    "A cost is without waits for a core, which the parts of a step contain."
 )
 
 

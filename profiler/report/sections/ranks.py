@@ -11,7 +11,7 @@ from profiler.report.blocks import Bar, Block, Cell, Segment, StackedBars, Text
 from profiler.report.build import section
 from profiler.report.category_text import category_label, category_tone
 from profiler.report.model import ReportInput
-from profiler.report.rank_text import collective_name, rank_sentences
+from profiler.report.rank_text import collective_name, function_of_program, rank_sentences
 from profiler.report.table import Field, make_table, missing_cell, percent, seconds_cell
 from profiler.report.text import at, describe
 
@@ -93,10 +93,10 @@ def _collectives(ledger: RankLedger) -> Block:
 def _before(wait: CollectiveWait) -> Cell:
     if wait.before is None:
         return missing_cell(wait.reason)
-    function = wait.before.function if wait.before.function != "<module>" else ""
+    function = function_of_program(wait.before)
     if wait.at_line or not function:
-        return Cell(at(wait.before).strip() + (f", in {function}()" if function else ""))
-    return Cell(f"in {function}()")
+        return Cell(at(wait.before).strip() + (f", in {function}" if function else ""))
+    return Cell(f"in {function}")
 
 
 def _seconds(value: float | None, why: str) -> Cell:

@@ -7,11 +7,16 @@ from typing import Any
 
 import pytest
 
-from profiler.check.model import BASE, BASE_AGAIN, MEASURE, Hunk, Round, StepBlock
+from profiler.analyse.compare.comparison import SideRuns, compare
+from profiler.analyse.model import Analysis, LineCost, Measure
+from profiler.check.model import BASE, BASE_AGAIN, MEASURE, Hunk, Round, SlowerLine, StepBlock
 from profiler.check.outputs.page import gate_report, gate_sections
-from profiler.report.blocks import Block, Group, IntervalChart, Section, Stats, Table
+from profiler.diagnose.comparison import diagnose_comparison
+from profiler.report.blocks import Block, Group, IntervalChart, Section, Stats, Table, Text
 from profiler.report.build import build_report
+from profiler.report.comparison_text import with_comparison_verdict
 from profiler.report.render import html
+from profiler.run.model import RunInfo, Site
 from tests.check.outputs import results
 from tests.report import pages, samples
 
@@ -72,6 +77,40 @@ def test_the_comparison_follows_with_titles_of_its_own() -> None:
         assert len(set(names)) == len(names)
     assert report.sections[4].title == "Comparison"
     assert pages.read(html.render(report)).unclosed == []
+
+
+def _run_with_unknown_time(seconds: float, *lines: LineCost) -> Analysis:
+    step = 0.05 + seconds
+    measures = {
+        "step_time": Measure("step_time", step, "s"),
+        "steps_per_s": Measure("steps_per_s", 1 / step, "steps/s"),
+    }
+    parts = {"compute": Measure("compute", 0.05, "s"), "unattributed": Measure("unattributed", seconds, "s")}
+    info = RunInfo(1, "r", "r", ("train.py",), facts={"device": "cpu"})
+    return Analysis(info, measures, parts, {}, lines=lines)
+
+
+@pytest.mark.parametrize("is_hinted", [True, False])
+def test_no_share_is_unknown_above_a_table_that_names_its_line(is_hinted: bool) -> None:
+    """Stack samples see a line, and not whether it ran Python or waited: then its line is told, and nothing is said to
+    be unknown."""
+    line = LineCost(Site("forward.py", 95, "forward"), "", 0.19, 0.76, 0.7, 0.8, 200, {"unattributed": 0.19}, 0.19)
+    base, candidate = _run_with_unknown_time(0.001), _run_with_unknown_time(0.2, *[line] * is_hinted)
+    runs = {"base": SideRuns("base", "", (base, base), base)}
+    runs["candidate"] = SideRuns("candidate", "", (candidate, candidate), candidate)
+    comparison = compare(tuple(runs.values()))
+    comparison = with_comparison_verdict(comparison, diagnose_comparison(comparison))
+    slower = (SlowerLine("forward.py", 95, "forward", 0.001, 0.19, False, "x = layer(x)"),) if is_hinted else ()
+    result = replace(results.failed(), causes=(), explanation=comparison.verdict, slower_lines=slower)
+    report = gate_report(result, build_report(comparison).sections)
+    assert report.first is not None
+    told = [*report.first.why, *(block.text for block in of_kind(report.sections, Text))]
+    assert any("unknown" in text or "not known" in text for text in told) is not is_hinted
+    assert any("uncertain category from 2.0% to 80% of a step (forward.py:95)" in text for text in told) is is_hinted
+    assert any(place.location == "forward.py:95 in forward()" for place in report.first.places) is is_hinted
+    first = build_report(comparison).first  # the page of `compare`
+    assert first is not None
+    assert any("unknown" in text for text in first.why) is not is_hinted
 
 
 def test_what_changed_stands_beside_the_line_once() -> None:
