@@ -9,7 +9,6 @@ from typing import Any
 from profiler.counting.files import FileCounter
 from profiler.counting.operators import OperatorCounter, OperatorMode
 from profiler.counting.reads import ReadMode
-from profiler.virtual import private_api
 from profiler.virtual.counts import EventSink
 
 
@@ -41,8 +40,6 @@ class Counting:
 
         threading.Thread.start = begin  # type: ignore[method-assign]
         self._stack.callback(setattr, threading.Thread, "start", start)
-        if (ask_again := private_api.skip_dispatch_rules(OperatorMode)) is not None:
-            self._stack.callback(ask_again)
         self._files.install(self._stack)
         self._stack.enter_context(self._modes())
 

@@ -5,8 +5,6 @@ They exist in torch 2.11 to 2.13. `missing` tells which ones another version lac
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
 from typing import Any, Final
 
 import torch
@@ -150,26 +148,6 @@ def dispatch_modes() -> list[Any]:
 def binding(operator: Any) -> Any:
     """The function of C++ that an operator's object calls, which takes half the time; others themselves."""
     return operator._op if type(operator) is torch._ops.OpOverload else operator
-
-
-def skip_dispatch_rules(mode: type) -> Callable[[], None] | None:
-    """Tell torch at once that no operator has a rule of its own for a dispatch mode, for which it asks in each call.
-
-    torch keeps the function that answers when it first asks. If it has asked before, calls are as slow as they were.
-
-    :returns: a function that puts torch's own answer back; None if this version of torch asks in another way.
-    """
-    try:
-        registry: Any = importlib.import_module("torch._library.simple_registry")
-        find = registry.find_torch_dispatch_rule
-    except (ImportError, AttributeError):
-        return None
-
-    def find_rule(operator: Any, asked: type) -> Any:
-        return None if asked is mode else find(operator, asked)
-
-    registry.find_torch_dispatch_rule = find_rule
-    return lambda: setattr(registry, "find_torch_dispatch_rule", find)
 
 
 OPENS_FOR_WRITER: Final = "_open_zipfile_writer_file.__init__"

@@ -13,7 +13,6 @@ from typing import Any, Self
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler.counting.memory import MemoryModel
 from profiler.counting.operators import OperatorCounter, OperatorKind, OperatorMode, uncounted
@@ -162,30 +161,6 @@ def test_a_full_log_is_told() -> None:
         for _ in range(25):
             x.add_(1)
     assert len(told) == 2
-
-
-def test_rules_of_operators_for_other_dispatch_modes_hold() -> None:
-    class Other(TorchDispatchMode):  # type: ignore[no-untyped-call]
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            return func(*args, **(kwargs or {}))
-
-    counter = OperatorCounter(_line, lambda _: True, lambda: None)
-    restore = private_api.skip_dispatch_rules(OperatorMode)
-    assert restore is not None
-    with torch.library._scoped_library("counted_rules", "DEF") as library:
-        library.define("twice(Tensor x) -> Tensor")
-        library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
-        torch.library.register_torch_dispatch(
-            "counted_rules::twice", Other, lambda *_: torch.full((), 7.0), lib=library
-        )
-        mode: Any = OperatorMode(counter)
-        other: Any = Other()
-        with mode, other:
-            assert torch.ops.counted_rules.twice(torch.ones(())).item() == 7.0
-        with mode:
-            assert torch.ops.counted_rules.twice(torch.ones(())).item() == 2.0
-    restore()
-    assert {each.operator.name for each in counter.take()} >= {"counted_rules::twice"}
 
 
 class Wrapper(Tensor):
