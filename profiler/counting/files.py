@@ -23,7 +23,7 @@ from profiler.virtual import private_api
 
 _WRITES: Final = os.O_WRONLY | os.O_RDWR
 _NO_FILES: Final = ("/dev/", "/proc/", "/sys/")
-_COMPILERS: Final = ("torch._inductor.", "triton.", "numba.")
+_COMPILERS: Final = ("torch._inductor.", "torch._vendor.quack.", "triton.", "numba.")
 """Packages that write compiled code where there is none of an earlier run. Their source files may lie in any folder:
 `numba.cuda` lies in that of the distribution numba-cuda."""
 
@@ -86,7 +86,7 @@ class FileCounter:
                 return
             frame = frame.f_back
         site = -1 if frame is None else self._counter.site_number(frame)
-        self._counter.calls.append(self._number + site + 1)
+        self._counter.add_call(self._number, site)
 
     def call(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Call a function that opens a file for writing, for the caller of the caller. It may call others: `open`

@@ -17,6 +17,8 @@ _storage: Final = Tensor.untyped_storage
 _SITE: Final = 48
 """Bit of an event from which on it has the number of the line, from 1 on."""
 _SIZE: Final = (1 << _SITE) - 1
+_NONE: Final = (0, 0)
+"""Number and bytes of no storages."""
 
 
 class MemoryChanges(NamedTuple):
@@ -48,7 +50,7 @@ class MemoryModel:
         self._events: list[int] = []
         """Line and bytes of each allocation in one number, negative for a release: numbers are no work for Python's
         garbage collector, as tuples would be."""
-        self._in_use: Counter[int] = Counter()
+        self._in_use: dict[int, int] = {}
         """Bytes at the last call of `changes`, by line."""
 
     def add(self, result: Any, site: int) -> None:
@@ -75,32 +77,26 @@ class MemoryModel:
     def changes(self) -> MemoryChanges:
         """What has changed since the last call."""
         events, self._events = self._events, []
-        sizes = (event & _SIZE if event > 0 else -(-event & _SIZE) for event in events)
-        totals = list(accumulate(sizes, initial=0))
+        # the bits of lines do not disturb the sum of those below, which begins where it cannot become negative
+        totals = [total & _SIZE for total in accumulate(events, initial=1 << (_SITE - 1))]
         most = totals.index(max(totals))
-        peak, allocated, growth = self._in_use.copy(), _Amounts(), _Amounts()
-        for event, number in Counter(events[:most]).items():
-            site, size = (abs(event) >> _SITE) - 1, number * (abs(event) & _SIZE)
-            peak[site] += size if event > 0 else -size
-        for event, number in Counter(events).items():
-            site, size = (abs(event) >> _SITE) - 1, number * (abs(event) & _SIZE)
+        changes = MemoryChanges({}, {}, {})
+        self._apply(events[:most], changes)
+        changes.peak.update((site, size) for site, size in self._in_use.items() if size > 0)
+        self._apply(events[most:], changes)
+        self._in_use = {site: size for site, size in self._in_use.items() if size > 0}
+        return changes
+
+    def _apply(self, events: list[int], changes: MemoryChanges) -> None:
+        """Add events, in any order, to what is in use and to what has changed."""
+        in_use, allocated, growth = self._in_use, changes.allocated, changes.growth
+        for event, number in Counter(events).items():  # a step has few different ones
             if event > 0:
-                allocated.add(site, number, size)
-                growth.add(site, number, size)
-                self._in_use[site] += size
+                site, size = (event >> _SITE) - 1, number * (event & _SIZE)
+                numbers, sizes = allocated.get(site, _NONE)
+                allocated[site] = numbers + number, sizes + size
             else:
-                growth.add(site, -number, -size)
-                self._in_use[site] -= size
-        self._in_use = +self._in_use
-        return MemoryChanges(allocated.sums, growth.sums, +peak)
-
-
-class _Amounts:
-    """Number and bytes by line."""
-
-    def __init__(self) -> None:
-        self.sums: dict[int, tuple[int, int]] = {}
-
-    def add(self, site: int, number: int, size: int) -> None:
-        before = self.sums.get(site, (0, 0))
-        self.sums[site] = before[0] + number, before[1] + size
+                site, size, number = (-event >> _SITE) - 1, -number * (-event & _SIZE), -number
+            numbers, sizes = growth.get(site, _NONE)
+            growth[site] = numbers + number, sizes + size
+            in_use[site] = in_use.get(site, 0) + size

@@ -133,11 +133,17 @@ class OperatorCounter:
         """What was executed since the last call."""
         calls, self.calls = self.calls, []
         amounts, self.amounts = self.amounts, []
-        sums = Counter[int]()
+        sums: dict[int, int] = {}
         for call, amount in amounts:
-            sums[call] += amount
+            sums[call] = sums.get(call, 0) + amount
         for call, count in Counter(calls).items():
-            yield OperatorCount(self._known[call >> _OPERATOR], (call & _SITES) - 1, count, sums[call])
+            yield OperatorCount(self._known[call >> _OPERATOR], (call & _SITES) - 1, count, sums.get(call, 0))
+
+    def add_call(self, number: int, site: int) -> None:
+        """Count a call that is no operator of torch, by the number of what it does."""
+        self.calls.append(number + site + 1)
+        if len(self.calls) > _MAX_CALLS:
+            self.on_full()
 
     def begin_anew(self) -> None:
         """Forget what was counted and number lines anew, as in a forked process with a record of its own."""

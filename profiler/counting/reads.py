@@ -65,23 +65,27 @@ class ReadMode(VirtualMode):
             return func(*args, **kwargs) if kwargs else func(*args)
         if handler is not None:
             result = handler(self, func, args, dict(kwargs) if kwargs else {})
-            if func is not _get_item:
-                return result
-        else:
-            result = func(*args, **kwargs) if kwargs else func(*args)
-            if func is _cpu or (func is _to and _names_device(args, kwargs or {})):
-                self._move(func, args[0], result)
-                return result
-            if (args and result is args[0]) or not isinstance(result, (Tensor, tuple, list)):
-                return result  # a function that changes a tensor, or that tells about one
-            marked = isinstance(result, Tensor) and isinstance(device_of(result), torch.device)
-            if not marked and self._would_lie_on_device(args, kwargs):
+            if func is _get_item:
+                self._keep_place(args, result)
+            return result
+        result = func(*args, **kwargs) if kwargs else func(*args)
+        if func is _cpu or (func is _to and _names_device(args, kwargs or {})):
+            self._move(func, args[0], result)
+        elif not (args and result is args[0]) and isinstance(result, (Tensor, tuple, list)):
+            # neither a function that changes a tensor, nor one that tells about one
+            place: Any = device_of(result) if isinstance(result, Tensor) else None
+            if not isinstance(place, torch.device) and self._would_lie_on_device(args, kwargs):
                 self.mark(result, self._marker)
+            if isinstance(place, _Parts) or not isinstance(result, Tensor):
+                self._keep_place(args, result)
+        return result
+
+    def _keep_place(self, args: Arguments, result: Any) -> None:
+        """Views of a tensor that was moved to the CPU, of whose memory the program has moved parts, are there too."""
         if args and getattr(args[0], "virtual_place", None) is CPU:
             for view in tensors_in((result,)):
                 if isinstance(device_of(view), _Parts):
                     view.virtual_place = CPU  # type: ignore[attr-defined]
-        return result
 
     def _would_lie_on_device(self, args: Arguments, options: Mapping[str, Any] | None) -> bool:
         """Whether the result of a function with these arguments would."""

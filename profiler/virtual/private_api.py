@@ -112,13 +112,15 @@ def group_tensors() -> Any:
     return torch._C._group_tensors_by_device_and_dtype
 
 
+_is_wrapped: Final = _get("_C._functorch.is_functorch_wrapped_tensor")
+
+
 def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor within a wrapper of torch.func, or this process's part of a DTensor; other tensors themselves."""
-    functions: Any = torch._C._functorch
-    if functions.is_functorch_wrapped_tensor(tensor):
-        inner: torch.Tensor = functions.get_unwrapped(tensor)
+    if _is_wrapped(tensor):
+        inner: torch.Tensor = torch._C._functorch.get_unwrapped(tensor)
         return inner
-    return getattr(tensor, "_local_tensor", tensor)
+    return tensor if type(tensor) is torch.Tensor else getattr(tensor, "_local_tensor", tensor)
 
 
 # ---------------------------------------------------------------- for counting operators

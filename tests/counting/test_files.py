@@ -134,6 +134,7 @@ def test_it_counts_at_the_line_that_calls_a_library(tmp_path: Path) -> None:
         ("logger.files", "/srv/job/envs/triton/lib/python3.12/site-packages/logger/files.py", 1),
         ("logger.files", "/srv/job/numba/lib/python3.12/site-packages/logger/files.py", 1),
         ("triton_logger", "/srv/job/.venv/lib/python3.12/site-packages/triton_logger.py", 1),
+        ("torch._vendor.quack.cache.jit", "/srv/job/site-packages/torch/_vendor/quack/cache/jit.py", 0),
         (None, "<string>", 1),
     ],
 )
@@ -152,6 +153,18 @@ def test_what_the_compiler_of_torch_stores_does_not_count(tmp_path: Path) -> Non
         codecache.write_atomic(str(tmp_path / "file"), "text")
     assert (tmp_path / "file").read_text(encoding="utf-8") == "text"
     assert lines == {}
+
+
+def test_many_files_are_taken_before_a_step_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profiler.counting.operators._MAX_CALLS", 10)
+    told: list[int] = []
+    counter = OperatorCounter(lambda _: 1, lambda _: True, lambda: told.append(taken(counter)[1]))
+    with ExitStack() as stack:
+        FileCounter(counter).install(stack)
+        for _ in range(25):
+            opened_low(tmp_path / "file")
+    assert told == [11, 11]
+    assert taken(counter) == {1: 3}
 
 
 def test_what_writes_no_file_does_not_count(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable
+from itertools import starmap
 from types import FrameType, FunctionType
 from typing import Any, Final
 
@@ -19,6 +20,10 @@ from profiler.agent.recorder import Recorder, now
 from profiler.run.tables import COUNTED, ENV_COUNT, CountKind, packer
 
 _PACK: Final = packer("counts").pack
+_KINDS: Final = {kind.name.lower(): int(kind) for kind in CountKind}
+"""By the value of the operator's kind. Looking for a member of an enumeration takes longer."""
+_COLLECTIVE, _FLOPS = int(CountKind.COLLECTIVE), int(CountKind.FLOPS)
+_ALLOCATION, _GROWTH, _PEAK = int(CountKind.ALLOCATION), int(CountKind.GROWTH), int(CountKind.PEAK)
 
 
 def requested() -> bool:
@@ -140,28 +145,24 @@ class _Writer:
     def write(self) -> None:
         """Write what was counted since the last call."""
         recorder, when = self.recorder, now()
-        names, rows = recorder.names, bytearray()
-
-        def add(kind: CountKind, name: str, site: int, count: int, size: int = 0) -> None:
-            rows.extend(_PACK(when, count, size, names[name], kind, site))
-
+        names, rows = recorder.names, []
         for operator, site, count, amount in self.counter.take():
-            kind = CountKind[operator.kind.name]
-            if kind is CountKind.COLLECTIVE:
-                add(kind, operator.name, site, count, amount)
+            name, kind = names[operator.name], _KINDS[operator.kind.value]
+            if kind == _COLLECTIVE:
+                rows.append((when, count, amount, name, kind, site))
                 continue
-            add(kind, operator.name, site, count)
+            rows.append((when, count, 0, name, kind, site))
             if amount:
-                add(CountKind.FLOPS, operator.name, site, amount)
-        changes = self.counter.memory.changes()
+                rows.append((when, amount, 0, name, _FLOPS, site))
+        changes, name = self.counter.memory.changes(), names[""]
         for site, (count, size) in changes.allocated.items():
-            add(CountKind.ALLOCATION, "", site, count, size)
+            rows.append((when, count, size, name, _ALLOCATION, site))
         for site, (count, size) in changes.growth.items():
             if count or size:
-                add(CountKind.GROWTH, "", site, count, size)
+                rows.append((when, count, size, name, _GROWTH, site))
         for site, size in changes.peak.items():
-            add(CountKind.PEAK, "", site, 0, size)
-        recorder.append_records("counts", rows)
+            rows.append((when, 0, size, name, _PEAK, site))
+        recorder.append_records("counts", b"".join(starmap(_PACK, rows)))
 
 
 PLUGIN = Hook(
