@@ -66,6 +66,7 @@ _PLAIN: Final = (
     _plain("float64", markers=None),
     _plain("single-tensor-optimizer"),
     _plain("zero-filled-gradients"),
+    _plain("unused-gradients"),
     _plain("debug-mode", markers=None),
     _plain("python-loop", "logging-in-loop", markers=(*_LOOP, "logging-in-loop")),
     _plain("frequent-evaluation", "synchronous-checkpoint"),
@@ -76,7 +77,9 @@ _PLAIN: Final = (
     ),
     *(
         Case(f"plain-healthy-{name}", cured=(name,), script="plain.py")
-        for name in ("python-loop", "many-small-operators", "float64", "frequent-evaluation")
+        for name in (
+            "python-loop", "many-small-operators", "float64", "frequent-evaluation", "unused-gradients",
+        )
     ),
 )  # fmt: skip
 """The second style: a loop at the level of the module."""
@@ -84,14 +87,17 @@ _PLAIN: Final = (
 _MODEL: Final = (
     *(
         Case(f"model-{name}", (name,), script="model.py")
-        for name in ("recompilation", "graph-breaks", "activation-checkpoints")
+        for name in ("recompilation", "graph-breaks", "activation-checkpoints", "unused-gradients")
     ),
     Case("model-allocation-churn", ("allocation-churn",), markers=None, script="model.py"),
     Case("model-memory-creep", ("memory-creep",), markers=None, script="model.py"),
     Case("model-long-startup", ("long-startup",), script="model.py"),
     *(
         Case(f"model-healthy-{name}", cured=(name,), script="model.py")
-        for name in ("recompilation", "graph-breaks", "activation-checkpoints", "allocation-churn", "memory-creep")
+        for name in (
+            "recompilation", "graph-breaks", "activation-checkpoints", "allocation-churn", "memory-creep",
+            "unused-gradients",
+        )
     ),
     Case("recurrent-profiler-left-on", ("profiler-left-on",), script="recurrent.py"),
     # most of it is the wait for the disk, which is named with the line that calls save()
@@ -119,7 +125,7 @@ _MODEL: Final = (
     Case("policy-python-loop", ("python-loop",), also=("periodic-work",), script="ppo.py"),
     Case("policy-healthy", cured=("python-loop",), script="ppo.py"),
     Case("ranks-healthy-accumulation", cured=("gradient-sync-in-accumulation",), script="ranks.py"),
-)
+)  # fmt: skip
 """Illnesses of the model, of torch.compile, of the memory and of several ranks."""
 
 

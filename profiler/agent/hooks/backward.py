@@ -16,6 +16,7 @@ from pathlib import PurePath
 from types import CodeType
 from typing import Any, Final
 
+from profiler.agent.hooks._unused_gradients import Search
 from profiler.agent.hooks.functions import register_builtin
 from profiler.agent.patching import STATE, Hook, caller, patch, user_frame
 from profiler.agent.recorder import now
@@ -43,15 +44,19 @@ id is not reused."""
 def _install(module: Any) -> None:
     for name, boundary in _BOUNDARIES.items():
         original = getattr(module, name)
-        patch(module, name, partial(_recorded, boundary=boundary))
+        search = Search() if name == "backward" else None
+        patch(module, name, partial(_recorded, boundary=boundary, search=search))
         register_builtin(original, getattr(module, name))
 
 
-def _recorded(original: Callable[..., Any], *, boundary: str) -> Callable[..., Any]:
+def _recorded(original: Callable[..., Any], *, boundary: str, search: Search | None) -> Callable[..., Any]:
     def backward(*args: Any, **kwargs: Any) -> Any:
         recorder, here = STATE.recorder, _thread
         if recorder is None or here.is_open or (_open_passes and _is_autograd_thread()):
             return original(*args, **kwargs)
+        end_search = None
+        if search is not None and not search.is_over:
+            end_search = search.begin(args, kwargs)
         detailed, thread, identifier = recorder.detailed, recorder.thread, threading.get_ident()
         depth, begin = thread.depth, 0
         if detailed:
@@ -66,6 +71,8 @@ def _recorded(original: Callable[..., Any], *, boundary: str) -> Callable[..., A
             _open_passes.discard(identifier)
             if detailed:
                 recorder.region(_REGION, begin, depth)
+            if end_search is not None:
+                end_search()
         if recorder.count_backward():
             recorder.record_boundary(BoundaryKind.BACKWARD, _name(boundary))
         return result

@@ -65,6 +65,17 @@ def steps_so_far() -> int:
     return _steps
 
 
+def parameters() -> set[int]:
+    """The ids of all parameters that an optimizer has: 0.1 µs for each."""
+    alive = [optimizer for reference, _ in list(_names.values()) if (optimizer := reference()) is not None]
+    return {
+        id(parameter)
+        for optimizer in alive
+        for group in getattr(optimizer, "param_groups", ())
+        for parameter in group["params"]
+    }
+
+
 def _count_step() -> None:
     global _steps
     _steps += 1  # two threads may count one step together, but the number changes

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from profiler.analyse.finding import Confidence, Finding
+from profiler.analyse.finding import Confidence, Finding, GainMethod
 from profiler.analyse.model import (
     AFTER_OPTIMIZER,
     MARKED_DATA,
@@ -1148,6 +1148,34 @@ def test_activations_that_are_computed_twice() -> None:
         findings, not_judged = find(with_facts(roomy, device="cuda"))
         assert findings == ()
         assert "activation-checkpoints" in {each.rule.name for each in not_judged}
+
+
+def test_gradients_that_no_optimizer_uses() -> None:
+    backward = Phase("backward", 0.06, 0.6, 0.6, 0.6, SITE)
+    passes = replace(step(compute=1.0), phases=(backward,))
+    unused = {
+        "file": "train.py", "line": 50, "function": "main", "tensors": 20, "bytes": 4e6, "functions": 0.9,
+        "module": "Tuner.backbone", "share": 0.9, "assumed": 0.01,
+    }  # fmt: skip
+    optimizer = {"class": "torch.optim.sgd.SGD", "file": "train.py", "line": 40, "function": "main"}
+
+    def with_unused(**changes: Any) -> Analysis:
+        return with_facts(passes, unused_gradients=unused | changes, optimizers=[optimizer])
+
+    assert found(passes) == []
+    assert found(with_unused()) == ["unused-gradients"]
+    finding = first(with_unused())
+    assert (finding.share, finding.confidence) == (pytest.approx(0.54), Confidence.MEDIUM)
+    assert [site.line for site in finding.sites] == [50, 40]
+    assert finding.costs == pytest.approx({"compute": 0.054})
+    assert (finding.gains[0].method, finding.gains[0].is_least) == (GainMethod.BOUND, True)
+    assert finding_text(finding).code == "backbone.requires_grad_(False)"
+    assert first(with_unused(assumed=0.4)).gains[0].method is GainMethod.ESTIMATE
+    assert first(with_unused(module="")).gain == finding.gain
+    assert found(with_unused(share=0.05)) == [], "too little time"
+    of_run = first(with_facts(with_unused(share=None), device="cuda"))
+    assert (of_run.is_of_run, of_run.gains) == (True, ())
+    assert found(with_facts(with_unused(share=None, functions=0.05), device="cuda")) == []
 
 
 def test_graph_breaks_cost_an_unknown_time() -> None:

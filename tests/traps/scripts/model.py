@@ -84,7 +84,11 @@ def main():
     if "long-startup" in ill:
         prepare()  # ill: long-startup
     network = Network("graph-breaks" in ill, "activation-checkpoints" in ill)
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    if "unused-gradients" in cases:
+        optimizer = torch.optim.SGD(network.head.parameters(), lr=0.01)  # ill: unused-gradients
+        network.blocks.requires_grad_("unused-gradients" in ill)
+    else:
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
     model = network
     if "graph-breaks" in cases:
         model = torch.compile(network, backend="aot_eager")
@@ -105,7 +109,7 @@ def main():
             x = occlude(x)
         loss = nn.functional.cross_entropy(model(x), labels)  # ill: recompilation
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # ill: unused-gradients
         optimizer.step()
         if "memory-creep" in cases:
             spread = network(x[:BATCH]).std()

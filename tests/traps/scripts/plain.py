@@ -101,6 +101,8 @@ if "single-tensor-optimizer" in cases:
     sgd = torch.optim.Adam(net.parameters(), 1e-4, **fast)  # ill: single-tensor-optimizer
 else:
     sgd = torch.optim.SGD(net.parameters(), lr=0.01)
+if "unused-gradients" in cases:
+    teacher = torch.nn.Sequential(torch.nn.Linear(256, 1024), torch.nn.Tanh(), torch.nn.Linear(1024, 10))
 fills = "zero-filled-gradients" in ill
 torch.autograd.set_detect_anomaly("debug-mode" in ill)
 step, warm, begin = 0, args.steps // 5, 0.0
@@ -108,8 +110,12 @@ while step < args.steps:
     for x, y in batches:  # ill: batches
         out = net(x)
         loss = F.cross_entropy(out, y)
+        if "unused-gradients" in cases:
+            with torch.set_grad_enabled("unused-gradients" in ill):
+                wanted = teacher(x)
+            loss = loss + F.mse_loss(out, wanted)
         sgd.zero_grad(set_to_none=not fills)  # ill: zero-filled-gradients
-        loss.backward()
+        loss.backward()  # ill: unused-gradients
         sgd.step()
         step += 1
         if "python-loop" in ill:

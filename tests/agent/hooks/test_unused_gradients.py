@@ -1,0 +1,200 @@
+"""Gradients of parameters that no optimizer has are found, and those that may be used are not; nothing else changes."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiler.agent.hooks import _unused_gradients, backward, optimizers
+from profiler.agent.patching import STATE
+from tests.fakes.watched import watched
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+STEPS = 20
+
+
+class Tuned(nn.Module):  # type: ignore[misc]
+    """A backbone and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.backbone = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU())
+        self.head = nn.Linear(16, 2)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.backbone(x))
+
+
+def train(model: Any, *trained: Any, after: Callable[[], object] = lambda: None) -> None:
+    """Train some parts of the model, each with an optimizer of its own."""
+    every = [torch.optim.SGD(part.parameters(), lr=0.01) for part in trained]
+    for _ in range(STEPS):
+        for optimizer in every:
+            model.zero_grad()
+            model(torch.ones(4, 8)).square().mean().backward()
+            optimizer.step()
+        after()
+
+
+def fact(tmp_path: Path, program: Callable[[], object]) -> dict[str, Any] | None:
+    """What the hook tells of a program."""
+    step = optimizers.PLUGIN, sys.modules["torch.optim.optimizer"]
+    with watched(tmp_path, (backward.PLUGIN, torch.autograd), step):
+        program()
+        assert STATE.recorder is not None
+        assert "unused_gradients" not in STATE.recorder.hook_errors
+        found: dict[str, Any] | None = STATE.recorder.hook_facts.get("unused_gradients")
+    return found
+
+
+def test_a_backbone_that_no_optimizer_has(tmp_path: Path) -> None:
+    model = Tuned()
+    found = fact(tmp_path, lambda: train(model, model.head))
+    assert found is not None
+    assert (found["tensors"], found["module"]) == (4, "Tuned.backbone")
+    assert found["bytes"] == sum(4 * parameter.numel() for parameter in model.backbone.parameters())
+    assert 0.0 < found["share"] < 1.0
+    assert (found["file"], found["function"]) == (__file__, "train")
+    assert ".backward()" in Path(__file__).read_text().splitlines()[found["line"] - 1]
+
+
+def test_a_teacher_within_another_object(tmp_path: Path) -> None:
+    class Distiller:
+        def __init__(self) -> None:
+            self.teacher, self.student = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def train(self) -> None:
+            optimizer = torch.optim.SGD(self.student.parameters(), lr=0.01)
+            for _ in range(STEPS):
+                x = torch.ones(2, 8)
+                (self.teacher(x) - self.student(x)).square().mean().backward()
+                optimizer.step()
+
+    found = fact(tmp_path, Distiller().train)
+    assert found is not None
+    assert (found["tensors"], found["module"].rpartition(".")[2]) == (2, "teacher")
+
+
+def all_trained(model: Tuned) -> None:
+    train(model, model)
+
+
+def frozen(model: Tuned) -> None:
+    model.backbone.requires_grad_(False)
+    train(model, model.head)
+
+
+def two_optimizers(model: Tuned) -> None:
+    train(model, model.head, model.backbone)
+
+
+def no_optimizer(model: Tuned) -> None:
+    for _ in range(STEPS):
+        model(torch.ones(4, 8)).mean().backward()
+
+
+def updated_by_hand(model: Tuned) -> None:
+    def update() -> None:
+        for parameter in model.backbone.parameters():
+            parameter.data -= 0.01 * (1.0 + parameter.grad.abs())
+
+    train(model, model.head, after=update)
+
+
+def gradients_given_to_hooks(model: Tuned) -> None:
+    for parameter in model.backbone.parameters():
+        parameter.register_hook(lambda _: None)
+    train(model, model.head)
+
+
+def optimizer_of_a_flat_copy(model: Tuned) -> None:
+    optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.01)
+    for _ in range(STEPS):
+        model(torch.ones(4, 8)).mean().backward()
+        optimizer.step()
+
+
+def added_to_a_frozen_base(model: Tuned) -> None:
+    model.requires_grad_(False)
+    extra = nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(extra.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        x = torch.ones(4, 8)
+        (model(x) + extra(x)).mean().backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        all_trained, frozen, two_optimizers, no_optimizer, updated_by_hand, gradients_given_to_hooks,
+        optimizer_of_a_flat_copy, added_to_a_frozen_base,
+    ],
+)  # fmt: skip
+def test_healthy_programs(tmp_path: Path, program: Callable[[Tuned], None]) -> None:
+    assert fact(tmp_path, lambda: program(Tuned())) is None
+
+
+def test_results_stay_and_nothing_is_kept(tmp_path: Path) -> None:
+    plain = Tuned()
+    train(plain, plain.head)
+    references: list[weakref.ref[Any]] = []
+    expected = plain.state_dict()
+
+    def program() -> None:
+        model = Tuned()
+        train(model, model.head)
+        assert all(torch.equal(value, expected[name]) for name, value in model.state_dict().items())
+        pairs = zip(model.parameters(), plain.parameters(), strict=True)
+        assert all(torch.equal(one.grad, other.grad) for one, other in pairs)
+        references.extend(weakref.ref(each) for each in (model, *model.parameters()))
+
+    gc.disable()
+    try:
+        assert fact(tmp_path, program) is not None
+        assert [reference for reference in references if reference() is not None] == []
+    finally:
+        gc.enable()
+
+
+def test_an_error_is_reported_and_ends_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a graph of another kind")
+
+    monkeypatch.setattr(_unused_gradients, "_graph", fail)
+    model = Tuned()
+    step = optimizers.PLUGIN, sys.modules["torch.optim.optimizer"]
+    with watched(tmp_path, (backward.PLUGIN, torch.autograd), step):
+        train(model, model.head)
+        assert STATE.recorder is not None
+        assert STATE.recorder.hook_errors == {"unused_gradients": "RuntimeError: a graph of another kind"}
+
+
+def test_a_function_that_computes_needed_gradients_too_is_divided(tmp_path: Path) -> None:
+    class Adapted(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.base = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x: Any) -> Any:
+            return self.base(self.first(x))
+
+    adapted = Adapted()
+    found = fact(tmp_path, lambda: train(adapted, adapted.first))
+    assert found is not None
+    assert found["tensors"] == 2
+    assert 0.0 < found["assumed"] <= found["share"]
+
+
+def test_a_graph_that_is_too_large_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_unused_gradients, "_MAX_NODES", 3)
+    model = Tuned()
+    assert fact(tmp_path, lambda: train(model, model.head)) is None
