@@ -156,7 +156,7 @@ class Search:
         timed.begin = now()
         return partial(self._end, timed, handles)
 
-    def _is_unused(self, kind: type, parameter: Any) -> bool:
+    def _is_unused(self, kind: Any, parameter: Any) -> bool:
         """Whether nothing is known that would use the gradient of a parameter that no optimizer has."""
         if type(parameter) is not kind or parameter._backward_hooks:
             return False
