@@ -20,13 +20,17 @@ group with 0.6 cores, so that `throttled` must be among the first findings, too;
 Predicted and real are compared where there is one illness, its own rule predicts a gain, and the real gain is 1.1 or
 more. A *bound* is the step without the cost; in an *estimate*, a part of the cost is assumed. *At least* is the step
 without the cost where the cure makes the rest faster too, as fewer threads do: it is true where the real gain is not
-smaller, within 5%. *No gain* is the same comparison for a prediction of 1. Left out are `too-few-workers` and
+smaller, within 5%. Beside bounds and estimates stand, for the same programs, *no gain*, a prediction of 1, and *plain
+Amdahl*, 1 / (1 - share) with the share of the recorded step that the cause takes: what recording, waits for a core and
+the cure itself cost is not taken out. Left out are `too-few-workers` and
 `input-small-batch`, whose findings predict the gain of another cure: about 15 workers and batches of 32 items, while
 the cured programs have 8 workers and batches of 64.
 """
 _LEAST_REAL: Final = 1.1
 _OTHER_CURE: Final = ("too-few-workers", "input-small-batch")
 """Cases whose finding suggests, and predicts the gain of, another cure than that of the program."""
+_LEAST_LEFT: Final = 1e-3
+"""Least share of a step that is taken to remain, as in predictions."""
 _ERROR: Final = 0.05
 """Relative error of a measured gain within which a lower bound is true."""
 
@@ -68,8 +72,14 @@ def _totals(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         if own.get("is_least"):
             lower.append(math.log(row["real"] / own["factor"]))
         else:
-            errors.setdefault(own["method"], []).append(abs(math.log(own["factor"] / row["real"])))
-        errors.setdefault("no gain", []).append(math.log(row["real"]))
+            share = next(each["share"] for each in row["findings"] if own in each["gains"])
+            predictions = {
+                own["method"]: own["factor"],
+                "no gain": 1.0,
+                "plain Amdahl": 1 / max(_LEAST_LEFT, 1 - share),
+            }
+            for name, factor in predictions.items():
+                errors.setdefault(name, []).append(abs(math.log(factor / row["real"])))
     for method, each in errors.items():
         values = f"median {median(each):.2f}, P90 {quantile(each, 0.9):.2f}, largest {max(each):.2f} of {len(each)}"
         lines.append(f"- {method} against real gain, |ln|: {values}")

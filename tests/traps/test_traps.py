@@ -76,12 +76,13 @@ def test_a_small_illness_beside_a_large_one_counts_by_its_order() -> None:
 
 def test_the_page_counts_what_is_right() -> None:
     row = {"case": "a", "condition": "quiet", "ill": ["a"], "first": "a", "is_right": True, "has_line": True}
-    own = {"rule": "a", "gains": [{"method": "bound", "factor": 2.0}]}
+    own = {"rule": "a", "share": 0.2, "gains": [{"method": "bound", "factor": 2.0}]}
     row |= {"gain": 3.0, "real": 1.6, "findings": [{"rule": "b", "gains": []}, own]}
     text = page([row, row | {"is_right": False, "gain": None, "real": None}])
     assert "- quiet, one illness: right 1 of 2" in text
     assert "- bound against real gain, |ln|: median 0.22" in text
     assert "- no gain against real gain, |ln|: median 0.47" in text
+    assert "- plain Amdahl against real gain, |ln|: median 0.25" in text, "1.25 of 1.6"
     assert "|ln|" not in page([row | {"ill": ["c"]}]), "another cure"
     assert "|ln|" not in page([row | {"real": 1.05}]), "nothing to gain"
 
