@@ -111,8 +111,8 @@ def _strip(side: ReportSide, *, compared: bool) -> PhaseStrip | None:
     if not total:
         return None
     strip = PhaseStrip(strip_label(side, total, compared=compared), segments)
-    if waiting is not None:
-        strip = replace(strip, beside=PhaseStrip(waiting_label(waiting), _rank_segments(waiting)))
+    if late is not None and waiting is not None:
+        strip = replace(strip, beside=PhaseStrip(waiting_label(waiting, late), _rank_segments(waiting)))
     lead = lead_finding(analysis)
     if compared or lead is None or lead.is_of_run or lead.gain <= 1:
         return strip
@@ -127,7 +127,10 @@ def _late_and_waiting(analysis: Analysis) -> tuple[RankActivity | None, RankActi
         return None, None
     late = next(rank for rank in ledger.ranks if rank.rank == ledger.straggler.rank)
     others = [rank for rank in ledger.ranks if rank is not late]
-    return late, max(others, key=lambda rank: rank.categories.get("ranks", 0.0))
+    waiting = max(others, key=lambda rank: rank.categories.get("ranks", 0.0))
+    return (
+        (late, waiting) if waiting.categories.get("ranks") else (None, None)
+    )  # its waits were recorded as something else
 
 
 def _rank_segments(rank: RankActivity) -> tuple[Segment, ...]:

@@ -245,7 +245,9 @@ def run_context(analysis: Analysis, devices: str, name: str, time: str) -> str:
     cores = analysis.info.host.get("cores")
     where = f"{devices}, {plural(cores, 'core')}" if isinstance(cores, int) else devices
     ranks = f"{analysis.job_size} ranks" if analysis.job_size > 1 else ""
-    if ranks and analysis.info.state != "attached" and is_plain_python(analysis.info.argv):
+    is_whole = analysis.ranks is not None and len(analysis.ranks.ranks) == analysis.job_size
+    is_plain = is_plain_python(analysis.info.argv) and not analysis.info.label  # recordings of single ranks have one
+    if ranks and analysis.info.state != "attached" and is_whole and is_plain:
         ranks += f", which {name} starts itself"  # so that its command needs no launcher
     return " · ".join(filter(None, (name, _steps(analysis), where, ranks, time)))
 
@@ -272,9 +274,10 @@ def strip_label(side: ReportSide, seconds_per_step: float, *, compared: bool) ->
     return f"A step{of}{' now' * (not compared)}, on average: {seconds(seconds_per_step)}{slowed}"
 
 
-def waiting_label(rank: RankActivity) -> str:
-    """`The same step of rank 0, which waits for it`"""
-    return f"The same step of rank {rank.rank}, which waits for it"
+def waiting_label(rank: RankActivity, late: RankActivity) -> str:
+    """`A step of rank 0, which waits for rank 1, on average: 95.6 ms`"""
+    step = seconds(sum(rank.categories.values()))
+    return f"A step of rank {rank.rank}, which waits for rank {late.rank}, on average: {step}"
 
 
 def strip_change(finding: Finding, after: float) -> str:

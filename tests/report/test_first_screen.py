@@ -128,7 +128,7 @@ def test_a_rank_that_waits_is_drawn_beside_the_late_one_on_one_scale() -> None:
         ("compute", "40.0 ms"),
     ]
     assert picture.beside is not None
-    assert picture.beside.label == "The same step of rank 0, which waits for it"
+    assert picture.beside.label == "A step of rank 0, which waits for rank 1, on average: 100 ms"
     assert [(part.label, part.text) for part in picture.beside.segments] == [
         ("compute", "40.0 ms"),
         ("rank wait", "60.0 ms"),
@@ -136,8 +136,8 @@ def test_a_rank_that_waits_is_drawn_beside_the_late_one_on_one_scale() -> None:
     assert picture.width() == pytest.approx(0.1)
     assert [part.label for part in picture.legend()] == ["data loading", "compute", "rank wait"]
     report = build_report(replace(run(), ranks=ranks(compute=(0.04, 0.1), ranks=(0.06, 0.0))))
-    assert "The same step of rank 0, which waits for it" in html.render(report)
-    assert "**The same step of rank 0, which waits for it**" in markdown.render(report)
+    assert "A step of rank 0, which waits for rank 1, on average: 100 ms" in html.render(report)
+    assert "**A step of rank 0, which waits for rank 1, on average: 100 ms**" in markdown.render(report)
     balanced = first(replace(run(), ranks=replace(ranks(compute=(0.1, 0.1)), straggler=None))).picture
     assert isinstance(balanced, PhaseStrip)
     assert balanced.beside is None

@@ -3,16 +3,16 @@
 A few backward passes are looked at after the first steps of an optimizer. The first ones tell whether there are such
 parameters; in most programs that ends the search. Some steps later, the functions of further passes are timed. A
 parameter counts only if it is the same then: one that changed may have been updated by hand. Nothing of the program is
-kept in between but ids and a few bytes of each such parameter.
+kept in between but ids and a few bytes of each such parameter. Only programs on the CPU are searched: on another
+device, a parameter that was updated by hand could not be told from one that was not.
 """
 
 from __future__ import annotations
 
 import ctypes
-import gc
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType
@@ -26,9 +26,10 @@ _STEPS: Final = 5
 """Steps of optimizers before the first passes that are looked at, and between these and the timed ones."""
 _PASSES: Final = 4
 """Passes that are looked at each time: a program may have several in a step, such as those of a GAN."""
-_MAX_NODES: Final = 50_000
-"""Functions of a pass that are looked at, at 8 µs each with their parameters. A larger graph is left alone."""
-_MAX_NS: Final = 100_000_000
+_MAX_SKIPPED: Final = 20
+"""Passes of a kind that is not looked at after which the search ends."""
+_MAX_NODES: Final = 12_000
+"""Functions of a pass that are looked at, at 8 µs each with their parameters: 0.1 s. A larger graph is left alone."""
 _CHECKED: Final = 64
 """Bytes at the start, the middle and the end of a parameter that are compared."""
 _UNSEEN: Final = ("CheckpointFunction", "BackwardHookFunction")
@@ -68,6 +69,8 @@ class _Timed:
 
         :param assumed: whether to count only these functions.
         """
+        if not self.marks:
+            return 0.0
         ends = [begin for _, begin in self.marks[1:]] + [self.end]
         return sum(
             (end - begin) * self.shares[number]
@@ -94,13 +97,18 @@ class Search:
 
     def __init__(self) -> None:
         self.is_over = False
+        self._lock = threading.Lock()
+        """Threads may be in backward passes at once."""
+        self._skipped = 0
         self._left = _PASSES
+        self._running = 0
+        """Timed passes that have not ended."""
         self._from = _STEPS
         self._before: dict[int, Fingerprint] | None = None
         """What the first passes found, by the id of the parameter; None: they are not over yet."""
         self._found: dict[int, Fingerprint] = {}
-        self._sizes: dict[int, tuple[int, int]] = {}
-        """Elements and bytes of each unused parameter of the timed passes."""
+        self._sizes: dict[int, tuple[int, list[int]]] = {}
+        """Bytes and shape of each unused parameter of the timed passes."""
         self._timed: list[_Timed] = []
 
     def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[[], None] | None:
@@ -115,10 +123,15 @@ class Search:
         try:
             torch = sys.modules["torch"]
             arguments = {**dict(zip(_ARGUMENTS, args, strict=False)), **kwargs}
-            if _is_special(torch, arguments):
-                return None
-            with torch._C.DisableTorchFunction():
-                return self._look(torch, arguments.get("tensors"))
+            with self._lock:
+                if self.is_over or self._left < 1:
+                    return None
+                if _is_special(torch, arguments):
+                    self._skipped += 1
+                    self.is_over = self._skipped >= _MAX_SKIPPED
+                    return None
+                with torch._C.DisableTorchFunction():
+                    return self._look(torch, arguments.get("tensors"))
         except Exception as error:  # noqa: BLE001 - the edge to the program, which goes on; the run's status reports it
             self._fail(error)
             return None
@@ -135,34 +148,39 @@ class Search:
         if graph is None:
             self.is_over = True
             return None
+        if not graph.nodes:
+            return None
         self._left -= 1
         if not graph.is_judged:
             graph.shares = [0.0] * len(graph.nodes)
         if self._before is None:
             if graph.is_judged:
-                self._found |= {id(parameter): _fingerprint(parameter) for parameter in graph.unused}
+                prints = ((id(parameter), _fingerprint(parameter)) for parameter in graph.unused)
+                self._found |= {key: value for key, value in prints if value is not None}
             if not self._left:
                 self._before, self._left, self._from = self._found, _PASSES, optimizers.steps_so_far() + _STEPS
                 self.is_over = not self._before
             return None
         if graph.is_judged:
             self._sizes |= {
-                id(parameter): (parameter.numel(), parameter.numel() * parameter.element_size())
+                id(parameter): (parameter.numel() * parameter.element_size(), list(parameter.shape))
                 for parameter in graph.unused
             }
         timed = _Timed(graph.shares, {number for number, share in enumerate(graph.shares) if 0.0 < share < 1.0})
         handles = [node.register_prehook(partial(timed.note, number)) for number, node in enumerate(graph.nodes)]
         self._timed.append(timed)
+        self._running += 1
         timed.begin = now()
         return partial(self._end, timed, handles)
 
     def _is_unused(self, kind: Any, parameter: Any) -> bool:
         """Whether nothing is known that would use the gradient of a parameter that no optimizer has."""
-        if type(parameter) is not kind or parameter._backward_hooks:
+        if type(parameter) is not kind or parameter._backward_hooks or hasattr(parameter, "_is_flat_param"):
             return False
         if getattr(parameter, "_post_accumulate_grad_hooks", None):
             return False
-        return self._before is None or self._before.get(id(parameter)) == _fingerprint(parameter)
+        now_there = _fingerprint(parameter)
+        return now_there is not None and (self._before is None or self._before.get(id(parameter)) == now_there)
 
     def _end(self, timed: _Timed, handles: list[Any]) -> None:
         timed.end = now()
@@ -170,9 +188,11 @@ class Search:
         try:
             for handle in handles:
                 handle.remove()
-            if self._left or self.is_over:
-                return
-            self.is_over = True
+            with self._lock:
+                self._running -= 1
+                if self._left or self._running or self.is_over:
+                    return
+                self.is_over = True
             if recorder is not None and any(share for each in self._timed for share in each.shares):
                 recorder.add_hook_facts(unused_gradients=self._fact(user_frame(caller(1))))
                 recorder.record_overhead(timed.end)
@@ -185,18 +205,18 @@ class Search:
         if STATE.recorder is not None:
             STATE.recorder.hook_errors["unused_gradients"] = f"{type(error).__name__}: {error}"
 
-    def _fact(self, frame: FrameType | None) -> dict[str, Any]:
+    def _fact(self, frame: FrameType | None) -> dict[str, Any] | None:
         whole = sum(each.end - each.begin for each in self._timed)
-        is_timed = whole > 0 and not any(each.is_elsewhere for each in self._timed)
-        shares = [share for each in self._timed for share in each.shares]
+        if not whole or any(each.is_elsewhere for each in self._timed):
+            return None
+        _, shape = max(self._sizes.values())
         return {
             **(code_line(frame.f_code, frame.f_lineno) if frame else {}),
             "tensors": len(self._sizes),
-            "bytes": sum(size for _, size in self._sizes.values()),
-            "module": _largest_module(self._sizes),
-            "functions": sum(shares) / len(shares),
-            "share": sum(each.unused() for each in self._timed) / whole if is_timed else None,
-            "assumed": sum(each.unused(assumed=True) for each in self._timed) / whole if is_timed else None,
+            "bytes": sum(size for size, _ in self._sizes.values()),
+            "largest": shape,
+            "share": sum(each.unused() for each in self._timed) / whole,
+            "assumed": sum(each.unused(assumed=True) for each in self._timed) / whole,
         }
 
 
@@ -212,13 +232,18 @@ def _is_special(torch: Any, further: Mapping[str, Any]) -> bool:
     )
 
 
-def _fingerprint(parameter: Any) -> Fingerprint:
-    """What changes with a parameter: how often it was changed in place, where it lies and, on the CPU, some bytes. They
-    are read without an operator of torch."""
-    place, size, data = parameter.data_ptr(), parameter.numel() * parameter.element_size(), b""
-    if place and parameter.device.type == "cpu" and parameter.is_contiguous():
-        length = min(_CHECKED, size)
-        data = b"".join(ctypes.string_at(place + at, length) for at in (0, (size - length) // 2, size - length))
+def _fingerprint(parameter: Any) -> Fingerprint | None:
+    """What changes with a parameter on the CPU: how often it was changed in place, where it lies, and some bytes. They
+    are read without an operator of torch. None: it is elsewhere, or its memory is not there, as between the uses of a
+    parameter that is divided among ranks.
+    """
+    place, size = parameter.data_ptr(), parameter.numel() * parameter.element_size()
+    if not place or parameter.device.type != "cpu" or not parameter.is_contiguous():
+        return None
+    if parameter.untyped_storage().nbytes() < parameter.storage_offset() * parameter.element_size() + size:
+        return None
+    length = min(_CHECKED, size)
+    data = b"".join(ctypes.string_at(place + at, length) for at in (0, (size - length) // 2, size - length))
     return parameter._version, place, data
 
 
@@ -227,7 +252,7 @@ def _graph(roots: list[Any], is_unused: Callable[[Any], bool], optimized: set[in
 
     :param optimized: ids of the parameters that an optimizer has.
     """
-    graph, deadline = _Graph([], [], False, []), now() + _MAX_NS
+    graph = _Graph([], [], False, [])
     numbers: dict[int, int] = {}
     leaves: dict[int, tuple[float, bool]] = {}
     """Of the functions that accumulate gradients: whether that is unused, and whether it takes time to compute."""
@@ -256,7 +281,7 @@ def _graph(roots: list[Any], is_unused: Callable[[Any], bool], optimized: set[in
             graph.shares.append(0.0)
             stack.append((node, True))
             stack.extend((other, False) for other in _next(node))
-            if len(graph.nodes) > _MAX_NODES or (len(graph.nodes) % 1024 == 0 and now() > deadline):
+            if len(graph.nodes) > _MAX_NODES:
                 return None
     return graph
 
@@ -276,53 +301,3 @@ def _unused_share(edges: list[tuple[float, bool]]) -> float:
         return 1.0
     large = [share == 1.0 for share, is_large in edges if is_large]
     return sum(large) / len(large) if large else 0.0
-
-
-def _largest_module(sizes: Mapping[int, tuple[int, int]]) -> str:
-    """The largest module that has only such parameters, as `class of its owner.attribute`, or `variable`; empty:
-    there is none.
-
-    All objects of the program are looked at: 0.3 s in a program with 1,500 modules, once.
-    """
-    base = sys.modules["torch"].nn.Module
-    modules = [each for each in gc.get_objects() if issubclass(type(each), base)]
-    whole = {id(module): size for module in modules if (size := _unused_elements(module, sizes))}
-    within = {id(child) for module in modules if id(module) in whole for child in _attributes(module, "_modules")}
-    tops = [module for module in modules if id(module) in whole and id(module) not in within]
-    if not tops:
-        return ""
-    largest = max(tops, key=lambda module: whole[id(module)])
-    return _attribute(largest, modules) or _attribute(largest, gc.get_referrers(largest)) or type(largest).__name__
-
-
-def _attribute(module: Any, owners: Iterable[Any]) -> str:
-    """The attribute or the variable that one of these objects has a module in; empty: none has."""
-    for owner in owners:
-        attributes = owner if type(owner) is dict else getattr(owner, "__dict__", None)
-        if isinstance(attributes, dict):
-            for name, value in (*attributes.items(), *(attributes.get("_modules") or {}).items()):
-                if value is module:
-                    return str(name) if owner is attributes else f"{type(owner).__name__}.{name}"
-    return ""
-
-
-def _attributes(module: Any, name: str) -> Iterable[Any]:
-    """The parameters or modules of a module, without its own code: one may be made only in part."""
-    return tuple(each for each in (vars(module).get(name) or {}).values() if each is not None)
-
-
-def _unused_elements(module: Any, sizes: Mapping[int, tuple[int, int]]) -> int:
-    """Elements of a module and those in it, if no gradient of them is used; else 0."""
-    total, stack, seen = 0, [module], set[int]()
-    while stack:
-        each = stack.pop()
-        if id(each) in seen:
-            continue
-        seen.add(id(each))
-        for parameter in _attributes(each, "_parameters"):
-            if id(parameter) in sizes:
-                total += sizes[id(parameter)][0]
-            elif parameter.requires_grad:
-                return 0
-        stack.extend(_attributes(each, "_modules"))
-    return total

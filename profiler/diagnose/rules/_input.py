@@ -47,7 +47,8 @@ def making_claim(costs: StepCosts, names: Collection[str], value: str) -> Claim 
     found = diagnose_input(costs.analysis)
     if found is None or found.advice not in SLOW or input_wait(costs):  # what is computed is not slow then
         return None
-    if found.advice is InputAdvice.USE_WORKERS and mostly_waits(costs, loader_cost(costs, found)):
+    suggested = suggested_workers(costs, found) if found.advice is InputAdvice.USE_WORKERS else None
+    if suggested and mostly_waits(costs, loader_cost(costs, found)):
         return None  # items that wait are no cheaper to make: workers wait beside the training
     parts = making(costs, "worker") or making(costs, "main process")
     chosen = [part for part in parts if part.name in names]
@@ -62,9 +63,7 @@ def making_claim(costs: StepCosts, names: Collection[str], value: str) -> Claim 
         "made": found.made_seconds,
         value: share,
         "handover": HANDOVER if found.advice is InputAdvice.CHEAP_BATCHES else None,
-        "free": found.use.free_cores
-        if found.advice is InputAdvice.USE_WORKERS and not suggested_workers(costs, found)
-        else None,
+        "free": found.use.free_cores if found.advice is InputAdvice.USE_WORKERS and not suggested else None,
         "core_wait": found.use.worker_core_wait if found.advice is InputAdvice.MORE_CORES else None,
     }
     return Claim({"input": loader_cost(costs, found).part(share)}, sites, values)
@@ -87,7 +86,8 @@ def suggested_workers(costs: StepCosts, found: InputDiagnosis) -> WorkersAdvice 
     if mostly_waits(costs, own):  # items that wait need no core
         workers = max(workers, min(MOST_WORKERS, math.ceil(round(own.seconds / rest, 3))))
         on_cpu = (costs.analysis.value("host_cpu") or 0.0) * costs.seconds
-        granted = on_cpu / (on_cpu + costs.cost("core").seconds) if on_cpu else 0.0
+        if on_cpu and costs.is_known("core"):
+            granted = on_cpu / (on_cpu + costs.cost("core").seconds)
     elif found.cores == 1:  # a worker would share the core with the training process
         return None
     after = moved_step_time(costs, found, own, workers, granted)

@@ -9,7 +9,7 @@ from profiler.diagnose.rule import Claim, Rule, StepCosts
 from profiler.diagnose.rules._input import loader_cost, making
 
 _STARTS: Final = 0.5
-"""Starts for each batch from which a loader is started to get single batches: an epoch of two batches is none."""
+"""Starts for each batch, more than which are for single batches: an epoch of two batches is none."""
 _STARTING: Final = ("loader start", "the loader itself")
 """Parts of the input in which a loader starts: it draws the order of all items when its first batch is asked for."""
 
@@ -17,7 +17,7 @@ _STARTING: Final = ("loader start", "the loader itself")
 def judge(costs: StepCosts) -> Claim | None:
     """What the loader itself takes, beside its items and their collation. Workers that start are another rule's."""
     found = diagnose_input(costs.analysis)
-    if found is None or found.use.workers or found.use.starts < _STARTS * (found.use.batches or 1.0):
+    if found is None or found.use.workers or found.use.starts <= _STARTS * (found.use.batches or 1.0):
         return None
     parts = making(costs, "main process")
     whole = sum(part.seconds_per_step for part in parts)
@@ -33,9 +33,9 @@ PLUGIN = Rule(
     "The loader is started again for each batch",
     (
         "{share:share} of each step goes to starting it and to drawing the order of all of its items.",
-        "It is started {starts:number} times in a step.",
+        "Starts of the loader in each step: {starts:number}.",
     ),
-    "Call iter(loader) once before the loop, and next() on that iterator in each step.",
+    "Call iter(loader) before the loop, next() on that iterator in each step, and iter() again only when it ends.",
     judge,
-    threshold_source="A loader whose epochs have two batches or fewer is one that is started for each batch.",
+    threshold_source="A loader whose epochs have two batches or more is not started for each batch.",
 )

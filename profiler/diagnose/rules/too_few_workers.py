@@ -27,9 +27,9 @@ def judge(costs: StepCosts) -> Claim | None:
         needed = min(needed, cores - 1)
         if needed <= workers:
             return None
-    granted = 0.0
-    if found.advice is InputAdvice.MORE_WORKERS and found.use.worker_cpu:
-        granted = found.use.worker_cpu / (found.use.worker_cpu + (found.use.worker_core_wait or 0.0))
+    granted, on_cpu, core_wait = 0.0, found.use.worker_cpu, found.use.worker_core_wait
+    if found.advice is InputAdvice.MORE_WORKERS and on_cpu and core_wait is not None:
+        granted = on_cpu / (on_cpu + core_wait)
     after = max(computing, work / needed, least_step_time(costs, found, granted=granted))
     if after * WORTH > costs.active:
         return None

@@ -2,60 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from profiler.analyse.finding import Confidence, GainMethod
-from profiler.diagnose.rule import Claim, Rule, RunClaim, StepCosts, exactly, largest_sites
+from profiler.diagnose.rule import Claim, Rule, StepCosts, largest_sites, phase_costs
 from profiler.run.model import Site
 
-_MANY: Final = 0.1
-"""Share of the functions of a backward pass from which they are told where their time is not known. A choice."""
 _ASSUMED: Final = 0.1
 """Part of the cost from which it counts as an estimate. A function that computes needed gradients, too, is taken to
 need the same time for each gradient of a matrix. A choice."""
 
 
-def judge(costs: StepCosts) -> Claim | RunClaim | None:
+def judge(costs: StepCosts) -> Claim | None:
     """The share of the backward passes that was measured in a few of them. The forward pass becomes cheaper, too: it
     keeps no activations for them. Whether the program looks at these gradients itself is not known."""
-    fact = costs.fact("unused_gradients")
-    if not isinstance(fact, dict):
+    fact, phase = costs.fact("unused_gradients"), costs.phase("backward")
+    if not isinstance(fact, dict) or phase is None or costs.has_queue or costs.fact("device") != "cpu":
         return None
-    sites = largest_sites([Site.from_fact(fact) if "file" in fact else None, *_optimizers(costs)])
-    values: dict[str, Any] = {
-        "tensors": fact["tensors"],
-        "size": fact["bytes"],
-        "module": fact["module"] or None,
-        "part": fact["module"].rpartition(".")[2] or "module",
-        "backward": fact["share"],
-    }
-    phase = costs.phase("backward")
-    if costs.has_queue or costs.fact("device") != "cpu" or fact["share"] is None or phase is None:
-        if fact["functions"] < _MANY:
-            return None
-        return RunClaim(sites=sites, values=values | {"backward": None}, confidence=Confidence.MEDIUM)
-    seconds = fact["share"] * phase.seconds_per_step / costs.core_wait_factor
-    if costs.is_known("compute"):  # of several ranks, the pass contains waits for others
-        seconds = min(seconds, sum(costs.cost(name).seconds for name in _COMPUTING))
-    is_estimate = fact["assumed"] > _ASSUMED * fact["share"]
+    claimed, _ = phase_costs(costs, phase)
+    is_alone = costs.analysis.ranks is None  # of several ranks, the end of the pass contains waits for others
     return Claim(
-        _divided(costs, seconds),
-        sites,
-        values,
-        method=GainMethod.ESTIMATE if is_estimate else GainMethod.BOUND,
-        is_least=True,
+        {name: cost.part(fact["share"] / costs.core_wait_factor) for name, cost in claimed.items()},
+        largest_sites([Site.from_fact(fact) if "file" in fact else None, *_optimizers(costs)]),
+        {
+            "tensors": fact["tensors"],
+            "size": fact["bytes"],
+            "largest": " × ".join(map(str, fact["largest"])) or "1",
+            "backward": fact["share"],
+        },
+        method=GainMethod.ESTIMATE if fact["assumed"] > _ASSUMED * fact["share"] else GainMethod.BOUND,
+        is_least=is_alone,
+        is_most=not is_alone,
         confidence=Confidence.MEDIUM,
     )
-
-
-_COMPUTING: Final = ("compute", "framework")
-"""Categories of the work of a backward pass."""
-
-
-def _divided(costs: StepCosts, seconds: float) -> dict[str, Any]:
-    """A time of the backward pass by category."""
-    known = {name: cost for name in _COMPUTING if (cost := costs.cost(name).seconds)} or {"compute": 1.0}
-    return {name: exactly(seconds * cost / sum(known.values())) for name, cost in known.items()}
 
 
 def _optimizers(costs: StepCosts) -> list[Site]:
@@ -67,12 +46,11 @@ PLUGIN = Rule(
     "unused-gradients",
     "Gradients are computed for parameters that no optimizer updates",
     (
-        "There are {tensors:count} such parameters, of {size:size}.",
         "Their gradients take {backward:share} of the backward pass.",
-        "The largest module that has only such parameters is {module}.",
+        "Number of such parameters: {tensors:count}, with {size:size} together.",
+        "The shape of the largest one is {largest}.",
     ),
-    "Call requires_grad_(False) on what is not trained, or run it under torch.no_grad().",
+    "Call requires_grad_(False) on the modules that are not trained, or run them under torch.no_grad().",
     judge,
-    code="{part}.requires_grad_(False)",
-    threshold_source="_MANY and _ASSUMED are choices.",
+    threshold_source="_ASSUMED is a choice.",
 )

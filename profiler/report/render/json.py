@@ -35,6 +35,7 @@ from profiler.core.terminal import plain
 from profiler.report.build import section_plugins
 from profiler.report.finding_text import finding_text
 from profiler.report.model import ReportInput, ReportSide
+from profiler.report.rank_text import none_waits
 from profiler.report.text import (
     NO_REASON,
     PERIODS,
@@ -343,7 +344,7 @@ def _ranks(ledger: RankLedger) -> dict[str, Any]:
         "few_steps": list(ledger.few_steps),
         "straggler": {**_fields(straggler, *names), **_site(straggler.site), "alike": list(straggler.alike)}
         if straggler
-        else Null(unknown or "no rank clearly makes the others wait"),
+        else Null(unknown or none_waits(len(ledger.ranks))),
         "ledger": [
             {
                 **_fields(each, "rank", "pid", "steps", "excluded", "step_time"),

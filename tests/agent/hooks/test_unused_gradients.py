@@ -59,7 +59,7 @@ def test_a_backbone_that_no_optimizer_has(tmp_path: Path) -> None:
     model = Tuned()
     found = fact(tmp_path, lambda: train(model, model.head))
     assert found is not None
-    assert (found["tensors"], found["module"]) == (4, "Tuned.backbone")
+    assert (found["tensors"], found["largest"]) == (4, [16, 16])
     assert found["bytes"] == sum(4 * parameter.numel() for parameter in model.backbone.parameters())
     assert 0.0 < found["share"] < 1.0
     assert (found["file"], found["function"]) == (__file__, "train")
@@ -80,7 +80,7 @@ def test_a_teacher_within_another_object(tmp_path: Path) -> None:
 
     found = fact(tmp_path, Distiller().train)
     assert found is not None
-    assert (found["tensors"], found["module"].rpartition(".")[2]) == (2, "teacher")
+    assert (found["tensors"], found["largest"]) == (2, [8, 8])
 
 
 def all_trained(model: Tuned) -> None:
@@ -198,3 +198,59 @@ def test_a_graph_that_is_too_large_is_left_alone(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(_unused_gradients, "_MAX_NODES", 3)
     model = Tuned()
     assert fact(tmp_path, lambda: train(model, model.head)) is None
+
+
+def test_passes_of_two_threads_end_the_search(tmp_path: Path) -> None:
+    """One begins while another runs: the search counts each once, and keeps nothing of later ones."""
+    search = _unused_gradients.Search()
+    model = Tuned()
+    step = optimizers.PLUGIN, sys.modules["torch.optim.optimizer"]
+    with watched(tmp_path, (backward.PLUGIN, torch.autograd), step):
+        optimizer = torch.optim.SGD(model.head.parameters(), lr=0.01)
+        ends: list[Callable[[], None]] = []
+        for _ in range(STEPS):
+            losses = [model(torch.ones(4, 8)).mean() for _ in range(2)]
+            ends += [end for loss in losses if (end := search.begin((loss,), {})) is not None]
+            for loss in losses:
+                loss.backward()
+            optimizer.step()
+        states = [search.is_over, *((end(), search.is_over)[1] for end in ends)]
+        assert states == [False] * 4 + [True]
+        assert STATE.recorder is not None
+        assert STATE.recorder.hook_errors == {}
+
+
+def test_passes_without_functions_and_of_other_kinds_are_harmless(tmp_path: Path) -> None:
+    model = Tuned()
+
+    def program() -> None:
+        optimizer = torch.optim.SGD(model.head.parameters(), lr=0.01)
+        for _ in range(STEPS):
+            torch.zeros((), requires_grad=True).backward()
+            model(torch.ones(4, 8)).mean().backward(retain_graph=True)
+            optimizer.step()
+
+    found = fact(tmp_path, program)
+    assert found is not None
+    assert found["tensors"] == 4
+
+
+def test_a_program_whose_passes_are_all_of_another_kind_is_soon_left_alone(tmp_path: Path) -> None:
+    search = _unused_gradients.Search()
+    model = Tuned()
+    step = optimizers.PLUGIN, sys.modules["torch.optim.optimizer"]
+    with watched(tmp_path, (backward.PLUGIN, torch.autograd), step):
+        train(model, model.head)
+        for _ in range(STEPS):
+            assert search.begin((model(torch.ones(4, 8)).mean(),), {"create_graph": True}) is None
+    assert search.is_over
+
+
+def test_memory_that_is_not_there_is_not_read() -> None:
+    parameter = nn.Parameter(torch.ones(64))
+    assert _unused_gradients._fingerprint(parameter) is not None
+    parameter.untyped_storage().resize_(0)
+    assert _unused_gradients._fingerprint(parameter) is None
+    part = nn.Parameter(torch.ones(64)[32:])
+    part.untyped_storage().resize_(0)
+    assert _unused_gradients._fingerprint(part) is None

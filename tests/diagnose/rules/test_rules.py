@@ -305,6 +305,10 @@ def test_items_that_wait_need_no_cores() -> None:
     importing = replace(analysis, threads=(replace(main, on_cpu=0.6),))
     assert found(importing) == ["slow-dataset-item", "no-workers*"]
     assert found(with_measures(importing, host_cpu=0.2)) == ["no-workers"], "most of the time on a CPU was imports"
+    restarted = replace(waiting, loader=LoaderUse(1.0, 1.0, 0))
+    assert found(restarted) == ["slow-dataset-item"], (
+        "workers that start for each batch do not wait beside the training"
+    )
     assert first(waiting).gain == pytest.approx(0.1 / 0.011)
 
 
@@ -1150,12 +1154,19 @@ def test_activations_that_are_computed_twice() -> None:
         assert "activation-checkpoints" in {each.rule.name for each in not_judged}
 
 
+def test_a_loader_with_two_batches_is_not_started_for_each() -> None:
+    parts = main_process("the loader itself", 0.4), main_process("dataset", 0.1)
+    for starts, names in ((0.6, ["loader-started-anew"]), (0.5, [])):
+        analysis = step(*parts, use=LoaderUse(1.0, starts, 0), input=0.5, compute=0.5)
+        assert [name for name in found(analysis) if name == "loader-started-anew"] == names
+
+
 def test_gradients_that_no_optimizer_uses() -> None:
     backward = Phase("backward", 0.06, 0.6, 0.6, 0.6, SITE)
     passes = replace(step(compute=1.0), phases=(backward,))
     unused = {
-        "file": "train.py", "line": 50, "function": "main", "tensors": 20, "bytes": 4e6, "functions": 0.9,
-        "module": "Tuner.backbone", "share": 0.9, "assumed": 0.01,
+        "file": "train.py", "line": 50, "function": "main", "tensors": 20, "bytes": 4e6,
+        "largest": [512, 64], "share": 0.9, "assumed": 0.01,
     }  # fmt: skip
     optimizer = {"class": "torch.optim.sgd.SGD", "file": "train.py", "line": 40, "function": "main"}
 
@@ -1169,13 +1180,10 @@ def test_gradients_that_no_optimizer_uses() -> None:
     assert [site.line for site in finding.sites] == [50, 40]
     assert finding.costs == pytest.approx({"compute": 0.054})
     assert (finding.gains[0].method, finding.gains[0].is_least) == (GainMethod.BOUND, True)
-    assert finding_text(finding).code == "backbone.requires_grad_(False)"
+    assert "The shape of the largest one is 512 × 64." in finding_text(finding).evidence
     assert first(with_unused(assumed=0.4)).gains[0].method is GainMethod.ESTIMATE
-    assert first(with_unused(module="")).gain == finding.gain
     assert found(with_unused(share=0.05)) == [], "too little time"
-    of_run = first(with_facts(with_unused(share=None), device="cuda"))
-    assert (of_run.is_of_run, of_run.gains) == (True, ())
-    assert found(with_facts(with_unused(share=None, functions=0.05), device="cuda")) == []
+    assert found(with_facts(with_unused(), device="cuda")) == [], "not known where a pass waits"
 
 
 def test_graph_breaks_cost_an_unknown_time() -> None:
