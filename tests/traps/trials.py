@@ -222,6 +222,7 @@ def main() -> int:
             except ProfilerError as error:
                 print(f"{case.name}: {error}", flush=True)
                 continue
+        row = json.loads(json.dumps(row).replace(f"{ROOT}/", ""))
         rows[case.name] = {"case": case.name, "ill": case.ill[0], **row}
         write_rows(arguments.results, rows.values())
         arguments.results.with_suffix(".md").write_text(page(list(rows.values())), encoding="utf-8")
