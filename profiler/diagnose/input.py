@@ -80,7 +80,16 @@ def _share_on_core(use: LoaderUse, busy: float) -> float:
     """The share of the time in which workers make batches that they do not wait for a core, at least: the training
     process would not wait for one in their place. They wait for one also when they are woken for the next batch."""
     waits, cpu = use.worker_core_wait or 0.0, use.worker_cpu or 0.0
-    return max(1.0 - min(1.0, waits / busy), cpu / (cpu + waits) if cpu else 0.0) if busy > 0 else 1.0
+    return max(1.0 - min(1.0, waits / busy), granted_share(cpu, waits)) if busy > 0 else 1.0
+
+
+def granted_share(on_cpu: float | None, core_wait: float | None) -> float:
+    """The share of the time in which threads are ready to run that they do run; 0 if that is not known.
+
+    :param on_cpu: their time on a CPU, in the unit of `core_wait`.
+    :param core_wait: their time of waiting for a core.
+    """
+    return on_cpu / (on_cpu + core_wait) if on_cpu and core_wait is not None else 0.0
 
 
 def _shares_with_core(analysis: Analysis, parts: Collection[InputPart]) -> tuple[float, float]:

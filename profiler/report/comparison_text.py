@@ -32,8 +32,8 @@ def with_comparison_verdict(comparison: Comparison, diagnosis: ComparisonDiagnos
 
 
 def _with_hinted_line(comparison: Comparison, side: SideDiagnosis) -> SideDiagnosis:
-    """The diagnosis of a side whose unknown time is told with the line at which samples see most of it: the tables
-    below have that line."""
+    """The diagnosis of a side. If its time of an unknown category changed most, the line with most of that time in
+    stack samples is added, because the tables below name that line."""
     change = side.change
     if change is None or change.kind is not TimeChangeKind.HOST or change.name != _UNKNOWN:
         return side

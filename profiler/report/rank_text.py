@@ -128,7 +128,8 @@ def _about(ledger: RankLedger) -> str:
 
 
 def none_waits(count: int) -> str:
-    """What is known where ranks of so many were compared and none is late: each may be, in some steps or by little."""
+    """The statement about `count` compared ranks of which none is late on average: any of them may be late in some
+    steps, or by little."""
     return "neither rank clearly makes the other wait" if count == 2 else "no rank clearly makes the others wait"
 
 

@@ -48,8 +48,6 @@ class _Timed:
 
     shares: list[float]
     """The share of the work of each function that is unused."""
-    assumed: set[int]
-    """The functions of which only a part is."""
     thread: int = field(default_factory=threading.get_ident)
     begin: int = 0
     end: int = 0
@@ -75,7 +73,7 @@ class _Timed:
         return sum(
             (end - begin) * self.shares[number]
             for (number, begin), end in zip(self.marks, ends, strict=True)
-            if not assumed or number in self.assumed
+            if not assumed or self.shares[number] < 1.0
         )
 
 
@@ -88,7 +86,7 @@ class _Graph:
     """The share of the work of each one that is for gradients of unused parameters only."""
     is_judged: bool
     """Whether a parameter of an optimizer is among those whose gradients it computes."""
-    unused: list[Any]
+    unused: list[tuple[Any, Fingerprint]]
     """Parameters that no optimizer has."""
 
 
@@ -142,7 +140,7 @@ class Search:
         roots = tensors if isinstance(tensors, (list, tuple)) else [tensors]
         graph = _graph(
             [function for root in roots if (function := getattr(root, "grad_fn", None)) is not None],
-            partial(self._is_unused, torch.nn.Parameter),
+            partial(self._unused, torch.nn.Parameter),
             optimizers.parameters(),
         )
         if graph is None:
@@ -155,8 +153,7 @@ class Search:
             graph.shares = [0.0] * len(graph.nodes)
         if self._before is None:
             if graph.is_judged:
-                prints = ((id(parameter), _fingerprint(parameter)) for parameter in graph.unused)
-                self._found |= {key: value for key, value in prints if value is not None}
+                self._found |= {id(parameter): fingerprint for parameter, fingerprint in graph.unused}
             if not self._left:
                 self._before, self._left, self._from = self._found, _PASSES, optimizers.steps_so_far() + _STEPS
                 self.is_over = not self._before
@@ -164,23 +161,23 @@ class Search:
         if graph.is_judged:
             self._sizes |= {
                 id(parameter): (parameter.numel() * parameter.element_size(), list(parameter.shape))
-                for parameter in graph.unused
+                for parameter, _ in graph.unused
             }
-        timed = _Timed(graph.shares, {number for number, share in enumerate(graph.shares) if 0.0 < share < 1.0})
+        timed = _Timed(graph.shares)
         handles = [node.register_prehook(partial(timed.note, number)) for number, node in enumerate(graph.nodes)]
         self._timed.append(timed)
         self._running += 1
         timed.begin = now()
         return partial(self._end, timed, handles)
 
-    def _is_unused(self, kind: Any, parameter: Any) -> bool:
-        """Whether nothing is known that would use the gradient of a parameter that no optimizer has."""
+    def _unused(self, kind: Any, parameter: Any) -> Fingerprint | None:
+        """The fingerprint of a parameter that no optimizer has, if nothing is known that would use its gradient."""
         if type(parameter) is not kind or parameter._backward_hooks or hasattr(parameter, "_is_flat_param"):
-            return False
+            return None
         if getattr(parameter, "_post_accumulate_grad_hooks", None):
-            return False
-        now_there = _fingerprint(parameter)
-        return now_there is not None and (self._before is None or self._before.get(id(parameter)) == now_there)
+            return None
+        fingerprint = _fingerprint(parameter)
+        return fingerprint if self._before is None or self._before.get(id(parameter)) == fingerprint else None
 
     def _end(self, timed: _Timed, handles: list[Any]) -> None:
         timed.end = now()
@@ -234,8 +231,9 @@ def _is_special(torch: Any, further: Mapping[str, Any]) -> bool:
 
 def _fingerprint(parameter: Any) -> Fingerprint | None:
     """What changes with a parameter on the CPU: how often it was changed in place, where it lies, and some bytes. They
-    are read without an operator of torch. None: it is elsewhere, or its memory is not there, as between the uses of a
-    parameter that is divided among ranks.
+    are read without an operator of torch.
+
+    :returns: None if the parameter lies on another device, or if its memory is released, as FSDP does between uses.
     """
     place, size = parameter.data_ptr(), parameter.numel() * parameter.element_size()
     if not place or parameter.device.type != "cpu" or not parameter.is_contiguous():
@@ -247,15 +245,16 @@ def _fingerprint(parameter: Any) -> Fingerprint | None:
     return parameter._version, place, data
 
 
-def _graph(roots: list[Any], is_unused: Callable[[Any], bool], optimized: set[int]) -> _Graph | None:
+def _graph(roots: list[Any], unused_print: Callable[[Any], Fingerprint | None], optimized: set[int]) -> _Graph | None:
     """The functions of a backward pass; None if there are too many.
 
+    :param unused_print: gives the fingerprint of a parameter without an optimizer; None: its gradient may be used.
     :param optimized: ids of the parameters that an optimizer has.
     """
     graph = _Graph([], [], False, [])
     numbers: dict[int, int] = {}
     leaves: dict[int, tuple[float, bool]] = {}
-    """Of the functions that accumulate gradients: whether that is unused, and whether it takes time to compute."""
+    """For each function that accumulates a gradient: 1 if that is unused, else 0; and whether it needs time."""
     kept: list[Any] = []  # ids stay unique meanwhile
     stack: list[tuple[Any, bool]] = [(root, False) for root in roots]
     while stack:
@@ -271,10 +270,10 @@ def _graph(roots: list[Any], is_unused: Callable[[Any], bool], optimized: set[in
             variable = node.variable
             has_optimizer = id(variable) in optimized
             graph.is_judged = graph.is_judged or has_optimizer
-            unused = not has_optimizer and is_unused(variable)
-            leaves[key] = float(unused), variable.dim() > 1
-            if unused:
-                graph.unused.append(variable)
+            fingerprint = None if has_optimizer else unused_print(variable)
+            leaves[key] = float(fingerprint is not None), variable.dim() > 1
+            if fingerprint is not None:
+                graph.unused.append((variable, fingerprint))
         else:
             numbers[key] = len(graph.nodes)
             graph.nodes.append(node)

@@ -16,7 +16,7 @@ from profiler.analyse.model import (
     InputPart,
     LoaderSettings,
 )
-from profiler.diagnose.input import HANDOVER, MOSTLY, diagnose_input
+from profiler.diagnose.input import HANDOVER, MOSTLY, diagnose_input, granted_share
 from profiler.diagnose.model import InputAdvice, InputDiagnosis
 from profiler.diagnose.rule import Claim, Cost, StepCosts, largest_sites, total_seconds
 from profiler.diagnose.rules._frames import frame_costs
@@ -86,8 +86,7 @@ def suggested_workers(costs: StepCosts, found: InputDiagnosis) -> WorkersAdvice 
     if mostly_waits(costs, own):  # items that wait need no core
         workers = max(workers, min(MOST_WORKERS, math.ceil(round(own.seconds / rest, 3))))
         on_cpu = (costs.analysis.value("host_cpu") or 0.0) * costs.seconds
-        if on_cpu and costs.is_known("core"):
-            granted = on_cpu / (on_cpu + costs.cost("core").seconds)
+        granted = granted_share(on_cpu, costs.cost("core").seconds if costs.is_known("core") else None)
     elif found.cores == 1:  # a worker would share the core with the training process
         return None
     after = moved_step_time(costs, found, own, workers, granted)

@@ -9,7 +9,8 @@ from profiler.diagnose.rule import Claim, Rule, StepCosts
 from profiler.diagnose.rules._input import loader_cost, making
 
 _STARTS: Final = 0.5
-"""Starts for each batch, more than which are for single batches: an epoch of two batches is none."""
+"""A loader that starts more often than this for each batch is started for single batches. A loader whose epochs have
+two batches or more starts less often."""
 _STARTING: Final = ("loader start", "the loader itself")
 """Parts of the input in which a loader starts: it draws the order of all items when its first batch is asked for."""
 

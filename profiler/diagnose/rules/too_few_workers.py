@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from profiler.analyse.finding import KnockOut
-from profiler.diagnose.input import diagnose_input
+from profiler.diagnose.input import diagnose_input, granted_share
 from profiler.diagnose.model import InputAdvice
 from profiler.diagnose.rule import Claim, Rule, StepCosts
 from profiler.diagnose.rules._input import MOST_WORKERS, SPLIT, loader_cost, made_sites, making, more_workers_values
@@ -27,9 +27,8 @@ def judge(costs: StepCosts) -> Claim | None:
         needed = min(needed, cores - 1)
         if needed <= workers:
             return None
-    granted, on_cpu, core_wait = 0.0, found.use.worker_cpu, found.use.worker_core_wait
-    if found.advice is InputAdvice.MORE_WORKERS and on_cpu and core_wait is not None:
-        granted = on_cpu / (on_cpu + core_wait)
+    is_waiting = found.advice is InputAdvice.MORE_WORKERS
+    granted = granted_share(found.use.worker_cpu, found.use.worker_core_wait) if is_waiting else 0.0
     after = max(computing, work / needed, least_step_time(costs, found, granted=granted))
     if after * WORTH > costs.active:
         return None
