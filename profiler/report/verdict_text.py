@@ -41,7 +41,12 @@ from profiler.diagnose.model import (
 )
 from profiler.report.category_text import CATEGORIES
 from profiler.report.finding_text import finding_sentence, gain_text, leading, minor
-from profiler.report.rank_text import balance_sentence, collective_sentences, straggler_sentence
+from profiler.report.rank_text import (
+    balance_sentence,
+    collective_sentences,
+    function_of_program,
+    straggler_sentence,
+)
 from profiler.report.text import (
     THREAD_STATES,
     at,
@@ -491,8 +496,8 @@ def _input(cause: Cause, place: str) -> str:
 
 def _part_place(site: Site | None) -> str:
     """` (Data.__getitem__(), which begins at data.py:12)`: its hook knows no other line. The slow one may differ."""
-    is_function = site is not None and site.function not in ("", "<module>")
-    return f" ({function_name(site)}, which begins{at(site)})" if site is not None and is_function else at(site)
+    function = function_of_program(site) if site is not None else ""
+    return f" ({function}, which begins{at(site)})" if function else at(site)
 
 
 def _part_name(part: InputPart) -> str:
