@@ -60,7 +60,11 @@ def _install(module: Any) -> None:
     counting.install()
     on_unpatch(counting.remove)
     if counting.reads is not None:
+        from profiler.counting import optimizers
+
         _reads[:] = [counting.reads]
+        for owner in optimizers.CLASSES:
+            patch(owner, "step", functools.partial(_stepping, optimizers.step))
     os.register_at_fork(after_in_child=writer.forked)
     writer.begin(recorder)
     recorder.add_hook_facts(**{COUNTED: True})
@@ -115,6 +119,16 @@ def _compiled(original: Callable[..., Any]) -> Callable[..., Any]:
         return call
 
     return compile_function
+
+
+def _stepping(call: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    """Have steps of torch's optimizers run without the mode that counts reads."""
+
+    @functools.wraps(original)
+    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return call(_reads[0], original, self, *args, **kwargs)
+
+    return step
 
 
 class _Writer:
