@@ -223,6 +223,7 @@ TORCH_AT_THE_TOP = (
     "profiler.counting.installation",
     "profiler.counting.memory",
     "profiler.counting.operators",
+    "profiler.counting.optimizers",
     "profiler.counting.reads",
     "profiler.virtual.compiled",
     "profiler.virtual.cuda",
