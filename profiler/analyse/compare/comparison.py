@@ -13,7 +13,7 @@ from profiler.analyse.sampling.flame import flame_difference
 from profiler.analyse.statistics import median
 from profiler.analyse.timing.throughput import counted_unit
 from profiler.core.errors import ProfilerError
-from profiler.core.facts import fact_rows, stated_device
+from profiler.core.facts import commit_text, fact_rows, stated_device
 from profiler.core.notice import Notice
 from profiler.run.model import RunInfo
 
@@ -127,7 +127,7 @@ def _environment_rows(info: RunInfo) -> dict[str, str]:
     rows |= fact_rows(info.facts, skip=("device", "device_label"))
     rows |= fact_rows(info.host)
     rows |= {f"GPU {number}": str(device.get("name", "unnamed")) for number, device in enumerate(info.devices)}
-    rows["git commit"] = info.git_commit or "not in a git checkout"
+    rows["git commit"] = commit_text(info.git_commit)
     return rows | {f"{name} version": version for name, version in info.versions.items() if name not in info.facts}
 
 

@@ -27,6 +27,7 @@ from profiler.check.model import (
     TimeLine,
 )
 from profiler.core import units
+from profiler.core.facts import CHANGED
 from profiler.core.metrics import counter_period, counter_unit, find_counter
 from profiler.core.terminal import plain
 from profiler.report.text import plural
@@ -40,8 +41,6 @@ _MAX_SLOWDOWN: Final = 20.0
 """The largest slow-down that is written as a number."""
 _MAX_DECIMALS: Final = 6
 _WHOLE_SECONDS_FROM: Final = 10.0
-_DIRTY: Final = "+changes"
-"""After the commit of a checkout with changes."""
 _COMMIT_DIGITS: Final = 7
 _LONG_COMMIT_DIGITS: Final = 10
 _MAX_COLUMN_NAME: Final = 24
@@ -324,10 +323,10 @@ def side_title(side: SideInfo) -> str:
 
 def short_commit(commit: str, what: str = "", *, digits: int = _COMMIT_DIGITS) -> str:
     """The commit of a side that is called `what`: '3fa2c1d+changes' if its checkout had changes."""
-    full = plain(commit).removesuffix(_DIRTY)
+    full = plain(commit).removesuffix(CHANGED)
     short = full[:digits]
-    dirty = bool(short) and (commit.endswith(_DIRTY) or f"{full[:_COMMIT_DIGITS]}{_DIRTY}" in what)
-    return f"{short}{_DIRTY}" if dirty else short
+    dirty = bool(short) and (commit.endswith(CHANGED) or f"{full[:_COMMIT_DIGITS]}{CHANGED}" in what)
+    return f"{short}{CHANGED}" if dirty else short
 
 
 def reference_title(result: GateResult) -> str:
