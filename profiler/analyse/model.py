@@ -18,6 +18,8 @@ from profiler.core.notice import Notice
 from profiler.run.model import RunInfo, Site, StatedResult, StepDefinition
 from profiler.run.tables import NON_BLOCKING, CountKind
 
+UNATTRIBUTED = "unattributed"
+"""The host category of time in which nothing tells what ran."""
 # Host categories of a step, exclusive, in the order in which reports show them.
 HOST_CATEGORIES = (
     "input",
@@ -34,7 +36,7 @@ HOST_CATEGORIES = (
     "waiting",
     "core",
     "throttled",
-    "unattributed",
+    UNATTRIBUTED,
 )
 WAIT_CATEGORIES = ("gil", "ranks", "waiting", "core", "throttled")
 """Time in which the stepping thread did not run although no record says why: it waited for the GIL, for other ranks,
@@ -860,6 +862,12 @@ class Analysis:
         """The value of a measure; None: the run does not have it, or it was not measured."""
         measure = self.measures.get(name)
         return measure.value if measure else None
+
+    @property
+    def unattributed_share(self) -> float | None:
+        """The share of a step in which nothing tells what ran; None: its breakdown was not measured."""
+        part, step = self.breakdown.get(UNATTRIBUTED), self.value("step_time")
+        return part.value / step if part and part.value is not None and step else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Final
 from profiler.analyse.model import (
     COMMUNICATING,
     COPYING,
+    UNATTRIBUTED,
     Analysis,
     Cause,
     HostState,
@@ -154,7 +155,7 @@ def _idle_causes(analysis: Analysis) -> list[Cause]:
         notice = Notice(code) if code and known else None
         share = sum(row.share_of_wall for row in blamed)
         places = _places(blamed) if analysis.is_trace else ()
-        blame = None if category == "unattributed" and analysis.is_trace else largest
+        blame = None if category == UNATTRIBUTED and analysis.is_trace else largest
         causes.append(Cause(category, share, None, None, _idle_location(blamed), (), notice, blame, places))
     return causes
 
@@ -167,8 +168,8 @@ def trace_category(row: IdleBlame) -> tuple[str, str]:
     """The category of a row of a trace, and the code of what is to be added; calls that launch are the framework's."""
     if row.category == "launch":
         return ("framework", "") if row.subject in _LAUNCH_CALLS else ("launch", "setup-calls")
-    if row.category in ("python", "unattributed") and row.state is not HostState.IN_PYTHON:
-        return "unattributed", "between-operators"
+    if row.category in ("python", UNATTRIBUTED) and row.state is not HostState.IN_PYTHON:
+        return UNATTRIBUTED, "between-operators"
     return row.category, ""
 
 

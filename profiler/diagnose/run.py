@@ -9,6 +9,7 @@ from typing import Final
 from profiler.analyse.model import (
     AFTER_OPTIMIZER,
     INTERRUPTIONS,
+    UNATTRIBUTED,
     UPDATE,
     WAIT_CATEGORIES,
     WAITING_FOR_INDEX,
@@ -99,10 +100,10 @@ def _diagnose_host(analysis: Analysis, reason: Notice | None) -> RunDiagnosis:
         if analysis.info.facts.get("device") == "cpu" and analysis.info.level == "light":
             return RunDiagnosis(RunVerdict.STEP_TIME_ONLY, seconds=analysis.value("step_time") or 0.0)
         return RunDiagnosis(RunVerdict.UNKNOWN, reason=reason)
-    computing, unknown = (parts.get(name, 0.0) / total for name in ("compute", "unattributed"))
+    computing, unknown = (parts.get(name, 0.0) / total for name in ("compute", UNATTRIBUTED))
     every = _step_causes(analysis)
     causes = _named(every, 0.0 if any(cause.category == "compute" for cause in every) else computing)
-    if any(cause.category == "unattributed" for cause in causes):
+    if any(cause.category == UNATTRIBUTED for cause in causes):
         unknown = 0.0
     largest = causes[0] if causes else None
     leads = largest is not None and (
@@ -234,7 +235,7 @@ def _step_causes(analysis: Analysis) -> list[Cause]:
     operators = parts.get("compute", 0.0) + parts.get("framework", 0.0)
     names = [*_STEP_CATEGORIES, "input"]
     if analysis.is_trace and operators >= WORTH_NAMING * total:
-        names.append("unattributed")
+        names.append(UNATTRIBUTED)
     causes = [
         *(_category_cause(analysis, name, parts[name], total) for name in names if parts.get(name)),
         *(_phase_cause(phase) for phase in analysis.phases if _is_cause(phase, analysis)),
@@ -287,7 +288,7 @@ def _category_cause(analysis: Analysis, category: str, seconds: float, total: fl
     """The time of a category as a cause, of which `seconds` count; their places are known only where most count."""
     measure, notice = analysis.breakdown[category], None
     counted = seconds / (measure.value or 1.0)
-    if analysis.is_trace and category in ("python", "unattributed") and not analysis.locations.get(category):
+    if analysis.is_trace and category in ("python", UNATTRIBUTED) and not analysis.locations.get(category):
         notice = Notice("between-operators")
     elif category == "python" and hides_waits(analysis):
         notice = Notice("python-or-device-wait")

@@ -31,10 +31,10 @@ _MUCH_LESS: Final = 2.0
 """Factor from which a counter of two sides tells why one is faster."""
 
 
-def comparison_context(comparison: Comparison, devices: str, time: str) -> str:
-    """`before → after · CPU · 2026-11-22 11:03 UTC`"""
+def comparison_context(comparison: Comparison, devices: str, time: str) -> tuple[str, ...]:
+    """`before → after`, `CPU`, `2026-11-22 11:03 UTC`"""
     labels = " → ".join(side.label for side in comparison.sides)
-    return " · ".join(filter(None, (labels, devices, time)))
+    return tuple(filter(None, (labels, devices, time)))
 
 
 _SAME: Final = 0.005

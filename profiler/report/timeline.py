@@ -6,7 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from profiler.analyse.model import DEVICE_CATEGORIES, HOST_CATEGORIES, Timeline, TimelineEvent, TimelineLane
+from profiler.analyse.model import (
+    DEVICE_CATEGORIES,
+    HOST_CATEGORIES,
+    UNATTRIBUTED,
+    Timeline,
+    TimelineEvent,
+    TimelineLane,
+)
 from profiler.core import units
 from profiler.report.blocks import TimelineChart, TimelineGroup, TimelineKind, TimelineTrack
 from profiler.report.category_text import category_label, category_meaning, category_tone, device_label
@@ -18,7 +25,7 @@ FIRST_EVENTS: Final = 2_000
 _HOST_ORDER: Final = ("python", "allocate", *(name for name in HOST_CATEGORIES if name != "python"))
 _OF_WORK: Final = TimelineKind(device_label("idle"), "idle", "idle")
 _OF_STREAM: Final = TimelineKind("stream idle", "idle", "idle")
-_OF_HOST: Final = TimelineKind(category_label("unattributed"), "free", category_meaning("unattributed"))
+_OF_HOST: Final = TimelineKind(category_label(UNATTRIBUTED), "free", category_meaning(UNATTRIBUTED))
 _LONGEST_NAME: Final = 60
 _LEAST_IN_LEGEND: Final = 0.001
 _NEARLY_ALL: Final = 0.99

@@ -17,6 +17,7 @@ from profiler.analyse.model import (
     MIN_SAMPLES,
     RECEIVE,
     THE_LOADER,
+    UNATTRIBUTED,
     UPDATE,
     Analysis,
     Cause,
@@ -62,7 +63,7 @@ from profiler.report.text import (
 from profiler.run.model import Site
 
 _NO_CORE: Final = ("core", "throttled")
-_PLACELESS: Final = (*_NO_CORE, "unattributed")
+_PLACELESS: Final = (*_NO_CORE, UNATTRIBUTED)
 """Categories that no line of the program causes."""
 _PHASES: Final = (UPDATE, AFTER_OPTIMIZER, *INTERRUPTIONS)
 """Causes that are phases of a step: their time is also time of categories."""
@@ -335,7 +336,7 @@ _PARTLY_AFTER: Final = ", partly after optimizer.step()"
 
 
 def _unknown(unknown: UnknownShare, step: str) -> str:
-    state = "uncertain" if unknown.site else CATEGORIES["unattributed"].label
+    state = "uncertain" if unknown.site else CATEGORIES[UNATTRIBUTED].label
     return f"What ran in {share(unknown.share)} {step} is {state}: {_why_unknown(unknown)}."
 
 

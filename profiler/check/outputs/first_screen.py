@@ -35,7 +35,7 @@ def first_screen(result: GateResult, when: Sequence[str]) -> b.FirstScreen:
     """
     places = tuple(_places(result))
     return b.FirstScreen(
-        " · ".join((f"{fmt.side_title(result.candidate)} against {fmt.reference_title(result)}", *when)),
+        (f"{fmt.side_title(result.candidate)} against {fmt.reference_title(result)}", *when),
         _headline(result),
         tuple(_why(result)),
         tuple(_chips(result)),
