@@ -34,7 +34,8 @@ MOST: Final = 0.5
 MIN_LAUNCHES: Final = 50
 """Launches below which no cause of idle time is named. A step of a model makes hundreds; the public traces with fewer
 show first calls, or a single step that is one CUDA graph."""
-_MAX_CAUSES: Final = 5
+MAX_CAUSES: Final = 5
+"""Causes that a first screen has room for."""
 _MAX_PLACES: Final = 3
 _COPIES: Final = ("h2d", "d2h", "d2d")
 _LAUNCH_CALLS: Final = ("launch", "memset", "event")
@@ -121,7 +122,7 @@ def _named(causes: Iterable[Cause], verdict: RunVerdict) -> tuple[Cause, ...]:
         for number, cause in enumerate(ordered)
         if cause.share >= (NAMED if number else first) * (1.0 if cause.category == "core" else own)
     )
-    return tuple(named)[:_MAX_CAUSES]
+    return tuple(named)[:MAX_CAUSES]
 
 
 # ---------------------------------------------------------------- a busy device

@@ -18,6 +18,7 @@ from profiler.analyse.model import (
     Stage,
 )
 from profiler.core.facts import is_plain_python
+from profiler.core.metrics import RATES
 from profiler.core.units import rate, ratio, seconds, share
 from profiler.diagnose.model import MUCH_UNKNOWN, RunVerdict
 from profiler.report.blocks import Chip, Headline
@@ -210,13 +211,13 @@ def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:
 
 def is_too_short(analysis: Analysis) -> bool:
     """Whether a longer recording of the same kind would tell more."""
-    return _is_much_unknown(analysis) or 0 < _samples(analysis) < MIN_SAMPLES
+    return _is_much_unknown(analysis) or 0 < analysis.samples < MIN_SAMPLES
 
 
 def times_too_short(analysis: Analysis) -> int | None:
     """How many times as long a recording has enough stack samples: 2, 5, 10, 20 or 50; None if that is not known:
     there is no sample, or much time is unknown, which more samples need not explain."""
-    samples = _samples(analysis)
+    samples = analysis.samples
     if not 0 < samples < MIN_SAMPLES or _is_much_unknown(analysis):
         return None
     return next(times for times in (2, 5, 10, 20, MIN_SAMPLES) if times * samples >= MIN_SAMPLES)
@@ -325,7 +326,7 @@ def run_chips(analysis: Analysis) -> tuple[Chip, ...]:
 
 
 def _speed(analysis: Analysis) -> Chip | None:
-    measure = next((each for name in _RATES if (each := analysis.measures.get(name)) and each.value), None)
+    measure = next((each for name in RATES if (each := analysis.measures.get(name)) and each.value), None)
     if measure is None or measure.value is None or has_no_steps(analysis):
         return None
     now = rate(measure.value, measure.unit)
@@ -337,12 +338,9 @@ def _speed(analysis: Analysis) -> Chip | None:
     return Chip(f"{number} → {how_sure(lead.gains[0])}{best}", "good")
 
 
-_RATES: Final = ("tokens_per_s", "steps_per_s")
-
-
 def _observed(analysis: Analysis) -> Chip | None:
     step = analysis.measures.get("step_time")
-    samples = _samples(analysis)
+    samples = analysis.samples
     if step is None or step.value is None:
         return None
     steps = plural(step.n, "step") if not has_no_steps(analysis) else ""
@@ -351,11 +349,6 @@ def _observed(analysis: Analysis) -> Chip | None:
         return Chip(f"only {plural(samples, 'stack sample')}", "warning", few)
     seen = ", ".join(filter(None, (steps, plural(samples, "stack sample") if samples else "")))
     return Chip(seen) if seen else None
-
-
-def _samples(analysis: Analysis) -> int:
-    """The stack samples within the measured steps."""
-    return sum(line.samples for line in analysis.lines)
 
 
 def _doubts(analysis: Analysis) -> Iterator[Chip]:

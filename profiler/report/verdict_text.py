@@ -12,6 +12,7 @@ from profiler.analyse.model import (
     BETWEEN_BATCHES,
     COMMUNICATING,
     COPYING,
+    CORELESS_CATEGORIES,
     INTERRUPTIONS,
     MARKED_DATA,
     MIN_SAMPLES,
@@ -62,8 +63,7 @@ from profiler.report.text import (
 )
 from profiler.run.model import Site
 
-_NO_CORE: Final = ("core", "throttled")
-_PLACELESS: Final = (*_NO_CORE, UNATTRIBUTED)
+_PLACELESS: Final = (*CORELESS_CATEGORIES, UNATTRIBUTED)
 """Categories that no line of the program causes."""
 _PHASES: Final = (UPDATE, AFTER_OPTIMIZER, *INTERRUPTIONS)
 """Causes that are phases of a step: their time is also time of categories."""
@@ -321,7 +321,7 @@ def _overlaps(run: RunDiagnosis) -> list[str]:
     leads = run.verdict is RunVerdict.COMPUTING
     total, notes = run.share if leads else 0.0, []
     for number, cause in enumerate(run.causes):
-        if cause.category in _NO_CORE:
+        if cause.category in CORELESS_CATEGORIES:
             overlaps = phased and cause.category == "core" and cause.notice is None
             notes.append(", which overlaps the other parts" if overlaps else "")
             continue

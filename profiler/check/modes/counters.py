@@ -36,6 +36,7 @@ from profiler.check.modes.sides import (
     describe_side,
     fingerprint,
     load_recordings,
+    prepare_base,
     programs_of_sides,
     record_counters,
     short_program,
@@ -47,13 +48,7 @@ from profiler.check.settings import PROCESSES, Settings
 from profiler.check.speed.controlled_process import Program
 from profiler.check.speed.counting import STEPS
 from profiler.check.worktree.paths import refuse_working_tree
-from profiler.check.worktree.prepare import (
-    LINK_HINT,
-    PreparedSide,
-    RevisionRequest,
-    prepare_revision,
-    working_tree_side,
-)
+from profiler.check.worktree.prepare import LINK_HINT, PreparedSide, working_tree_side
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
 from profiler.report.text import plural
@@ -187,8 +182,7 @@ def _judged(
 def check_revision(command: tuple[str, ...], settings: Settings, rev: str) -> int:
     """Compare what a command is counted to do here with what it does at a git revision; returns the exit code."""
     candidate = working_tree_side(command, Path.cwd())
-    request = RevisionRequest(rev, command, Path.cwd(), settings.links, settings.environment)
-    with prepare_revision(request, lambda line: print(line, file=sys.stderr, flush=True)) as base:
+    with prepare_base(rev, command, settings) as base:
         sides = {BASE: base, CANDIDATE: candidate}
         programs = programs_of_sides(
             sides, source=settings.source, hint=LINK_HINT, virtual_cuda=settings.virtual_cuda, count=settings.count

@@ -43,6 +43,7 @@ _MAX_DECIMALS: Final = 6
 _WHOLE_SECONDS_FROM: Final = 10.0
 _COMMIT_DIGITS: Final = 7
 _LONG_COMMIT_DIGITS: Final = 10
+NOT_REPORTED: Final = "this machine does not report it"
 _MAX_COLUMN_NAME: Final = 24
 """Characters of a revision's name for which the head of a column has room."""
 
