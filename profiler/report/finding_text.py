@@ -252,10 +252,6 @@ def change_sentence(change: FindingChange) -> str:
 # ---------------------------------------------------------------- templates
 
 
-def _function(site: Any) -> str:
-    return f"{function_name(site)} of {file_name(site)}"
-
-
 _FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {
     "time": seconds,
     "share": share,
@@ -266,7 +262,7 @@ _FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {
     "plain": lambda value: str(round(value)),
     "nth": nth,
     "place": lambda site: at(site).removeprefix(" at "),
-    "function": _function,
+    "function": lambda site: f"{function_name(site)} of {file_name(site)}",
     "assignment": lambda variable: f"{variable} = " if variable else "",
     "activity": lambda category: SPENT[category],
     "others": other_ranks,

@@ -154,13 +154,8 @@ def _stretch(timeline: Timeline, length: int) -> str:
     """
     step = f"step {timeline.step:,}, of about median length"
     works = f"here the device works {units.share(timeline.device_share(length))} of the time"
-    if not _is_part(timeline, length):
+    if not timeline.offset and length >= _NEARLY_ALL * 1e9 * timeline.step_length:  # the whole step
         return f"{step}; {works}"
     drawn, whole = units.seconds(length / 1e9), units.seconds(timeline.step_length)
     of = f"{step} ({whole}); {works}"
     return f"{drawn} within {of}" if timeline.offset else f"the first {drawn} of {of}"
-
-
-def _is_part(timeline: Timeline, length: int) -> bool:
-    """Whether less than a step is drawn."""
-    return bool(timeline.offset) or length < _NEARLY_ALL * 1e9 * timeline.step_length

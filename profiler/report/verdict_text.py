@@ -22,7 +22,6 @@ from profiler.analyse.model import (
     UPDATE,
     Analysis,
     Cause,
-    DevicePart,
     HostState,
     IdleBlame,
     InputPart,
@@ -204,9 +203,13 @@ def _busy_cause(cause: Cause) -> str:
     """`66% of the time it communicated while no kernel computed.`"""
     if cause.category == COMMUNICATING:
         return f"{share(cause.share)} of the time it communicated while no kernel computed."
-    kinds = [f"{share(part.exposed)} {_COPIES[part.kind]}{_memory(part)}" for part in cause.parts]
+    kinds = [
+        f"{share(part.exposed)} {_COPIES[part.kind]}" + (f"'s {part.memory} memory" if part.memory else "")
+        for part in cause.parts
+    ]
     copied = f"{share(cause.share)} of the time it copied while no kernel computed"
-    waits = " The host waits for copies of pageable memory." if any(map(_is_pageable, cause.parts)) else ""
+    is_pageable = any(part.memory == "pageable" for part in cause.parts)
+    waits = " The host waits for copies of pageable memory." if is_pageable else ""
     return f"{copied}{f' ({listed(kinds)})' if kinds else ''}.{waits}"
 
 
@@ -215,14 +218,6 @@ _COPIES: Final[Mapping[str, str]] = {
     "d2h": "to the host",
     "d2d": "within the device or between devices",
 }
-
-
-def _memory(part: DevicePart) -> str:
-    return f"'s {part.memory} memory" if part.memory else ""
-
-
-def _is_pageable(part: DevicePart) -> bool:
-    return part.memory == "pageable"
 
 
 def _in_parentheses(cause: Cause) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -257,15 +258,11 @@ def last_common_call(ways: Sequence[tuple[float, Sequence[Site]]], only: Collect
             function = function_of(sites[1]) if len(sites) > 1 else None
             if function and function in only and function != function_of(sites[0]):
                 calls[sites[0], function] += amount
-        (site, function), largest = max(calls.items(), key=_amount, default=((None, ("", "")), 0.0))
+        (site, function), largest = max(calls.items(), key=itemgetter(1), default=((None, ("", "")), 0.0))
         if site is None or largest < least:
             return last
         last = site, function[1]
         ways = [(amount, sites[1:]) for amount, sites in ways if sites[0] == site and len(sites) > 1]
-
-
-def _amount(item: tuple[object, float]) -> float:
-    return item[1]
 
 
 def _way_to_last_update(stacks: Stacks, samples: ClassifiedSamples) -> _Loop:

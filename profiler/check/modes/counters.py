@@ -171,7 +171,7 @@ def _judged(
     """The counters of the candidate against those of the base, counted again where that may change the result."""
     compared = partial(compare, base, limits=settings.limits, files=files)
     lines = compared(recordings.counted)
-    varies = any(map(_varies, lines))
+    varies = any(ends and ends[0] != ends[1] for line in lines for ends in (line.before, line.after))
     if overall(lines) != PASS and (varies or len(recordings.counted) == 1):
         more = MORE_PROCESSES if varies else 1
         recordings += record_counters(program, settings, more, settings.processes + 1)
@@ -250,10 +250,6 @@ def _hunks_of_rises(lines: Sequence[CounterLine], files: Sequence[FileChange]) -
     """What changed in the files in which a counter that fails rose."""
     risen = {change.file for line in lines if line.state != PASS for change in line.changes}
     return tuple(hunk for change in files if change.candidate in risen for hunk in change.hunks)
-
-
-def _varies(line: CounterLine) -> bool:
-    return any(ends is not None and ends[0] != ends[1] for ends in (line.before, line.after))
 
 
 def merge_baseline(result: GateResult, file: GateResult) -> GateResult:

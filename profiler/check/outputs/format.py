@@ -113,12 +113,10 @@ def counter_amounts(line: CounterLine) -> tuple[str, str, str]:
     """Baseline, candidate and what is allowed: '12', '13 to 14', 'any'."""
     limit = () if line.allowed is None else (line.allowed,)
     texts = iter(amounts((*(line.before or ()), *(line.after or ()), *limit), line.counter))
-    before, after = (_span([next(texts) for _ in ends or ()]) for ends in (line.before, line.after))
+    before, after = (
+        " to ".join(dict.fromkeys(next(texts) for _ in ends or ())) or "none" for ends in (line.before, line.after)
+    )
     return before, after, next(texts, "any")
-
-
-def _span(ends: list[str]) -> str:
-    return " to ".join(dict.fromkeys(ends)) or "none"
 
 
 def is_changed(line: CounterLine) -> bool:

@@ -121,7 +121,7 @@ def _brief_lines(report_input: ReportInput) -> Iterator[Block]:
     if not (list(compare_phases(sides)) and list(compare_lines(sides))):
         first = next(side for side in sides if side.detailed.lines)
         yield from _phase_bars(first)
-        yield top_lines(first, _BRIEF_LINES)
+        yield _top_lines(first)
 
 
 @section("lines", "Time by line", 32, "code", brief=_brief_lines)
@@ -147,10 +147,10 @@ def _line_key(line: LineCost) -> RowKey:
     return row_key(line.site)
 
 
-def top_lines(side: ReportSide, count: int, *, categories: bool = True) -> Table:
+def _top_lines(side: ReportSide) -> Table:
     """The lines with most time, in short."""
-    fields = _BRIEF_FIELDS if categories else _BRIEF_FIELDS[:-1]
-    return make_table("Lines with most of the training thread's time, per step", fields, side.detailed.lines[:count])
+    lines = side.detailed.lines[:_BRIEF_LINES]
+    return make_table("Lines with most of the training thread's time, per step", _BRIEF_FIELDS, lines)
 
 
 def _phase_bars(side: ReportSide) -> Iterator[StackedBars]:
