@@ -26,7 +26,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import Times, covered_within, times, union
+from profiler.analyse.intervals import Floats, Times, covered_within, times, union
 from profiler.analyse.timing.scheduler import step_delays
 from profiler.analyse.window import (
     NEARLY_ALL,
@@ -63,7 +63,6 @@ SAME_END_NS: Final = 1_000_000
 about 1 ms with gloo, whose threads wait for a core."""
 MOST: Final = 0.5
 """Part of the excess of a category from which a line, or a function, is named."""
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -199,9 +199,10 @@ def finding_sentence(finding: Finding, whole: str = "") -> str:
     text = _fill(finding.rule.title, finding.values) or finding.rule.name
     is_gain = finding.gains and (finding.gain >= NO_GAIN or finding.gains[0].method is GainMethod.KNOCK_OUT)
     gain = f", {gain_text(finding)} to gain" if is_gain else ""
+    amount = share_text(finding.share, finding.low, finding.high)
     if finding.is_of_run:
-        return f"{text}{place}: {_amount(finding)} of the run." if finding.share else f"{text}{place}."
-    return f"{text}{place}: {_amount(finding)} {whole or f'of {whole_text(finding)}'}{gain}."
+        return f"{text}{place}: {amount} of the run." if finding.share else f"{text}{place}."
+    return f"{text}{place}: {amount} {whole or f'of {whole_text(finding)}'}{gain}."
 
 
 def doubt_text(finding: Finding) -> str:
@@ -213,14 +214,19 @@ def doubt_text(finding: Finding) -> str:
     return "whether the device was busy meanwhile was not recorded"
 
 
-def _amount(finding: Finding) -> str:
+def share_text(part: float, low: float | None, high: float | None) -> str:
     """`39%`, with its interval where that is wide."""
-    wide = finding.high - finding.low > _WIDE
-    return share(finding.share) + (f" ({100 * finding.low:.0f} to {share(finding.high)})" if wide else "")
+    interval = f" ({100 * (low or 0.0):.0f} to {share(high or 0.0)})" if is_wide(low, high) else ""
+    return share(part) + interval
 
 
-_WIDE: Final = 0.1
-"""Width of an interval from which a share is shown with it: then the share alone would claim too much."""
+def is_wide(low: float | None, high: float | None) -> bool:
+    """Whether an interval is so wide that the share alone would claim too much."""
+    return low is not None and high is not None and high - low > WIDE
+
+
+WIDE: Final = 0.1
+"""Width of an interval from which a share is shown with it."""
 
 
 _STATES: Final[Mapping[FindingState, str]] = {

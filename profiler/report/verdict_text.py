@@ -41,7 +41,7 @@ from profiler.diagnose.model import (
     UnknownShare,
 )
 from profiler.report.category_text import CATEGORIES
-from profiler.report.finding_text import finding_sentence, gain_text, leading, minor
+from profiler.report.finding_text import WIDE, finding_sentence, gain_text, is_wide, leading, minor, share_text
 from profiler.report.rank_text import (
     balance_sentence,
     collective_sentences,
@@ -277,11 +277,12 @@ def _step(run: RunDiagnosis) -> Iterable[str]:
         for number, (cause, note) in enumerate(zip(run.causes, notes, strict=True))
     ]
     is_sampled = not (run.unknown and run.unknown.is_whole)
-    computing = f"{'Computing takes' if is_sampled else 'Backward passes and updates take'} {_amount(run)}"
+    amount = share_text(run.share, run.low, run.high)
+    computing = f"{'Computing takes' if is_sampled else 'Backward passes and updates take'} {amount}"
     place = _place(run.operators) if run.operators and not run.driver else ""
     if leads:
         nothing = f"; no other part takes {WORTH_NAMING:.0%} of it"
-        if not run.is_rest_small or (run.low is not None and run.share - run.low > _WIDE):
+        if not run.is_rest_small or (run.low is not None and run.share - run.low > WIDE):
             nothing = "; the stack samples are too few to tell what takes the rest"
         yield f"{computing} {step}{place}{nothing if not (parts or run.unknown or run.findings) else ''}."
     unknown = _unknown(run.unknown, step) if run.unknown else ""
@@ -292,7 +293,7 @@ def _step(run: RunDiagnosis) -> Iterable[str]:
     yield from parts
     has_computing = leads or any(cause.category == "compute" for cause in run.causes)
     if run.share >= WORTH_NAMING and not has_computing:
-        whole = f" {step}" if not parts or (not known and _is_wide(run)) else ""
+        whole = f" {step}" if not parts or (not known and is_wide(run.low, run.high)) else ""
         yield f"{computing}{whole}{known if parts else ''}{place}."
     if run.verdict is not RunVerdict.UNKNOWN_STEP:
         yield unknown
@@ -364,27 +365,13 @@ def _largest_part(unknown: UnknownShare) -> str:
     return f"{part} is{at(unknown.site)} ({share(unknown.site_share)})"
 
 
-_WIDE: Final = 0.1
-"""Width of an interval from which a share is shown with it: then the share alone would claim too much."""
-
-
 def _cause(cause: Cause, whole: str = "", note: str = "") -> str:
     """`61% of each step is waiting for data at train.py:44.`
 
     :param whole: what follows the share in the first sentence.
     :param note: what ends the sentence.
     """
-    return f"{_amount(cause)} {whole}{_clause(cause)}{note}."
-
-
-def _amount(part: Cause | RunDiagnosis) -> str:
-    """`61%`, with its interval where that is wide."""
-    interval = f" ({100 * (part.low or 0.0):.0f} to {share(part.high or 0.0)})" if _is_wide(part) else ""
-    return share(part.share) + interval
-
-
-def _is_wide(part: Cause | RunDiagnosis) -> bool:
-    return part.low is not None and part.high is not None and part.high - part.low > _WIDE
+    return f"{share_text(cause.share, cause.low, cause.high)} {whole}{_clause(cause)}{note}."
 
 
 def cause_text(cause: Cause) -> str:

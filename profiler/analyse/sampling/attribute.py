@@ -27,11 +27,12 @@ from typing import Final
 
 import numpy as np
 
+from profiler.analyse.intervals import Floats
 from profiler.analyse.model import HOST_CATEGORIES, MIN_SAMPLES, UNATTRIBUTED
 from profiler.analyse.sampling.frames import BACKWARD
 from profiler.analyse.sampling.shares import ClassifiedSamples, classify_samples, native_category
 from profiler.analyse.sampling.stacks import Stacks
-from profiler.analyse.sampling.strata import DIVIDED, FIXED, NUMBER, Floats, Numbers, has_hooked_steps, stratum_times
+from profiler.analyse.sampling.strata import DIVIDED, FIXED, NUMBER, Numbers, has_hooked_steps, stratum_times
 from profiler.analyse.statistics import Z, share_interval
 from profiler.analyse.timing.breakdown import Ledger, recorded_ledger, take_core, take_stalls
 from profiler.analyse.timing.host_timeline import CODE, HostTimeline

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import Intervals, intersect, subtract, union
+from profiler.analyse.intervals import Floats, Intervals, intersect, subtract, union
 from profiler.analyse.model import (
     AFTER_OPTIMIZER,
     ELSEWHERE,
@@ -32,7 +32,7 @@ from profiler.analyse.sampling.frames import BACKWARD, BETWEEN, CLOSURE, DATA, F
 from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.stacks import Function, Stacks, function_of
 from profiler.analyse.sampling.stages import StageSpans
-from profiler.analyse.sampling.strata import LOADING, Floats
+from profiler.analyse.sampling.strata import LOADING
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.timing.host_timeline import HostTimeline
 from profiler.analyse.window import NS_PER_S, Window, named_rows

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from profiler.analyse.intervals import Floats
 from profiler.analyse.model import INTERRUPTIONS, OperatorLine, Preparation
 from profiler.analyse.sampling.frames import BETWEEN, FORWARD, Stack
 from profiler.analyse.sampling.lines import StackCosts
@@ -23,7 +24,6 @@ from profiler.analyse.sampling.phases import RARE, last_common_call
 from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.stacks import Function, Stacks, function_of
 from profiler.analyse.sampling.stages import StageSpans
-from profiler.analyse.sampling.strata import Floats
 from profiler.analyse.timing.host_timeline import CODE
 from profiler.analyse.window import NS_PER_S, Window
 from profiler.run.code_origin import LIBRARY, TORCH, code_owner

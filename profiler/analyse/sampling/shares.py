@@ -30,7 +30,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import overlaps
+from profiler.analyse.intervals import Floats, overlaps
 from profiler.analyse.model import CORELESS_CATEGORIES, HOST_CATEGORIES
 from profiler.analyse.sampling.batch_means import Batches, batch_edges, sum_in_batches
 from profiler.analyse.sampling.blocked import (
@@ -53,7 +53,6 @@ from profiler.analyse.sampling.strata import (
     REGION_KINDS,
     STRATA,
     TORCH_LEAF,
-    Floats,
     Numbers,
     StackStrata,
     has_hooked_steps,

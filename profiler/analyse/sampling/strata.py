@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import Intervals, Times, overlaps, times
+from profiler.analyse.intervals import Floats, Intervals, Times, overlaps, times
 from profiler.analyse.model import HOST_CATEGORIES, UNATTRIBUTED
 from profiler.analyse.sampling.frames import BACKWARD, CALL, CHECKPOINT, COPY, DATA, FSYNC, OPTIMIZER, TOKENIZE, Stack
 from profiler.analyse.sampling.stacks import Stacks
@@ -23,7 +23,6 @@ from profiler.run.code_origin import OURS, code_owner
 from profiler.run.model import Run, StepKind
 from profiler.run.tables import OPERATORS, CallKind
 
-Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
 
 DIVIDED: Final = ("", BACKWARD, OPTIMIZER)

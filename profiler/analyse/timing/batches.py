@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from profiler.analyse.intervals import covered_within, union
+from profiler.analyse.intervals import Floats, covered_within, union
 from profiler.analyse.model import MIN_SAMPLES, BatchCurve
 from profiler.analyse.timing.counters import counter_rows, step_numbers, sum_per_step
 from profiler.analyse.timing.scheduler import thread_time
@@ -23,8 +22,6 @@ _MIN_STEPS: Final = 5
 """Steps of each size from which their median has an interval of order statistics with 90% or more (94% with five)."""
 _DIFFERENT: Final = 0.75
 """Largest ratio of two sizes between which a line is drawn. A choice: nearer sizes take about the same time."""
-
-Floats = npt.NDArray[np.float64]
 
 
 def making_waits(run: Run, window: Window, threads: Iterable[tuple[int, int]]) -> tuple[float, float] | None:

@@ -13,14 +13,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import Intervals, overlaps
+from profiler.analyse.intervals import Floats, Intervals, overlaps
 from profiler.analyse.model import HOST_CATEGORIES, UNATTRIBUTED, WAIT_CATEGORIES, Measure
 from profiler.analyse.timing.host_timeline import CODE, HostTimeline
 from profiler.analyse.window import LEVEL_LIGHT, Window
 from profiler.core.notice import Notice
 from profiler.core.scheduling import Throttling
-
-Floats = npt.NDArray[np.float64]
 
 NO_OPERATORS: Final = Notice("no-operators")
 NO_CALLS: Final = Notice("no-device-calls")
