@@ -12,7 +12,7 @@ from profiler.diagnose.model import ComparisonDiagnosis, PhaseChange, SideDiagno
 from profiler.report.category_text import CATEGORIES, phase_label
 from profiler.report.rank_text import comparison_sentences
 from profiler.report.table import factor, ratio_text
-from profiler.report.text import at, describe, listed, mismatches
+from profiler.report.text import at, capitalized, describe, listed, mismatches
 from profiler.report.verdict_text import Statement
 from profiler.run.model import Site
 
@@ -62,7 +62,7 @@ def _why(side: SideDiagnosis) -> Iterator[str]:
 
 
 def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
+    return f"{capitalized(text)}."
 
 
 def comparison_statement(diagnosis: ComparisonDiagnosis) -> Statement:

@@ -16,7 +16,7 @@ from profiler.core.metrics import RATES, is_final
 from profiler.core.notice import Notice
 from profiler.core.units import seconds
 from profiler.report.blocks import NotMeasured, side_tone
-from profiler.report.text import describe
+from profiler.report.text import capitalized, describe
 from profiler.run.model import RunInfo
 
 Results = Analysis | Comparison
@@ -290,9 +290,7 @@ def noisy_machine(report_input: ReportInput) -> str:
     if not texts:
         return ""
     text = "; ".join(texts)
-    return (
-        f"{text if compared else text[0].upper() + text[1:]}. Times are longer than on a quiet machine, and vary more."
-    )
+    return f"{text if compared else capitalized(text)}. Times are longer than on a quiet machine, and vary more."
 
 
 def on_cpu(report_input: ReportInput) -> bool:

@@ -8,7 +8,7 @@ from typing import Final
 from profiler.analyse.model import UNATTRIBUTED, CollectiveWait, RankLedger, Straggler
 from profiler.core.units import seconds, share
 from profiler.report.category_text import CATEGORIES
-from profiler.report.text import at, describe, function_name, listed
+from profiler.report.text import at, capitalized, describe, function_name, listed
 from profiler.run.model import Site
 from profiler.run.tables import COLLECTIVE_METHODS
 
@@ -124,7 +124,7 @@ def _about(ledger: RankLedger) -> str:
         held = "both" if count == 2 else f"all {count}"
         return f"This holds for {f'the other {count}' if ledger.few_steps else held} ranks."
     none = none_waits(count)
-    return f"{none[:1].upper()}{none[1:]}; these figures are of rank {rank} of {size}."
+    return f"{capitalized(none)}; these figures are of rank {rank} of {size}."
 
 
 def none_waits(count: int) -> str:

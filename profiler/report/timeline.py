@@ -18,7 +18,7 @@ from profiler.core import units
 from profiler.report.blocks import TimelineChart, TimelineGroup, TimelineKind, TimelineTrack
 from profiler.report.category_text import category_label, category_meaning, category_tone, device_label
 from profiler.report.model import ReportInput, ReportSide
-from profiler.report.text import at, kernel_name, listed
+from profiler.report.text import at, capitalized, kernel_name, listed
 
 FIRST_EVENTS: Final = 2_000
 """Events of a lane that are shown of a step that has more than an excerpt holds: two for each pixel of a wide page."""
@@ -137,7 +137,7 @@ def _note(timelines: Sequence[tuple[ReportSide, Timeline]], length: int, compare
     if compared:
         texts = [f"{side.label}: {text}" for (side, _), text in zip(timelines, texts, strict=True)]
     else:
-        texts = [text[0].upper() + text[1:] for text in texts]
+        texts = list(map(capitalized, texts))
     measured = {side.label: side.slowdown.value for side, _ in timelines if side.slowdown and side.slowdown.value}
     slowed = [f"{label} {units.ratio(value)}" for label, value in measured.items() if value >= _SLOWED]
     if slowed:

@@ -51,6 +51,7 @@ from profiler.report.rank_text import (
 from profiler.report.text import (
     THREAD_STATES,
     at,
+    capitalized,
     describe,
     file_name,
     function_name,
@@ -338,8 +339,7 @@ def _unknown(unknown: UnknownShare, step: str) -> str:
 
 def _unknown_sentence(unknown: UnknownShare) -> str:
     """`No stack sample lies within the measured steps; record for longer.`"""
-    why = _why_unknown(unknown)
-    return f"{why[0].upper()}{why[1:]}."
+    return f"{capitalized(_why_unknown(unknown))}."
 
 
 def _why_unknown(unknown: UnknownShare) -> str:

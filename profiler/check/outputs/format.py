@@ -30,7 +30,7 @@ from profiler.core import units
 from profiler.core.facts import CHANGED
 from profiler.core.metrics import counter_period, counter_unit, find_counter
 from profiler.core.terminal import plain
-from profiler.report.text import plural
+from profiler.report.text import capitalized, plural
 
 WORKERS: Final = "in loader workers"
 DETECTED: Final = f"{100 * POWER:g}%"
@@ -61,7 +61,7 @@ def counter_title(line: CounterLine) -> str:
     """'Syncs'; 'H2D copies, in loader workers'."""
     entry = find_counter(line.counter)
     name = entry.plural if entry else plain(line.counter).replace("_", " ")
-    return f"{name[:1].upper()}{name[1:]}{f', {WORKERS}' if line.scope == 'worker' else ''}"
+    return f"{capitalized(name)}{f', {WORKERS}' if line.scope == 'worker' else ''}"
 
 
 def counter_name(line: CounterLine) -> str:

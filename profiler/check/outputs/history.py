@@ -16,7 +16,7 @@ from profiler.core.notice import Notice
 from profiler.report import blocks as b
 from profiler.report.render.drawing import spark
 from profiler.report.table import Field, make_table
-from profiler.report.text import plural
+from profiler.report.text import capitalized, plural
 
 _LISTED: Final = 10
 """Results that are listed; series that none of them belongs to are only counted."""
@@ -149,10 +149,10 @@ _RESULT_FIELDS: Final = (
 def _series_title(series: HistorySeries) -> str:
     """The name that the tables of a check use."""
     if series.unit != "1/step":
-        return series.name[:1].upper() + series.name[1:]
+        return capitalized(series.name)
     counter = series.name.removesuffix(WORKERS)
     noun = fmt.counter_noun(counter)
-    return noun[:1].upper() + noun[1:] + (f", {fmt.WORKERS}" if counter != series.name else "")
+    return capitalized(noun) + (f", {fmt.WORKERS}" if counter != series.name else "")
 
 
 def _amount(value: float, series: HistorySeries) -> str:

@@ -74,14 +74,10 @@ def _categories(line: LineCost) -> Cell:
     return Cell(", ".join(f"{category_label(name)} {100 * share:.0f}%" for name, share in shown))
 
 
-def _line_share(line: LineCost) -> Cell:
-    return share_cell(line.share, note=f"{100 * line.low:.1f} to {100 * line.high:.1f}")
-
-
 _BRIEF_FIELDS = (
     Field[LineCost]("Line", lambda line: site_cell(line.site)),
     Field[LineCost]("Time", lambda line: seconds_cell(line.seconds_per_step), number=True),
-    Field[LineCost]("Share", _line_share, number=True, bar=True),
+    Field[LineCost]("Share", lambda line: share_cell(line.share, (line.low, line.high)), number=True, bar=True),
     Field[LineCost]("What it is", _categories),
 )
 

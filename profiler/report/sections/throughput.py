@@ -197,9 +197,7 @@ _STAGE_FIELDS = (
     Field[StageTime]("Time", lambda row: seconds_cell(row.seconds), number=True),
     Field[StageTime](
         "Share of the run",
-        lambda row: share_cell(
-            row.share, note=f"{100 * row.low:.1f} to {100 * row.high:.1f}" if row.low < row.high else ""
-        ),
+        lambda row: share_cell(row.share, (row.low, row.high)),
         number=True,
     ),
 )
