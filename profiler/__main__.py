@@ -45,16 +45,12 @@ def _add_command(commands: argparse._SubParsersAction[_Parser], command: Any, wi
     subparser.set_defaults(run=command.run, parser=subparser)
     if with_options:
         command.prepare_parser(subparser)
-        examples = "\n".join((_EXAMPLES, *(f"  {called_as()} {example}" for example in _examples(command))))
+        own = getattr(command, "examples", ())  # a command of another package may have none
+        examples = "\n".join((_EXAMPLES, *(f"  {called_as()} {example}" for example in own)))
         subparser.epilog = "\n\n".join(filter(None, (subparser.epilog, examples)))
 
 
 _EXAMPLES: Final = "examples:"
-
-
-def _examples(command: Any) -> tuple[str, ...]:
-    """The examples of a command; one of another package may have none."""
-    return getattr(command, "examples", ())
 
 
 class _Parser(argparse.ArgumentParser):

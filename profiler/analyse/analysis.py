@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from profiler.analyse.model import Analysis, IdleBlame, LineCost, Measure, Missing, RankLedger, Topic
+from profiler.analyse.model import UNATTRIBUTED, Analysis, IdleBlame, LineCost, Measure, Missing, RankLedger, Topic
 from profiler.analyse.rank_collectives import collective_waits
 from profiler.analyse.rank_ledger import MAY_BE_WAITS, MAY_WAIT_FOR_DEVICE, RankTime, rank_ledger, with_rank_waits
 from profiler.analyse.ranks import RankSteps, rank_steps
@@ -188,7 +188,7 @@ def _replay(run: Run, on_device: Window, host: HostTimeline | None, ledger: Ledg
     """The steps of a device with a queue, to be simulated; None where its activities were not recorded."""
     if no_queue_reason(run, on_device) or host is None or ledger is None or not len(on_device):
         return None
-    return Replay(run, on_device, host, "python" if _is_mostly_python(ledger) else "unattributed")
+    return Replay(run, on_device, host, "python" if _is_mostly_python(ledger) else UNATTRIBUTED)
 
 
 def _measured(categories: Mapping[str, float], breakdown: Mapping[str, Measure]) -> Mapping[str, float]:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 Times = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -18,6 +18,8 @@ from profiler.core.notice import Notice
 from profiler.run.model import RunInfo, Site, StatedResult, StepDefinition
 from profiler.run.tables import NON_BLOCKING, CountKind
 
+UNATTRIBUTED = "unattributed"
+"""The host category of time in which nothing tells what ran."""
 # Host categories of a step, exclusive, in the order in which reports show them.
 HOST_CATEGORIES = (
     "input",
@@ -34,16 +36,20 @@ HOST_CATEGORIES = (
     "waiting",
     "core",
     "throttled",
-    "unattributed",
+    UNATTRIBUTED,
 )
 WAIT_CATEGORIES = ("gil", "ranks", "waiting", "core", "throttled")
 """Time in which the stepping thread did not run although no record says why: it waited for the GIL, for other ranks,
 for something else, for a free core, or because its group had used up its CPU quota. A breakdown has each of these only
 where it takes time, or where it was not measured and may take time."""
+CORELESS_CATEGORIES = ("core", "throttled")
+"""Those of them in which the thread could have run."""
 # Device categories of a step, exclusive; idle is what remains of the wall time.
 DEVICE_CATEGORIES = ("compute", "copy", "communication", "idle")
 COMMUNICATING, COPYING = "communicating", "copying"
 """Causes that are time of the device: it only communicated, or copied, and no kernel computed at the same time."""
+SAME_SIZE = 1.1
+"""Steps of which one has up to so many times the other's tokens count as of one size."""
 MIN_SAMPLES = 50
 """Stack samples below which nothing is concluded from them: the 95% interval of a share is wider than +-14 points."""
 
@@ -860,6 +866,17 @@ class Analysis:
         """The value of a measure; None: the run does not have it, or it was not measured."""
         measure = self.measures.get(name)
         return measure.value if measure else None
+
+    @property
+    def samples(self) -> int:
+        """The stack samples within the measured steps."""
+        return sum(line.samples for line in self.lines)
+
+    @property
+    def unattributed_share(self) -> float | None:
+        """The share of a step in which nothing tells what ran; None: its breakdown was not measured."""
+        part, step = self.breakdown.get(UNATTRIBUTED), self.value("step_time")
+        return part.value / step if part and part.value is not None and step else None
 
 
 @dataclass(frozen=True, slots=True)

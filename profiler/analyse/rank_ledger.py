@@ -10,7 +10,15 @@ from typing import Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.model import DEVICE_CATEGORIES, HOST_CATEGORIES, LineCost, RankActivity, RankLedger, Straggler
+from profiler.analyse.model import (
+    DEVICE_CATEGORIES,
+    HOST_CATEGORIES,
+    UNATTRIBUTED,
+    LineCost,
+    RankActivity,
+    RankLedger,
+    Straggler,
+)
 from profiler.analyse.ranks import MOST, RankSteps
 from profiler.analyse.timing.breakdown import Ledger
 from profiler.analyse.timing.host_timeline import CODE
@@ -20,7 +28,7 @@ from profiler.run.model import Site
 
 ALIKE: Final = 0.5
 """A rank whose own work exceeds that of the others by this part of the straggler's lead is late as well."""
-MAY_BE_WAITS: Final = ("waiting", "python", "unattributed", "compute", "framework", "sync", "launch")
+MAY_BE_WAITS: Final = ("waiting", "python", UNATTRIBUTED, "compute", "framework", "sync", "launch")
 """Categories that waits for other ranks may have been counted as, the most likely first."""
 MAY_WAIT_FOR_DEVICE: Final = ("sync", "waiting")
 """The same where a device communicates: meanwhile the host need not wait."""
@@ -163,7 +171,7 @@ def _explain(
     if (of_device := _device_category(leader, [time.device for time in times_by_rank])) is not None:
         (category, seconds, others), site = of_device, None
     if not times_by_rank[leader].is_sampled and any(time.is_sampled for time in times_by_rank):
-        category, seconds, others, site = "unattributed", 0.0, 0.0, None
+        category, seconds, others, site = UNATTRIBUTED, 0.0, 0.0, None
     alone = site is not None and not any(
         _function(line.site) == _function(site) for time in _without(times_by_rank, leader) for line in time.lines
     )
@@ -212,7 +220,7 @@ def _category(
     usual = sum(value for name, value in others.items() if name not in (*SCHEDULER, "ranks"))
     core = sum(excess.get(name, 0.0) for name in SCHEDULER)
     named = work if sum(work.values()) > max(MORE_WORK * usual, MORE_WORK_THAN_WAIT * core) else excess
-    category = max(named, key=lambda name: named[name], default="unattributed")
+    category = max(named, key=lambda name: named[name], default=UNATTRIBUTED)
     return category, seconds.get(category, 0.0), others.get(category, 0.0)
 
 

@@ -26,7 +26,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import Times, covered_within, times, union
+from profiler.analyse.intervals import Floats, Times, covered_within, times, union
 from profiler.analyse.timing.scheduler import step_delays
 from profiler.analyse.window import (
     NEARLY_ALL,
@@ -63,7 +63,6 @@ SAME_END_NS: Final = 1_000_000
 about 1 ms with gloo, whose threads wait for a core."""
 MOST: Final = 0.5
 """Part of the excess of a category from which a line, or a function, is named."""
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -114,7 +113,7 @@ def rank_steps(run: Run, windows: tuple[Window, ...]) -> RankSteps:
     if not len(rows) or not synchronous or run.info.level == "light":
         return RankSteps(windows, rows, synchronous, own=None, straggler=None)
     exchange = _exchange(run, windows, rows, communications)
-    walls = _step_walls(windows, rows)
+    walls = np.stack([window.wall[rows[:, at]] for at, window in enumerate(windows)], axis=1).astype(np.float64)
     if run.step is not None and run.step.kind is StepKind.WHOLE_TRACE:  # the traces began at different times
         walls[:] = walls.min(axis=1, keepdims=True)
     own = _own_work(run, windows, rows, walls, exchange, alone=not communications)
@@ -267,8 +266,3 @@ def _shares_of_last(communications: Sequence[_Communication]) -> Floats | None:
     if np.quantile(apart, NEARLY_ALL) > max(SAME_END_NS, SAME_END * float(np.median(lengths))):
         return None  # parts of the traces are missing
     return np.bincount(lengths.argmin(axis=1), minlength=len(communications)) / len(lengths)
-
-
-def _step_walls(windows: Sequence[Window], rows: npt.NDArray[np.int64]) -> Floats:
-    """ns of each common step of each rank (steps x ranks)."""
-    return np.stack([window.wall[rows[:, at]] for at, window in enumerate(windows)], axis=1).astype(np.float64)

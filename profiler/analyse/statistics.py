@@ -27,11 +27,11 @@ def student_t(degrees: int) -> float:
 
 
 @cache
-def f_quantile(degrees: int, other_degrees: int, confidence: float = CONFIDENCE) -> float:
-    """One-sided quantile of the ratio of two variances of normal values: it stays below it with `confidence`."""
+def f_quantile(degrees: int, other_degrees: int) -> float:
+    """One-sided quantile of the ratio of two variances of normal values: it stays below it with `CONFIDENCE`."""
     from scipy.special import fdtri
 
-    return float(fdtri(degrees, other_degrees, confidence))
+    return float(fdtri(degrees, other_degrees, CONFIDENCE))
 
 
 def mean_interval(values: Sequence[float] | npt.NDArray[np.float64]) -> tuple[float, float | None, float | None]:

@@ -30,7 +30,8 @@ SCHEMA: Final = 1
 """Version of a line. 1: the first."""
 _BEGINNING: Final = b'{"schema": '
 """Every line begins so, by which a history is recognised."""
-_WORKERS: Final = " (workers)"
+WORKERS: Final = " (workers)"
+"""What follows the name of a counter of loader workers."""
 _MAX_LISTED: Final = 3
 """Damaged lines that the warning lists."""
 
@@ -128,7 +129,7 @@ def entry_from(result: GateResult) -> Entry:
         command=result.candidate.command,
         sentence=result.sentence,
         counters={
-            line.counter + (_WORKERS if line.scope == "worker" else ""): line.after
+            line.counter + (WORKERS if line.scope == "worker" else ""): line.after
             for line in result.counters
             if line.after is not None and all(map(math.isfinite, line.after))
         },

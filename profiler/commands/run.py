@@ -70,18 +70,17 @@ class RunCommand:
         )
         code = record(spec).exit_code or 0
         try:
-            info = load(spec.out).info
-            if spec.virtual_cuda and (reason := no_virtual_device(info)):
+            run = load(spec.out)
+            if spec.virtual_cuda and (reason := no_virtual_device(run.info)):
                 print(f"profiler: the program {reason}", file=sys.stderr)
                 code = code or Exit.USAGE
-            elif info.is_counted:
+            elif run.info.is_counted:
                 from profiler.analyse.site_counts import site_counts
                 from profiler.report.count_text import print_counts
 
-                run = load(spec.out)
                 print_counts(run.info, len(run.steps), site_counts(run))
             else:
-                print_summary(load(spec.out), analyse_run)
+                print_summary(run, analyse_run)
         except ProfilerError as error:  # the run was removed meanwhile, for example: the program's exit code counts
             print(f"profiler: {error}", file=sys.stderr)
         except OSError:  # the terminal has been closed

@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Final
 
-from profiler.analyse.model import Comparison, RankLedger, Side
+from profiler.analyse.model import SAME_SIZE, Comparison, RankLedger, Side
 from profiler.core.facts import stated_device
 from profiler.core.metrics import PER_STEP, RATES
 from profiler.core.notice import Notice
@@ -24,9 +24,6 @@ cause."""
 _MAX_COUNTERS: Final = 2
 _MIN_FACTOR: Final = 1.5
 """A counter that changed by less is not named."""
-_SAME_SIZE: Final = 1.1
-"""If the tokens per step differ by more than this factor, the steps are different, and their counts are not
-compared."""
 
 
 def diagnose_comparison(comparison: Comparison) -> ComparisonDiagnosis:
@@ -117,7 +114,7 @@ def _busy(base: Side, side: Side) -> tuple[float, float] | None:
 def _counter_changes(base: Side, side: Side, *, faster: bool) -> Iterator[CounterChange]:
     """Counters that changed in the direction of the step time, where steps are of about the same size."""
     sizes = [_step_size(base), _step_size(side)]
-    if all(sizes) and max(sizes) >= _SAME_SIZE * min(sizes):
+    if all(sizes) and max(sizes) > SAME_SIZE * min(sizes):
         return
     for name in COUNTERS:
         before, after = (_measured(each, f"{name}{PER_STEP}") for each in (base, side))

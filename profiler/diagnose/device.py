@@ -12,6 +12,7 @@ from typing import Final
 from profiler.analyse.model import (
     COMMUNICATING,
     COPYING,
+    UNATTRIBUTED,
     Analysis,
     Cause,
     HostState,
@@ -33,7 +34,8 @@ MOST: Final = 0.5
 MIN_LAUNCHES: Final = 50
 """Launches below which no cause of idle time is named. A step of a model makes hundreds; the public traces with fewer
 show first calls, or a single step that is one CUDA graph."""
-_MAX_CAUSES: Final = 5
+MAX_CAUSES: Final = 5
+"""Causes that a first screen has room for."""
 _MAX_PLACES: Final = 3
 _COPIES: Final = ("h2d", "d2h", "d2d")
 _LAUNCH_CALLS: Final = ("launch", "memset", "event")
@@ -120,7 +122,7 @@ def _named(causes: Iterable[Cause], verdict: RunVerdict) -> tuple[Cause, ...]:
         for number, cause in enumerate(ordered)
         if cause.share >= (NAMED if number else first) * (1.0 if cause.category == "core" else own)
     )
-    return tuple(named)[:_MAX_CAUSES]
+    return tuple(named)[:MAX_CAUSES]
 
 
 # ---------------------------------------------------------------- a busy device
@@ -154,7 +156,7 @@ def _idle_causes(analysis: Analysis) -> list[Cause]:
         notice = Notice(code) if code and known else None
         share = sum(row.share_of_wall for row in blamed)
         places = _places(blamed) if analysis.is_trace else ()
-        blame = None if category == "unattributed" and analysis.is_trace else largest
+        blame = None if category == UNATTRIBUTED and analysis.is_trace else largest
         causes.append(Cause(category, share, None, None, _idle_location(blamed), (), notice, blame, places))
     return causes
 
@@ -167,8 +169,8 @@ def trace_category(row: IdleBlame) -> tuple[str, str]:
     """The category of a row of a trace, and the code of what is to be added; calls that launch are the framework's."""
     if row.category == "launch":
         return ("framework", "") if row.subject in _LAUNCH_CALLS else ("launch", "setup-calls")
-    if row.category in ("python", "unattributed") and row.state is not HostState.IN_PYTHON:
-        return "unattributed", "between-operators"
+    if row.category in ("python", UNATTRIBUTED) and row.state is not HostState.IN_PYTHON:
+        return UNATTRIBUTED, "between-operators"
     return row.category, ""
 
 

@@ -25,7 +25,7 @@ from profiler.core.notice import Notice
 from profiler.run.model import Site
 
 MUCH_UNKNOWN: Final = 0.1
-"""Share of a step from which what is unknown is named: it may be larger than any cause."""
+"""Share of a step from which what is unknown is named: it may be larger than any cause, or hide one."""
 WORTH_NAMING: Final = 0.05
 """Share of the wall time below which a cause, or computing, is not named beside a larger cause."""
 NAMED: Final = 0.1

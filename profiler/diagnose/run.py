@@ -8,7 +8,9 @@ from typing import Final
 
 from profiler.analyse.model import (
     AFTER_OPTIMIZER,
+    CORELESS_CATEGORIES,
     INTERRUPTIONS,
+    UNATTRIBUTED,
     UPDATE,
     WAIT_CATEGORIES,
     WAITING_FOR_INDEX,
@@ -24,7 +26,7 @@ from profiler.analyse.model import (
 )
 from profiler.core.facts import stated_device
 from profiler.core.notice import Notice
-from profiler.diagnose.device import BUSY, MOST, diagnose_device
+from profiler.diagnose.device import BUSY, MAX_CAUSES, MOST, diagnose_device
 from profiler.diagnose.model import MUCH_UNKNOWN, NAMED, WORTH_NAMING, RunDiagnosis, RunVerdict, UnknownShare
 from profiler.run.model import StepKind
 
@@ -35,8 +37,6 @@ COMPUTING_LEADS: Final = 0.6
 AFTER_LEADS: Final = 0.2
 """Share of a step from which what runs after the optimizer is named first, though computing may take most of it: it is
 not part of the training."""
-_MAX_CAUSES: Final = 5
-"""Causes that a first screen has room for."""
 _ROUNDING: Final = 1e-6
 _NOTHING: Final = 0.03
 """Lower end of an interval below which a further cause may be chance: '16% (1 to 25%)' names what may not be there."""
@@ -50,7 +50,6 @@ _NOT_TRAINING: Final = (AFTER_OPTIMIZER, *INTERRUPTIONS)
 MUCH_UPDATING: Final = 1 / 3
 """Share of a step from which the optimizer's step is a cause. A choice: below it an update is a usual part of a step,
 and tests/wild/scripts/optimizer_loop.py, which is ill, spends half of its steps on updates."""
-_NO_CORE: Final = ("core", "throttled")
 _OUTWEIGHS_PHASES: Final = ("python", "gil", "ranks", "waiting", "log", "checkpoint")
 """Categories that tell more than the phase after the optimizer, where they take most of it; operators do not."""
 _PHASE_WEIGHT: Final = 1.25
@@ -99,10 +98,10 @@ def _diagnose_host(analysis: Analysis, reason: Notice | None) -> RunDiagnosis:
         if analysis.info.facts.get("device") == "cpu" and analysis.info.level == "light":
             return RunDiagnosis(RunVerdict.STEP_TIME_ONLY, seconds=analysis.value("step_time") or 0.0)
         return RunDiagnosis(RunVerdict.UNKNOWN, reason=reason)
-    computing, unknown = (parts.get(name, 0.0) / total for name in ("compute", "unattributed"))
+    computing, unknown = (parts.get(name, 0.0) / total for name in ("compute", UNATTRIBUTED))
     every = _step_causes(analysis)
     causes = _named(every, 0.0 if any(cause.category == "compute" for cause in every) else computing)
-    if any(cause.category == "unattributed" for cause in causes):
+    if any(cause.category == UNATTRIBUTED for cause in causes):
         unknown = 0.0
     largest = causes[0] if causes else None
     leads = largest is not None and (
@@ -123,7 +122,7 @@ def _diagnose_host(analysis: Analysis, reason: Notice | None) -> RunDiagnosis:
         causes=causes,
         unknown=_unknown_share(analysis, unknown) if unknown >= MUCH_UNKNOWN else None,
         spikes=analysis.spikes if analysis.spikes and (analysis.spikes.lines or analysis.spikes.stage) else None,
-        driver=_driver(analysis),
+        driver=next((place for place in analysis.locations.get("", ()) if place.library), None),
         operators=_operators(analysis, parts, total),
         is_rest_small=all(cause.share < WORTH_NAMING for cause in every if cause.category != "compute"),
         is_whole_trace=analysis.step is not None and analysis.step.kind is StepKind.WHOLE_TRACE,
@@ -132,15 +131,10 @@ def _diagnose_host(analysis: Analysis, reason: Notice | None) -> RunDiagnosis:
 
 def _operators(analysis: Analysis, parts: Mapping[str, float], total: float) -> Cause | None:
     """Computing with its places, where it takes most of the time in which the program had a core."""
-    own = total - sum(parts.get(name, 0.0) for name in _NO_CORE)
+    own = total - sum(parts.get(name, 0.0) for name in CORELESS_CATEGORIES)
     computing = parts.get("compute", 0.0)
     mostly = computing and computing >= COMPUTING_LEADS * own
     return _category_cause(analysis, "compute", computing, total) if mostly else None
-
-
-def _driver(analysis: Analysis) -> Location | None:
-    """The line below which a library drives the steps."""
-    return next((place for place in analysis.locations.get("", ()) if place.library), None)
 
 
 def _unknown_share(analysis: Analysis, share: float) -> UnknownShare:
@@ -148,7 +142,7 @@ def _unknown_share(analysis: Analysis, share: float) -> UnknownShare:
     is_at_line = line is not None and line.unrecorded > 0
     return UnknownShare(
         share,
-        _samples(analysis),
+        analysis.samples,
         has_samples_outside=any(period.lines for period in analysis.startup_teardown),
         in_trace=analysis.is_trace,
         site=line.site if line and is_at_line else None,
@@ -159,10 +153,6 @@ def _unknown_share(analysis: Analysis, share: float) -> UnknownShare:
     )
 
 
-def _samples(analysis: Analysis) -> int:
-    return sum(line.samples for line in analysis.lines)
-
-
 def _parts(analysis: Analysis) -> tuple[dict[str, float], float]:
     """Seconds of each category, and of a step. What runs in the phases of `_whole_phases` is not in the categories:
     only time without a core is, because it is no work of these phases."""
@@ -170,7 +160,7 @@ def _parts(analysis: Analysis) -> tuple[dict[str, float], float]:
     total = sum(parts.values())
     for phase in _whole_phases(analysis):
         for name, seconds in phase.categories.items():
-            if name not in _NO_CORE:
+            if name not in CORELESS_CATEGORIES:
                 parts[name] = max(0.0, parts.get(name, 0.0) - seconds)
     return parts, total
 
@@ -200,7 +190,7 @@ def _named(causes: list[Cause], computing: float = 0.0) -> tuple[Cause, ...]:
     """
     waits = max((cause.share for cause in causes if cause.category in _OUTWEIGHS_PHASES), default=0.0)
 
-    own = 1.0 - sum(cause.share for cause in causes if cause.category in _NO_CORE)
+    own = 1.0 - sum(cause.share for cause in causes if cause.category in CORELESS_CATEGORIES)
 
     def weighted(cause: Cause) -> float:
         if cause.category == AFTER_OPTIMIZER and waits >= MOST * own * cause.share:
@@ -209,15 +199,15 @@ def _named(causes: list[Cause], computing: float = 0.0) -> tuple[Cause, ...]:
 
     named, total = list[Cause](), computing
     for cause in sorted(causes, key=lambda cause: -weighted(cause)):
-        smallest = (NAMED if named else WORTH_NAMING) * (1.0 if cause.category in _NO_CORE else own)
+        smallest = (NAMED if named else WORTH_NAMING) * (1.0 if cause.category in CORELESS_CATEGORIES else own)
         # a stage is time of all categories, and waits for a core are time of all phases: their sentences say so
-        overlaps = cause.category in (UPDATE, *INTERRUPTIONS, *_NO_CORE)
+        overlaps = cause.category in (UPDATE, *INTERRUPTIONS, *CORELESS_CATEGORIES)
         fits = not named or overlaps or total + cause.share <= 1.0 + _ROUNDING
         if not fits and cause.category != AFTER_OPTIMIZER and cause.share >= NAMED:
             fits = overlaps = any(other.category == AFTER_OPTIMIZER for other in named)
         is_chance = (bool(named) or computing > cause.share) and _may_be_chance(cause, own)
         is_large = cause.share >= smallest - _ROUNDING
-        if is_large and weighted(cause) and fits and not is_chance and len(named) < _MAX_CAUSES:
+        if is_large and weighted(cause) and fits and not is_chance and len(named) < MAX_CAUSES:
             named.append(cause)
             total += 0.0 if overlaps else cause.share
     return tuple(named)
@@ -234,7 +224,7 @@ def _step_causes(analysis: Analysis) -> list[Cause]:
     operators = parts.get("compute", 0.0) + parts.get("framework", 0.0)
     names = [*_STEP_CATEGORIES, "input"]
     if analysis.is_trace and operators >= WORTH_NAMING * total:
-        names.append("unattributed")
+        names.append(UNATTRIBUTED)
     causes = [
         *(_category_cause(analysis, name, parts[name], total) for name in names if parts.get(name)),
         *(_phase_cause(phase) for phase in analysis.phases if _is_cause(phase, analysis)),
@@ -263,7 +253,7 @@ def _phase_cause(phase: Phase) -> Cause:
         location = Location(LocationKind.LINE, (phase.site,), 1.0, low, 1.0, calls=phase.calls)
     cause = Cause(phase.name, phase.share, location=location, further=phase.further)
     if phase.name == AFTER_OPTIMIZER:
-        own = 1.0 - sum(phase.categories.get(name, 0.0) for name in _NO_CORE) / phase.seconds_per_step
+        own = 1.0 - sum(phase.categories.get(name, 0.0) for name in CORELESS_CATEGORIES) / phase.seconds_per_step
         return replace(cause, share=own * phase.share, low=own * phase.low, high=own * phase.high)
     return replace(cause, notice=Notice("update-with-closure")) if phase.name == UPDATE and phase.has_closure else cause
 
@@ -287,7 +277,7 @@ def _category_cause(analysis: Analysis, category: str, seconds: float, total: fl
     """The time of a category as a cause, of which `seconds` count; their places are known only where most count."""
     measure, notice = analysis.breakdown[category], None
     counted = seconds / (measure.value or 1.0)
-    if analysis.is_trace and category in ("python", "unattributed") and not analysis.locations.get(category):
+    if analysis.is_trace and category in ("python", UNATTRIBUTED) and not analysis.locations.get(category):
         notice = Notice("between-operators")
     elif category == "python" and hides_waits(analysis):
         notice = Notice("python-or-device-wait")

@@ -618,8 +618,8 @@ class Action:
 class FirstScreen:
     """What a reader needs first: what limits the program, where, how much there is to gain, and what to do now."""
 
-    context: str
-    """The program, the steps, the device and the date, in one line."""
+    context: tuple[str, ...]
+    """The program, the steps, the device and the date."""
     headline: Headline
     why: tuple[str, ...] = ()
     """At most two sentences."""
@@ -633,6 +633,10 @@ class FirstScreen:
     actions_title: str = "What now"
     actions: tuple[Action, ...] = ()
     """At most three."""
+
+    def context_line(self) -> str:
+        """The context in one line."""
+        return " · ".join(self.context)
 
 
 @dataclass(frozen=True, slots=True)

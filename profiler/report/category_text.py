@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from profiler.analyse.model import AFTER_OPTIMIZER, ELSEWHERE, Stage
+from profiler.analyse.model import AFTER_OPTIMIZER, ELSEWHERE, UNATTRIBUTED, Stage
 
 
 class CategoryText(NamedTuple):
@@ -135,7 +135,7 @@ CATEGORIES: Final[Mapping[str, CategoryText]] = {
         "is lost to throttling: its group of processes had used up its CPU quota",
         "throttled",
     ),
-    "unattributed": CategoryText(
+    UNATTRIBUTED: CategoryText(
         "unknown",
         "c9",
         "neither records nor samples tell its category",

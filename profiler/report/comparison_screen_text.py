@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
-from profiler.analyse.model import LOADED_MACHINE, Comparison, Extension
+from profiler.analyse.model import LOADED_MACHINE, Comparison
 from profiler.core.metrics import PER_STEP
 from profiler.core.terminal import called_as
 from profiler.core.units import count, rate, share, significant
@@ -31,10 +31,10 @@ _MUCH_LESS: Final = 2.0
 """Factor from which a counter of two sides tells why one is faster."""
 
 
-def comparison_context(comparison: Comparison, devices: str, time: str) -> str:
-    """`before → after · CPU · 2026-11-22 11:03 UTC`"""
+def comparison_context(comparison: Comparison, devices: str, time: str) -> tuple[str, ...]:
+    """`before → after`, `CPU`, `2026-11-22 11:03 UTC`"""
     labels = " → ".join(side.label for side in comparison.sides)
-    return " · ".join(filter(None, (labels, devices, time)))
+    return tuple(filter(None, (labels, devices, time)))
 
 
 _SAME: Final = 0.005
@@ -206,7 +206,8 @@ def comparison_actions(report_input: ReportInput) -> tuple[Action, ...]:
     """What the last side can still gain, and how to keep what was gained."""
     last = report_input.sides[-1]
     actions = [*_next_cure(last), *_bound_of_host(last)]
-    fixes = next(filter(None, (each.next_command() for each in _extensions(report_input))), "")
+    extensions = report_input.comparison.extensions.values() if report_input.comparison is not None else ()
+    fixes = next(filter(None, (each.next_command() for each in extensions)), "")
     if fixes:
         each_fix = Action("See what each fix gains by itself", command=f"{called_as()} {fixes}")
         return (*actions[: ACTIONS - 1], each_fix)
@@ -219,10 +220,6 @@ def comparison_actions(report_input: ReportInput) -> tuple[Action, ...]:
         note=KEPT,
     )
     return (*actions[: ACTIONS - 1], keep)
-
-
-def _extensions(report_input: ReportInput) -> Iterable[Extension]:
-    return report_input.comparison.extensions.values() if report_input.comparison is not None else ()
 
 
 def _command(side: ReportSide) -> str:

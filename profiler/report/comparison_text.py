@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from profiler.analyse.model import ELSEWHERE, Comparison
+from profiler.analyse.model import ELSEWHERE, UNATTRIBUTED, Comparison
 from profiler.core.units import count, ratio, seconds, share
 from profiler.diagnose.model import ComparisonDiagnosis, PhaseChange, SideDiagnosis, TimeChange, TimeChangeKind
 from profiler.report.category_text import CATEGORIES, phase_label
 from profiler.report.rank_text import comparison_sentences
 from profiler.report.table import factor, ratio_text
-from profiler.report.text import at, describe, listed, mismatches
+from profiler.report.text import at, capitalized, describe, listed, mismatches
 from profiler.report.verdict_text import Statement
 from profiler.run.model import Site
 
@@ -35,7 +35,7 @@ def _with_hinted_line(comparison: Comparison, side: SideDiagnosis) -> SideDiagno
     """The diagnosis of a side. If its time of an unknown category changed most, the line with most of that time in
     stack samples is added, because the tables below name that line."""
     change = side.change
-    if change is None or change.kind is not TimeChangeKind.HOST or change.name != _UNKNOWN:
+    if change is None or change.kind is not TimeChangeKind.HOST or change.name != UNATTRIBUTED:
         return side
     slower = side.base if change.faster else side.side
     lines = [line for each in comparison.sides if each.label == slower and each.detail for line in each.detail.lines]
@@ -62,7 +62,7 @@ def _why(side: SideDiagnosis) -> Iterator[str]:
 
 
 def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
+    return f"{capitalized(text)}."
 
 
 def comparison_statement(diagnosis: ComparisonDiagnosis) -> Statement:
@@ -128,7 +128,6 @@ def _changed(side: SideDiagnosis) -> str:
     return f"with {listed(parts)}{slowed}" if parts else ""
 
 
-_UNKNOWN: Final = "unattributed"
 _COUNTERS: Final[Mapping[str, str]] = {
     "syncs": "syncs",
     "would_sync": "reads that would sync on a GPU",
@@ -147,7 +146,7 @@ def change_text(change: TimeChange) -> str:
 def _what(change: TimeChange) -> str:
     if change.kind is TimeChangeKind.IDLE:
         return f"idle {CATEGORIES[change.name].idle}"
-    if change.kind is TimeChangeKind.HOST and change.name == _UNKNOWN and change.site:
+    if change.kind is TimeChangeKind.HOST and change.name == UNATTRIBUTED and change.site:
         return "the host's time of an uncertain category"
     if change.kind is TimeChangeKind.HOST:
         return f"the host's time {CATEGORIES[change.name].spent}"

@@ -25,7 +25,7 @@ from profiler.report.count_text import (
     total_text,
 )
 from profiler.report.table import Field, make_table, site_cell
-from profiler.report.text import mismatches, plural
+from profiler.report.text import capitalized, mismatches, plural
 from profiler.run.model import RunInfo
 from profiler.run.tables import CountKind
 
@@ -37,9 +37,9 @@ def count_report(info: RunInfo, steps: int, counts: tuple[SiteCount, ...]) -> Re
 
     :param steps: number of steps of the run.
     """
-    head = Section("counts", "Counts", tuple(Text(f"{_capital(line)}.") for line in head_lines(info, steps, counts)))
+    head = Section("counts", "Counts", tuple(Text(f"{capitalized(line)}.") for line in head_lines(info, steps, counts)))
     sections = [
-        Section(kind.name.lower(), _capital(kind_title(info, kind)), tuple(_blocks(kind, lines)))
+        Section(kind.name.lower(), capitalized(kind_title(info, kind)), tuple(_blocks(kind, lines)))
         for kind in KINDS
         if (lines := shown_lines(counts, kind))
     ]
@@ -53,7 +53,7 @@ def compared_counts_report(sides: Sequence[CountedSide], differences: Sequence[M
     :param differences: the facts in which the sides differ, so that they do not do the same.
     """
     rows = compared_counts(sides)
-    fields = [Field[ComparedCount]("In a step", lambda row: Cell(_capital(row.title), strong=True))]
+    fields = [Field[ComparedCount]("In a step", lambda row: Cell(capitalized(row.title), strong=True))]
     fields += [Field(side.label, partial(_side_cell, index), number=True) for index, side in enumerate(sides)]
     fields.append(Field[ComparedCount]("Change", lambda row: Cell(change_text(row.amounts[0], row.amounts[-1]))))
     table = make_table("Counts of both sides", fields, rows, "Counts are exact. No times were recorded.")
@@ -62,7 +62,7 @@ def compared_counts_report(sides: Sequence[CountedSide], differences: Sequence[M
     warning = (Callout(text, "warning", "Not the same work"),) if differences else ()
     head = Section("counts", "Counts", (*warning, Text(f"{steps}."), table), brief=(*warning, table))
     sections = [
-        Section(kind.name.lower(), _capital(KINDS[kind].title), tuple(blocks))
+        Section(kind.name.lower(), capitalized(KINDS[kind].title), tuple(blocks))
         for kind in KINDS
         if (blocks := list(_sides_blocks(sides, kind)))
     ]
@@ -97,8 +97,4 @@ def _blocks(kind: CountKind, lines: tuple[LineCount, ...]) -> Iterator[Block]:
         Field[LineCount]("Until the first step ended", before, number=True),
         Field[LineCount]("Calls", lambda line: Cell(names_text(line, alone=kind is not CountKind.OPERATOR), code=True)),
     )
-    yield make_table(_capital(total_text(kind, lines)), fields, lines, text.note)
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    yield make_table(capitalized(total_text(kind, lines)), fields, lines, text.note)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from string import Formatter
@@ -154,13 +154,13 @@ WORTH_LEADING: Final = 1.1
 """Gain from which a finding leads the verdict. A choice: a program that can become 10% faster at most is healthy."""
 
 NO_GAIN: Final = 1.05
-"""Predicted gain below which nothing is left to gain that a measurement would show."""
+"""Gain below which nothing is left that a measurement would show: of single runs on a shared machine, throughput
+spreads by some 5%."""
 
 
 def leading(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The findings that a verdict begins with: the first two that are sure, large, and about different time."""
-    sure = (each for each in findings if not each.overlaps and each.confidence is not Confidence.LOW)
-    large = [each for each in sure if each.gain >= WORTH_LEADING]
+    large = [each for each in _sure(findings) if each.gain >= WORTH_LEADING]
     return tuple(islice((each for each in large if each is large[0] or not _may_be_same_time(large[0], each)), 2))
 
 
@@ -174,7 +174,11 @@ def _may_be_same_time(first: Finding, second: Finding) -> bool:
 
 def minor(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The findings that a verdict tells where none leads: the first two that are sure and about different time."""
-    return tuple(islice((each for each in findings if not each.overlaps and each.confidence is not Confidence.LOW), 2))
+    return tuple(islice(_sure(findings), 2))
+
+
+def _sure(findings: Iterable[Finding]) -> Iterator[Finding]:
+    return (each for each in findings if not each.overlaps and each.confidence is not Confidence.LOW)
 
 
 def whole_text(finding: Finding, step: str = "each step") -> str:
@@ -195,9 +199,10 @@ def finding_sentence(finding: Finding, whole: str = "") -> str:
     text = _fill(finding.rule.title, finding.values) or finding.rule.name
     is_gain = finding.gains and (finding.gain >= NO_GAIN or finding.gains[0].method is GainMethod.KNOCK_OUT)
     gain = f", {gain_text(finding)} to gain" if is_gain else ""
+    amount = share_text(finding.share, finding.low, finding.high)
     if finding.is_of_run:
-        return f"{text}{place}: {_amount(finding)} of the run." if finding.share else f"{text}{place}."
-    return f"{text}{place}: {_amount(finding)} {whole or f'of {whole_text(finding)}'}{gain}."
+        return f"{text}{place}: {amount} of the run." if finding.share else f"{text}{place}."
+    return f"{text}{place}: {amount} {whole or f'of {whole_text(finding)}'}{gain}."
 
 
 def doubt_text(finding: Finding) -> str:
@@ -209,14 +214,19 @@ def doubt_text(finding: Finding) -> str:
     return "whether the device was busy meanwhile was not recorded"
 
 
-def _amount(finding: Finding) -> str:
+def share_text(part: float, low: float | None, high: float | None) -> str:
     """`39%`, with its interval where that is wide."""
-    wide = finding.high - finding.low > _WIDE
-    return share(finding.share) + (f" ({100 * finding.low:.0f} to {share(finding.high)})" if wide else "")
+    interval = f" ({100 * (low or 0.0):.0f} to {share(high or 0.0)})" if is_wide(low, high) else ""
+    return share(part) + interval
 
 
-_WIDE: Final = 0.1
-"""Width of an interval from which a share is shown with it: then the share alone would claim too much."""
+def is_wide(low: float | None, high: float | None) -> bool:
+    """Whether an interval is so wide that the share alone would claim too much."""
+    return low is not None and high is not None and high - low > WIDE
+
+
+WIDE: Final = 0.1
+"""Width of an interval from which a share is shown with it."""
 
 
 _STATES: Final[Mapping[FindingState, str]] = {
@@ -248,10 +258,6 @@ def change_sentence(change: FindingChange) -> str:
 # ---------------------------------------------------------------- templates
 
 
-def _function(site: Any) -> str:
-    return f"{function_name(site)} of {file_name(site)}"
-
-
 _FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {
     "time": seconds,
     "share": share,
@@ -262,7 +268,7 @@ _FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {
     "plain": lambda value: str(round(value)),
     "nth": nth,
     "place": lambda site: at(site).removeprefix(" at "),
-    "function": _function,
+    "function": lambda site: f"{function_name(site)} of {file_name(site)}",
     "assignment": lambda variable: f"{variable} = " if variable else "",
     "activity": lambda category: SPENT[category],
     "others": other_ranks,

@@ -7,8 +7,18 @@ from itertools import islice
 from typing import Final
 
 from profiler.analyse.finding import Finding, GainMethod
-from profiler.analyse.model import ELSEWHERE, LOADED_MACHINE, MIN_SAMPLES, Analysis, Phase, RankActivity, Stage
+from profiler.analyse.model import (
+    ELSEWHERE,
+    LOADED_MACHINE,
+    MIN_SAMPLES,
+    UNATTRIBUTED,
+    Analysis,
+    Phase,
+    RankActivity,
+    Stage,
+)
 from profiler.core.facts import is_plain_python
+from profiler.core.metrics import RATES
 from profiler.core.units import rate, ratio, seconds, share
 from profiler.diagnose.model import MUCH_UNKNOWN, RunVerdict
 from profiler.report.blocks import Chip, Headline
@@ -134,7 +144,7 @@ def _outcome(analysis: Analysis, devices: str) -> str:
             )
         case RunVerdict.UNKNOWN_STEP:
             is_hinted = any(line.unrecorded for line in analysis.lines)
-            return f"What ran in {part} of every step is {'uncertain' if is_hinted else category_label('unattributed')}"
+            return f"What ran in {part} of every step is {'uncertain' if is_hinted else category_label(UNATTRIBUTED)}"
         case RunVerdict.THREADS_ONLY:
             thread = analysis.threads[0]
             return f"The {thread.process} was {THREAD_STATES[thread.state]} {share(thread.share)} of the time"
@@ -148,14 +158,11 @@ def _outcome(analysis: Analysis, devices: str) -> str:
 def _computing(analysis: Analysis) -> str:
     """What is known to be computing: without enough samples only what is recorded."""
     is_sampled = all(warning.values.get("of") != "anything" for warning in analysis.warnings)
-    is_known = is_sampled or _share_unknown(analysis) < MUCH_UNKNOWN
-    return "Computing takes" if is_known else "Backward passes and updates take"
+    return "Computing takes" if is_sampled or not _is_much_unknown(analysis) else "Backward passes and updates take"
 
 
-def _share_unknown(analysis: Analysis) -> float:
-    """The share of a step in which nothing tells what ran."""
-    unknown, step = analysis.breakdown.get("unattributed"), analysis.value("step_time")
-    return unknown.value / step if unknown and unknown.value and step else 0.0
+def _is_much_unknown(analysis: Analysis) -> bool:
+    return (analysis.unattributed_share or 0.0) >= MUCH_UNKNOWN
 
 
 # ---------------------------------------------------------------- why
@@ -204,14 +211,14 @@ def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:
 
 def is_too_short(analysis: Analysis) -> bool:
     """Whether a longer recording of the same kind would tell more."""
-    return _share_unknown(analysis) >= MUCH_UNKNOWN or 0 < _samples(analysis) < MIN_SAMPLES
+    return _is_much_unknown(analysis) or 0 < analysis.samples < MIN_SAMPLES
 
 
 def times_too_short(analysis: Analysis) -> int | None:
     """How many times as long a recording has enough stack samples: 2, 5, 10, 20 or 50; None if that is not known:
     there is no sample, or much time is unknown, which more samples need not explain."""
-    samples = _samples(analysis)
-    if not 0 < samples < MIN_SAMPLES or _share_unknown(analysis) >= MUCH_UNKNOWN:
+    samples = analysis.samples
+    if not 0 < samples < MIN_SAMPLES or _is_much_unknown(analysis):
         return None
     return next(times for times in (2, 5, 10, 20, MIN_SAMPLES) if times * samples >= MIN_SAMPLES)
 
@@ -240,8 +247,8 @@ def _rest(phases: Sequence[Phase], told: str) -> str:
     return f"The rest is mostly {listed(named)}." if named else ""
 
 
-def run_context(analysis: Analysis, devices: str, name: str, time: str) -> str:
-    """`train · 119 steps of AdamW · CPU, 2 cores · 2026-11-22 11:03 UTC`"""
+def run_context(analysis: Analysis, devices: str, name: str, time: str) -> tuple[str, ...]:
+    """`train`, `119 steps of AdamW`, `CPU, 2 cores`, `2026-11-22 11:03 UTC`"""
     cores = analysis.info.host.get("cores")
     where = f"{devices}, {plural(cores, 'core')}" if isinstance(cores, int) else devices
     ranks = f"{analysis.job_size} ranks" if analysis.job_size > 1 else ""
@@ -249,7 +256,7 @@ def run_context(analysis: Analysis, devices: str, name: str, time: str) -> str:
     is_plain = is_plain_python(analysis.info.argv) and not analysis.info.label  # recordings of single ranks have one
     if ranks and analysis.info.state != "attached" and is_whole and is_plain:
         ranks += f", which {name} starts itself"  # so that its command needs no launcher
-    return " · ".join(filter(None, (name, _steps(analysis), where, ranks, time)))
+    return tuple(filter(None, (name, _steps(analysis), where, ranks, time)))
 
 
 def _steps(analysis: Analysis) -> str:
@@ -319,7 +326,7 @@ def run_chips(analysis: Analysis) -> tuple[Chip, ...]:
 
 
 def _speed(analysis: Analysis) -> Chip | None:
-    measure = next((each for name in _RATES if (each := analysis.measures.get(name)) and each.value), None)
+    measure = next((each for name in RATES if (each := analysis.measures.get(name)) and each.value), None)
     if measure is None or measure.value is None or has_no_steps(analysis):
         return None
     now = rate(measure.value, measure.unit)
@@ -331,12 +338,9 @@ def _speed(analysis: Analysis) -> Chip | None:
     return Chip(f"{number} → {how_sure(lead.gains[0])}{best}", "good")
 
 
-_RATES: Final = ("tokens_per_s", "steps_per_s")
-
-
 def _observed(analysis: Analysis) -> Chip | None:
     step = analysis.measures.get("step_time")
-    samples = _samples(analysis)
+    samples = analysis.samples
     if step is None or step.value is None:
         return None
     steps = plural(step.n, "step") if not has_no_steps(analysis) else ""
@@ -345,11 +349,6 @@ def _observed(analysis: Analysis) -> Chip | None:
         return Chip(f"only {plural(samples, 'stack sample')}", "warning", few)
     seen = ", ".join(filter(None, (steps, plural(samples, "stack sample") if samples else "")))
     return Chip(seen) if seen else None
-
-
-def _samples(analysis: Analysis) -> int:
-    """The stack samples within the measured steps."""
-    return sum(line.samples for line in analysis.lines)
 
 
 def _doubts(analysis: Analysis) -> Iterator[Chip]:

@@ -16,7 +16,7 @@ from profiler.core.metrics import RATES, is_final
 from profiler.core.notice import Notice
 from profiler.core.units import seconds
 from profiler.report.blocks import NotMeasured, side_tone
-from profiler.report.text import describe
+from profiler.report.text import capitalized, describe
 from profiler.run.model import RunInfo
 
 Results = Analysis | Comparison
@@ -38,6 +38,10 @@ _OTHER_MEASURES: Final = ("step_time", *DEVICE_MEASURES, *READ_MEASURES, "alloca
 only those that were measured are shown."""
 BREAKDOWN_PASS = "breakdown pass"
 NO_BREAKDOWN_PASS = "no breakdown pass was made of this side"
+_MANY_TIMES: Final = 3.0
+"""Ratio of the sides' times from which a difference of their flame graphs shows one side only."""
+_SAME_WORK: Final = 0.01
+"""Relative difference of the work of a step up to which times per step compare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,12 @@ class ReportSide:
             return NO_BREAKDOWN_PASS
         return next((describe(gap.reason) for gap in self.missing() if gap.topic in topics), otherwise)
 
+    @property
+    def work_of_step(self) -> float | None:
+        """Tokens, or what else the program counts, of a step; None: not counted."""
+        rate, step = self.measure("tokens_per_s").value, self.measure("step_time").value
+        return rate * step if rate and step else None
+
     def why_no_breakdown(self) -> str:
         """The reason why there is no breakdown of the step."""
         otherwise = "this run recorded neither regions nor calls (level light)"
@@ -184,6 +194,21 @@ class ReportInput:
         if self.comparison is None or is_final(name):
             return None
         return self.comparison.ratios.get(label, {}).get(name)
+
+    @cached_property
+    def compared_work(self) -> tuple[float, float] | None:
+        """The work of a step of the first and of the last side, where that differs; None: their steps compare."""
+        before, after = (side.work_of_step for side in (self.sides[0], self.sides[-1]))
+        if before is None or after is None or math.isclose(before, after, rel_tol=_SAME_WORK):
+            return None
+        return before, after
+
+    @cached_property
+    def lines_differ_many_times(self) -> bool:
+        """Whether the lines of the sides differ so much in time that a slope chart shows it better."""
+        times = [sum(line.seconds_per_step for line in self.sides[number].detailed.lines) for number in (0, -1)]
+        totals = [time / work for time, work in zip(times, self.compared_work or (1, 1), strict=True)]
+        return all(totals) and max(totals) > _MANY_TIMES * min(totals)
 
     @cached_property
     def has_no_queue(self) -> bool:
@@ -265,9 +290,7 @@ def noisy_machine(report_input: ReportInput) -> str:
     if not texts:
         return ""
     text = "; ".join(texts)
-    return (
-        f"{text if compared else text[0].upper() + text[1:]}. Times are longer than on a quiet machine, and vary more."
-    )
+    return f"{text if compared else capitalized(text)}. Times are longer than on a quiet machine, and vary more."
 
 
 def on_cpu(report_input: ReportInput) -> bool:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from profiler.analyse.model import CollectiveWait, RankLedger, Straggler
+from profiler.analyse.model import UNATTRIBUTED, CollectiveWait, RankLedger, Straggler
 from profiler.core.units import seconds, share
 from profiler.report.category_text import CATEGORIES
-from profiler.report.text import at, describe, function_name, listed
+from profiler.report.text import at, capitalized, describe, function_name, listed
 from profiler.run.model import Site
 from profiler.run.tables import COLLECTIVE_METHODS
 
@@ -39,7 +39,7 @@ def straggler_sentence(ledger: RankLedger) -> str:
     spends = f"it spends {seconds(straggler.seconds)} {SPENT[straggler.category]}{_location(straggler)}"
     core = f"; it waits {seconds(straggler.core)} longer for a core" if straggler.core > MUCH * straggler.lead else ""
     waits = f"Rank {straggler.rank}{_of_some(ledger)} makes {others} wait {seconds(straggler.lead)} of each step"
-    if straggler.category == "unattributed" and not straggler.seconds:
+    if straggler.category == UNATTRIBUTED and not straggler.seconds:
         return f"{waits}; its stacks were not sampled, so the reason is unknown{core}."
     if straggler.seconds <= straggler.others:
         return f"{waits}; no part of its steps takes longer than on {others}, so the reason is unknown{core}."
@@ -124,7 +124,7 @@ def _about(ledger: RankLedger) -> str:
         held = "both" if count == 2 else f"all {count}"
         return f"This holds for {f'the other {count}' if ledger.few_steps else held} ranks."
     none = none_waits(count)
-    return f"{none[:1].upper()}{none[1:]}; these figures are of rank {rank} of {size}."
+    return f"{capitalized(none)}; these figures are of rank {rank} of {size}."
 
 
 def none_waits(count: int) -> str:

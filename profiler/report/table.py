@@ -16,7 +16,7 @@ from profiler.core.metrics import is_constant, is_share, label
 from profiler.core.notice import Notice
 from profiler.report.blocks import NOTHING, Cell, Column, Table
 from profiler.report.model import BREAKDOWN_PASS, ReportInput, ReportSide
-from profiler.report.text import NO_REASON, describe, notebook_cell
+from profiler.report.text import NO_REASON, capitalized, describe, notebook_cell
 from profiler.run.model import Site
 
 T = TypeVar("T")
@@ -148,7 +148,7 @@ def sides_table(
 
     fields = [*map(name_field, names)]
     fields += [field(side, items, value) for (side, _), items in zip(rows, by_side, strict=True) for value in values]
-    return make_table(caption[:1].upper() + caption[1:], fields, sorted(every, key=size, reverse=True), note)
+    return make_table(capitalized(caption), fields, sorted(every, key=size, reverse=True), note)
 
 
 def compare_table(
@@ -290,8 +290,10 @@ def count_cell(value: float) -> Cell:
     return Cell(units.count(value), sort=value)
 
 
-def share_cell(value: float, *, note: str = "") -> Cell:
-    """The cell of a share."""
+def share_cell(value: float, interval: tuple[float, float] | None = None, *, note: str = "") -> Cell:
+    """The cell of a share, with its 95% interval, if it has one, or a note below it."""
+    if interval is not None and interval[0] < interval[1]:
+        note = f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f}"
     return Cell(_hundredths(value), "%", sort=value, note=note)
 
 

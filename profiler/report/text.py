@@ -40,6 +40,11 @@ def describe(notice: Notice | None) -> str:
     return template.format(**notice.values) if isinstance(template, str) else template(notice.values)
 
 
+def capitalized(text: str) -> str:
+    """The text with a capital letter at its begin; all other letters stay."""
+    return text[:1].upper() + text[1:]
+
+
 def plural(number: int, noun: str) -> str:
     """`1 step`, `2 steps`."""
     return f"{number:,} {noun}{'s' * (number != 1)}"

@@ -6,19 +6,26 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from profiler.analyse.model import DEVICE_CATEGORIES, HOST_CATEGORIES, Timeline, TimelineEvent, TimelineLane
+from profiler.analyse.model import (
+    DEVICE_CATEGORIES,
+    HOST_CATEGORIES,
+    UNATTRIBUTED,
+    Timeline,
+    TimelineEvent,
+    TimelineLane,
+)
 from profiler.core import units
 from profiler.report.blocks import TimelineChart, TimelineGroup, TimelineKind, TimelineTrack
 from profiler.report.category_text import category_label, category_meaning, category_tone, device_label
 from profiler.report.model import ReportInput, ReportSide
-from profiler.report.text import at, kernel_name, listed
+from profiler.report.text import at, capitalized, kernel_name, listed
 
 FIRST_EVENTS: Final = 2_000
 """Events of a lane that are shown of a step that has more than an excerpt holds: two for each pixel of a wide page."""
 _HOST_ORDER: Final = ("python", "allocate", *(name for name in HOST_CATEGORIES if name != "python"))
 _OF_WORK: Final = TimelineKind(device_label("idle"), "idle", "idle")
 _OF_STREAM: Final = TimelineKind("stream idle", "idle", "idle")
-_OF_HOST: Final = TimelineKind(category_label("unattributed"), "free", category_meaning("unattributed"))
+_OF_HOST: Final = TimelineKind(category_label(UNATTRIBUTED), "free", category_meaning(UNATTRIBUTED))
 _LONGEST_NAME: Final = 60
 _LEAST_IN_LEGEND: Final = 0.001
 _NEARLY_ALL: Final = 0.99
@@ -130,7 +137,7 @@ def _note(timelines: Sequence[tuple[ReportSide, Timeline]], length: int, compare
     if compared:
         texts = [f"{side.label}: {text}" for (side, _), text in zip(timelines, texts, strict=True)]
     else:
-        texts = [text[0].upper() + text[1:] for text in texts]
+        texts = list(map(capitalized, texts))
     measured = {side.label: side.slowdown.value for side, _ in timelines if side.slowdown and side.slowdown.value}
     slowed = [f"{label} {units.ratio(value)}" for label, value in measured.items() if value >= _SLOWED]
     if slowed:
@@ -147,13 +154,8 @@ def _stretch(timeline: Timeline, length: int) -> str:
     """
     step = f"step {timeline.step:,}, of about median length"
     works = f"here the device works {units.share(timeline.device_share(length))} of the time"
-    if not _is_part(timeline, length):
+    if not timeline.offset and length >= _NEARLY_ALL * 1e9 * timeline.step_length:  # the whole step
         return f"{step}; {works}"
     drawn, whole = units.seconds(length / 1e9), units.seconds(timeline.step_length)
     of = f"{step} ({whole}); {works}"
     return f"{drawn} within {of}" if timeline.offset else f"the first {drawn} of {of}"
-
-
-def _is_part(timeline: Timeline, length: int) -> bool:
-    """Whether less than a step is drawn."""
-    return bool(timeline.offset) or length < _NEARLY_ALL * 1e9 * timeline.step_length

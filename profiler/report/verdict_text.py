@@ -12,15 +12,16 @@ from profiler.analyse.model import (
     BETWEEN_BATCHES,
     COMMUNICATING,
     COPYING,
+    CORELESS_CATEGORIES,
     INTERRUPTIONS,
     MARKED_DATA,
     MIN_SAMPLES,
     RECEIVE,
     THE_LOADER,
+    UNATTRIBUTED,
     UPDATE,
     Analysis,
     Cause,
-    DevicePart,
     HostState,
     IdleBlame,
     InputPart,
@@ -40,7 +41,7 @@ from profiler.diagnose.model import (
     UnknownShare,
 )
 from profiler.report.category_text import CATEGORIES
-from profiler.report.finding_text import finding_sentence, gain_text, leading, minor
+from profiler.report.finding_text import WIDE, finding_sentence, gain_text, is_wide, leading, minor, share_text
 from profiler.report.rank_text import (
     balance_sentence,
     collective_sentences,
@@ -50,6 +51,7 @@ from profiler.report.rank_text import (
 from profiler.report.text import (
     THREAD_STATES,
     at,
+    capitalized,
     describe,
     file_name,
     function_name,
@@ -61,8 +63,7 @@ from profiler.report.text import (
 )
 from profiler.run.model import Site
 
-_NO_CORE: Final = ("core", "throttled")
-_PLACELESS: Final = (*_NO_CORE, "unattributed")
+_PLACELESS: Final = (*CORELESS_CATEGORIES, UNATTRIBUTED)
 """Categories that no line of the program causes."""
 _PHASES: Final = (UPDATE, AFTER_OPTIMIZER, *INTERRUPTIONS)
 """Causes that are phases of a step: their time is also time of categories."""
@@ -203,9 +204,13 @@ def _busy_cause(cause: Cause) -> str:
     """`66% of the time it communicated while no kernel computed.`"""
     if cause.category == COMMUNICATING:
         return f"{share(cause.share)} of the time it communicated while no kernel computed."
-    kinds = [f"{share(part.exposed)} {_COPIES[part.kind]}{_memory(part)}" for part in cause.parts]
+    kinds = [
+        f"{share(part.exposed)} {_COPIES[part.kind]}" + (f"'s {part.memory} memory" if part.memory else "")
+        for part in cause.parts
+    ]
     copied = f"{share(cause.share)} of the time it copied while no kernel computed"
-    waits = " The host waits for copies of pageable memory." if any(map(_is_pageable, cause.parts)) else ""
+    is_pageable = any(part.memory == "pageable" for part in cause.parts)
+    waits = " The host waits for copies of pageable memory." if is_pageable else ""
     return f"{copied}{f' ({listed(kinds)})' if kinds else ''}.{waits}"
 
 
@@ -214,14 +219,6 @@ _COPIES: Final[Mapping[str, str]] = {
     "d2h": "to the host",
     "d2d": "within the device or between devices",
 }
-
-
-def _memory(part: DevicePart) -> str:
-    return f"'s {part.memory} memory" if part.memory else ""
-
-
-def _is_pageable(part: DevicePart) -> bool:
-    return part.memory == "pageable"
 
 
 def _in_parentheses(cause: Cause) -> str:
@@ -281,11 +278,12 @@ def _step(run: RunDiagnosis) -> Iterable[str]:
         for number, (cause, note) in enumerate(zip(run.causes, notes, strict=True))
     ]
     is_sampled = not (run.unknown and run.unknown.is_whole)
-    computing = f"{'Computing takes' if is_sampled else 'Backward passes and updates take'} {_amount(run)}"
+    amount = share_text(run.share, run.low, run.high)
+    computing = f"{'Computing takes' if is_sampled else 'Backward passes and updates take'} {amount}"
     place = _place(run.operators) if run.operators and not run.driver else ""
     if leads:
         nothing = f"; no other part takes {WORTH_NAMING:.0%} of it"
-        if not run.is_rest_small or (run.low is not None and run.share - run.low > _WIDE):
+        if not run.is_rest_small or (run.low is not None and run.share - run.low > WIDE):
             nothing = "; the stack samples are too few to tell what takes the rest"
         yield f"{computing} {step}{place}{nothing if not (parts or run.unknown or run.findings) else ''}."
     unknown = _unknown(run.unknown, step) if run.unknown else ""
@@ -296,7 +294,7 @@ def _step(run: RunDiagnosis) -> Iterable[str]:
     yield from parts
     has_computing = leads or any(cause.category == "compute" for cause in run.causes)
     if run.share >= WORTH_NAMING and not has_computing:
-        whole = f" {step}" if not parts or (not known and _is_wide(run)) else ""
+        whole = f" {step}" if not parts or (not known and is_wide(run.low, run.high)) else ""
         yield f"{computing}{whole}{known if parts else ''}{place}."
     if run.verdict is not RunVerdict.UNKNOWN_STEP:
         yield unknown
@@ -320,7 +318,7 @@ def _overlaps(run: RunDiagnosis) -> list[str]:
     leads = run.verdict is RunVerdict.COMPUTING
     total, notes = run.share if leads else 0.0, []
     for number, cause in enumerate(run.causes):
-        if cause.category in _NO_CORE:
+        if cause.category in CORELESS_CATEGORIES:
             overlaps = phased and cause.category == "core" and cause.notice is None
             notes.append(", which overlaps the other parts" if overlaps else "")
             continue
@@ -335,14 +333,13 @@ _PARTLY_AFTER: Final = ", partly after optimizer.step()"
 
 
 def _unknown(unknown: UnknownShare, step: str) -> str:
-    state = "uncertain" if unknown.site else CATEGORIES["unattributed"].label
+    state = "uncertain" if unknown.site else CATEGORIES[UNATTRIBUTED].label
     return f"What ran in {share(unknown.share)} {step} is {state}: {_why_unknown(unknown)}."
 
 
 def _unknown_sentence(unknown: UnknownShare) -> str:
     """`No stack sample lies within the measured steps; record for longer.`"""
-    why = _why_unknown(unknown)
-    return f"{why[0].upper()}{why[1:]}."
+    return f"{capitalized(_why_unknown(unknown))}."
 
 
 def _why_unknown(unknown: UnknownShare) -> str:
@@ -368,27 +365,13 @@ def _largest_part(unknown: UnknownShare) -> str:
     return f"{part} is{at(unknown.site)} ({share(unknown.site_share)})"
 
 
-_WIDE: Final = 0.1
-"""Width of an interval from which a share is shown with it: then the share alone would claim too much."""
-
-
 def _cause(cause: Cause, whole: str = "", note: str = "") -> str:
     """`61% of each step is waiting for data at train.py:44.`
 
     :param whole: what follows the share in the first sentence.
     :param note: what ends the sentence.
     """
-    return f"{_amount(cause)} {whole}{_clause(cause)}{note}."
-
-
-def _amount(part: Cause | RunDiagnosis) -> str:
-    """`61%`, with its interval where that is wide."""
-    interval = f" ({100 * (part.low or 0.0):.0f} to {share(part.high or 0.0)})" if _is_wide(part) else ""
-    return share(part.share) + interval
-
-
-def _is_wide(part: Cause | RunDiagnosis) -> bool:
-    return part.low is not None and part.high is not None and part.high - part.low > _WIDE
+    return f"{share_text(cause.share, cause.low, cause.high)} {whole}{_clause(cause)}{note}."
 
 
 def cause_text(cause: Cause) -> str:

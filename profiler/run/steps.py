@@ -31,7 +31,7 @@ def add_steps(run: Run) -> Run:
         return _exclude_pauses(_add_whole_run(run))
     parts = [_step_rows(ends, run.steps.dtype) for ends in step_ends]
     steps = np.concatenate([_number_steps(parts, pid) for pid in dict.fromkeys(int(part["pid"][0]) for part in parts)])
-    return _exclude_pauses(replace(run, steps=_frozen(steps), values=_assign_values(run, steps), step=definition))
+    return _exclude_pauses(_with_steps(run, steps, definition))
 
 
 def _exclude_pauses(run: Run) -> Run:
@@ -153,6 +153,10 @@ def _add_whole_run(run: Run) -> Run:
         optimizer_steps=count_optimizer_steps(boundaries, pid),
         loader_asked=bool((boundaries["kind"] == BoundaryKind.LOADER).any()),
     )
+    return _with_steps(run, steps, definition)
+
+
+def _with_steps(run: Run, steps: Table, definition: StepDefinition) -> Run:
     return replace(run, steps=_frozen(steps), values=_assign_values(run, steps), step=definition)
 
 

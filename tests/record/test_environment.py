@@ -29,7 +29,7 @@ def test_only_listed_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "s3cr3t" not in str(environment.EnvironmentCollector().describe())
 
 
-def test_commit_and_changes(tmp_path: Path) -> None:
+def test_commit_and_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert environment.git_commit(tmp_path) is None
     assert environment.git_commit(tmp_path / "none") is None
 
@@ -45,6 +45,8 @@ def test_commit_and_changes(tmp_path: Path) -> None:
     assert environment.git_commit(tmp_path) == git("rev-parse", "HEAD")
     (tmp_path / "a").write_text("2")
     assert environment.git_commit(tmp_path) == git("rev-parse", "HEAD") + "+changes"
+    monkeypatch.setattr(environment, "_git", lambda _, command, *__: "3f2a9c1" if command == "rev-parse" else None)
+    assert environment.git_commit(tmp_path) == "3f2a9c1+unknown", "git status took too long"
 
 
 def test_a_git_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

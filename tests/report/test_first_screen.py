@@ -13,7 +13,7 @@ import profiler
 from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, KnockOut, RuleText
 from profiler.analyse.model import Analysis, Phase, RankActivity, RankLedger, Straggler
 from profiler.diagnose.model import RunVerdict
-from profiler.report.blocks import FirstScreen, PhaseStrip
+from profiler.report.blocks import FirstScreen, Headline, PhaseStrip
 from profiler.report.build import build_report
 from profiler.report.category_text import CATEGORIES, PHASES
 from profiler.report.finding_text import finding_sentence, gain_text, leading, left_out_text, prediction_texts
@@ -138,6 +138,12 @@ def test_a_rank_that_waits_is_drawn_beside_the_late_one_on_one_scale() -> None:
     report = build_report(replace(run(), ranks=ranks(compute=(0.04, 0.1), ranks=(0.06, 0.0))))
     assert "A step of rank 0, which waits for rank 1, on average: 100 ms" in html.render(report)
     assert "**A step of rank 0, which waits for rank 1, on average: 100 ms**" in markdown.render(report)
+    drawn = io.StringIO()
+    print_first_screen(FirstScreen((), Headline("h"), picture=picture), Console(file=drawn, width=100), SCREEN)
+    assert drawn.getvalue().splitlines()[2::2] == [
+        "█ data loading 60.0 ms  ▓ compute 40.0 ms",
+        "▓ compute 40.0 ms  ▒ rank wait 60.0 ms",
+    ]
     balanced = first(replace(run(), ranks=replace(ranks(compute=(0.1, 0.1)), straggler=None))).picture
     assert isinstance(balanced, PhaseStrip)
     assert balanced.beside is None
@@ -169,11 +175,11 @@ def test_a_program_that_starts_its_ranks_needs_no_launcher_in_its_command() -> N
     both = replace(run(), ranks=ranks(compute=(0.1, 0.1)))
 
     def context(*argv: str) -> str:
-        return first(replace(both, info=replace(both.info, argv=argv, label=""))).context
+        return first(replace(both, info=replace(both.info, argv=argv, label=""))).context_line()
 
     assert "2 ranks, which train starts itself" in context("/env/bin/python", "train.py")
     launched = profiler.read(recording("ranks"))
-    assert " · 2 ranks · " in first(launched).context
+    assert "2 ranks" in first(launched).context
     for action in first(launched).actions:
         if action.command:
             assert "-m torch.distributed.run --standalone --nproc-per-node 2 ranks" in action.command

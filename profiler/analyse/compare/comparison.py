@@ -8,20 +8,18 @@ from typing import Final
 
 from profiler.analyse.compare.comparability import compare_results, fact_mismatches, result_mismatches, unstated_facts
 from profiler.analyse.compare.ratios import SideRuns, over_runs, ratios
-from profiler.analyse.model import Comparison, Extension, FlameDiff, Measure, Side
+from profiler.analyse.model import SAME_SIZE, Comparison, Extension, FlameDiff, Measure, Side
 from profiler.analyse.sampling.flame import flame_difference
 from profiler.analyse.statistics import median
 from profiler.analyse.timing.throughput import counted_unit
 from profiler.core.errors import ProfilerError
-from profiler.core.facts import fact_rows, stated_device
+from profiler.core.facts import commit_text, fact_rows, stated_device
 from profiler.core.notice import Notice
 from profiler.run.model import RunInfo
 
 __all__ = ["SideRuns", "compare"]
 
 ABSENT: Final = "-"
-_SAME_SIZE: Final = 1.1
-"""Steps of which one has up to so many times the other's tokens count as of one size."""
 Row = tuple[str, tuple[str, ...]]
 
 
@@ -127,7 +125,7 @@ def _environment_rows(info: RunInfo) -> dict[str, str]:
     rows |= fact_rows(info.facts, skip=("device", "device_label"))
     rows |= fact_rows(info.host)
     rows |= {f"GPU {number}": str(device.get("name", "unnamed")) for number, device in enumerate(info.devices)}
-    rows["git commit"] = info.git_commit or "not in a git checkout"
+    rows["git commit"] = commit_text(info.git_commit)
     return rows | {f"{name} version": version for name, version in info.versions.items() if name not in info.facts}
 
 
@@ -155,7 +153,7 @@ def _step_sizes(sides: Sequence[SideRuns]) -> Iterator[Notice]:
     base, before = sides[0], _step_size(sides[0])
     for side in sides[1:]:
         after = _step_size(side)
-        if before and after and max(before, after) > _SAME_SIZE * min(before, after):
+        if before and after and max(before, after) > SAME_SIZE * min(before, after):
             unit = counted_unit(side.light[0].info)
             values = {"side": side.label, "base": base.label, "ratio": after / before, "unit": unit}
             yield Notice("step-sizes", values)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from profiler.analyse.model import Analysis, Measure, ThreadState
+from profiler.analyse.model import UNATTRIBUTED, Analysis, Measure, ThreadState
 from profiler.analyse.statistics import share_interval
 
 _CATEGORIES: Final[Mapping[ThreadState, str]] = {
@@ -36,7 +36,7 @@ def second_of_main_thread(analysis: Analysis) -> Analysis | None:
     def seconds(states: Mapping[ThreadState, float]) -> dict[str, float]:
         parts: dict[str, float] = {}
         for state, share in states.items():
-            category = _CATEGORIES.get(state, "unattributed")
+            category = _CATEGORIES.get(state, UNATTRIBUTED)
             parts[category] = parts.get(category, 0.0) + share
         return parts
 

@@ -27,11 +27,12 @@ from typing import Final
 
 import numpy as np
 
-from profiler.analyse.model import HOST_CATEGORIES, MIN_SAMPLES
+from profiler.analyse.intervals import Floats
+from profiler.analyse.model import HOST_CATEGORIES, MIN_SAMPLES, UNATTRIBUTED
 from profiler.analyse.sampling.frames import BACKWARD
 from profiler.analyse.sampling.shares import ClassifiedSamples, classify_samples, native_category
 from profiler.analyse.sampling.stacks import Stacks
-from profiler.analyse.sampling.strata import DIVIDED, FIXED, NUMBER, Floats, Numbers, has_hooked_steps, stratum_times
+from profiler.analyse.sampling.strata import DIVIDED, FIXED, NUMBER, Numbers, has_hooked_steps, stratum_times
 from profiler.analyse.statistics import Z, share_interval
 from profiler.analyse.timing.breakdown import Ledger, recorded_ledger, take_core, take_stalls
 from profiler.analyse.timing.host_timeline import CODE, HostTimeline
@@ -109,12 +110,12 @@ def attribute_unrecorded(
     usable = samples if samples is not None and samples.n >= MIN_STRATUM_SAMPLES else None
     native = native_category(run, host)
     ns = ledger.ns.copy()
-    ns[:, CODE["python"]] -= sum(exact[pool] for pool in DIVIDED) - ns[:, CODE["unattributed"]]
-    ns[:, CODE["unattributed"]] = 0
+    ns[:, CODE["python"]] -= sum(exact[pool] for pool in DIVIDED) - ns[:, CODE[UNATTRIBUTED]]
+    ns[:, CODE[UNATTRIBUTED]] = 0
     squares, sums = np.zeros((2, len(HOST_CATEGORIES))), np.zeros((2, len(HOST_CATEGORIES)))
     python_share, backward = 0.0, None
     for pool in DIVIDED:
-        undivided = native if pool else CODE["unattributed"]
+        undivided = native if pool else CODE[UNATTRIBUTED]
         divided = usable is not None and (
             not pool or usable.n >= MIN_SAMPLES or _count(usable, pool) >= MIN_STRATUM_SAMPLES
         )
@@ -199,7 +200,7 @@ def _divide(samples: ClassifiedSamples, pool: str) -> tuple[Floats, Floats, Floa
         rows = samples.stratum < len(DIVIDED)
     weight = samples.ns[rows]
     if not weight.sum():
-        return _single(CODE["unattributed"])
+        return _single(CODE[UNATTRIBUTED])
     shares = np.asarray(weight @ samples.shares[rows] / weight.sum(), np.float64)
     uncertainty = np.asarray(weight @ samples.uncertainty[:, rows] / weight.sum(), np.float64)
     ends = np.stack([shares, shares])
@@ -227,7 +228,7 @@ def _spread(ns: Numbers, shares: Floats) -> Numbers:
 
 def move_active_python(ledger: Ledger, stacks: Stacks, window: Window, host: HostTimeline) -> Ledger:
     """Move the unrecorded time that stack samples prove to be active Python to `python`."""
-    unrecorded = ledger.ns[:, CODE["unattributed"]]
+    unrecorded = ledger.ns[:, CODE[UNATTRIBUTED]]
     total, wall = int(unrecorded.sum()), window.wall_ns
     if total < SUBSTANTIAL * wall:
         return ledger
@@ -242,7 +243,7 @@ def move_active_python(ledger: Ledger, stacks: Stacks, window: Window, host: Hos
     running = np.rint(np.cumsum(unrecorded) * share).astype(np.int64)
     moved = np.minimum(np.diff(running, prepend=0), unrecorded)
     ns = ledger.ns.copy()
-    ns[:, CODE["unattributed"]] -= moved
+    ns[:, CODE[UNATTRIBUTED]] -= moved
     ns[:, CODE["python"]] += moved
     return replace(ledger, ns=ns, python_share=share, python_error=window.per_step(min(error * wall, total)))
 

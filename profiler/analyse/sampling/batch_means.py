@@ -14,12 +14,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import Intervals, Times, covered_within, times
+from profiler.analyse.intervals import Floats, Intervals, Times, covered_within, times
 from profiler.analyse.sampling.stacks import COINCIDENT
 from profiler.analyse.statistics import Z, f_quantile, student_t
 from profiler.analyse.window import Window
-
-Floats = npt.NDArray[np.float64]
 
 MAX_BATCHES: Final = 20
 """Batches of time: enough for a variance, and few enough to be longer than most phases."""

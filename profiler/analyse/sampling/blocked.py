@@ -23,10 +23,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import Times, times
+from profiler.analyse.intervals import Floats, Times, times
 from profiler.analyse.sampling.frames import Stack
 from profiler.analyse.sampling.stacks import Stacks, gil_windows, sample_ns
-from profiler.analyse.sampling.strata import WEIGHTED_TOGETHER, Floats, Numbers, StackStrata
+from profiler.analyse.sampling.strata import WEIGHTED_TOGETHER, Numbers, StackStrata
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.timing.scheduler import other_threads
 from profiler.analyse.window import Window, named_rows, process_rows, thread_rows

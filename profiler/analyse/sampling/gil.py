@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from profiler.analyse.intervals import Intervals, Times
-from profiler.analyse.sampling.batch_means import Batches, Floats, covered_in_batches, ratio_interval, sum_in_batches
+from profiler.analyse.intervals import Floats, Intervals, Times
+from profiler.analyse.sampling.batch_means import Batches, covered_in_batches, ratio_interval, sum_in_batches
 from profiler.analyse.sampling.stacks import COINCIDENT, USUAL_PERIOD_S, WINDOWS, Stacks, sample_ns
 from profiler.analyse.sampling.strata import StackStrata
 from profiler.analyse.statistics import share_interval

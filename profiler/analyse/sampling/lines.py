@@ -18,6 +18,7 @@ from profiler.analyse.sampling.batch_means import effective_sample_size
 from profiler.analyse.sampling.outside_torch import OutsideTorch
 from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, Stacks, sample_ns
+from profiler.analyse.sampling.stages import NEVER, WELL_SAMPLED
 from profiler.analyse.sampling.strata import NUMBER, STRATA, WEIGHTED_TOGETHER
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.window import NS_PER_S, Window, process_rows, thread_rows
@@ -30,9 +31,6 @@ MIN_SHARE: Final = 0.0005
 _MIN_FUNCTION_SHARE: Final = 0.01
 """The same for a function of a library: rules ask for those with a twentieth of a step."""
 _MAX_LINES: Final = 5
-_WELL_SAMPLED: Final = 0.5
-"""If samples cover at least this share of a period, they are scaled to all of it; otherwise they count as they are."""
-_NEVER: Final = np.iinfo(np.int64).max
 
 
 def line_costs(
@@ -196,7 +194,7 @@ def _traced(run: Run, steps: Table) -> npt.NDArray[np.bool_]:
     began, ended = (trace.get("began"), trace.get("ended")) if isinstance(trace, Mapping) else (None, None)
     if not isinstance(began, int):
         return np.zeros(len(steps), np.bool_)
-    return np.asarray((steps["end"] > began) & (steps["begin"] < (ended if isinstance(ended, int) else _NEVER)))
+    return np.asarray((steps["end"] > began) & (steps["begin"] < (ended if isinstance(ended, int) else NEVER)))
 
 
 def _user_lines(stacks: Stacks, lines: Iterable[Site]) -> list[Site]:
@@ -211,7 +209,7 @@ def _period_lines(stacks: Stacks, samples: Table, spans: Intervals) -> tuple[Lin
         lines[stacks[number].site][stacks[number].calls] += ns[number]
     sampled, total = float(ns.sum()), spans.measure()
     period = (stacks.period or USUAL_PERIOD_S) * NS_PER_S
-    scale = total / sampled if sampled >= _WELL_SAMPLED * total else 1.0
+    scale = total / sampled if sampled >= WELL_SAMPLED * total else 1.0
     rows = []
     for site in _user_lines(stacks, lines):
         calls = lines[site]

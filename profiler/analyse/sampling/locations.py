@@ -14,12 +14,12 @@ from typing import Final, TypeVar
 
 import numpy as np
 
+from profiler.analyse.intervals import Floats
 from profiler.analyse.model import HOST_CATEGORIES, Location, LocationKind
 from profiler.analyse.sampling.batch_means import effective_sample_size
 from profiler.analyse.sampling.frames import callee_name
 from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.stacks import Function, Stacks, function_of
-from profiler.analyse.sampling.strata import Floats
 from profiler.analyse.statistics import share_interval
 from profiler.run.model import Site
 

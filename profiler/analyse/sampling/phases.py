@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import Intervals, intersect, subtract, union
+from profiler.analyse.intervals import Floats, Intervals, intersect, subtract, union
 from profiler.analyse.model import (
     AFTER_OPTIMIZER,
     ELSEWHERE,
@@ -31,7 +32,7 @@ from profiler.analyse.sampling.frames import BACKWARD, BETWEEN, CLOSURE, DATA, F
 from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.stacks import Function, Stacks, function_of
 from profiler.analyse.sampling.stages import StageSpans
-from profiler.analyse.sampling.strata import LOADING, Floats
+from profiler.analyse.sampling.strata import LOADING
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.timing.host_timeline import HostTimeline
 from profiler.analyse.window import NS_PER_S, Window, named_rows
@@ -257,15 +258,11 @@ def last_common_call(ways: Sequence[tuple[float, Sequence[Site]]], only: Collect
             function = function_of(sites[1]) if len(sites) > 1 else None
             if function and function in only and function != function_of(sites[0]):
                 calls[sites[0], function] += amount
-        (site, function), largest = max(calls.items(), key=_amount, default=((None, ("", "")), 0.0))
+        (site, function), largest = max(calls.items(), key=itemgetter(1), default=((None, ("", "")), 0.0))
         if site is None or largest < least:
             return last
         last = site, function[1]
         ways = [(amount, sites[1:]) for amount, sites in ways if sites[0] == site and len(sites) > 1]
-
-
-def _amount(item: tuple[object, float]) -> float:
-    return item[1]
 
 
 def _way_to_last_update(stacks: Stacks, samples: ClassifiedSamples) -> _Loop:

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from profiler.analyse.intervals import Floats
 from profiler.analyse.model import INTERRUPTIONS, OperatorLine, Preparation
 from profiler.analyse.sampling.frames import BETWEEN, FORWARD, Stack
 from profiler.analyse.sampling.lines import StackCosts
@@ -23,7 +24,6 @@ from profiler.analyse.sampling.phases import RARE, last_common_call
 from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.stacks import Function, Stacks, function_of
 from profiler.analyse.sampling.stages import StageSpans
-from profiler.analyse.sampling.strata import Floats
 from profiler.analyse.timing.host_timeline import CODE
 from profiler.analyse.window import NS_PER_S, Window
 from profiler.run.code_origin import LIBRARY, TORCH, code_owner
@@ -123,13 +123,10 @@ def _may_prepare(stacks: Stacks, number: int, stack: Stack) -> bool:
 
 def _is_loop(stacks: Stacks, numbers: Collection[int], ns: _Numbers) -> bool:
     """Whether most of these stacks' time is Python of the program itself, which the rule about such loops judges."""
-    own = [number for number in numbers if not _is_in_library(stacks, number)]
+    innermost = {number: stacks.run.stack_frames[number][-1].file for number in numbers}
+    own = [number for number, file in innermost.items() if code_owner(file, stacks.folders) != LIBRARY]
     python = ns[own, CODE["python"]].sum() if own else 0.0
     return bool(python > _MOSTLY * ns[list(numbers)].sum())
-
-
-def _is_in_library(stacks: Stacks, number: int) -> bool:
-    return code_owner(stacks.run.stack_frames[number][-1].file, stacks.folders) == LIBRARY
 
 
 def _only(stacks: Stacks, samples: ClassifiedSamples, ns: _Numbers, numbers: Collection[int]) -> set[Function]:

@@ -30,8 +30,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import overlaps
-from profiler.analyse.model import HOST_CATEGORIES
+from profiler.analyse.intervals import Floats, overlaps
+from profiler.analyse.model import CORELESS_CATEGORIES, HOST_CATEGORIES
 from profiler.analyse.sampling.batch_means import Batches, batch_edges, sum_in_batches
 from profiler.analyse.sampling.blocked import (
     BlockedCalls,
@@ -53,7 +53,6 @@ from profiler.analyse.sampling.strata import (
     REGION_KINDS,
     STRATA,
     TORCH_LEAF,
-    Floats,
     Numbers,
     StackStrata,
     has_hooked_steps,
@@ -70,7 +69,7 @@ _CLOCKED: Final = (DATA, TOKENIZE)
 Clocking backward passes and optimizers as well changed no share."""
 MOST: Final = 0.5
 """Share of a function's time that a tokenizer must exceed for the function to prepare input."""
-_NO_CORE: Final = (CODE["core"], CODE["throttled"])
+_NO_CORE: Final = tuple(CODE[name] for name in CORELESS_CATEGORIES)
 _WAITING_FILES: Final = (
     "/selectors.py", "/threading.py", "/multiprocessing/connection.py", "/subprocess.py", "/queue.py",
 )  # fmt: skip

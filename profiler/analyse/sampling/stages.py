@@ -31,14 +31,14 @@ LONG: Final = 2.0
 """Times the usual stretch without gradients from which a stretch is unusual: updates by hand and target networks run
 without gradients in every step."""
 WELL_SAMPLED: Final = 0.5
-"""If samples cover at least this share of the start, they are scaled to all of it; else they count as they are."""
+"""If samples cover at least this share of a period, they are scaled to all of it; else they count as they are."""
 COMMON: Final = 0.8
 """Share of the samples of all intervals that must show a stage to give it to an interval without samples."""
 ENVIRONMENT: Final = 0.05
 """Share of the samples of all long stretches that must show a roll-out to name those whose samples show nothing: most
 samples of a roll-out lie in the policy, whose functions have any names. In one recording of PPO of CleanRL, 8% of the
 time of these samples was in environments. The value lies below that; other programs were not measured."""
-_NEVER: Final = np.iinfo(np.int64).max
+NEVER: Final = np.iinfo(np.int64).max
 _ROLLOUT: Final = re.compile(r"roll_?out|collect|episode|(^|_)(play|act|explore)(_|$)", re.IGNORECASE)
 _ENVIRONMENT: Final = re.compile(r"/(gymnasium|gym|pettingzoo|dm_env|dm_control|envpool|procgen|minigrid)/")
 _EVALUATION: Final = re.compile(r"eval|valid|(^|_)(test|metrics?|score|accuracy|estimate_loss)(_|$)", re.IGNORECASE)
@@ -127,14 +127,14 @@ def _eval_mode(rows: Table, without_begin: Times, without_end: Times, trained: T
     """
     modes = rows[np.isin(rows["kind"], (StageKind.EVAL_MODE, StageKind.TRAIN_MODE))]
     modes = modes[np.argsort(modes["object"], kind="stable")]
-    begin, following = times(modes["begin"]), np.full(len(modes), _NEVER)
+    begin, following = times(modes["begin"]), np.full(len(modes), NEVER)
     if len(modes) > 1:
         same = modes["object"][1:] == modes["object"][:-1]
-        following[:-1] = np.where(same, begin[1:], _NEVER)
+        following[:-1] = np.where(same, begin[1:], NEVER)
     chosen = modes["kind"] == StageKind.EVAL_MODE
     begin, following = begin[chosen], following[chosen]
     position = np.searchsorted(trained, begin, "right")
-    resumed = np.append(trained, _NEVER)[position]
+    resumed = np.append(trained, NEVER)[position]
     end = np.minimum(following, resumed)
     last = np.searchsorted(without_end, end, "right") - 1  # blocks are outermost, so their ends ascend too
     has_block = (last >= 0) & (np.append(without_begin, 0)[last] >= begin)

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import Intervals, Times, overlaps, times
-from profiler.analyse.model import HOST_CATEGORIES
+from profiler.analyse.intervals import Floats, Intervals, Times, overlaps, times
+from profiler.analyse.model import HOST_CATEGORIES, UNATTRIBUTED
 from profiler.analyse.sampling.frames import BACKWARD, CALL, CHECKPOINT, COPY, DATA, FSYNC, OPTIMIZER, TOKENIZE, Stack
 from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.timing.host_timeline import CODE, RECORDING, REGION, HostTimeline, region_category
@@ -23,7 +23,6 @@ from profiler.run.code_origin import OURS, code_owner
 from profiler.run.model import Run, StepKind
 from profiler.run.tables import OPERATORS, CallKind
 
-Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
 
 DIVIDED: Final = ("", BACKWARD, OPTIMIZER)
@@ -108,7 +107,7 @@ class StackStrata:
             stack, frames = stacks[number], run.stack_frames[number]
             shown.update(name for name, _ in stack.strata)
             self._stratum[number], category = _stack_stratum(stack, recorded, has_copies=has_copies)
-            self.category[number] = CODE.get(category, -1) if frames else CODE["unattributed"]
+            self.category[number] = CODE.get(category, -1) if frames else CODE[UNATTRIBUTED]
             ours = bool(frames) and code_owner(frames[-1].file, stacks.folders) == OURS
             other = CALLING_LEAF if frames and (frames[-1].file, frames[-1].line) in calling else OTHER_LEAF
             self.leaf[number] = TORCH_LEAF if stack.in_torch else HOOK_LEAF if ours else other

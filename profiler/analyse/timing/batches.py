@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from profiler.analyse.intervals import covered_within, union
+from profiler.analyse.intervals import Floats, covered_within, union
 from profiler.analyse.model import MIN_SAMPLES, BatchCurve
 from profiler.analyse.timing.counters import counter_rows, step_numbers, sum_per_step
+from profiler.analyse.timing.scheduler import thread_time
 from profiler.analyse.window import NS_PER_S, Window, named_rows, select, thread_rows
 from profiler.core.samples import BLOCKED_IN, BlockedIn
 from profiler.run.model import Run, StepKind
@@ -22,8 +22,6 @@ _MIN_STEPS: Final = 5
 """Steps of each size from which their median has an interval of order statistics with 90% or more (94% with five)."""
 _DIFFERENT: Final = 0.75
 """Largest ratio of two sizes between which a line is drawn. A choice: nearer sizes take about the same time."""
-
-Floats = npt.NDArray[np.float64]
 
 
 def making_waits(run: Run, window: Window, threads: Iterable[tuple[int, int]]) -> tuple[float, float] | None:
@@ -50,12 +48,9 @@ def making_waits(run: Run, window: Window, threads: Iterable[tuple[int, int]]) -
 
 def _core_wait(run: Run, window: Window, pid: int, tid: int) -> float:
     """The share of the time in which a thread could run that it waits for a core; 0 if that was not sampled."""
-    grown = []
-    for name in ("thread.wait_s", "thread.cpu_s"):
-        rows = named_rows(run, run.samples, name)
-        mine = rows["value"][(rows["pid"] == pid) & (rows["tid"] == tid) & (window.step_rows(rows["time"]) >= 0)]
-        grown.append(float(mine[-1] - mine[0]) if len(mine) else 0.0)
-    return grown[0] / sum(grown) if sum(grown) else 0.0
+    clocks = thread_time(run, pid, tid, window.spans)
+    could_run = clocks.on_core + clocks.runnable if clocks else 0.0
+    return clocks.runnable / could_run if clocks and could_run else 0.0
 
 
 def batch_curve(run: Run, window: Window) -> BatchCurve | None:

@@ -13,14 +13,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import Intervals, overlaps
-from profiler.analyse.model import HOST_CATEGORIES, WAIT_CATEGORIES, Measure
+from profiler.analyse.intervals import Floats, Intervals, overlaps
+from profiler.analyse.model import HOST_CATEGORIES, UNATTRIBUTED, WAIT_CATEGORIES, Measure
 from profiler.analyse.timing.host_timeline import CODE, HostTimeline
 from profiler.analyse.window import LEVEL_LIGHT, Window
 from profiler.core.notice import Notice
 from profiler.core.scheduling import Throttling
-
-Floats = npt.NDArray[np.float64]
 
 NO_OPERATORS: Final = Notice("no-operators")
 NO_CALLS: Final = Notice("no-device-calls")
@@ -54,7 +52,7 @@ def recorded_ledger(host: HostTimeline, window: Window) -> Ledger:
     cell = cut.right * kinds + host.category[cut.left]
     # float64 sums of whole ns are exact below 2**53 ns (104 days)
     sums = np.bincount(cell, cut.end - cut.begin, minlength=steps * kinds).astype(np.int64).reshape(steps, kinds)
-    sums[:, CODE["unattributed"]] += window.wall - sums.sum(axis=1)
+    sums[:, CODE[UNATTRIBUTED]] += window.wall - sums.sum(axis=1)
     return Ledger(sums, segments.crossings)
 
 

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Indices, Intervals, Overlaps, Times, complement, overlaps, times
-from profiler.analyse.model import HOST_CATEGORIES, HostState, IdleBlame, SiteOrigin
+from profiler.analyse.model import HOST_CATEGORIES, UNATTRIBUTED, HostState, IdleBlame, SiteOrigin
 from profiler.analyse.timing.device import busy_intervals
 from profiler.analyse.timing.host_timeline import CODE, RECORDING, REGION, SUBMITTING, HostTimeline
 from profiler.analyse.timing.trace_timeline import FRAME
@@ -61,7 +61,7 @@ def idle_blame(run: Run, window: Window, host: HostTimeline, *, unrecorded_is_py
 
     :param unrecorded_is_python: time outside of any region and call is Python by stack samples, else unattributed.
     """
-    category = CODE["python" if unrecorded_is_python else "unattributed"]
+    category = CODE["python" if unrecorded_is_python else UNATTRIBUTED]
     pieces = idle_pieces(run, window, host, unrecorded=category)
     if not len(pieces.gap):
         return ()

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from profiler.analyse.intervals import Times, covered_within, overlaps, times
+from profiler.analyse.intervals import Floats, Times, covered_within, overlaps, times
 from profiler.analyse.model import Measure, Series
 from profiler.analyse.timing.counters import counter_sums, gauge_per_step
 from profiler.analyse.timing.device import busy_by_device, no_queue_reason
@@ -59,8 +58,6 @@ its thread, with the recorder taken out in alternate blocks of 20 steps (torch 2
 of 7 to 9 ms, with 0.2 to 2.9 readings (Xeon, busy caches). On an EPYC, 43 to 68 µs for 8. The figures are low ones of
 these, because what they take out is not in any step that a user sees."""
 NO_BUSY_TIME: Final = Notice("no-busy-time")
-
-Floats = npt.NDArray[np.float64]
 
 
 def resources(run: Run, window: Window) -> dict[str, Measure]:

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import Intervals, Times, covered_within, times
+from profiler.analyse.intervals import Floats, Intervals, Times, covered_within, times
 from profiler.analyse.timing.counters import counter_sums
 from profiler.analyse.window import NS_PER_S, Window, has_name, named_rows, thread_rows
 from profiler.core.scheduling import Throttling, estimate_throttling
@@ -41,8 +41,6 @@ _LEAST_RAN: Final = 0.01
 between two readings."""
 MIN_CLOCKED: Final = 20
 """Regions with readings of the clocks at both ends from which their delay is that of all regions of their names."""
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

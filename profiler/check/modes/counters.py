@@ -36,6 +36,7 @@ from profiler.check.modes.sides import (
     describe_side,
     fingerprint,
     load_recordings,
+    prepare_base,
     programs_of_sides,
     record_counters,
     short_program,
@@ -47,13 +48,7 @@ from profiler.check.settings import PROCESSES, Settings
 from profiler.check.speed.controlled_process import Program
 from profiler.check.speed.counting import STEPS
 from profiler.check.worktree.paths import refuse_working_tree
-from profiler.check.worktree.prepare import (
-    LINK_HINT,
-    PreparedSide,
-    RevisionRequest,
-    prepare_revision,
-    working_tree_side,
-)
+from profiler.check.worktree.prepare import LINK_HINT, PreparedSide, working_tree_side
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
 from profiler.report.text import plural
@@ -176,7 +171,7 @@ def _judged(
     """The counters of the candidate against those of the base, counted again where that may change the result."""
     compared = partial(compare, base, limits=settings.limits, files=files)
     lines = compared(recordings.counted)
-    varies = any(map(_varies, lines))
+    varies = any(ends and ends[0] != ends[1] for line in lines for ends in (line.before, line.after))
     if overall(lines) != PASS and (varies or len(recordings.counted) == 1):
         more = MORE_PROCESSES if varies else 1
         recordings += record_counters(program, settings, more, settings.processes + 1)
@@ -187,8 +182,7 @@ def _judged(
 def check_revision(command: tuple[str, ...], settings: Settings, rev: str) -> int:
     """Compare what a command is counted to do here with what it does at a git revision; returns the exit code."""
     candidate = working_tree_side(command, Path.cwd())
-    request = RevisionRequest(rev, command, Path.cwd(), settings.links, settings.environment)
-    with prepare_revision(request, lambda line: print(line, file=sys.stderr, flush=True)) as base:
+    with prepare_base(rev, command, settings) as base:
         sides = {BASE: base, CANDIDATE: candidate}
         programs = programs_of_sides(
             sides, source=settings.source, hint=LINK_HINT, virtual_cuda=settings.virtual_cuda, count=settings.count
@@ -256,10 +250,6 @@ def _hunks_of_rises(lines: Sequence[CounterLine], files: Sequence[FileChange]) -
     """What changed in the files in which a counter that fails rose."""
     risen = {change.file for line in lines if line.state != PASS for change in line.changes}
     return tuple(hunk for change in files if change.candidate in risen for hunk in change.hunks)
-
-
-def _varies(line: CounterLine) -> bool:
-    return any(ends is not None and ends[0] != ends[1] for ends in (line.before, line.after))
 
 
 def merge_baseline(result: GateResult, file: GateResult) -> GateResult:

@@ -26,6 +26,7 @@ from profiler.check.modes.sides import (
     fingerprint,
     gpu_throttling,
     load_recordings,
+    prepare_base,
     programs_of_sides,
     record_counters,
     record_explanations,
@@ -41,13 +42,7 @@ from profiler.check.speed.round_values import round_values
 from profiler.check.speed.sequential import CONFIRM_LOOKS
 from profiler.check.speed.verdict import INTERRUPTED, next_kind, on_other_filesystem, throughput
 from profiler.check.worktree.paths import refuse_working_tree
-from profiler.check.worktree.prepare import (
-    LINK_HINT,
-    PreparedSide,
-    RevisionRequest,
-    prepare_revision,
-    working_tree_side,
-)
+from profiler.check.worktree.prepare import LINK_HINT, PreparedSide, working_tree_side
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
 from profiler.report.text import plural
@@ -80,8 +75,7 @@ def check_against(command: tuple[str, ...], settings: Settings, rev: str) -> int
     if settings.baseline is not None:
         settings = with_baseline_steps(settings, command)  # its faults are reported before the revision is prepared
     candidate = working_tree_side(command, Path.cwd())
-    request = RevisionRequest(rev, command, Path.cwd(), settings.links, settings.environment)
-    with prepare_revision(request, lambda line: print(line, file=sys.stderr, flush=True)) as base:
+    with prepare_base(rev, command, settings) as base:
         repository = base.repository
 
         def admit(process: ControlledProcess) -> None:

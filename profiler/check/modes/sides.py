@@ -6,7 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from statistics import median
@@ -40,6 +40,14 @@ _OPTIONS_WITH_VALUE: Final = ("-W", "-X", "--check-hash-based-pycs")
 
 
 # ---------------------------------------------------------------- programs
+
+
+def prepare_base(rev: str, command: tuple[str, ...], settings: Settings) -> AbstractContextManager[PreparedSide]:
+    """The command at a git revision, ready to start within the block; what that takes is told on stderr."""
+    from profiler.check.worktree.prepare import RevisionRequest, prepare_revision
+
+    request = RevisionRequest(rev, command, Path.cwd(), settings.links, settings.environment)
+    return prepare_revision(request, lambda line: print(line, file=sys.stderr, flush=True))
 
 
 def programs_of_sides(

@@ -26,6 +26,7 @@ from profiler.core import units
 from profiler.core.metrics import counter_period
 from profiler.core.terminal import plain
 from profiler.report.render.json import clean
+from profiler.report.text import capitalized
 
 ERROR: Final = "error"
 WARNING: Final = "warning"
@@ -158,7 +159,7 @@ def _budget_alerts(result: GateResult, repository: RepositoryPaths) -> Iterator[
         for change in line.largest:
             digest = fingerprint(name, repository.label(change.file), change.function, change.operation)
             own = fmt.amount(change.after, line.counter)
-            message = f"{sentence[:1].upper()}{sentence[1:]}; {own} of it at this line."
+            message = f"{capitalized(sentence)}; {own} of it at this line."
             amounts = {"budget": fmt.amount(line.exceeded, line.counter), "after": own}
             yield Alert(rule, change.file, change.line, change.function, level, digest, message, amounts)
 

@@ -16,7 +16,6 @@ from profiler.report.table import Field, make_table, missing_cell, seconds_cell,
 
 _TONES: Final = {BASE: b.side_tone(0), CANDIDATE: b.side_tone(1), BASE_AGAIN: "floor"}
 Slowdowns = tuple[float | None, float | None]
-_NOT_REPORTED: Final = "this machine does not report it"
 
 
 def step_times(measured: Round, side: str) -> list[float]:
@@ -108,13 +107,13 @@ def _step_cell(measured: Round, side: str) -> b.Cell:
 
 def _load_cell(conditions: Conditions) -> b.Cell:
     if conditions.load is None:
-        return missing_cell(_NOT_REPORTED)
+        return missing_cell(fmt.NOT_REPORTED)
     cores = "" if conditions.cores is None else f"on {conditions.cores:,}"
     return b.Cell(units.significant(conditions.load, 2), cores, sort=conditions.load)
 
 
 def _steal_cell(conditions: Conditions) -> b.Cell:
-    return missing_cell(_NOT_REPORTED) if conditions.steal is None else share_cell(conditions.steal)
+    return missing_cell(fmt.NOT_REPORTED) if conditions.steal is None else share_cell(conditions.steal)
 
 
 _ROUND_FIELDS: Final[tuple[Field[tuple[Round, Slowdowns]], ...]] = (

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from profiler.check.model import FAIL, INCONCLUSIVE, PASS, Change, CounterLine, GateResult, Hunk, SlowerLine, TimeLine
+from profiler.check.model import FAIL, INCONCLUSIVE, PASS, Change, CounterLine, GateResult, Hunk, SlowerLine
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
 from profiler.core.metrics import counter_period
@@ -35,7 +35,7 @@ def first_screen(result: GateResult, when: Sequence[str]) -> b.FirstScreen:
     """
     places = tuple(_places(result))
     return b.FirstScreen(
-        " · ".join((f"{fmt.side_title(result.candidate)} against {fmt.reference_title(result)}", *when)),
+        (f"{fmt.side_title(result.candidate)} against {fmt.reference_title(result)}", *when),
         _headline(result),
         tuple(_why(result)),
         tuple(_chips(result)),
@@ -61,7 +61,8 @@ def _amounts(result: GateResult) -> Iterator[str]:
     if result.state == FAIL:
         for line in speed.lines if speed is not None and speed.state == FAIL else ():
             if line.state == FAIL:
-                yield f"{_subject(line)} {_change(line)} longer"
+                subject = "all steps together take" if line.name == "all steps" else f"a {plain(line.name)} takes"
+                yield f"{subject} {fmt.percent(line.slowdown).lstrip('+-')} longer"
                 break
         if failed:
             rest = len(failed) - 1
@@ -83,14 +84,6 @@ def _amounts(result: GateResult) -> Iterator[str]:
                 yield "whether it is slower could not be determined"
         if result.counters_state == INCONCLUSIVE:
             yield "counters could not be compared"
-
-
-def _subject(line: TimeLine) -> str:
-    return f"{'all steps together take' if line.name == 'all steps' else f'a {plain(line.name)} takes'}"
-
-
-def _change(line: TimeLine) -> str:
-    return fmt.percent(line.slowdown).lstrip("+-")
 
 
 def _rise(line: CounterLine) -> str:

@@ -27,9 +27,10 @@ from profiler.check.model import (
     TimeLine,
 )
 from profiler.core import units
+from profiler.core.facts import CHANGED
 from profiler.core.metrics import counter_period, counter_unit, find_counter
 from profiler.core.terminal import plain
-from profiler.report.text import plural
+from profiler.report.text import capitalized, plural
 
 WORKERS: Final = "in loader workers"
 DETECTED: Final = f"{100 * POWER:g}%"
@@ -40,10 +41,9 @@ _MAX_SLOWDOWN: Final = 20.0
 """The largest slow-down that is written as a number."""
 _MAX_DECIMALS: Final = 6
 _WHOLE_SECONDS_FROM: Final = 10.0
-_DIRTY: Final = "+changes"
-"""After the commit of a checkout with changes."""
 _COMMIT_DIGITS: Final = 7
 _LONG_COMMIT_DIGITS: Final = 10
+NOT_REPORTED: Final = "this machine does not report it"
 _MAX_COLUMN_NAME: Final = 24
 """Characters of a revision's name for which the head of a column has room."""
 
@@ -61,7 +61,7 @@ def counter_title(line: CounterLine) -> str:
     """'Syncs'; 'H2D copies, in loader workers'."""
     entry = find_counter(line.counter)
     name = entry.plural if entry else plain(line.counter).replace("_", " ")
-    return f"{name[:1].upper()}{name[1:]}{f', {WORKERS}' if line.scope == 'worker' else ''}"
+    return f"{capitalized(name)}{f', {WORKERS}' if line.scope == 'worker' else ''}"
 
 
 def counter_name(line: CounterLine) -> str:
@@ -113,12 +113,10 @@ def counter_amounts(line: CounterLine) -> tuple[str, str, str]:
     """Baseline, candidate and what is allowed: '12', '13 to 14', 'any'."""
     limit = () if line.allowed is None else (line.allowed,)
     texts = iter(amounts((*(line.before or ()), *(line.after or ()), *limit), line.counter))
-    before, after = (_span([next(texts) for _ in ends or ()]) for ends in (line.before, line.after))
+    before, after = (
+        " to ".join(dict.fromkeys(next(texts) for _ in ends or ())) or "none" for ends in (line.before, line.after)
+    )
     return before, after, next(texts, "any")
-
-
-def _span(ends: list[str]) -> str:
-    return " to ".join(dict.fromkeys(ends)) or "none"
 
 
 def is_changed(line: CounterLine) -> bool:
@@ -324,10 +322,10 @@ def side_title(side: SideInfo) -> str:
 
 def short_commit(commit: str, what: str = "", *, digits: int = _COMMIT_DIGITS) -> str:
     """The commit of a side that is called `what`: '3fa2c1d+changes' if its checkout had changes."""
-    full = plain(commit).removesuffix(_DIRTY)
+    full = plain(commit).removesuffix(CHANGED)
     short = full[:digits]
-    dirty = bool(short) and (commit.endswith(_DIRTY) or f"{full[:_COMMIT_DIGITS]}{_DIRTY}" in what)
-    return f"{short}{_DIRTY}" if dirty else short
+    dirty = bool(short) and (commit.endswith(CHANGED) or f"{full[:_COMMIT_DIGITS]}{CHANGED}" in what)
+    return f"{short}{CHANGED}" if dirty else short
 
 
 def reference_title(result: GateResult) -> str:

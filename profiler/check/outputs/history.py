@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final, TextIO
 
 from profiler.check.changepoints import ALPHA, MIN_RESULTS, Shift
-from profiler.check.history import Entry, History, HistorySeries, all_series
+from profiler.check.history import WORKERS, Entry, History, HistorySeries, all_series
 from profiler.check.model import FAIL, PASS, STATES
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs.text import sentence
@@ -16,12 +16,11 @@ from profiler.core.notice import Notice
 from profiler.report import blocks as b
 from profiler.report.render.drawing import spark
 from profiler.report.table import Field, make_table
-from profiler.report.text import plural
+from profiler.report.text import capitalized, plural
 
 _LISTED: Final = 10
 """Results that are listed; series that none of them belongs to are only counted."""
 _CURVE_WIDTH: Final = 32
-_WORKERS: Final = " (workers)"
 _MINUTE: Final = 16
 """Characters of a time to the minute: 2026-05-01T12:30."""
 
@@ -150,15 +149,15 @@ _RESULT_FIELDS: Final = (
 def _series_title(series: HistorySeries) -> str:
     """The name that the tables of a check use."""
     if series.unit != "1/step":
-        return series.name[:1].upper() + series.name[1:]
-    counter = series.name.removesuffix(_WORKERS)
+        return capitalized(series.name)
+    counter = series.name.removesuffix(WORKERS)
     noun = fmt.counter_noun(counter)
-    return noun[:1].upper() + noun[1:] + (f", {fmt.WORKERS}" if counter != series.name else "")
+    return capitalized(noun) + (f", {fmt.WORKERS}" if counter != series.name else "")
 
 
 def _amount(value: float, series: HistorySeries) -> str:
     if series.unit == "1/step":
-        return fmt.amount(value, series.name.removesuffix(_WORKERS))
+        return fmt.amount(value, series.name.removesuffix(WORKERS))
     return fmt.percent(value) if series.unit == "share" else units.value(value, series.unit)
 
 

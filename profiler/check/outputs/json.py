@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from profiler.check.model import Change, CounterLine, GateResult, Throughput
 from profiler.check.outputs import text
+from profiler.check.outputs.format import NOT_REPORTED
 from profiler.core.metrics import counter_unit
 from profiler.report.render import json as report_json
 from profiler.report.render.json import clean, strict
@@ -22,7 +23,6 @@ HISTORY: Final = {1: "first schema"}
 _STEPS: Final = re.compile(r"\[\n\s+(\d+(?:,\n\s+\d+)*)\n\s+\]")
 _NO_BOUND: Final = "too few rounds for a bound"
 _SETTLED: Final = "it is settled, or more rounds would not settle it"
-_NOT_REPORTED: Final = "this machine does not report it"
 _REASONS: Final = {
     "throughput": "speed was not tested: only programs that run in alternating blocks are compared",
     "max_seconds": "no limit was set",
@@ -44,9 +44,9 @@ _REASONS: Final = {
     "more_seconds": _SETTLED,
     "control": "no rounds with a second copy of the base",
     "confirmed": "nothing was to be confirmed",
-    "load": _NOT_REPORTED,
-    "steal": _NOT_REPORTED,
-    "cores": _NOT_REPORTED,
+    "load": NOT_REPORTED,
+    "steal": NOT_REPORTED,
+    "cores": NOT_REPORTED,
 }
 """Key -> why its value may be null."""
 

@@ -14,7 +14,7 @@ from profiler.core.metrics import counter_period, find_counter
 from profiler.core.notice import Notice
 from profiler.core.terminal import plain
 from profiler.core.units import shorten
-from profiler.report.text import at, listed, plural
+from profiler.report.text import at, capitalized, listed, plural
 from profiler.run.model import Site
 
 _MAX_COUNTERS: Final = 3
@@ -81,7 +81,7 @@ def counted_cause(rule: RuleText, line: CounterLine, change: Change) -> str:
 def headline(result: GateResult) -> str:
     """The verdict's sentence with a capital letter, unless it begins with a name."""
     sentence = plain(result.sentence)
-    return sentence[:1].upper() + sentence[1:] if sentence.partition(" ")[0].isalpha() else sentence
+    return capitalized(sentence) if sentence.partition(" ")[0].isalpha() else sentence
 
 
 def moved_lines(lines: Sequence[CounterLine]) -> str:
@@ -118,8 +118,7 @@ def unstated_speed_reason(result: GateResult) -> str:
 
 def verdict_sentence(result: GateResult) -> str:
     """The verdict in one sentence."""
-    text = "; ".join(_verdict_parts(result))
-    return text[:1].upper() + text[1:]
+    return capitalized("; ".join(_verdict_parts(result)))
 
 
 def _verdict_parts(result: GateResult) -> Iterator[str]:
@@ -265,7 +264,7 @@ def _other_filesystem(values: Values) -> str:
     otherwise = values.get("otherwise")
     if otherwise:
         return f"{_OTHER_FILESYSTEM}; otherwise it would be a FAIL, {sentence(otherwise)}"
-    return f"{_OTHER_FILESYSTEM[0].upper()}{_OTHER_FILESYSTEM[1:]}."
+    return f"{capitalized(_OTHER_FILESYSTEM)}."
 
 
 # ---------------------------------------------------------------- warnings and notes
@@ -311,10 +310,6 @@ def _damaged_lines(values: Values) -> str:
         f"{values['path']}: line{'' if total == 1 else 's'} {numbers}{more} {verb} damaged and left out: a check was "
         f"killed while it wrote, or somebody edited it"
     )
-
-
-def _as_sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _shortened(names: Sequence[str], limit: int) -> str:
@@ -391,7 +386,7 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
         "No optimizer stepped while it was measured, so batches count as steps: if they belong to a validation before "
         "the training, mark the training's steps with profiler.step(), or validate later."
     ),
-    "budget-warning": lambda v: _as_sentence(fmt.over_budget(v["counter"], v["amount"], v["budget"])),
+    "budget-warning": lambda v: f"{capitalized(fmt.over_budget(v['counter'], v['amount'], v['budget']))}.",
     "other-command": "The baseline was counted with another command: {command}",
     "sides-differ": lambda v: f"The sides differ in {_key_part(v)}.",
     "key-differs": lambda v: f"not comparable: {_key_part(v)}; --update adds a baseline for this one",

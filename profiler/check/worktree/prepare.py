@@ -17,10 +17,9 @@ from profiler.check.worktree.interpreter import Interpreter, find_interpreter, i
 from profiler.check.worktree.paths import PathMapping
 from profiler.check.worktree.requirements import changed_files, conda_files, find_requirements
 from profiler.core.errors import ProfilerError
+from profiler.core.facts import CHANGED
 from profiler.core.notice import Notice
 
-CHANGED: Final = "+changes"
-"""Suffix of the commit of a working tree that differs from it, as in the manifest of every run."""
 LINK_HINT: Final = "the revision has only what git keeps: --link PATH shows it data from outside git"
 _PROJECT_MANAGERS: Final = ("uv", "poetry", "pdm", "pipenv", "hatch", "pixi", "conda", "mamba", "micromamba")
 """Programs that choose the environment of what they start."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from profiler import __version__
+from profiler.core.facts import CHANGED, UNKNOWN_CHANGES
 from profiler.record import limits
 from profiler.record.collector import Context
 from profiler.run.model import CollectorStatus
@@ -31,7 +32,8 @@ VARIABLES: Final = (
     "PYTORCH_CUDA_ALLOC_CONF", "TOKENIZERS_PARALLELISM", "TORCH_COMPILE_DISABLE", "WORLD_SIZE",
 )  # fmt: skip
 """The only environment variables that are recorded: settings, never secrets."""
-_GIT_TIMEOUT_S: Final = 5.0
+_GIT_TIMEOUT_S: Final = 1.0
+"""For each of two calls, before the program starts: git may have to read every file of a large repository."""
 
 
 class EnvironmentCollector:
@@ -86,12 +88,15 @@ def versions() -> dict[str, str]:
 
 
 def git_commit(directory: Path) -> str | None:
-    """The commit checked out in `directory`, with '+changes' when files differ; None where there is none."""
+    """The commit checked out in `directory`; None where there is none.
+
+    `CHANGED` follows it where tracked files differ from it, `UNKNOWN_CHANGES` where git took too long to tell.
+    """
     head = _git(directory, "rev-parse", "HEAD")
     if not head:
         return None
     changed = _git(directory, "status", "--porcelain", "--untracked-files=no")
-    return head + ("+changes" if changed else "")
+    return head + (UNKNOWN_CHANGES if changed is None else CHANGED * bool(changed))
 
 
 def _git(directory: Path, *arguments: str) -> str | None:

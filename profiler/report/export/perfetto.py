@@ -198,11 +198,9 @@ class _Trace:
 
     def _calls(self) -> Iterator[_Item]:
         table, kinds = self._run.calls, {kind.value: kind.name.lower() for kind in CallKind}
-        order, arrows = outer_first(table), _arrow_ends(table, self._run.activities)
         columns = ("begin", "end", "pid", "tid", "name", "kind", "site", "bytes", "blocked", "correlation")
-        for (begin, end, pid, tid, name, kind, site, size, blocked, correlation), (arrow,) in zip(
-            rows(table, columns, order), rows(arrows, ("arrow",), order), strict=True
-        ):
+        for row, arrow in _rows_with_arrows(table, columns, self._run.activities):
+            begin, end, pid, tid, name, kind, site, size, blocked, correlation = row
             args = f'"kind":"{kinds.get(kind, kind)}"'
             if 0 <= site < len(self._sites):
                 args += f',"site":{self._sites[site]}'
@@ -225,11 +223,9 @@ class _Trace:
 
     def _activities(self) -> Iterator[_Item]:
         table, kinds = self._run.activities, {kind.value: kind.name.lower() for kind in ActivityKind}
-        order, arrows = outer_first(table), _arrow_ends(table, self._run.calls)
         columns = ("begin", "end", "pid", "device", "stream", "name", "kind", "bytes", "correlation")
-        for (begin, end, pid, device, stream, name, kind, size, correlation), (arrow,) in zip(
-            rows(table, columns, order), rows(arrows, ("arrow",), order), strict=True
-        ):
+        for row, arrow in _rows_with_arrows(table, columns, self._run.calls):
+            begin, end, pid, device, stream, name, kind, size, correlation = row
             args = f'"kind":"{kinds.get(kind, kind)}"' + (f',"bytes":{size}' if size else "")
             track = self._tracks.queue(pid, device, stream)
             yield begin, -end, _SLICE, track, f',"cat":"activity","name":{self._name(name)},"args":{{{args}}}}}'
@@ -293,6 +289,14 @@ def _common_depth(before: tuple[Site, ...], after: tuple[Site, ...]) -> int:
 def _frame(site: Site, track: str) -> str:
     at = json.dumps(f"{site.file}:{site.line}")
     return f'"ph":"B",{track},"cat":"stack","name":{json.dumps(site.function or site.file)},"args":{{"at":{at}}}}}'
+
+
+def _rows_with_arrows(
+    table: Table, columns: tuple[str, ...], counterpart: Table
+) -> Iterator[tuple[tuple[Any, ...], bool]]:
+    """The rows of `table`, the outer ones first, each with whether an arrow ends at it (see `_arrow_ends`)."""
+    order, arrows = outer_first(table), _arrow_ends(table, counterpart)
+    return zip(rows(table, columns, order), (arrow for (arrow,) in rows(arrows, ("arrow",), order)), strict=True)
 
 
 def _arrow_ends(table: Table, counterpart: Table) -> Table:

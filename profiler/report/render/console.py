@@ -171,7 +171,7 @@ class _Printer(Terminal):
         self._first_screen(shorter)
 
     def _first_screen(self, first: b.FirstScreen) -> None:
-        self._cut(first.context, "dim")
+        self._cut(first.context_line(), "dim")
         headline = self.text(first.headline.before, "bold")
         headline.append_text(self.text(first.headline.highlight, f"bold {JUDGED.get(first.headline.judged, '')}"))
         self.console.print(headline.append_text(self.text(first.headline.after, "bold")))
@@ -217,9 +217,9 @@ class _Printer(Terminal):
             self.console.print(text, no_wrap=True, overflow="ellipsis" if self.unicode else "crop")
 
     def _strip(self, block: b.PhaseStrip) -> None:
-        """The parts of one step as fills of a bar, what each fill stands for, and the bar after the change."""
-        parts, whole = block.legend(), block.width()
-        fills = dict(zip([each.label for each in parts], cycle(_FILLS if self.unicode else _ASCII_FILLS), strict=False))
+        """The parts of a step as fills of a bar, what each fill stands for, and the bar after the change."""
+        whole, names = block.width(), [part.label for part in block.legend()]
+        fills = dict(zip(names, cycle(_FILLS if self.unicode else _ASCII_FILLS), strict=False))
         longest = max(len(text) for strip in block.strips() for text in (strip.label, strip.change))
         room = max(_NARROWEST, self.width - longest - 2)
         for strip in block.strips():
@@ -231,8 +231,8 @@ class _Printer(Terminal):
                 line.append(fills.get(part.label, "") * width, COLOURS.get(part.tone, ""))
             line.append_text(self.text(f"  {strip.label}", "dim"))
             self.console.print(line, no_wrap=True, overflow="crop")
-        amounts = block.beside is None  # of several strips a part has several
-        self._legend([(f"{each.label} {each.text * amounts}".rstrip(), each.tone, fills[each.label]) for each in parts])
+            parts = [part for part in strip.segments if part.value > 0]
+            self._legend([(f"{part.label} {part.text}", part.tone, fills[part.label]) for part in parts])
         if block.changed is not None:
             line = self.text(("─" if self.unicode else "-") * round(room * block.changed / whole), "green")
             self._cut_text(line.append_text(self.text(f"  {block.change}", "green")))

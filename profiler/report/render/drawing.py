@@ -104,8 +104,8 @@ _ROUNDING = 1e-9
 """Shares up to this one are errors of rounding in a frame that only calls others."""
 
 
-def hottest(flame: Flame, limit: int = 10) -> Iterable[tuple[Frame, str]]:
-    """The frames with most self time, each with its self time as a share of the root."""
+def hottest(flame: Flame) -> Iterable[tuple[Frame, str]]:
+    """At most ten frames, those with most self time, each with its self time as a share of the root."""
     ranked: list[tuple[float, str, Frame]] = []
     pending: list[tuple[Frame, str]] = [(flame.root, flame.root.label)]
     while pending:
@@ -113,7 +113,7 @@ def hottest(flame: Flame, limit: int = 10) -> Iterable[tuple[Frame, str]]:
         ranked.append((frame.value - sum(child.value for child in frame.children), path, frame))
         pending += [(child, f"{path} > {child.label}") for child in frame.children]
     ranked.sort(key=lambda entry: (-entry[0], entry[1]))
-    shares = ((frame, self_time / flame.root.value) for self_time, _, frame in ranked[:limit] if self_time > 0)
+    shares = ((frame, self_time / flame.root.value) for self_time, _, frame in ranked[:10] if self_time > 0)
     return [(frame, f"{share:.1%}") for frame, share in shares if share > _ROUNDING]
 
 

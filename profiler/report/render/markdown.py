@@ -44,7 +44,7 @@ def draw(block: b.Block, level: int) -> str:
 
 def _first_screen(first: b.FirstScreen) -> Iterable[str]:
     """All of the first screen below its headline."""
-    yield escape(first.context)
+    yield escape(first.context_line())
     yield escape(" ".join(first.why))
     yield "\n".join(f"- {escape(chip.detail or chip.text)}" for chip in first.chips)
     if first.picture is not None:

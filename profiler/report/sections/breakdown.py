@@ -30,7 +30,7 @@ from profiler.report.table import (
     short_site,
     sides_table,
 )
-from profiler.report.text import NO_REASON, describe, function_name, input_part, listed
+from profiler.report.text import NO_REASON, capitalized, describe, function_name, input_part, listed
 from profiler.report.timeline import main_timeline
 from profiler.run.model import Site
 
@@ -131,7 +131,7 @@ def _empty_categories(sides: tuple[ReportSide, ...], none: Sequence[str]) -> str
     texts = [f"no time in {listed([category_label(name) for name in zero])}"] if zero else []
     texts += [f"{listed(unknown)} {'was' if len(unknown) == 1 else 'were'} not measured"] if unknown else []
     text = "; ".join(texts)
-    return f"{text[0].upper()}{text[1:]}." if text else ""
+    return f"{capitalized(text)}." if text else ""
 
 
 def _side_fields(side: ReportSide) -> tuple[Field[str], Field[str]]:

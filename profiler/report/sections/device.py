@@ -206,7 +206,9 @@ def idle(report_input: ReportInput) -> Iterator[Block]:
         caption = f"the device's work, share of time{parts[0][0].source_note}"
         is_hidden = any(part.exposed < part.share for _, each in parts for part in each)
         fields, note = (_PART_FIELDS, _HIDDEN_NOTE) if is_hidden else (_PART_FIELDS[:1], "")
-        yield sides_table(caption, parts, _part_key, _PART_NAME, fields, note=note)
+        yield sides_table(
+            caption, parts, lambda part: row_key(None, part.kind, part.memory), _PART_NAME, fields, note=note
+        )
     else:
         yield from share_bars(sides, "Device time of a step, as shares", device=True)
     known = [side for side in sides if side.detailed.idle]
@@ -216,10 +218,6 @@ def idle(report_input: ReportInput) -> Iterator[Block]:
         if side not in known:
             topics, otherwise = (Topic.IDLE_BLAME, Topic.DEVICE_BREAKDOWN), "no gap between activities was recorded"
             yield side.not_measured("device idle time", *topics, otherwise=otherwise)
-
-
-def _part_key(part: DevicePart) -> RowKey:
-    return row_key(None, part.kind, part.memory)
 
 
 def _idle_key(blame: IdleBlame) -> RowKey:

@@ -9,6 +9,7 @@ from profiler.analyse.finding import Finding, FindingChange, FindingState, NotJu
 from profiler.analyse.model import Analysis
 from profiler.core.plugins import entry_points
 from profiler.core.units import seconds, share
+from profiler.diagnose.model import MUCH_UNKNOWN
 from profiler.report.blocks import NOTHING, Block, Cell, Group, Items, Table, Text
 from profiler.report.build import section
 from profiler.report.finding_text import (
@@ -24,8 +25,6 @@ from profiler.report.model import ReportInput
 from profiler.report.table import Field, make_table
 from profiler.report.text import at, listed
 
-_MUCH_UNKNOWN = 0.1
-"""Share of a step from which a cause may hide in what was not recorded."""
 _NOTHING = "No rule found a cause that is large enough to name. What is computed may still be more than it needs."
 _BRIEF = 2
 """Findings that a terminal shows by default."""
@@ -143,10 +142,9 @@ def _is_known(analysis: Analysis) -> bool:
     """Whether nearly all of a step was recorded, so that a cause would have been found."""
     if analysis.value("device_utilization") is not None and not analysis.idle:
         return False
-    unknown, step = analysis.breakdown.get("unattributed"), analysis.value("step_time")
-    if not step or (not analysis.idle and not any(measure.value for measure in analysis.breakdown.values())):
-        return False
-    return unknown is None or (unknown.value is not None and unknown.value < _MUCH_UNKNOWN * step)
+    unknown = analysis.unattributed_share
+    is_measured = bool(analysis.idle) or any(measure.value for measure in analysis.breakdown.values())
+    return is_measured and unknown is not None and unknown < MUCH_UNKNOWN
 
 
 @section("findings", "What makes it slow", 12, "evidence", brief=_brief)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import zip_longest
-from math import isclose
 from pathlib import PurePath
 from typing import TypeVar
 
@@ -75,14 +74,10 @@ def _categories(line: LineCost) -> Cell:
     return Cell(", ".join(f"{category_label(name)} {100 * share:.0f}%" for name, share in shown))
 
 
-def _line_share(line: LineCost) -> Cell:
-    return share_cell(line.share, note=f"{100 * line.low:.1f} to {100 * line.high:.1f}")
-
-
 _BRIEF_FIELDS = (
     Field[LineCost]("Line", lambda line: site_cell(line.site)),
     Field[LineCost]("Time", lambda line: seconds_cell(line.seconds_per_step), number=True),
-    Field[LineCost]("Share", _line_share, number=True, bar=True),
+    Field[LineCost]("Share", lambda line: share_cell(line.share, (line.low, line.high)), number=True, bar=True),
     Field[LineCost]("What it is", _categories),
 )
 
@@ -122,7 +117,7 @@ def _brief_lines(report_input: ReportInput) -> Iterator[Block]:
     if not (list(compare_phases(sides)) and list(compare_lines(sides))):
         first = next(side for side in sides if side.detailed.lines)
         yield from _phase_bars(first)
-        yield top_lines(first, _BRIEF_LINES)
+        yield _top_lines(first)
 
 
 @section("lines", "Time by line", 32, "code", brief=_brief_lines)
@@ -136,7 +131,7 @@ def lines(report_input: ReportInput) -> Iterator[Block]:
     for last in tables[-1:]:
         yield replace(last, note=" ".join(filter(None, (_LINES_NOTE, counted, last.note))))
     comparison = report_input.comparison
-    if comparison is not None and comparison.flame_diff is not None and _differ_many_times(report_input):
+    if comparison is not None and comparison.flame_diff is not None and report_input.lines_differ_many_times:
         yield _slopes(report_input)
 
 
@@ -148,10 +143,10 @@ def _line_key(line: LineCost) -> RowKey:
     return row_key(line.site)
 
 
-def top_lines(side: ReportSide, count: int, *, categories: bool = True) -> Table:
+def _top_lines(side: ReportSide) -> Table:
     """The lines with most time, in short."""
-    fields = _BRIEF_FIELDS if categories else _BRIEF_FIELDS[:-1]
-    return make_table("Lines with most of the training thread's time, per step", fields, side.detailed.lines[:count])
+    lines = side.detailed.lines[:_BRIEF_LINES]
+    return make_table("Lines with most of the training thread's time, per step", _BRIEF_FIELDS, lines)
 
 
 def _phase_bars(side: ReportSide) -> Iterator[StackedBars]:
@@ -386,35 +381,12 @@ def flame_graphs(report_input: ReportInput) -> Iterator[Block]:
             caption = f"{side.label}: {phrase(root.value, 's')} per step, by stack samples"
             yield Flame(caption, _flame(root), note=_FLAME_NOTE if number == last else "")
     comparison = report_input.comparison
-    if comparison is not None and comparison.flame_diff is not None and not _differ_many_times(report_input):
+    if comparison is not None and comparison.flame_diff is not None and not report_input.lines_differ_many_times:
         yield from _flame_difference(report_input, comparison.flame_diff)
 
 
-MANY_TIMES = 3.0
-"""Ratio of the sides' times from which a difference of their flame graphs shows one side only."""
-_SAME_WORK = 0.01
-"""Relative difference of the work of a step up to which times per step compare."""
 _SLOPES = 6
 """Functions in a slope chart."""
-
-
-def _differ_many_times(report_input: ReportInput) -> bool:
-    """Whether the lines of the sides differ so much in time that a slope chart shows it better than flame graphs."""
-    sides = report_input.sides[0], report_input.sides[-1]
-    totals = [_time_of_lines(side) / work for side, work in zip(sides, _compared_work(*sides) or (1, 1), strict=True)]
-    return all(totals) and max(totals) > MANY_TIMES * min(totals)
-
-
-def _time_of_lines(side: ReportSide) -> float:
-    return sum(line.seconds_per_step for line in side.detailed.lines)
-
-
-def _compared_work(first: ReportSide, last: ReportSide) -> tuple[float, float] | None:
-    """The work of a step of each side, where that differs; None: steps compare with each other."""
-    before, after = _work_of_step(first), _work_of_step(last)
-    if before is None or after is None or isclose(before, after, rel_tol=_SAME_WORK):
-        return None
-    return before, after
 
 
 def _slopes(report_input: ReportInput) -> Block:
@@ -423,7 +395,7 @@ def _slopes(report_input: ReportInput) -> Block:
     Sides that have no function in common are told as such: every frame of their difference would have one colour.
     """
     sides = report_input.sides[0], report_input.sides[-1]
-    work = _compared_work(*sides)
+    work = report_input.compared_work
     times = [_function_times(side, each) for side, each in zip(sides, work or (1.0, 1.0), strict=True)]
     totals = [sum(seconds for seconds, _ in each.values()) for each in times]
     unit = sides[0].measure("tokens_per_s").unit.removesuffix("/s").removesuffix("s") if work else "step"
@@ -443,12 +415,6 @@ def _slopes(report_input: ReportInput) -> Block:
         f"{NOTHING}: no sample saw it."
     )
     return SlopeChart(f"{first.title} to {last.title}: time of functions per {unit}", (first, last), slopes, note)
-
-
-def _work_of_step(side: ReportSide) -> float | None:
-    """Tokens, or what else the program counts, of a step; None: not counted."""
-    rate, step = side.measure("tokens_per_s").value, side.measure("step_time").value
-    return rate * step if rate and step else None
 
 
 def _function_times(side: ReportSide, work: float) -> dict[tuple[str, str], tuple[float, Site]]:

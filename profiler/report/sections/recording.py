@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from profiler.analyse.model import LOADED_MACHINE, Missing, Topic
 from profiler.core import metrics
-from profiler.core.facts import fact_rows, stated_device
+from profiler.core.facts import commit_text, fact_rows, stated_device
 from profiler.report.blocks import Block, Cell, Column, Items, NotMeasured, Table, Text
 from profiler.report.build import section
 from profiler.report.model import NO_BREAKDOWN_PASS, ReportInput, ReportSide, group_warnings
@@ -104,7 +104,7 @@ def _environment_rows(info: RunInfo) -> tuple[tuple[str, str], ...]:
         ("state", info.state),
         ("level", info.level),
         ("started", info.started_at),
-        ("git commit", info.git_commit or "not in a git checkout"),
+        ("git commit", commit_text(info.git_commit)),
         *fact_rows(info.host).items(),
         *((f"GPU {index}", str(device.get("name", "unnamed"))) for index, device in enumerate(info.devices)),
         *fact_rows(facts).items(),

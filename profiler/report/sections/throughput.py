@@ -8,6 +8,7 @@ from profiler.analyse.model import LineCost, SpikeLine, Spikes, StageTime, Unmea
 from profiler.core.units import nth
 from profiler.report.blocks import NOTHING, Block, Cell, Group, Interval, IntervalChart, NotMeasured, Table, Text
 from profiler.report.build import section
+from profiler.report.finding_text import NO_GAIN
 from profiler.report.model import ReportInput, ReportSide
 from profiler.report.sections.lines import callee_cell
 from profiler.report.table import (
@@ -47,16 +48,12 @@ def throughput(report_input: ReportInput) -> Iterator[Block]:
         yield NotMeasured("throughput of single runs", reason)
 
 
-_NO_GAIN = 1.05
-"""Ratio of throughputs up to which it may be noise: of single runs on a shared machine it spreads by some 5%."""
-
-
 def _floor_text(sides: tuple[ReportSide, ...], floor: ReportSide) -> Iterator[Text]:
     limit, baseline = floor.measure("tokens_per_s"), sides[0].measure("tokens_per_s").value
     if not limit.value or not baseline:
         return
     calls = f"With kernels that do nothing, {sides[0].label} still reaches only {phrase(limit.value, limit.unit)}"
-    if limit.value / baseline <= _NO_GAIN:
+    if limit.value / baseline <= NO_GAIN:
         text = f"{calls}: its time goes to its calls, and faster kernels would give it nothing measurable."
     else:
         gain = ratio_text(limit.value / baseline)
@@ -200,9 +197,7 @@ _STAGE_FIELDS = (
     Field[StageTime]("Time", lambda row: seconds_cell(row.seconds), number=True),
     Field[StageTime](
         "Share of the run",
-        lambda row: share_cell(
-            row.share, note=f"{100 * row.low:.1f} to {100 * row.high:.1f}" if row.low < row.high else ""
-        ),
+        lambda row: share_cell(row.share, (row.low, row.high)),
         number=True,
     ),
 )

@@ -139,13 +139,13 @@ def test_of_several_tables_of_lines_in_a_section_fewer_rows_are_shown_at_first()
 
 def test_the_bar_of_a_line_is_its_share_of_all() -> None:
     places = (CodePlace(0.5, "a.py:1"), CodePlace(0.125, "a.py:2"))
-    text = html.render(Report("t", "s", (), FirstScreen("", Headline("h"), places=places)))
+    text = html.render(Report("t", "s", (), FirstScreen((), Headline("h"), places=places)))
     assert re.findall(r'<i><i style="width:([\d.]+)%">', text) == ["50.0", "12.5"]
 
 
 def test_a_long_command_is_whole_in_the_page() -> None:
     command = " ".join(f"--option-{number}=value" for number in range(30))
-    text = html.render(Report("t", "s", (), FirstScreen("", Headline("h"), actions=(Action("do", command=command),))))
+    text = html.render(Report("t", "s", (), FirstScreen((), Headline("h"), actions=(Action("do", command=command),))))
     shown = re.search(r'<code class="command" title="[^"]*">(.*?)</code>', text, re.DOTALL)
     assert shown is not None
     assert " ".join(re.sub(r"<[^>]+>", " ", shown[1]).split()) == command
