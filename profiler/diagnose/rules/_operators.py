@@ -15,6 +15,9 @@ CALLING: Final = ("compute", "framework", "python")
 _MOST_CALL_S: Final = 5e-6
 """Most seconds around an operator that its call is taken to need; what a line takes beyond is other work. A call takes
 0.5 to 1.3 µs in the traps of tests/traps (Xeon), some 2 µs on an AMD EPYC."""
+_MOST_GRADIENT_S: Final = 10e-6
+"""The same around a gradient function: the engine finds it, adds up gradients and frees them. With the function itself
+this takes 7.6 µs in a loop of small operators (tests/traps/scripts/trainer.py on a Xeon), 5 to 10 µs on an AMD EPYC."""
 _MOSTLY: Final = 0.5
 """Share of the operators' time of a line from which its small ones count: beside large ones, as in a usual model, there
 is little to gain from calling fewer."""
@@ -101,15 +104,20 @@ def _small_seconds(rows: Sequence[OperatorLine], whole: float, computing: float)
 
     :param whole: what the line takes to compute and to call; of that, `computing` is certainly in operators.
     """
-    seconds, count = sum(row.seconds for row in rows), sum(row.count for row in rows)
+    seconds = sum(row.seconds for row in rows)
     mostly = [row for row in rows if _is_mostly_small(row)]
     small = _small(mostly)
     if not small:
         return 0.0
-    around = min(max(0.0, whole - seconds), count * _MOST_CALL_S)
-    small += around * sum(row.small_count for row in mostly) / count
+    most = sum(row.count * _most_around(row) for row in rows)
+    around = min(max(0.0, whole - seconds), most)
+    small += around * sum(row.small_count * _most_around(row) for row in mostly) / most
     explained = seconds + around
     return small * min(1.0, whole / explained) * min(max(1.0, computing / explained), _MOST_SLOWER)
+
+
+def _most_around(row: OperatorLine) -> float:
+    return _MOST_GRADIENT_S if row.is_backward else _MOST_CALL_S
 
 
 def _small(rows: Iterable[OperatorLine]) -> float:

@@ -1066,6 +1066,16 @@ def test_gradient_functions_of_a_loop_of_small_operators_go_with_it() -> None:
     assert first(few).seconds == pytest.approx(0.05)
 
 
+def test_the_engine_takes_longer_around_a_gradient_function_than_a_call_takes() -> None:
+    places = Site("train.py", 3, "f"), Site("train.py", 9, "main")
+    lines = [LineCost(site, "", 0.02, 0.2, 0.15, 0.25, 50, {"compute": 0.02}) for site in places]
+    backward = Phase("backward", 0.02, 0.2, 0.2, 0.2, places[1])
+    rows = [OperatorLine(places[0], of_gradients, "", 1000, 0.001, 1000, 0.001) for of_gradients in (False, True)]
+    ill = replace(step(compute=1.0), lines=tuple(lines), phases=(backward,), operators=tuple(rows))
+    # 5 and 10 µs around each of 1,000; samples show 20 ms at each line, of a line up to twice what explains it
+    assert first(ill).seconds == pytest.approx(2 * 0.006 + 0.02)
+
+
 def test_few_large_operators_of_a_loop_of_small_ones_go_with_it() -> None:
     """One of 1,000 that takes longer than all others is no work of the loop, and does not hide it."""
     line = LineCost(Site("train.py", 3, "f"), "", 0.05, 0.5, 0.4, 0.6, 50, {"compute": 0.05})
