@@ -6,6 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from profiler.analyse.model import UNATTRIBUTED, Analysis, IdleBlame, LineCost, Measure, Missing, RankLedger, Topic
 from profiler.analyse.rank_collectives import collective_waits
 from profiler.analyse.rank_ledger import MAY_BE_WAITS, MAY_WAIT_FOR_DEVICE, RankTime, rank_ledger, with_rank_waits
@@ -20,7 +23,7 @@ from profiler.analyse.sampling.preparation import preparation
 from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.spikes import spikes
 from profiler.analyse.sampling.stacks import Stacks
-from profiler.analyse.sampling.stages import stage_spans, stage_times
+from profiler.analyse.sampling.stages import stage_costs, stage_spans, stage_times
 from profiler.analyse.sampling.strata import has_hooked_steps
 from profiler.analyse.sampling.threads import thread_activities
 from profiler.analyse.timing.batches import batch_curve
@@ -38,7 +41,7 @@ from profiler.analyse.timing.host_timeline import CODE, HostTimeline
 from profiler.analyse.timing.idle import idle_blame, split_off_core
 from profiler.analyse.timing.input import input_measures, input_parts, loader_use
 from profiler.analyse.timing.resources import recording_seconds, resources, series
-from profiler.analyse.timing.scheduler import step_delays, waits_without_core
+from profiler.analyse.timing.scheduler import step_delays, thread_time, waits_without_core
 from profiler.analyse.timing.throughput import counted_unit, throughput
 from profiler.analyse.timing.trace_timeline import full_timeline, trace_locations
 from profiler.analyse.timing.warnings import contradictions, run_warnings
@@ -121,6 +124,7 @@ def analyse(run: Run) -> Analysis:
         step=run.step,
         lines=tuple(replace(line, categories=_measured(line.categories, host_breakdown)) for line in lines),
         library=library_functions(stacks, samples),
+        blocked=_blocked(run, window),
         operators=operators,
         preparation=preparation(stacks, samples, stages, operators),
         recording=recording_seconds(run, window) if hooked else 0.0,
@@ -131,11 +135,24 @@ def analyse(run: Run) -> Analysis:
         phases=phases(stacks, window, host, samples, stages) if host and hooked else (),
         stages=stage_times(stacks, window, stages) if hooked else (),
         startup_teardown=startup_teardown(stacks, window) if hooked else (),
+        stage_costs=stage_costs(window, stages, _core_waits(ledger)) if hooked and ledger else {},
         spikes=spikes(stacks, window, stages, samples),
         results=run.results,
         ranks=replace(_rank_ledger(stacks, steps, ledger, lines), few_steps=few_steps) if has_ranks else None,
         replay=_replay(run, on_device, on_host, ledger),
     )
+
+
+def _core_waits(ledger: Ledger) -> npt.NDArray[np.float64]:
+    """ns of each step in which the thread could have run and had no core."""
+    waits: npt.NDArray[np.float64] = ledger.ns[:, [CODE["core"], CODE["throttled"]]].sum(axis=1).astype(np.float64)
+    return waits
+
+
+def _blocked(run: Run, window: Window) -> float | None:
+    """Seconds of a step in which the stepping thread could not run."""
+    time = thread_time(run, window.pid, window.tid, window.spans) if len(window) else None
+    return window.per_step(time.blocked) if time else None
 
 
 def _rank_ledger(stacks: Stacks, steps: RankSteps, ledger: Ledger | None, lines: tuple[LineCost, ...]) -> RankLedger:

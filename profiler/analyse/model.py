@@ -407,6 +407,17 @@ class StageTime:
     high: float
 
 
+@dataclass(frozen=True, slots=True)
+class StageCost:
+    """What a stage costs that only some steps have: what these take more than the others, waits for a core left out.
+    Unlike the time in the stage, it contains what the stage does to the rest of the step, such as cold caches."""
+
+    seconds: float
+    """Seconds per step, on average over all steps; low and high are the ends of its 95% interval."""
+    low: float
+    high: float
+
+
 class Period(StrEnum):
     """A stretch of a program in which no step was measured."""
 
@@ -810,6 +821,8 @@ class Analysis:
     """The time of the stepping thread in functions that are not the user's, the most seconds first."""
     recording: float = 0.0
     """Seconds of the stepping thread per step that the hooks took, estimated by the number of their records."""
+    blocked: float | None = None
+    """Seconds of the stepping thread per step in which it could not run, by its clocks; None: they were not read."""
     operators: tuple[OperatorLine, ...] = ()
     """The operators of one step by line, the most seconds first; empty if they were not counted."""
     preparation: Preparation | None = None
@@ -829,6 +842,8 @@ class Analysis:
     """Time before the first step, in warm-up and pauses, and after the last step."""
     stages: tuple[StageTime, ...] = ()
     """The time of the whole run by stage; empty if no steps were detected."""
+    stage_costs: Mapping[Stage, StageCost] = field(default_factory=dict)
+    """Of evaluations and checkpoints that some steps have and others have not."""
     spikes: Spikes | None = None
     """None: no step takes much longer than the others."""
     threads: tuple[ThreadActivity, ...] = ()

@@ -52,6 +52,11 @@ def exactly(seconds: float) -> Cost:
 NOTHING: Final = exactly(0.0)
 
 
+def add(one: Cost, other: Cost) -> Cost:
+    """Both costs together; the ends of their intervals add up, too."""
+    return Cost(one.seconds + other.seconds, one.low + other.low, one.high + other.high)
+
+
 def total_seconds(costs: Mapping[str, Cost]) -> float:
     """The seconds of all categories together."""
     return sum(cost.seconds for cost in costs.values())

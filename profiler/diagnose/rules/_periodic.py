@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from profiler.analyse.model import Spikes, Stage
-from profiler.diagnose.rule import Cost, StepCosts, exactly, largest_sites
+from profiler.diagnose.rule import NOTHING, Cost, StepCosts, add, exactly, largest_sites, total_seconds
 from profiler.run.model import Site
 
 _LEAST: Final = 0.25
 """Least share of recorded writing in the extra time of regular long steps from which all of that is the checkpoint's. A
 choice: flushing and moving the file may take longer than writing it, an evaluation before it takes most of the time."""
+_EXPLAINED: Final = 0.5
+"""Share of what steps with a stage take more from which it is the stage's. A choice: of other work that the same steps
+do, some is more than half of that only beside a shorter stage."""
+_WORK: Final = ("compute", "framework", "python")
+"""Categories of what else is slower in steps with a stage."""
 _OTHERS: Final = ("waiting", "compute", "python", "framework")
 """Categories that the rest of it is in, the likeliest first: the thread waits for the disk."""
+
+
+def with_stage_cost(costs: StepCosts, stage: Stage, claimed: Mapping[str, Cost]) -> dict[str, Cost]:
+    """What is claimed for a stage that some steps have, with what these take more than others beyond that: the work
+    around it that no hook records, and what it does to the rest of the step. Only where that is less than what is
+    claimed: steps with a stage may do other work, too."""
+    whole, known = costs.analysis.stage_costs.get(stage), total_seconds(claimed)
+    if whole is None or costs.has_queue or not known < whole.low or known < _EXPLAINED * whole.seconds:
+        return dict(claimed)
+    room = {name: costs.cost(name).seconds - claimed.get(name, NOTHING).seconds for name in _WORK}
+    room = {name: seconds for name, seconds in room.items() if seconds > 0}
+    part = min(1.0, (whole.seconds - known) / sum(room.values())) if room else 0.0
+    more = {name: exactly(part * seconds) for name, seconds in room.items()}
+    return {name: add(claimed.get(name, NOTHING), more.get(name, NOTHING)) for name in dict.fromkeys((*claimed, *more))}
 
 
 def checkpoint_sites(costs: StepCosts) -> tuple[Site, ...]:

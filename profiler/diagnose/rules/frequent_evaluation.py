@@ -6,6 +6,7 @@ from profiler.analyse.finding import KnockOut
 from profiler.analyse.model import Stage
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import Claim, Rule, StepCosts, phase_costs
+from profiler.diagnose.rules._periodic import with_stage_cost
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -13,7 +14,8 @@ def judge(costs: StepCosts) -> Claim | None:
     phase = costs.phase(Stage.EVALUATION)
     if phase is None or costs.has_queue:
         return None
-    return Claim(*phase_costs(costs, phase), is_most=True)
+    claimed, sites = phase_costs(costs, phase)
+    return Claim(with_stage_cost(costs, Stage.EVALUATION, claimed), sites, is_most=True)
 
 
 PLUGIN = Rule(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from profiler.analyse.finding import KnockOut
+from profiler.analyse.model import Stage
 from profiler.diagnose.rule import Claim, Rule, StepCosts, take, total_seconds
-from profiler.diagnose.rules._periodic import checkpoint_costs, checkpoint_sites
+from profiler.diagnose.rules._periodic import checkpoint_costs, checkpoint_sites, with_stage_cost
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -18,7 +19,8 @@ def judge(costs: StepCosts) -> Claim | None:
     own = sum(line.categories["waiting"] for line in waits if (line.site.file, line.site.function) in functions)
     if own:
         claimed["waiting"] = costs.cost("waiting").part(own / sum(line.categories["waiting"] for line in waits))
-    return Claim(max(claimed, checkpoint_costs(costs), key=total_seconds), sites)
+    claimed = max(claimed, checkpoint_costs(costs), key=total_seconds)
+    return Claim(with_stage_cost(costs, Stage.CHECKPOINT, claimed), sites)
 
 
 PLUGIN = Rule(

@@ -118,6 +118,23 @@ def test_a_wait_for_a_core_in_one_step_does_not_count() -> None:
     assert [each.microseconds for each in undisturbed(steps)] == [5, 6]
 
 
+def test_the_profiler_s_list_grows_at_another_operator_in_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it grows, the operator that is recorded then takes longer."""
+    session = operators.OperatorSession.__new__(operators.OperatorSession)
+    probes: list[int] = []
+    session._steps, session._has_stacks = [], False
+    monkeypatch.setattr(session, "_start", lambda *, with_stack: probes.append(-1 if with_stack else 0))
+    monkeypatch.setattr(session, "_stop", list)
+    monkeypatch.setattr(session, "_probe", probes.append)
+    for _ in range(operators.STEPS - 1):
+        session.next_step()
+    assert probes == [0, 100, 0, 200, 0, 300, -1], "the step with stacks is not timed"
+    # the second of three operators takes longer in the first step only, as the third one does in the second
+    first = [OperatorCall(name, time, 1, -1) for name, time in (("a", 5.0), ("b", 900.0), ("c", 7.0))]
+    second = [OperatorCall(name, time, 1, -1) for name, time in (("a", 5.0), ("b", 6.0), ("c", 900.0))]
+    assert [each.microseconds for each in undisturbed([first, second])] == [5.0, 6.0, 7.0]
+
+
 def test_a_gradient_is_of_the_last_operator_with_its_number() -> None:
     """An operator without a gradient has the number that the next one with a gradient will have."""
     read, made = ("/project/train.py(34): log",), ("/project/train.py(30): step",)

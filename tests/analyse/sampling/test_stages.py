@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from profiler.analyse.analysis import analyse
-from profiler.analyse.model import INTERRUPTIONS, Analysis, Stage
+from profiler.analyse.intervals import Intervals
+from profiler.analyse.model import INTERRUPTIONS, Analysis, Stage, StageCost
 from profiler.analyse.sampling.stacks import Stacks
-from profiler.analyse.sampling.stages import stage_spans
+from profiler.analyse.sampling.stages import StageSpans, stage_costs, stage_spans
 from profiler.analyse.window import measured_window
 from profiler.run.model import Run, Site, StepDefinition, StepKind
 from profiler.run.tables import BoundaryKind, StageKind
@@ -94,6 +96,33 @@ def test_batches_without_gradients_are_an_evaluation() -> None:
 def test_unusual_work_without_gradients_is_named_after_its_functions(function: str, stage: str) -> None:
     run = build(*BY_HAND, (NO_GRAD, 41, 43), (NO_GRAD, 44, 46.5), name=function)
     assert spans(run) == ({stage: [(41, 46.5)]} if stage else {})
+
+
+def test_what_steps_with_a_stage_take_more_than_others() -> None:
+    """Steps of 10 ms; every 4th evaluates and takes 20 ms more, every 2nd writes a checkpoint and takes 6 ms more, of
+    which 4 ms are recorded. In every 8th, the thread waits 8 ms for a core."""
+    number = np.arange(80)
+    wall = 10 + 20 * (number % 4 == 0) + 6 * (number % 2 == 0) + 8 * (number % 8 == 1)
+    end = np.cumsum(wall) * MS
+    begin = end - wall * MS
+    window = replace(measured_window(build()), begin=begin, end=end)
+
+    def costs(evaluates: npt.NDArray[np.bool_], saves: npt.NDArray[np.bool_]) -> dict[Stage, StageCost]:
+        stages = {
+            Stage.EVALUATION: Intervals(begin[evaluates], begin[evaluates] + 5 * MS),
+            Stage.CHECKPOINT: Intervals(end[saves] - 4 * MS, end[saves]),
+        }
+        return stage_costs(window, StageSpans(stages), 8.0 * MS * (number % 8 == 1))
+
+    both = costs(number % 4 == 0, number % 2 == 0)
+    assert {stage: cost.seconds for stage, cost in both.items()} == {
+        Stage.EVALUATION: pytest.approx(0.005),
+        Stage.CHECKPOINT: pytest.approx(0.003),
+    }
+    assert all(cost.low <= cost.seconds <= cost.high for cost in both.values())
+    assert costs(number % 4 == 0, number % 4 == 0) == {}, "which of them it is cannot be told"
+    assert set(costs(number % 4 == 0, number < 9)) == {Stage.EVALUATION}, "too few"
+    assert set(costs(number % 4 == 0, number >= 0)) == {Stage.EVALUATION}, "no step without it"
 
 
 def test_an_interval_without_samples_is_of_the_stage_that_the_others_show() -> None:
