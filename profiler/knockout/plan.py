@@ -14,6 +14,8 @@ from profiler.knockout.source import ChangedSource, skip_lines, stop_threads_at
 from profiler.run.model import Site
 from profiler.run.trials import SkippedLine
 
+LOADER_SETTINGS: Final = frozenset(("loader", "replay"))
+"""Settings that change a DataLoader."""
 _CHANGES: Final[Mapping[KnockOut, Callable[[str, Sequence[int], str, int], ChangedSource]]] = {
     KnockOut.STATEMENT: skip_lines,
     KnockOut.LINE: partial(skip_lines, only_line=True),
@@ -47,16 +49,14 @@ def plan_trial(finding: Finding, folders: Sequence[Path], recorded_at: float) ->
         return Notice("not-of-steps")
     if rule.knock_out is None:
         return Notice("no-knock-out")
-    plan: Plan | Notice = Notice("no-line")
-    if rule.knock_out is not KnockOut.SETTINGS and (finding.sites or finding.values.get("thread_site")):
-        plan = _source_plan(finding, folders, recorded_at)
-    if not isinstance(plan, Notice) or not rule.settings:
-        return plan
+    if rule.knock_out is not KnockOut.SETTINGS:
+        has_line = finding.sites or finding.values.get("thread_site")
+        return _source_plan(finding, folders, recorded_at) if has_line else Notice("no-line")
     settings = finding.filled_settings()
     if settings is None:
         return Notice("no-value")
     loader = finding.values.get("loader_site")
-    if loader is not None and settings.keys() & {"loader", "replay"}:
+    if loader is not None and settings.keys() & LOADER_SETTINGS:
         file = _file(loader, folders)
         try:
             if _has_changed(file, recorded_at):

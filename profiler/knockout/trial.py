@@ -30,7 +30,7 @@ from profiler.core.errors import Exit, ProfilerError
 from profiler.core.notice import Notice
 from profiler.knockout import isolation
 from profiler.knockout.gate import REPORTS
-from profiler.knockout.plan import Plan
+from profiler.knockout.plan import LOADER_SETTINGS, Plan
 from profiler.run import tables
 from profiler.run.trials import Trial
 
@@ -131,9 +131,9 @@ def measure(plan: Plan, program: Recorded, out: Path, seconds: float) -> Trial:
     gain = measured_gain(rounds)
     if reason is None and plan.lines and not plan.cause & left_out:
         reason = _why_not_skipped(plan, reports)
-    if reason is None and "loader_at" in plan.settings and not _was_loader_changed(out):
-        file, number = plan.settings["loader_at"]
-        reason = Notice("loader-not-found", {"file": file, "line": number})
+    if reason is None and plan.settings.keys() & LOADER_SETTINGS and not _was_loader_changed(out):
+        place = plan.settings.get("loader_at")
+        reason = Notice("loader-not-found", {"file": place[0], "line": place[1]}) if place else Notice("no-loader")
     if reason is None and gain is None:
         reason = Notice("trial-too-short", {"seconds": seconds})
     trial = Trial(
@@ -189,7 +189,7 @@ def _reports(out: Path) -> dict[str, set[int]]:
 
 
 def _was_loader_changed(out: Path) -> bool:
-    """Whether a program without the cause made a DataLoader at the blamed line."""
+    """Whether a program without the cause made a DataLoader that the plan changes."""
     for file in out.glob(f"*-{CANDIDATE}/source-*/{tables.SOURCE_META}"):
         with suppress(OSError, ValueError, AttributeError):  # a program that was ended may have left half a file
             if json.loads(file.read_text(encoding="utf-8")).get("facts", {}).get(tables.CHANGED_LOADER):

@@ -375,6 +375,7 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "source-unreadable": "{file} cannot be read: {error}",
     "not-reached": "line {line} of {file} was executed once at most",
     "loader-not-found": "the loader was not found: line {line} of {file} made no DataLoader",
+    "no-loader": "the program made no DataLoader in the trial",
     "trial-failed": "{text}",
     "trial-too-short": "the program took too few steps within {seconds:.0f} s: allow more with --seconds",
     # what was damaged or missing when the run was loaded
