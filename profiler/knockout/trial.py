@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from profiler.agent.hooks.trial_settings import VARIABLE as SETTINGS_VARIABLE
+from profiler.analyse.finding import Finding
 from profiler.check.model import BASE, CANDIDATE, MEASURE, Round
 from profiler.check.speed.controlled_process import Program
 from profiler.check.speed.interleave import RoundRunner
@@ -136,6 +137,8 @@ def measure(plan: Plan, program: Recorded, out: Path, seconds: float) -> Trial:
         reason = Notice("loader-not-found", {"file": place[0], "line": place[1]}) if place else Notice("no-loader")
     if reason is None and gain is None:
         reason = Notice("trial-too-short", {"seconds": seconds})
+    if reason is None and gain is not None and _lacks_file_waits(finding, gain):
+        reason = Notice("files-in-memory")
     trial = Trial(
         finding.rule.name, site, finding.gain if finding.gains else None,
         is_least="checkpoint" in finding.costs, skipped=lines, settings=plan.settings, reason=reason,
@@ -195,6 +198,12 @@ def _was_loader_changed(out: Path) -> bool:
             if json.loads(file.read_text(encoding="utf-8")).get("facts", {}).get(tables.CHANGED_LOADER):
                 return True
     return False
+
+
+def _lacks_file_waits(finding: Finding, gain: MeasuredGain) -> bool:
+    """Whether the unchanged program waits less for files in the trial than it did when it was recorded: without the
+    work of its loader it would else gain at least what leaving these waits out was predicted to give."""
+    return bool(finding.values.get("files") and finding.gains and math.exp(gain.high) < finding.gains[0].low)
 
 
 def _why_not_skipped(plan: Plan, reports: Mapping[str, set[int]]) -> Notice:

@@ -253,6 +253,24 @@ def test_without_the_blamed_loader_nothing_is_measured(
     assert trial.reason == (None if is_made else missing)
 
 
+@pytest.mark.parametrize(("ratio", "is_measured"), [(1.1, False), (1.5, True)])
+def test_without_the_recorded_waits_for_files_their_gain_is_not_measured(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ratio: float, is_measured: bool
+) -> None:
+    class Runner:
+        def __init__(self, *_: object, **__: object) -> None:
+            pass
+
+        def run(self, number: int, _: str) -> Round:
+            return blocks(ratio, pairs=20, noise=0.001, seed=number)
+
+    monkeypatch.setattr("profiler.knockout.trial.RoundRunner", Runner)
+    plan = Plan(replace(finding(), values={"files": 0.8}), settings={"threads": 1})
+    trial = measure(plan, program(here), tmp_path / "out", 100.0)
+    assert (trial.factor is not None) is is_measured
+    assert trial.reason == (None if is_measured else Notice("files-in-memory"))
+
+
 # ---------------------------------------------------------------- files and findings
 
 
