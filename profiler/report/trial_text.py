@@ -73,7 +73,7 @@ def not_tried_text(rule: str, reason: Notice) -> str:
     return f"{rule}: not tried: {_reason(reason)}"
 
 
-_WITH_ADVICE: Final = frozenset(("source-changed", "trial-failed", "trial-too-short"))
+_WITH_ADVICE: Final = frozenset(("not-of-program", "source-changed", "trial-failed", "trial-too-short"))
 """Reasons that tell themselves what to do."""
 
 
