@@ -145,8 +145,7 @@ class RuleText:
     knock_out: KnockOut | None = field(default=None, kw_only=True)
     """How `try` runs a program without the cause; None: it cannot."""
     settings: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
-    """The settings to change; of a text, the value of the finding with this name. Where no statement can be skipped,
-    these are changed instead."""
+    """The settings to change; of a text, the value of the finding with this name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,6 +186,6 @@ def _with_trial(finding: Finding, trials: Sequence[Trial]) -> Finding:
     for trial in trials:
         if (trial.rule, trial.site) == (finding.rule.name, site) and None not in (trial.factor, trial.low, trial.high):
             ends = trial.factor or 1.0, trial.low or 1.0, trial.high or 1.0
-            gain = Gain(GainMethod.KNOCK_OUT, *ends, is_least=trial.is_least)
+            gain = Gain(GainMethod.KNOCK_OUT, *ends, is_least=trial.is_least, is_most=trial.is_most)
             return replace(finding, gains=(gain, *finding.gains))
     return finding

@@ -14,6 +14,10 @@ from profiler.knockout.source import ChangedSource, skip_lines, stop_threads_at
 from profiler.run.model import Site
 from profiler.run.trials import SkippedLine
 
+LOADER_SETTINGS: Final = frozenset(("loader", "replay"))
+"""Settings that change a DataLoader."""
+_OF_MACHINE: Final = frozenset(("core", "throttled"))
+"""Costs that the machine causes."""
 _CHANGES: Final[Mapping[KnockOut, Callable[[str, Sequence[int], str, int], ChangedSource]]] = {
     KnockOut.STATEMENT: skip_lines,
     KnockOut.LINE: partial(skip_lines, only_line=True),
@@ -46,17 +50,16 @@ def plan_trial(finding: Finding, folders: Sequence[Path], recorded_at: float) ->
     if finding.is_of_run:
         return Notice("not-of-steps")
     if rule.knock_out is None:
-        return Notice("no-knock-out")
-    plan: Plan | Notice = Notice("no-line")
-    if rule.knock_out is not KnockOut.SETTINGS and (finding.sites or finding.values.get("thread_site")):
-        plan = _source_plan(finding, folders, recorded_at)
-    if not isinstance(plan, Notice) or not rule.settings:
-        return plan
+        is_of_machine = bool(finding.costs) and finding.costs.keys() <= _OF_MACHINE
+        return Notice("not-of-program" if is_of_machine else "no-knock-out")
+    if rule.knock_out is not KnockOut.SETTINGS:
+        has_line = finding.sites or finding.values.get("thread_site")
+        return _source_plan(finding, folders, recorded_at) if has_line else Notice("no-line")
     settings = finding.filled_settings()
     if settings is None:
         return Notice("no-value")
     loader = finding.values.get("loader_site")
-    if loader is not None and settings.keys() & {"loader", "replay"}:
+    if loader is not None and settings.keys() & LOADER_SETTINGS:
         file = _file(loader, folders)
         try:
             if _has_changed(file, recorded_at):

@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from profiler.agent.hooks.trial_settings import VARIABLE as SETTINGS_VARIABLE
+from profiler.analyse.finding import Finding
 from profiler.check.model import BASE, CANDIDATE, MEASURE, Round
 from profiler.check.speed.controlled_process import Program
 from profiler.check.speed.interleave import RoundRunner
@@ -30,7 +31,7 @@ from profiler.core.errors import Exit, ProfilerError
 from profiler.core.notice import Notice
 from profiler.knockout import isolation
 from profiler.knockout.gate import REPORTS
-from profiler.knockout.plan import Plan
+from profiler.knockout.plan import LOADER_SETTINGS, Plan
 from profiler.run import tables
 from profiler.run.trials import Trial
 
@@ -131,11 +132,13 @@ def measure(plan: Plan, program: Recorded, out: Path, seconds: float) -> Trial:
     gain = measured_gain(rounds)
     if reason is None and plan.lines and not plan.cause & left_out:
         reason = _why_not_skipped(plan, reports)
-    if reason is None and "loader_at" in plan.settings and not _was_loader_changed(out):
-        file, number = plan.settings["loader_at"]
-        reason = Notice("loader-not-found", {"file": file, "line": number})
+    if reason is None and plan.settings.keys() & LOADER_SETTINGS and not _was_loader_changed(out):
+        place = plan.settings.get("loader_at")
+        reason = Notice("loader-not-found", {"file": place[0], "line": place[1]}) if place else Notice("no-loader")
     if reason is None and gain is None:
         reason = Notice("trial-too-short", {"seconds": seconds})
+    if reason is None and gain is not None and _lacks_file_waits(finding, gain):
+        reason = Notice("files-in-memory")
     trial = Trial(
         finding.rule.name, site, finding.gain if finding.gains else None,
         is_least="checkpoint" in finding.costs, skipped=lines, settings=plan.settings, reason=reason,
@@ -189,12 +192,18 @@ def _reports(out: Path) -> dict[str, set[int]]:
 
 
 def _was_loader_changed(out: Path) -> bool:
-    """Whether a program without the cause made a DataLoader at the blamed line."""
+    """Whether a program without the cause made a DataLoader that the plan changes."""
     for file in out.glob(f"*-{CANDIDATE}/source-*/{tables.SOURCE_META}"):
         with suppress(OSError, ValueError, AttributeError):  # a program that was ended may have left half a file
             if json.loads(file.read_text(encoding="utf-8")).get("facts", {}).get(tables.CHANGED_LOADER):
                 return True
     return False
+
+
+def _lacks_file_waits(finding: Finding, gain: MeasuredGain) -> bool:
+    """Whether the unchanged program waits less for files in the trial than it did when it was recorded: without the
+    work of its loader it would else gain at least what leaving these waits out was predicted to give."""
+    return bool(finding.values.get("files") and finding.gains and math.exp(gain.high) < finding.gains[0].low)
 
 
 def _why_not_skipped(plan: Plan, reports: Mapping[str, set[int]]) -> Notice:

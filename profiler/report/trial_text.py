@@ -59,8 +59,8 @@ def measured_text(trial: Trial) -> str:
     predicted = f"predicted {ratio(trial.predicted)}" if trial.predicted else "nothing was predicted"
     if trial.factor is None or trial.low is None or trial.high is None:
         return f"not measured: {_reason(trial.reason)}; {predicted}"
-    least = "at least " if trial.is_least else ""
-    return f"measured {least}{ratio(trial.factor)} ({ratio(trial.low)} to {ratio(trial.high)}), {predicted}"
+    bound = "at least " if trial.is_least else "up to " if trial.is_most else ""
+    return f"measured {bound}{ratio(trial.factor)} ({ratio(trial.low)} to {ratio(trial.high)}), {predicted}"
 
 
 def duration_text(trials: int, each: float) -> str:
@@ -73,7 +73,7 @@ def not_tried_text(rule: str, reason: Notice) -> str:
     return f"{rule}: not tried: {_reason(reason)}"
 
 
-_WITH_ADVICE: Final = frozenset(("source-changed", "trial-failed", "trial-too-short"))
+_WITH_ADVICE: Final = frozenset(("not-of-program", "source-changed", "trial-failed", "trial-too-short"))
 """Reasons that tell themselves what to do."""
 
 

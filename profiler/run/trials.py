@@ -56,6 +56,11 @@ class Trial:
     is_least: bool = False
     """Whether the gain may be larger: what is left out writes files, which a trial keeps in memory, not on a disk."""
 
+    @property
+    def is_most(self) -> bool:
+        """Whether the gain is that of leaving out work of which the program needs a part: all work of a loader."""
+        return bool(self.settings.get("replay"))
+
 
 def write_trials(run: Path, trials: Iterable[Trial]) -> None:
     """Replace the trials of a run directory.

@@ -21,16 +21,19 @@ import pytest
 from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, KnockOut, RuleText
 from profiler.check.model import BASE, CANDIDATE, MEASURE, Round, StepBlock
 from profiler.core.notice import Notice
+from profiler.core.plugins import discover
 from profiler.diagnose.findings import with_trials
 from profiler.knockout.plan import Plan, plan_trial
 from profiler.knockout.trial import Recorded, _time_for_rounds, measure, measured_gain
 from profiler.report.finding_text import factor_text
+from profiler.report.trial_text import measured_text
 from profiler.run import tables
 from profiler.run.model import Site
 from profiler.run.trials import SkippedLine, Trial, read_trials, write_trials
 from tests.check.speed.programs import ROOT, until
 from tests.knockout.test_isolation import allowed, fingerprint
 
+RULES = {rule.name: rule for rule in discover("profiler.diagnose.rules")}
 SECONDS = 5.0
 """Limit of a trial; its first round takes as long as it needs."""
 
@@ -98,6 +101,7 @@ def test_what_cannot_be_planned_has_a_reason(here: Path) -> None:
     later = time.time() + 60
     cases: list[tuple[Finding, float, str]] = [
         (finding(1, knock_out=None), later, "no-knock-out"),
+        (replace(finding(1, knock_out=None), costs={"core": 0.1}), later, "not-of-program"),
         (replace(finding(1), is_of_run=True), later, "not-of-steps"),
         (finding(), later, "no-line"),
         (finding(line_of("Loss().backward")), later, "training"),
@@ -123,7 +127,7 @@ def test_what_does_not_skip_the_first_line_is_no_plan(here: Path) -> None:
     assert part.cause == {0}
 
 
-def test_settings_take_the_values_of_the_finding_and_stand_in_for_statements(here: Path) -> None:
+def test_settings_take_the_values_of_the_finding(here: Path) -> None:
     settings = {"loader": {"num_workers": "workers", "persistent_workers": True}}
     changed = plan_trial(finding(knock_out=KnockOut.SETTINGS, settings=settings), [here], 0.0)
     assert isinstance(changed, Plan)
@@ -137,9 +141,16 @@ def test_settings_take_the_values_of_the_finding_and_stand_in_for_statements(her
         refused = plan_trial(blamed, [folder], 0.0)
         assert isinstance(refused, Notice)
         assert refused.code == code, "the line may be that of another loader, or of none"
-    replayed = plan_trial(finding(line_of("backward()"), settings={"replay": True}), [here], time.time() + 60)
-    assert isinstance(replayed, Plan)
-    assert replayed.settings == {"replay": True}
+
+
+@pytest.mark.parametrize("rule", ["io-bound-input", "slow-dataset-item", "slow-collate"])
+def test_all_work_of_a_blamed_loader_is_left_out_and_not_only_that_of_the_sampled_lines(here: Path, rule: str) -> None:
+    blamed = replace(finding(line_of("useless")), rule=RULES[rule])
+    blamed = replace(blamed, values={"loader_site": Site("train.py", 3, "main")})
+    plan = plan_trial(blamed, [here], time.time() + 60)
+    assert isinstance(plan, Plan)
+    assert plan.settings == {"replay": True, "loader_at": [str(here / "train.py"), 3]}
+    assert not plan.lines
 
 
 def test_a_thread_is_stopped_at_its_own_line_and_not_where_others_wait_for_it(here: Path) -> None:
@@ -216,9 +227,10 @@ def test_too_few_pairs_measure_nothing() -> None:
     assert measured_gain([blocks(1.5, pairs=3)]) is None
 
 
+@pytest.mark.parametrize("is_known", [True, False])
 @pytest.mark.parametrize("is_made", [True, False])
-def test_without_a_loader_at_the_blamed_line_nothing_is_measured(
-    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_made: bool
+def test_without_the_blamed_loader_nothing_is_measured(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_made: bool, is_known: bool
 ) -> None:
     out = tmp_path / "out"
 
@@ -235,11 +247,29 @@ def test_without_a_loader_at_the_blamed_line_nothing_is_measured(
 
     monkeypatch.setattr("profiler.knockout.trial.RoundRunner", Runner)
     place = [str(here / "train.py"), 3]
-    plan = Plan(finding(), settings={"loader": {"num_workers": 2}, "loader_at": place})
-    trial = measure(plan, program(here), out, SECONDS)
+    settings = {"loader": {"num_workers": 2}, "loader_at": place} if is_known else {"replay": True}
+    trial = measure(Plan(finding(), settings=settings), program(here), out, SECONDS)
     assert (trial.factor is not None) is is_made
-    expected = None if is_made else Notice("loader-not-found", {"file": place[0], "line": place[1]})
-    assert trial.reason == expected
+    missing = Notice("loader-not-found", {"file": place[0], "line": place[1]}) if is_known else Notice("no-loader")
+    assert trial.reason == (None if is_made else missing)
+
+
+@pytest.mark.parametrize(("ratio", "is_measured"), [(1.1, False), (1.5, True)])
+def test_without_the_recorded_waits_for_files_their_gain_is_not_measured(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ratio: float, is_measured: bool
+) -> None:
+    class Runner:
+        def __init__(self, *_: object, **__: object) -> None:
+            pass
+
+        def run(self, number: int, _: str) -> Round:
+            return blocks(ratio, pairs=20, noise=0.001, seed=number)
+
+    monkeypatch.setattr("profiler.knockout.trial.RoundRunner", Runner)
+    plan = Plan(replace(finding(), values={"files": 0.8}), settings={"threads": 1})
+    trial = measure(plan, program(here), tmp_path / "out", 100.0)
+    assert (trial.factor is not None) is is_measured
+    assert trial.reason == (None if is_measured else Notice("files-in-memory"))
 
 
 # ---------------------------------------------------------------- files and findings
@@ -272,6 +302,9 @@ def test_measured_gains_come_first_and_rank_findings() -> None:
     assert not ranked[0].gains[0].is_least
     (written,) = with_trials((first,), [Trial("python-loop", "train.py:1", None, 2.5, 2.4, 2.6, is_least=True)])
     assert factor_text(written.gains[0]) == "at least 2.50×"
+    replayed = Trial("python-loop", "train.py:1", None, 2.5, 2.4, 2.6, settings={"replay": True})
+    assert factor_text(with_trials((first,), [replayed])[0].gains[0]) == "up to 2.50×"
+    assert measured_text(replayed).startswith("measured up to 2.50×")
     assert ranked[1] == first
 
 
@@ -287,6 +320,40 @@ def test_a_useless_statement_gives_its_time_back_and_nothing_else_changes(here: 
     assert trial.factor > 1.5, "the statement takes three quarters of a step"
     assert [line.source for line in trial.skipped] == ["useless = work(60_000)"]
     assert fingerprint(here) == before
+
+
+LOADER = """
+from torch.utils.data import DataLoader
+from profiler import marks
+def work(amount):
+    return sum(number * number for number in range(amount))
+class Items:
+    def __len__(self):
+        return 1000
+    def __getitem__(self, index):
+        work(60_000)
+        return work(20_000)
+while True:
+    for batch in DataLoader(Items()):
+        work(20_000)
+        marks.step()
+"""
+
+
+@allowed
+@pytest.mark.slow
+def test_a_trial_of_slow_items_gives_at_least_what_items_without_work_give(here: Path, tmp_path: Path) -> None:
+    """The sampled line is a quarter of the item: a program without it alone is 1.25 times as fast."""
+    (here / "train.py").write_text(LOADER)
+    lines = {text.strip(): number for number, text in enumerate(LOADER.splitlines(), 1)}
+    loader = Site("train.py", lines["for batch in DataLoader(Items()):"], "<module>")
+    blamed = replace(finding(lines["return work(20_000)"]), rule=RULES["io-bound-input"])
+    plan = plan_trial(replace(blamed, values={"loader_site": loader}), [here], time.time() + 60)
+    assert isinstance(plan, Plan)
+    trial = measure(plan, program(here), tmp_path / "out", 4 * SECONDS)
+    assert trial.reason is None
+    assert trial.factor is not None
+    assert trial.factor > 2.0, "items take four fifths of a step"
 
 
 @allowed

@@ -4,7 +4,8 @@ A few backward passes are looked at after the first steps of an optimizer. The f
 parameters; in most programs that ends the search. Some steps later, the functions of further passes are timed. A
 parameter counts only if it is the same then: one that changed may have been updated by hand. Nothing of the program is
 kept in between but ids and a few bytes of each such parameter. Only programs on the CPU are searched: on another
-device, a parameter that was updated by hand could not be told from one that was not.
+device, a parameter that was updated by hand could not be told from one that was not. Where the search gives up, the
+fact has the reason.
 """
 
 from __future__ import annotations
@@ -95,6 +96,8 @@ class Search:
 
     def __init__(self) -> None:
         self.is_over = False
+        self._is_asked = False
+        """Whether the parameters of optimizers were looked at."""
         self._lock = threading.Lock()
         """Threads may be in backward passes at once."""
         self._skipped = 0
@@ -137,6 +140,11 @@ class Search:
             recorder.record_overhead(began)
 
     def _look(self, torch: Any, tensors: Any) -> Callable[[], None] | None:
+        if not self._is_asked:
+            self._is_asked = True
+            if optimizers.has_sharded_parameters():
+                self._give_up("sharded-parameters")
+                return None
         roots = tensors if isinstance(tensors, (list, tuple)) else [tensors]
         graph = _graph(
             [function for root in roots if (function := getattr(root, "grad_fn", None)) is not None],
@@ -144,7 +152,7 @@ class Search:
             optimizers.parameters(),
         )
         if graph is None:
-            self.is_over = True
+            self._give_up("large-graph", functions=_MAX_NODES)
             return None
         if not graph.nodes:
             return None
@@ -196,6 +204,12 @@ class Search:
             self._timed.clear()
         except Exception as error:  # noqa: BLE001 - as above
             self._fail(error)
+
+    def _give_up(self, code: str, **values: int) -> None:
+        """End the search for a reason that the rule `unused-gradients` tells."""
+        self.is_over = True
+        if STATE.recorder is not None:
+            STATE.recorder.add_hook_facts(unused_gradients={"not_judged": {"code": code, "values": values}})
 
     def _fail(self, error: Exception) -> None:
         self.is_over = True

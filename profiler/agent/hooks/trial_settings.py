@@ -3,8 +3,8 @@
 `threads`: the most threads of an operator. `collect`: false leaves out garbage collection. `anomaly`: false leaves
 anomaly detection off. `optimizer`: options of every optimizer that has them. `set_to_none`: true drops gradients
 instead of filling them with zeros. `loader`: arguments of the DataLoaders in the training process; `replay`: they give
-their first batches again and again; `loader_at`: both only for those that this file and line makes; once
-one is made there, the fact CHANGED_LOADER is true. In all other recordings this hook changes nothing.
+their first batches again and again; `loader_at`: both only for those that this file and line makes. Once a loader is
+made that either changes, the fact CHANGED_LOADER is true. In all other recordings this hook changes nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from __future__ import annotations
 import gc
 import json
 import os
+from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from types import FrameType, ModuleType
 from typing import Any, Final
 
@@ -23,7 +25,7 @@ VARIABLE: Final = "PROFILER_TRIAL_SETTINGS"
 _REPLAYED: Final = 2
 """Batches that a loader makes before it replays them."""
 _CHOSEN: Final = "_profiler_trial"
-"""Attribute of the loaders that `loader_at` makes."""
+"""Attribute of the loaders that are changed."""
 _WORKERS_ONLY: Final = {
     "prefetch_factor": None,
     "persistent_workers": False,
@@ -81,10 +83,10 @@ def _with_options(original: Callable[..., None], changed: Mapping[str, Any]) -> 
 def _install_loader(module: Any) -> None:
     changed = settings()
     arguments, place = changed.get("loader") or {}, changed.get("loader_at")
-    if arguments or (place and changed.get("replay")):
+    if arguments or changed.get("replay"):
         patch(module.DataLoader, "__init__", lambda original: _with_arguments(original, arguments, place, module))
     if changed.get("replay"):
-        patch(module.DataLoader, "__iter__", lambda original: _replaying(original, place, module))
+        patch(module.DataLoader, "__iter__", _replaying)
 
 
 def _in_worker(module: Any) -> bool:
@@ -101,32 +103,28 @@ def _with_arguments(
     original: Callable[..., None], changed: Mapping[str, Any], place: Sequence[Any] | None, module: Any
 ) -> Callable[..., None]:
     def init(self: Any, dataset: Any, *args: Any, **kwargs: Any) -> None:
-        is_chosen = place is None or _is_at(place, caller(1))
-        if is_chosen and not _in_worker(module):
+        is_chosen = (place is None or _is_at(place, caller(1))) and not _in_worker(module)
+        if is_chosen:
             workers = changed.get("num_workers", kwargs.get("num_workers", args[4] if len(args) > 4 else 0))
             args = (*args[:4], workers, *args[5:]) if len(args) > 4 else args
             kwargs |= {name: value for name, value in changed.items() if name != "num_workers" or len(args) <= 4}
             if not workers:
                 kwargs |= {name: value for name, value in _WORKERS_ONLY.items() if name in kwargs}
         original(self, dataset, *args, **kwargs)
-        if is_chosen and place:
+        if is_chosen:
             vars(self)[_CHOSEN] = True
             recorder = STATE.recorder
-            if recorder is not None and not recorder.hook_facts.get(CHANGED_LOADER) and not _in_worker(module):
+            if recorder is not None and not recorder.hook_facts.get(CHANGED_LOADER):
                 recorder.add_hook_facts(**{CHANGED_LOADER: True})
 
     return init
 
 
-def _replaying(
-    original: Callable[[Any], Iterator[Any]], place: Sequence[Any] | None, module: Any
-) -> Callable[[Any], Iterator[Any]]:
+def _replaying(original: Callable[[Any], Iterator[Any]]) -> Callable[[Any], Iterator[Any]]:
     batches: dict[int, tuple[Any, list[Any], int | None]] = {}
 
     def replay(self: Any) -> Iterator[Any]:
-        if _in_worker(module) or (place and _CHOSEN not in vars(self)):
-            return original(self)
-        return _replay(self)
+        return _replay(self) if _CHOSEN in vars(self) else original(self)
 
     def _replay(self: Any) -> Iterator[Any]:
         if id(self) not in batches:
@@ -142,7 +140,9 @@ def _replaying(
         _, made, length = batches[id(self)]
         number = 0
         while made and (length is None or number < length):
-            yield made[number % len(made)]
+            batch = made[number % len(made)]
+            # the program may take parts out of it, as with batch.pop("labels")
+            yield copy(batch) if isinstance(batch, (dict, list, UserDict)) else batch
             number += 1
 
     return replay

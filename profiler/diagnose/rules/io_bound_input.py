@@ -40,6 +40,6 @@ PLUGIN = Rule(
     threshold_source="Half of the time of a batch, as for slow items. Sampled in the system calls of the threads that "
     "make batches.",
     is_alternative=True,
-    knock_out=KnockOut.STATEMENT,
+    knock_out=KnockOut.SETTINGS,
     settings={"replay": True},
 )

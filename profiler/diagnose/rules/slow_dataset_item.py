@@ -24,6 +24,6 @@ PLUGIN = Rule(
     judge,
     threshold_source="Below half of the time of a batch, something else is slow.",
     is_alternative=True,
-    knock_out=KnockOut.STATEMENT,
+    knock_out=KnockOut.SETTINGS,
     settings={"replay": True},
 )

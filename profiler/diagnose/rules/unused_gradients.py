@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from profiler.analyse.finding import Confidence, GainMethod
+from profiler.core.notice import Notice
 from profiler.diagnose.rule import Claim, Rule, StepCosts, largest_sites, phase_costs
 from profiler.run.model import Site
 
@@ -13,12 +14,14 @@ _ASSUMED: Final = 0.1
 need the same time for each gradient of a matrix. A choice."""
 
 
-def judge(costs: StepCosts) -> Claim | None:
+def judge(costs: StepCosts) -> Claim | Notice | None:
     """The share of the backward passes that was measured in a few of them. The forward pass becomes cheaper, too: it
     keeps no activations for them. Whether the program looks at these gradients itself is not known."""
     fact, phase = costs.fact("unused_gradients"), costs.phase("backward")
     if not isinstance(fact, dict) or phase is None or costs.has_queue or costs.fact("device") != "cpu":
         return None
+    if "not_judged" in fact:
+        return Notice(**fact["not_judged"])
     claimed, _ = phase_costs(costs, phase)
     is_alone = costs.analysis.ranks is None  # of several ranks, the end of the pass contains waits for others
     return Claim(

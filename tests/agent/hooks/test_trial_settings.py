@@ -104,7 +104,7 @@ def test_only_the_loader_of_a_line_is_changed(change: Change) -> None:
     assert [int(batch) for batch in blamed] == [1, 2, 1]
 
 
-def test_a_changed_loader_of_a_line_is_a_fact(change: Change, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_loader_is_a_fact(change: Change, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store.create(tmp_path / "run")
     recorder = Recorder(tmp_path / "run", "light")
     monkeypatch.setattr(STATE, "recorder", recorder)
@@ -112,6 +112,9 @@ def test_a_changed_loader_of_a_line_is_a_fact(change: Change, tmp_path: Path, mo
         change(loader={"num_workers": 2}, loader_at=[__file__, sys._getframe().f_lineno + 3])
         DataLoader([1, 2, 3])
         assert CHANGED_LOADER not in recorder.hook_facts
+        DataLoader([1, 2, 3])
+        assert recorder.hook_facts.pop(CHANGED_LOADER) is True
+        change(replay=True)
         DataLoader([1, 2, 3])
         assert recorder.hook_facts[CHANGED_LOADER] is True
     finally:
@@ -142,6 +145,12 @@ def test_loaders_replay_their_first_batches(change: Change) -> None:
     for _ in range(2):
         assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3], [0, 1]]
     assert made == [0, 1, 2, 3]
+
+
+def test_what_a_program_takes_out_of_a_batch_is_in_the_next_one(change: Change) -> None:
+    change(replay=True)
+    loader: Any = DataLoader([{"inputs": number, "labels": number} for number in range(4)])  # type: ignore[arg-type]
+    assert [int(batch.pop("labels")) for batch in loader] == [0, 1, 0, 1]
 
 
 def test_a_stream_without_a_length_is_replayed_without_end(change: Change) -> None:

@@ -197,7 +197,33 @@ def test_a_function_that_computes_needed_gradients_too_is_divided(tmp_path: Path
 def test_a_graph_that_is_too_large_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_unused_gradients, "_MAX_NODES", 3)
     model = Tuned()
-    assert fact(tmp_path, lambda: train(model, model.head)) is None
+    reason = {"code": "large-graph", "values": {"functions": 3}}
+    assert fact(tmp_path, lambda: train(model, model.head)) == {"not_judged": reason}
+
+
+def test_sharded_parameters_are_left_alone(tmp_path: Path) -> None:
+    """FSDP computes gradients for tensors that it makes of all shards, which no optimizer has."""
+    distributed = pytest.importorskip("torch.distributed")
+    fsdp = pytest.importorskip("torch.distributed.fsdp")
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        model = Tuned()
+        mesh = distributed.device_mesh.init_device_mesh("cpu", (1,))
+        fsdp.fully_shard(model.backbone, mesh=mesh, reshard_after_forward=False)
+        found = fact(tmp_path, lambda: train(model, model))
+    finally:
+        distributed.destroy_process_group()
+    assert found == {"not_judged": {"code": "sharded-parameters", "values": {}}}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_compiled_models(tmp_path: Path, backend: str) -> None:
+    model = Tuned()
+    compiled = torch.compile(model, backend=backend)
+    assert fact(tmp_path, lambda: train(compiled, model)) is None
+    found = fact(tmp_path / "ill", lambda: train(compiled, model.head))
+    assert found is not None
+    assert (found["tensors"], found["largest"]) == (4, [16, 16])
 
 
 def test_passes_of_two_threads_end_the_search(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ from profiler.analyse.model import (
     ThreadState,
     UnmeasuredPeriod,
 )
+from profiler.core.notice import Notice
 from profiler.diagnose.findings import find
 from profiler.diagnose.rules.made_on_host import filled_on_device
 from profiler.report.finding_text import finding_sentence, finding_text, not_judged_text
@@ -1234,6 +1235,10 @@ def test_gradients_that_no_optimizer_uses() -> None:
     assert first(with_unused(assumed=0.4)).gains[0].method is GainMethod.ESTIMATE
     assert found(with_unused(share=0.05)) == [], "too little time"
     assert found(with_facts(with_unused(), device="cuda")) == [], "not known where a pass waits"
+    for reason in (Notice("large-graph", {"functions": 12_000}), Notice("sharded-parameters")):
+        given_up = {"not_judged": {"code": reason.code, "values": reason.values}}
+        (told,) = find(with_facts(passes, unused_gradients=given_up))[1]
+        assert (told.rule.name, told.reason) == ("unused-gradients", reason)
 
 
 def test_graph_breaks_cost_an_unknown_time() -> None:

@@ -32,17 +32,22 @@ WORDS = ["".join(random.choices("abcdefghijklmnop", k=random.randint(2, 9))) for
 
 
 class Stored(Dataset):
-    """Items of one file. The system keeps none of it in memory, as with a data set that is larger than the memory."""
+    """Items of one file. The system keeps none of it in memory, as with a data set that is larger than the memory.
+
+    The file stays for the next run, as data sets do. A trial keeps what its program writes in memory, and reads of
+    such a file do not wait.
+    """
 
     def __init__(self, on_disk):
-        self.path, self.on_disk = f"{folder.name}/items.bin", on_disk
-        content = os.urandom(ITEM_BYTES * ITEMS)
-        with open(self.path, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        self.memory = memoryview(b"" if on_disk else content)
+        self.path, self.on_disk = f"{tempfile.gettempdir()}/profiler-trap-{ITEM_BYTES}x{ITEMS}.bin", on_disk
+        if not os.path.exists(self.path):
+            with open(f"{folder.name}/items.bin", "wb") as file:
+                file.write(os.urandom(ITEM_BYTES * ITEMS))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(file.name, self.path)
         self.descriptor = os.open(self.path, os.O_RDONLY)
+        self.memory = memoryview(b"" if on_disk else os.pread(self.descriptor, ITEM_BYTES * ITEMS, 0))
 
     def __len__(self):
         return 64 * 1024
