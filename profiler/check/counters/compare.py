@@ -375,8 +375,8 @@ def changed_lines(
     *,
     workers: bool = False,
 ) -> tuple[Change, ...]:
-    """What became of the lines at which a counter was counted, per step: those at which it rose first, the largest rise
-    first.
+    """What became of the lines at which a counter was counted, per step: new lines first, then those at which it rose,
+    the largest rise first. A new line that calls a function makes old lines there count more.
 
     A line rose if every process of the candidate counted more there than any of the base, and fell if every process
     counted less.
@@ -401,9 +401,12 @@ def changed_lines(
         moved = pair.base is not None and (change.file, change.line) != (change.base_file, change.base_line)
         if change.kind is not ChangeKind.MOVED or moved:
             changes.append(change)
-    return tuple(
-        sorted(changes, key=lambda change: (change.before - change.after, change.file, change.line, change.operation))
-    )
+    return tuple(sorted(changes, key=_order))
+
+
+def _order(change: Change) -> tuple[bool, float, str, int, str]:
+    is_old = change.kind is not ChangeKind.APPEARED
+    return is_old, change.before - change.after, change.file, change.line, change.operation
 
 
 def _change(counter: str, pair: LinePair) -> Change:

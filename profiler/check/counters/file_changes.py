@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,7 @@ def content_id(content: bytes) -> str:
 
 
 def content_ids(files: Iterable[str], root: str) -> dict[str, str]:
-    """The ids of the program's own files; the names of others are not those of files below `root`."""
+    """The ids of the program's own files: those below `root`, and others of its repository."""
     contents = {file: _content(file, root) for file in dict.fromkeys(files)}
     return {file: content_id(content) for file, content in sorted(contents.items()) if content is not None}
 
@@ -95,13 +96,21 @@ def compare_texts(base: str, candidate: str, before: str, after: str) -> FileCha
 
 
 def _content(file: str, root: str) -> bytes | None:
-    """The content of a file below the root; None for another one."""
-    if not root or not file or file.startswith(("/", "..", "\N{HORIZONTAL ELLIPSIS}", "(")):
+    """The content of a file below the root, or elsewhere in the root's repository; None for another one."""
+    if not root or not file or file.startswith(("/", "\N{HORIZONTAL ELLIPSIS}", "(")):
+        return None
+    path = Path(os.path.normpath(f"{root}/{file}"))
+    if file.startswith("..") and not path.is_relative_to(_repository(root)):
         return None
     try:
-        return (Path(root) / file).read_bytes()
+        return path.read_bytes()
     except (OSError, ValueError):
         return None
+
+
+def _repository(root: str) -> Path:
+    """The nearest folder with a .git at or above the root; the root itself where there is none."""
+    return next((folder for folder in (Path(root), *Path(root).parents) if (folder / ".git").exists()), Path(root))
 
 
 def _text(content: bytes) -> str:

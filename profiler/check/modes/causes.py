@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
+from profiler.check.counters.operators import GROWTH
 from profiler.check.model import FAIL, Change, CounterLine, WorseCause
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ _RULES: Final = {
     "recompilations": "recompilation",
     "zero_fills": "zero-filled-gradients",
     "graph_breaks": "graph-breaks",
+    GROWTH: "memory-creep",
 }
 """Other counters of which every rise has one cause -> its rule."""
 
@@ -47,8 +49,15 @@ def worse_causes(comparison: Comparison) -> Iterator[WorseCause]:
 def counted_causes(lines: Iterable[CounterLine]) -> Iterator[WorseCause]:
     """The causes that a rise of a counter at a line shows, of the counters that fail the check.
 
-    Only the number of calls is known, and not what they cost.
+    Only the number of calls is known, and not what they cost. Memory that stays in use is a cause of its own where
+    there is no other: another one, such as a mask that selects more in the last step, changes it too.
     """
+    lines = tuple(lines)
+    causes = list(_causes(line for line in lines if line.counter != GROWTH))
+    return iter(causes) if causes else _causes(line for line in lines if line.counter == GROWTH)
+
+
+def _causes(lines: Iterable[CounterLine]) -> Iterator[WorseCause]:
     from profiler.check.outputs.text import counted_cause
 
     lines = tuple(lines)

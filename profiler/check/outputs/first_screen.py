@@ -50,7 +50,7 @@ def first_screen(result: GateResult, when: Sequence[str]) -> b.FirstScreen:
 
 
 def _headline(result: GateResult) -> b.Headline:
-    """`FAIL: a typical step takes 5.3% longer, and syncs rise by 1 per step`"""
+    """`FAIL: a typical step takes 5.3% longer, and syncs rose from 1 to 2 per step`"""
     parts = list(_amounts(result))
     return b.Headline("", result.state, f": {listed(parts)}" if parts else "", JUDGED.get(result.state, "open"))
 
@@ -94,7 +94,7 @@ def _rise(line: CounterLine) -> str:
         return f"{title[:1].lower()}{title[1:]} are new"
     before, after, _ = fmt.counter_amounts(line)
     period = counter_period(line.counter)
-    return f"{title if title[:2].isupper() else title[:1].lower() + title[1:]} rise from {before} to {after} {period}"
+    return f"{title if title[:2].isupper() else title[:1].lower() + title[1:]} rose from {before} to {after} {period}"
 
 
 def _why(result: GateResult) -> Iterator[str]:

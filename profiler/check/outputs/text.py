@@ -10,7 +10,7 @@ from typing import Any, Final
 from profiler.analyse.finding import RuleText
 from profiler.check.model import FAIL, INCONCLUSIVE, PASS, Change, ChangeKind, CounterLine, GateResult, Throughput
 from profiler.check.outputs import format as fmt
-from profiler.core.metrics import counter_period, find_counter
+from profiler.core.metrics import counter_period, counter_unit, find_counter
 from profiler.core.notice import Notice
 from profiler.core.terminal import plain
 from profiler.core.units import shorten
@@ -168,7 +168,8 @@ def _rise(line: CounterLine) -> str:
     if line.changes and any(reason.code == "lines-rose" for reason in line.reasons):
         rise = sum(change.after - change.before for change in line.changes)
         location = f"{location} and {plural(len(line.changes) - 1, 'more line')}" if len(line.changes) > 1 else location
-    return f"{name} rose by {rise:,.4g} {counter_period(line.counter)}{workers}{location}"
+    amount = fmt.amount(rise, line.counter) if counter_unit(line.counter) else f"{rise:,.4g}"
+    return f"{name} rose by {amount} {counter_period(line.counter)}{workers}{location}"
 
 
 def _undecided_counter(lines: Sequence[CounterLine]) -> str:

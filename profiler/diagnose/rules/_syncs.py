@@ -14,8 +14,12 @@ MANY: Final = 10.0
 """Reads per step at one line from which it reads element by element. A choice: a loop over what a step computes reads
 tens to thousands of elements; losses, norms and metrics are a few values."""
 _READS: Final = ("sync", "d2h")
-_NO_READS: Final = {"synchronize": "left-over-synchronize", "empty_cache": "empty-cache"}
-"""End of the operation of calls that wait but read nothing -> the rule about them."""
+_OF_OPERATIONS: Final = {
+    "synchronize": "left-over-synchronize",
+    "empty_cache": "empty-cache",
+    **dict.fromkeys(("mask index", "nonzero", "masked_select", "unique"), "shape-from-values"),
+}
+"""End of the operation of calls that wait, but give no value to the program -> the rule about them."""
 _WAITS: Final = ("sync", "copy")
 
 
@@ -43,7 +47,7 @@ def rule_of_waits(calls: float, operation: str) -> str:
     :param calls: waits per step at the line.
     :param operation: as the user wrote it; it may be empty.
     """
-    for end, rule in _NO_READS.items():
+    for end, rule in _OF_OPERATIONS.items():
         if operation.endswith(end):
             return rule
     return "per-element-reads" if calls >= MANY else "hidden-sync"

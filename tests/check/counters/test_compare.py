@@ -261,6 +261,12 @@ def test_reads_of_unknown_descent_are_shown_and_gate_nothing(limits: Limits) -> 
 # ---------------------------------------------------------------- together
 
 
+def test_a_new_line_comes_before_old_ones_that_it_makes_count_more() -> None:
+    forward, call = at(3, 200, "h = self.a(x)"), at(20, 20, "again = model(x)")
+    base, candidate = one(lines=lines_of(at(3, 100, "h = self.a(x)"))), one(lines=lines_of(forward, call))
+    assert [change.line for change in changed_lines("would_sync", [base], [candidate])] == [20, 3]
+
+
 def test_lines_come_in_a_known_order_and_are_as_bad_as_the_worst() -> None:
     names = dict.fromkeys(("zebra", *reversed(GATED), "apple"), 1.0)
     found = compare(two(**names), two(**names), NONE)

@@ -40,6 +40,18 @@ def test_an_unchanged_file_needs_no_git(tmp_path: Path) -> None:
     assert (change.base, change.candidate, change.same[6], change.replaced) == ("train.py", "train.py", 6, ())
 
 
+def test_files_of_the_repository_above_the_root_are_its_own(repository: Path) -> None:
+    (repository / "projects" / "small").mkdir(parents=True)
+    (repository.parent / "elsewhere.py").write_text(TEXT)
+    root, file = str(repository / "projects" / "small"), "../../train.py"
+    before = content_ids([file, "../../../elsewhere.py"], root)
+    assert list(before) == [file]
+    (repository / "train.py").write_text(f"# new\n{TEXT}    # end\n")
+    (change,) = file_changes(before, [file], root)
+    assert (change.candidate, change.same[6]) == (file, 5)
+    assert [hunk.file for hunk in change.hunks] == [file]
+
+
 def test_the_former_text_comes_from_git_whatever_was_committed_since(repository: Path) -> None:
     before = content_ids(["train.py"], str(repository))
     (repository / "train.py").write_text("# new\n" + TEXT.replace("y.item()", "float(y)"))

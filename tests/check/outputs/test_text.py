@@ -49,6 +49,9 @@ def result(before: float, after: float, **options: str) -> GateResult:
 def test_it_is_as_bad_as_its_worst_part_and_says_what_is() -> None:
     assert (result(20, 20).state, result(20, 20).sentence) == (PASS, "No counter rose")
     assert (result(20, 40).state, result(20, 40).sentence) == (FAIL, "Syncs rose by 1 per step")
+    grown = compare(two(growth_bytes=0.0), two(growth_bytes=80.0), Limits())
+    leak = conclude(GateResult(counters=grown, counters_state=overall(grown)))
+    assert leak.sentence == "Growth of memory in use rose by 4.00 B per step"
     differs = key_differences({"device": "cpu"}, {"device": "cuda"}, "key-differs", "baseline")
     unknown = conclude(GateResult(counters_state=INCONCLUSIVE, counters_reasons=differs))
     assert unknown.state == INCONCLUSIVE
@@ -124,10 +127,13 @@ def test_a_counter_that_rose_at_a_line_names_the_rule_for_its_calls() -> None:
         ((rose("would_sync", 200.0),), ["per-element-reads"]),
         ((rose("syncs", 2.0, "torch.cuda.synchronize"),), ["left-over-synchronize"]),
         ((rose("syncs", 2.0, "torch.cuda.empty_cache"),), ["empty-cache"]),
+        ((rose("syncs", 2.0, "mask index"),), ["shape-from-values"]),
         ((rose("h2d", 300.0, "to"), rose("h2d_bytes", 9_000.0, "to")), ["tiny-copies"]),
         ((rose("h2d", 300.0, "to"), rose("h2d_bytes", 9e9, "to")), []),
         ((rose("h2d", 2.0, "to"), rose("h2d_bytes", 90.0, "to")), []),
         ((rose("recompilations", 2.0, ""),), ["recompilation"]),
+        ((rose("growth_bytes", 4.0, ""), rose("peak_bytes", 9e9, "")), ["memory-creep"]),
+        ((rose("growth_bytes", 4.0, ""), rose("syncs", 2.0)), ["hidden-sync"]),
         ((rose("might_sync", 2.0),), []),
         ((rose("launches", 2.0, ""),), []),
         ((rose("syncs", 0.5),), []),

@@ -713,6 +713,8 @@ def idle(category: str, share: float, site: Site | None = SITE) -> IdleBlame:
         (device_step(idle("copy", 0.3), calls=900, kind="d2h"), "per-element-reads"),
         (device_step(idle("sync", 0.3), operation="event synchronize"), "left-over-synchronize"),
         (device_step(idle("sync", 0.3), operation="empty_cache"), "empty-cache"),
+        (device_step(idle("sync", 0.3), operation="mask index"), "shape-from-values"),
+        (device_step(idle("sync", 0.3), calls=900, operation="nonzero"), "shape-from-values"),
         (device_step(idle("copy", 0.3), calls=900, kind="h2d"), "tiny-copies"),
         (device_step(idle("copy", 0.3), calls=2, kind="h2d"), ""),
         (device_step(idle("sync", 0.3, Site("b.py", 3, "f")), calls=900), ""),

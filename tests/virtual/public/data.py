@@ -18,16 +18,23 @@ _SEED: Final = 20
 
 def images(folder: Path, each: int = 8, size: int = 64) -> None:
     """Folders train and val with two classes of PNG files."""
+    _pictures([folder / part / label for part in ("train", "val") for label in ("cat", "dog")], each, size)
+
+
+def photographs(folder: Path, each: int = 8, size: int = 256) -> None:
+    """Folders train and test with PNG files, as in the data set BSDS300."""
+    _pictures([folder / "train", folder / "test"], each, size)
+
+
+def _pictures(folders: list[Path], each: int, size: int) -> None:
     from PIL import Image
 
     values = np.random.default_rng(_SEED)
-    for part in ("train", "val"):
-        for label in ("cat", "dog"):
-            place = folder / part / label
-            place.mkdir(parents=True, exist_ok=True)
-            for number in range(each):
-                pixels = values.integers(0, 256, (size, size, 3), dtype=np.uint8)
-                Image.fromarray(pixels).save(place / f"{number}.png")
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+        for number in range(each):
+            pixels = values.integers(0, 256, (size, size, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / f"{number}.png")
 
 
 def planetoid(folder: Path, nodes: int = 800, features: int = 40, classes: int = 4) -> None:
@@ -92,6 +99,6 @@ def small_mnist(folder: Path) -> None:
 
 MAKERS: Final[dict[str, Callable[[Path], None]]] = {
     "mnist": small_mnist, "images": images, "words": words, "characters": characters, "planetoid": planetoid,
-    "cora": cora,
+    "cora": cora, "photographs": photographs,
 }  # fmt: skip
 """The functions by name."""

@@ -15,6 +15,7 @@ _YUNJEY: Final = ("yunjey/pytorch-tutorial", "0500d3df5a2a8080ccfccbc00aca0eacc2
 _LIGHTNING: Final = ("Lightning-AI/pytorch-lightning", "7f0c3436cd3f6ad3753125672024fc415cbcb414")
 _PYG: Final = ("pyg-team/pytorch_geometric", "5c6461b2305ad068a6d61165b3c55852a11aaa41")
 _CLEANRL: Final = ("vwxyzjn/cleanrl", "fe8d8a03c41a7ef5b523e2e354bd01c363e786bb")
+_GAN: Final = ("eriklindernoren/PyTorch-GAN", "36d3c77e5ff20ebe0aeefd322326a134a279b93e")
 _IGNITE: Final = ("pytorch/ignite", "de08e799cfb55a6cf4aa778575d6bad725385453")
 
 
@@ -71,6 +72,10 @@ PROGRAMS: Final = (
             waits={92: 3, 107: 11, 159: 24, 196: 56, 237: 4, 274: 4}),
     Program("word-language-model-transformer", _EXAMPLES, "word_language_model/main.py",
             "--model Transformer --epochs 1 --emsize 32 --nhid 32 --data {data}", "--accel", data="words"),
+    Program("super-resolution", _EXAMPLES, "super_resolution/main.py",
+            "--upscale_factor 8 --nEpochs 1 --batchSize 4 --testBatchSize 4 --threads 0", "--accel",
+            data="photographs", data_at="dataset/BSDS300/images",
+            waits={41: 8, 50: 4, 54: 2, 58: 2, 67: 4, 71: 2, 78: 8}),
     Program("regression", _EXAMPLES, "regression/main.py"),
     Program("gcn", _EXAMPLES, "gcn/main.py", "--epochs 2", data="cora", data_at="."),
     Program("gat", _EXAMPLES, "gat/main.py", "--epochs 1", data="cora", data_at="."),
@@ -101,6 +106,13 @@ PROGRAMS: Final = (
     Program("makemore", ("karpathy/makemore", "988aa59e4d8fefa526d06f3b453ad116258398d4"), "makemore.py",
             "-i {source}/names.txt --max-steps 21 -n 0", "--device cuda",
             waits={652: 57, 676: 42, 689: 21, 694: 3}),
+    Program("bigram", ("karpathy/ng-video-lecture", "52201428ed7b46804849dea0b3ccf0de9df1a5c3"), "bigram.py",
+            links=("input.txt",),
+            waits={43: 14_000, 55: 4_000, 99: 1, 122: 1}),
+    Program("gan", _GAN, "implementations/gan/gan.py", "--n_epochs 1", data="mnist", data_at="../../data/mnist",
+            waits={92: 25, 93: 6, 129: 4, 138: 4, 165: 8, 170: 3}),
+    Program("wgan", _GAN, "implementations/wgan/wgan.py", "--n_epochs 1", data="mnist", data_at="../../data/mnist",
+            waits={88: 25, 89: 6, 120: 4, 129: 4, 162: 2, 166: 3}),
     Program("tutorial-feedforward", _YUNJEY, "tutorials/01-basics/feedforward_neural_network/main.py",
             data="mnist", data_at="../../data",
             waits={51: 4, 62: 15, 63: 15, 84: 2, 85: 2, 89: 2, 94: 4}),
@@ -117,6 +129,8 @@ PROGRAMS: Final = (
             waits={67: 10, 74: 30, 94: 15, 96: 15, 101: 15}),
     Program("pyg-gcn", _PYG, "examples/gcn.py", "--epochs 5", data="planetoid", data_at="{source}/data/Planetoid"),
     Program("pyg-gat", _PYG, "examples/gat.py", "--epochs 5", data="planetoid", data_at="{source}/data/Planetoid"),
+    Program("pyg-sgc", _PYG, "examples/sgc.py", data="planetoid", data_at="{source}/data/Cora",
+            waits={38: 2, 45: 200, 54: 300, 55: 900}),
     Program("cleanrl-ppo", _CLEANRL, "cleanrl/ppo.py", "--total-timesteps 1024"),
     Program("cleanrl-dqn", _CLEANRL, "cleanrl/dqn.py", "--total-timesteps 400 --learning-starts 200"),
     Program("ignite-mnist", _IGNITE, "examples/mnist/mnist.py", "--epochs 1", data="mnist", data_at="."),
