@@ -74,7 +74,7 @@ def not_tried_text(rule: str, reason: Notice) -> str:
 
 
 _WITH_ADVICE: Final = frozenset(("not-of-program", "source-changed", "trial-failed", "trial-too-short"))
-"""Reasons that tell themselves what to do."""
+"""Reasons that tell themselves what to do, or that no change of the program removes."""
 
 
 def _reason(reason: Notice | None) -> str:
