@@ -49,8 +49,8 @@ def plan_trial(finding: Finding, folders: Sequence[Path], recorded_at: float) ->
     if finding.is_of_run:
         return Notice("not-of-steps")
     if rule.knock_out is None:
-        is_of_machine = bool(finding.costs) and finding.costs.keys() <= set(CORELESS_CATEGORIES)
-        return Notice("not-of-program" if is_of_machine else "no-knock-out")
+        is_wait = bool(finding.costs) and finding.costs.keys() <= set(CORELESS_CATEGORIES)
+        return Notice("wait-for-core" if is_wait else "no-knock-out")
     if rule.knock_out is not KnockOut.SETTINGS:
         has_line = finding.sites or finding.values.get("thread_site")
         return _source_plan(finding, folders, recorded_at) if has_line else Notice("no-line")

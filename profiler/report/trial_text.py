@@ -73,8 +73,8 @@ def not_tried_text(rule: str, reason: Notice) -> str:
     return f"{rule}: not tried: {_reason(reason)}"
 
 
-_WITH_ADVICE: Final = frozenset(("not-of-program", "source-changed", "trial-failed", "trial-too-short"))
-"""Reasons that tell themselves what to do, or that no change of the program removes."""
+_WITH_ADVICE: Final = frozenset(("source-changed", "trial-failed", "trial-too-short", "wait-for-core"))
+"""Reasons that tell themselves what to do."""
 
 
 def _reason(reason: Notice | None) -> str:

@@ -101,7 +101,7 @@ def test_what_cannot_be_planned_has_a_reason(here: Path) -> None:
     later = time.time() + 60
     cases: list[tuple[Finding, float, str]] = [
         (finding(1, knock_out=None), later, "no-knock-out"),
-        (replace(finding(1, knock_out=None), costs={"core": 0.1}), later, "not-of-program"),
+        (replace(finding(1, knock_out=None), costs={"core": 0.1}), later, "wait-for-core"),
         (replace(finding(1), is_of_run=True), later, "not-of-steps"),
         (finding(), later, "no-line"),
         (finding(line_of("Loss().backward")), later, "training"),
