@@ -173,7 +173,9 @@ def test_another_innermost_mode_keeps_both(counts: Counter[str], modes: list[int
     assert not counts
 
 
-def test_a_counted_program_has_these_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, modes: list[int]) -> None:
+def test_steps_of_a_counted_program_run_without_the_mode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, modes: list[int]
+) -> None:
     monkeypatch.setenv(ENV_COUNT, "1")
     with watched(tmp_path, (counts_hook.PLUGIN, torch)):
         torch.optim.Adam([nn.Parameter(torch.ones(2))]).step()
