@@ -7,9 +7,19 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from profiler.analyse.model import UNATTRIBUTED, Analysis, IdleBlame, LineCost, Measure, Missing, RankLedger, Topic
+from profiler.analyse.intervals import Floats
+from profiler.analyse.model import (
+    CORELESS_CATEGORIES,
+    UNATTRIBUTED,
+    Analysis,
+    IdleBlame,
+    LineCost,
+    Measure,
+    Missing,
+    RankLedger,
+    Topic,
+)
 from profiler.analyse.rank_collectives import collective_waits
 from profiler.analyse.rank_ledger import MAY_BE_WAITS, MAY_WAIT_FOR_DEVICE, RankTime, rank_ledger, with_rank_waits
 from profiler.analyse.ranks import RankSteps, rank_steps
@@ -143,10 +153,9 @@ def analyse(run: Run) -> Analysis:
     )
 
 
-def _core_waits(ledger: Ledger) -> npt.NDArray[np.float64]:
+def _core_waits(ledger: Ledger) -> Floats:
     """ns of each step in which the thread could have run and had no core."""
-    waits: npt.NDArray[np.float64] = ledger.ns[:, [CODE["core"], CODE["throttled"]]].sum(axis=1).astype(np.float64)
-    return waits
+    return np.asarray(ledger.ns[:, [CODE[name] for name in CORELESS_CATEGORIES]].sum(axis=1), np.float64)
 
 
 def _blocked(run: Run, window: Window) -> float | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from profiler.analyse.finding import Finding, KnockOut
+from profiler.analyse.model import CORELESS_CATEGORIES
 from profiler.core.notice import Notice
 from profiler.knockout.source import ChangedSource, skip_lines, stop_threads_at
 from profiler.run.model import Site
@@ -16,8 +17,6 @@ from profiler.run.trials import SkippedLine
 
 LOADER_SETTINGS: Final = frozenset(("loader", "replay"))
 """Settings that change a DataLoader."""
-_OF_MACHINE: Final = frozenset(("core", "throttled"))
-"""Costs that the machine causes."""
 _CHANGES: Final[Mapping[KnockOut, Callable[[str, Sequence[int], str, int], ChangedSource]]] = {
     KnockOut.STATEMENT: skip_lines,
     KnockOut.LINE: partial(skip_lines, only_line=True),
@@ -50,8 +49,8 @@ def plan_trial(finding: Finding, folders: Sequence[Path], recorded_at: float) ->
     if finding.is_of_run:
         return Notice("not-of-steps")
     if rule.knock_out is None:
-        is_of_machine = bool(finding.costs) and finding.costs.keys() <= _OF_MACHINE
-        return Notice("not-of-program" if is_of_machine else "no-knock-out")
+        is_wait = bool(finding.costs) and finding.costs.keys() <= set(CORELESS_CATEGORIES)
+        return Notice("wait-for-core" if is_wait else "no-knock-out")
     if rule.knock_out is not KnockOut.SETTINGS:
         has_line = finding.sites or finding.values.get("thread_site")
         return _source_plan(finding, folders, recorded_at) if has_line else Notice("no-line")

@@ -367,7 +367,7 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "text": "{text}",
     # why `try` did not measure a finding
     "no-knock-out": "its cause cannot be left out of the program",
-    "not-of-program": "the machine causes it, not the program",
+    "wait-for-core": "it is a wait for cores and no work: free cores, or use fewer threads and workers",
     "not-of-steps": "it takes time of the run, not of its steps, which a trial measures",
     "no-line": "no line is known to cause it",
     "no-value": "the run does not tell the setting to try",
@@ -382,7 +382,8 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "not-reached": "line {line} of {file} was executed once at most",
     "loader-not-found": "the loader was not found: line {line} of {file} made no DataLoader",
     "files-in-memory": (
-        "the program waited less for files than in the recording: what it writes itself lies in memory in a trial"
+        "without the work of the loader it gained less than the recorded waits for files: the files may lie in memory "
+        "now, as those do that the program writes itself"
     ),
     "no-loader": "the program made no DataLoader in the trial",
     "trial-failed": "{text}",
@@ -447,7 +448,7 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "only-nvml": lambda values: (
         f"not measured; by NVML, which does not see short gaps, a kernel ran {units.share(values['share'])} of the time"
     ),
-    "large-graph": "a backward pass has more than {functions} functions, too many to search for unused gradients",
+    "large-graph": "a backward pass has more than {functions:,} functions, too many to search for unused gradients",
     "sharded-parameters": "parameters are sharded: gradients are computed for other tensors than the optimizer has",
     "no-activation-memory": "how much of the device's memory is free is not recorded",
     "few-launches": lambda values: (

@@ -73,7 +73,7 @@ def not_tried_text(rule: str, reason: Notice) -> str:
     return f"{rule}: not tried: {_reason(reason)}"
 
 
-_WITH_ADVICE: Final = frozenset(("not-of-program", "source-changed", "trial-failed", "trial-too-short"))
+_WITH_ADVICE: Final = frozenset(("source-changed", "trial-failed", "trial-too-short", "wait-for-core"))
 """Reasons that tell themselves what to do."""
 
 
@@ -89,5 +89,5 @@ def trials_json(trials: list[Trial]) -> str:
     """The trials as a JSON document, with the reason in words as well."""
     from dataclasses import asdict
 
-    rows = [{**asdict(trial), "explanation": describe(trial.reason)} for trial in trials]
+    rows = [{**asdict(trial), "is_most": trial.is_most, "explanation": describe(trial.reason)} for trial in trials]
     return json.dumps({"schema": "trials/1", "trials": rows}, indent=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from profiler.agent.hooks import counts as counts_hook
 from profiler.counting import optimizers
 from profiler.counting.reads import ReadMode
+from profiler.run.tables import ENV_COUNT
 from profiler.virtual import private_api
+from tests.fakes.watched import watched
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the program's device is the CPU")
 
@@ -56,23 +60,23 @@ def modes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_what_an_optimizer_remembers_counts(make: Callable[[list[Tensor]], Optimizer], counts: Counter[str]) -> None:
+def test_the_state_of_an_optimizer_counts(make: Callable[[list[Tensor]], Optimizer], counts: Counter[str]) -> None:
     layer = nn.Linear(2, 1)
     optimizer = make(list(layer.parameters()))
     for _ in range(2):
         layer(torch.ones(3, 2)).mean().backward()
         optimizer.step()
     assert not counts
-    remembered = [
+    state = [
         value
         for values in optimizer.state.values()
         for name, value in values.items()
         if isinstance(value, Tensor) and name != "step"
     ]
-    for value in remembered:
+    for value in state:
         value.sum().item()
-    assert counts == {"item": len(remembered)}
-    assert remembered
+    assert counts == {"item": len(state)}
+    assert state
 
 
 def test_the_number_of_steps_lies_on_the_cpu(counts: Counter[str]) -> None:
@@ -109,12 +113,45 @@ def test_a_closure_and_hooks_count(counts: Counter[str], modes: list[int]) -> No
     assert modes == [1, 0]
 
 
-@pytest.mark.parametrize("options", [{"lr": torch.tensor(0.1)}, {"capturable": True}, {"differentiable": True}])
+@pytest.mark.parametrize(
+    "options", [{"lr": torch.tensor(0.1)}, {"capturable": True}, {"differentiable": True}, {"fused": True}]
+)
 def test_another_way_keeps_the_mode(options: dict[str, object], counts: Counter[str], modes: list[int]) -> None:
     optimizer = torch.optim.Adam([nn.Parameter(torch.ones(2))], **options)  # type: ignore[arg-type]
     optimizer.step()
     assert modes == [1]
     assert not counts
+
+
+def test_the_number_of_steps_of_a_fused_optimizer_lies_on_the_device(counts: Counter[str]) -> None:
+    parameter = nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.Adam([parameter], fused=True)
+    parameter.sum().backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    assert optimizer.state[parameter]["step"].item() == 1
+    assert counts == {"item": 1}
+
+
+def test_what_a_program_keeps_in_the_state_stays(counts: Counter[str], modes: list[int]) -> None:
+    parameter = nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.Adam([parameter])
+    state: dict[Any, Any] = optimizer.state
+    state["schedule"] = 3
+    parameter.sum().backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    assert modes == [0]
+    assert state["schedule"] == 3
+
+
+def test_an_optimizer_of_a_class_of_the_program_keeps_the_mode(counts: Counter[str], modes: list[int]) -> None:
+    class Reading(torch.optim.Adam):
+        def _init_group(self, group: dict[str, Any], *args: Any) -> Any:
+            group["params"][0].sum().item()
+            return super()._init_group(group, *args)  # type: ignore[no-untyped-call]
+
+    Reading([nn.Parameter(torch.ones(2))]).step()
+    assert modes == [1]
+    assert counts == {"item": 1}
 
 
 def test_a_parameter_of_a_class_of_the_program_keeps_the_mode(counts: Counter[str], modes: list[int]) -> None:
@@ -134,3 +171,13 @@ def test_another_innermost_mode_keeps_both(counts: Counter[str], modes: list[int
         optimizer.step()
     assert modes == [2]
     assert not counts
+
+
+def test_steps_of_a_counted_program_run_without_the_mode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, modes: list[int]
+) -> None:
+    monkeypatch.setenv(ENV_COUNT, "1")
+    with watched(tmp_path, (counts_hook.PLUGIN, torch)):
+        torch.optim.Adam([nn.Parameter(torch.ones(2))]).step()
+    torch.optim.Adam([nn.Parameter(torch.ones(2))]).step()
+    assert modes == [0, 0]

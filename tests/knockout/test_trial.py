@@ -26,7 +26,7 @@ from profiler.diagnose.findings import with_trials
 from profiler.knockout.plan import Plan, plan_trial
 from profiler.knockout.trial import Recorded, _time_for_rounds, measure, measured_gain
 from profiler.report.finding_text import factor_text
-from profiler.report.trial_text import measured_text
+from profiler.report.trial_text import measured_text, trials_json
 from profiler.run import tables
 from profiler.run.model import Site
 from profiler.run.trials import SkippedLine, Trial, read_trials, write_trials
@@ -101,7 +101,7 @@ def test_what_cannot_be_planned_has_a_reason(here: Path) -> None:
     later = time.time() + 60
     cases: list[tuple[Finding, float, str]] = [
         (finding(1, knock_out=None), later, "no-knock-out"),
-        (replace(finding(1, knock_out=None), costs={"core": 0.1}), later, "not-of-program"),
+        (replace(finding(1, knock_out=None), costs={"core": 0.1}), later, "wait-for-core"),
         (replace(finding(1), is_of_run=True), later, "not-of-steps"),
         (finding(), later, "no-line"),
         (finding(line_of("Loss().backward")), later, "training"),
@@ -305,6 +305,7 @@ def test_measured_gains_come_first_and_rank_findings() -> None:
     replayed = Trial("python-loop", "train.py:1", None, 2.5, 2.4, 2.6, settings={"replay": True})
     assert factor_text(with_trials((first,), [replayed])[0].gains[0]) == "up to 2.50×"
     assert measured_text(replayed).startswith("measured up to 2.50×")
+    assert json.loads(trials_json([replayed]))["trials"][0]["is_most"] is True
     assert ranked[1] == first
 
 

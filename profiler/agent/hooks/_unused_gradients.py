@@ -96,8 +96,8 @@ class Search:
 
     def __init__(self) -> None:
         self.is_over = False
-        self._is_asked = False
-        """Whether the parameters of optimizers were looked at."""
+        self._is_sharding_known = False
+        """Whether the optimizers' parameters were searched for shards."""
         self._lock = threading.Lock()
         """Threads may be in backward passes at once."""
         self._skipped = 0
@@ -140,8 +140,8 @@ class Search:
             recorder.record_overhead(began)
 
     def _look(self, torch: Any, tensors: Any) -> Callable[[], None] | None:
-        if not self._is_asked:
-            self._is_asked = True
+        if not self._is_sharding_known:
+            self._is_sharding_known = True
             if optimizers.has_sharded_parameters():
                 self._give_up("sharded-parameters")
                 return None

@@ -121,12 +121,12 @@ def _compiled(original: Callable[..., Any]) -> Callable[..., Any]:
     return compile_function
 
 
-def _stepping(call: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+def _stepping(make_step: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
     """Have steps of torch's optimizers run without the mode that counts reads."""
 
     @functools.wraps(original)
     def step(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return call(_reads[0], original, self, *args, **kwargs)
+        return make_step(_reads[0], original, self, *args, **kwargs)
 
     return step
 

@@ -15,11 +15,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import Intervals, Times, covered_within, subtract, times, union
+from profiler.analyse.intervals import Floats, Intervals, Times, covered_within, subtract, times, union
 from profiler.analyse.model import Stage, StageCost, StageTime
 from profiler.analyse.sampling.frames import CHECKPOINT, FORWARD
 from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, Stacks, sample_ns
-from profiler.analyse.statistics import share_interval
+from profiler.analyse.statistics import Z, share_interval
 from profiler.analyse.window import NS_PER_S, Window, named_rows, process_rows, thread_rows
 from profiler.run.code_origin import TORCH, code_owner
 from profiler.run.model import StepKind, Table
@@ -38,10 +38,11 @@ ENVIRONMENT: Final = 0.05
 """Share of the samples of all long stretches that must show a roll-out to name those whose samples show nothing: most
 samples of a roll-out lie in the policy, whose functions have any names. In one recording of PPO of CleanRL, 8% of the
 time of these samples was in environments. The value lies below that; other programs were not measured."""
-LEAST_STEPS: Final = 10
+_LEAST_STEPS: Final = 10
 """Steps with a stage, and steps without it, from which their lengths are compared. A choice."""
 _MOST_OF_STAGE: Final = 0.5
-"""Share of what steps usually have of a stage from which a step has it: an evaluation may end just after a step."""
+"""A step has a stage if it contains this share of the stage's median time in a step: an evaluation may end just after
+its step. A choice: half."""
 NEVER: Final = np.iinfo(np.int64).max
 _ROLLOUT: Final = re.compile(r"roll_?out|collect|episode|(^|_)(play|act|explore)(_|$)", re.IGNORECASE)
 _ENVIRONMENT: Final = re.compile(r"/(gymnasium|gym|pettingzoo|dm_env|dm_control|envpool|procgen|minigrid)/")
@@ -250,7 +251,7 @@ def _is_in_environment(stacks: Stacks, number: int) -> bool:
 # ---------------------------------------------------------------- the whole run
 
 
-def stage_costs(window: Window, stages: StageSpans, waits: npt.NDArray[np.float64]) -> dict[Stage, StageCost]:
+def stage_costs(window: Window, stages: StageSpans, waits: Floats) -> dict[Stage, StageCost]:
     """What evaluations and checkpoints cost, by the lengths of the steps with and without each of them: least squares,
     which divide the time of steps with both. Nothing where too few steps have one, or lack it, or all with one have
     the other, too.
@@ -262,7 +263,7 @@ def stage_costs(window: Window, stages: StageSpans, waits: npt.NDArray[np.float6
         covered = stages.covered(stage, window.begin, window.end)
         if covered.any():
             with_stage = covered >= _MOST_OF_STAGE * np.median(covered[covered > 0])
-            if LEAST_STEPS <= with_stage.sum() <= len(window) - LEAST_STEPS:
+            if _LEAST_STEPS <= with_stage.sum() <= len(window) - _LEAST_STEPS:
                 has[stage] = with_stage
     terms = np.column_stack([np.ones(len(window)), *has.values()])
     if not has or np.linalg.matrix_rank(terms) < terms.shape[1]:
@@ -271,7 +272,7 @@ def stage_costs(window: Window, stages: StageSpans, waits: npt.NDArray[np.float6
     more = inverse @ terms.T @ time
     # the lengths of steps with a stage differ more than those of others, so each step has its own variance (White 1980)
     weighted = terms * (time - terms @ more)[:, None]
-    error = 1.96 * np.sqrt(np.diag(inverse @ (weighted.T @ weighted) @ inverse))
+    error = Z * np.sqrt(np.diag(inverse @ (weighted.T @ weighted) @ inverse))
     costs = {}
     for number, (stage, with_stage) in enumerate(has.items(), 1):
         ends = more[number] + error[number] * np.array([0, -1, 1])

@@ -27,7 +27,7 @@ from profiler.check.model import (
     TimeLine,
 )
 from profiler.core import units
-from profiler.core.facts import CHANGED
+from profiler.core.facts import CHANGED, UNKNOWN_CHANGES
 from profiler.core.metrics import counter_period, counter_unit, find_counter
 from profiler.core.terminal import plain
 from profiler.report.text import capitalized, plural
@@ -321,11 +321,14 @@ def side_title(side: SideInfo) -> str:
 
 
 def short_commit(commit: str, what: str = "", *, digits: int = _COMMIT_DIGITS) -> str:
-    """The commit of a side that is called `what`: '3fa2c1d+changes' if its checkout had changes."""
-    full = plain(commit).removesuffix(CHANGED)
-    short = full[:digits]
-    dirty = bool(short) and (commit.endswith(CHANGED) or f"{full[:_COMMIT_DIGITS]}{CHANGED}" in what)
-    return f"{short}{CHANGED}" if dirty else short
+    """The commit of a side that is called `what`: '3fa2c1d+changes' if its checkout had changes, '3fa2c1d+unknown' if
+    git did not tell."""
+    commit = plain(commit)
+    end = next((end for end in (CHANGED, UNKNOWN_CHANGES) if commit.endswith(end)), "")
+    full = commit.removesuffix(end)
+    if full and f"{full[:_COMMIT_DIGITS]}{CHANGED}" in what:
+        end = CHANGED
+    return f"{full[:digits]}{end}" if full else ""
 
 
 def reference_title(result: GateResult) -> str:

@@ -13,8 +13,8 @@ _LEAST: Final = 0.25
 """Least share of recorded writing in the extra time of regular long steps from which all of that is the checkpoint's. A
 choice: flushing and moving the file may take longer than writing it, an evaluation before it takes most of the time."""
 _EXPLAINED: Final = 0.5
-"""Share of what steps with a stage take more from which it is the stage's. A choice: of other work that the same steps
-do, some is more than half of that only beside a shorter stage."""
+"""Share of the extra time of steps with a stage that must be recorded within the stage. Below it, the same steps may do
+other work, such as writing a log. A choice: half."""
 _WORK: Final = ("compute", "framework", "python")
 """Categories of what else is slower in steps with a stage."""
 _OTHERS: Final = ("waiting", "compute", "python", "framework")
@@ -22,9 +22,9 @@ _OTHERS: Final = ("waiting", "compute", "python", "framework")
 
 
 def with_stage_cost(costs: StepCosts, stage: Stage, claimed: Mapping[str, Cost]) -> dict[str, Cost]:
-    """What is claimed for a stage that some steps have, with what these take more than others beyond that: the work
-    around it that no hook records, and what it does to the rest of the step. Only where that is less than what is
-    claimed: steps with a stage may do other work, too."""
+    """What is claimed for a stage that some steps have, with the rest of the time that these steps take more than
+    others: the work around the stage that no hook records, and what it does to the rest of the step. The rest counts
+    only where it is less than what is claimed, since steps with a stage may do other work, too."""
     whole, known = costs.analysis.stage_costs.get(stage), total_seconds(claimed)
     if whole is None or costs.has_queue or not known < whole.low or known < _EXPLAINED * whole.seconds:
         return dict(claimed)

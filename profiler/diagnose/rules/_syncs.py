@@ -19,7 +19,7 @@ _OF_OPERATIONS: Final = {
     "empty_cache": "empty-cache",
     **dict.fromkeys(("mask index", "nonzero", "masked_select", "unique"), "shape-from-values"),
 }
-"""End of the operation of calls that wait, but give no value to the program -> the rule about them."""
+"""End of the operation of calls that wait, but read no number -> the rule about them."""
 _WAITS: Final = ("sync", "copy")
 
 

@@ -43,6 +43,7 @@ LINE = TimeLine("typical step", INCONCLUSIVE, 0.0, None, None, 20, 0.05, 12, 141
         (fmt.duration, (math.inf,), NOT_MEASURED),
         (fmt.short_commit, ("3fa2c1d0e9b8", ""), "3fa2c1d"),
         (fmt.short_commit, ("3fa2c1d0e9b8+changes", ""), "3fa2c1d+changes"),
+        (fmt.short_commit, ("3fa2c1d0e9b8+unknown", ""), "3fa2c1d+unknown"),
         (fmt.short_commit, ("3fa2c1d0e9b8", "working tree (3fa2c1d+changes)"), "3fa2c1d+changes"),
         (fmt.site, (results.SYNC,), "+1 sync per step at examples/train.py:104 (train_step, item)"),
         (
