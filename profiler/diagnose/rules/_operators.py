@@ -143,3 +143,18 @@ def called_from(parts: Mapping[Site, Mapping[str, Cost]], *names: str) -> dict[s
             if name in by_name:
                 sums[name] = add(sums.get(name, NOTHING), by_name[name])
     return sums
+
+
+def within_step(costs: StepCosts, claimed: Mapping[str, Cost]) -> dict[str, Cost]:
+    """What is claimed of the categories of calls. What exceeds one of them counts as another: samples tell Python from
+    computing at a line only roughly, and the records of hooks tell how much a step has of each."""
+    fits, excess = dict[str, Cost](), NOTHING
+    for name, cost in claimed.items():
+        share = min(1.0, costs.cost(name).seconds / cost.seconds) if cost.seconds else 1.0
+        fits[name], excess = cost.part(share), add(excess, cost.part(1.0 - share))
+    for name in CALLING:
+        room = costs.cost(name).seconds - fits.get(name, NOTHING).seconds
+        if room > 0 and excess.seconds > 0:
+            share = min(1.0, room / excess.seconds)
+            fits[name], excess = add(fits.get(name, NOTHING), excess.part(share)), excess.part(1.0 - share)
+    return fits

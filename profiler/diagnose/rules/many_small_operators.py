@@ -9,7 +9,7 @@ from profiler.analyse.finding import KnockOut
 from profiler.analyse.model import OperatorLine
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import Claim, Rule, StepCosts, largest_sites
-from profiler.diagnose.rules._operators import CALLING, called_by_program, called_from, small_operators
+from profiler.diagnose.rules._operators import CALLING, called_by_program, called_from, small_operators, within_step
 from profiler.run.model import Site
 
 
@@ -19,7 +19,7 @@ def judge(costs: StepCosts) -> Claim | None:
     if costs.has_queue:  # what its kernels take is known then: other rules judge it
         return None
     rows = called_by_program(costs.analysis.operators)
-    claimed = called_from(small_operators(costs), *CALLING)
+    claimed = within_step(costs, called_from(small_operators(costs), *CALLING))
     values: dict[str, float | None] = {"operators": costs.analysis.value("launches_per_step"), "small": None}
     if rows:
         values = {"operators": sum(row.count for row in rows), "small": sum(row.small_count for row in rows)}

@@ -32,8 +32,8 @@ VARIABLES: Final = (
     "PYTORCH_CUDA_ALLOC_CONF", "TOKENIZERS_PARALLELISM", "TORCH_COMPILE_DISABLE", "WORLD_SIZE",
 )  # fmt: skip
 """The only environment variables that are recorded: settings, never secrets."""
-_GIT_TIMEOUT_S: Final = 1.0
-"""For each of two calls, before the program starts: git may have to read every file of a large repository."""
+_GIT_TIMEOUT_S, _STATUS_TIMEOUT_S = 5.0, 1.0
+"""Before the program starts. For its status, git may have to read every file of a large repository."""
 
 
 class EnvironmentCollector:
@@ -92,20 +92,20 @@ def git_commit(directory: Path) -> str | None:
 
     `CHANGED` follows it where tracked files differ from it, `UNKNOWN_CHANGES` where git took too long to tell.
     """
-    head = _git(directory, "rev-parse", "HEAD")
+    head = _git(directory, _GIT_TIMEOUT_S, "rev-parse", "HEAD")
     if not head:
         return None
-    changed = _git(directory, "status", "--porcelain", "--untracked-files=no")
+    changed = _git(directory, _STATUS_TIMEOUT_S, "status", "--porcelain", "--untracked-files=no")
     return head + (UNKNOWN_CHANGES if changed is None else CHANGED * bool(changed))
 
 
-def _git(directory: Path, *arguments: str) -> str | None:
+def _git(directory: Path, seconds: float, *arguments: str) -> str | None:
     try:
         done = subprocess.run(
             ["git", "-C", str(directory), *arguments],
             capture_output=True,
             text=True,
-            timeout=_GIT_TIMEOUT_S,
+            timeout=seconds,
             stdin=subprocess.DEVNULL,
             env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
             check=False,

@@ -1017,6 +1017,17 @@ def test_small_operators_by_line() -> None:
     assert finding.seconds == pytest.approx(0.08)
 
 
+def test_python_of_small_operators_beyond_that_of_the_step_is_computing() -> None:
+    """Samples saw Python at the line, where hooks recorded that most of a step's time is in operators."""
+    line = LineCost(Site("train.py", 3, "f"), "", 0.04, 0.4, 0.3, 0.5, 50, {"python": 0.04})
+    small = OperatorLine(Site("train.py", 3, "f"), False, "", 10_000, 0.018, 10_000, 0.018)
+    found_by = {
+        finding.rule.name: finding
+        for finding in find(replace(step(compute=0.9, python=0.1), lines=(line,), operators=(small,)))[0]
+    }
+    assert found_by["many-small-operators"].costs == pytest.approx({"compute": 0.03, "python": 0.01})
+
+
 def test_python_that_calls_small_operators_is_no_loop_of_python() -> None:
     """Torch reads the arguments of operators while it holds the GIL: samples call that Python."""
     calling = LineCost(Site("train.py", 3, "f"), "", 0.04, 0.4, 0.3, 0.5, 50, {"compute": 0.02, "python": 0.02})
