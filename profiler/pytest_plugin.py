@@ -27,7 +27,8 @@ class AssertSyncs(Protocol):
 
         :param at_most: waits for the device that are allowed, of all calls and copies in the step.
         :param warmup: how often the step runs before, uncounted: its first call may do more.
-        :raises AssertionError: there were more; the message has each line with its number of waits.
+        :raises AssertionError: there were more, and the message has each line with its number of waits; or the step
+            uses no CUDA device, and would pass whatever it does.
         """
         ...
 
@@ -53,6 +54,8 @@ def assert_syncs(virtual_cuda: Counts) -> AssertSyncs:
     """`assert_syncs(step, at_most=0)`, with a virtual CUDA device for the whole test."""
 
     def check(step: Callable[[], object], at_most: int = 0, *, warmup: int = 1) -> None:
+        from profiler.virtual import has_used_memory
+
         __tracebackhide__ = True
         for _ in range(warmup):
             step()
@@ -60,6 +63,8 @@ def assert_syncs(virtual_cuda: Counts) -> AssertSyncs:
         step()
         if virtual_cuda.syncs > at_most:
             raise AssertionError(_message(virtual_cuda, at_most))
+        if not virtual_cuda.events and not has_used_memory():
+            raise AssertionError("the step uses no CUDA device: make its model and batches in the test, on the device")
 
     return check
 
@@ -69,12 +74,19 @@ def _message(counts: Counts, at_most: int) -> str:
     waits: Counter[tuple[str, int, str]] = Counter()
     for (event, site), number in counts.events.items():
         if event.waits:
-            waits[site.file if site else "an unknown line", site.line if site else 0, event.name] += number
+            called = f" in {_shown(site.library)}" if site and site.library else ""
+            waits[site.file if site else "an unknown line", site.line if site else 0, event.name + called] += number
     times = "once" if counts.syncs == 1 else f"{counts.syncs} times"
     lines = [f"the step waits for the device {times}, of at most {at_most} that are allowed:"]
     for (file, line, name), number in waits.most_common():
-        path = Path(file)
-        shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
         source = linecache.getline(file, line).strip()
-        lines.append(f"    {shown}:{line}: {name}, {number}×{f': {source}' if source else ''}")
+        lines.append(f"    {_shown(file)}:{line}: {name}, {number}×{f': {source}' if source else ''}")
     return "\n".join(lines)
+
+
+def _shown(file: str) -> str:
+    """A file relative to the working directory, or to the folder of the installed packages."""
+    path = Path(file)
+    if path.is_relative_to(Path.cwd()):
+        return str(path.relative_to(Path.cwd()))
+    return file.rpartition("/site-packages/")[2]

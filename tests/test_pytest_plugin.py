@@ -18,10 +18,10 @@ import torch
 from torch import nn
 
 
-def make_step(read):
-    model = nn.Linear(4, 2).cuda()
+def make_step(read, device="cuda"):
+    model = nn.Linear(4, 2).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    x = torch.randn(8, 4, device="cuda")
+    x = torch.randn(8, 4, device=device)
 
     def step():
         loss = model(x).square().mean()
@@ -46,9 +46,23 @@ def test_ill(assert_syncs):
     assert_syncs(make_step(read=True))
 
 
+def test_forgotten(assert_syncs):
+    assert_syncs(make_step(read=True, device="cpu"))
+
+
+def test_library(assert_syncs):
+    layer = nn.TransformerEncoderLayer(4, 1, 8, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False).cuda()
+    mask = nn.Transformer.generate_square_subsequent_mask(3, device="cuda")
+    assert_syncs(lambda: encoder(torch.ones(2, 3, 4, device="cuda"), mask=mask))
+
+
 def test_device(virtual_cuda):
     torch.ones(2, device="cuda").tolist()
     assert virtual_cuda.syncs == 1
+    assert virtual_cuda.bytes("d2h") == virtual_cuda.bytes("h2d") == 0
+    torch.ones(2).cuda()
+    assert virtual_cuda.bytes("h2d") == 8
 
 
 def test_no_device_is_left():
@@ -62,9 +76,11 @@ def test_a_step_that_waits_fails_with_its_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "profiler.pytest_plugin", "-p", "no:cacheprovider"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert "1 failed, 4 passed" in done.stdout, done.stdout + done.stderr
+    assert "3 failed, 4 passed" in done.stdout, done.stdout + done.stderr
     assert "AssertionError: the step waits for the device once, of at most 0 that are allowed:" in done.stdout
     assert f"test_step.py:{READ}: item, 1×: return loss.item()" in done.stdout
+    assert "AssertionError: the step uses no CUDA device" in done.stdout
+    assert "bool in torch/nn/modules/transformer.py:" in done.stdout
 
 
 def test_the_plugin_imports_no_torch() -> None:

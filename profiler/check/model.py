@@ -321,8 +321,6 @@ class LintResult:
     """Counted steps."""
     syncs: float
     """Waits for the device per step."""
-    uses_device: bool
-    """Whether anything was copied to or read from a device."""
 
 
 @dataclass(frozen=True, slots=True)

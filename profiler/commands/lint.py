@@ -11,8 +11,8 @@ from profiler.core.errors import Exit, ProfilerError
 from profiler.virtual.cards import CARDS
 
 _EPILOG: Final = (
-    "Exit code: 0 no finding, 1 findings, 2 it was impossible (the script failed or took too few steps). The comment "
-    "`profiler: ignore` in a line keeps it from being reported."
+    "Exit code: 0 no finding, 1 findings, 2 it was impossible (the script failed, took too few steps or used no CUDA "
+    "device). The comment `profiler: ignore` in a line keeps it from being reported."
 )
 
 

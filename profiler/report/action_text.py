@@ -14,7 +14,7 @@ from profiler.core.facts import program as started_program
 from profiler.core.terminal import called_as
 from profiler.diagnose.model import RunVerdict
 from profiler.report.blocks import Action
-from profiler.report.finding_text import finding_text, leading, prediction_texts
+from profiler.report.finding_text import finding_text, leading, prediction_texts, without_gain
 from profiler.report.first_screen_text import is_too_short, lead_finding, times_too_short
 from profiler.report.model import exit_status, has_no_steps
 from profiler.report.text import at, listed
@@ -34,8 +34,9 @@ def run_actions(analysis: Analysis) -> tuple[Action, ...]:
             return repair
     lead = lead_finding(analysis)
     others = [each for each in leading(analysis.findings) if each is not lead]
-    cures = [_cure(each, is_lead=each is lead) for each in ([lead] if lead else []) + others]
-    return (*repair, *cures, *_proofs(analysis, lead))[:ACTIONS]
+    first = lead or without_gain(analysis.findings)
+    cures = [_cure(each, is_lead=each is first) for each in ([first] if first else []) + others]
+    return (*repair, *cures, *_proofs(analysis, first))[:ACTIONS]
 
 
 def _cure(finding: Finding, *, is_lead: bool) -> Action:
@@ -45,12 +46,16 @@ def _cure(finding: Finding, *, is_lead: bool) -> Action:
     return Action(text.fix.removesuffix("."), cause, text.code, note=" ".join(prediction_texts(finding)[:1]))
 
 
-def _proofs(analysis: Analysis, lead: Finding | None) -> Iterator[Action]:
+def _proofs(analysis: Analysis, first: Finding | None) -> Iterator[Action]:
+    """The commands that measure what a change gives, or that record more.
+
+    :param first: the finding whose cure is the first action.
+    """
     info = analysis.info
     program = command_text(info)
     if analysis.is_trace or not program:
         if analysis.outcome in (RunVerdict.DEVICE_IDLE, RunVerdict.DEVICE_BUSY):
-            change = next((f"{name}=0" for name in lead.costs if name in _CHANGED), "") if lead else ""
+            change = next((f"{name}=0" for name in first.costs if name in _CHANGED), "") if first else ""
             trace = shlex.quote(info.label) if analysis.is_trace and info.label else "RUN"
             predict = f"{called_as()} diagnose {trace} --what-if {change or 'sync=0,launch=0.5'}"
             yield Action("Predict what a change gives before you make it", command=predict)
@@ -66,18 +71,18 @@ def _proofs(analysis: Analysis, lead: Finding | None) -> Iterator[Action]:
     if analysis.outcome == RunVerdict.THREADS_ONLY:
         yield from record
         return
-    if lead is None:
+    if first is None:
         yield from record
-    elif lead.rule.knock_out and lead.gains[0].method is not GainMethod.KNOCK_OUT:
+    elif first.rule.knock_out and not any(gain.method is GainMethod.KNOCK_OUT for gain in first.gains):
         note = "It runs the program without this cause, and changes no file of yours."
         yield Action(
             "Measure the gain before you change the code", command=f"{called_as()} try -- {program}", note=note
         )
-    if lead is not None:
+    if first is not None:
         yield from record
     yield _comparison(info)
     is_well = analysis.outcome in (RunVerdict.COMPUTING, RunVerdict.DEVICE_BUSY) and not exit_status(info)
-    if lead is None and is_well:
+    if first is None and is_well:
         check = f"{called_as()} check --baseline counters.json --update -- {program}"
         yield Action("Keep it as fast as it is", command=check, note=KEPT)
 

@@ -177,6 +177,11 @@ def minor(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(islice(_sure(findings), 2))
 
 
+def without_gain(findings: Iterable[Finding]) -> Finding | None:
+    """The first finding that a verdict tells and whose rule knows what to write instead, but not what that gives."""
+    return next((each for each in minor(findings) if each.rule.code and not each.gains and not each.is_of_run), None)
+
+
 def _sure(findings: Iterable[Finding]) -> Iterator[Finding]:
     return (each for each in findings if not each.overlaps and each.confidence is not Confidence.LOW)
 

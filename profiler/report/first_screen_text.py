@@ -35,6 +35,7 @@ from profiler.report.finding_text import (
     left_out_text,
     minor,
     whole_text,
+    without_gain,
 )
 from profiler.report.model import ReportSide, exit_status, has_no_steps, load_warnings
 from profiler.report.rank_text import other_ranks
@@ -200,10 +201,14 @@ def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:
     if gains:
         yield finding_sentence(gains[0])
         return
-    if analysis.info.level == "light" and not analysis.is_trace:
+    if without_gain(analysis.findings):
+        reason = "a recording does not tell how much the change below gives"
+    elif analysis.info.level == "light" and not analysis.is_trace:
         reason = "level light does not record where the time goes"
     elif not analysis.is_trace and is_too_short(analysis):
         reason = "the recording is too short to tell a cause"
+    elif any(each.gains for each in minor(analysis.findings)):
+        reason = f"no rule recognizes a cause whose removal makes the program {NO_GAIN - 1:.0%} faster"
     else:
         reason = "no rule recognizes a cause that can be removed"
     yield f"No gain is predicted: {reason}."

@@ -60,7 +60,8 @@ def measured_text(trial: Trial) -> str:
     if trial.factor is None or trial.low is None or trial.high is None:
         return f"not measured: {_reason(trial.reason)}; {predicted}"
     bound = "at least " if trial.is_least else "up to " if trial.is_most else ""
-    return f"measured {bound}{ratio(trial.factor)} ({ratio(trial.low)} to {ratio(trial.high)}), {predicted}"
+    chance = "; the difference may be chance" if trial.low <= 1.0 <= trial.high else ""
+    return f"measured {bound}{ratio(trial.factor)} ({ratio(trial.low)} to {ratio(trial.high)}), {predicted}{chance}"
 
 
 def duration_text(trials: int, each: float) -> str:

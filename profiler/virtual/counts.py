@@ -100,8 +100,8 @@ class Counts:
         return Counter(dict(lines.most_common()))
 
     def bytes(self, kind: EventKind) -> int:
-        """Bytes that the copies of a direction move."""
-        return sum(event.size * number for (event, _), number in self.events.items() if event.kind is kind)
+        """Bytes that the copies of a direction move: `h2d`, `d2h` or `d2d`."""
+        return sum(event.size * number for (event, _), number in self.events.items() if event.kind == kind)
 
     def clear(self) -> None:
         """Start again at zero."""
@@ -109,4 +109,4 @@ class Counts:
 
 
 def _is_kind(event: DeviceEvent, kind: EventKind) -> bool:
-    return event.kind is kind or (kind is EventKind.SYNC and event.waits)
+    return event.kind == kind or (kind == EventKind.SYNC and event.waits)

@@ -11,7 +11,7 @@ import torch
 
 from profiler.__main__ import main
 from profiler.check.model import LintResult
-from profiler.check.modes.lint import find
+from profiler.check.modes.lint import find, pinned_copy
 from profiler.check.outputs.lint_text import lint_lines
 from tests.fakes.counting import at, lines_of, one
 from tests.fakes.programs import ROOT
@@ -65,10 +65,34 @@ def test_a_copy_is_one_finding_and_not_also_a_wait() -> None:
         assert rules(*rows) == {3: rule}
 
 
-def test_without_a_device_the_summary_asks_for_one() -> None:
-    *_, hint, summary = lint_lines(LintResult((), 8, 0.0, uses_device=False))
-    assert "--device cuda" in hint
-    assert summary.startswith("No finding in 8 counted steps")
+def test_the_summary_comes_last() -> None:
+    assert list(lint_lines(LintResult((), 8, 0.0)))[-1].startswith("No finding in 8 counted steps")
+
+
+def fix_of(operation: str, source: str) -> str:
+    (name, file, function, _), where = at(3, 20, source, counter="syncs")
+    (found,) = find(one(lines=lines_of(((name, file, function, operation), where))), lambda *_: "")
+    return found.fix
+
+
+def test_a_read_within_a_called_function_has_an_advice_of_its_own() -> None:
+    called = fix_of("bool", "out = self.encoder(src, mask=self.mask)")
+    assert called.startswith("A function that this line calls reads the value.")
+    for operation, source in (("item", "loss.item()"), ("bool", "if loss > 3:"), ("bool", "assert loss.isfinite()")):
+        assert fix_of(operation, source).startswith("Keep the value on the device")
+
+
+@pytest.mark.parametrize(
+    ("source", "instead"),
+    [
+        ("x = ids[:, i:j].to(device)", "x = ids[:, i:j].pin_memory().to(device, non_blocking=True)"),
+        ("x = x.cuda(non_blocking=False)", "x = x.pin_memory().cuda(non_blocking=True)"),
+        ("x, y = x.to(device), y.to(device)", ""),
+        ("model(x.to(device),", ""),
+    ],
+)
+def test_a_pageable_copy_is_written_anew(source: str, instead: str) -> None:
+    assert pinned_copy(source) == instead
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="virtual devices need a machine without a GPU")
@@ -89,5 +113,24 @@ def test_a_script_from_its_steps_to_the_exit_code(
     assert main(["lint", "--ignore", "hidden-sync", "--ignore", "made-on-host", "train.py"]) == 0
     Path("broken.py").write_text("import torch\nraise SystemExit('no data')\n")
     assert main(["lint", "broken.py"]) == 2
-    assert "no data" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "no data" in error
+    assert Path(error.rpartition("(its output is in ")[2].rstrip(")\n")).is_dir(), "the folder that the error names"
     assert main(["lint"]) == 2
+    assert main(["lint", "--ignore", "hidden-snc", "train.py"]) == 2
+    assert "there is no rule hidden-snc" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="virtual devices need a machine without a GPU")
+def test_a_script_that_uses_no_device_is_not_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    quiet = "\n".join(line for line in LINES if ".item()" not in line)
+    Path("cpu.py").write_text(quiet.replace(".cuda()", "").replace('.to("cuda")', ""))
+    assert main(["lint", "cpu.py"]) == 2
+    assert "used no CUDA device" in capsys.readouterr().err
+    assert main(["lint", "--cpu", "cpu.py"]) == 0
+    Path("quiet.py").write_text(quiet.replace('randn(8, 4).to("cuda")', 'randn(8, 4, device="cuda")'))
+    assert main(["lint", "quiet.py"]) == 0, "nothing is copied or read in a step"

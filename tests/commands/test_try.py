@@ -155,6 +155,7 @@ def test_findings_without_a_prediction_come_last() -> None:
     unknown = replace(finding(1), gains=())
     assert _worth_trying([unknown, finding(2)]) == [finding(2), unknown]
     assert measured_text(Trial("a", factor=1.5, low=1.4, high=1.6)).endswith("nothing was predicted")
+    assert measured_text(Trial("a", factor=1.02, low=0.8, high=1.3)).endswith("; the difference may be chance")
 
 
 @allowed

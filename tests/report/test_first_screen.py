@@ -192,6 +192,27 @@ def test_a_finding_that_try_can_measure_comes_with_the_command() -> None:
     assert not any(" try -- " in action.command for action in first(run(measured)).actions)
 
 
+def test_a_finding_whose_gain_is_not_predicted_is_an_action_with_the_command_that_measures_it() -> None:
+    unpredicted = replace(finding("compute", knock_out=KnockOut.SETTINGS, code="Adam(..., fused=True)"), gains=())
+    screen = first(run(unpredicted))
+    assert screen.why[-1] == "No gain is predicted: a recording does not tell how much the change below gives."
+    cure, measure, *others = screen.actions
+    assert (cure.title, cure.text, cure.code) == ("Make items cheaper", "train.py:14", "Adam(..., fused=True)")
+    assert " try -- " in measure.command
+    assert not any("check --baseline" in action.command for action in others), "the program is not well yet"
+
+
+def test_why_no_gain_is_predicted_does_not_contradict_the_findings() -> None:
+    removable = "No gain is predicted: no rule recognizes a cause that can be removed."
+    assert first(run()).why[-1] == removable
+    of_machine = replace(finding("core"), gains=())
+    assert first(run(of_machine)).why[-1] == removable, "its rule tells nothing to write instead"
+    small = finding("compute", GainMethod.KNOCK_OUT, 1.02, code="Adam(..., fused=True)")
+    assert first(run(small)).why[-1] == (
+        "No gain is predicted: no rule recognizes a cause whose removal makes the program 5% faster."
+    )
+
+
 @pytest.mark.parametrize("make", [samples.comparison, samples.three_sides, samples.empty_comparison, hook_samples.run])
 def test_every_renderer_shows_all_of_it(make: Any) -> None:
     report = build_report(make())

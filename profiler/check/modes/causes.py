@@ -86,7 +86,7 @@ def rule_of_line(change: Change, copied: Mapping[tuple[str, int, str], float]) -
 
     :param copied: see `copied_bytes`.
     """
-    return _rules().get(_rule_name(change.counter, change, copied))
+    return rules().get(_rule_name(change.counter, change, copied))
 
 
 def _rule_name(counter: str, change: Change, copied: Mapping[tuple[str, int, str], float]) -> str:
@@ -104,7 +104,8 @@ def _rule_name(counter: str, change: Change, copied: Mapping[tuple[str, int, str
 
 
 @cache
-def _rules() -> Mapping[str, RuleText]:
+def rules() -> Mapping[str, RuleText]:
+    """All rules by name."""
     from profiler.core.plugins import discover
 
     return {rule.name: rule for rule in discover("profiler.diagnose.rules")}

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import ast
+import re
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
+
+import numpy as np
 
 from profiler.analyse.finding import RuleText
 from profiler.check.counters.operators import GROWTH
 from profiler.check.counters.paths import root_folder
 from profiler.check.model import CANDIDATE, PATIENCE_S, Change, Counted, LintFinding, LintResult
-from profiler.check.modes.causes import copied_bytes, rule_of_line
+from profiler.check.modes.causes import copied_bytes, rule_of_line, rules
 from profiler.check.modes.sides import load_recordings
 from profiler.check.speed.controlled_process import Program
 from profiler.check.speed.counting import record_steps
+from profiler.core.errors import ProfilerError
+from profiler.run.model import Run
+from profiler.run.tables import CallKind
 
 STEPS: Final = 8
 """Steps that are counted: a line that counts something in each of them does so in every step."""
@@ -22,8 +31,18 @@ WARMUP: Final = 2
 """Steps before them, in which memory is allocated and code is compiled."""
 IGNORE: Final = "profiler: ignore"
 """A comment with this text keeps its line from being reported."""
+_ASKS_FOR_TRUTH: Final = re.compile(
+    r"\b(if|elif|while|assert|and|or|not|in|bool|any|all|min|max|sorted|filter|index|count|remove)\b|[<>]|=="
+)
+_OF_CALLED_FUNCTION: Final = (
+    "A function that this line calls reads the value. See whether one of its arguments makes that needless, as "
+    "is_causal=True does beside the mask of torch's TransformerEncoder."
+)
+_PINNED_COPY: Final = "batch.pin_memory().to(device, non_blocking=True)"
 _EVERY_STEP: Final = 1.0
 """Events per step from which a line is reported: what it does now and then, such as logging, is no fault."""
+_OF_DEVICE: Final = (CallKind.SYNC, CallKind.H2D, CallKind.D2H, CallKind.D2D)
+"""Calls that a program makes of a device."""
 _COPY: Final = ("pageable", "pinned")
 """End of the operation of a wait that is a copy."""
 
@@ -40,19 +59,46 @@ def lint(
 
     :param virtual_cuda: number and name of the CUDA devices that it sees, as in `1:h100`; empty: none.
     :param ignore: names of rules that are left out.
-    :raises ProfilerError: it fails, or takes too few steps.
+    :raises ProfilerError: it fails, takes too few steps, or uses none of the devices; or a rule to ignore is unknown.
     """
+    if unknown := sorted(set(ignore) - set(rules())):
+        raise ProfilerError(f"--ignore: there is no rule {unknown[0]}")
     program = Program(CANDIDATE, tuple(argv), Path.cwd(), virtual_cuda=virtual_cuda, count=True)
     program.executable()
-    with tempfile.TemporaryDirectory(prefix="profiler-lint-") as folder:
-        paths = record_steps(program, Path(folder), ["lint"], steps=steps, warmup=WARMUP, patience=patience)
+    with _temporary_folder() as folder:
+        paths = record_steps(program, folder, ["lint"], steps=steps, warmup=WARMUP, patience=patience)
         recordings = load_recordings(paths, str(program.cwd))
-    root = root_folder(str(program.cwd), recordings.runs[0].info.argv)
-    counted = recordings.counted[0]
+    run, counted = recordings.runs[0], recordings.counted[0]
+    if virtual_cuda and not _uses_device(run):
+        raise ProfilerError(
+            "the script used no CUDA device, so nothing was judged: give it its option for one, such as --device cuda, "
+            "or count reads that would wait on a GPU with lint --cpu"
+        )
+    root = root_folder(str(program.cwd), run.info.argv)
     findings = (each for each in find(counted, source_of(root)) if each.rule not in ignore)
-    totals = counted.totals
-    uses_device = any(totals.get(name) for name in ("syncs", "h2d", "d2h"))
-    return LintResult(tuple(findings), counted.steps, totals.get("syncs", 0.0) / counted.steps, uses_device)
+    return LintResult(tuple(findings), counted.steps, counted.totals.get("syncs", 0.0) / counted.steps)
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """A folder that is removed at the end, but stays where an error names the output of the program in it."""
+    folder, is_kept = Path(tempfile.mkdtemp(prefix="profiler-lint-")), False
+    try:
+        yield folder
+    except ProfilerError:
+        is_kept = True
+        raise
+    finally:
+        if not is_kept:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _uses_device(run: Run) -> bool:
+    """Whether anything was copied to a device or read from one, from the start on, or an optimizer updates parameters
+    on it."""
+    optimizers = run.info.facts.get("optimizers")
+    devices = [device for each in optimizers for device in each["devices"]] if isinstance(optimizers, list) else []
+    return bool(np.isin(run.calls["kind"], _OF_DEVICE).any()) or any(each != "cpu" for each in devices)
 
 
 def source_of(root: str) -> Callable[[str, int], str]:
@@ -97,14 +143,42 @@ def find(counted: Counted, source: Callable[[str, int], str]) -> Iterator[LintFi
             if filled is not None:
                 rule, instead = MADE_ON_HOST, filled
             elif rule is None and change.operation.endswith("pageable"):
-                rule, instead = PAGEABLE_COPIES, "batch.pin_memory().to(device, non_blocking=True)"
+                rule, instead = PAGEABLE_COPIES, pinned_copy(change.source) or _PINNED_COPY
         elif change.counter != "syncs" or not _is_copy_to_device(change, copied):
             rule = rule_of_line(change, copied)
         if rule is None or IGNORE in change.source or (key := (rule.name, change.file, change.line)) in seen:
             continue
         seen.add(key)
         code = "" if "{" in rule.code else rule.code
-        yield LintFinding(rule.name, rule.title, change, rule.fix, instead or code)
+        fix = _OF_CALLED_FUNCTION if _is_read_by_called_function(change) else rule.fix
+        yield LintFinding(rule.name, rule.title, change, fix, instead or code)
+
+
+def _is_read_by_called_function(change: Change) -> bool:
+    """Whether a function that the line calls needs the truth of a tensor: no word of the line itself asks for it."""
+    return change.operation == "bool" and bool(change.source) and not _ASKS_FOR_TRUTH.search(change.source)
+
+
+def pinned_copy(source: str) -> str:
+    """`x.pin_memory().to(device, non_blocking=True)` for `x.to(device)` in the statement of a line.
+
+    Empty where the line has no such copy, several, or is a part of a statement.
+    """
+    try:
+        tree = ast.parse(source.strip())
+    except SyntaxError:
+        return ""
+    copies = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "cuda")
+    ]
+    if len(copies) != 1 or not isinstance(function := copies[0].func, ast.Attribute):
+        return ""
+    function.value = ast.Call(ast.Attribute(function.value, "pin_memory"), [], [])
+    options = [each for each in copies[0].keywords if each.arg != "non_blocking"]
+    copies[0].keywords = [*options, ast.keyword("non_blocking", ast.Constant(True))]
+    return ast.unparse(tree)
 
 
 def _lines(counted: Counted, source: Callable[[str, int], str]) -> Iterator[Change]:

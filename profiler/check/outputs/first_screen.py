@@ -279,9 +279,24 @@ def _to_settle(result: GateResult) -> Iterator[b.Action]:
             break
     if text.warnings(result):
         yield b.Action("Repeat it on a quieter machine", "its warnings tell what disturbed it")
+    if option := _option_of_baseline(result):
+        yield b.Action("Count as the baseline was counted", command=_check(result, f" {option}"))
+        return
     if result.counters_state == INCONCLUSIVE and result.baseline_file:
         yield b.Action("Count once in this environment", command=_update(result))
     yield b.Action("Check again", command=_check(result))
+
+
+def _option_of_baseline(result: GateResult) -> str:
+    """The option with which the baseline was counted and this check was not; empty: there is none."""
+    lacking = {
+        reason.values.get("part"): reason.values.get("base")
+        for reason in result.counters_reasons
+        if reason.values.get("candidate") is None
+    }
+    if not lacking.get("counting"):
+        return ""
+    return "--virtual-cuda" if lacking.get("virtual_devices") else "--count"
 
 
 def _check(result: GateResult, more: str = "") -> str:

@@ -25,11 +25,6 @@ def lint_lines(result: LintResult) -> Iterator[str]:
         if finding.instead:
             yield f"    instead: {plain(finding.instead)}"
         yield ""
-    if not result.uses_device:
-        yield (
-            "Nothing was copied to a device or read from one: does the program use CUDA (--device cuda)? With --cpu, "
-            "reads are counted that would wait on a GPU."
-        )
     number = plural(len(result.findings), "finding") if result.findings else "No finding"
     waits = f"{significant(result.syncs)} waits for the device per step"
     yield f"{number} in {plural(result.steps, 'counted step')}; {waits}. Counts are exact, and no time was measured."

@@ -151,7 +151,7 @@ def _slower(speed: Throughput) -> str:
 
 def _risen(lines: Sequence[CounterLine]) -> str:
     shown = ", ".join(map(_rise, lines[:_MAX_COUNTERS]))
-    return shown + (f", and {len(lines) - _MAX_COUNTERS} more counters" if len(lines) > _MAX_COUNTERS else "")
+    return shown + (f", and {plural(len(lines) - _MAX_COUNTERS, 'more counter')}" if len(lines) > _MAX_COUNTERS else "")
 
 
 def _rise(line: CounterLine) -> str:

@@ -117,7 +117,20 @@ def test_memory_of_which_more_is_in_use_after_each_step_is_growing() -> None:
             builder.count(step * 10 * MS + MS, CountKind.GROWTH, "", 1, size=size, site=f"train.py:{line}:main")
     found = counted(builder.build(), None)
     assert found.growing == {("train.py", 3)}
-    assert found.lines["growth_bytes", "train.py", "main", ""] == ((3, 256.0, ""), (5, 256.0, ""), (7, 24.0, ""))
+    assert found.lines["growth_bytes", "train.py", "main", ""] == ((3, 256.0, ""), (7, 24.0, ""))
+
+
+def test_memory_that_varies_is_no_growth() -> None:
+    """What a mask selects of the last batch is in use after each step, once more and once less."""
+    builder = RunBuilder(package="/profiler", counted=True)
+    builder.steps(6, 10 * MS)
+    varies, keeps, shrinks = (40, -16, 24, -40, 8, 36), (0, 64, 0, 0, 64, 0), (-8, 4, -8, -8, -8, -8)
+    for step, sizes in enumerate(zip(varies, keeps, shrinks, strict=True)):
+        for line, size in zip((3, 5, 7), sizes, strict=True):
+            builder.count(step * 10 * MS + MS, CountKind.GROWTH, "", 1, size=size, site=f"train.py:{line}:main")
+    found = counted(builder.build(), None)
+    assert found.lines["growth_bytes", "train.py", "main", ""] == ((5, 128.0, ""),)
+    assert found.totals["growth_bytes"] == 128.0 - 36.0
 
 
 def test_times_and_the_second_source_of_syncs_are_no_amounts() -> None:

@@ -52,12 +52,27 @@ def test_it_is_as_bad_as_its_worst_part_and_says_what_is() -> None:
     grown = compare(two(growth_bytes=0.0), two(growth_bytes=80.0), Limits())
     leak = conclude(GateResult(counters=grown, counters_state=overall(grown)))
     assert leak.sentence == "Growth of memory in use rose by 4.00 B per step"
+    many = dict.fromkeys(("syncs", "h2d", "d2h", "operators"), 20.0)
+    risen = compare(two(**dict.fromkeys(many, 0.0)), two(**many), Limits())
+    assert conclude(GateResult(counters=risen, counters_state=overall(risen))).sentence.endswith(", and 1 more counter")
     differs = key_differences({"device": "cpu"}, {"device": "cuda"}, "key-differs", "baseline")
     unknown = conclude(GateResult(counters_state=INCONCLUSIVE, counters_reasons=differs))
     assert unknown.state == INCONCLUSIVE
     assert unknown.sentence.startswith("Not comparable: device: cpu in the baseline against cuda (")
     with pytest.raises(ValueError, match="nothing was compared"):
         conclude(GateResult())
+
+
+@pytest.mark.parametrize(
+    ("more", "option"), [({}, "--count"), ({"virtual_devices": "1 h100"}, "--virtual-cuda"), (None, "--update")]
+)
+def test_a_check_that_lacks_the_option_of_its_baseline_is_told_it(more: dict[str, str] | None, option: str) -> None:
+    base = {"device": "cpu"} | ({} if more is None else {"counting": "exact", **more})
+    differs = key_differences(base, {} if more is None else {"device": "cpu"}, "key-differs", "baseline")
+    unknown = conclude(
+        GateResult(mode="baseline", baseline_file="b.json", counters_state=INCONCLUSIVE, counters_reasons=differs)
+    )
+    assert f"check --baseline b.json {option} " in first_screen(unknown, ()).actions[0].command
 
 
 def test_a_gain_is_to_be_written_down_only_where_there_is_a_file() -> None:
