@@ -90,10 +90,11 @@ def test_lent_rounds_are_shifted_by_the_difference_of_means() -> None:
     assert own - lent == pytest.approx(0.05, abs=1e-6), "only the 5% differ"
 
 
+@pytest.mark.slow
 def test_the_interval_contains_the_rate_and_allows_for_the_number_of_drawn_gates() -> None:
     gates = [{"rounds": supply(MADE["same"], seed)[MEASURE][:5]} for seed in range(6)]
     same = gate_rates.pools({"same": gates})["same"]
-    rates = gate_rates.rates(same, gate_rates.singly, 20, np.random.default_rng(0), LIMITS)
+    rates = gate_rates.rates(same, gate_rates.singly, 50, np.random.default_rng(0), LIMITS)
     assert sum(rate.rate for rate in rates.values()) == pytest.approx(1)
     assert all(rate.low <= rate.rate <= rate.high and rate.high > 0.005 for rate in rates.values()), rates
     few = gate_rates.rates(pool(*[[0.0] * 5] * 4), gate_rates.singly, 20, np.random.default_rng(0), LIMITS)

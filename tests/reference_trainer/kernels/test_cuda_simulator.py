@@ -26,7 +26,7 @@ errors_of_all = functools.cache(errors_of)
 
 @pytest.mark.slow
 def test_a_smoke_test_in_the_simulator() -> None:
-    """The whole takes half a minute and is slow."""
+    """Some seconds, where all kernels take half a minute."""
     names = (checks.name(cases.FEW[0]), "empty")
     assert errors_of(TRAINER, *names) == dict.fromkeys(names, "")
 
