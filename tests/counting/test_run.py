@@ -231,6 +231,7 @@ def test_batches_of_a_subclass_of_tensors_are_received_and_do_not_count(
     assert not found & {"aten::sinh", "aten::cosh"}
 
 
+@pytest.mark.slow
 def test_virtual_devices_count_operators_too(healthy: tuple[SiteCount, ...], tmp_path: Path) -> None:
     counts = record(tmp_path, "none", "--virtual-cuda")
     assert amounts(counts, CountKind.FLOPS) == amounts(healthy, CountKind.FLOPS)
