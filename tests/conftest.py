@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import tempfile
@@ -28,6 +29,11 @@ def pytest_configure(config: pytest.Config) -> None:
     for number in (signal.SIGHUP, signal.SIGQUIT):  # as nohup does, and a shell that starts us in the background
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
+
+
+def pytest_collection_finish() -> None:
+    """Keep modules and collected tests out of garbage collections, which take a tenth of all time otherwise."""
+    gc.freeze()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -121,7 +121,9 @@ def test_an_error_that_cannot_be_printed_keeps_its_exit_code(tmp_path: Path) -> 
         assert subprocess.run(command, cwd=ROOT, stderr=full, check=False).returncode == 2
 
 
-@pytest.mark.parametrize("command", [("diagnose",), ("report", "--format", "console")])
+@pytest.mark.parametrize(
+    "command", [pytest.param(("diagnose",), marks=pytest.mark.slow), ("report", "--format", "console")]
+)
 def test_a_reader_of_a_report_that_goes_away_is_no_failure(command: tuple[str, ...]) -> None:
     """rich ends the program with 1, which means FAIL."""
     run = str(ROOT / "notebooks" / "runs" / "detail-as-found.zip")

@@ -90,6 +90,7 @@ def test_lent_rounds_are_shifted_by_the_difference_of_means() -> None:
     assert own - lent == pytest.approx(0.05, abs=1e-6), "only the 5% differ"
 
 
+@pytest.mark.slow
 def test_the_interval_contains_the_rate_and_allows_for_the_number_of_drawn_gates() -> None:
     gates = [{"rounds": supply(MADE["same"], seed)[MEASURE][:5]} for seed in range(6)]
     same = gate_rates.pools({"same": gates})["same"]

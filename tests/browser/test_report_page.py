@@ -38,16 +38,31 @@ RESULTS: dict[str, Callable[[], Results]] = {
 }
 
 
+QUICK = {"comparison", "found steps"}
+"""A comparison, and a run with findings: between them they have nearly all kinds of blocks."""
+
+
+class Pages(dict[str, Path]):
+    """Each page is rendered when a test first opens it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def __missing__(self, name: str) -> Path:
+        self[name] = self.folder / f"{name}.html"
+        self[name].write_text(rendered(RESULTS[name](), "html"), encoding="utf-8")
+        return self[name]
+
+
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("reports")
-    paths = {name: folder / f"{name}.html" for name in RESULTS}
-    for name, path in paths.items():
-        path.write_text(rendered(RESULTS[name](), "html"), encoding="utf-8")
-    return paths
+def files(tmp_path_factory: pytest.TempPathFactory) -> Pages:
+    return Pages(tmp_path_factory.mktemp("reports"))
 
 
-@pytest.mark.parametrize("name", RESULTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in RESULTS]
+)
 def test_a_page_is_quiet_fits_and_can_be_read(chromium: Any, files: dict[str, Path], name: str) -> None:
     """At both widths and in both colour schemes; contrast as WCAG 2.1 asks: 4.5, or 3 where the text is large."""
     with browsing.opened(chromium, files[name]) as watched:
@@ -99,6 +114,7 @@ def test_on_a_phone_a_line_stands_over_its_bar_and_its_numbers(chromium: Any, fi
         assert row.evaluate("(r) => getComputedStyle(r, '::before').content") == "none"
 
 
+@pytest.mark.slow
 def test_a_row_that_goes_on_shows_its_name_where_it_may_stand_elsewhere(chromium: Any, files: dict[str, Path]) -> None:
     names = "(t) => [...t.querySelectorAll('.again')].map((one) => one.getBoundingClientRect().width > 40)"
     for width, shown in ((1440, False), (420, True)):
@@ -208,6 +224,7 @@ def test_a_flame_graph_has_the_order_of_a_step(chromium: Any, tmp_path: Path) ->
         assert watched.complaints == []
 
 
+@pytest.mark.slow
 def test_a_function_has_its_callers_above_and_its_callees_below(chromium: Any, tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_text(html.render(Report("t", "s", (Section("flame", "k", (_flame_of_a_step(),)),))))
@@ -232,6 +249,7 @@ def test_a_function_has_its_callers_above_and_its_callees_below(chromium: Any, t
         assert watched.complaints == []
 
 
+@pytest.mark.slow
 def test_the_flame_graph_keeps_still_under_the_pointer(chromium: Any, files: dict[str, Path]) -> None:
     with browsing.opened(chromium, files["comparison"]) as watched:
         page = watched.page
@@ -286,7 +304,7 @@ def test_hostile_names_stay_text(chromium: Any, files: dict[str, Path]) -> None:
         assert watched.complaints == []
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", [420, pytest.param(1440, marks=pytest.mark.slow)])
 def test_the_waterfall_is_readable(chromium: Any, files: dict[str, Path], width: int) -> None:
     """Names and factors do not lie on each other, bars stay on their track, gridlines stand over their labels."""
     with browsing.opened(chromium, files["ladder"], width=width) as watched:
@@ -347,6 +365,7 @@ def test_groups_are_closed_and_a_link_opens_the_one_that_holds_its_section(
         assert page.locator("#hot").is_visible()
 
 
+@pytest.mark.slow
 def test_a_printed_report_has_at_most_four_pages(chromium: Any, files: dict[str, Path]) -> None:
     for name in ("comparison", "found steps"):
         with browsing.opened(chromium, files[name], groups=False) as watched:

@@ -70,6 +70,7 @@ def test_an_update_to_higher_counts_needs_a_reason(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.usefixtures("baseline")
+@pytest.mark.slow
 def test_other_arguments_are_not_comparable_and_one_file_holds_several(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--baseline", "b.json", "--", *train(2000, 4)]) == 3
     assert "not comparable: arguments: 2000 3 in the baseline against 2000 4" in capsys.readouterr().out.lower()
@@ -79,6 +80,7 @@ def test_other_arguments_are_not_comparable_and_one_file_holds_several(capsys: p
 
 
 @pytest.mark.usefixtures("baseline")
+@pytest.mark.slow
 def test_another_program_under_the_same_baseline_is_inconclusive() -> None:
     Path("other.py").write_text(STEPPING)
     command = [sys.executable, "other.py", "2000", "3"]
@@ -179,6 +181,7 @@ def test_a_higher_counter_fails_whatever_the_times_are_and_the_job_shows_it(
     assert "syncs" in str(check_report()["sentence"]).lower()
 
 
+@pytest.mark.slow
 def test_two_runs_of_a_check_are_compared(here: Path) -> None:
     assert main(["check", "--baseline", "b.json", "--update", "--out", "a", "--", *train(2000, 3)]) == 0
     assert main(["check", "--baseline", "c.json", "--update", "--out", "b", "--", *train(2000, 4)]) == 0
@@ -210,16 +213,24 @@ def test_a_damaged_baseline_is_refused_before_anything_runs(here: Path, capsys: 
     assert not Path("out").exists()
 
 
-def test_the_baseline_of_pyproject_is_used_or_reported_as_unused(baseline: list[str]) -> None:
+@pytest.mark.usefixtures("baseline")
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (("--", *train()), 1),
+        pytest.param(("--against", "HEAD", *SOON, "--", *train()), 1, marks=pytest.mark.slow),
+        pytest.param(("--against", "HEAD", "--no-baseline", *SOON, "--", *train()), 3, marks=pytest.mark.slow),
+        (("--before", train_command(), "--after", train_command(), *SOON), 3),
+    ],
+    ids=["alone", "against", "no baseline", "two programs"],
+)
+def test_the_baseline_of_pyproject_is_used_or_reported_as_unused(options: tuple[str, ...], code: int) -> None:
     Path("pyproject.toml").write_text('[tool.profiler.check]\nbaseline = "b.json"\n')
     Path("train.py").write_text(STEPPING.replace('"syncs", syncs', '"syncs", syncs + 1'))
     make_repository("train.py")
-    assert main(["check", "--out", "a", "--", *train()]) == 1
-    assert main(["check", "--out", "b", "--against", "HEAD", *SOON, "--", *train()]) == 1
-    assert main(["check", "--out", "c", "--against", "HEAD", "--no-baseline", *SOON, "--", *train()]) == 3
-    assert main(["check", "--out", "d", "--before", train_command(), "--after", train_command(), *SOON]) == 3
-    for out in ("c", "d"):
-        report = check_report(out)
+    assert main(["check", "--out", "out", *options]) == code
+    if code == 3:
+        report = check_report()
         assert "was not used" in str(report["notes"])
         assert "time limit" in str(report["sentence"]).lower()
 

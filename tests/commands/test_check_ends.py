@@ -143,6 +143,7 @@ def test_a_signal_during_rounds_leaves_reports_and_nothing_else(here: Path, numb
     assert check_report()["state"] == "INCONCLUSIVE"
 
 
+@pytest.mark.slow
 def test_an_interrupt_before_anything_was_measured_reports_no_counters(here: Path) -> None:
     process = started("--before", train_command(), "--after", train_command(), "--limit", "syncs=1", "--out", "out")
     until_it_says(process, "round 1")
@@ -164,7 +165,9 @@ def test_a_signal_while_it_counts_ends_the_program(baseline: list[str]) -> None:
     assert not [pid for pid in programs if is_alive(pid)]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
 def test_a_signal_while_the_result_is_printed_waits_for_the_reports(
     baseline: list[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -182,6 +185,7 @@ def test_a_signal_while_the_result_is_printed_waits_for_the_reports(
     assert check_report()["state"] == "PASS"
 
 
+@pytest.mark.slow
 def test_a_signal_while_the_revision_is_made_ready_removes_it(here: Path) -> None:
     """Git is left to end what it was told: here it checks out a file, until the test lets it."""
     marker, gate = here / "checking-out", here / "gate"

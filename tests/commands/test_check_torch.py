@@ -139,6 +139,7 @@ def test_recorded_runs_name_files_as_the_project_does(here: Path, capsys: pytest
     assert f"0 → 1 call that would sync on a GPU train.py:{LINE}" in output, output
 
 
+@pytest.mark.slow
 def test_loader_workers_stand_still_and_make_turns_long(here: Path) -> None:
     (here / "sockets").mkdir()
     program = Program("base", (sys.executable, "train.py", "2"), here, {"PYTHONPATH": str(ROOT)})

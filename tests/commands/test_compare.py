@@ -261,7 +261,10 @@ def test_a_target_that_fails_is_killed_or_takes_no_step(compare: Compare) -> Non
 
 @pytest.mark.parametrize(
     ("given", "said", "ladder"),
-    [(("--preset", "foo"), "unknown preset 'foo'", ()), (("--corpus", "missing.txt"), "missing.txt", ("--ladder",))],
+    [
+        (("--preset", "foo"), "unknown preset 'foo'", ()),
+        pytest.param(("--corpus", "missing.txt"), "missing.txt", ("--ladder",), marks=pytest.mark.slow),
+    ],
 )
 def test_bad_input_of_the_bundled_trainer_is_bad_input_here(
     compare: Compare,

@@ -146,6 +146,7 @@ def check_bundled_pair(folder: Path, report: dict[str, Any], *runs_as_found: str
 
 
 @pytest.mark.usefixtures("importable")
+@pytest.mark.slow
 def test_recorded_runs_of_the_bundled_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One detailed run a side; `test_the_bundled_pair` makes all seven recordings, with programs of their own."""
     monkeypatch.chdir(tmp_path)
@@ -277,7 +278,7 @@ for _ in range(4):
 """Takes how often a step reads its loss."""
 
 
-def test_two_commands_are_counted_once_each_and_their_runs_are_compared_again(
+def test_two_commands_are_counted_once_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -286,6 +287,15 @@ def test_two_commands_are_counted_once_each_and_their_runs_are_compared_again(
     assert main(["compare", "--count", "--before", f"{command} 3", "--after", f"{command} 1", "--out", "both"]) == 0
     assert "3.00 times fewer" in capsys.readouterr().out
     assert waits("both") == {"before": 3, "after": 1}
+
+
+@pytest.mark.slow
+def test_two_commands_are_counted_on_virtual_devices_and_their_runs_are_compared_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(COUNTED)
+    command = f"{sys.executable} train.py"
     assert (
         main(["compare", "--virtual-cuda", "--before", f"{command} 2", "--after", command + " 1", "--out", "cuda"]) == 0
     )

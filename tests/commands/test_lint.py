@@ -110,6 +110,17 @@ def test_a_script_from_its_steps_to_the_exit_code(
         ("train.py", LINES.index("    print(loss.item())") + 1, "hidden-sync"),
     }
     assert found["findings"][0]["instead"] == "torch.randn(8, 4, device='cuda')"
+    assert main(["lint"]) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason="virtual devices need a machine without a GPU")
+def test_ignored_rules_and_broken_scripts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    Path("train.py").write_text(PROGRAM)
     assert main(["lint", "--ignore", "hidden-sync", "--ignore", "made-on-host", "train.py"]) == 0
     Path("broken.py").write_text("import torch\nraise SystemExit('no data')\n")
     assert main(["lint", "broken.py"]) == 2

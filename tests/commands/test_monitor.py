@@ -100,7 +100,7 @@ def test_the_end_of_a_run_in_a_line(tmp_path: Path) -> None:
     assert describe_end(Watched(1, "x", run=str(run))) == line
 
 
-@pytest.mark.parametrize("way", ["q", "ctrl-c", "end"])
+@pytest.mark.parametrize("way", ["q", *(pytest.param(way, marks=pytest.mark.slow) for way in ("ctrl-c", "end"))])
 def test_the_terminal_is_restored_after_the_live_screen(target: subprocess.Popen[str], way: str) -> None:
     master, slave = os.openpty()
     before = termios.tcgetattr(slave)

@@ -341,7 +341,7 @@ for step in range(6):
 """
 
 
-@pytest.mark.parametrize("option", ["--count", "--virtual-cuda"])
+@pytest.mark.parametrize("option", ["--count", pytest.param("--virtual-cuda", marks=pytest.mark.slow)])
 def test_a_run_has_the_files_of_a_step_by_line(option: str, tmp_path: Path) -> None:
     if option == "--virtual-cuda" and torch.cuda.is_available():
         pytest.skip("virtual devices need a machine without a GPU")

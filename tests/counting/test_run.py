@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import profiler
+from profiler.__main__ import main
 from profiler.analyse.model import SiteCount
 from profiler.analyse.site_counts import site_counts
 from profiler.report.count_text import count_lines, counts_json
@@ -23,11 +23,11 @@ import os
 import torch
 from torch import nn
 
-ill = os.environ["ILL"]
+ill = os.environ["ILL"].split(",")
 torch.manual_seed(0)
 device = "cuda" if torch.cuda.is_available() else "cpu"
 model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4)).to(device)
-step_model = torch.compile(model, backend="eager") if ill in ("recompilation", "graph break") else model
+step_model = torch.compile(model, backend="eager") if {"recompilation", "graph break"} & {*ill} else model
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 losses = []
 
@@ -40,24 +40,24 @@ def scaled(x):
 
 
 for step in range(6):
-    x = torch.randn(8 + step if ill == "recompilation" else 8, 16, device=device)
-    if ill == "clone":
+    x = torch.randn(8 + step if "recompilation" in ill else 8, 16, device=device)
+    if "clone" in ill:
         x = x.clone()  # clone
-    if ill == "second":
+    if "second" in ill:
         model(x)  # second
-    if ill == "graph break":
+    if "graph break" in ill:
         x = scaled(x)
     loss = step_model(x).square().mean()  # recompilation
     total = loss * 2  # leak
     optimizer.zero_grad()
     loss.backward()
-    if ill == "launches":
+    if "launches" in ill:
         for parameter in model.parameters():
             parameter.grad.mul_(1.0)  # launches
     optimizer.step()
-    if ill == "leak":
+    if "leak" in ill:
         losses.append(total)
-    if ill == "read":
+    if "read" in ill:
         loss.item()  # read
 """
 LINES = PROGRAM.splitlines()
@@ -70,11 +70,11 @@ def line_of(mark: str) -> int:
 def record(folder: Path, ill: str, *options: str) -> tuple[SiteCount, ...]:
     folder.mkdir(exist_ok=True)
     (folder / "train.py").write_text(PROGRAM, encoding="utf-8")
-    start = [sys.executable, "-m", "profiler", "run", "--out", str(folder / ill), *(options or ("--count",))]
-    environment = {**os.environ, "ILL": ill, "OMP_NUM_THREADS": "1"}
-    command = [*start, "--", sys.executable, str(folder / "train.py")]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    command = ["run", "--out", str(folder / ill), *(options or ("--count",))]
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"ILL": ill, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}.items():
+            patch.setenv(name, value)
+        assert main([*command, "--", sys.executable, str(folder / "train.py")]) == 0
     return site_counts(profiler.load(folder / ill))
 
 
@@ -98,30 +98,47 @@ def amounts(counts: tuple[SiteCount, ...], kind: CountKind) -> dict[int, tuple[i
     return lines
 
 
-@pytest.mark.parametrize(
-    ("ill", "kind"),
-    [
-        ("clone", CountKind.ALLOCATION),
-        ("clone", CountKind.OPERATOR),
-        ("second", CountKind.FLOPS),
-        ("launches", CountKind.OPERATOR),
-        ("leak", CountKind.GROWTH),
-        ("read", CountKind.SYNC),
-    ],
-)
+PLANTED = [
+    ("clone", CountKind.ALLOCATION),
+    ("clone", CountKind.OPERATOR),
+    ("second", CountKind.FLOPS),
+    ("launches", CountKind.OPERATOR),
+    ("leak", CountKind.GROWTH),
+    ("read", CountKind.SYNC),
+]
+
+
+def raised(healthy: tuple[SiteCount, ...], counts: tuple[SiteCount, ...], kind: CountKind) -> set[int]:
+    """Lines that count more than in the healthy program."""
+    before, after = amounts(healthy, kind), amounts(counts, kind)
+    return {line for line, amount in after.items() if amount > before.get(line, (0, 0))}
+
+
+def test_faults_planted_at_once_add_counts_at_their_lines(folder: Path, healthy: tuple[SiteCount, ...]) -> None:
+    counts = record(folder, ",".join(dict(PLANTED)))
+    for ill, kind in PLANTED:
+        assert line_of(ill) in raised(healthy, counts, kind), (ill, kind)
+    assert raised(healthy, counts, CountKind.SYNC) == {line_of("read")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("ill", "kind"), PLANTED)
 def test_a_planted_fault_adds_counts_at_its_line(
     folder: Path, healthy: tuple[SiteCount, ...], ill: str, kind: CountKind
 ) -> None:
     path = folder / ill
     counts = site_counts(profiler.load(path)) if path.exists() else record(folder, ill)
-    before, after = amounts(healthy, kind), amounts(counts, kind)
-    more = {line for line, amount in after.items() if amount > before.get(line, (0, 0))}
-    assert more == {line_of(ill)}
+    assert raised(healthy, counts, kind) == {line_of(ill)}
 
 
-@pytest.mark.parametrize("option", ["--count", "--virtual-cuda"])
 @pytest.mark.parametrize(
-    ("ill", "kind"), [("graph break", CountKind.GRAPH_BREAK), ("recompilation", CountKind.RECOMPILATION)]
+    ("ill", "kind", "option"),
+    [
+        ("graph break", CountKind.GRAPH_BREAK, "--count"),
+        pytest.param("graph break", CountKind.GRAPH_BREAK, "--virtual-cuda", marks=pytest.mark.slow),
+        pytest.param("recompilation", CountKind.RECOMPILATION, "--count", marks=pytest.mark.slow),
+        pytest.param("recompilation", CountKind.RECOMPILATION, "--virtual-cuda", marks=pytest.mark.slow),
+    ],
 )
 def test_compilation_is_counted_from_the_first_step(tmp_path: Path, ill: str, kind: CountKind, option: str) -> None:
     counts = [count for count in record(tmp_path, ill, option) if count.kind is kind]
@@ -195,7 +212,9 @@ print(batches)
 """
 
 
-@pytest.mark.parametrize(("option", "value"), [("--count", 0.0), ("--virtual-cuda", 4.0)])
+@pytest.mark.parametrize(
+    ("option", "value"), [("--count", 0.0), pytest.param("--virtual-cuda", 4.0, marks=pytest.mark.slow)]
+)
 def test_batches_of_a_subclass_of_tensors_are_received_and_do_not_count(
     tmp_path: Path, option: str, value: float
 ) -> None:
@@ -212,6 +231,7 @@ def test_batches_of_a_subclass_of_tensors_are_received_and_do_not_count(
     assert not found & {"aten::sinh", "aten::cosh"}
 
 
+@pytest.mark.slow
 def test_virtual_devices_count_operators_too(healthy: tuple[SiteCount, ...], tmp_path: Path) -> None:
     counts = record(tmp_path, "none", "--virtual-cuda")
     assert amounts(counts, CountKind.FLOPS) == amounts(healthy, CountKind.FLOPS)

@@ -187,7 +187,7 @@ def test_the_gain_is_the_ratio_of_all_steps() -> None:
     assert widths[0] > 0.3, "starts of a program differ, of which one round tells nothing"
 
 
-@pytest.mark.parametrize("starts", [0.03, 0.05, 0.08])
+@pytest.mark.parametrize("starts", [0.05, *(pytest.param(starts, marks=pytest.mark.slow) for starts in (0.03, 0.08))])
 @pytest.mark.parametrize("rounds", [1, 2, 3, 5])
 def test_intervals_hold_the_truth_where_starts_differ(rounds: int, starts: float) -> None:
     """Rounds end early where the interval is narrow, as in a trial."""
@@ -313,6 +313,7 @@ def test_measured_gains_come_first_and_rank_findings() -> None:
 
 
 @allowed
+@pytest.mark.slow
 def test_a_useless_statement_gives_its_time_back_and_nothing_else_changes(here: Path, tmp_path: Path) -> None:
     before = fingerprint(here)
     trial = measure(planned(here, "useless"), program(here), tmp_path / "out", SECONDS)
@@ -358,6 +359,7 @@ def test_a_trial_of_slow_items_gives_at_least_what_items_without_work_give(here:
 
 
 @allowed
+@pytest.mark.slow
 def test_a_statement_that_costs_nothing_gives_nothing(here: Path, tmp_path: Path) -> None:
     trial = measure(planned(here, "nothing = 0"), program(here), tmp_path / "out", SECONDS)
     assert trial.reason is None
@@ -366,6 +368,7 @@ def test_a_statement_that_costs_nothing_gives_nothing(here: Path, tmp_path: Path
 
 
 @allowed
+@pytest.mark.slow
 def test_without_the_first_line_left_out_nothing_is_measured(here: Path, tmp_path: Path) -> None:
     source = TRAIN.replace("    nothing = 0\n", "    if log.closed:\n        useless = 1\n")
     (here / "train.py").write_text(source)
@@ -386,7 +389,11 @@ def test_without_the_first_line_left_out_nothing_is_measured(here: Path, tmp_pat
             TRAIN.replace("    Loss().backward()\n", "    if useless is None: raise ValueError(useless)\n"),
             "trial-failed",
         ),
-        (TRAIN.replace("    useless = work(60_000)\n", "    if log.closed:\n        useless = 1\n"), "not-reached"),
+        pytest.param(
+            TRAIN.replace("    useless = work(60_000)\n", "    if log.closed:\n        useless = 1\n"),
+            "not-reached",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_why_nothing_was_measured(here: Path, tmp_path: Path, source: str, code: str) -> None:
@@ -402,7 +409,10 @@ def test_why_nothing_was_measured(here: Path, tmp_path: Path, source: str, code:
 
 
 @allowed
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, *(pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGTERM, signal.SIGKILL))],
+)
 def test_nothing_is_left_when_a_trial_is_stopped(here: Path, tmp_path: Path, number: int) -> None:
     before = fingerprint(here)
     mark = f"--mark-{os.getpid()}-{time.monotonic_ns()}"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import base64
+import functools
 import importlib
 import re
 import shutil
 import subprocess
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from tests.test_project import OF_ONE_MACHINE
 FOLDER = ROOT / "notebooks"
 NOTEBOOKS = ("ask_a_run", "the_case")
 RUNS = sorted((FOLDER / "runs").glob("*.zip"))
+each_executed = pytest.mark.parametrize("name", ["ask_a_run", pytest.param("the_case", marks=pytest.mark.slow)])
 MOST_BYTES = 200_000
 """Size of one notebook with its outputs."""
 MOST_RUN_BYTES = 1_500_000
@@ -44,12 +46,12 @@ def code_cells(notebook: NotebookNode) -> Iterator[NotebookNode]:
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, NotebookNode]:
-    """Every notebook, executed in a copy of the folder; a cell that raises fails here, with its traceback."""
+def results(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], NotebookNode]:
+    """Executes a notebook once, in a copy of the folder; a cell that raises fails here, with its traceback."""
     importlib.import_module("matplotlib.font_manager")  # lists the machine's fonts once; a slow one warns meanwhile
     copy = tmp_path_factory.mktemp("checkout") / "notebooks"
     shutil.copytree(FOLDER, copy, ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
-    return {name: executed(copy / f"{name}.ipynb") for name in NOTEBOOKS}
+    return functools.cache(lambda name: executed(copy / f"{name}.ipynb"))
 
 
 def said(output: NotebookNode) -> dict[str, Any]:
@@ -69,18 +71,18 @@ def test_these_are_all() -> None:
     assert tuple(sorted(path.stem for path in FOLDER.glob("*.ipynb"))) == NOTEBOOKS
 
 
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_stored_outputs_are_those_of_now(results: dict[str, NotebookNode], name: str) -> None:
-    before, after = stored(name), results[name]
+@each_executed
+def test_stored_outputs_are_those_of_now(results: Callable[[str], NotebookNode], name: str) -> None:
+    before, after = stored(name), results(name)
     assert [cell.execution_count for cell in code_cells(before)] == [*range(1, len([*code_cells(before)]) + 1)], AGAIN
     for old, new in zip(code_cells(before), code_cells(after), strict=True):
         assert [*map(said, old.outputs)] == [*map(said, new.outputs)], f"cell {old.id} of {name}; {AGAIN}"
     assert before.metadata == METADATA, AGAIN
 
 
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_nothing_is_warned_of(results: dict[str, NotebookNode], name: str) -> None:
-    streams = [out for cell in code_cells(results[name]) for out in cell.outputs if out.output_type == "stream"]
+@each_executed
+def test_nothing_is_warned_of(results: Callable[[str], NotebookNode], name: str) -> None:
+    streams = [out for cell in code_cells(results(name)) for out in cell.outputs if out.output_type == "stream"]
     assert not [out.text for out in streams if out.name == "stderr"]
 
 

@@ -195,7 +195,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_checkpoint_that_takes_long_is_written(tmp_path: Path, number: signal.Signals) -> None:
     sent = []
 
@@ -305,7 +305,7 @@ def test_collectors_that_were_not_requested_have_that_status(tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("importable")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
 def test_a_signal_to_the_recorder_reaches_the_target(tmp_path: Path, number: signal.Signals) -> None:
     process = start("run", "--out", tmp_path / "run", "--", PYTHON, script(tmp_path, MARKED), "100000")
     read_rounds(process, 3)

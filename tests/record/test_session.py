@@ -192,7 +192,10 @@ def test_a_fork_has_a_recorder_of_its_own_and_closes_nothing(tmp_path: Path) -> 
     assert sorted(steps.count(pid) for pid in set(steps)) == [1, 5]
 
 
-@pytest.mark.parametrize(("how", "code", "state"), [("exit", 3, "failed"), ("interrupt", -2, "interrupted")])
+@pytest.mark.parametrize(
+    ("how", "code", "state"),
+    [("exit", 3, "failed"), pytest.param("interrupt", -2, "interrupted", marks=pytest.mark.slow)],
+)
 def test_ways_out_of_the_block(tmp_path: Path, how: str, code: int, state: str) -> None:
     done, run = marked(tmp_path, how)
     assert done.returncode in {code, 128 - code}

@@ -271,7 +271,7 @@ sys.exit(number + 10)
 """
 
 
-@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
+@pytest.mark.parametrize("closed", [pytest.param(">&-", marks=pytest.mark.slow), ">&- 2>&-"])
 def test_closed_streams_stay_the_programs(tmp_path: Path, closed: str) -> None:
     """Without a standard output the first file that the program opens is number 1: ours must not be in its place."""
     mine = tmp_path / "mine"

@@ -40,6 +40,8 @@ _ROUNDING: Final = 0.01
 _MOST_OF_A_RUN: Final = 150_000
 _MOST_OF_A_COMPARISON: Final = 350_000
 """Bytes of a page."""
+_QUICK: Final = 4
+"""Every fourth recording is quick: the approval tests read all of them."""
 _SMALL_TRACE: Final = 200_000
 """Bytes: read within half a second."""
 _PLAIN: Final = frozenset(
@@ -49,7 +51,10 @@ _PLAIN: Final = frozenset(
 
 
 def _corpus() -> list[Any]:
-    runs = [pytest.param(path, id=path.stem) for path in sorted(RUNS.glob("*.zip"))]
+    runs = [
+        pytest.param(path, id=path.stem, marks=pytest.mark.slow if index % _QUICK else ())
+        for index, path in enumerate(sorted(RUNS.glob("*.zip")))
+    ]
     return runs + [
         pytest.param(
             file,
@@ -80,7 +85,10 @@ def test_the_first_screen_is_complete_and_agrees_with_the_report(path: Path) -> 
     assert not (words := _undefined(" ".join(_texts(first)))), f"not in docs/glossary.md: {words}"
 
 
-@pytest.mark.parametrize("name", COMPARED)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in {"case", "trainer-ssm"} else pytest.mark.slow) for name in COMPARED],
+)
 def test_the_first_screen_of_a_comparison_agrees_with_its_report(name: str) -> None:
     """The factor and both rates of the headline are those of the report; the shares of its lines, and what it says of
     the device, are those of the sides."""

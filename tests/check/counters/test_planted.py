@@ -43,7 +43,10 @@ def test_a_planted_fault_is_named_also_where_an_unrelated_line_is_gone(gate: Gat
     assert gate.finds(plant(kind, number, removing=True))
 
 
-@pytest.mark.parametrize("kind", COMPILED)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=pytest.mark.slow if index else ()) for index, kind in enumerate(COMPILED)],
+)
 def test_so_is_one_in_compiled_code_and_in_an_evaluation(on_cpu: Gate, kind: str) -> None:
     number = 7 * list(COMPILED).index(kind)
     assert on_cpu.finds(plant_on_cpu(kind, number, removing=False))

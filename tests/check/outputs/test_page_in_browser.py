@@ -43,7 +43,13 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize(
     "name",
-    ["passed", "failed", "failed with changes", "inconclusive", "hostile", "other machine", "with comparison"],
+    [
+        "failed with changes",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("passed", "failed", "inconclusive", "hostile", "other machine", "with comparison")
+        ),
+    ],
 )
 def test_a_page_is_quiet_fits_and_can_be_read(chromium: Any, files: dict[str, Path], name: str) -> None:
     with browsing.opened(chromium, files[name]) as watched:
@@ -60,6 +66,7 @@ def test_a_page_is_quiet_fits_and_can_be_read(chromium: Any, files: dict[str, Pa
         assert len(watched.requests) == 1, watched.requests
 
 
+@pytest.mark.slow
 def test_the_state_is_a_word_in_its_colour(chromium: Any, files: dict[str, Path]) -> None:
     colours = {}
     for name in ("passed", "failed", "inconclusive"):

@@ -258,10 +258,8 @@ def test_layouts_and_kinds_are_those_of_the_tables() -> None:
         assert getattr(records, f"{name}_CALL") == tables.CallKind[name]
 
 
-@pytest.mark.parametrize(
-    "options",
-    ["_torch_device='cpu'", pytest.param("_torch_device='cpu', blocking_wait=True", marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("options", ["_torch_device='cpu'", "_torch_device='cpu', blocking_wait=True"])
 def test_records(tmp_path: Path, options: str) -> None:
     script = sequences.RECORDED.format(module="cuda", name="CudaDevice", options=options, steps=60)
     recording = recordings.record(script, tmp_path)

@@ -43,6 +43,7 @@ def held_out_and_not(settings: Settings) -> tuple[list[np.ndarray], list[np.ndar
     return [chunks.ids(index) for index in range(epoch)], list(goal_of(training, held_out, 256).held_out)
 
 
+@pytest.mark.slow
 def test_learning_learns_and_as_found_does_not(tmp_path: Path) -> None:
     """On the built-in corpus: as-found stays near nothing, learning passes what counts of single tokens can reach."""
     as_found = Settings(device="host", tokens_per_chunk=1000, max_chunks=24, warmup_seconds=0)

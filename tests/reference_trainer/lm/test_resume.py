@@ -60,7 +60,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(corpus_file: Path, tmp_path: 
 
 @pytest.mark.parametrize(
     "end",
-    [signal.SIGKILL, *(pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGINT, signal.SIGTERM))],
+    [pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)],
 )
 def test_a_run_that_was_ended_resumes_bit_for_bit(corpus_file: Path, tmp_path: Path, end: signal.Signals) -> None:
     settings = learner(corpus_file, max_chunks=ENDLESS, checkpoint=tmp_path / "it", checkpoint_every=5, fixes=AHEAD)

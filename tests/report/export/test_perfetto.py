@@ -184,13 +184,13 @@ def test_stack_samples_are_a_chart_of_their_own() -> None:
 
 
 def test_a_large_run_is_written_in_pieces_and_stays_in_order() -> None:
-    count = 40_000
+    count = 10_000
     begin = np.arange(count) * 1000
     builder = RunBuilder()
     builder.bulk("regions", count, begin=begin, end=begin + 1000, name=builder.name("r"))
     builder.bulk("calls", count, begin=begin + 1, end=begin + 999, name=builder.name("c"), site=-1)
     pieces = list(perfetto.render(builder.build()))
-    assert len(pieces) > 50
+    assert len(pieces) > 12
     assert max(map(len, pieces)) < 1_000_000
     events = json.loads("".join(pieces))["traceEvents"]
     assert sum(event["ph"] == "B" for event in events) == 2 * count
