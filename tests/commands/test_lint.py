@@ -132,6 +132,7 @@ def test_ignored_rules_and_broken_scripts(
     assert "there is no rule hidden-snc" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="virtual devices need a machine without a GPU")
 def test_a_script_that_uses_no_device_is_not_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
