@@ -889,7 +889,7 @@ class Analysis:
 
     @property
     def unattributed_share(self) -> float | None:
-        """The share of a step in which nothing tells what ran; None: its breakdown was not measured."""
+        """The share of a step in which nothing tells what ran; None if the breakdown of the step was not measured."""
         part, step = self.breakdown.get(UNATTRIBUTED), self.value("step_time")
         return part.value / step if part and part.value is not None and step else None
 

@@ -45,6 +45,11 @@ def commit_text(commit: str | None) -> str:
     return commit.replace(CHANGED, " with uncommitted changes")
 
 
+def repository_folder(folder: Path) -> Path | None:
+    """The nearest folder with a .git at or above `folder`; None where there is none."""
+    return next((above for above in (folder, *folder.parents) if (above / ".git").exists()), None)
+
+
 def fact_rows(facts: Mapping[str, Any], prefix: str = "", skip: Sequence[str] = ()) -> dict[str, str]:
     """A mapping and those within it as name -> text, without unknown and internal facts."""
     rows: dict[str, str] = {}

@@ -128,9 +128,9 @@ def _late_and_waiting(analysis: Analysis) -> tuple[RankActivity | None, RankActi
     late = next(rank for rank in ledger.ranks if rank.rank == ledger.straggler.rank)
     others = [rank for rank in ledger.ranks if rank is not late]
     waiting = max(others, key=lambda rank: rank.categories.get("ranks", 0.0))
-    return (
-        (late, waiting) if waiting.categories.get("ranks") else (None, None)
-    )  # its waits were recorded as something else
+    if not waiting.categories.get("ranks"):  # its waits were recorded as something else
+        return None, None
+    return late, waiting
 
 
 def _rank_segments(rank: RankActivity) -> tuple[Segment, ...]:

@@ -95,12 +95,17 @@ def test_a_pageable_copy_is_written_anew(source: str, instead: str) -> None:
     assert pinned_copy(source) == instead
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="virtual devices need a machine without a GPU")
-def test_a_script_from_its_steps_to_the_exit_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of its own as the working directory, from which scripts find the profiler."""
+    if torch.cuda.is_available():
+        pytest.skip("virtual devices need a machine without a GPU")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+@pytest.mark.usefixtures("in_folder")
+def test_a_script_from_its_steps_to_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     Path("train.py").write_text(PROGRAM)
     assert main(["lint", "--format", "json", "train.py"]) == 1
     found = json.loads(capsys.readouterr().out)
@@ -114,12 +119,8 @@ def test_a_script_from_its_steps_to_the_exit_code(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(torch.cuda.is_available(), reason="virtual devices need a machine without a GPU")
-def test_ignored_rules_and_broken_scripts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+@pytest.mark.usefixtures("in_folder")
+def test_ignored_rules_and_broken_scripts(capsys: pytest.CaptureFixture[str]) -> None:
     Path("train.py").write_text(PROGRAM)
     assert main(["lint", "--ignore", "hidden-sync", "--ignore", "made-on-host", "train.py"]) == 0
     Path("broken.py").write_text("import torch\nraise SystemExit('no data')\n")
@@ -133,12 +134,8 @@ def test_ignored_rules_and_broken_scripts(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(torch.cuda.is_available(), reason="virtual devices need a machine without a GPU")
-def test_a_script_that_uses_no_device_is_not_judged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+@pytest.mark.usefixtures("in_folder")
+def test_a_script_that_uses_no_device_is_not_judged(capsys: pytest.CaptureFixture[str]) -> None:
     quiet = "\n".join(line for line in LINES if ".item()" not in line)
     Path("cpu.py").write_text(quiet.replace(".cuda()", "").replace('.to("cuda")', ""))
     assert main(["lint", "cpu.py"]) == 2

@@ -259,10 +259,13 @@ def _fingerprint(parameter: Any) -> Fingerprint | None:
     return parameter._version, place, data
 
 
-def _graph(roots: list[Any], unused_print: Callable[[Any], Fingerprint | None], optimized: set[int]) -> _Graph | None:
+def _graph(
+    roots: list[Any], fingerprint_of_unused: Callable[[Any], Fingerprint | None], optimized: set[int]
+) -> _Graph | None:
     """The functions of a backward pass; None if there are too many.
 
-    :param unused_print: gives the fingerprint of a parameter without an optimizer; None: its gradient may be used.
+    :param fingerprint_of_unused: gives the fingerprint of a parameter without an optimizer, or None if the program may
+        use its gradient.
     :param optimized: ids of the parameters that an optimizer has.
     """
     graph = _Graph([], [], False, [])
@@ -284,7 +287,7 @@ def _graph(roots: list[Any], unused_print: Callable[[Any], Fingerprint | None], 
             variable = node.variable
             has_optimizer = id(variable) in optimized
             graph.is_judged = graph.is_judged or has_optimizer
-            fingerprint = None if has_optimizer else unused_print(variable)
+            fingerprint = None if has_optimizer else fingerprint_of_unused(variable)
             leaves[key] = float(fingerprint is not None), variable.dim() > 1
             if fingerprint is not None:
                 graph.unused.append((variable, fingerprint))

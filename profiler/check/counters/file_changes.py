@@ -18,6 +18,7 @@ from profiler.check.model import Hunk
 from profiler.check.source_diff import parse_diff
 from profiler.check.worktree.git import run_git
 from profiler.core.errors import ProfilerError
+from profiler.core.facts import repository_folder
 
 _RENAMED: Final = 0.5
 """Share of equal lines from which a file is a renamed one, as `git diff -M` has it."""
@@ -100,17 +101,12 @@ def _content(file: str, root: str) -> bytes | None:
     if not root or not file or file.startswith(("/", "\N{HORIZONTAL ELLIPSIS}", "(")):
         return None
     path = Path(os.path.normpath(f"{root}/{file}"))
-    if file.startswith("..") and not path.is_relative_to(_repository(root)):
+    if file.startswith("..") and not path.is_relative_to(repository_folder(Path(root)) or root):
         return None
     try:
         return path.read_bytes()
     except (OSError, ValueError):
         return None
-
-
-def _repository(root: str) -> Path:
-    """The nearest folder with a .git at or above the root; the root itself where there is none."""
-    return next((folder for folder in (Path(root), *Path(root).parents) if (folder / ".git").exists()), Path(root))
 
 
 def _text(content: bytes) -> str:

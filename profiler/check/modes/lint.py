@@ -7,7 +7,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -82,15 +82,14 @@ def lint(
 @contextmanager
 def _temporary_folder() -> Iterator[Path]:
     """A folder that is removed at the end, but stays where an error names the output of the program in it."""
-    folder, is_kept = Path(tempfile.mkdtemp(prefix="profiler-lint-")), False
-    try:
-        yield folder
-    except ProfilerError:
-        is_kept = True
-        raise
-    finally:
-        if not is_kept:
-            shutil.rmtree(folder, ignore_errors=True)
+    with ExitStack() as cleanup:
+        folder = Path(tempfile.mkdtemp(prefix="profiler-lint-"))
+        cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
+        try:
+            yield folder
+        except ProfilerError:
+            cleanup.pop_all()
+            raise
 
 
 def _uses_device(run: Run) -> bool:

@@ -23,6 +23,7 @@ from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
 from profiler.check.outputs.first_screen import excerpt, hunk_at
 from profiler.core import units
+from profiler.core.facts import repository_folder
 from profiler.core.metrics import counter_period
 from profiler.core.terminal import plain
 from profiler.report.render.json import clean
@@ -60,8 +61,7 @@ class RepositoryPaths:
     def around(cls, directory: Path) -> RepositoryPaths:
         """The nearest folder upward from `directory` that has a .git."""
         here = directory.absolute()
-        root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), None)
-        return cls(str(root) if root else "", str(here))
+        return cls(str(repository_folder(here) or ""), str(here))
 
     def relative(self, file: str) -> str | None:
         """`file` relative to the root, with forward slashes; None if it lies elsewhere."""

@@ -23,7 +23,7 @@ _MOSTLY: Final = 0.5
 is little to gain from calling fewer."""
 _NEARLY_ALL: Final = 0.9
 """Share of a line's operators, or gradient functions, from which the small ones are those of a loop. A choice: 9 of 10.
-Of a loop of 192 operators of a hand-written LSTM, one took 1.5 ms and all others together 0.8 ms."""
+In a hand-written LSTM, one of a loop's 192 operators took 1.5 ms, and the others took 0.8 ms together."""
 _MOST_SLOWER: Final = 2.0
 """Most times as long as when they were counted that operators are taken to be on average. They were counted in a few
 steps, each at its shortest. Computing beyond that is not theirs: samples tell it from Python at a line only roughly."""
