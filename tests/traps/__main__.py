@@ -1,9 +1,9 @@
 """`make accuracy`: records programs whose illness is switched on, judges their findings, and measures the real gain.
 
-The real gain is the ratio of steps per second without and with the illness, unrecorded, as the median over interleaved
-pairs. Results are kept in a file, a line for each case and condition with the hashes of the tool and of the program: a
-second call goes on where the first one ended. A new version of the tool does not measure the real gains again, and
-judges the kept recordings anew where only the analysis has changed.
+The real gain of the cure of a single illness is the ratio of the times of unrecorded steps with and without it, in
+blocks that alternate. Results are kept in a file, a line for each case and condition with the hashes of the tool and of
+the program: a second call goes on where the first one ended. A new version of the tool does not measure the real gains
+again, and judges the kept recordings anew where only the analysis has changed.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from statistics import median
 from typing import Any, Final
 
 from profiler import read
 from profiler.report.render.json import analysis_json
-from tests.traps.cases import SCRIPTS, Case, select
+from tests.traps.cases import ROOT, SCRIPTS, Case, select
 from tests.traps.judge import Judgement, judge, judge_throttled
+from tests.traps.real import RealCure
 from tests.traps.table import page
 from tests.wild.conditions import make_conditions
 
-ROOT: Final = Path(__file__).parents[2]
 _ROOMS: Final = ("agent", "analyse", "diagnose", "record", "run")
 TOOL: Final = tuple(f"profiler/{room}" for room in _ROOMS)
 _RECORDER: Final = ("profiler/agent", "profiler/record")
-RECORDED_S, PAIR_S, PAIRS = 10.0, 2.0, 3
+RECORDED_S: Final = 10.0
+REAL: Final = ("real", "real_low", "real_high")
 OF_RUN: Final = ("memory-creep", "long-startup")
 """Illnesses that leave the steps as fast as they are."""
 _CALIBRATION: Final = 40
@@ -55,14 +55,14 @@ def main() -> int:
         program = hash_of_case(case)
         for condition in arguments.conditions:
             row = done.get((case.name, condition), {})
-            real = row.get("real") if row.get("program") == program else None
-            slows_steps = bool(set(case.ill) - set(OF_RUN))
-            wants_gain = not arguments.no_gain and slows_steps and condition == "quiet"
-            if (row.get("tool"), row.get("program")) != (tool, program) or (wants_gain and real is None):
+            real = {name: row.get(name) if row.get("program") == program else None for name in REAL}
+            is_single = len(case.ill) == 1 and case.ill[0] not in OF_RUN
+            wants_gain = is_single and condition == "quiet" and not arguments.no_gain
+            if (row.get("tool"), row.get("program")) != (tool, program) or (wants_gain and real["real"] is None):
                 run = arguments.runs / f"{case.name}-{condition}-{recorder}-{program}"
-                row = try_case(case, condition, run) | {"tool": tool, "program": program, "real": real}
-                if wants_gain and real is None:
-                    row["real"] = real_gain(case)
+                row = try_case(case, condition, run) | {"tool": tool, "program": program} | real
+                if wants_gain and real["real"] is None:
+                    row |= real_gain(case)
                 done[case.name, condition] = row
                 write_rows(arguments.results, done.values())
             print(f"{case.name} {condition}: {describe(row)}", flush=True)
@@ -92,7 +92,7 @@ def record(case: Case, condition: str, run: Path) -> Path:
     """Record a case; under the condition `busy` beside a busy loop on every core, under `quota` with fewer cores than
     one."""
     steps = max(60, round(RECORDED_S * speed(case, _CALIBRATION)))
-    recording = [sys.executable, "-m", "profiler", "run", "--out", str(run), "--", *command(case, steps)]
+    recording = [sys.executable, "-m", "profiler", "run", "--out", str(run), "--", *case.command(steps)]
     loops = start_loops() if condition == "busy" else []
     try:
         with make_conditions("quota" if condition == "quota" else "quiet") as conditions:
@@ -103,24 +103,18 @@ def record(case: Case, condition: str, run: Path) -> Path:
     return run
 
 
-def real_gain(case: Case) -> float:
-    """How many times as fast steps are without the illness: the median of interleaved pairs."""
-    rate = speed(case, _CALIBRATION)
-    cured = replace(case, ill=(), cured=case.ill)
-    steps, quick = max(20, round(PAIR_S * rate)), max(20, round(PAIR_S * speed(cured, _CALIBRATION)))
-    return median(speed(cured, quick) / speed(case, steps) for _ in range(PAIRS))
+def real_gain(case: Case) -> dict[str, float]:
+    """How many times as fast steps are without the illness, and the interval of 95%."""
+    with tempfile.TemporaryDirectory() as folder:
+        cure = RealCure(case, Path(folder))
+        cure.measure()
+        return {name: value for name, value in cure.result().items() if name in REAL}
 
 
 def speed(case: Case, steps: int) -> float:
     """Steps per second by the program's own clock."""
-    done = subprocess.run(command(case, steps), check=True, cwd=ROOT, env=_ENVIRONMENT, capture_output=True, text=True)
+    done = subprocess.run(case.command(steps), check=True, cwd=ROOT, env=_ENVIRONMENT, capture_output=True, text=True)
     return float(json.loads(done.stdout.splitlines()[-1])["steps_per_s"])
-
-
-def command(case: Case, steps: int) -> list[str]:
-    """The program of a case."""
-    switches = [*(f"--ill={name}" for name in case.ill), *(f"--cured={name}" for name in case.cured), *case.options]
-    return [sys.executable, str(SCRIPTS / case.script), f"--steps={steps}", *switches]
 
 
 def start_loops() -> list[subprocess.Popen[bytes]]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+ROOT: Final = Path(__file__).parents[2]
 SCRIPTS: Final = Path(__file__).parent / "scripts"
 
 
@@ -32,6 +34,11 @@ class Case:
     def rules(self) -> tuple[str, ...]:
         """The rules of which one must come first."""
         return (*self.ill, *self.also)
+
+    def command(self, steps: int) -> list[str]:
+        """The command that trains for so many steps."""
+        switches = [*(f"--ill={name}" for name in self.ill), *(f"--cured={name}" for name in self.cured), *self.options]
+        return [sys.executable, str(SCRIPTS / self.script), f"--steps={steps}", *switches]
 
     def lines(self) -> set[int]:
         """The numbers of the lines of which one must be named; empty: none need be."""

@@ -20,8 +20,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from tests.traps.__main__ import ROOT, command, read_rows, speed, write_rows
-from tests.traps.cases import SCRIPTS, Case, select
+from tests.traps.__main__ import read_rows, speed, write_rows
+from tests.traps.cases import ROOT, SCRIPTS, Case, select
 from tests.traps.rival_judge import judge_rival
 from tests.traps.rival_table import page
 from tests.traps.rival_tools import TOOLS, version
@@ -66,7 +66,7 @@ def environment(python: Path, tool: str, case: Case) -> dict[str, str]:
 def tell(case: Case, tool: str, python: Path) -> dict[str, Any]:
     """What a tool tells about a case, judged."""
     steps = steps_of(case)
-    script, *options = command(case, steps)[1:]
+    script, *options = case.command(steps)[1:]
     with tempfile.TemporaryDirectory() as folder:
         try:
             telling = TOOLS[tool](python, Path(script), options, Path(folder), run_quietly)

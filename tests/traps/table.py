@@ -13,18 +13,19 @@ Written by `make accuracy`, never by hand. The programs are in `tests/traps/scri
 switched off, or none. Truth is what was switched. *Right*: the rule of the illness comes first (of several illnesses:
 all are among as many first findings); of a healthy program no finding claims a gain of 1.1 or more. *Line*: the first
 finding names a line that is at fault. *Predicted* is the gain of the finding of the illness itself, or of the first
-one where it has none, from a recorded run; *real* is the median ratio of steps per second without and with the illness,
-over three interleaved pairs of unrecorded runs. *Busy*: beside a busy loop on each core. *Quota*: in a control
-group with 0.6 cores, so that `throttled` must be among the first findings, too; the others are judged as without it.
+one where it has none, from a recorded run; *real* is how many times as fast unrecorded steps are without the illness,
+measured in blocks that alternate, with its interval of 95%. *Busy*: beside a busy loop on each core. *Quota*: in a
+control group with 0.6 cores, so that `throttled` must be among the first findings, too; the others are judged as
+without it.
 
 Predicted and real are compared where there is one illness, its own rule predicts a gain, and the real gain is 1.1 or
 more. A *bound* is the step without the cost; in an *estimate*, a part of the cost is assumed. *At least* is the step
 without the cost where the cure makes the rest faster too, as fewer threads do: it is true where the real gain is not
 smaller, within 5%. Beside bounds and estimates stand, for the same programs, *no gain*, a prediction of 1, and *plain
-Amdahl*, 1 / (1 - share) with the share of the recorded step that the cause takes: what recording, waits for a core and
-the cure itself cost is not taken out. Left out are `too-few-workers` and
-`input-small-batch`, whose findings predict the gain of another cure: about 15 workers and batches of 32 items, while
-the cured programs have 8 workers and batches of 64.
+Amdahl*, 1 / (1 - share) with the share of the recorded step that the cause takes: what recording, waits for a core
+and the cure itself cost is not taken out. Left out are `too-few-workers` and `input-small-batch`, whose findings
+predict the gain of another cure: about 15 workers and batches of 32 items, while the cured programs have 8 workers
+and batches of 64.
 """
 _LEAST_REAL: Final = 1.1
 _OTHER_CURE: Final = ("too-few-workers", "input-small-batch")
@@ -42,7 +43,9 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
     for row in rows:
         line = {None: "", True: "yes", False: "**no**"}[row["has_line"]]
         own = own_gain(row)
-        bound, real = (f"{gain:.2f}" if gain else "" for gain in (own["factor"] if own else row["gain"], row["real"]))
+        gain = own["factor"] if own else row["gain"]
+        bound = f"{gain:.2f}" if gain else ""
+        real = f"{row['real']:.2f} ({row['real_low']:.2f} to {row['real_high']:.2f})" if row["real"] else ""
         right = "yes" if row["is_right"] else "**no**"
         cells = (row["case"], row["condition"], row["first"] or "none", right, line, bound, real)
         lines.append(f"| {' | '.join(cells)} |")

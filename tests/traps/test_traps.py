@@ -77,7 +77,7 @@ def test_a_small_illness_beside_a_large_one_counts_by_its_order() -> None:
 def test_the_page_counts_what_is_right() -> None:
     row = {"case": "a", "condition": "quiet", "ill": ["a"], "first": "a", "is_right": True, "has_line": True}
     own = {"rule": "a", "share": 0.2, "gains": [{"method": "bound", "factor": 2.0}]}
-    row |= {"gain": 3.0, "real": 1.6, "findings": [{"rule": "b", "gains": []}, own]}
+    row |= {"gain": 3.0, "real": 1.6, "real_low": 1.5, "real_high": 1.7, "findings": [{"rule": "b", "gains": []}, own]}
     text = page([row, row | {"is_right": False, "gain": None, "real": None}])
     assert "- quiet, one illness: right 1 of 2" in text
     assert "- bound against real gain, |ln|: median 0.22" in text

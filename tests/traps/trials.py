@@ -19,33 +19,22 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean, median, quantiles
+from statistics import median, quantiles
 from typing import Any, Final
 
 from profiler import read
 from profiler.analyse.finding import Confidence, Finding
-from profiler.check.model import BASE, CANDIDATE, MEASURE, Round
-from profiler.check.speed.controlled_process import Program
-from profiler.check.speed.interleave import RoundRunner
 from profiler.core.errors import ProfilerError
 from profiler.core.plugins import discover
 from profiler.knockout.plan import Plan, plan_trial
 from profiler.knockout.session import prepare
-from profiler.knockout.trial import measured_gain
 from profiler.report.text import describe
 from profiler.run.model import Site
-from tests.traps.__main__ import _CALIBRATION, _ENVIRONMENT, RECORDED_S, ROOT, command, read_rows, speed, write_rows
-from tests.traps.cases import SCRIPTS, Case, select
+from tests.traps.__main__ import _CALIBRATION, _ENVIRONMENT, RECORDED_S, read_rows, speed, write_rows
+from tests.traps.cases import ROOT, SCRIPTS, Case, select
+from tests.traps.real import ROUNDS, RealCure
 
 RESULTS: Final = ROOT / "reports" / "accuracy" / "trials.jsonl"
-_ENDLESS: Final = 10**9
-_REAL_S: Final = 9.0
-"""Time limit of a round that measures the real cure."""
-_REAL_ROUNDS: Final = (2, 6)
-"""Rounds of it before the trial, and the most with those after it. Each starts both programs anew, since two starts of
-a program differ by several percent; on both sides of the trial, since other programs of the machine come and go."""
-_NARROW: Final = 0.05
-"""Half width of the interval of the real log gain at which no further round is measured: the bar for the median."""
 WORTH: Final = 1.1
 """Real gain from which a case counts."""
 _UPPER: Final = 0.05
@@ -65,7 +54,7 @@ def try_finding(case: Case, folder: Path) -> dict[str, Any]:
     """Record a case, and try the finding about its illness, else the first one: another one has another cure."""
     steps = max(60, round(RECORDED_S * speed(case, _CALIBRATION)))
     run = folder / "run"
-    record = [sys.executable, "-m", "profiler", "run", "--out", str(run), "--", *command(case, steps)]
+    record = [sys.executable, "-m", "profiler", "run", "--out", str(run), "--", *case.command(steps)]
     subprocess.run(record, check=True, cwd=ROOT, env=_ENVIRONMENT, capture_output=True)
     analysis = read(run)
     session = prepare(run, analysis)
@@ -97,37 +86,6 @@ def _given_plan(case: Case) -> Plan | None:
     finding = Finding(rule, 0.0, 0.0, 0.0, 0.0, Confidence.LOW, sites)
     plan = plan_trial(finding, [SCRIPTS], time.time())
     return plan if isinstance(plan, Plan) else None
-
-
-class RealCure:
-    """Measures how many times as fast steps are without the illness."""
-
-    def __init__(self, case: Case, folder: Path) -> None:
-        cured = replace(case, ill=(), cured=case.ill)
-        environment = {"OMP_NUM_THREADS": "1"}
-        programs = {
-            side: Program(side, tuple(command(each, _ENDLESS)), ROOT, environment)
-            for side, each in ((BASE, case), (CANDIDATE, cured))
-        }
-        self._runner = RoundRunner(programs, folder / "real", round_seconds=_REAL_S, is_alone=True)
-        self._rounds: list[Round] = []
-
-    def measure(self, rounds: int) -> None:
-        """Measure until there are so many rounds, or the gain is known well."""
-        while len(self._rounds) < rounds:
-            self._rounds.append(self._runner.run(len(self._rounds) + 1, MEASURE))
-            if (gain := measured_gain(self._rounds)) and (gain.high - gain.low) / 2 <= _NARROW:
-                break
-
-    def result(self) -> dict[str, Any]:
-        """The gain by all rounds, the log gain of each of them, and how many threads were runnable meanwhile."""
-        gain = measured_gain(self._rounds)
-        assert gain is not None
-        loads = [each.conditions.load for each in self._rounds if each.conditions.load is not None]
-        ends = {"real": gain.log, "real_low": gain.low, "real_high": gain.high}
-        load = round(fmean(loads), 1) if loads else None
-        each = [round(one.log, 3) for one in map(measured_gain, ([each] for each in self._rounds)) if one]
-        return {name: math.exp(log) for name, log in ends.items()} | {"real_logs": each, "load": load}
 
 
 def page(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -217,9 +175,9 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             try:
                 cure = RealCure(case, Path(folder))
-                cure.measure(_REAL_ROUNDS[0])
+                cure.measure(ROUNDS // 3)
                 row = try_finding(case, Path(folder))
-                cure.measure(_REAL_ROUNDS[1])
+                cure.measure(ROUNDS)
                 row |= cure.result()
             except ProfilerError as error:
                 print(f"{case.name}: {error}", flush=True)
