@@ -15,6 +15,7 @@ def test_no_python_values_are_shown() -> None:
         "governor": None,
         "environment": {},
         "hooks": {"item": ""},
+        "unused_gradients": {"not_judged": {"code": "hooks", "values": {}}},
         "versions_of": "the recorder's Python",
         "limits": {"open_files": 1024},
         "fixes": [],
