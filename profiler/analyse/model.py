@@ -62,6 +62,9 @@ UPDATE = "optimizer"
 LOADED_MACHINE = ("other-programs", "other-machines")
 """Codes of warnings about other work on the machine: reports show them beside the verdict, which they qualify."""
 
+GIT_COMMIT, ABSENT = "git commit", "-"
+"""In the environment of a comparison, the row of the commit, and the value of a side that has none."""
+
 # Names of input parts that are not regions of the program, or that conclusions are drawn from.
 WAITING_FOR_INDEX, WAITING_FOR_WORKERS, RECEIVE = "waiting for an index", "waiting for the workers", "receive"
 THE_LOADER, MARKED_DATA, BETWEEN_BATCHES = "the loader itself", "its region data", "between batches"
@@ -1027,7 +1030,7 @@ class Comparison:
     floor: Side | None = None
     """The least that the baseline's call pattern can cost: the same calls with empty kernels."""
     differences: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Rows of the environment that differ: name, value per side."""
+    """Rows of the environment that differ: name, value per side, ABSENT where a side has none."""
     environment: tuple[tuple[str, str], ...] = ()
     """Rows that are the same on all sides."""
     method: tuple[Notice, ...] = ()

@@ -29,20 +29,10 @@ _PYTHON: Final = re.compile(r"python[\d.]*")
 _OPTIONS_WITH_VALUES: Final = ("-W", "-X", "--check-hash-based-pycs")
 """Options of Python whose value is the next word."""
 
-
 CHANGED: Final = "+changes"
 """What follows the hash of a commit where tracked files of its checkout differ from it."""
 UNKNOWN_CHANGES: Final = "+unknown"
 """What follows it where git did not tell that in time."""
-
-
-def commit_text(commit: str | None) -> str:
-    """`3f2a9c1 with uncommitted changes`: the commit of a manifest."""
-    if not commit:
-        return "not in a git checkout"
-    if commit.endswith(UNKNOWN_CHANGES):
-        return f"{commit.removesuffix(UNKNOWN_CHANGES)}, perhaps with uncommitted changes"
-    return commit.replace(CHANGED, " with uncommitted changes")
 
 
 def repository_folder(folder: Path) -> Path | None:
