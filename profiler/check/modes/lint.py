@@ -66,7 +66,8 @@ def lint(
     program = Program(CANDIDATE, tuple(argv), Path.cwd(), virtual_cuda=virtual_cuda, count=True)
     program.executable()
     with _temporary_folder() as folder:
-        paths = record_steps(program, folder, ["lint"], steps=steps, warmup=WARMUP, patience=patience)
+        remedy = f"let it take {WARMUP + steps} steps or more"
+        paths = record_steps(program, folder, ["lint"], steps=steps, warmup=WARMUP, patience=patience, remedy=remedy)
         recordings = load_recordings(paths, str(program.cwd))
     run, counted = recordings.runs[0], recordings.counted[0]
     if virtual_cuda and not _uses_device(run):
