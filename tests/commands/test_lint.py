@@ -76,10 +76,25 @@ def fix_of(operation: str, source: str) -> str:
 
 
 def test_a_read_within_a_called_function_has_an_advice_of_its_own() -> None:
-    called = fix_of("bool", "out = self.encoder(src, mask=self.mask)")
-    assert called.startswith("A function that this line calls reads the value.")
-    for operation, source in (("item", "loss.item()"), ("bool", "if loss > 3:"), ("bool", "assert loss.isfinite()")):
-        assert fix_of(operation, source).startswith("Keep the value on the device")
+    for source in (
+        "out = self.encoder(src, mask=self.mask)",
+        'out = encoder(src, "in order, or not")',
+        "out = encoder(src, ids == pad)  # if padded",
+        "for name, value in scheduled(loss):",
+    ):
+        assert fix_of("bool", source).startswith("A function that this line calls reads the value.")
+    for source in (
+        "if loss > 3:",
+        "elif loss.isfinite():  # a comment",
+        "assert loss.isfinite()",
+        "return best(a) if loss else worst(a)",
+        "kept = [log(x) for x in xs if x]",
+        "top = max(losses)",
+        "mask=self.mask,",
+        "a = loss",
+    ):
+        assert fix_of("bool", source).startswith("Keep the value on the device"), source
+    assert fix_of("item", "loss.item()").startswith("Keep the value on the device")
 
 
 @pytest.mark.parametrize(
