@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from profiler.check.model import Hunk
-from profiler.check.source_diff import parse_diff
 from profiler.check.worktree.git import run_git
+from profiler.check.worktree.source_diff import parse_diff
 from profiler.core.errors import ProfilerError
 from profiler.core.facts import repository_folder
 

@@ -39,7 +39,7 @@ from profiler.report.write import write_text
 if TYPE_CHECKING:
     from profiler.analyse.model import Comparison
     from profiler.check.modes.sides import Recordings
-    from profiler.check.source_diff import SourceDiff
+    from profiler.check.worktree.source_diff import SourceDiff
 
 CI: Final = "CI"
 ACTIONS: Final = "GITHUB_ACTIONS"

@@ -64,9 +64,8 @@ def record_steps(
             except ProcessEndedError as error:
                 _check_ended_usable(process, error)
                 if not warm:
-                    raise ProfilerError(
-                        f"the program ended during its {warmup} warm-up steps: {remedy} (its output is in {process.folder})"
-                    ) from error
+                    ended = f"the program ended during its {warmup} warm-up steps"
+                    raise ProfilerError(f"{ended}: {remedy} (its output is in {process.folder})") from error
     return folders
 
 
