@@ -1085,3 +1085,14 @@ class SiteCount:
     def bytes_per_step(self) -> float:
         """The mean bytes of a step."""
         return sum(size * steps for (_, size), steps in self.per_step.items()) / max(1, self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class RunCounts:
+    """What a run that was counted does in its steps."""
+
+    info: RunInfo
+    steps: int
+    counts: tuple[SiteCount, ...]
+    label: str = ""
+    """Name of the side of a comparison."""

@@ -75,10 +75,10 @@ class RunCommand:
                 print(f"profiler: the program {reason}", file=sys.stderr)
                 code = code or Exit.USAGE
             elif run.info.is_counted:
-                from profiler.analyse.site_counts import site_counts
+                from profiler.analyse.site_counts import run_counts
                 from profiler.report.count_text import print_counts
 
-                print_counts(run.info, len(run.steps), site_counts(run))
+                print_counts(run_counts(run))
             else:
                 print_summary(run, analyse_run)
         except ProfilerError as error:  # the run was removed meanwhile, for example: the program's exit code counts
