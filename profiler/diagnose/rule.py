@@ -57,6 +57,13 @@ def add(one: Cost, other: Cost) -> Cost:
     return Cost(one.seconds + other.seconds, one.low + other.low, one.high + other.high)
 
 
+def spread(cost: Cost, room: Mapping[str, float]) -> dict[str, Cost]:
+    """Divide a cost among categories, in proportion to the seconds that each has room for, and no more than these."""
+    room = {name: seconds for name, seconds in room.items() if seconds > 0}
+    whole = max(cost.seconds, sum(room.values()))
+    return {name: cost.part(seconds / whole) for name, seconds in room.items()} if cost.seconds > 0 else {}
+
+
 def total_seconds(costs: Mapping[str, Cost]) -> float:
     """The seconds of all categories together."""
     return sum(cost.seconds for cost in costs.values())
