@@ -1,4 +1,4 @@
-"""The results of analysing recorded runs: measures, breakdowns, idle blame, comparisons.
+"""Defines the results of analysing recorded runs: measures, breakdowns, idle blame, comparisons.
 
 Everything is a frozen dataclass. Durations are float seconds. A `Measure` whose value is None was not measured, and its
 `reason` says why. Facts are codes and values, from which `profiler.report.text` makes sentences. The only sentences

@@ -1,4 +1,4 @@
-"""What each line of a program does in each step, as far as it can be counted exactly: waits for a device, copies,
+"""Tells what each line of a program does in each step, as far as it can be counted exactly: waits for a device, copies,
 operators, memory, compilations.
 
 Two runs of a program that does the same have equal counts.

@@ -1,4 +1,4 @@
-"""What a rule is: one cause of slowness, how to recognize it in an analysed run, and what to do about it.
+"""Tells what a rule is: one cause of slowness, how to recognize it in an analysed run, and what to do about it.
 
 A rule sees a `StepCosts`, the seconds of a step by category, and claims the part that its cause costs. It never sees
 other rules: `profiler.diagnose.findings` decides which claims are about the same time.

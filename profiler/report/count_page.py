@@ -1,4 +1,4 @@
-"""The report of a run that was counted: a section of each kind of count, by line."""
+"""Shows the report of a run that was counted: a section of each kind of count, by line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The counts of a run by line and step, in the terminal and as data."""
+"""Shows the counts of a run by line and step, in the terminal and as data."""
 
 from __future__ import annotations
 

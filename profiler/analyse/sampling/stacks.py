@@ -1,4 +1,4 @@
-"""The stacks of a run, and the measured time that the samples of them stand for.
+"""Classifies the stacks of a run, and tells the measured time that the samples of them stand for.
 
 A sample stands for the time until the thread's next sample; what of it lies outside measured steps does not count. The
 sampler's clock is accurate to milliseconds: samples tell how much of the run went where, not what happened at a moment.

@@ -1,4 +1,4 @@
-"""The end of every check: verdict, reports, the summary of a job, the history, the exit code; errors and signals.
+"""Ends every check: verdict, reports, the summary of a job, the history, the exit code; errors and signals.
 
 What took minutes to measure is printed first. A report that cannot be written costs a line; only where check.json or
 the history is missing, the check has failed.

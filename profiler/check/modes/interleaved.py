@@ -1,5 +1,6 @@
-"""The modes that measure speed: two programs in interleaved rounds until a sequential test decides, their counters, and
-after a FAIL where the time goes."""
+"""Runs the modes that measure speed: two programs in interleaved rounds until a sequential test decides, their
+counters, and after a FAIL where the time goes.
+"""
 
 from __future__ import annotations
 

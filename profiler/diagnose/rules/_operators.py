@@ -1,4 +1,4 @@
-"""What calling small operators costs, by the line of the user's code that calls them."""
+"""Tells what calling small operators costs, by the line of the user's code that calls them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Work of every so many steps: checkpoints that a function writes, with its other work for them, and other work."""
+"""Tells what work of every so many steps costs: checkpoints that a function writes, with its other work for them, and
+other work.
+"""
 
 from __future__ import annotations
 

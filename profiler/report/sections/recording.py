@@ -1,4 +1,4 @@
-"""The recording itself: its timeline, the environment of each side, the method, warnings, and what is missing."""
+"""Shows the recording itself: its timeline, the environment of each side, the method, warnings, and what is missing."""
 
 from __future__ import annotations
 
