@@ -1,4 +1,4 @@
-"""The command line: finds the commands, parses the arguments, and turns every error into a line and an exit code."""
+"""Finds the commands, parses the arguments, and turns every error into a line and an exit code."""
 
 from __future__ import annotations
 

@@ -84,6 +84,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.core",
     ),
     "profiler.check.worktree": (
+        "profiler.check.model",
         "profiler.check.speed",
         "profiler.record",
         "profiler.run.model",

@@ -1,1 +1,1 @@
-"""What runs inside of the recorded program: the recorder of a process, and the hooks that find steps and waits."""
+"""Runs inside of the recorded program: the recorder of a process, and the hooks that find steps and waits."""

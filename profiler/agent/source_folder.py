@@ -1,4 +1,4 @@
-"""The folder in the run directory that one recorded process writes to, and its files.
+"""Makes the folder in the run directory that one recorded process writes to, and its files.
 
 A process gets its folder with its first record: many record nothing (a shell tool, a fork). Files survive whatever the
 program does to descriptors that it finds open. A write that fails ends the recording, never the program.

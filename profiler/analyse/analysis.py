@@ -51,7 +51,7 @@ from profiler.analyse.timing.host_timeline import CODE, HostTimeline
 from profiler.analyse.timing.idle import idle_blame, split_off_core
 from profiler.analyse.timing.input import input_measures, input_parts, loader_use
 from profiler.analyse.timing.resources import recording_seconds, resources, series
-from profiler.analyse.timing.scheduler import step_delays, thread_time, waits_without_core
+from profiler.analyse.timing.scheduler import step_delays, waits_without_core
 from profiler.analyse.timing.throughput import counted_unit, throughput
 from profiler.analyse.timing.trace_timeline import full_timeline, trace_locations
 from profiler.analyse.timing.warnings import contradictions, run_warnings
@@ -134,7 +134,7 @@ def analyse(run: Run) -> Analysis:
         step=run.step,
         lines=tuple(replace(line, categories=_measured(line.categories, host_breakdown)) for line in lines),
         library=library_functions(stacks, samples),
-        blocked=_blocked(run, window),
+        blocked=_blocked(stacks, window),
         operators=operators,
         preparation=preparation(stacks, samples, stages, operators),
         recording=recording_seconds(run, window) if hooked else 0.0,
@@ -158,9 +158,9 @@ def _core_waits(ledger: Ledger) -> Floats:
     return np.asarray(ledger.ns[:, [CODE[name] for name in CORELESS_CATEGORIES]].sum(axis=1), np.float64)
 
 
-def _blocked(run: Run, window: Window) -> float | None:
+def _blocked(stacks: Stacks, window: Window) -> float | None:
     """Seconds of a step in which the stepping thread could not run."""
-    time = thread_time(run, window.pid, window.tid, window.spans) if len(window) else None
+    time = stacks.thread_time(window) if len(window) else None
     return window.per_step(time.blocked) if time else None
 
 

@@ -1,4 +1,4 @@
-"""Interval algebra over int64 nanoseconds, vectorised: union, intersect, subtract, overlaps, innermost attribution.
+"""Computes with intervals of int64 nanoseconds: union, intersection, difference, overlaps, innermost attribution.
 
 Every interval is half-open, [begin, end). `Intervals` are ascending, disjoint and not empty; plain pairs of arrays may
 come in any order and overlap. Nothing here knows of runs, steps or regions.

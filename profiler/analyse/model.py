@@ -1,4 +1,4 @@
-"""The results of analysing recorded runs: measures, breakdowns, idle blame, comparisons.
+"""Defines the results of analysing recorded runs: measures, breakdowns, idle blame, comparisons.
 
 Everything is a frozen dataclass. Durations are float seconds. A `Measure` whose value is None was not measured, and its
 `reason` says why. Facts are codes and values, from which `profiler.report.text` makes sentences. The only sentences
@@ -61,6 +61,9 @@ UPDATE = "optimizer"
 
 LOADED_MACHINE = ("other-programs", "other-machines")
 """Codes of warnings about other work on the machine: reports show them beside the verdict, which they qualify."""
+
+GIT_COMMIT, ABSENT = "git commit", "-"
+"""In the environment of a comparison, the row of the commit, and the value of a side that has none."""
 
 # Names of input parts that are not regions of the program, or that conclusions are drawn from.
 WAITING_FOR_INDEX, WAITING_FOR_WORKERS, RECEIVE = "waiting for an index", "waiting for the workers", "receive"
@@ -1027,7 +1030,7 @@ class Comparison:
     floor: Side | None = None
     """The least that the baseline's call pattern can cost: the same calls with empty kernels."""
     differences: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Rows of the environment that differ: name, value per side."""
+    """Rows of the environment that differ: name, value per side, ABSENT where a side has none."""
     environment: tuple[tuple[str, str], ...] = ()
     """Rows that are the same on all sides."""
     method: tuple[Notice, ...] = ()
@@ -1082,3 +1085,14 @@ class SiteCount:
     def bytes_per_step(self) -> float:
         """The mean bytes of a step."""
         return sum(size * steps for (_, size), steps in self.per_step.items()) / max(1, self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class RunCounts:
+    """What a run that was counted does in its steps."""
+
+    info: RunInfo
+    steps: int
+    counts: tuple[SiteCount, ...]
+    label: str = ""
+    """Name of the side of a comparison."""

@@ -1,4 +1,4 @@
-"""The collectives in which ranks wait for one that arrives late, and what that rank did since the one before.
+"""Finds the collectives in which ranks wait for one that arrives late, and what that rank did since the one before.
 
 The n-th calls of one name belong together on all ranks, if most of them overlap: no rank leaves a collective before
 the last one has arrived. Asynchronous collectives, which only begin a transfer, and those of parts of the ranks do not,

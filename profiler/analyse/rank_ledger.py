@@ -1,4 +1,4 @@
-"""The ledger of all ranks: the time of each by category, and why the straggler is late."""
+"""Sums up the time of each rank by category, and tells why the straggler is late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rank makes the others wait: the own work of each rank in each step, and the rank that has most of it.
+"""Tells which rank makes the others wait: the own work of each rank in each step, and the rank that has most of it.
 
 In synchronous training the steps of all ranks take equally long, because each rank waits for the slowest one in
 collectives. So the straggler is not the rank with the longest step but the one that waits least.

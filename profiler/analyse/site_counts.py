@@ -1,4 +1,4 @@
-"""What each line of a program does in each step, as far as it can be counted exactly: waits for a device, copies,
+"""Tells what each line of a program does in each step, as far as it can be counted exactly: waits for a device, copies,
 operators, memory, compilations.
 
 Two runs of a program that does the same have equal counts.
@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.model import SiteCount
+from profiler.analyse.model import RunCounts, SiteCount
 from profiler.run.code_origin import project_folder, relative_site
 from profiler.run.model import Run, Table
 from profiler.run.tables import GRAPH_BROKEN, RECOMPILED, TOKENIZED, CallKind, CountKind
@@ -37,6 +37,14 @@ _NO_STEPS: Final = np.zeros(0, np.int64)
 
 Steps = dict[int, npt.NDArray[np.int64]]
 """Process -> the ends of its steps (ns)."""
+
+
+def run_counts(run: Run, label: str = "") -> RunCounts:
+    """The counts of every line with what a report tells about the run.
+
+    :param label: name of the side of a comparison.
+    """
+    return RunCounts(run.info, len(run.steps), site_counts(run), label)
 
 
 def site_counts(run: Run) -> tuple[SiteCount, ...]:

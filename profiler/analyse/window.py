@@ -1,4 +1,4 @@
-"""The measured steps of the stepping thread, and the parts of a run's tables that belong to them."""
+"""Selects the measured steps of the stepping thread, and the parts of a run's tables that belong to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Change points of a noisy series: a rank test at every position, in intervals of every length.
+"""Finds change points of a noisy series by a rank test at every position, in intervals of every length.
 
 The statistic of a position is the standardised rank sum of what comes before it within an interval (Mann-Whitney), as
 in Hawkins and Deng, "A Nonparametric Change-Point Control Chart", Journal of Quality Technology 42 (2010). The

@@ -1,4 +1,4 @@
-"""The history of checks: a file with one JSON line for each, its series, and where their levels changed.
+"""Reads and writes the history of checks, one line of JSON each, and finds where the levels of its series changed.
 
 A line is appended entirely or not at all; damaged lines are left out when the file is read, with a warning.
 """

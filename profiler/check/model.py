@@ -1,4 +1,4 @@
-"""The types of a check. Times are integer nanoseconds of CLOCK_MONOTONIC.
+"""Defines the types of a check. Times are integer nanoseconds of CLOCK_MONOTONIC.
 
 A slow-down is ln(work per second of the base / work per second of the candidate): 0.05 means that the candidate takes
 about 5% longer for the same work. A speed-up is negative. This module imports nothing of the project but `Notice`.

@@ -1,4 +1,4 @@
-"""The lines of the candidate that take longer than their counterparts in the base.
+"""Finds the lines of the candidate that take longer than their counterparts in the base.
 
 A diff tells which line of the base a line of the candidate is. Neighboring lines that the diff replaces are one place:
 their old lines together are the counterpart of the new ones. Both sides are recorded one after the other, so their

@@ -1,4 +1,4 @@
-"""The commands, one module each: a parser and a short `run`.
+"""Holds the commands, one module each: a parser and a short `run`.
 
 They only connect other packages. `profiler.core.plugins` finds them.
 """

@@ -13,7 +13,7 @@ from profiler import analyse_run, load, read, read_ranks
 from profiler.analyse.compare.comparability import counted_mismatches, find_mismatches
 from profiler.analyse.compare.comparison import SideRuns, compare
 from profiler.analyse.model import Extension, Mismatch
-from profiler.analyse.site_counts import site_counts
+from profiler.analyse.site_counts import run_counts
 from profiler.commands._common import RUNS, no_virtual_device
 from profiler.core.errors import Exit, ProfilerError
 from profiler.diagnose.comparison import diagnose_comparison
@@ -22,7 +22,6 @@ from profiler.record.schedule import RecordedRuns, SideCommand
 from profiler.record.trainers import Experiment
 from profiler.report.build import build_report
 from profiler.report.comparison_text import with_comparison_verdict
-from profiler.report.count_text import CountedSide
 from profiler.report.render.console import print_report
 from profiler.report.text import describe
 from profiler.report.text import mismatches as mismatches_text
@@ -131,9 +130,7 @@ def compare_counted(
 
 def _report_counts(runs: Sequence[Run], labels: Sequence[str], out: Path) -> int:
     """Report on runs that were counted, whose times say nothing."""
-    sides = [
-        CountedSide(label, run.info, len(run.steps), site_counts(run)) for label, run in zip(labels, runs, strict=True)
-    ]
+    sides = [run_counts(run, label) for label, run in zip(labels, runs, strict=True)]
     for side, run in zip(sides, runs, strict=True):
         of_ranks = Counter(run.steps["pid"].tolist()).values()  # each rank leaves its own first step out
         if max(of_ranks, default=0) < 2:

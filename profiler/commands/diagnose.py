@@ -22,7 +22,7 @@ class DiagnoseCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         from profiler import analyse_run, load
-        from profiler.analyse.site_counts import site_counts
+        from profiler.analyse.site_counts import run_counts
         from profiler.core.errors import Exit
         from profiler.report.build import build_report
         from profiler.report.count_text import print_counts
@@ -33,11 +33,11 @@ class DiagnoseCommand:
             return _what_if(args)
         run = load(args.directory)
         if args.format == "json" and run.info.is_counted:
-            print(counts_rendered(run.info, len(run.steps), site_counts(run), "json"), end="")
+            print(counts_rendered(run_counts(run), "json"), end="")
         elif args.format == "json":
             print(rendered(analyse_run(run), "json"), end="")
         elif run.info.is_counted:
-            print_counts(run.info, len(run.steps), site_counts(run))
+            print_counts(run_counts(run))
         else:
             print_report(build_report(analyse_run(run)))
         return int(Exit.OK)

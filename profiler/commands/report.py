@@ -34,9 +34,9 @@ class ReportCommand:
             raise ProfilerError("--out: --format console writes to the terminal; choose html, md or json")
         run = load(args.directory)
         if run.info.is_counted:
-            from profiler.analyse.site_counts import site_counts
+            from profiler.analyse.site_counts import run_counts
 
-            text = counts_rendered(run.info, len(run.steps), site_counts(run), args.format)
+            text = counts_rendered(run_counts(run), args.format)
         else:
             analysis = read(args.directory, timeline=args.format == "html")
             if args.format == "console":

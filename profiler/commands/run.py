@@ -42,13 +42,13 @@ class RunCommand:
         """Exits with the program's own exit code (128 + signal when one ended it)."""
         from profiler import analyse_run, load
         from profiler.record.launch import record
+        from profiler.record.target import find_program
         from profiler.report.summary import print_summary
         from profiler.run.model import RunSpec
         from profiler.run.store import default_directory
 
         argv = tuple(args.command[1:] if args.command[:1] == ["--"] else args.command)
-        if not argv:
-            raise ProfilerError("no command to record: write it after --, as in: run -- python train.py")
+        executable = find_program(argv)
         devices = virtual_devices(args.virtual_cuda, args.card)
         if devices and args.marks_only:
             raise ProfilerError("--virtual-cuda needs the hooks that --marks-only leaves out")
@@ -68,17 +68,17 @@ class RunCommand:
             virtual_cuda=devices,
             count=is_counted,
         )
-        code = record(spec).exit_code or 0
+        code = record(spec, executable=executable).exit_code or 0
         try:
             run = load(spec.out)
             if spec.virtual_cuda and (reason := no_virtual_device(run.info)):
                 print(f"profiler: the program {reason}", file=sys.stderr)
                 code = code or Exit.USAGE
             elif run.info.is_counted:
-                from profiler.analyse.site_counts import site_counts
+                from profiler.analyse.site_counts import run_counts
                 from profiler.report.count_text import print_counts
 
-                print_counts(run.info, len(run.steps), site_counts(run))
+                print_counts(run_counts(run))
             else:
                 print_summary(run, analyse_run)
         except ProfilerError as error:  # the run was removed meanwhile, for example: the program's exit code counts

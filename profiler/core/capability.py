@@ -1,4 +1,4 @@
-"""The answers of the doctor's checks to whether something can be measured on this machine."""
+"""Defines the answers of the doctor's checks to whether something can be measured on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one error that users see, with its exit code; caught once, in `profiler.__main__`."""
+"""Defines the one error that users see, with its exit code; caught once, in `profiler.__main__`."""
 
 from __future__ import annotations
 

@@ -11,11 +11,11 @@ from profiler.core.units import size
 
 INTERNAL_FACTS: Final = frozenset({
     "affinity", "changed_loader", "hooks", "loaders", "main", "operators", "optimizers", "package", "processes",
-    "rank_cores", "setting_lines", "torch_folder", "trace", "versions_of",
+    "rank_cores", "setting_lines", "torch_folder", "trace", "unused_gradients", "versions_of",
 })  # fmt: skip
 """Facts that reports do not list: on which cores a process may run, whether `try` changed a loader, which hooks
 came in, settings of loaders and optimizers, the lines of other settings, the operators of a step, whose code is where,
-a trace's clock, whose versions."""
+a trace's clock, the search for gradients that nothing reads, whose versions."""
 HOST_DEVICE: Final = "host device (CPU)"
 _DEVICE_NAMES: Final = {"host": HOST_DEVICE, "cpu": "CPU"}
 _KINDS: Final = {"cuda": "GPU"}
@@ -29,20 +29,10 @@ _PYTHON: Final = re.compile(r"python[\d.]*")
 _OPTIONS_WITH_VALUES: Final = ("-W", "-X", "--check-hash-based-pycs")
 """Options of Python whose value is the next word."""
 
-
 CHANGED: Final = "+changes"
 """What follows the hash of a commit where tracked files of its checkout differ from it."""
 UNKNOWN_CHANGES: Final = "+unknown"
 """What follows it where git did not tell that in time."""
-
-
-def commit_text(commit: str | None) -> str:
-    """`3f2a9c1 with uncommitted changes`: the commit of a manifest."""
-    if not commit:
-        return "not in a git checkout"
-    if commit.endswith(UNKNOWN_CHANGES):
-        return f"{commit.removesuffix(UNKNOWN_CHANGES)}, perhaps with uncommitted changes"
-    return commit.replace(CHANGED, " with uncommitted changes")
 
 
 def repository_folder(folder: Path) -> Path | None:

@@ -1,4 +1,4 @@
-"""One moment of a running program as plain values, for the live view. `record.live` reads them.
+"""Defines one moment of a running program as plain values, for the live view. `record.live` reads them.
 
 Shares are of 1 (a thread's CPU: of one core), times are seconds, sizes bytes. What is None was not measured;
 `Snapshot.unknown` has the reasons by the name of the field.

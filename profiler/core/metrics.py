@@ -1,4 +1,4 @@
-"""The registry of metrics: what each measure and each counter is called, its unit, and which direction is better.
+"""Registers the metrics: what each measure and each counter is called, its unit, and which direction is better.
 
 The name of a metric is its key in `Analysis.measures` and in the JSON reports. Values are in base units (see
 `profiler.core.units`); programs may count and gauge things of their own, whose labels come from their names.

@@ -1,4 +1,4 @@
-"""A fact that a report must mention: a code and its values. `profiler.report.text` turns it into a sentence."""
+"""Defines a fact that a report must mention: a code and its values. `profiler.report.text` turns it into a sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The packages that the profiler itself needs: which are missing, and how to install them."""
+"""Lists the packages that the profiler itself needs: which are missing, and how to install them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text for terminals: without control characters, in ASCII where there is no more; the name of this program."""
+"""Makes texts safe for terminals: without control characters, in ASCII where there is no more. Names this program."""
 
 from __future__ import annotations
 

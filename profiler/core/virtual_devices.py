@@ -1,4 +1,4 @@
-"""What the options of virtual CUDA devices ask for, checked before a program is started."""
+"""Tells what the options of virtual CUDA devices ask for, checked before a program is started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model of the memory that a program's tensors use: which line allocated it, how much is in use, and when most was.
+"""Models the memory that a program's tensors use: which line allocated it, how much is in use, and when most was.
 
 It knows the storages of the tensors that operators return, with their sizes in bytes. It does not know memory that an
 operator uses only while it runs, nor how an allocator rounds, caches and fragments: it is a model, not a measurement.

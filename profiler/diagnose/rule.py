@@ -1,4 +1,4 @@
-"""What a rule is: one cause of slowness, how to recognize it in an analysed run, and what to do about it.
+"""Tells what a rule is: one cause of slowness, how to recognize it in an analysed run, and what to do about it.
 
 A rule sees a `StepCosts`, the seconds of a step by category, and claims the part that its cause costs. It never sees
 other rules: `profiler.diagnose.findings` decides which claims are about the same time.
@@ -55,6 +55,13 @@ NOTHING: Final = exactly(0.0)
 def add(one: Cost, other: Cost) -> Cost:
     """Both costs together; the ends of their intervals add up, too."""
     return Cost(one.seconds + other.seconds, one.low + other.low, one.high + other.high)
+
+
+def spread(cost: Cost, room: Mapping[str, float]) -> dict[str, Cost]:
+    """Divide a cost among categories, in proportion to the seconds that each has room for, and no more than these."""
+    room = {name: seconds for name, seconds in room.items() if seconds > 0}
+    whole = max(cost.seconds, sum(room.values()))
+    return {name: cost.part(seconds / whole) for name, seconds in room.items()} if cost.seconds > 0 else {}
 
 
 def total_seconds(costs: Mapping[str, Cost]) -> float:

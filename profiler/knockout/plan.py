@@ -1,4 +1,4 @@
-"""What a trial of a finding changes in the program: new texts of source files, or settings."""
+"""Tells what a trial of a finding changes in the program: new texts of source files, or settings."""
 
 from __future__ import annotations
 

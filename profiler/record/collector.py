@@ -1,4 +1,4 @@
-"""Collectors: what they offer, the thread that samples for those that poll, and the set of them that records a run."""
+"""Defines collectors: their interface, a thread that samples, and the set of collectors that records a run."""
 
 from __future__ import annotations
 

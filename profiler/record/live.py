@@ -1,4 +1,4 @@
-"""A live look at a running program from outside: which program, and one snapshot of it after the other.
+"""Looks at a running program from outside: finds it, and takes one snapshot of it after the other.
 
 Needs nothing of the program itself and no permission beyond its owner's. CPU needs two readings: the first snapshot
 has none.

@@ -1,4 +1,4 @@
-"""Whether this process may read the stacks of another (ptrace); if not, what is missing and how it is granted."""
+"""Tells whether this process may read the stacks of another (ptrace); if not, what is missing to grant it."""
 
 from __future__ import annotations
 

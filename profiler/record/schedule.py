@@ -1,4 +1,4 @@
-"""Interleaved recordings: which runs a comparison needs, in which order, and making them one after the other."""
+"""Interleaves recordings: which runs a comparison needs, in which order, and makes them one after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process beside a program that records itself: it runs the collectors, and closes the run when the program ends.
+"""Runs the collectors beside a program that records itself, and closes the run when the program ends.
 
 It reads lines from standard input and answers with lines on standard output: the request as JSON -> `ready PID` or
 `error REASON`; `go`; how the block ended (a state of the manifest) -> `closed`. A program that ends without that line

@@ -1,4 +1,4 @@
-"""The program that is recorded: found, started, waited for, and stopped.
+"""Finds, starts, waits for and stops the program that is recorded.
 
 Signals to the recorder are passed on, and nothing stronger follows them: after Ctrl-C or SIGTERM a trainer may write a
 checkpoint for minutes. Only a stop of our own (a timeout, or enough recorded) ends in SIGKILL, after KILL_AFTER_S.

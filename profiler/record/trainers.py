@@ -1,4 +1,4 @@
-"""The interface of trainers that `compare` runs in several variants when it is given neither runs nor commands.
+"""Defines the interface of trainers that `compare` runs in several variants when it is given no runs or commands.
 
 Trainers come from the entry-point group `training_profiler.trainers`.
 """

@@ -1,1 +1,1 @@
-"""The report: sections turn a Comparison or an Analysis into blocks, renderers turn blocks into text and pages."""
+"""Reports results: sections turn a Comparison or an Analysis into blocks, renderers turn blocks into text and pages."""

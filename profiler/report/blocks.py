@@ -1,4 +1,4 @@
-"""The blocks that a report is made of: plain data that every renderer can draw without knowing any metric.
+"""Defines the blocks that a report is made of: plain data that every renderer can draw without knowing any metric.
 
 A tone names the role of a colour and not the colour: `c1`..`c15` are categories, `idle` is the absence of work,
 `s1`..`s6` are the sides of a comparison (s1 the baseline), `floor` is the background that others are compared with: the

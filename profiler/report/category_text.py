@@ -1,4 +1,4 @@
-"""The names of the categories of a step and of its phases in all outputs: each has one name, one tone and one meaning.
+"""Defines the names of categories and phases of a step in all outputs: each has one name, one tone and one meaning.
 
 `CATEGORIES` also has what a sentence says of a category, so that a sentence, a table and a figure cannot disagree.
 """

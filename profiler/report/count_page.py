@@ -1,4 +1,4 @@
-"""The report of a run that was counted: a section of each kind of count, by line."""
+"""Shows the report of a run that was counted: a section of each kind of count, by line."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from profiler.analyse.model import Mismatch, SiteCount
+from profiler.analyse.model import Mismatch, RunCounts
 from profiler.report.blocks import Block, Callout, Cell, Report, Section, Table, Text
 from profiler.report.build import local_time
 from profiler.report.count_text import (
     KINDS,
     ComparedCount,
-    CountedSide,
     LineCount,
     amount_text,
     change_text,
@@ -26,28 +25,25 @@ from profiler.report.count_text import (
 )
 from profiler.report.table import Field, make_table, site_cell
 from profiler.report.text import capitalized, mismatches, plural
-from profiler.run.model import RunInfo
 from profiler.run.tables import CountKind
 
 _NO_LINE: Final = "no line of the program"
 
 
-def count_report(info: RunInfo, steps: int, counts: tuple[SiteCount, ...]) -> Report:
-    """What each line of the program does in a step.
-
-    :param steps: number of steps of the run.
-    """
-    head = Section("counts", "Counts", tuple(Text(f"{capitalized(line)}.") for line in head_lines(info, steps, counts)))
+def count_report(counted: RunCounts) -> Report:
+    """What each line of the program does in a step."""
+    info = counted.info
+    head = Section("counts", "Counts", tuple(Text(f"{capitalized(line)}.") for line in head_lines(counted)))
     sections = [
         Section(kind.name.lower(), capitalized(kind_title(info, kind)), tuple(_blocks(kind, lines)))
         for kind in KINDS
-        if (lines := shown_lines(counts, kind))
+        if (lines := shown_lines(counted.counts, kind))
     ]
     subtitle = f"Counts · {local_time(info.started_at)}"
     return Report(info.label or info.run_id or "run", subtitle, (head, *sections))
 
 
-def compared_counts_report(sides: Sequence[CountedSide], differences: Sequence[Mismatch] = ()) -> Report:
+def compared_counts_report(sides: Sequence[RunCounts], differences: Sequence[Mismatch] = ()) -> Report:
     """The counts of two programs, per step: all kinds in one table, then their lines.
 
     :param differences: the facts in which the sides differ, so that they do not do the same.
@@ -74,7 +70,7 @@ def _side_cell(index: int, row: ComparedCount) -> Cell:
     return Cell(row.text(index), sort=row.amounts[index])
 
 
-def _sides_blocks(sides: Sequence[CountedSide], kind: CountKind) -> Iterator[Block]:
+def _sides_blocks(sides: Sequence[RunCounts], kind: CountKind) -> Iterator[Block]:
     for side in sides:
         for block in _blocks(kind, lines) if (lines := shown_lines(side.counts, kind)) else ():
             yield replace(block, caption=f"{side.label}: {block.caption}") if isinstance(block, Table) else block

@@ -1,4 +1,4 @@
-"""The counts of a run by line and step, in the terminal and as data."""
+"""Shows the counts of a run by line and step, in the terminal and as data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from profiler.analyse.model import Mismatch, SiteCount
+from profiler.analyse.model import Mismatch, RunCounts, SiteCount
 from profiler.core.units import rate, significant, size
 from profiler.report.table import short_site
 from profiler.report.text import mismatch, plural
@@ -85,32 +85,33 @@ def by_line(counts: Iterable[SiteCount], kind: CountKind) -> tuple[LineCount, ..
     return tuple(sorted(sums, key=lambda line: (-line.bytes_per_step, -line.mean, -line.before, str(line.site))))
 
 
-def head_lines(info: RunInfo, steps: int, counts: tuple[SiteCount, ...]) -> Iterator[str]:
+def head_lines(counted: RunCounts) -> Iterator[str]:
     """What was counted, and how often the host waits."""
-    waits = _number(sum(count.mean for count in counts if count.waits))
-    if "virtual_cuda" in info.facts:
-        devices = plural(int(info.facts["virtual_cuda"]), "virtual CUDA device")
-        yield f"{plural(steps, 'step')} on {devices}: exact counts, no times (there is no GPU)"
+    waits, facts = _number(sum(count.mean for count in counted.counts if count.waits)), counted.info.facts
+    if "virtual_cuda" in facts:
+        devices = plural(int(facts["virtual_cuda"]), "virtual CUDA device")
+        yield f"{plural(counted.steps, 'step')} on {devices}: exact counts, no times (there is no GPU)"
         yield f"the host waits for the device {waits} times in a step"
     else:
-        yield f"{plural(steps, 'step')} on the CPU: exact counts, no times"
+        yield f"{plural(counted.steps, 'step')} on the CPU: exact counts, no times"
         yield f"on a GPU the host would wait for the device {waits} times in a step"
-    if not steps:
+    if not counted.steps:
         yield "the program made no step, so there is nothing to count per step"
 
 
-def count_lines(info: RunInfo, steps: int, counts: tuple[SiteCount, ...], limit: int = 6) -> Iterator[str]:
+def count_lines(counted: RunCounts, limit: int = 6) -> Iterator[str]:
     """What each line of the program does in a step, in at most 80 columns.
 
-    :param steps: number of steps of the run.
     :param limit: lines of each kind.
     """
-    yield from head_lines(info, steps, counts)
+    yield from head_lines(counted)
     for kind, text in KINDS.items():
-        lines = shown_lines(counts, kind)
+        lines = shown_lines(counted.counts, kind)
         if lines:
             yield ""
-            yield _cut(f"{kind_title(info, kind)}: {total_text(kind, lines)}{f' ({text.note})' if text.note else ''}")
+            yield _cut(
+                f"{kind_title(counted.info, kind)}: {total_text(kind, lines)}{f' ({text.note})' if text.note else ''}"
+            )
             if kind is not CountKind.VIEW:
                 yield from (_line(kind, line) for line in lines[:limit])
                 if len(lines) > limit:
@@ -182,20 +183,20 @@ def _number(mean: float) -> str:
     return f"{round(mean):,}" if mean == round(mean) else significant(mean)
 
 
-def counts_json(info: RunInfo, steps: int, counts: tuple[SiteCount, ...]) -> dict[str, Any]:
+def counts_json(counted: RunCounts) -> dict[str, Any]:
     """The same as data: `steps`, `devices`, `card`, and for each line its kind, call, place and numbers."""
     return {
-        "steps": steps,
-        "devices": info.facts.get("virtual_cuda"),
-        "card": info.facts.get("virtual_card"),
-        "waits_per_step": sum(count.mean for count in counts if count.waits),
+        "steps": counted.steps,
+        "devices": counted.info.facts.get("virtual_cuda"),
+        "card": counted.info.facts.get("virtual_card"),
+        "waits_per_step": sum(count.mean for count in counted.counts if count.waits),
         "per_step": {
             kind.name.lower(): {
                 "number": sum(count.mean for count in own),
                 "bytes": sum(count.bytes_per_step for count in own),
             }
             for kind in KINDS
-            if (own := [count for count in counts if count.kind is kind])
+            if (own := [count for count in counted.counts if count.kind is kind])
         },
         "counts": [
             {
@@ -213,19 +214,9 @@ def counts_json(info: RunInfo, steps: int, counts: tuple[SiteCount, ...]) -> dic
                 "before_second_step": count.before,
                 "bytes_before_second_step": count.before_bytes,
             }
-            for count in counts
+            for count in counted.counts
         ],
     }
-
-
-@dataclass(frozen=True, slots=True)
-class CountedSide:
-    """One side of a comparison of counts."""
-
-    label: str
-    info: RunInfo
-    steps: int
-    counts: tuple[SiteCount, ...]
 
 
 class ComparedCount(NamedTuple):
@@ -243,7 +234,7 @@ class ComparedCount(NamedTuple):
         return size(amount) if self.has_bytes else amount_text(self.kind, amount)
 
 
-def compared_counts(sides: Sequence[CountedSide]) -> tuple[ComparedCount, ...]:
+def compared_counts(sides: Sequence[RunCounts]) -> tuple[ComparedCount, ...]:
     """A row for each kind of which a side counted something; the waits come first, blocking copies among them."""
     waits = tuple(sum(count.mean for count in side.counts if count.waits) for side in sides)
     rows = [ComparedCount("waits for the device", CountKind.SYNC, has_bytes=False, amounts=waits)]
@@ -274,16 +265,16 @@ def change_text(before: float, after: float) -> str:
     return f"{significant(after / before)} times as many"
 
 
-def comparison_json(sides: Sequence[CountedSide], differences: Iterable[Mismatch] = ()) -> dict[str, Any]:
+def comparison_json(sides: Sequence[RunCounts], differences: Iterable[Mismatch] = ()) -> dict[str, Any]:
     """The counts of both sides as data, the first side first.
 
     :param differences: the facts in which the sides differ, so that they do not do the same.
     """
     reasons = [mismatch(each) for each in differences]
-    counted = [{"label": side.label, **counts_json(side.info, side.steps, side.counts)} for side in sides]
+    counted = [{"label": side.label, **counts_json(side)} for side in sides]
     return {"comparable": not reasons, "reasons": reasons, "sides": counted}
 
 
-def print_counts(info: RunInfo, steps: int, counts: tuple[SiteCount, ...]) -> None:
+def print_counts(counted: RunCounts) -> None:
     """Print them on the standard output."""
-    print("\n".join(count_lines(info, steps, counts)))
+    print("\n".join(count_lines(counted)))

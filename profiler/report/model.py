@@ -1,4 +1,4 @@
-"""The input of a report: one view of a single run and of the sides of a comparison, for all sections."""
+"""Defines the input of a report: one view of a single run and of the sides of a comparison, for all sections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The summary in the terminal after a recording: how the program ended, what was recorded, and the first screen."""
+"""Shows the summary after a recording: how the program ended, what was recorded, and the first screen."""
 
 from __future__ import annotations
 

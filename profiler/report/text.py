@@ -25,6 +25,7 @@ from profiler.analyse.model import (
     Topic,
 )
 from profiler.core import units
+from profiler.core.facts import CHANGED, UNKNOWN_CHANGES
 from profiler.core.notice import Notice
 from profiler.run.model import Site, StepDefinition, StepKind
 
@@ -43,6 +44,15 @@ def describe(notice: Notice | None) -> str:
 def capitalized(text: str) -> str:
     """The text with a capital letter at its begin; all other letters stay."""
     return text[:1].upper() + text[1:]
+
+
+def commit_text(commit: str | None) -> str:
+    """`3f2a9c1 with uncommitted changes`: the commit of a manifest."""
+    if not commit:
+        return "not in a git checkout"
+    if commit.endswith(UNKNOWN_CHANGES):
+        return f"{commit.removesuffix(UNKNOWN_CHANGES)}, perhaps with uncommitted changes"
+    return commit.replace(CHANGED, " with uncommitted changes")
 
 
 def plural(number: int, noun: str) -> str:

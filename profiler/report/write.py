@@ -7,16 +7,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from profiler.analyse.model import Comparison, Mismatch, SiteCount
+from profiler.analyse.model import Comparison, Mismatch, RunCounts
 from profiler.core.atomic_file import replacement
 from profiler.core.errors import ProfilerError
 from profiler.report.build import build_report
 from profiler.report.model import Results
-from profiler.run.model import RunInfo
 
 if TYPE_CHECKING:
     from profiler.report.blocks import Report
-    from profiler.report.count_text import CountedSide
 
 FORMATS = ("html", "md", "json")
 _COMPRESSION: Final = 6  # of 9: a third of the time for 3% more bytes
@@ -45,23 +43,21 @@ def rendered(results: Results, form: str) -> str:
     return html.render(report) if form == "html" else markdown.render(report)
 
 
-def counts_rendered(info: RunInfo, steps: int, counts: tuple[SiteCount, ...], form: str) -> str:
+def counts_rendered(counted: RunCounts, form: str) -> str:
     """The counts of a run by line, in one of FORMATS or for a terminal (`console`)."""
     from profiler.report import count_text
     from profiler.report.count_page import count_report
     from profiler.report.render import html, json, markdown
 
     if form == "console":
-        return "\n".join(count_text.count_lines(info, steps, counts, limit=len(counts)))
+        return "\n".join(count_text.count_lines(counted, limit=len(counted.counts)))
     if form == "json":
-        return json.render(count_text.counts_json(info, steps, counts))
-    report = count_report(info, steps, counts)
+        return json.render(count_text.counts_json(counted))
+    report = count_report(counted)
     return html.render(report) if form == "html" else markdown.render(report)
 
 
-def write_compared_counts(
-    sides: Sequence[CountedSide], directory: Path, differences: Sequence[Mismatch] = ()
-) -> Report:
+def write_compared_counts(sides: Sequence[RunCounts], directory: Path, differences: Sequence[Mismatch] = ()) -> Report:
     """Write compare.html, compare.md and compare.json with the counts of both sides, and return their report.
 
     :param differences: the facts in which the sides differ.

@@ -1,1 +1,1 @@
-"""Recorded runs: their types, their files, how they are written and loaded."""
+"""Defines recorded runs: their types, their files, how they are written and loaded."""

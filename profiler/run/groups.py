@@ -1,4 +1,4 @@
-"""The ranks of one job that were recorded apart, as one run: a folder of traces, or several runs."""
+"""Reads the ranks of one job that were recorded apart as one run: a folder of traces, or several runs."""
 
 from __future__ import annotations
 

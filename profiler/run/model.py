@@ -1,4 +1,4 @@
-"""The types of a run: its manifest, its tables, and what a step is in it.
+"""Defines the types of a run: its manifest, its tables, and what a step is in it.
 
 Everything is frozen and plain. Tables are NumPy structured arrays with the fields of `profiler.run.tables`
 plus `pid` where the layout has none; they are read only. Times are integer nanoseconds of CLOCK_MONOTONIC;

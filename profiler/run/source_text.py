@@ -1,4 +1,4 @@
-"""The text of the recorded lines of the user's code, as a file in the run directory.
+"""Reads and writes the text of the recorded lines of the user's code, as a file in the run directory.
 
 Whoever closes a run reads it from the program's files: after the program, so that it costs the program nothing, and
 only where a file has not changed since the program started, so that it is the code that ran.

@@ -1,4 +1,4 @@
-"""Step detection: which boundary events (optimizer steps, backward passes, requests for a batch) end a training step.
+"""Chooses which boundary events (optimizer steps, backward passes, requests for a batch) end a training step.
 
 A program that marks its own steps needs none of this. Otherwise steps of an optimizer come first. Several optimizers
 form rounds, and the last one of a round ends the step (`round_ends`). Where no optimizer of torch steps, or only a few

@@ -1,4 +1,4 @@
-"""The table of steps: from the program's marks, else from the boundaries that step detection chose."""
+"""Makes the table of steps from the program's marks, else from the boundaries that step detection chose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a run as the recorder writes them: the directory, its own tables, and the manifest."""
+"""Writes the files of a run as the recorder does: the directory, its own tables, and the manifest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fixed-width tables of a run directory: one layout for the writer (struct) and the reader (NumPy).
+"""Defines the fixed-width tables of a run directory: one layout for the writer (struct) and the reader (NumPy).
 
 Light on purpose: the recorded program imports this through `profiler.marks`, so nothing beyond the
 standard library may be imported here. All times are integer nanoseconds of CLOCK_MONOTONIC. Records are

@@ -1,4 +1,4 @@
-"""The trials of a run: what `try` measured about its findings, as a file in the run directory."""
+"""Reads and writes the trials of a run: what `try` measured about its findings, as a file in the run directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Virtual CUDA devices on a machine without a GPU, which count exactly what a program makes a GPU and its host do.
+"""Shows a program CUDA devices on a machine without a GPU, and counts exactly what it makes a GPU and its host do.
 
     with virtual_cuda() as counts:
         model.cuda()

@@ -1,4 +1,4 @@
-"""The properties of GPUs that a virtual device can show to a program."""
+"""Defines the properties of GPUs that a virtual device can show to a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torch.compile on virtual devices: Dynamo traces functions, and torch executes their graphs as they are.
+"""Runs torch.compile on virtual devices: Dynamo traces functions, and torch executes their graphs as they are.
 
 Dynamo finds graph breaks, and reasons to compile again, while it traces. It traces with tensors without values, which
 this module marks with the devices that the program sees, so that code that asks for a device takes the same way as on a

@@ -1,4 +1,4 @@
-"""`torch.cuda` with virtual devices: their properties, streams, events, memory and random numbers.
+"""Replaces `torch.cuda` by virtual devices: their properties, streams, events, memory and random numbers.
 
 Streams order nothing here, because every operation has been executed when its call returns. Waits for them are counted,
 and times between events are times of the CPU, which tell nothing about a GPU.

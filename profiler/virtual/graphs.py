@@ -1,4 +1,4 @@
-"""CUDA graphs on virtual devices: the operators of a capture are kept, and each replay executes them again.
+"""Runs CUDA graphs on virtual devices: the operators of a capture are kept, and each replay executes them again.
 
 As on a GPU, a capture changes nothing, and a replay reads the tensors of the capture and writes its results to the
 tensors that the capture made.

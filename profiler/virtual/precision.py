@@ -1,4 +1,4 @@
-"""Autocasting for CUDA on virtual devices.
+"""Applies autocasting for CUDA on virtual devices.
 
 The CPU's autocasting runs the matrix products and convolutions in the lower precision. Here are the functions that CUDA
 computes in float32, and recurrent networks, which CUDA computes in the lower precision and the CPU cannot.

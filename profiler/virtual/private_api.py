@@ -1,4 +1,4 @@
-"""The private functions of torch that virtual devices need, in one place.
+"""Names the private functions of torch that virtual devices need, in one place.
 
 They exist in torch 2.11 to 2.13. `missing` tells which ones another version lacks.
 """

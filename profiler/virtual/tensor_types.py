@@ -1,4 +1,4 @@
-"""The types torch.cuda.FloatTensor and the like, which a torch for the CPU does not have."""
+"""Makes the types torch.cuda.FloatTensor and the like, which a torch for the CPU does not have."""
 
 from __future__ import annotations
 

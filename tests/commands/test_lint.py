@@ -76,10 +76,25 @@ def fix_of(operation: str, source: str) -> str:
 
 
 def test_a_read_within_a_called_function_has_an_advice_of_its_own() -> None:
-    called = fix_of("bool", "out = self.encoder(src, mask=self.mask)")
-    assert called.startswith("A function that this line calls reads the value.")
-    for operation, source in (("item", "loss.item()"), ("bool", "if loss > 3:"), ("bool", "assert loss.isfinite()")):
-        assert fix_of(operation, source).startswith("Keep the value on the device")
+    for source in (
+        "out = self.encoder(src, mask=self.mask)",
+        'out = encoder(src, "in order, or not")',
+        "out = encoder(src, ids == pad)  # if padded",
+        "for name, value in scheduled(loss):",
+    ):
+        assert fix_of("bool", source).startswith("A function that this line calls reads the value.")
+    for source in (
+        "if loss > 3:",
+        "elif loss.isfinite():  # a comment",
+        "assert loss.isfinite()",
+        "return best(a) if loss else worst(a)",
+        "kept = [log(x) for x in xs if x]",
+        "top = max(losses)",
+        "mask=self.mask,",
+        "a = loss",
+    ):
+        assert fix_of("bool", source).startswith("Keep the value on the device"), source
+    assert fix_of("item", "loss.item()").startswith("Keep the value on the device")
 
 
 @pytest.mark.parametrize(
@@ -129,6 +144,9 @@ def test_ignored_rules_and_broken_scripts(capsys: pytest.CaptureFixture[str]) ->
     assert "no data" in error
     assert Path(error.rpartition("(its output is in ")[2].rstrip(")\n")).is_dir(), "the folder that the error names"
     assert main(["lint"]) == 2
+    Path("short.py").write_text(PROGRAM.replace("while True:", "for _ in range(3):"))
+    assert main(["lint", "short.py"]) == 2
+    assert "ended during its 2 warm-up steps: let it take 10 steps or more" in capsys.readouterr().err
     assert main(["lint", "--ignore", "hidden-snc", "train.py"]) == 2
     assert "there is no rule hidden-snc" in capsys.readouterr().err
 

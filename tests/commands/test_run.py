@@ -81,9 +81,9 @@ def test_bad_numbers(options: tuple[str, str], capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize(("code", "expected"), [(0, 0), (3, 3), (-9, 137), (-15, 143)])
 def test_exit_codes_as_in_a_shell(code: int, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = lambda spec: RunInfo(1, "r", "", ("x",), exit_code=code)  # noqa: E731
+    made = lambda *_, **__: RunInfo(1, "r", "", ("true",), exit_code=code)  # noqa: E731
     monkeypatch.setattr("profiler.record.launch.record", made)
-    assert main(["run", "--out", str(tmp_path / "run"), "--", "x"]) == expected
+    assert main(["run", "--out", str(tmp_path / "run"), "--", "true"]) == expected
 
 
 def test_a_large_run_is_not_analysed_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

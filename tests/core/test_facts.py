@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from profiler.core.facts import commit_text, fact_rows, is_plain_python, program_name, stated_device
+from profiler.core.facts import fact_rows, is_plain_python, program_name, stated_device
 
 
 def test_no_python_values_are_shown() -> None:
@@ -15,6 +15,7 @@ def test_no_python_values_are_shown() -> None:
         "governor": None,
         "environment": {},
         "hooks": {"item": ""},
+        "unused_gradients": {"not_judged": {"code": "hooks", "values": {}}},
         "versions_of": "the recorder's Python",
         "limits": {"open_files": 1024},
         "fixes": [],
@@ -76,16 +77,3 @@ def test_program_name(argv: tuple[str, ...], name: str) -> None:
 )
 def test_a_program_without_a_launcher(argv: tuple[str, ...], expected: bool) -> None:
     assert is_plain_python(argv) is expected
-
-
-@pytest.mark.parametrize(
-    ("commit", "text"),
-    [
-        (None, "not in a git checkout"),
-        ("3f2a9c1", "3f2a9c1"),
-        ("3f2a9c1+changes", "3f2a9c1 with uncommitted changes"),
-        ("3f2a9c1+unknown", "3f2a9c1, perhaps with uncommitted changes"),
-    ],
-)
-def test_the_commit_of_a_manifest(commit: str | None, text: str) -> None:
-    assert commit_text(commit) == text

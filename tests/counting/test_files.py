@@ -24,7 +24,7 @@ import pytest
 import torch
 
 import profiler
-from profiler.analyse.site_counts import site_counts
+from profiler.analyse.site_counts import run_counts, site_counts
 from profiler.counting.files import FileCounter
 from profiler.counting.operators import OperatorCounter, OperatorKind
 from profiler.report.count_text import count_lines
@@ -371,4 +371,4 @@ def test_a_run_has_the_files_of_a_step_by_line(option: str, tmp_path: Path) -> N
         "Path": (2, 1),
     }
     assert files["log = open"].before == 1
-    assert "files opened for writing: 3 in a step" in "\n".join(count_lines(run.info, len(run.steps), counts))
+    assert "files opened for writing: 3 in a step" in "\n".join(count_lines(run_counts(run)))

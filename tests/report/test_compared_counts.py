@@ -12,17 +12,18 @@ from rich.console import Console
 
 from profiler.__main__ import main
 from profiler.analyse.compare.comparability import counted_mismatches
-from profiler.analyse.site_counts import site_counts
+from profiler.analyse.model import RunCounts
+from profiler.analyse.site_counts import run_counts
 from profiler.commands._comparing import _report_counts
 from profiler.core.errors import ProfilerError
-from profiler.report.count_text import CountedSide, change_text, compared_counts
+from profiler.report.count_text import change_text, compared_counts
 from profiler.report.render.console import print_report
 from profiler.report.write import write_compared_counts
 from profiler.run.tables import CallKind
 from tests.recorded.builders import MS, RunBuilder
 
 
-def side(label: str, copies: int) -> CountedSide:
+def side(label: str, copies: int) -> RunCounts:
     """Three steps, each with so many copies of 8 bytes for which the host waits, and 5 launches."""
     builder = RunBuilder(virtual_cuda=1)
     builder.steps(3, 10 * MS)
@@ -34,7 +35,7 @@ def side(label: str, copies: int) -> CountedSide:
             at = step * 10 * MS + MS + number
             builder.named_call(CallKind.LAUNCH, "add", at, at, site="train.py:9:main")
     run = builder.build()
-    return CountedSide(label, run.info, len(run.steps), site_counts(run))
+    return run_counts(run, label)
 
 
 SIDES = (side("as-found", 27), side("fixed", 1))

@@ -1,1 +1,1 @@
-"""Hooks: one file for each library whose functions are recorded, installed when the program imports it."""
+"""Holds the hooks: one file for each library whose functions are recorded, installed when it is imported."""

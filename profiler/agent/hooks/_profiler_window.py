@@ -1,4 +1,4 @@
-"""A window of steps under one of torch's profilers: when it opens and closes, and to whom it gives way."""
+"""Opens and closes a window of steps under one of torch's profilers, and decides to whom it gives way."""
 
 from __future__ import annotations
 

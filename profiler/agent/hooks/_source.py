@@ -1,4 +1,4 @@
-"""The syntax tree of a file of the program: which statements give a name its value, and who calls a function."""
+"""Parses a file of the program: which statements give a name its value, and who calls a function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backward passes: a region each, and the end of a step where no optimizer of torch steps.
+"""Records a region for each backward pass, and the end of a step where no optimizer of torch steps.
 
 A backward pass is the time of the thread that starts it and waits for it. One within another (checkpointed activations,
 with `use_reentrant`) is a part of it. The boundary is named after the user's line that calls it: `backward

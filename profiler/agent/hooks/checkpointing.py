@@ -1,4 +1,4 @@
-"""The lines that checkpoint activations: torch computes these a second time in the backward pass.
+"""Records the lines that checkpoint activations: torch computes these a second time in the backward pass.
 
 Functions that torch calls within `checkpoint` are replaced, and not that function itself, which torch.compile knows by
 its identity. Under a compiler they are not called.

@@ -1,4 +1,4 @@
-"""torch's sync debug mode on CUDA: a second source of syncs, which includes those without a wrapper.
+"""Reads torch's sync debug mode on CUDA, a second source of syncs, which includes those without a wrapper.
 
 torch warns at each of its syncs; our warnings filter, the first one, counts and swallows the warning. The mode does not
 cover torch.cuda.synchronize, events and torch.distributed: there only wrappers count. As soon as the program sets the

@@ -1,4 +1,4 @@
-"""torch's DataLoader in the training process: the wait for each batch, and the boundary at each request for one.
+"""Records torch's DataLoader in the training process: waits for batches, and the boundary at each request for one.
 
 Region `data` around each next batch, `loader start` around each start. `receive`, within `data`, is the part that does
 not wait for workers: unpacking, and fetching shared memory tensor by tensor.

@@ -1,4 +1,4 @@
-"""torch's DataLoader where batches are made: in its workers, or in the training process itself.
+"""Records torch's DataLoader where batches are made: in its workers, or in the training process itself.
 
 Regions `dataset` and `collate`; in workers `worker start`, `waiting for an index`, `waiting for a place`, `send` too.
 """

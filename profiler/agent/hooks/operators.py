@@ -1,5 +1,6 @@
-"""The operators of one step: how many there are, how many are so small that calling them costs more than they compute,
-and which lines call these."""
+"""Counts the operators of one step: how many there are, how many are so small that calling them costs more than they
+compute, and which lines call these.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optimizer steps, by torch's own hooks for all optimizers: where a training step ends.
+"""Records optimizer steps, by torch's own hooks for all optimizers: where a training step ends.
 
 A boundary at the end of each step, and where GradScaler skips one; region `optimizer` without the step's closure. An
 optimizer is named after its class and the user's line that made it, and numbered if others of that line exist:

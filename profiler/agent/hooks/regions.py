@@ -1,4 +1,4 @@
-"""Library functions whose time is a region: checkpoints, waits for the disk, reads of Hugging Face datasets, pinning.
+"""Records library functions as regions: checkpoints, waits for the disk, reads of Hugging Face datasets, pinning.
 
 The map of a streamed dataset is lazy: its time is part of the reads.
 """

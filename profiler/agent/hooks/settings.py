@@ -1,4 +1,4 @@
-"""The lines at which the program changes settings of torch that may slow its steps.
+"""Records the lines at which the program changes settings of torch that may slow its steps.
 
 These are the number of threads, anomaly detection, float64, and torch's profiler.
 

@@ -1,4 +1,4 @@
-"""What shows in which stage a program is: modules in evaluation mode, and time without gradients.
+"""Records what shows in which stage a program is: modules in evaluation mode, and time without gradients.
 
 Only changes of mode of the outermost module are recorded, and only `no_grad` and `inference_mode` blocks that are
 outermost and long enough to hold work.

@@ -1,4 +1,4 @@
-"""torch's own trace (Kineto) of some steps, at level full: begun and ended between steps, beside the other records."""
+"""Records torch's own trace (Kineto) of some steps, at level full, beside the other records."""
 
 from __future__ import annotations
 

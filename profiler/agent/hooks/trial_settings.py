@@ -140,12 +140,28 @@ def _replaying(original: Callable[[Any], Iterator[Any]]) -> Callable[[Any], Iter
         _, made, length = batches[id(self)]
         number = 0
         while made and (length is None or number < length):
-            batch = made[number % len(made)]
-            # the program may take parts out of it, as with batch.pop("labels")
-            yield copy(batch) if isinstance(batch, (dict, list, UserDict)) else batch
+            yield _with_own_containers(made[number % len(made)])
             number += 1
 
     return replay
+
+
+def _with_own_containers(batch: Any) -> Any:
+    """Copy the containers of a batch at every level: the program may take parts out of them, as batch.pop("labels")
+    does. What they contain is shared."""
+    if isinstance(batch, tuple):
+        make = tuple if type(batch) is tuple else getattr(batch, "_make", None)  # of a named tuple
+        parts = [_with_own_containers(part) for part in batch]
+        is_same = all(part is own for part, own in zip(batch, parts, strict=True))
+        return batch if is_same or make is None else make(parts)
+    if not isinstance(batch, (dict, list, UserDict)):
+        return batch
+    own = copy(batch)
+    for key in range(len(own)) if isinstance(own, list) else list(own):
+        part = _with_own_containers(own[key])
+        if part is not own[key]:
+            own[key] = part
+    return own
 
 
 def _length(loader: Any) -> int | None:

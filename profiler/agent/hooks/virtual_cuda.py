@@ -1,4 +1,4 @@
-"""Virtual CUDA devices in a program that was started for it: every wait and copy becomes a record of the run.
+"""Installs virtual CUDA devices in a program: every wait and copy becomes a record of the run.
 
 Calls have no length, since a CPU's times tell nothing about a GPU.
 """

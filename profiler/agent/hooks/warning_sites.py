@@ -1,4 +1,4 @@
-"""Python's warnings name the line of the program, not a wrapper of ours around what warned.
+"""Makes Python's warnings name the line of the program, not a wrapper of ours around what warned.
 
 torch warns from C++ at the innermost frame of Python, which is our wrapper where that calls native code. Whether a
 warning is shown again is still decided by the line of the wrapper.

@@ -1,1 +1,1 @@
-"""The folder that goes on the PYTHONPATH of a recorded program; a package only so that a wheel has it."""
+"""Goes on the PYTHONPATH of a recorded program; it is a package only so that a wheel has it."""

@@ -1,4 +1,4 @@
-"""Whether runs are comparable: the facts that must be equal, and why."""
+"""Tells whether runs are comparable: the facts that must be equal, and why."""
 
 from __future__ import annotations
 

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Final
 
 from profiler.analyse.compare.comparability import compare_results, fact_mismatches, result_mismatches, unstated_facts
 from profiler.analyse.compare.ratios import SideRuns, over_runs, ratios
-from profiler.analyse.model import SAME_SIZE, Comparison, Extension, FlameDiff, Measure, Side
+from profiler.analyse.model import (
+    ABSENT,
+    GIT_COMMIT,
+    SAME_SIZE,
+    Comparison,
+    Extension,
+    FlameDiff,
+    Measure,
+    Side,
+)
 from profiler.analyse.sampling.flame import flame_difference
 from profiler.analyse.statistics import median
 from profiler.analyse.timing.throughput import counted_unit
 from profiler.core.errors import ProfilerError
-from profiler.core.facts import commit_text, fact_rows, stated_device
+from profiler.core.facts import fact_rows, stated_device
 from profiler.core.notice import Notice
 from profiler.run.model import RunInfo
 
 __all__ = ["SideRuns", "compare"]
 
-ABSENT: Final = "-"
 Row = tuple[str, tuple[str, ...]]
 
 
@@ -125,7 +132,7 @@ def _environment_rows(info: RunInfo) -> dict[str, str]:
     rows |= fact_rows(info.facts, skip=("device", "device_label"))
     rows |= fact_rows(info.host)
     rows |= {f"GPU {number}": str(device.get("name", "unnamed")) for number, device in enumerate(info.devices)}
-    rows["git commit"] = commit_text(info.git_commit)
+    rows[GIT_COMMIT] = info.git_commit or ABSENT
     return rows | {f"{name} version": version for name, version in info.versions.items() if name not in info.facts}
 
 

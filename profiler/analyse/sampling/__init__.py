@@ -1,1 +1,1 @@
-"""What stack samples tell: lines, phases, threads, flame graphs, and the categories of time that no record explains."""
+"""Tells from stack samples the lines, phases, threads and flame graphs, and where time goes that no record explains."""

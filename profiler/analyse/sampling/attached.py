@@ -1,4 +1,4 @@
-"""What rules can judge of an attached program, whose steps were not seen: a second of its main thread."""
+"""Tells what rules can judge of an attached program, whose steps were not seen: a second of its main thread."""
 
 from __future__ import annotations
 

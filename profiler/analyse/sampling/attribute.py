@@ -36,7 +36,7 @@ from profiler.analyse.sampling.strata import DIVIDED, FIXED, NUMBER, Numbers, ha
 from profiler.analyse.statistics import Z, share_interval
 from profiler.analyse.timing.breakdown import Ledger, recorded_ledger, take_core, take_stalls
 from profiler.analyse.timing.host_timeline import CODE, HostTimeline
-from profiler.analyse.timing.scheduler import step_delays, thread_time, waits_without_core
+from profiler.analyse.timing.scheduler import step_delays, waits_without_core
 from profiler.analyse.timing.trace_timeline import full_timeline
 from profiler.analyse.window import NS_PER_S, Window, device_kind
 from profiler.core.notice import Notice
@@ -73,7 +73,7 @@ def host_time(stacks: Stacks, window: Window) -> tuple[HostTimeline | None, Ledg
         ledger = attribute_unrecorded(ledger, run, window, host, samples)
     else:
         ledger = move_active_python(ledger, stacks, window, host)
-    delays, clock = step_delays(run, window), thread_time(run, window.pid, window.tid, window.spans)
+    delays, clock = step_delays(run, window), stacks.thread_time(window)
     waits = waits_without_core(run, window)
     if waits is not None:
         ledger = take_stalls(ledger, waits.stalled)

@@ -1,4 +1,4 @@
-"""Flame graphs of the stepping thread in seconds per step, and the difference of two of them."""
+"""Makes flame graphs of the stepping thread in seconds per step, and the difference of two of them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The time of the stepping thread by line of the user's code (the innermost one of each stack sample): in the measured
-steps, and before, between and after them. Also the operators of one step by line."""
+"""Divides the time of the stepping thread among lines of the user's code (the innermost one of each stack sample): in
+the measured steps, and before, between and after them. Also divides the operators of one step.
+"""
 
 from __future__ import annotations
 

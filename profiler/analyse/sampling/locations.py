@@ -1,5 +1,5 @@
-"""The place in the user's code that holds most of the time of a host category: a line, else a function, else a path of
-calls.
+"""Finds the place in the user's code that holds most of the time of a host category: a line, else a function, else a
+path of calls.
 
 A sentence may name a line as the place of a category only if it holds more than half of the category's time. Where one
 line of the user holds more than half of the whole step, a library drives the steps (`trainer.fit()`), so the functions

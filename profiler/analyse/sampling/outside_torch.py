@@ -1,4 +1,4 @@
-"""Which lines hardly call any operator of torch, by the operators that were counted in a few steps."""
+"""Finds which lines hardly call any operator of torch, by the operators that were counted in a few steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The phases of a step: data, forward, backward, optimizer, evaluation, what follows the optimizer, and elsewhere.
+"""Finds the phases of a step: data, forward, backward, optimizer, evaluation, what follows the update, and elsewhere.
 
 Data, backward, optimizer and the stages that interrupt training (evaluation, roll-out, compilation) are recorded
 exactly; what runs within such a stage is a part of it. Samples tell what of the remaining time is forward, or comes

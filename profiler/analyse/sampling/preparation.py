@@ -1,5 +1,5 @@
-"""What the training thread computes before the model in a step, and not by operators of torch: batches that a loop
-makes with NumPy, for example.
+"""Tells what the training thread computes before the model in a step, and not by operators of torch: batches that a
+loop makes with NumPy, for example.
 
 Hooks record loaders only. So the lines are those of samples that are outside of every recorded stretch of time, before
 the first line of a function that leads to the model, and where hardly any time of counted operators is. Lines that

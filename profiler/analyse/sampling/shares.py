@@ -60,7 +60,7 @@ from profiler.analyse.sampling.strata import (
     stratum_weights,
 )
 from profiler.analyse.timing.host_timeline import CODE, REGION, HostTimeline
-from profiler.analyse.timing.scheduler import ThreadTime, delays_in_regions, thread_time
+from profiler.analyse.timing.scheduler import ThreadTime, delays_in_regions
 from profiler.analyse.window import Window, device_kind, has_ranks
 from profiler.run.model import Run, Site
 
@@ -144,9 +144,9 @@ def classify_samples(stacks: Stacks, window: Window, host: HostTimeline) -> Clas
     unsampled = max(0.0, 1.0 - float(sampled.sum()) / window.wall_ns)
     batches = Batches(sum_in_batches(edges, samples["begin"], sampled, row), unsampled)
 
-    clock = thread_time(run, window.pid, window.tid, window.spans)
+    clock = stacks.thread_time(window)
     calls = blocked_calls(stacks, strata, window)
-    active = _active(run, window, calls, (stack, ns, state - 1))
+    active = _active(stacks, window, calls, (stack, ns, state - 1))
     category = _with_tokenizing(stacks, strata.category[stack], (stack, stratum, ns))
     rows = _Rows(stratum, strata.leaf[stack], category, active, native_category(run, host))
     holders, gil = GilHolders(strata, window, windows, edges) if len(windows) else None, _ASSUMED
@@ -339,7 +339,9 @@ def native_category(run: Run, host: HostTimeline) -> int:
     return CODE["framework" if launches else "compute"]
 
 
-def _active(run: Run, window: Window, calls: BlockedCalls | None, rows: tuple[Numbers, Floats, Numbers]) -> Floats:
+def _active(
+    stacks: Stacks, window: Window, calls: BlockedCalls | None, rows: tuple[Numbers, Floats, Numbers]
+) -> Floats:
     """The probability of each row to have been active: on a core, or without one though it could have run.
 
     Where the sampler cannot tell, samples of system calls tell it of each stack, else the file of its innermost frame,
@@ -355,10 +357,10 @@ def _active(run: Run, window: Window, calls: BlockedCalls | None, rows: tuple[Nu
         active[unknown] = calls.active(stack)[unknown]
     else:
         numbers, row = np.unique(stack, return_inverse=True)
-        leaves = [run.stack_frames[number][-1:] for number in numbers.tolist()]
+        leaves = [stacks.run.stack_frames[number][-1:] for number in numbers.tolist()]
         waits = np.array([any(site.file.endswith(_WAITING_FILES) for site in leaf) for leaf in leaves])[row]
         active[unknown] = ~waits[unknown]
-    clock = thread_time(run, window.pid, window.tid, window.spans)
+    clock = stacks.thread_time(window)
     total = int(window.steps["thread_cpu"].sum()) / window.wall_ns
     if clock is not None:
         total = (clock.on_core + clock.runnable) / clock.wall

@@ -1,4 +1,4 @@
-"""The stacks of a run, and the measured time that the samples of them stand for.
+"""Classifies the stacks of a run, and tells the measured time that the samples of them stand for.
 
 A sample stands for the time until the thread's next sample; what of it lies outside measured steps does not count. The
 sampler's clock is accurate to milliseconds: samples tell how much of the run went where, not what happened at a moment.
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from profiler.analyse.intervals import Intervals, overlaps, times, union
 from profiler.analyse.sampling.frames import Stack, classify_stack
+from profiler.analyse.timing.scheduler import ThreadTime, thread_time
 from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
 from profiler.run.code_origin import (
     LIBRARY,
@@ -65,6 +66,7 @@ class Stacks:
         self._folder = project_folder(run)
         self._classified: dict[int, Stack] = {}
         self._weighted: dict[Window, tuple[Table, npt.NDArray[np.int64]]] = {}
+        self._times: dict[Window, ThreadTime | None] = {}
         rows = named_rows(run, run.samples, PERIOD)
         self._periods = rows[rows["value"] > 0]
         self.period = float(np.median(self._periods["value"])) if len(self._periods) else None
@@ -115,6 +117,12 @@ class Stacks:
         if window not in self._weighted:
             self._weighted[window] = self._weigh(window)
         return self._weighted[window]
+
+    def thread_time(self, window: Window) -> ThreadTime | None:
+        """How the clocks of the stepping thread divide its measured steps; None where they were not read."""
+        if window not in self._times:
+            self._times[window] = thread_time(self.run, window.pid, window.tid, window.spans)
+        return self._times[window]
 
     def _weigh(self, window: Window) -> tuple[Table, npt.NDArray[np.int64]]:
         samples = thread_rows(self.run.stacks, window)

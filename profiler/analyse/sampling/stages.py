@@ -1,4 +1,4 @@
-"""The stages of a program: import, start, compilation, training, evaluation, roll-out, checkpoints, end.
+"""Finds the stages of a program: import, start, compilation, training, evaluation, roll-out, checkpoints, end.
 
 Hooks record when modules change to evaluation mode and back, when gradients are off, and when torch.compile compiles.
 From these follow exact intervals. Samples of stacks only name an interval (evaluation or roll-out), and tell how much

@@ -1,4 +1,4 @@
-"""Strata of samples: which recorded stretch of time each sample belongs to, by its frames or by the region around it.
+"""Divides samples into strata: which recorded stretch each belongs to, by its frames or by the region around it.
 
 Hooks record stretches that frames show too. A region that the program marks leaves no frame. Its time is known exactly,
 so samples within it must not be used to divide other time. The sampler's clock is accurate to milliseconds: of shorter

@@ -1,4 +1,4 @@
-"""What each thread of a recorded window was doing, from its stack samples; this is the main result of `attach`."""
+"""Tells what each thread was doing, from its stack samples; this is the main result of `attach`."""
 
 from __future__ import annotations
 

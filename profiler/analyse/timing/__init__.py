@@ -1,1 +1,1 @@
-"""Where the time of steps goes, from recorded steps, regions, calls, activities and counters."""
+"""Tells where the time of steps goes, from recorded steps, regions, calls, activities and counters."""

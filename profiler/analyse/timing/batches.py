@@ -1,4 +1,4 @@
-"""The batches of a program: what their making waits for, and how the time of a step depends on their size."""
+"""Tells what the making of batches waits for, and how the time of a step depends on their size."""
 
 from __future__ import annotations
 

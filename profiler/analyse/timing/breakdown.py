@@ -1,4 +1,4 @@
-"""Host categories of a step: exclusive, the innermost wins, and they sum to the step's wall time to the nanosecond.
+"""Divides each step among exclusive host categories, to the nanosecond: the innermost wins.
 
 The ledger covers the stepping thread. Time inside a region or call counts for its category. Time outside of any is
 `unattributed`, until `profiler.analyse.sampling.attribute` divides it by stack samples.

@@ -1,4 +1,4 @@
-"""What the program counted, gauged and called in the measured steps.
+"""Sums up what the program counted, gauged and called in the measured steps.
 
 X_per_step for every counter X, gauges by name, and the lines with calls toward the device.
 """

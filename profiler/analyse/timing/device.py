@@ -1,4 +1,4 @@
-"""When the device was busy, and the exclusive device categories of the measured time."""
+"""Tells when the device was busy, and the exclusive device categories of the measured time."""
 
 from __future__ import annotations
 

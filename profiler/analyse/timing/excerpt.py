@@ -1,4 +1,4 @@
-"""The stretch of a run that a report draws: what the host and the streams of the device did in a typical step."""
+"""Selects what a report draws of a run: the host and the streams of the device in a typical step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the stepping thread was doing at every moment: its innermost region, call or wait, and its host category."""
+"""Tells what the stepping thread was doing at every moment: its innermost region, call or wait, and the category."""
 
 from __future__ import annotations
 

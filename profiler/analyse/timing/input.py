@@ -1,4 +1,4 @@
-"""What the input's time is made of: in the workers that make batches, and in the process that trains on them.
+"""Tells what the input's time is made of: in the workers that make batches, and in the process that trains on them.
 
 Workers' seconds are summed over them and given per step of the training process; their share is of the time in which
 they existed. Parts of the training process are shares of its wall time. Only time within the measured steps counts.

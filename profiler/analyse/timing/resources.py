@@ -1,4 +1,4 @@
-"""What the run used: CPU of the host and of the device's threads, device utilization, peak memory; also over time."""
+"""Measures what the run used: CPU of the host and of the device's threads, device utilization, peak memory."""
 
 from __future__ import annotations
 

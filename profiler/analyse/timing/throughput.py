@@ -1,4 +1,4 @@
-"""Throughput: steps, step time with its interval and percentiles, steps and tokens per second.
+"""Measures throughput: steps, step time with its interval and percentiles, steps and tokens per second.
 
 A program whose steps count something else than tokens names it by the fact `unit`, in one word (points).
 """

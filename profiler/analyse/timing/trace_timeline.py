@@ -1,4 +1,4 @@
-"""What the host was doing at every moment of a trace of torch's profiler, from the events of all its threads.
+"""Tells what the host was doing at every moment of a trace of torch's profiler, from the events of all its threads.
 
 The events of the stepping thread come first. Where that thread waits for autograd's thread, or has no event, another
 thread that gives work to the device decides: the backward pass is launched there. What runs inside of a loader, of the

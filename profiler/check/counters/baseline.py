@@ -1,4 +1,4 @@
-"""The checked-in baseline: a file of sections, one for each kind of machine and work, for people to review.
+"""Reads and writes the checked-in baseline, with one section for each kind of machine and work, for people to review.
 
 The file is JSON with a counter or a line of code on each line and a checksum for each section. Another file than this
 tool writes is refused in one line, never read in part.

@@ -1,4 +1,4 @@
-"""A recorded run -> what its stepping process and its loader's workers counted in the measured steps, and where."""
+"""Counts what a run's stepping process and its loader's workers did in the measured steps, and where."""
 
 from __future__ import annotations
 

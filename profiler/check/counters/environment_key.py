@@ -1,4 +1,4 @@
-"""The key of a baseline's section: the facts that must be equal for counters to be comparable."""
+"""Defines the key of a baseline's section: the facts that must be equal for counters to be comparable."""
 
 from __future__ import annotations
 

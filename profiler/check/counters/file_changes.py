@@ -1,4 +1,4 @@
-"""What became of the files of a program since its baseline: which of their lines are the same, and which were replaced.
+"""Tells which lines of a program are the same as when its baseline was written, and which were replaced.
 
 A baseline names the content of each file by its id in git, so that the former text is read from git's objects whatever
 was committed, rebased or squashed since. Where git does not have it, nothing is known about the lines of the file.
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from profiler.check.model import Hunk
-from profiler.check.source_diff import parse_diff
 from profiler.check.worktree.git import run_git
+from profiler.check.worktree.source_diff import parse_diff
 from profiler.core.errors import ProfilerError
 from profiler.core.facts import repository_folder
 

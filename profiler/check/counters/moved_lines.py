@@ -1,4 +1,4 @@
-"""Which line of the base each line of the candidate was, so that a line that only moved is not a new one.
+"""Tells which line of the base each line of the candidate was, so that a line that only moved is not a new one.
 
 The diff of a file decides where it is known. Elsewhere a line is known by its text, then by its function and a similar
 text.

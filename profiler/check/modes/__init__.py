@@ -1,4 +1,4 @@
-"""The modes of `check`, from the command line to an exit code."""
+"""Runs the modes of `check`, from the command line to an exit code."""
 
 from __future__ import annotations
 

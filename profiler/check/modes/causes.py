@@ -1,4 +1,4 @@
-"""The causes of a FAIL, by the rules that recognize them: findings that appeared or grew, and counters that rose."""
+"""Names the causes of a FAIL by the rules that recognize them: findings that grew, and counters that rose."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The modes that compare counters only: a command against a baseline file, which `--update` writes, and two recorded
-runs."""
+"""Runs the modes that compare counters only: a command against a baseline file, which `--update` writes, and two
+recorded runs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of every check: verdict, reports, the summary of a job, the history, the exit code; errors and signals.
+"""Ends every check: verdict, reports, the summary of a job, the history, the exit code; errors and signals.
 
 What took minutes to measure is printed first. A report that cannot be written costs a line; only where check.json or
 the history is missing, the check has failed.
@@ -39,7 +39,7 @@ from profiler.report.write import write_text
 if TYPE_CHECKING:
     from profiler.analyse.model import Comparison
     from profiler.check.modes.sides import Recordings
-    from profiler.check.source_diff import SourceDiff
+    from profiler.check.worktree.source_diff import SourceDiff
 
 CI: Final = "CI"
 ACTIONS: Final = "GITHUB_ACTIONS"

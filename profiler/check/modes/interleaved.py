@@ -1,5 +1,6 @@
-"""The modes that measure speed: two programs in interleaved rounds until a sequential test decides, their counters, and
-after a FAIL where the time goes."""
+"""Runs the modes that measure speed: two programs in interleaved rounds until a sequential test decides, their
+counters, and after a FAIL where the time goes.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,6 @@ from profiler.check.modes.sides import (
 )
 from profiler.check.outputs.format import percent
 from profiler.check.settings import Settings
-from profiler.check.source_diff import SourceDiff
 from profiler.check.speed.controlled_process import ControlledProcess, Program
 from profiler.check.speed.interleave import RoundRunner
 from profiler.check.speed.round_values import round_values
@@ -43,6 +43,7 @@ from profiler.check.speed.sequential import CONFIRM_LOOKS
 from profiler.check.speed.verdict import INTERRUPTED, next_kind, on_other_filesystem, throughput
 from profiler.check.worktree.paths import refuse_working_tree
 from profiler.check.worktree.prepare import LINK_HINT, PreparedSide, working_tree_side
+from profiler.check.worktree.source_diff import SourceDiff
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
 from profiler.report.text import plural

@@ -31,9 +31,10 @@ WARMUP: Final = 2
 """Steps before them, in which memory is allocated and code is compiled."""
 IGNORE: Final = "profiler: ignore"
 """A comment with this text keeps its line from being reported."""
-_ASKS_FOR_TRUTH: Final = re.compile(
-    r"\b(if|elif|while|assert|and|or|not|in|bool|any|all|min|max|sorted|filter|index|count|remove)\b|[<>]|=="
-)
+_NEEDS_TRUTH: Final = (ast.If, ast.While, ast.Assert, ast.BoolOp, ast.Not, ast.IfExp, ast.In, ast.NotIn)
+"""Parts of a statement that need the truth of a value."""
+_NEED_TRUTH: Final = frozenset(("bool", "any", "all", "min", "max", "sorted", "filter", "index", "count", "remove"))
+"""Functions and methods of Python that need the truth of what they are given."""
 _OF_CALLED_FUNCTION: Final = (
     "A function that this line calls reads the value. See whether one of its arguments makes that needless, as "
     "is_causal=True does beside the mask of torch's TransformerEncoder."
@@ -66,7 +67,8 @@ def lint(
     program = Program(CANDIDATE, tuple(argv), Path.cwd(), virtual_cuda=virtual_cuda, count=True)
     program.executable()
     with _temporary_folder() as folder:
-        paths = record_steps(program, folder, ["lint"], steps=steps, warmup=WARMUP, patience=patience)
+        remedy = f"let it take {WARMUP + steps} steps or more"
+        paths = record_steps(program, folder, ["lint"], steps=steps, warmup=WARMUP, patience=patience, remedy=remedy)
         recordings = load_recordings(paths, str(program.cwd))
     run, counted = recordings.runs[0], recordings.counted[0]
     if virtual_cuda and not _uses_device(run):
@@ -154,8 +156,27 @@ def find(counted: Counted, source: Callable[[str, int], str]) -> Iterator[LintFi
 
 
 def _is_read_by_called_function(change: Change) -> bool:
-    """Whether a function that the line calls needs the truth of a tensor: no word of the line itself asks for it."""
-    return change.operation == "bool" and bool(change.source) and not _ASKS_FOR_TRUTH.search(change.source)
+    """Whether a function that the line calls needs the truth of a tensor: no other part of the line needs it."""
+    if change.operation != "bool":
+        return False
+    source = re.sub(r"^elif\b", "if", change.source)
+    tree = _parsed(source) or _parsed(f"{source}\n    pass")  # the head of a block
+    nodes = list(ast.walk(tree)) if tree else []
+    calls = {ast.unparse(node.func).rpartition(".")[2] for node in nodes if isinstance(node, ast.Call)}
+    return bool(calls) and _NEED_TRUTH.isdisjoint(calls) and not any(_needs_truth(node) for node in nodes)
+
+
+def _needs_truth(node: ast.AST) -> bool:
+    is_chain = isinstance(node, ast.Compare) and len(node.ops) > 1
+    return is_chain or isinstance(node, _NEEDS_TRUTH) or (isinstance(node, ast.comprehension) and bool(node.ifs))
+
+
+def _parsed(source: str) -> ast.Module | None:
+    """The syntax tree of a line; None where it is only a part of a statement."""
+    try:
+        return ast.parse(source.strip())
+    except SyntaxError:
+        return None
 
 
 def pinned_copy(source: str) -> str:
@@ -163,9 +184,8 @@ def pinned_copy(source: str) -> str:
 
     Empty where the line has no such copy, several, or is a part of a statement.
     """
-    try:
-        tree = ast.parse(source.strip())
-    except SyntaxError:
+    tree = _parsed(source)
+    if tree is None:
         return ""
     copies = [
         node

@@ -1,4 +1,4 @@
-"""Which mode of `check` the command line asks for, and everything that can be refused before a program is started."""
+"""Finds the mode of `check` that the command line asks for, and refuses what it can before a program is started."""
 
 from __future__ import annotations
 

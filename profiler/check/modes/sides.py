@@ -1,4 +1,4 @@
-"""The sides of a check: their programs, the runs they left, and how a result describes them."""
+"""Prepares the sides of a check: their programs, the runs they left, and how a result describes them."""
 
 from __future__ import annotations
 

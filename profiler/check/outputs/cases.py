@@ -1,4 +1,4 @@
-"""The cases of a check that pass or fail in continuous integration, as JUnit XML and as annotations of GitHub."""
+"""Writes the cases of a check for continuous integration, as JUnit XML and as annotations of GitHub."""
 
 from __future__ import annotations
 

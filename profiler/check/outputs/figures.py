@@ -1,4 +1,4 @@
-"""The rounds of a check as figures and as a table: slow-down of each, time of a step, load of the machine."""
+"""Shows the rounds of a check as figures and as a table: slow-down of each, time of a step, load of the machine."""
 
 from __future__ import annotations
 

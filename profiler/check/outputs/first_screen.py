@@ -1,4 +1,4 @@
-"""The first screen of a check, on its page and in the terminal: state and amount, lines, what now."""
+"""Shows the first screen of a check, on its page and in the terminal: state and amount, lines, what now."""
 
 from __future__ import annotations
 

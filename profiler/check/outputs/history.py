@@ -1,4 +1,4 @@
-"""A history of checks in the terminal and as Markdown: the last results, every series, where its level changed."""
+"""Shows a history of checks in the terminal and as Markdown: last results, all series, where levels changed."""
 
 from __future__ import annotations
 

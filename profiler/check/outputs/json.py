@@ -1,4 +1,4 @@
-"""The result of a check as strict JSON of a documented schema (docs/check-json.md), with every round as measured.
+"""Writes the result of a check as strict JSON of a documented schema (docs/check-json.md), with every round.
 
 What was not measured is null, and `not_measured` maps its path to the reason.
 """

@@ -1,4 +1,4 @@
-"""The findings of `lint` in the terminal and as data."""
+"""Shows the findings of `lint` in the terminal and as data."""
 
 from __future__ import annotations
 

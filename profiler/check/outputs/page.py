@@ -1,4 +1,4 @@
-"""The result of a check as sections of a report: verdict, counters, throughput, method.
+"""Shows the result of a check as sections of a report: verdict, counters, throughput, method.
 
 The page shows all blocks; the terminal and the summary of a job show the brief ones.
 """

@@ -1,4 +1,4 @@
-"""The result of a check in the terminal, as Markdown, and in the summary of a GitHub job."""
+"""Shows the result of a check in the terminal, as Markdown, and in the summary of a GitHub job."""
 
 from __future__ import annotations
 

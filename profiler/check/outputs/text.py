@@ -1,4 +1,4 @@
-"""The sentences of a check: the verdict, and one sentence for each notice. No code reads them back."""
+"""Writes the sentences of a check: the verdict, and one sentence for each notice. No code reads them back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sockets on which a controlled program's processes report and wait: the side of `check`.
+"""Opens the sockets on which a controlled program's processes report and wait, on the side of `check`.
 
 Both directions carry one JSON object per line. `profiler.agent.control_client` is the other end.
 """

@@ -1,4 +1,4 @@
-"""A program that runs a requested number of steps at a time and is frozen in between."""
+"""Runs a program a requested number of steps at a time, and freezes it in between."""
 
 from __future__ import annotations
 

@@ -32,12 +32,14 @@ def record_steps(
     level: str = "standard",
     patience: float = PATIENCE_S,
     announce: Callable[[str], None] = lambda _: None,
+    remedy: str = "let it run longer, or pass a smaller --warmup",
 ) -> list[Path]:
     """Record one run below `out` for each of `names`, each of a fresh process, and return their directories.
 
     A program that ends by itself after the warm-up is counted over the steps it took.
 
     :param announce: is called with each name before its run.
+    :param remedy: what the user can do where the program ends too early.
     :raises ProfilerError: the program fails, takes no step, or ends during the warm-up.
     """
     folders = [out / name for name in names]
@@ -60,17 +62,15 @@ def record_steps(
                     except StepBoundaryChangedError:
                         process.discard_measured()
             except ProcessEndedError as error:
-                _check_ended_usable(process, error, warmup, warm=warm)
+                _check_ended_usable(process, error)
+                if not warm:
+                    ended = f"the program ended during its {warmup} warm-up steps"
+                    raise ProfilerError(f"{ended}: {remedy} (its output is in {process.folder})") from error
     return folders
 
 
-def _check_ended_usable(process: ControlledProcess, error: ProcessEndedError, warmup: int, *, warm: bool) -> None:
+def _check_ended_usable(process: ControlledProcess, error: ProcessEndedError) -> None:
     if error.exit_code:
         raise ProfilerError(f"the program {error.description}") from error
     if not process.controller.reached_step:
         raise ProfilerError(process.no_step_message()) from error
-    if not warm:
-        raise ProfilerError(
-            f"the program ended during its {warmup} warm-up steps: let it run longer, or pass a smaller --warmup "
-            f"(its output is in {process.folder})"
-        ) from error

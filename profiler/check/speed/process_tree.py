@@ -1,4 +1,4 @@
-"""A program with all its descendants, frozen, continued and killed as one."""
+"""Freezes, continues and kills a program with all its descendants as one."""
 
 from __future__ import annotations
 

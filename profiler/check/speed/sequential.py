@@ -1,5 +1,6 @@
-"""The sequential test of one series: one-sided bounds are compared with two thresholds (edges) after fixed numbers of
-rounds (looks), and a suspected FAIL is confirmed."""
+"""Tests one series sequentially: one-sided bounds are compared with two thresholds (edges) after fixed numbers of
+rounds (looks), and a suspected FAIL is confirmed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verdict on speed from the rounds so far, and the kind of the next round."""
+"""Decides on speed from the rounds so far, and chooses the kind of the next round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A helper process that ends the controlled programs if the `check` process is killed.
+"""Starts a helper process that ends the controlled programs if the `check` process is killed.
 
 When `check` dies, the kernel kills the first process of each program (`process_tree.die_with_parent`) but none of its
 descendants: loader workers and ranks would stay frozen forever. The watchdog waits for the end of a pipe from `check`

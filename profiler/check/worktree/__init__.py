@@ -1,1 +1,1 @@
-"""Another revision of the user's program, made ready to run beside the working tree."""
+"""Makes another revision of the user's program ready to run beside the working tree."""

@@ -1,4 +1,4 @@
-"""A revision in a temporary worktree, removed at the end; worktrees of killed checks are removed by the next check.
+"""Checks out a revision in a temporary worktree and removes it at the end, with those that killed checks left.
 
 The worktree lies on the file system of the user's checkout, so that both sides read equally fast. Of the following
 folders, the first on that file system that can be written is used; if there is none, one on another file system:

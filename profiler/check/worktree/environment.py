@@ -1,4 +1,4 @@
-"""The environment of a revision that requires other packages: made by pip completely or not at all, and cached."""
+"""Makes and caches the environment of a revision that requires other packages: pip makes it whole or not at all."""
 
 from __future__ import annotations
 

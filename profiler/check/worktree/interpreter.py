@@ -1,4 +1,4 @@
-"""The Python interpreter that a command runs, and what that has installed."""
+"""Finds the Python interpreter that a command runs, and what that has installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two sides of `check --against REV`: the revision in its own worktree, and the working tree as it is."""
+"""Prepares the two sides of `check --against REV`: the revision in its own worktree, and the working tree as it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rules about copies of single lines share."""
+"""Helps the rules about copies of single lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a function of a library costs, by the stack samples in it."""
+"""Tells what a function of a library costs, by the stack samples in it."""
 
 from __future__ import annotations
 

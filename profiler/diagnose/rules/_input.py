@@ -1,4 +1,4 @@
-"""What the rules about the input share."""
+"""Helps the rules about the input."""
 
 from __future__ import annotations
 

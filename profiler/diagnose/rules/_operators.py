@@ -1,4 +1,4 @@
-"""What calling small operators costs, by the line of the user's code that calls them."""
+"""Tells what calling small operators costs, by the line of the user's code that calls them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from profiler.analyse.model import LineCost, OperatorLine
-from profiler.diagnose.rule import NOTHING, Cost, StepCosts, add
+from profiler.diagnose.rule import NOTHING, Cost, StepCosts, add, spread
 from profiler.run.model import Site
 
 CALLING: Final = ("compute", "framework", "python")
@@ -152,9 +152,5 @@ def within_step(costs: StepCosts, claimed: Mapping[str, Cost]) -> dict[str, Cost
     for name, cost in claimed.items():
         share = min(1.0, costs.cost(name).seconds / cost.seconds) if cost.seconds else 1.0
         fits[name], excess = cost.part(share), add(excess, cost.part(1.0 - share))
-    for name in CALLING:
-        room = costs.cost(name).seconds - fits.get(name, NOTHING).seconds
-        if room > 0 and excess.seconds > 0:
-            share = min(1.0, room / excess.seconds)
-            fits[name], excess = add(fits.get(name, NOTHING), excess.part(share)), excess.part(1.0 - share)
-    return fits
+    more = spread(excess, {name: costs.cost(name).seconds - fits.get(name, NOTHING).seconds for name in CALLING})
+    return fits | {name: add(fits.get(name, NOTHING), cost) for name, cost in more.items()}

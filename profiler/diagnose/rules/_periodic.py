@@ -1,4 +1,6 @@
-"""Work of every so many steps: checkpoints that a function writes, with its other work for them, and other work."""
+"""Tells what work of every so many steps costs: checkpoints that a function writes, with its other work for them, and
+other work.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from profiler.analyse.model import Spikes, Stage
-from profiler.diagnose.rule import NOTHING, Cost, StepCosts, add, exactly, largest_sites, total_seconds
+from profiler.diagnose.rule import NOTHING, Cost, StepCosts, add, exactly, largest_sites, spread, total_seconds
 from profiler.run.model import Site
 
 _LEAST: Final = 0.25
@@ -29,9 +31,7 @@ def with_stage_cost(costs: StepCosts, stage: Stage, claimed: Mapping[str, Cost])
     if whole is None or costs.has_queue or not known < whole.low or known < _EXPLAINED * whole.seconds:
         return dict(claimed)
     room = {name: costs.cost(name).seconds - claimed.get(name, NOTHING).seconds for name in _WORK}
-    room = {name: seconds for name, seconds in room.items() if seconds > 0}
-    part = min(1.0, (whole.seconds - known) / sum(room.values())) if room else 0.0
-    more = {name: exactly(part * seconds) for name, seconds in room.items()}
+    more = spread(exactly(whole.seconds - known), room)
     return {name: add(claimed.get(name, NOTHING), more.get(name, NOTHING)) for name in dict.fromkeys((*claimed, *more))}
 
 

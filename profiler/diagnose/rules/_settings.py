@@ -1,4 +1,4 @@
-"""The lines of the program that change settings of torch."""
+"""Finds the lines of the program that change settings of torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rules about the time outside of steps share."""
+"""Helps the rules about the time outside of steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rules about synchronizations share."""
+"""Helps the rules about synchronizations."""
 
 from __future__ import annotations
 

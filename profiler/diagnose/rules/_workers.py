@@ -1,4 +1,4 @@
-"""How long a step takes with other workers: they need cores, and time to send each batch."""
+"""Tells how long a step takes with other workers: they need cores, and time to send each batch."""
 
 from __future__ import annotations
 

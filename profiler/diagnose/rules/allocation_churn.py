@@ -1,4 +1,4 @@
-"""Memory that the kernel gives the program anew in each step, since tensors are freed and made again."""
+"""Recognizes memory that the kernel gives the program anew in each step, since tensors are freed and made again."""
 
 from __future__ import annotations
 

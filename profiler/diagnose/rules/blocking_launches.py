@@ -1,4 +1,4 @@
-"""A setting for debugging that makes the host wait for each kernel that it launches."""
+"""Recognizes a setting for debugging that makes the host wait for each kernel that it launches."""
 
 from __future__ import annotations
 

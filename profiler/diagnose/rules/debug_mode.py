@@ -1,4 +1,4 @@
-"""A debugging mode of torch that was left on."""
+"""Recognizes a debugging mode of torch that was left on."""
 
 from __future__ import annotations
 

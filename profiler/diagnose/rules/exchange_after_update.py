@@ -1,4 +1,4 @@
-"""Data that ranks exchange between the optimizer's step and the next batch, such as metrics that they gather."""
+"""Recognizes data that ranks exchange between the optimizer's step and the next batch, such as gathered metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Communication between devices that no computing hides."""
+"""Recognizes communication between devices that no computing hides."""
 
 from __future__ import annotations
 

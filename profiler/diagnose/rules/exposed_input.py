@@ -1,4 +1,4 @@
-"""Input that a trace shows by its functions or operators only, while the device is idle."""
+"""Recognizes input that a trace shows by its functions or operators only, while the device is idle."""
 
 from __future__ import annotations
 

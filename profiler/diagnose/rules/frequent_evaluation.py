@@ -1,4 +1,4 @@
-"""Evaluation that takes much of the training's time."""
+"""Recognizes evaluation that takes much of the training's time."""
 
 from __future__ import annotations
 

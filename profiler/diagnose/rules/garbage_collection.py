@@ -1,4 +1,4 @@
-"""Python's garbage collector, which runs often or over many objects."""
+"""Recognizes Python's garbage collector, which runs often or over many objects."""
 
 from __future__ import annotations
 

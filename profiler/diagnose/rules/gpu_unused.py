@@ -1,4 +1,4 @@
-"""A GPU that is there and that the program never uses."""
+"""Recognizes a GPU that is there and that the program never uses."""
 
 from __future__ import annotations
 

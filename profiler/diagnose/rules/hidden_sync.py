@@ -1,4 +1,4 @@
-"""A few reads of tensors per step, for each of which the host waits until the device is done."""
+"""Recognizes a few reads of tensors per step, for each of which the host waits until the device is done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text that is tokenized for each batch: between steps, or in a loader for which the training waits."""
+"""Recognizes text that is tokenized for each batch: between steps, or in a loader for which the training waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call that only waits for the device, left over from a measurement."""
+"""Recognizes a call that only waits for the device, left over from a measurement."""
 
 from __future__ import annotations
 

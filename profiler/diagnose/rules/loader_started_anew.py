@@ -1,4 +1,4 @@
-"""A loader that is started again for each batch, as `next(iter(loader))` does."""
+"""Recognizes a loader that is started again for each batch, as `next(iter(loader))` does."""
 
 from __future__ import annotations
 

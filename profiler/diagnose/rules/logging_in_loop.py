@@ -1,4 +1,4 @@
-"""Logging that takes much of each step."""
+"""Recognizes logging that takes much of each step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A start that takes much of the run before its first step."""
+"""Recognizes a start that takes much of the run before its first step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work after the last step that takes much of the run."""
+"""Recognizes work after the last step that takes much of the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tensor that the host fills and then copies, where the device could fill it."""
+"""Recognizes a tensor that the host fills and then copies, where the device could fill it."""
 
 from __future__ import annotations
 

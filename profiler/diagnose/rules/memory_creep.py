@@ -1,4 +1,4 @@
-"""Memory of the training process that grows from step to step, until it is full."""
+"""Recognizes memory of the training process that grows from step to step, until it is full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""More threads that compute than cores to run them."""
+"""Recognizes more threads that compute than cores to run them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loader without workers: the training process makes each batch before it can compute."""
+"""Recognizes a loader without workers: the training process makes each batch before it can compute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loop that reads elements of a tensor on the device one by one."""
+"""Recognizes a loop that reads elements of a tensor on the device one by one."""
 
 from __future__ import annotations
 

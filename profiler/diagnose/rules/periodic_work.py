@@ -1,4 +1,4 @@
-"""Work that a program does in every so many steps, such as a validation, and that takes much of the time of all."""
+"""Recognizes work in every so many steps, such as a validation, that takes much of the time of all."""
 
 from __future__ import annotations
 

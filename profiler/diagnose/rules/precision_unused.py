@@ -1,4 +1,4 @@
-"""Matrix products in float32 on a GPU whose tensor cores could compute them in a lower precision."""
+"""Recognizes matrix products in float32 on a GPU whose tensor cores could compute them in a lower precision."""
 
 from __future__ import annotations
 

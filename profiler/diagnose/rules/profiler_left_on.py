@@ -1,4 +1,4 @@
-"""torch's profiler, which the program itself runs in its steps."""
+"""Recognizes torch's profiler, which the program itself runs in its steps."""
 
 from __future__ import annotations
 

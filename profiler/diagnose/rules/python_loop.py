@@ -1,4 +1,4 @@
-"""Python code of the training loop of which no other rule knows what it is for."""
+"""Recognizes Python code of the training loop of which no other rule knows what it is for."""
 
 from __future__ import annotations
 

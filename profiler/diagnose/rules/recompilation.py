@@ -1,4 +1,4 @@
-"""Code that torch.compile compiles again and again."""
+"""Recognizes code that torch.compile compiles again and again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several reads of values from the device in each step, at different lines, where one would do."""
+"""Recognizes several reads of values from the device in each step, at different lines, where one would do."""
 
 from __future__ import annotations
 

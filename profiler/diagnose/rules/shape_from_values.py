@@ -1,4 +1,4 @@
-"""An operation whose result's shape depends on values on the device, so that the host waits to learn it."""
+"""Recognizes an operation whose result's shape depends on values on the device, so that the host waits to learn it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An optimizer that updates each parameter by operators of its own, where one call could update all of them."""
+"""Recognizes an optimizer that updates each parameter by operators of its own, where one call could update all."""
 
 from __future__ import annotations
 

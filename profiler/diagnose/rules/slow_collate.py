@@ -1,4 +1,4 @@
-"""A function that collates items into batches and takes most of their time."""
+"""Recognizes a function that collates items into batches and takes most of their time."""
 
 from __future__ import annotations
 

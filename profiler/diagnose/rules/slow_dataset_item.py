@@ -1,4 +1,4 @@
-"""A dataset that takes long for an item, in the training process or in workers that cannot keep up."""
+"""Recognizes a dataset that takes long for an item, in the training process or in workers that cannot keep up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rank that makes the others wait."""
+"""Recognizes a rank that makes the others wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Another Python thread that holds the GIL while the training thread needs it."""
+"""Recognizes another Python thread that holds the GIL while the training thread needs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A CPU quota of the container that the program uses up."""
+"""Recognizes a CPU quota of the container that the program uses up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many copies of a few bytes each, where one would do."""
+"""Recognizes many copies of a few bytes each, where one would do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work between the optimizer's step and the next batch, such as a validation that is not in evaluation mode."""
+"""Recognizes work between the optimizer's step and the next batch, as of a validation not in evaluation mode."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The checks of `doctor`: functions with `profiler.record.doctor.check`, found in every module of this package."""
+"""Holds the checks of `doctor`: functions with `profiler.record.doctor.check`, found in every module here."""

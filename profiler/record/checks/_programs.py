@@ -1,4 +1,4 @@
-"""Small programs that checks start: one that answers, and a Python that waits."""
+"""Starts small programs for checks: one that answers, and a Python that waits."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One collector a module, each with a `PLUGIN`: a class that follows `profiler.record.collector.Collector`."""
+"""Holds the collectors, one a module: each `PLUGIN` follows `profiler.record.collector.Collector`."""

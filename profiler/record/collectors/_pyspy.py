@@ -1,4 +1,4 @@
-"""One sampling window of a process: starts py-spy, keeps it ahead of the sampled thread, converts what it wrote."""
+"""Samples a window of a process: starts py-spy, keeps it ahead of the sampled thread, converts what it wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs through NVML: utilization, memory, power, clocks, throttling, PCIe, temperature.
+"""Reads NVIDIA GPUs through NVML: utilization, memory, power, clocks, throttling, PCIe, temperature.
 
 `GpuCollector` samples them during a recording, `GpuReader` reads them once, for the live view and for the doctor.
 """

@@ -1,1 +1,1 @@
-"""Recorded runs in the formats of other tools: Perfetto, speedscope, flamegraph.pl."""
+"""Writes recorded runs in the formats of other tools: Perfetto, speedscope, flamegraph.pl."""

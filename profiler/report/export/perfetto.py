@@ -1,4 +1,4 @@
-"""A run as Chrome trace JSON, which ui.perfetto.dev and chrome://tracing open.
+"""Writes a run as Chrome trace JSON, which ui.perfetto.dev and chrome://tracing open.
 
 Tracks: the steps and the threads of each process with their regions and calls, the torch operators of a thread in the
 window that torch's profiler traced, its stack samples as a chart over time, the queues of each device with an arrow

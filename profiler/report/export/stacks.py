@@ -1,4 +1,4 @@
-"""A run's stack samples in the formats of speedscope.app and of flamegraph.pl."""
+"""Writes a run's stack samples in the formats of speedscope.app and of flamegraph.pl."""
 
 from __future__ import annotations
 

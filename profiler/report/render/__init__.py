@@ -1,1 +1,1 @@
-"""Renderers: each draws every block, and none knows a metric."""
+"""Renders blocks: each renderer draws every block, and none knows a metric."""

@@ -1,4 +1,4 @@
-"""The answers of `doctor`, as a table for the terminal and as JSON."""
+"""Draws the answers of `doctor`, as a table for the terminal and as JSON."""
 
 from __future__ import annotations
 

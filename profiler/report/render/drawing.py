@@ -1,4 +1,4 @@
-"""Drawing with characters, for the terminal and Markdown: bars, curves, waterfalls; and the layout of a waterfall."""
+"""Draws with characters, for the terminal and Markdown: bars, curves, waterfalls. Lays out a waterfall."""
 
 from __future__ import annotations
 

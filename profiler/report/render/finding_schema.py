@@ -1,4 +1,4 @@
-"""The schema of findings in JSON reports: the documentation is generated from it, and a test holds reports to it."""
+"""Defines the schema of findings in JSON reports, from which the documentation is generated."""
 
 from __future__ import annotations
 

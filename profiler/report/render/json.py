@@ -1,4 +1,4 @@
-"""The report for programs: strict JSON of a documented schema (docs/json.md), from the values and not from the blocks.
+"""Writes the report for programs: strict JSON of a documented schema (docs/json.md), from values and not from blocks.
 
 The one renderer that knows metrics, because their names are its schema. What was not measured is null, and
 `not_measured` maps its path to the reason; NaN and infinities are not measured either.

@@ -1,4 +1,4 @@
-"""A snapshot of a running program, drawn for the terminal or as JSON."""
+"""Draws a snapshot of a running program for the terminal or as JSON."""
 
 from __future__ import annotations
 

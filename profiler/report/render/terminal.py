@@ -1,4 +1,4 @@
-"""Safe text and tables, for everything that is drawn in a terminal."""
+"""Makes text and tables safe for everything that is drawn in a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A timeline as an SVG for each track, and its events as compact data for the script of the page."""
+"""Draws a timeline as an SVG for each track, and its events as compact data for the script of the page."""
 
 from __future__ import annotations
 

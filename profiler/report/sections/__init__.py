@@ -1,1 +1,1 @@
-"""The sections of a report, declared with `profiler.report.build.section` and listed in the `PLUGINS` of a module."""
+"""Holds the sections of a report; each is declared with `profiler.report.build.section` and is one of `PLUGINS`."""

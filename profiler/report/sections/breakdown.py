@@ -1,4 +1,4 @@
-"""Where the time of a step goes on the host, per side, and where that of data loading goes."""
+"""Shows where the time of a step goes on the host, per side, and where that of data loading goes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The device: utilization over time, what a step asks of it, what left it idle, and the lines behind that."""
+"""Shows the device: utilization over time, what a step asks of it, what left it idle, and the lines behind that."""
 
 from __future__ import annotations
 

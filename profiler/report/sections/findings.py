@@ -1,4 +1,4 @@
-"""The findings of a run: each cause with its lines, its cost, what its cure can give, and what to do about it."""
+"""Shows the findings of a run: each cause with its lines, its cost, what its cure can give, and what to do about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lines of the program's own code: the parts of a step and its lines, threads, and flame graphs."""
+"""Shows the lines of the program's own code: the parts of a step and its lines, threads, and flame graphs."""
 
 from __future__ import annotations
 

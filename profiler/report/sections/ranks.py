@@ -1,4 +1,4 @@
-"""The ranks of a program side by side: their own work, what it consists of, and how long they wait for each other."""
+"""Shows the ranks of a program side by side: their own work, its parts, and how long they wait for each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recording itself: its timeline, the environment of each side, the method, warnings, and what is missing."""
+"""Shows the recording itself: its timeline, the environment of each side, the method, warnings, and what is missing."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
-from profiler.analyse.model import LOADED_MACHINE, Missing, Topic
+from profiler.analyse.model import ABSENT, GIT_COMMIT, LOADED_MACHINE, Missing, Topic
 from profiler.core import metrics
-from profiler.core.facts import commit_text, fact_rows, stated_device
+from profiler.core.facts import fact_rows, stated_device
 from profiler.report.blocks import Block, Cell, Column, Items, NotMeasured, Table, Text
 from profiler.report.build import section
 from profiler.report.model import NO_BREAKDOWN_PASS, ReportInput, ReportSide, group_warnings
 from profiler.report.sections.breakdown import slowdown_note
 from profiler.report.table import Field, make_table, missing_cell, seconds_cell
-from profiler.report.text import describe, missing_name
+from profiler.report.text import commit_text, describe, missing_name
 from profiler.report.timeline import main_timeline, timeline_chart
 from profiler.run.model import CollectorStatus, RunInfo
 
@@ -59,7 +59,11 @@ def environment(report_input: ReportInput) -> Iterator[Block]:
         yield _name_value_table("This run", _environment_rows(report_input.sides[0].info))
         return
     commands = [side.command for side in comparison.sides]
-    rows = [(Cell(name), *map(Cell, values)) for name, values in comparison.differences if any(values)]
+    rows = [
+        (Cell(name), *(Cell(_value_text(name, value)) for value in values))
+        for name, values in comparison.differences
+        if any(values)
+    ]
     if any(commands):
         texts = _without_same_folder(commands)
         cells = (Cell(text, title=command, code=True) for text, command in zip(texts, commands, strict=True))
@@ -91,8 +95,12 @@ def _folder(command: str) -> str:
 
 
 def _name_value_table(caption: str, rows: Iterable[tuple[str, str]]) -> Table:
-    cells = tuple((Cell(name), Cell(value)) for name, value in rows if value.strip())
+    cells = tuple((Cell(name), Cell(_value_text(name, value))) for name, value in rows if value.strip())
     return Table(caption, (Column("What"), Column("Value")), cells)
+
+
+def _value_text(name: str, value: str) -> str:
+    return commit_text("" if value == ABSENT else value) if name == GIT_COMMIT else value
 
 
 def _environment_rows(info: RunInfo) -> tuple[tuple[str, str], ...]:
@@ -104,7 +112,7 @@ def _environment_rows(info: RunInfo) -> tuple[tuple[str, str], ...]:
         ("state", info.state),
         ("level", info.level),
         ("started", info.started_at),
-        ("git commit", commit_text(info.git_commit)),
+        (GIT_COMMIT, info.git_commit or ABSENT),
         *fact_rows(info.host).items(),
         *((f"GPU {index}", str(device.get("name", "unnamed"))) for index, device in enumerate(info.devices)),
         *fact_rows(facts).items(),

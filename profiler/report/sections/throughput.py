@@ -1,4 +1,4 @@
-"""How fast each side is, which steps take much longer than the others, and what lies outside of the measured steps."""
+"""Shows how fast each side is, which steps take much longer, and what lies outside of the measured steps."""
 
 from __future__ import annotations
 

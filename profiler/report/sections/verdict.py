@@ -1,4 +1,4 @@
-"""The verdict in full, with the numbers behind it: how certain it is, and what changed."""
+"""Shows the verdict in full, with the numbers behind it: how certain it is, and what changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trace that torch's profiler wrote of some steps of a run: joined to the run's own records on one clock.
+"""Joins the trace that torch's profiler wrote of some steps of a run to the run's own records on one clock.
 
 Its operators and annotations are read only when a timeline is written: 5 steps may have a million of them, and no
 measurement needs them.

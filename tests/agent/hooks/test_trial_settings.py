@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import sys
+from collections import UserDict, namedtuple
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,19 @@ def test_what_a_program_takes_out_of_a_batch_is_in_the_next_one(change: Change) 
     change(replay=True)
     loader: Any = DataLoader([{"inputs": number, "labels": number} for number in range(4)])  # type: ignore[arg-type]
     assert [int(batch.pop("labels")) for batch in loader] == [0, 1, 0, 1]
+
+
+def test_replayed_batches_share_no_container_at_any_level() -> None:
+    Pair = namedtuple("Pair", ("size", "parts"))  # noqa: PYI024
+    tensor = torch.zeros(2)
+    batch = (tensor, Pair(tensor.shape, {"x": [tensor], "y": UserDict(labels=tensor)}))
+    own = trial_settings._with_own_containers(batch)
+    assert own[1].parts.pop("x") == [tensor]
+    assert own[1].parts["y"].pop("labels") is tensor
+    assert batch[1].parts["x"] == [tensor]
+    assert batch[1].parts["y"]["labels"] is tensor
+    assert (type(own), type(own[1]), own[1].size) == (tuple, Pair, torch.Size((2,)))
+    assert trial_settings._with_own_containers((tensor, 1)) == (tensor, 1)
 
 
 def test_a_stream_without_a_length_is_replayed_without_end(change: Change) -> None:

@@ -153,7 +153,10 @@ def test_a_fact_that_one_side_does_not_state_is_a_reason_and_one_that_no_side_st
 
 
 def test_environment_rows() -> None:
-    common = {"host": {"cpu": "X", "memory_bytes": 8_000_000_000, "environment": {"OMP_NUM_THREADS": "1"}}}
+    common = {
+        "git_commit": "3f2a9c1+changes",
+        "host": {"cpu": "X", "memory_bytes": 8_000_000_000, "environment": {"OMP_NUM_THREADS": "1"}},
+    }
     done = compare(
         (
             side("a", 1, versions={"numpy": "2.0"}, facts={"variant": "slow", "fixes": []}, **common),
@@ -167,6 +170,7 @@ def test_environment_rows() -> None:
     )
     same = dict(done.environment)
     assert same["device"] == "host device (CPU)"
+    assert same["git commit"] == "3f2a9c1+changes"
     assert same["memory"] == "8.00 GB"
     assert same["environment OMP NUM THREADS"] == "1"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from profiler.check.model import Hunk
-from profiler.check.source_diff import SourceDiff, parse_diff
 from profiler.check.worktree.git import Repository
+from profiler.check.worktree.source_diff import SourceDiff, parse_diff
 from tests.check.worktree.conftest import Git
 
 pytestmark = pytest.mark.usefixtures("clean_environment")

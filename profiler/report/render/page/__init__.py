@@ -1,1 +1,1 @@
-"""The page of the HTML report: its template, style sheet and script, inlined into one file."""
+"""Holds the template, style sheet and script of the HTML report, which are inlined into one file."""

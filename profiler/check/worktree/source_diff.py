@@ -1,4 +1,4 @@
-"""What git says has changed in files between a revision and the working tree, as hunks of a diff."""
+"""Asks git what has changed in files between a revision and the working tree, as hunks of a diff."""
 
 from __future__ import annotations
 
