@@ -18,8 +18,11 @@ def judge(costs: StepCosts) -> Claim | None:
         return None
     is_itself = straggler.rank == ranks.analysed and costs.cost(straggler.category).seconds > 0
     category = straggler.category if is_itself else "ranks"
-    lead = max(0.0, straggler.lead - straggler.core) if is_itself else straggler.lead
-    shared = costs.seconds - lead * (1.0 - 1.0 / max(1, len(ranks.ranks)))
+    # the lead is a low figure, which its waits for a core may exceed: it has at least its excess of CPU time of work
+    least = min(straggler.lead, straggler.cpu)
+    lead = max(least, straggler.lead - straggler.core) if is_itself else straggler.lead
+    whole = costs.seconds if costs.has_queue else costs.active
+    shared = whole - lead * (1.0 - 1.0 / max(1, len(ranks.ranks)))
     own = straggler.seconds if straggler.seconds > straggler.others else None  # else no category tells why it is late
     return Claim(
         {category: exactly(lead)},
@@ -32,7 +35,7 @@ def judge(costs: StepCosts) -> Claim | None:
             "own": own,
             "others": straggler.others,
             "doing": straggler.category,
-            "shared": costs.seconds / shared if shared > 0 else None,
+            "shared": whole / shared if shared > 0 else None,
         },
         is_most=True,
     )

@@ -652,6 +652,7 @@ def test_lines_of_the_program_come_before_those_of_a_library_that_runs_its_evalu
 
 def test_the_straggler_is_named_on_every_rank() -> None:
     straggler = Straggler(1, 0.05, "input", 0.06, 0.01, SITE)
+    pair = tuple(RankActivity(rank, rank, 9, 0, 1.0, None, None) for rank in (0, 1))
     ledger = RankLedger((), 0, synchronous=True, straggler=straggler)
     waiting = replace(step(compute=0.5, ranks=0.5), ranks=ledger)
     assert found(waiting) == ["straggling-rank"]
@@ -661,12 +662,18 @@ def test_the_straggler_is_named_on_every_rank() -> None:
     delayed = replace(itself, ranks=replace(ledger, analysed=1, straggler=replace(straggler, core=0.02)))
     assert first(itself).gain == pytest.approx(2.0)
     assert first(delayed).gain == pytest.approx(1 / 0.7), "its waits for a core are no work"
+    crowded = replace(straggler, core=0.048, cpu=0.03)
+    few_cores = replace(itself, ranks=replace(ledger, analysed=1, straggler=crowded))
+    assert first(few_cores).gain == pytest.approx(1 / 0.7), "the CPU time of its work is no wait for a core"
+    shares = replace(ledger, analysed=1, ranks=pair, straggler=replace(straggler, lead=0.03))
+    busy = replace(step(compute=0.2, input=0.3, core=0.5), ranks=shares)
+    assert first(busy).gain == pytest.approx(1 / 0.4)
+    assert first(busy).values["shared"] == pytest.approx(1 / 0.7), "as of the gain, waits for a core are left out"
     works, *_, waits = finding_text(first(delayed)).evidence
     assert works == "It works 30.0 ms per step longer than the other ranks.", "the amount that its share is of"
     assert waits.startswith("It also waits 20.0 ms per step longer for a free core")
     assert "free core" not in " ".join(finding_text(first(itself)).evidence)
     assert found(replace(waiting, ranks=replace(ledger, straggler=None))) == []
-    pair = tuple(RankActivity(rank, rank, 9, 0, 1.0, None, None) for rank in (0, 1))
     works, *_, spends = finding_text(first(replace(waiting, ranks=replace(ledger, ranks=pair)))).evidence
     assert works.endswith("longer than the other rank.")
     assert spends.endswith(", the other rank 10.0 ms.")
