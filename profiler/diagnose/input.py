@@ -18,8 +18,8 @@ from profiler.analyse.model import (
 from profiler.diagnose.model import InputAdvice, InputDiagnosis
 
 SUBSTANTIAL: Final = 0.05
-"""Share of a step below which the input does not matter: without it the program would be less than 6% faster. Waits for a
-core are no part of that step: a busy machine hides no cause."""
+"""Share of a step below which the input does not matter: without it the program would be less than 6% faster. Waits for
+a core are no part of that step: a busy machine hides no cause."""
 BUSY: Final = 0.8
 """Share of their time from which workers count as busy: the rest is lost where one waits for its turn."""
 HANDOVER: Final = 1e-3

@@ -673,6 +673,13 @@ def test_the_straggler_is_named_on_every_rank() -> None:
     assert works == "It works 30.0 ms per step longer than the other ranks.", "the amount that its share is of"
     assert waits.startswith("It also waits 20.0 ms per step longer for a free core")
     assert "free core" not in " ".join(finding_text(first(itself)).evidence)
+    both = replace(straggler, category="compute", seconds=0.06, others=0.02)
+    unequal = replace(step(compute=1.0), ranks=replace(ledger, analysed=1, ranks=pair, straggler=both))
+    assert first(unequal).gain == pytest.approx(1 / 0.75), "both ranks then have half of what one works longer"
+    assert not first(unequal).gains[0].is_most
+    assert any("leaving it out gives 2" in text for text in finding_text(first(unequal)).evidence)
+    special = replace(unequal, ranks=replace(ledger, analysed=1, ranks=pair, straggler=replace(both, alone=True)))
+    assert (first(special).gain, first(special).gains[0].is_most) == (pytest.approx(2.0), True)
     assert found(replace(waiting, ranks=replace(ledger, straggler=None))) == []
     works, *_, spends = finding_text(first(replace(waiting, ranks=replace(ledger, ranks=pair)))).evidence
     assert works.endswith("longer than the other rank.")
