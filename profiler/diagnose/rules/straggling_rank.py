@@ -55,8 +55,7 @@ PLUGIN = Rule(
     (
         "It works {work:time} per step longer than {ranks:others}.",
         "If that work is for all ranks, sharing it equally gives {shared:ratio}.",
-        "The gain is that of sharing this work equally. If only this rank does it, leaving it out gives "
-        "{without:ratio}.",
+        "The gain is that of sharing this work equally. Leaving it out gives {without:ratio}.",
         "It spends {own:time} of each step {doing:activity}, {ranks:others} {others:time}.",
         "It also waits {core:time} per step longer for a free core, which is no part of that work.",
     ),

@@ -677,7 +677,7 @@ def test_the_straggler_is_named_on_every_rank() -> None:
     unequal = replace(step(compute=1.0), ranks=replace(ledger, analysed=1, ranks=pair, straggler=both))
     assert first(unequal).gain == pytest.approx(1 / 0.75), "both ranks then have half of what one works longer"
     assert not first(unequal).gains[0].is_most
-    assert any("leaving it out gives 2" in text for text in finding_text(first(unequal)).evidence)
+    assert any("Leaving it out gives 2" in text for text in finding_text(first(unequal)).evidence)
     special = replace(unequal, ranks=replace(ledger, analysed=1, ranks=pair, straggler=replace(both, alone=True)))
     assert (first(special).gain, first(special).gains[0].is_most) == (pytest.approx(2.0), True)
     assert found(replace(waiting, ranks=replace(ledger, straggler=None))) == []
