@@ -686,6 +686,16 @@ def test_the_straggler_is_named_on_every_rank() -> None:
     assert spends.endswith(", the other rank 10.0 ms.")
 
 
+def test_threads_cause_no_longer_waits_than_they_run() -> None:
+    waits = with_facts(step(core=0.8, compute=0.2), torch_threads=16)
+    assert first(waits).gain == pytest.approx(5.0), "how long the other threads run is not known"
+    busy = {name: Measure(name, cores, "cores") for name, cores in (("host_cpu", 0.3), ("children_cpu", 0.1))}
+    most = replace(waits, measures={**waits.measures, **busy})
+    assert found(most) == ["more-threads-than-cores", "noisy-machine"]
+    assert first(most).gain == pytest.approx(2.0), "other programs are what it waits for the rest of the time"
+    assert first(most).share == pytest.approx(0.2)
+
+
 def test_the_thread_that_holds_the_gil_is_named() -> None:
     main = ThreadActivity(7, 7, "p", "", ThreadState.GIL, 0.3, 0.3, 0.3, 90, None, "", 0.7, 0.5)
     holder = replace(main, tid=8, thread="worker", state=ThreadState.PYTHON, share=0.9, gil=0.6, site=SITE)
