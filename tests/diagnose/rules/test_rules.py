@@ -1312,6 +1312,8 @@ def test_memory_that_the_kernel_gives_anew() -> None:
     assert found(with_measures(churning, memory_growth=60e6)) == [], "it keeps what it gets"
     reading = with_measures(step(main_process("dataset", 0.3), use=ALONE, input=0.3, compute=0.7), **pages)
     assert "allocation-churn" not in found(reading), "a file may be mapped"
+    busy = step(main_process("dataset", 0.24), use=ALONE, input=0.06, compute=0.24, core=0.7)
+    assert "allocation-churn" not in found(with_measures(busy, **pages)), "as on a quiet machine"
     compiling = replace(churning, phases=(Phase(Stage.COMPILE, 0.05, 0.5, 0.5, 0.5, SITE),))
     assert found(compiling) == []
 
