@@ -1087,6 +1087,10 @@ def test_a_line_of_python_without_operators_computes_nothing() -> None:
     assert find(collecting)[0][1].costs == pytest.approx({"python": 0.01}), "a collection may run at that line"
     mixed = replace(line, categories={"python": 0.02, "compute": 0.03}, is_outside_torch=True)
     assert first(replace(looping, lines=(mixed,))).costs == pytest.approx({"python": 0.04})
+    parts = {"python": 0.008, "compute": 0.002, "core": 0.04}
+    delayed = replace(line, categories=parts, is_outside_torch=True)
+    busy = replace(step(compute=0.12, python=0.08, core=0.8), lines=(delayed,))
+    assert first(busy).costs == pytest.approx({"python": 0.008, "compute": 0.002}), "waits for a core are left out"
 
 
 def test_gradient_functions_of_a_loop_of_small_operators_go_with_it() -> None:
