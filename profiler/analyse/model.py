@@ -589,6 +589,8 @@ class Straggler:
     """Other ranks that are nearly as late."""
     core: float = 0.0
     """Seconds per step that it waits longer for a core than the others, where the category is another one."""
+    cpu: float = 0.0
+    """Seconds per step that its stepping thread runs longer on a core than that of the others; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True)

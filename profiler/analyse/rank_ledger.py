@@ -187,6 +187,7 @@ def _explain(
         alone=alone,
         alike=tuple(activities[at].rank for at in late),
         core=0.0 if category in SCHEDULER else _core_excess(leader, [each.categories for each in activities]),
+        cpu=0.0 if cpu is None else max(0.0, cpu),
     )
 
 

@@ -131,8 +131,9 @@ def _bound(claim: Claim, costs: StepCosts) -> Gain:
 
 
 def _with_a_core(claim: Claim, costs: StepCosts) -> float:
-    """Seconds of a step without waits for a core, but where they are what is claimed."""
-    whole = costs.seconds if costs.has_queue or _CORE_WAITS.intersection(claim.costs) else costs.active
+    """Seconds of a step without waits for a core, but those that are claimed."""
+    claimed = sum(cost.seconds for name, cost in claim.costs.items() if name in _CORE_WAITS)
+    whole = costs.seconds if costs.has_queue else min(costs.seconds, costs.active + claimed)
     return max(whole, _FASTEST * costs.seconds)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from profiler.analyse.model import (
+    CORELESS_CATEGORIES,
     RECEIVE,
     WAITING_FOR_INDEX,
     WAITING_FOR_WORKERS,
@@ -17,7 +18,8 @@ from profiler.analyse.model import (
 from profiler.diagnose.model import InputAdvice, InputDiagnosis
 
 SUBSTANTIAL: Final = 0.05
-"""Share of a step below which the input does not matter: without it the program would be less than 6% faster."""
+"""Share of a step below which the input does not matter: without it the program would be less than 6% faster. Waits for
+a core are no part of that step: a busy machine hides no cause."""
 BUSY: Final = 0.8
 """Share of their time from which workers count as busy: the rest is lost where one waits for its turn."""
 HANDOVER: Final = 1e-3
@@ -50,6 +52,7 @@ def diagnose_input(analysis: Analysis) -> InputDiagnosis | None:
     diagnosis = InputDiagnosis(
         InputAdvice.NONE,
         use,
+        least=SUBSTANTIAL * _share_with_core(analysis),
         cores=int(cores) if isinstance(cores, int | float) else None,
         waits=waiting * _share(loader, WAITING_FOR_WORKERS),
         receives=working * _share(loader, RECEIVE),
@@ -68,6 +71,13 @@ def diagnose_input(analysis: Analysis) -> InputDiagnosis | None:
         inline_part=max(inline, key=lambda part: part.share, default=None),
     )
     return replace(diagnosis, advice=_with_workers(diagnosis) if workers else _without_workers(diagnosis, loader))
+
+
+def _share_with_core(analysis: Analysis) -> float:
+    """The share of a step in which the training process does not wait for a core."""
+    step = analysis.value("step_time")
+    waits = sum(measure.value or 0.0 for name, measure in analysis.breakdown.items() if name in CORELESS_CATEGORIES)
+    return max(0.0, 1.0 - waits / step) if step else 1.0
 
 
 def _first_batches(analysis: Analysis, use: LoaderUse) -> float:
@@ -108,20 +118,20 @@ def _shares_with_core(analysis: Analysis, parts: Collection[InputPart]) -> tuple
 
 
 def _with_workers(found: InputDiagnosis) -> InputAdvice:
-    if found.waits + found.receives + found.starts < SUBSTANTIAL:
+    if found.waits + found.receives + found.starts < found.least:
         return InputAdvice.KEEPS_UP
     starting = found.starts + found.first_batches
-    if found.use.starts and not _are_persistent(found.use) and starting >= max(SUBSTANTIAL, MOSTLY * found.making):
+    if found.use.starts and not _are_persistent(found.use) and starting >= max(found.least, MOSTLY * found.making):
         return InputAdvice.PERSISTENT_WORKERS
     # what is waited for beside receiving, earlier batches would save too
-    if 0 < found.made_seconds < found.receive_seconds and found.receives >= SUBSTANTIAL:
+    if 0 < found.made_seconds < found.receive_seconds and found.receives >= found.least:
         return InputAdvice.NO_WORKERS
     if found.receives > found.waits:
         return InputAdvice.LARGER_BATCHES
     if found.busy < BUSY:
         busiest = found.use.busiest_worker
         late = InputAdvice.UNEVEN if busiest >= max(BUSY, found.busy + _UNEVEN) else InputAdvice.LATE
-        return late if found.waits >= SUBSTANTIAL / 2 else InputAdvice.NONE
+        return late if found.waits >= found.least / 2 else InputAdvice.NONE
     return _busy_workers(found)
 
 
@@ -146,7 +156,7 @@ def _busy_workers(found: InputDiagnosis) -> InputAdvice:
 def _without_workers(found: InputDiagnosis, loader: list[InputPart]) -> InputAdvice:
     if not loader:
         return InputAdvice.NONE
-    if found.making < SUBSTANTIAL:
+    if found.making < found.least:
         return InputAdvice.LITTLE_TO_GAIN
     if found.starts > MOSTLY * found.making:  # workers would not start a loader sooner
         return InputAdvice.NONE

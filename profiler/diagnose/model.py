@@ -111,6 +111,8 @@ class InputDiagnosis:
 
     advice: InputAdvice
     use: LoaderUse
+    least: float = 0.0
+    """From which share of a step the input matters."""
     cores: int | None = None
     """Cores that the program may use; None: not known."""
     waits: float = 0.0

@@ -20,11 +20,16 @@ def main_process(name: str, share: float, seconds: float = 0.01) -> InputPart:
     return InputPart(name, "main process", seconds, share)
 
 
-def advice(*parts: InputPart, use: LoaderUse | None = None, step: float = 1.0, measured: float = 0.0) -> InputAdvice:
-    """:param measured: seconds of a step that are input without waits for a core; 0: not known."""
+def advice(
+    *parts: InputPart, use: LoaderUse | None = None, step: float = 1.0, measured: float = 0.0, core: float = 0.0
+) -> InputAdvice:
+    """:param measured: seconds of a step that are input without waits for a core; 0: not known.
+    :param core: seconds of a step that wait for a core.
+    """
     info = RunInfo(2, "r", "", ("t.py",), host={"cores": 2})
     measures = {"step_time": Measure("step_time", step, "s")}
     breakdown = {"input": Measure("input", measured, "s")} if measured else {}
+    breakdown |= {"core": Measure("core", core, "s")} if core else {}
     analysis = Analysis(info, measures, breakdown, {}, input=parts, loader=use or LoaderUse(1.0, 0.0, 2))
     diagnosis = diagnose_input(analysis)
     assert diagnosis is not None
@@ -74,6 +79,14 @@ def test_busy_workers_run_or_wait_for_a_core_or_for_something_else(
 )
 def test_the_figures_decide(parts: list[InputPart], expected: InputAdvice) -> None:
     assert advice(*parts) is expected
+
+
+def test_a_busy_machine_does_not_hide_the_input() -> None:
+    """30% of what the program does itself is input: of 1 s, 0.8 s are waits for a core."""
+    makes = main_process("dataset", 0.3, 0.3)
+    assert advice(makes, measured=0.06, core=0.8) is InputAdvice.USE_WORKERS
+    assert advice(makes, measured=0.045, core=0.8) is InputAdvice.USE_WORKERS
+    assert advice(makes, measured=0.008, core=0.8) is InputAdvice.LITTLE_TO_GAIN
 
 
 def test_batches_are_not_late_where_one_worker_has_no_time_left() -> None:

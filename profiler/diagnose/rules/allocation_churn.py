@@ -31,7 +31,7 @@ def judge(costs: StepCosts) -> Claim | None:
     if not pages or not kernel or costs.has_queue or costs.is_device_unseen or new < _LARGE_BYTES:
         return None
     grows = (costs.analysis.value("memory_growth") or 0.0) > _MOST_GROWTH * new
-    is_other = costs.share(costs.cost("input")) >= NAMED or costs.phase(Stage.COMPILE) is not None
+    is_other = costs.cost("input").seconds >= NAMED * costs.active or costs.phase(Stage.COMPILE) is not None
     if grows or is_other or not costs.is_known("compute"):
         return None
     seconds = min(kernel, pages * _FAULT_S, computing.seconds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from profiler.analyse.finding import KnockOut
-from profiler.diagnose.rule import Claim, Rule, StepCosts, take
+from profiler.diagnose.rule import ON_CORE, Claim, Cost, Rule, StepCosts, take
 from profiler.diagnose.rules._settings import setting_line
 from profiler.diagnose.run import excess_threads
 
@@ -17,7 +17,7 @@ def judge(costs: StepCosts) -> Claim | None:
             ranks = len(costs.analysis.ranks.ranks) if costs.analysis.ranks else 1
             own = max(1, int(limit / max(1, ranks)))
             return Claim(
-                take(costs, "core", "throttled"),
+                _own_waits(costs),
                 setting_line(costs, "threads"),
                 {"threads": notice.values["threads"], "limit": limit, "own": own},
                 is_least=True,
@@ -25,12 +25,23 @@ def judge(costs: StepCosts) -> Claim | None:
     return None
 
 
+def _own_waits(costs: StepCosts) -> dict[str, Cost]:
+    """The waits for a core, at most as long as other threads and processes of the program run: beyond that, other
+    programs have the cores."""
+    claimed, cpu = take(costs, "core", "throttled"), costs.analysis.value("host_cpu")
+    if cpu is None or "core" not in claimed:
+        return claimed
+    used = (cpu + (costs.analysis.value("children_cpu") or 0.0)) * costs.seconds
+    others = max(0.0, used - sum(costs.cost(name).seconds for name in ON_CORE))
+    return claimed | {"core": claimed["core"].part(min(1.0, others / claimed["core"].seconds))}
+
+
 PLUGIN = Rule(
     "more-threads-than-cores",
     "More threads compute than there are cores for them",
     (
         "Threads that compute: {threads:count}. Cores for them: {limit:number}.",
-        "{share:share} of each step waits for a core.",
+        "{share:share} of each step waits for a core while they run.",
     ),
     "Use no more threads than cores; with several ranks on a machine, the cores divided by the ranks.",
     judge,

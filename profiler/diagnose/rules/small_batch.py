@@ -25,8 +25,8 @@ def judge(costs: StepCosts) -> Claim | Notice | None:
     if curve is None or costs.is_device_unseen:
         return None
     if curve.fixed is None or curve.seconds is None or curve.low is None or curve.high is None:
-        calling = costs.share(costs.cost("framework").seconds + costs.cost("launch").seconds)
-        return Notice("one-batch-size", {"items": curve.size}) if calling >= _SYMPTOM else None
+        calling = costs.cost("framework").seconds + costs.cost("launch").seconds
+        return Notice("one-batch-size", {"items": curve.size}) if calling >= _SYMPTOM * costs.active else None
     if curve.low < _DOMINATES * curve.seconds or curve.seconds < WORTH_NAMING * costs.seconds:
         return None
     work = {name: costs.cost(name) for name in _WORK if costs.cost(name).seconds}

@@ -652,6 +652,7 @@ def test_lines_of_the_program_come_before_those_of_a_library_that_runs_its_evalu
 
 def test_the_straggler_is_named_on_every_rank() -> None:
     straggler = Straggler(1, 0.05, "input", 0.06, 0.01, SITE)
+    pair = tuple(RankActivity(rank, rank, 9, 0, 1.0, None, None) for rank in (0, 1))
     ledger = RankLedger((), 0, synchronous=True, straggler=straggler)
     waiting = replace(step(compute=0.5, ranks=0.5), ranks=ledger)
     assert found(waiting) == ["straggling-rank"]
@@ -661,15 +662,38 @@ def test_the_straggler_is_named_on_every_rank() -> None:
     delayed = replace(itself, ranks=replace(ledger, analysed=1, straggler=replace(straggler, core=0.02)))
     assert first(itself).gain == pytest.approx(2.0)
     assert first(delayed).gain == pytest.approx(1 / 0.7), "its waits for a core are no work"
+    crowded = replace(straggler, core=0.048, cpu=0.03)
+    few_cores = replace(itself, ranks=replace(ledger, analysed=1, straggler=crowded))
+    assert first(few_cores).gain == pytest.approx(1 / 0.7), "the CPU time of its work is no wait for a core"
+    shares = replace(ledger, analysed=1, ranks=pair, straggler=replace(straggler, lead=0.03))
+    busy = replace(step(compute=0.2, input=0.3, core=0.5), ranks=shares)
+    assert first(busy).gain == pytest.approx(1 / 0.4)
+    assert first(busy).values["shared"] == pytest.approx(1 / 0.7), "as of the gain, waits for a core are left out"
     works, *_, waits = finding_text(first(delayed)).evidence
     assert works == "It works 30.0 ms per step longer than the other ranks.", "the amount that its share is of"
     assert waits.startswith("It also waits 20.0 ms per step longer for a free core")
     assert "free core" not in " ".join(finding_text(first(itself)).evidence)
+    both = replace(straggler, category="compute", seconds=0.06, others=0.02)
+    unequal = replace(step(compute=1.0), ranks=replace(ledger, analysed=1, ranks=pair, straggler=both))
+    assert first(unequal).gain == pytest.approx(1 / 0.75), "both ranks then have half of what one works longer"
+    assert not first(unequal).gains[0].is_most
+    assert any("Leaving it out gives 2" in text for text in finding_text(first(unequal)).evidence)
+    special = replace(unequal, ranks=replace(ledger, analysed=1, ranks=pair, straggler=replace(both, alone=True)))
+    assert (first(special).gain, first(special).gains[0].is_most) == (pytest.approx(2.0), True)
     assert found(replace(waiting, ranks=replace(ledger, straggler=None))) == []
-    pair = tuple(RankActivity(rank, rank, 9, 0, 1.0, None, None) for rank in (0, 1))
     works, *_, spends = finding_text(first(replace(waiting, ranks=replace(ledger, ranks=pair)))).evidence
     assert works.endswith("longer than the other rank.")
     assert spends.endswith(", the other rank 10.0 ms.")
+
+
+def test_threads_cause_no_longer_waits_than_they_run() -> None:
+    waits = with_facts(step(core=0.8, compute=0.2), torch_threads=16)
+    assert first(waits).gain == pytest.approx(5.0), "how long the other threads run is not known"
+    busy = {name: Measure(name, cores, "cores") for name, cores in (("host_cpu", 0.3), ("children_cpu", 0.1))}
+    most = replace(waits, measures={**waits.measures, **busy})
+    assert found(most) == ["more-threads-than-cores", "noisy-machine"]
+    assert first(most).gain == pytest.approx(2.0), "other programs are what it waits for the rest of the time"
+    assert first(most).share == pytest.approx(0.2)
 
 
 def test_the_thread_that_holds_the_gil_is_named() -> None:
@@ -1063,6 +1087,10 @@ def test_a_line_of_python_without_operators_computes_nothing() -> None:
     assert find(collecting)[0][1].costs == pytest.approx({"python": 0.01}), "a collection may run at that line"
     mixed = replace(line, categories={"python": 0.02, "compute": 0.03}, is_outside_torch=True)
     assert first(replace(looping, lines=(mixed,))).costs == pytest.approx({"python": 0.04})
+    parts = {"python": 0.008, "compute": 0.002, "core": 0.04}
+    delayed = replace(line, categories=parts, is_outside_torch=True)
+    busy = replace(step(compute=0.12, python=0.08, core=0.8), lines=(delayed,))
+    assert first(busy).costs == pytest.approx({"python": 0.008, "compute": 0.002}), "waits for a core are left out"
 
 
 def test_gradient_functions_of_a_loop_of_small_operators_go_with_it() -> None:
@@ -1288,6 +1316,8 @@ def test_memory_that_the_kernel_gives_anew() -> None:
     assert found(with_measures(churning, memory_growth=60e6)) == [], "it keeps what it gets"
     reading = with_measures(step(main_process("dataset", 0.3), use=ALONE, input=0.3, compute=0.7), **pages)
     assert "allocation-churn" not in found(reading), "a file may be mapped"
+    busy = step(main_process("dataset", 0.24), use=ALONE, input=0.06, compute=0.24, core=0.7)
+    assert "allocation-churn" not in found(with_measures(busy, **pages)), "as on a quiet machine"
     compiling = replace(churning, phases=(Phase(Stage.COMPILE, 0.05, 0.5, 0.5, 0.5, SITE),))
     assert found(compiling) == []
 
