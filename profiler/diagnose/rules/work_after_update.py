@@ -9,7 +9,7 @@ from profiler.analyse.finding import KnockOut
 from profiler.analyse.model import AFTER_OPTIMIZER, CallSite, Phase
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import Claim, Rule, StepCosts, phase_costs, total_seconds
-from profiler.diagnose.rules._periodic import other_spikes
+from profiler.diagnose.rules._periodic import extra_seconds, other_spikes
 from profiler.run.model import Site
 
 OPERATORS: Final = ("compute", "framework")
@@ -48,7 +48,7 @@ def _is_periodic(costs: StepCosts, sites: tuple[Site, ...], seconds: float) -> b
     spikes = other_spikes(costs)
     if spikes is None or spikes.share < NAMED or [line.site for line in spikes.lines[:1]] != [*sites[:1]]:
         return False
-    return spikes.share * costs.seconds >= _MOSTLY * seconds
+    return extra_seconds(costs, spikes) >= _MOSTLY * seconds
 
 
 def _reads(costs: StepCosts, phase: Phase) -> tuple[float, float]:
