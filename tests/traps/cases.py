@@ -228,6 +228,8 @@ CASES: Final = (
     Case("healthy-worker", script="workers.py"),
     Case("restarted-loader-started-anew", ("loader-started-anew",), script="restarted.py"),
     Case("restarted-healthy", cured=("loader-started-anew",), script="restarted.py"),
+    Case("copies-deep-copies", ("deep-copies",), script="copies.py"),
+    Case("copies-healthy", cured=("deep-copies",), script="copies.py"),
     *_MODEL,
 )  # fmt: skip
 

@@ -39,6 +39,7 @@ FORWARD, BETWEEN = "forward", "between"
 _HOOKS: Final = ("/agent/hooks/", "/inside/hooks/")  # the second one in runs recorded by version 0.1
 _CATEGORIES: Final = (
     ("log", re.compile(r"(^|/)(logging|tqdm|tensorboard|tensorboardX|wandb|mlflow|comet_ml|neptune|aim|clearml)/")),
+    ("log", re.compile(r"^torch/_tensor_str\.py")),  # the text of a tensor is for readers
     ("log", re.compile(r"^(torch/utils/tensorboard/|(pytorch_lightning|lightning/pytorch|lightning/fabric)/loggers/)")),
     ("log", re.compile(r"^((pytorch_lightning|lightning/pytorch)/callbacks/progress/|ipykernel/iostream\.py|rich/)")),
     ("checkpoint", re.compile(r"^(torch/serialization\.py|torch/distributed/checkpoint/|safetensors/)")),

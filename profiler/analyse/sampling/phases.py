@@ -174,7 +174,7 @@ def _sampled_phases(
         if name in (BETWEEN, FORWARD):
             below = _left_loop(frames, loop)
             if below is not None:
-                callee = frames[below + 1] if below + 1 < len(frames) else None
+                callee = next((site for site in frames[below + 1 :] if not _is_decorator(site)), None)
                 name = AFTER_OPTIMIZER
                 line = frames[below], callee.function if callee and stacks.is_user(callee) else ""
             elif name == BETWEEN:
@@ -304,6 +304,11 @@ def _counted_updates(stacks: Stacks, samples: ClassifiedSamples) -> dict[Functio
             for name in names if len(names) == 1 else ():
                 loop[site.file, name] = max(site.line, loop.get((site.file, name), site.line))
     return loop
+
+
+def _is_decorator(site: Site) -> bool:
+    """Whether a frame is torch's around a function that is decorated with `torch.no_grad()` or the like."""
+    return site.file.endswith("/torch/utils/_contextlib.py")
 
 
 def _left_loop(frames: tuple[Site, ...], loop: _Loop) -> int | None:

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from profiler.analyse.model import LibraryFunction, LineCost
 from profiler.diagnose.rule import NO_WORK, Cost, StepCosts, largest_sites
 from profiler.run.model import Site
+
+_MOSTLY: Final = 0.5
+"""Share of a line's time that waits, from which all of it is a wait. A choice."""
 
 
 def lines_above(costs: StepCosts, chosen: Callable[[LibraryFunction], bool]) -> tuple[LineCost, ...]:
     """The user's lines above the functions that `chosen` selects, with the time of the stepping thread in these, the
     most first. None of them may call another of them. Empty without stack samples."""
     return tuple(function.below for function in costs.analysis.library if chosen(function))
+
+
+def deep_copies(costs: StepCosts) -> tuple[LineCost, ...]:
+    """The user's lines that make deep copies, with the time in `copy.deepcopy`."""
+    return lines_above(costs, lambda each: each.name == "deepcopy" and each.file == "copy.py")
 
 
 def frame_costs(lines: tuple[LineCost, ...], category: str = "") -> dict[str, Cost]:
@@ -32,6 +41,14 @@ def frame_costs(lines: tuple[LineCost, ...], category: str = "") -> dict[str, Co
             cost = Cost(before.seconds + seconds, before.low + seconds * low, before.high + seconds * high)
             totals[category or name] = cost
     return totals
+
+
+def mostly_waits(line: LineCost) -> bool:
+    """Whether a line of the user takes most of its time, waits for a core left out, to wait: what else it takes, such
+    as to start a program whose output it waits for, goes when the wait goes."""
+    waiting = line.categories.get("waiting", 0.0)
+    own = line.seconds_per_step - sum(line.categories.get(name, 0.0) for name in NO_WORK)
+    return waiting > _MOSTLY * own
 
 
 def frame_sites(lines: tuple[LineCost, ...]) -> tuple[Site, ...]:

@@ -19,6 +19,8 @@ _EXPLAINED: Final = 0.5
 other work, such as writing a log. A choice: half."""
 _WORK: Final = ("compute", "framework", "python")
 """Categories of what else is slower in steps with a stage."""
+_NO_CORE: Final = ("core", "throttled")
+"""Waits for a core, which are as long a part of the extra time on a busy machine as of any other time."""
 _OTHERS: Final = ("waiting", "compute", "python", "framework")
 """Categories that the rest of it is in, the likeliest first: the thread waits for the disk."""
 
@@ -51,13 +53,20 @@ def other_spikes(costs: StepCosts) -> Spikes | None:
     return None if checkpoint_costs(costs) else spikes
 
 
+def extra_seconds(costs: StepCosts, spikes: Spikes) -> float:
+    """What long steps take more than others, per step of all, without waits for a core."""
+    parts = spikes.categories or {name: cost.seconds for name, cost in costs.categories.items()}
+    whole, waits = sum(parts.values()), sum(parts.get(name, 0.0) for name in _NO_CORE)
+    return spikes.share * costs.seconds * (1.0 - waits / whole if whole else 1.0)
+
+
 def checkpoint_costs(costs: StepCosts) -> dict[str, Cost]:
     """What regular long steps take more than others, where most of that is recorded to be a checkpoint, or where they
     call the function that writes it."""
     spikes, sites = costs.analysis.spikes, checkpoint_sites(costs)
     if spikes is None or not spikes.every or not sites or costs.has_queue:
         return {}
-    written, extra = costs.cost("checkpoint"), spikes.share * costs.seconds
+    written, extra = costs.cost("checkpoint"), extra_seconds(costs, spikes)
     calls = [(line.site.file, line.calls) for line in spikes.lines[:1]]
     is_call = (sites[0].file, sites[0].function) in calls and written.seconds >= _LEAST * extra
     if spikes.stage != Stage.CHECKPOINT and (spikes.stage or not is_call):

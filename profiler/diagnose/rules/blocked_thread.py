@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Final
+
 from profiler.analyse.finding import KnockOut
-from profiler.diagnose.rule import Claim, Rule, StepCosts, take
+from profiler.diagnose.rule import Claim, Cost, Rule, StepCosts, take
+from profiler.diagnose.rules._frames import frame_costs, mostly_waits
+
+_WORK: Final = ("compute", "python")
+"""Categories of what a line does outside of torch."""
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -13,14 +20,31 @@ def judge(costs: StepCosts) -> Claim | None:
     if not claimed:
         return None
     blocked, waiting = costs.analysis.blocked, claimed["waiting"]
+    claimed |= _work_of_waits(costs)
     if blocked is not None:
-        claimed = {"waiting": waiting.part(min(1.0, blocked / waiting.seconds))}
+        part = min(1.0, blocked / waiting.seconds)
+        claimed = {name: cost.part(part) for name, cost in claimed.items()}
     sites, backward = costs.sites("waiting"), costs.phase("backward")
     # in a backward pass torch itself waits, for memory or for its threads: no change of the program removes that
     is_of_torch = bool(sites) and backward is not None and sites[0] == backward.site
     # while the thread waits, its core sleeps or runs other work, and what follows finds its caches cold: in
     # tests/traps/scripts/trainer.py, a pause of 4 ms lets the other 2.5 ms of the step take 3.3 ms
     return Claim(claimed, sites, has_gain=not is_of_torch, is_least=True)
+
+
+def _work_of_waits(costs: StepCosts) -> dict[str, Cost]:
+    """What lines that mostly wait compute besides, outside of torch: a call that starts a program or asks a server
+    does both."""
+    if costs.has_queue:
+        return {}
+    lines = [line for line in costs.analysis.lines if line.is_outside_torch and mostly_waits(line)]
+    work = frame_costs(
+        tuple(
+            replace(line, categories={name: line.categories[name] for name in _WORK if name in line.categories})
+            for line in lines
+        )
+    )
+    return {name: cost for name, cost in work.items() if cost.seconds > 0}
 
 
 PLUGIN = Rule(

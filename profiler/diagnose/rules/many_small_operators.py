@@ -45,7 +45,8 @@ PLUGIN = Rule(
         "The host calls {operators:count} of them per step.",
         "{small:count} of them take less than 20 µs each.",
     ),
-    "Use fewer and larger operators: larger batches, one operator instead of a loop, torch.compile.",
+    "Use fewer and larger operators: one for all items of a loop, a module such as torch.nn.LSTM for all time steps, a "
+    "function such as torch._foreach_lerp_ for all parameters, larger batches, or torch.compile.",
     judge,
     threshold_source="A tenth: some of this time remains in every program.",
     threshold=0.1,

@@ -7,7 +7,7 @@ from typing import Final
 from profiler.analyse.finding import KnockOut
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import Claim, Rule, StepCosts, exactly
-from profiler.diagnose.rules._periodic import other_spikes
+from profiler.diagnose.rules._periodic import extra_seconds, other_spikes
 
 _NOT_WORK: Final = ("core", "throttled", "unattributed")
 
@@ -22,7 +22,7 @@ def judge(costs: StepCosts) -> Claim | None:
     if not parts or (line.calls and parts.get("input", 0.0) >= NAMED):
         parts = {name: cost.seconds for name, cost in costs.categories.items()}
     working = {name: part for name, part in parts.items() if name not in _NOT_WORK and costs.cost(name).seconds}
-    whole, extra = sum(working.values()), spikes.share * costs.seconds
+    whole, extra = sum(working.values()), extra_seconds(costs, spikes)
     if not whole:
         return None
     claimed = {name: exactly(min(costs.cost(name).seconds, extra * part / whole)) for name, part in working.items()}

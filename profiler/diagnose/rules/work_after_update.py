@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from profiler.analyse.finding import KnockOut
-from profiler.analyse.model import AFTER_OPTIMIZER, CallSite, Phase
+from profiler.analyse.model import AFTER_OPTIMIZER, CallSite, LineCost, Phase
 from profiler.diagnose.model import NAMED
-from profiler.diagnose.rule import Claim, Rule, StepCosts, phase_costs, total_seconds
-from profiler.diagnose.rules._periodic import other_spikes
+from profiler.diagnose.rule import NOTHING, Claim, Cost, Rule, StepCosts, phase_costs, total_seconds
+from profiler.diagnose.rules._frames import deep_copies, mostly_waits
+from profiler.diagnose.rules._operators import small_operators
+from profiler.diagnose.rules._periodic import extra_seconds, other_spikes
 from profiler.run.model import Site
 
 OPERATORS: Final = ("compute", "framework")
@@ -28,10 +31,11 @@ def judge(costs: StepCosts) -> Claim | None:
     if phase is None or costs.has_queue:
         return None
     parts, sites = phase_costs(costs, phase)
-    operators = {name: cost for name, cost in parts.items() if name in OPERATORS}
+    own = _lines(costs, phase)
+    operators = _without(own, costs, {name: cost for name, cost in parts.items() if name in OPERATORS})
     if not operators:
         return None
-    reads, reading = _reads(costs, phase)
+    reads, reading = _reads(costs, own)
     # whether the program needs other work, such as averages of its parameters, is not known
     is_told = reading >= _MOSTLY * sum(phase.categories.get(name, 0.0) for name in operators)
     if not is_told and _is_periodic(costs, sites, total_seconds(operators)):
@@ -48,19 +52,40 @@ def _is_periodic(costs: StepCosts, sites: tuple[Site, ...], seconds: float) -> b
     spikes = other_spikes(costs)
     if spikes is None or spikes.share < NAMED or [line.site for line in spikes.lines[:1]] != [*sites[:1]]:
         return False
-    return spikes.share * costs.seconds >= _MOSTLY * seconds
+    return extra_seconds(costs, spikes) >= _MOSTLY * seconds
 
 
-def _reads(costs: StepCosts, phase: Phase) -> tuple[float, float]:
-    """How many results the host reads per step in this phase, and what computing takes at these lines and at those
-    whose results they read: metrics and histograms, which no training needs in each step. Where a function reads
-    results, its lines without operators of torch count too, such as those that compute a metric with NumPy."""
+def _lines(costs: StepCosts, phase: Phase) -> list[LineCost]:
+    """The lines of this phase: those by which it is entered, and those of the function that they call."""
     own = {(site.file, site.line) for site in (phase.site, *(place.site for place in phase.further)) if site}
-    lines = [
+    return [
         line
         for line in costs.analysis.lines
         if (line.site.file, line.site.line) in own or (phase.calls and line.site.function == phase.calls)
     ]
+
+
+def _without(lines: Iterable[LineCost], costs: StepCosts, operators: Mapping[str, Cost]) -> dict[str, Cost]:
+    """The operators of a phase but those of which other rules tell more: small ones, those of deep copies, and what is
+    computed at lines that mostly wait, such as one that starts a program."""
+    calling, copies = small_operators(costs), {line.site: line for line in deep_copies(costs)}
+    told = dict.fromkeys(operators, 0.0)
+    for line in lines:
+        for name in operators:
+            small = calling.get(line.site, {}).get(name, NOTHING).seconds
+            copied = copies[line.site].categories.get(name, 0.0) if line.site in copies else 0.0
+            told[name] += line.categories.get(name, 0.0) if mostly_waits(line) else max(small, copied)
+    return {
+        name: cost.part(1.0 - told[name] / cost.seconds)
+        for name, cost in operators.items()
+        if cost.seconds > told[name]
+    }
+
+
+def _reads(costs: StepCosts, lines: Iterable[LineCost]) -> tuple[float, float]:
+    """How many results the host reads per step in this phase, and what computing takes at these lines and at those
+    whose results they read: metrics and histograms, which no training needs in each step. Where a function reads
+    results, its lines without operators of torch count too, such as those that compute a metric with NumPy."""
     calls = [call for call in costs.analysis.call_sites if call.kind in _READS]
     reading: set[CallSite] = set()
     seconds = 0.0

@@ -137,6 +137,13 @@ def test_paths_are_relative_to_the_folder_of_packages() -> None:
         # who makes data or formats a record calls the user to do that
         (("t.py:2:main", f"{SITE}datasets/arrow_dataset.py:5:Dataset.map", "t.py:3:tokens"), "", "input", "between"),
         (("t.py:8:main", f"{LIB}logging/__init__.py:9:Logger.info", "t.py:4:format"), "", "log", "between"),
+        # the text of a tensor is for readers
+        (
+            ("t.py:9:main", f"{SITE}torch/_tensor.py:5:Tensor.__repr__", f"{SITE}torch/_tensor_str.py:7:_str"),
+            "",
+            "log",
+            "between",
+        ),
         (("t.py:9:main", f"{SITE}torch/serialization.py:900:save"), "checkpoint", "", "between"),
         (("t.py:2:main", f"{SITE}datasets/arrow_dataset.py:5:Dataset.map"), "", "input", "between"),
         # reading an image is input, writing one is not

@@ -467,6 +467,56 @@ def test_steps_that_do_not_depend_on_their_batch() -> None:
     assert found(with_facts(small, device="cuda")) == []
 
 
+def test_deep_copies_of_a_model_and_of_anything_else() -> None:
+    shares = {"compute": 0.02, "python": 0.01}
+    below = LineCost(SITE, "", 0.03, 0.3, 0.27, 0.33, 200, shares)
+    copies = LibraryFunction("copy.py", "deepcopy", below)
+    model = LibraryFunction(
+        "torch/nn/parameter.py", "Parameter.__deepcopy__", replace(below, categories={"compute": 0.02})
+    )
+    after = Phase(AFTER_OPTIMIZER, 0.03, 0.3, 0.27, 0.33, SITE, SITE.function, shares)
+    analysis = replace(step(compute=0.8, python=0.2), library=(copies, model), lines=(below,), phases=(after,))
+    assert found(analysis) == ["deep-copies", "python-loop"], "what follows the update is no second cause"
+    assert first(analysis).gain == pytest.approx(1 / 0.7)
+    assert finding_text(first(analysis)).code == "copied.load_state_dict(model.state_dict())"
+    assert finding_text(first(replace(analysis, library=(copies,)))).code == ""
+    assert "deep-copies" not in found(replace(analysis, library=()))
+
+
+def test_a_line_that_starts_a_program_and_waits_for_it_is_one_cause() -> None:
+    shares = {"waiting": 0.03, "compute": 0.02}
+    line = LineCost(SITE, "", 0.05, 0.5, 0.45, 0.55, 200, shares, is_outside_torch=True)
+    after = Phase(AFTER_OPTIMIZER, 0.05, 0.5, 0.45, 0.55, SITE, SITE.function, shares)
+    read = CallSite(SITE, "would_sync", 1.0, 1e-4, 0.0, 0.0, "item")
+    analysis = replace(step(waiting=0.3, compute=0.7), lines=(line,), phases=(after,), call_sites=(read,))
+    assert found(analysis) == ["blocked-thread"]
+    assert first(analysis).gain == pytest.approx(2.0)
+    computing = replace(line, categories={"waiting": 0.01, "compute": 0.04})
+    assert first(replace(analysis, lines=(computing,), phases=())).costs == pytest.approx({"waiting": 0.03})
+    # the clocks show that half of what samples call a wait was none
+    assert first(replace(analysis, blocked=0.015)).costs == pytest.approx({"waiting": 0.015, "compute": 0.01})
+
+
+def test_small_operators_after_the_update_are_told_once() -> None:
+    """Such as those of an average of the parameters."""
+    line = LineCost(SITE, "", 0.04, 0.4, 0.36, 0.44, 200, {"compute": 0.04})
+    after = Phase(AFTER_OPTIMIZER, 0.04, 0.4, 0.36, 0.44, SITE, SITE.function, {"compute": 0.04})
+    small = OperatorLine(SITE, "", False, 8000.0, 0.01, 8000.0, 0.01)
+    analysis = replace(step(compute=1.0), lines=(line,), phases=(after,))
+    assert found(replace(analysis, operators=(small,))) == ["many-small-operators"]
+    assert found(analysis) == ["work-after-update"]
+
+
+def test_texts_of_tensors_are_logging() -> None:
+    """An f-string makes the text of a tensor even where the level of its message is off."""
+    below = LineCost(SITE, "", 0.03, 0.3, 0.27, 0.33, 200, {"log": 0.03})
+    texts = LibraryFunction("torch/_tensor_str.py", "_str", below)
+    shown = first(replace(step(log=0.4, compute=0.6), library=(texts,)))
+    assert shown.rule.name == "logging-in-loop"
+    assert "30% of each step makes texts of tensors" in " ".join(finding_text(shown).evidence)
+    assert "texts" not in " ".join(finding_text(first(step(log=0.4, compute=0.6))).evidence)
+
+
 def test_validation_after_the_update() -> None:
     phase = Phase(AFTER_OPTIMIZER, 0.04, 0.4, 0.4, 0.4, SITE, "validate", {"compute": 0.04})
     analysis = replace(step(compute=1.0), phases=(phase,))
@@ -545,6 +595,18 @@ def test_extra_work_of_every_25th_step() -> None:
     assert set(found(other)) == {"periodic-work", "synchronous-checkpoint"}
     assert found(replace(analysis, spikes=replace(spikes, stage="checkpoint"))) == ["python-loop", "blocked-thread"]
     assert found(replace(analysis, spikes=replace(spikes, share=0.05))) == ["python-loop", "blocked-thread"]
+
+
+def test_waits_for_a_core_are_no_extra_work_of_long_steps() -> None:
+    """On a busy machine the extra time waits for a core as often as the rest of the step does."""
+    busy = step(core=0.8, compute=0.18, python=0.02)
+    spikes = Spikes(4, 100, 8, 3.0, 0.25, (SpikeLine(SITE, 1.0, "evaluate"),), 60, enough=True)
+    assert gain_of("periodic-work", replace(busy, spikes=spikes)) == pytest.approx(1 / 0.75)
+    sampled = replace(spikes, categories={"core": 0.8, "compute": 0.2})
+    assert gain_of("periodic-work", replace(busy, spikes=sampled)) == pytest.approx(1 / 0.75)
+    writing = step(core=0.8, checkpoint=0.01, compute=0.19)
+    saved = replace(sampled, stage="checkpoint")
+    assert gain_of("synchronous-checkpoint", replace(writing, spikes=saved)) == pytest.approx(1 / 0.75)
 
 
 def test_what_a_function_does_besides_writing_a_checkpoint() -> None:

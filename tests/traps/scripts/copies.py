@@ -1,0 +1,35 @@
+"""A training that keeps a copy of its model, as one does for the best model or for a target network."""
+
+import argparse
+import copy
+import json
+import time
+
+import torch
+from torch import nn
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--ill", action="append", default=[], choices=["deep-copies"])
+parser.add_argument("--cured", action="append", default=[], choices=["deep-copies"])
+parser.add_argument("--steps", type=int, default=1200)
+args = parser.parse_args()
+torch.manual_seed(0)
+torch.set_num_threads(1)
+rows = torch.randn(4096, 128)
+net = nn.Sequential(nn.Linear(128, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 2))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+target = copy.deepcopy(net)
+warm, begin = args.steps // 5, 0.0
+for step in range(1, args.steps + 1):
+    inputs = rows[torch.randint(0, 4096, (32,))]
+    with torch.no_grad():
+        goal = target(inputs).flip(1)
+    loss = nn.functional.mse_loss(net(inputs), goal)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if args.ill or step % 100 == 0:
+        target = copy.deepcopy(net)  # ill: deep-copies
+    if step == warm:
+        begin = time.perf_counter()
+print(json.dumps({"steps_per_s": (step - warm) / (time.perf_counter() - begin)}))
