@@ -221,6 +221,8 @@ CASES: Final = (
     Case("healthy-worker", script="workers.py"),
     Case("restarted-loader-started-anew", ("loader-started-anew",), script="restarted.py"),
     Case("restarted-healthy", cured=("loader-started-anew",), script="restarted.py"),
+    Case("sampled-slow-sampler", ("slow-sampler",), script="sampled.py"),
+    Case("sampled-healthy", cured=("slow-sampler",), script="sampled.py"),
     *_MODEL,
 )  # fmt: skip
 
