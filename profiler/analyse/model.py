@@ -204,6 +204,9 @@ class LibraryFunction:
     name: str
     below: LineCost
     """That line, with the time in the function only."""
+    lines: tuple[Site, ...] = ()
+    """The innermost lines of the user's own code in that time, the most first: that line, or lines of code that the
+    function calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,8 +332,11 @@ class LoaderUse:
     """Cores that the program may use and no program used, on average; None: not measured."""
     loaders: tuple[LoaderSettings, ...] = ()
     """The loaders with the largest share first; empty: their settings are not known."""
-    first_batches: float = 0.0
-    """Seconds per step in which the training process waits for the first batch of each worker after each start."""
+    around_starts: float = 0.0
+    """Seconds per step in which the training process waits for the first batch of each worker after each start, and for
+    the end of workers after each epoch."""
+    worker_processes: int = 0
+    """Processes of workers that existed in the measured steps: more than `workers` where they were started anew."""
 
 
 @dataclass(frozen=True, slots=True)

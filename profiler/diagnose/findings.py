@@ -97,21 +97,22 @@ def _total(costs: Iterable[Cost]) -> Cost:
 
 
 def _take(rule: Rule, claim: Claim, left: dict[str, float], owners: dict[str, str]) -> str:
-    """Take a claim out of what is left of the step.
+    """Take a claim out of what is left of the step, unless it is about time that another rule has claimed: what is left
+    beside that time may be the time of a third one.
 
     :returns: the rule that has claimed most of the same time before; empty where most of it was left.
     """
-    total = taken = 0.0
-    other, largest = "", 0.0
-    for name, cost in claim.costs.items():
-        part = min(cost.seconds, left.get(name, 0.0))
-        total, taken = total + cost.seconds, taken + part
-        if name in owners and cost.seconds - part > largest:
-            other, largest = owners[name], cost.seconds - part
-        if claim.is_exclusive and claim.has_gain:
+    parts = {name: min(cost.seconds, left.get(name, 0.0)) for name, cost in claim.costs.items()}
+    total, taken = _total(claim.costs.values()).seconds, sum(parts.values())
+    lost = {name: claim.costs[name].seconds - part for name, part in parts.items() if name in owners}
+    other = max(lost, key=lambda name: lost[name], default="")
+    if total and taken < _SAME_TIME * total and lost.get(other, 0.0) > 0:
+        return owners[other]
+    if claim.is_exclusive and claim.has_gain:
+        for name, part in parts.items():
             left[name] = left.get(name, 0.0) - part
             owners.setdefault(name, rule.name)
-    return other if total and taken < _SAME_TIME * total else ""
+    return ""
 
 
 def _bound(claim: Claim, costs: StepCosts) -> Gain:

@@ -13,13 +13,14 @@ from profiler.analyse.model import (
     WAITING_FOR_WORKERS,
     Analysis,
     InputPart,
+    LibraryFunction,
     LoaderUse,
 )
 from profiler.diagnose.model import InputAdvice, InputDiagnosis
 
 SUBSTANTIAL: Final = 0.05
 """Share of a step below which the input does not matter: without it the program would be less than 6% faster. Waits for
-a core are no part of that step: a busy machine hides no cause."""
+a core are left out of the step, as they are of the input, so that a busy machine does not hide it."""
 BUSY: Final = 0.8
 """Share of their time from which workers count as busy: the rest is lost where one waits for its turn."""
 HANDOVER: Final = 1e-3
@@ -33,6 +34,12 @@ choice."""
 _FREE: Final = 0.5
 """Cores that are free on average from which workers that do not run do not wait for one. A choice: half of the time one
 core has nothing to do."""
+_STARTS: Final = 0.5
+"""A loader that starts more often than this for each batch is started for single batches. A loader whose epochs have
+two batches or more starts less often."""
+_LOADER: Final = "torch/utils/data/dataloader.py"
+_NEXT_INDEX: Final = "_next_index"
+"""The file and the name of the function of torch's loader that asks its sampler for the indices of a batch."""
 _MAKING: Final = ("dataset", "dataset map", "collate", "tokenize")
 """Parts of the input that the training process has too if it makes its batches itself."""
 
@@ -49,23 +56,27 @@ def diagnose_input(analysis: Analysis) -> InputDiagnosis | None:
     making = [part for part in (workers or loader) if part.name not in (WAITING_FOR_INDEX, WAITING_FOR_WORKERS)]
     idle = _share(workers, WAITING_FOR_INDEX)
     working, waiting = _shares_with_core(analysis, (*loader, *inline))
+    sampling, around_starts = _sampling(analysis), waiting * _around_starts(analysis, use)
+    making_share = sum((waiting if part.name == WAITING_FOR_WORKERS else working) * part.share for part in loader)
+    made_share = max(0.0, 1.0 - sampling / making_share) if making_share else 1.0
     diagnosis = InputDiagnosis(
         InputAdvice.NONE,
         use,
-        least=SUBSTANTIAL * _share_with_core(analysis),
         cores=int(cores) if isinstance(cores, int | float) else None,
-        waits=waiting * _share(loader, WAITING_FOR_WORKERS),
+        waits=max(0.0, waiting * _share(loader, WAITING_FOR_WORKERS) - around_starts - sampling),
         receives=working * _share(loader, RECEIVE),
         starts=working * _share(loader, "loader start"),
-        first_batches=waiting * _first_batches(analysis, use),
-        making=sum((waiting if part.name == WAITING_FOR_WORKERS else working) * part.share for part in loader),
-        batch_seconds=sum(part.seconds_per_step for part in loader) / (use.batches or 1.0),
+        around_starts=around_starts,
+        sampling=min(sampling, making_share),
+        making=making_share,
+        batch_seconds=made_share * sum(part.seconds_per_step for part in loader) / (use.batches or 1.0),
         receive_seconds=working
         * sum(part.seconds_per_step for part in loader if part.name == RECEIVE)
         / (use.batches or 1.0),
         made_seconds=sum(part.seconds_per_step for part in making if part.name in _MAKING)
         / (use.batches or 1.0)
         * (_share_on_core(use, 1.0 - idle) if workers else 1.0),
+        substantial=SUBSTANTIAL * _active_share(analysis),
         busy=1.0 - idle,
         inline=working * sum(part.share for part in inline),
         inline_part=max(inline, key=lambda part: part.share, default=None),
@@ -73,17 +84,38 @@ def diagnose_input(analysis: Analysis) -> InputDiagnosis | None:
     return replace(diagnosis, advice=_with_workers(diagnosis) if workers else _without_workers(diagnosis, loader))
 
 
-def _share_with_core(analysis: Analysis) -> float:
-    """The share of a step in which the training process does not wait for a core."""
+def is_started_for_batches(use: LoaderUse) -> bool:
+    """Whether a loader is started for single batches, as by `next(iter(loader))`."""
+    return use.starts > _STARTS * (use.batches or 1.0)
+
+
+def sampling_functions(analysis: Analysis) -> tuple[LibraryFunction, ...]:
+    """The function in which torch's loader asks its sampler for the indices of a batch, by the line above it. Empty
+    without stack samples, or where it takes less than a hundredth of a step."""
+    return tuple(each for each in analysis.library if each.file == _LOADER and each.name.endswith(_NEXT_INDEX))
+
+
+def _sampling(analysis: Analysis) -> float:
+    """The share of a step in which indices are drawn, without waits for a core."""
     step = analysis.value("step_time")
-    waits = sum(measure.value or 0.0 for name, measure in analysis.breakdown.items() if name in CORELESS_CATEGORIES)
+    parts = [each.below.categories for each in sampling_functions(analysis)]
+    seconds = sum(
+        seconds for categories in parts for name, seconds in categories.items() if name not in CORELESS_CATEGORIES
+    )
+    return seconds / step if step else 0.0
+
+
+def _active_share(analysis: Analysis) -> float:
+    """The share of a step in which the training thread does not wait for a core."""
+    step, measures = analysis.value("step_time"), (analysis.breakdown.get(name) for name in CORELESS_CATEGORIES)
+    waits = sum(measure.value or 0.0 for measure in measures if measure is not None)
     return max(0.0, 1.0 - waits / step) if step else 1.0
 
 
-def _first_batches(analysis: Analysis, use: LoaderUse) -> float:
-    """The share of a step in which the training process waits for the first batch after a start of a loader."""
+def _around_starts(analysis: Analysis, use: LoaderUse) -> float:
+    """The share of a step in which the training process waits for workers because they start or end."""
     step = analysis.value("step_time")
-    return use.first_batches / step if step else 0.0
+    return use.around_starts / step if step else 0.0
 
 
 def _share_on_core(use: LoaderUse, busy: float) -> float:
@@ -118,25 +150,32 @@ def _shares_with_core(analysis: Analysis, parts: Collection[InputPart]) -> tuple
 
 
 def _with_workers(found: InputDiagnosis) -> InputAdvice:
-    if found.waits + found.receives + found.starts < found.least:
+    starting = found.starts + found.around_starts
+    if found.waits + found.receives + starting < found.substantial:
         return InputAdvice.KEEPS_UP
-    starting = found.starts + found.first_batches
-    if found.use.starts and not _are_persistent(found.use) and starting >= max(found.least, MOSTLY * found.making):
+    is_most = starting >= max(found.substantial, found.waits, found.receives)
+    if found.use.starts and is_most and not are_kept(found.use):
         return InputAdvice.PERSISTENT_WORKERS
     # what is waited for beside receiving, earlier batches would save too
-    if 0 < found.made_seconds < found.receive_seconds and found.receives >= found.least:
+    if 0 < found.made_seconds < found.receive_seconds and found.receives >= found.substantial:
         return InputAdvice.NO_WORKERS
     if found.receives > found.waits:
         return InputAdvice.LARGER_BATCHES
     if found.busy < BUSY:
         busiest = found.use.busiest_worker
         late = InputAdvice.UNEVEN if busiest >= max(BUSY, found.busy + _UNEVEN) else InputAdvice.LATE
-        return late if found.waits >= found.least / 2 else InputAdvice.NONE
+        return late if found.waits >= found.substantial / 2 else InputAdvice.NONE
     return _busy_workers(found)
 
 
-def _are_persistent(use: LoaderUse) -> bool:
-    """Whether all loaders keep their workers from one start to the next; False where that is not known."""
+def are_kept(use: LoaderUse) -> bool:
+    """Whether the loaders keep their workers from one start to the next; False where that is not known. A loader that a
+    program makes anew for each epoch has other workers each time, whatever its settings are."""
+    return are_persistent(use) and use.worker_processes <= use.workers
+
+
+def are_persistent(use: LoaderUse) -> bool:
+    """Whether all loaders are set to keep their workers; False where that is not known."""
     return bool(use.loaders) and all(loader.persistent_workers for loader in use.loaders)
 
 
@@ -156,9 +195,10 @@ def _busy_workers(found: InputDiagnosis) -> InputAdvice:
 def _without_workers(found: InputDiagnosis, loader: list[InputPart]) -> InputAdvice:
     if not loader:
         return InputAdvice.NONE
-    if found.making < found.least:
-        return InputAdvice.LITTLE_TO_GAIN
-    if found.starts > MOSTLY * found.making:  # workers would not start a loader sooner
+    made = found.making - found.sampling
+    if made < found.substantial:
+        return InputAdvice.NONE if found.making >= found.substantial else InputAdvice.LITTLE_TO_GAIN
+    if found.starts > MOSTLY * made:  # workers would not start a loader sooner
         return InputAdvice.NONE
     return InputAdvice.USE_WORKERS if found.batch_seconds > HANDOVER else InputAdvice.CHEAP_BATCHES
 

@@ -111,27 +111,30 @@ class InputDiagnosis:
 
     advice: InputAdvice
     use: LoaderUse
-    least: float = 0.0
-    """From which share of a step the input matters."""
     cores: int | None = None
     """Cores that the program may use; None: not known."""
     waits: float = 0.0
-    """Waiting for workers."""
+    """Waiting for workers, but for those that a loader has just started, or ends."""
     receives: float = 0.0
     """Receiving batches from workers."""
     starts: float = 0.0
     """Starting a loader."""
-    first_batches: float = 0.0
-    """Waiting for the first batch of each worker after a start."""
+    around_starts: float = 0.0
+    """Waiting for the first batch of each worker after a start, and for the end of workers after an epoch."""
+    sampling: float = 0.0
+    """Drawing the indices of batches, which the training process does also where workers make them. It is a part of
+    `making`, and none of `waits`."""
     making: float = 0.0
     """All of the loader's time in the training process."""
     batch_seconds: float = 0.0
-    """The same in seconds per batch."""
+    """The same in seconds per batch, without the drawing of indices."""
     receive_seconds: float = 0.0
     """Seconds per batch of receiving alone, without waits for a core."""
     made_seconds: float = 0.0
     """Seconds per batch of the dataset, of tokenizing and of collating, in the training process or in all workers,
     there without their waits for a core."""
+    substantial: float = 0.0
+    """Least share of a step with which the input matters."""
     busy: float = 0.0
     """Share of the workers' time in which they do not wait for work."""
     inline: float = 0.0

@@ -6,7 +6,7 @@ other rules: `profiler.diagnose.findings` decides which claims are about the sam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -221,12 +221,14 @@ class StepCosts:
     def sites(self, category: str) -> tuple[Site, ...]:
         """The lines that hold most of a category's time, the most first."""
         places = tuple(dict.fromkeys(place.site for place in self.analysis.locations.get(category, ())))
-        if places:
-            return places[:MAX_SITES]
+        return places[:MAX_SITES] or self.line_sites(category)
+
+    def line_sites(self, category: str, others: Collection[Site] = ()) -> tuple[Site, ...]:
+        """The lines that are worth naming for a category by their own samples, the most first, without `others`."""
         lines = [
             (line.categories.get(category, 0.0), line.site)
             for line in self.analysis.lines
-            if line.categories.get(category, 0.0) >= WORTH_NAMING * self.seconds
+            if line.site not in others and line.categories.get(category, 0.0) >= WORTH_NAMING * self.active
         ]
         lines.sort(key=lambda line: -line[0])
         return tuple(site for _, site in lines[:MAX_SITES])
@@ -293,5 +295,9 @@ def copy_sites(costs: StepCosts) -> tuple[Site, ...]:
 
 
 def largest_sites(sites: Iterable[Site | None]) -> tuple[Site, ...]:
-    """The first distinct sites."""
-    return tuple(dict.fromkeys(site for site in sites if site is not None))[:MAX_SITES]
+    """The first sites on distinct lines: a lambda or a comprehension is a function of its own on the same line."""
+    by_line: dict[tuple[str, int], Site] = {}
+    for site in sites:
+        if site is not None:
+            by_line.setdefault((site.file, site.line), site)
+    return tuple(by_line.values())[:MAX_SITES]

@@ -103,8 +103,12 @@ def test_workers_that_are_started_again_and_again_should_stay() -> None:
     assert advice(*parts, use=LoaderUse(1.0, 0.1, 2)) is InputAdvice.PERSISTENT_WORKERS
     # the waits for the first batches are theirs, the others are not
     parts = IDLE, worker("dataset", 0.1), RECEIVES, WAITS, main_process("loader start", 0.1)
-    assert advice(*parts, use=LoaderUse(1.0, 0.1, 2, first_batches=0.5)) is InputAdvice.PERSISTENT_WORKERS
-    assert advice(*parts, use=LoaderUse(1.0, 0.1, 2, first_batches=0.1)) is InputAdvice.NO_WORKERS
+    assert advice(*parts, use=LoaderUse(1.0, 0.1, 2, around_starts=0.5)) is InputAdvice.PERSISTENT_WORKERS
+    assert advice(*parts, use=LoaderUse(1.0, 0.1, 2, around_starts=0.1)) is InputAdvice.NO_WORKERS
+    # of the time that other changes could save, it is the largest part
+    parts = IDLE, main_process("receive", 0.1), main_process("waiting for the workers", 0.3)
+    assert advice(*parts, use=LoaderUse(1.0, 0.1, 2, around_starts=0.16)) is InputAdvice.PERSISTENT_WORKERS
+    assert advice(*parts, use=LoaderUse(1.0, 0.1, 2, around_starts=0.14)) is InputAdvice.LATE
 
 
 def test_workers_are_needless_if_receiving_a_batch_takes_longer_than_making_it_and_not_if_waiting_does() -> None:

@@ -182,9 +182,11 @@ class RunBuilder:
         """A window in which the GIL's holder was sampled."""
         self.sample("stacks.gil_window_s", end, (end - begin) / S)
 
-    def boundary(self, time: int, kind: BoundaryKind = BoundaryKind.OPTIMIZER, *, name: str = "Adam") -> None:
+    def boundary(
+        self, time: int, kind: BoundaryKind = BoundaryKind.OPTIMIZER, *, name: str = "Adam", flag: int = 0
+    ) -> None:
         """A moment at which a step may end: with one of them a run counts as one whose steps hooks found."""
-        self._add("boundaries", time=time, tid=TID, name=self.name(name), kind=int(kind))
+        self._add("boundaries", time=time, tid=TID, name=self.name(name), kind=int(kind), flag=flag)
 
     def count(
         self, time: int, kind: CountKind, name: str, count: int, *, size: int = 0, site: Site | str | None = None,

@@ -230,6 +230,8 @@ CASES: Final = (
     Case("restarted-healthy", cured=("loader-started-anew",), script="restarted.py"),
     Case("copies-deep-copies", ("deep-copies",), script="copies.py"),
     Case("copies-healthy", cured=("deep-copies",), script="copies.py"),
+    Case("sampled-slow-sampler", ("slow-sampler",), script="sampled.py"),
+    Case("sampled-healthy", cured=("slow-sampler",), script="sampled.py"),
     *_MODEL,
 )  # fmt: skip
 

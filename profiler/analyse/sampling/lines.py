@@ -70,7 +70,7 @@ def library_functions(stacks: Stacks, samples: ClassifiedSamples | None) -> tupl
     costs = StackCosts(stacks, samples)
     least = _MIN_FUNCTION_SHARE * samples.window.wall_ns
     rows = [
-        LibraryFunction(file, name, costs.at(site, numbers))
+        LibraryFunction(file, name, costs.at(site, numbers), costs.lines(numbers))
         for (site, file, name), numbers in calls.items()
         if costs.ns[numbers].sum() >= least
     ]
@@ -119,6 +119,13 @@ class StackCosts:
             {name: float(part) * scale for name, part in zip(HOST_CATEGORIES, parts, strict=True) if part > 0},
             float(self._unrecorded[numbers].sum()) * scale,
         )
+
+    def lines(self, numbers: list[int]) -> tuple[Site, ...]:
+        """The innermost lines of the user's in the stacks with these numbers, the most time first."""
+        ns = Counter[Site]()
+        for number in numbers:
+            ns[self._stacks.relative(self._samples.stacks[number].site)] += self.ns[number].sum()
+        return tuple(site for site, _ in ns.most_common())
 
 
 def most_frequent(calls: Mapping[str, float]) -> str:

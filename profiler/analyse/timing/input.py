@@ -99,7 +99,7 @@ def loader_use(run: Run, window: Window) -> LoaderUse | None:
     file_wait, socket_wait = making_waits(run, window, threads) or (None, None)
     return LoaderUse(
         batches, starts, count, cpu, core_wait, _busiest(run, window, workers), file_wait, socket_wait,
-        free_cores(run, window), _loaders(run, window), _first_batches(run, window, count),
+        free_cores(run, window), _loaders(run, window), _waits_around_starts(run, window, count), len(workers),
     )  # fmt: skip
 
 
@@ -119,10 +119,24 @@ def _busiest(run: Run, window: Window, workers: Iterable[_Worker]) -> float:
     return max(busy, default=0.0)
 
 
-def _first_batches(run: Run, window: Window, workers: int) -> float:
-    """Seconds per step of the first request for a batch of each worker after each start of a loader."""
-    begin, end = first_requests(run, thread_rows(run.regions, window), workers)
-    return window.per_step(int(covered_within(window.spans, begin, end).sum()))
+def _waits_around_starts(run: Run, window: Window, workers: int) -> float:
+    """Seconds per step of the first request for a batch of each worker after each start of a loader, and of the last
+    request of each epoch, in which the loader ends workers that it does not keep."""
+    regions = thread_rows(run.regions, window)
+    first, last = first_requests(run, regions, workers), _last_requests(run, window, regions)
+    begin, end = (np.concatenate(times) for times in zip(first, last, strict=True))
+    begin, only = np.unique(begin, return_index=True)
+    return window.per_step(int(covered_within(window.spans, begin, end[only]).sum()))
+
+
+def _last_requests(run: Run, window: Window, regions: Table) -> tuple[Times, Times]:
+    """Begin and end of the requests for batches after which a loader had none."""
+    boundaries, requests = thread_rows(run.boundaries, window), named_rows(run, regions, "data")
+    asked = np.sort(boundaries["time"][(boundaries["kind"] == BoundaryKind.LOADER) & (boundaries["flag"] == 1)])
+    begin, order = np.sort(times(requests["begin"])), np.argsort(requests["begin"], kind="stable")
+    following = np.searchsorted(begin, asked)  # the boundary is recorded before the request begins
+    rows = order[np.unique(following[following < len(begin)])]
+    return times(requests["begin"])[rows], times(requests["end"])[rows]
 
 
 def first_requests(run: Run, regions: Table, number: int) -> tuple[Times, Times]:

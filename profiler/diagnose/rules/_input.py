@@ -80,7 +80,7 @@ class WorkersAdvice:
 
 def suggested_workers(costs: StepCosts, found: InputDiagnosis) -> WorkersAdvice | None:
     """How many workers to suggest where there are none; None where they would give less than a rule names."""
-    own = loader_cost(costs, found)
+    own = made_cost(costs, found)
     rest = max(costs.active - own.seconds, 1e-6)
     workers, granted = max(1, (found.cores or 2) - 1), 0.0
     if mostly_waits(costs, own):  # items that wait need no core
@@ -112,6 +112,11 @@ def loader_cost(costs: StepCosts, found: InputDiagnosis) -> Cost:
     """What loaders cost: the cost of the input without that which is made outside of them."""
     whole = found.making + found.inline
     return costs.cost("input").part(found.making / whole if whole else 1.0)
+
+
+def made_cost(costs: StepCosts, found: InputDiagnosis) -> Cost:
+    """What of it workers could do instead: all but drawing the indices of batches."""
+    return loader_cost(costs, found).part(1.0 - found.sampling / found.making if found.making else 1.0)
 
 
 def inline_cost(costs: StepCosts, found: InputDiagnosis) -> Cost:

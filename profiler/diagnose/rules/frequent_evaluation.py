@@ -22,7 +22,7 @@ PLUGIN = Rule(
     "frequent-evaluation",
     "Evaluation takes much of the training's time",
     ("It takes {seconds:time} per step on average.",),
-    "Evaluate less often, or on fewer batches.",
+    "Evaluate less often, or on less data.",
     judge,
     threshold_source="A tenth: an evaluation that takes less is a usual part of a training.",
     threshold=NAMED,

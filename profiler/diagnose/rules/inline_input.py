@@ -38,8 +38,8 @@ PLUGIN = Rule(
         "{prepared:share} of each step is computed before it calls the model, by no loader and no operator of torch.",
         "Most of it is in {calls}.",
     ),
-    "Prepare batches in a dataset, and let the workers of a DataLoader make them while the model trains. Compute once "
-    "what is the same in each step.",
+    "Compute once, before the training, what is the same in each step, and the rest by operations on whole arrays "
+    "instead of loops over items; or let the workers of a DataLoader make the batches while the model trains.",
     judge,
     is_general=True,
     knock_out=KnockOut.STATEMENT,

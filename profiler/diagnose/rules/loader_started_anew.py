@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler.diagnose.input import diagnose_input
+from profiler.diagnose.input import diagnose_input, is_started_for_batches
 from profiler.diagnose.rule import Claim, Rule, StepCosts
 from profiler.diagnose.rules._input import loader_cost, making
 
-_STARTS: Final = 0.5
-"""A loader that starts more often than this for each batch is started for single batches. A loader whose epochs have
-two batches or more starts less often."""
 _STARTING: Final = ("loader start", "the loader itself")
 """Parts of the input in which a loader starts: it draws the order of all items when its first batch is asked for."""
 
@@ -18,7 +15,7 @@ _STARTING: Final = ("loader start", "the loader itself")
 def judge(costs: StepCosts) -> Claim | None:
     """What the loader itself takes, beside its items and their collation. Workers that start are another rule's."""
     found = diagnose_input(costs.analysis)
-    if found is None or found.use.workers or found.use.starts <= _STARTS * (found.use.batches or 1.0):
+    if found is None or found.use.workers or not is_started_for_batches(found.use):
         return None
     parts = making(costs, "main process")
     whole = sum(part.seconds_per_step for part in parts)

@@ -6,18 +6,18 @@ from profiler.analyse.finding import KnockOut
 from profiler.diagnose.input import HANDOVER, diagnose_input
 from profiler.diagnose.model import WORTH_NAMING, InputAdvice, InputDiagnosis
 from profiler.diagnose.rule import Claim, Rule, StepCosts
-from profiler.diagnose.rules._input import SPLIT, loader_cost, made_sites, more_workers_values, suggested_workers
+from profiler.diagnose.rules._input import SPLIT, made_cost, made_sites, more_workers_values, suggested_workers
 
 
 def judge(costs: StepCosts) -> Claim | None:
-    """The loader's time, where workers could make the batches meanwhile."""
+    """The loader's time without that of its sampler, where workers could make the batches meanwhile."""
     found = diagnose_input(costs.analysis)
     if found is None or found.advice is not InputAdvice.USE_WORKERS:
         return None
     suggested = suggested_workers(costs, found)
     if suggested is None:
         return None
-    own = loader_cost(costs, found)
+    own = made_cost(costs, found)
     return Claim(
         {"input": own},
         made_sites(costs),

@@ -34,11 +34,12 @@ def judge(costs: StepCosts) -> Claim | Notice | None:
     if python.seconds <= called:
         return None
     sites = costs.sites("python")  # without a line it is spread over libraries, and no loop can be replaced
-    others = tuple(site for site in sites if site not in calling)
-    claimed = {"python": python.part(1.0 - called / python.seconds)}
     preparation = costs.analysis.preparation
     made = preparation.lines if preparation and prepared else ()
-    if computing := _computing_of_loops(costs, {*calling, *made}):
+    known = {*calling, *made}  # lines of which another rule knows what they do
+    others = tuple(site for site in sites if site not in known) or costs.line_sites("python", made)
+    claimed = {"python": python.part(1.0 - called / python.seconds)}
+    if computing := _computing_of_loops(costs, known):
         claimed["compute"] = computing
     return Claim(claimed, others or sites, has_gain=any(not _runs_library(costs, site) for site in sites))
 

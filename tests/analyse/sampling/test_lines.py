@@ -77,6 +77,18 @@ def test_functions_of_libraries_are_below_the_line_that_calls_them() -> None:
     ]
 
 
+def test_lines_of_the_program_that_a_function_of_a_library_calls() -> None:
+    torch = "/home/someone/pytorch/torch/utils/data/dataloader.py"
+    builder = RunBuilder(device="cpu", cwd="/home/someone/pytorch", torch_folder="/home/someone/pytorch/torch")
+    builder.boundary(0)
+    builder.steps(4, 1 * S)
+    train = "/home/someone/pytorch/train.py"
+    builder.stack((f"{train}:11:main", f"{torch}:5:_next_index", f"{train}:31:__iter__"), 0, 1 * S)
+    builder.stack((f"{train}:11:main", f"{torch}:5:_next_index", f"{train}:32:__iter__"), 1 * S, 3 * S)
+    (function,) = analyse(builder.build()).library
+    assert (function.below.site.line, [site.line for site in function.lines]) == (11, [32, 31])
+
+
 def test_traced_steps_and_pauses_are_no_warm_up() -> None:
     trace = {"state": "recorded", "began": 3 * S, "ended": 5 * S}
     builder = RunBuilder(span=(0, 9 * S), device="cpu", trace=trace)

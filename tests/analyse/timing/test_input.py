@@ -93,6 +93,25 @@ def test_the_use_of_a_loader_and_the_processor_time_of_its_workers() -> None:
     assert use.busiest_worker == pytest.approx(0.7)
 
 
+def test_waits_around_starts_of_a_loader() -> None:
+    """The first request of each worker after a start, and the last one of an epoch, which ends the workers."""
+    builder = stepping()
+    for pid in (200, 300):
+        worker(builder, pid)
+    for number in range(STEPS):
+        at = number * LENGTH
+        builder.boundary(at, BoundaryKind.LOADER, name="DataLoader (train.py:3)")
+        builder.region("data", at, at + MS)
+    builder.boundary(5 * LENGTH - 4 * MS, BoundaryKind.LOADER, name="DataLoader (train.py:3)", flag=1)
+    builder.region("data", 5 * LENGTH - 4 * MS, 5 * LENGTH - 2 * MS)
+    builder.region("loader start", 5 * LENGTH - 2 * MS, 5 * LENGTH - MS)
+    run = builder.build()
+    use = loader_use(run, measured_window(run))
+    assert use is not None
+    assert use.around_starts == pytest.approx((2 + 2 * 1) / 1e3 / STEPS)
+    assert (use.workers, use.worker_processes) == (2, 2)
+
+
 def test_the_busiest_worker_is_one_that_works_for_most_of_the_steps() -> None:
     builder = stepping()
     worker(builder, 200)

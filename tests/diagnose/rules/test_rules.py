@@ -45,6 +45,7 @@ from profiler.analyse.model import (
 )
 from profiler.core.notice import Notice
 from profiler.diagnose.findings import find
+from profiler.diagnose.rule import largest_sites
 from profiler.diagnose.rules.made_on_host import filled_on_device
 from profiler.report.finding_text import finding_sentence, finding_text, not_judged_text
 from profiler.run.model import RunInfo, Site, StepDefinition, StepKind
@@ -1204,6 +1205,21 @@ def test_batches_that_numpy_makes_before_the_model() -> None:
     assert "inline-input" not in found(with_facts(ill, device="cuda")), "a device may be busy meanwhile"
 
 
+def test_a_python_loop_is_not_at_the_lines_that_make_batches() -> None:
+    """Samples show most Python at a line that makes batches, which another rule judges."""
+    making, other = Site("train.py", 21, "make"), Site("train.py", 30, "convert")
+    lines = [
+        LineCost(site, "", 0.1 * share, share, 0.9 * share, 1.1 * share, 100, {"python": 0.1 * share})
+        for site, share in ((making, 0.3), (other, 0.2))
+    ]
+    analysis = replace(
+        step(compute=0.5, python=0.5), lines=tuple(lines), preparation=Preparation(lines[0], "", (making,))
+    )
+    analysis = replace(analysis, locations={"python": (Location(LocationKind.LINE, (making,), 1.0, 1.0, 1.0),)})
+    sites = {finding.rule.name: finding.sites for finding in find(analysis)[0]}
+    assert sites == {"inline-input": (making,), "python-loop": (other,)}
+
+
 def test_other_input_beside_batches_that_numpy_makes() -> None:
     """The larger part is told, and the Python of the smaller one stays that of a loop."""
     making = LineCost(SITE, "make", 0.04, 0.4, 0.35, 0.45, 50, {"compute": 0.02, "python": 0.01, "waiting": 0.01})
@@ -1313,6 +1329,64 @@ def test_a_loader_with_two_batches_is_not_started_for_each() -> None:
     for starts, names in ((0.6, ["loader-started-anew"]), (0.5, [])):
         analysis = step(*parts, use=LoaderUse(1.0, starts, 0), input=0.5, compute=0.5)
         assert [name for name in found(analysis) if name == "loader-started-anew"] == names
+
+
+def with_sampler(analysis: Analysis, share: float) -> Analysis:
+    """The step with samples in the loader's sampler, at a line of the program's own."""
+    line = LineCost(Site("train.py", 5, "main"), "", 0.1 * share, share, 0.9 * share, 1.1 * share, 200)
+    line = replace(line, categories={"input": 0.1 * share})
+    own = Site("train.py", 30, "Buckets.__iter__")
+    function = LibraryFunction("torch/utils/data/dataloader.py", "_BaseDataLoaderIter._next_index", line, (own,))
+    return replace(analysis, library=(function,))
+
+
+def test_workers_do_not_draw_the_indices_of_batches() -> None:
+    parts = main_process("the loader itself", 0.4), main_process("dataset", 0.02)
+    alone = step(*parts, use=ALONE, input=0.42, compute=0.58)
+    assert found(alone) == ["no-workers"], "what the loader itself does is not known"
+    assert found(with_sampler(alone, 0.4)) == ["slow-sampler"]
+    finding = first(with_sampler(alone, 0.4))
+    assert [site.line for site in finding.sites] == [30]
+    assert (finding.gain, finding.confidence) == (pytest.approx(1 / 0.6), Confidence.HIGH)
+    assert "Drawing the indices of a batch takes 40.0 ms, 40% of each step." in finding_text(finding).evidence
+    both = step(main_process("the loader itself", 0.2), main_process("dataset", 0.5), use=ALONE, input=0.7, compute=0.3)
+    assert found(with_sampler(both, 0.2))[:2] == ["no-workers", "slow-sampler"]
+    assert gain_of("no-workers", with_sampler(both, 0.2)) == pytest.approx(0.1 / 0.051), "the sampler's time remains"
+    restarted = replace(with_sampler(alone, 0.4), loader=LoaderUse(1.0, 1.0))
+    assert found(restarted) == ["loader-started-anew"], "of a loader that is started for each batch"
+
+
+def test_batches_are_not_late_where_the_sampler_takes_the_time() -> None:
+    parts = main_process("waiting for the workers", 0.4), worker("waiting for an index", 0.9), worker("dataset", 0.1)
+    late = step(*parts, use=BUSY, input=0.4, compute=0.6)
+    assert found(late) == ["starved-prefetch"]
+    assert found(with_sampler(late, 0.37)) == ["slow-sampler"]
+
+
+def test_a_busy_machine_does_not_hide_slow_input() -> None:
+    """Making batches takes 3% of a step, and a sixth of the time in which the thread has a core."""
+    analysis = with_facts(step(main_process("dataset", 0.1), use=ALONE, input=0.03, compute=0.15, core=0.82), cores=1)
+    assert found(analysis) == ["slow-dataset-item", "noisy-machine"]
+
+
+def test_persistent_workers_of_a_loader_that_is_made_anew() -> None:
+    made = Site("train.py", 9, "main")
+    kept = LoaderSettings("DataLoader (train.py:9)", made, "loader", 2, 16, persistent_workers=True, share=1.0)
+    parts = worker("waiting for an index", 0.6), worker("dataset", 0.1), main_process("loader start", 0.4)
+    use = LoaderUse(1.0, 0.1, 2, loaders=(kept,), worker_processes=2)
+    analysis = step(*parts, use=use, input=0.4, compute=0.6)
+    assert found(analysis) == [], "the workers stay"
+    anew = replace(analysis, loader=replace(use, worker_processes=20))
+    assert [(each.rule.name, each.sites[0]) for each in find(anew)[0]] == [("workers-started-anew", made)]
+    assert finding_text(first(anew)).code == "", "its settings are right"
+    plain = replace(use, loaders=(replace(kept, persistent_workers=False),))
+    code = finding_text(first(replace(anew, loader=plain))).code
+    assert code == "loader = DataLoader(..., persistent_workers=True)"
+
+
+def test_sites_are_on_distinct_lines() -> None:
+    inner, outer, other = (Site("train.py", line, name) for line, name in ((5, "<lambda>"), (5, "main"), (6, "main")))
+    assert largest_sites([inner, outer, None, other]) == (inner, other)
 
 
 def test_gradients_that_no_optimizer_uses() -> None:
