@@ -127,6 +127,9 @@ def test_faults_planted_at_once_add_counts_at_their_lines(folder: Path, healthy:
     for ill, kind in PLANTED:
         assert line_of(ill) in raised(healthy, counts, kind), (ill, kind)
     assert raised(healthy, counts, CountKind.SYNC) == {line_of("read")}
+    for kind in (CountKind.OPERATOR, CountKind.FLOPS, CountKind.ALLOCATION):
+        before, after = amounts(healthy, kind), amounts(counts, kind)
+        assert {line: after.get(line) for line in before} == before, "two processes count the other lines alike"
 
 
 @pytest.mark.slow
@@ -159,6 +162,7 @@ def test_a_healthy_program_has_no_growth_and_no_reads(healthy: tuple[SiteCount, 
     assert not [count for count in healthy if count.kind is CountKind.SYNC]
 
 
+@pytest.mark.slow
 def test_repeats_have_equal_counts(healthy: tuple[SiteCount, ...], tmp_path: Path) -> None:
     again = record(tmp_path, "none")
     assert [(each.kind, each.name, each.site, each.before, each.per_step) for each in again] == [
