@@ -25,7 +25,7 @@ class ReportCommand:
         )
 
     def run(self, args: argparse.Namespace) -> int:
-        from profiler import load, read
+        from profiler import analyse_run, load
         from profiler.core.errors import Exit, ProfilerError
         from profiler.report.build import build_report
         from profiler.report.write import counts_rendered, rendered, write_text
@@ -38,7 +38,7 @@ class ReportCommand:
 
             text = counts_rendered(run_counts(run), args.format)
         else:
-            analysis = read(args.directory, timeline=args.format == "html")
+            analysis = analyse_run(run, timeline=args.format == "html")
             if args.format == "console":
                 from profiler.report.render.console import print_report
 

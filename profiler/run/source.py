@@ -93,7 +93,7 @@ def read_source(folder: Path, lines: Lines | None = None) -> Source:
         source.names = _read_texts(folder / tables.NAMES, lambda line: str(line["text"]), source.problems)
         texts = lines or {}
         source.sites = _read_texts(folder / tables.SITES, partial(_site, texts), source.problems)
-        source.stacks = _read_texts(folder / tables.STACK_TEXTS, partial(_frames, texts), source.problems)
+        source.stacks = _read_texts(folder / tables.STACK_TEXTS, partial(_frames, texts, {}), source.problems)
         source.results = list(_read_lines(folder / tables.RESULTS, _result, source.problems))
     except OSError as error:
         raise ProfilerError(f"cannot read {error.filename or folder}: {error.strerror}") from error
@@ -120,7 +120,7 @@ def read_lines(folder: Path) -> set[tuple[str, int]]:
     """File and number of each line that the sites and stacks of one folder name; those that cannot be read are left
     out."""
     sites = set(_read_lines(folder / tables.SITES, partial(_site, {}), []))
-    for frames in _read_lines(folder / tables.STACK_TEXTS, partial(_frames, {}), []):
+    for frames in _read_lines(folder / tables.STACK_TEXTS, partial(_frames, {}, {}), []):
         sites.update(frames)
     return {(site.file, site.line) for site in sites}
 
@@ -130,11 +130,16 @@ def _site(lines: Lines, line: Mapping[str, Any]) -> Site:
     return Site(file, number, str(line["function"]), lines.get((file, number), ""))
 
 
-def _frames(lines: Lines, line: Mapping[str, Any]) -> tuple[Site, ...]:
-    return tuple(
-        Site(str(file), int(number), str(function), lines.get((str(file), int(number)), ""))
-        for file, number, function in line["frames"]
-    )
+def _frames(lines: Lines, sites: dict[tuple[Any, ...], Site], line: Mapping[str, Any]) -> tuple[Site, ...]:
+    """The frames of a stack; `sites` are those of earlier stacks, which have most frames in common."""
+    frames = []
+    for frame in line["frames"]:
+        if (site := sites.get(tuple(frame))) is None:
+            file, number, function = frame
+            site = Site(str(file), int(number), str(function), lines.get((str(file), int(number)), ""))
+            sites[tuple(frame)] = site
+        frames.append(site)
+    return tuple(frames)
 
 
 def _result(line: Mapping[str, Any]) -> StatedResult:

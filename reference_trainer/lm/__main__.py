@@ -140,6 +140,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _train(settings: Settings, result: Path | None) -> int:
+    from reference_trainer.lm.model import preset
+
+    preset(settings.preset)  # an unknown one is an error before the compiled code is imported, which takes a second
     from reference_trainer.lm.loop import train
     from reference_trainer.lm.result import NotWrittenError
 

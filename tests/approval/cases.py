@@ -126,8 +126,11 @@ def recording(name: str) -> Path:
 
 
 def report(path: Path) -> Output:
-    """Output of `report` in all formats but HTML, for one analysis: it takes most of the time."""
-    with _folder(), patch("profiler.read", return_value=profiler.read(path)):
+    """Output of `report` in all formats but HTML, for a run that is loaded and analysed once: that takes most of the
+    time."""
+    run = profiler.load(path)
+    analysis = profiler.analyse_run(run)
+    with _folder(), patch("profiler.load", return_value=run), patch("profiler.analyse_run", return_value=analysis):
         texts = {}
         for kind in ("json", "md"):
             _run("report", str(path), "--format", kind, "--out", f"report.{kind}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import itertools
 from collections import Counter
@@ -32,6 +33,7 @@ MADE = {
 }
 
 
+@functools.cache
 def supply(made: Made, seed: int) -> dict[str, list[Round]]:
     number = {MEASURE: LIMITS.max_rounds, CONFIRM: CONFIRM_LOOKS[-1]}
     return {kind: [a_round(place + 1, kind, made, seed) for place in range(most)] for kind, most in number.items()}

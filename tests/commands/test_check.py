@@ -106,7 +106,7 @@ def slow_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_slow_candidate_fails_and_is_confirmed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow_candidate(monkeypatch)
-    monkeypatch.setattr("profiler.check.modes.sides.EXPLAIN_S", 0.5)
+    monkeypatch.setattr("profiler.check.modes.sides.EXPLAIN_S", 0.1)
     options = ["--before", train_command(2000), "--after", train_command(2001), "--out", "out"]
     assert main(["check", *options]) == 1
     report = check_report()

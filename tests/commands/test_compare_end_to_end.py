@@ -203,7 +203,7 @@ def per_step(run: Run, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 def test_two_programs_of_ones_own(tmp_path: Path) -> None:
     script(tmp_path, ROUNDS, "rounds.py")
-    before, after = (f"{sys.executable} rounds.py {size} {syncs}" for size, syncs in ((2_000_000, 12), (20_000, 3)))
+    before, after = (f"{sys.executable} rounds.py {size} {syncs}" for size, syncs in ((500_000, 12), (20_000, 3)))
     report, printed = compare(tmp_path, "--before", before, "--after", after, "--pairs", "1")
     check_keys(report)
     assert [report[side]["syncs_per_step"] for side in ("before", "after")] == [12, 3]
@@ -267,15 +267,13 @@ import sys
 import torch
 
 model = torch.nn.Linear(8, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for _ in range(4):
     loss = model(torch.ones(4, 8)).sum()
     for _ in range(int(sys.argv[1])):
         loss.item()
     loss.backward()
-    optimizer.step()
 """
-"""Takes how often a step reads its loss."""
+"""Takes how often a step reads its loss. It has no optimizer: the first one of a process imports torch's compiler."""
 
 
 def test_two_commands_are_counted_once_each(

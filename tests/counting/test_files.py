@@ -329,12 +329,9 @@ from pathlib import Path
 
 atexit.register(open, "last", "w")
 model = torch.nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 log = open("log", "w")
 for step in range(6):
-    optimizer.zero_grad()
     model(torch.ones(3, 4)).sum().backward()
-    optimizer.step()
     torch.save(model.state_dict(), f"{step}.pt")
     for name in ("a", "b"):
         Path(name).write_text(str(step))

@@ -109,7 +109,10 @@ def test_level_light_reads_threads_with_every_fifth_sample(tmp_path: Path) -> No
     assert len(values(run, "thread.cpu_s", pid, spinner)) == 2
 
 
-def test_peaks_are_read_when_a_process_is_first_seen_and_at_the_end(tmp_path: Path) -> None:
+def test_peaks_are_read_when_a_process_is_first_seen_and_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "_RESCAN_S", float("inf"))  # a sample after a second would look for the child again
     store.create(tmp_path / "run")
     write_manifest(tmp_path / "run")
     writer = store.RunWriter(tmp_path / "run")

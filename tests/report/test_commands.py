@@ -17,9 +17,8 @@ from tests.report import samples
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run directory whose analysis is a made-up one."""
-    monkeypatch.setattr(profiler, "read", lambda path, **_: samples.analysis())
     monkeypatch.setattr(profiler, "load", lambda path: RunBuilder(level="standard").build())
-    monkeypatch.setattr(profiler, "analyse_run", lambda run: samples.analysis())
+    monkeypatch.setattr(profiler, "analyse_run", lambda run, **_: samples.analysis())
     return tmp_path
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from profiler.core.terminal import plain
 from profiler.report.blocks import (
@@ -25,6 +26,10 @@ from profiler.report.blocks import (
 )
 from profiler.report.render import figures, timeline
 from profiler.report.render.drawing import slope_layout, waterfall_layout, whole_percent
+
+if TYPE_CHECKING:
+    import jinja2
+    from markupsafe import Markup
 
 PAGE = Path(__file__).parent / "page"
 TABLE_ROWS = 8
@@ -69,6 +74,16 @@ _SLOT: Final = 24
 
 def render(report: Report) -> str:
     """The complete page; the same report gives the same bytes."""
+    template, css, js = _page()
+    footnotes: dict[str, int] = {}
+    """Each reason why something was not measured, in the order of the page, and its number."""
+    text: str = template.render(report=report, css=css, js=js, footnotes=footnotes)
+    return "\n".join(line for line in (row.strip() for row in text.splitlines()) if line) + "\n"
+
+
+@functools.cache
+def _page() -> tuple[jinja2.Template, Markup, Markup]:
+    """The template of a page, its style sheet and its script; compiling the template takes longer than rendering it."""
     import jinja2
     from markupsafe import Markup
 
@@ -80,8 +95,6 @@ def render(report: Report) -> str:
         lstrip_blocks=True,
         finalize=lambda value: plain(value) if type(value) is str else value,
     )
-    footnotes: dict[str, int] = {}
-    """Each reason why something was not measured, in the order of the page, and its number."""
     environment.globals.update(
         kind_of=lambda block: type(block).__name__,
         draw_lines=lambda block: zip(block.panels, map(Markup, figures.lines(block)), strict=True),
@@ -108,14 +121,11 @@ def render(report: Report) -> str:
         nothing=NOTHING,
         rows_at_first=rows_at_first,
         has_several_tables=has_several_tables,
-        footnotes=footnotes,
         unit_widths=unit_widths,
     )
     files = ("page.css", "page.js", "timeline.js")
     css, *scripts = (_COMMENT.sub("", (PAGE / name).read_text(encoding="utf-8")) for name in files)
-    css, js = Markup(css), Markup("\n".join(scripts))
-    text: str = environment.get_template("page.html.j2").render(report=report, css=css, js=js)
-    return "\n".join(line for line in (row.strip() for row in text.splitlines()) if line) + "\n"
+    return environment.get_template("page.html.j2"), Markup(css), Markup("\n".join(scripts))
 
 
 def split_path(cell: Cell) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from dataclasses import replace
 
@@ -60,6 +61,7 @@ def step_block(side: str, begin: int, step_ns: float, noise: random.Random) -> S
     return StepBlock(side, begin, steps, tokens=8 * 512)
 
 
+@functools.cache
 def rounds(slower: float, count: int = 5, *, confirm: int = 0, seed: int = 1) -> tuple[Round, ...]:
     noise, measured = random.Random(seed), []
     for number in range(1, count + confirm + 1):
@@ -102,6 +104,7 @@ TIMES = (
 )
 
 
+@functools.cache
 def passed() -> GateResult:
     return GateResult(
         PASS,
@@ -121,6 +124,7 @@ def passed() -> GateResult:
     )
 
 
+@functools.cache
 def failed() -> GateResult:
     counters = (
         replace(COUNTERS[0], state=FAIL, after=(13.0, 13.0), changes=(SYNC,)),
@@ -167,6 +171,7 @@ def failed() -> GateResult:
     )
 
 
+@functools.cache
 def failed_with_changes() -> GateResult:
     """A FAIL against a revision, with the lines that take longer and what changed at them."""
     hunk = Hunk(
@@ -189,6 +194,7 @@ def failed_with_changes() -> GateResult:
     return replace(failed(), hunks=(hunk,), slower_lines=lines)
 
 
+@functools.cache
 def failed_baseline() -> GateResult:
     """Counters against a file: sites elsewhere, with odd letters, unknown, twice in a function, and a gain."""
     odd = [replace(SYNC, file=file) for file in ("/usr/lib/a b#c.py", "src/ä%20?.py", "")]
@@ -211,6 +217,7 @@ def failed_baseline() -> GateResult:
     )
 
 
+@functools.cache
 def inconclusive() -> GateResult:
     times = (
         TimeLine("typical step", INCONCLUSIVE, 0.028, -0.011, 0.067, 20, 0.071, 12, 141.0),
@@ -252,6 +259,7 @@ def unmeasured() -> GateResult:
     )
 
 
+@functools.cache
 def unknown_conditions() -> GateResult:
     """Rounds of which little is known, and a base that was compared to itself."""
     gate = speed(failed())
@@ -260,6 +268,7 @@ def unknown_conditions() -> GateResult:
     return replace(failed(), throughput=replace(gate, rounds=bare, reason=None, round_slowdowns=slowdowns))
 
 
+@functools.cache
 def hostile() -> GateResult:
     """Every text is hostile, and numbers are not finite."""
     bad = HOSTILE
