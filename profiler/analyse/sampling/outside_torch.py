@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Collection
 from typing import Any, Final
@@ -18,8 +17,10 @@ from profiler.run.tables import COUNTED_LINES, OPERATORS
 
 _MOST_OPERATORS: Final = 1 / 6
 """Most of a line's time in small operators, as they were counted, with which the rest of the line counts. A choice:
-they take up to three times as long beside other programs, and less than half of the line must be theirs even then. With
-a larger operator, such as one of many rounds that were few when they were counted, the line may be all torch's."""
+they take up to three times as long beside other programs, and less than half of the line must be theirs even then."""
+_MORE_ROUNDS: Final = 10
+"""Times as much as was counted that a larger operator may take in other steps, such as one in a loop of many rounds that
+were few when they were counted. A choice."""
 _MOST_LONGER: Final = 1.25
 """Times as long as the median step that the steps of a line's samples may be. Work that costs a tenth of all time in
 every 6th step, the first that may lie outside of the counted ones, makes that step 1.6 times as long as others."""
@@ -45,7 +46,7 @@ class OutsideTorch:
             if row.is_backward:
                 continue
             if row.site:
-                seconds = row.seconds if row.small_count == row.count else math.inf
+                seconds = row.small_seconds + _MORE_ROUNDS * (row.seconds - row.small_seconds)
                 self._seconds[row.site.file, row.site.line] += seconds
             elif not row.caller:
                 self._elsewhere += row.seconds

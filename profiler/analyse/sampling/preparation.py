@@ -31,6 +31,9 @@ from profiler.run.model import Site
 
 _MOSTLY: Final = 0.5
 """Share of a line, or of a stack, that decides what it is."""
+_NEARLY_ALL: Final = 0.75
+"""Share of a function's time from which the rest of it, such as Python that frees its arrays, has the same purpose. A
+choice between half and all."""
 _WAITS: Final = [CODE["waiting"], CODE["ranks"], CODE["gil"]]
 _Line = tuple[str, int]
 _Numbers = npt.NDArray[Any]
@@ -48,9 +51,13 @@ def preparation(
         return None
     costs, outside = StackCosts(stacks, samples), OutsideTorch(stacks, samples.window, operators)
     by_line: defaultdict[Site, list[int]] = defaultdict(list)
-    for number, stack in samples.stacks.items():
-        if interrupted[number] < _MOSTLY and _may_prepare(stacks, number, stack) and _is_before(stacks, number, first):
-            by_line[stack.site].append(number)
+    possible = [
+        number
+        for number, stack in samples.stacks.items()
+        if interrupted[number] < _MOSTLY and _may_prepare(stacks, number, stack) and _is_before(stacks, number, first)
+    ]
+    for number in possible:
+        by_line[samples.stacks[number].site].append(number)
     chosen: dict[Site, list[int]] = {}
     for site, numbers in by_line.items():
         ns = costs.ns[numbers].sum(axis=0)
@@ -65,7 +72,10 @@ def preparation(
         return None
     lines = sorted(chosen, key=lambda site: -costs.ns[chosen[site]].sum())
     numbers = [number for each in chosen.values() for number in each]
-    only = _only(stacks, samples, costs.ns, set(numbers))
+    whole = _only(stacks, samples, costs.ns, set(numbers), _NEARLY_ALL)
+    rest = set(possible).difference(numbers)
+    numbers += [number for number in rest if not whole.isdisjoint(map(function_of, stacks.user_frames(number)))]
+    only = _only(stacks, samples, costs.ns, set(numbers), _MOSTLY)
     ways = [(float(costs.ns[number].sum()), _way(stacks, number, only)) for number in numbers]
     call, calls = last_common_call(ways, only) or (None, "")
     return Preparation(costs.at(call or lines[0], numbers), calls, tuple(map(stacks.relative, lines)))
@@ -129,13 +139,15 @@ def _is_loop(stacks: Stacks, numbers: Collection[int], ns: _Numbers) -> bool:
     return bool(python > _MOSTLY * ns[list(numbers)].sum())
 
 
-def _only(stacks: Stacks, samples: ClassifiedSamples, ns: _Numbers, numbers: Collection[int]) -> set[Function]:
-    """The functions that do hardly anything else."""
+def _only(
+    stacks: Stacks, samples: ClassifiedSamples, ns: _Numbers, numbers: Collection[int], share: float
+) -> set[Function]:
+    """The functions of which these stacks are at least this share of the time."""
     times: defaultdict[Function, _Numbers] = defaultdict(lambda: np.zeros(2))
     for number in samples.stacks:
         for function in set(map(function_of, stacks.user_frames(number))):
             times[function] += ns[number].sum() * np.array([number in numbers, 1.0])
-    return {function for function, (inside, total) in times.items() if inside >= _MOSTLY * total}
+    return {function for function, (inside, total) in times.items() if inside >= share * total}
 
 
 def _way(stacks: Stacks, number: int, only: Collection[Function]) -> Sequence[Site]:

@@ -31,12 +31,23 @@ def prepared(parts: Sequence[Part], *lines: tuple[int, str, int, float, int]) ->
     return analyse(program(3, parts, operators={"lines": operators(*lines)})).preparation
 
 
-def test_what_numpy_computes_before_the_model() -> None:
-    found = prepared((*MAKING, *MODEL), (22, "make", 2, 0.01, 2))
+@pytest.mark.parametrize("small", [2, 0])
+def test_what_numpy_computes_before_the_model(small: int) -> None:
+    found = prepared((*MAKING, *MODEL), (22, "make", 2, 0.05, small))
     assert found is not None
     assert [(site.line, site.function) for site in found.lines] == [(31, "sweep"), (22, "make")]
     assert found.whole.share == pytest.approx(0.4, abs=0.08)
     assert (found.whole.site.line, found.calls) == (4, "make")
+
+
+@pytest.mark.parametrize(("other", "counts"), [(6, True), (20, False)])
+def test_the_rest_of_a_function_that_does_hardly_anything_else_counts(other: int, counts: bool) -> None:
+    parts = (Part(30, ("t.py:4:main", "t.py:22:make", FFT)), Part(other, ("t.py:4:main", "t.py:23:make")))
+    analysis = analyse(program(3, (*parts, *MODEL), operators={"lines": operators((23, "make", 900, 9.0, 900))}))
+    found, samples = analysis.preparation, {line.site.line: line.samples for line in analysis.lines}
+    assert found is not None
+    assert [site.line for site in found.lines] == [22]
+    assert found.whole.samples == samples[22] + counts * samples[23]
 
 
 @pytest.mark.parametrize(
