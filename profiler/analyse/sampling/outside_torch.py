@@ -19,8 +19,8 @@ _MOST_OPERATORS: Final = 1 / 6
 """Most of a line's time in small operators, as they were counted, with which the rest of the line counts. A choice:
 they take up to three times as long beside other programs, and less than half of the line must be theirs even then."""
 _MORE_ROUNDS: Final = 10
-"""Times as much as was counted that a larger operator may take in other steps, such as one in a loop of many rounds that
-were few when they were counted. A choice."""
+"""Times as much as was counted that a larger operator may take in other steps, such as one in a loop whose rounds were
+few when they were counted. A choice."""
 _MOST_LONGER: Final = 1.25
 """Times as long as the median step that the steps of a line's samples may be. Work that costs a tenth of all time in
 every 6th step, the first that may lie outside of the counted ones, makes that step 1.6 times as long as others."""
