@@ -50,7 +50,7 @@ def making_claim(costs: StepCosts, names: Collection[str], value: str) -> Claim 
     suggested = suggested_workers(costs, found) if found.advice is InputAdvice.USE_WORKERS else None
     if suggested and _items_mostly_wait(costs, loader_cost(costs, found)):
         return None  # items that wait are no cheaper to make: workers wait beside the training
-    parts = making(costs, "worker") or making(costs, "main process")
+    parts, made = made_parts(costs, found)
     chosen = [part for part in parts if part.name in names]
     whole = sum(part.seconds_per_step for part in parts)
     share = sum(part.seconds_per_step for part in chosen) / whole if whole else 0.0
@@ -66,7 +66,7 @@ def making_claim(costs: StepCosts, names: Collection[str], value: str) -> Claim 
         "free": found.use.free_cores if found.advice is InputAdvice.USE_WORKERS and not suggested else None,
         "core_wait": found.use.worker_core_wait if found.advice is InputAdvice.MORE_CORES else None,
     }
-    return Claim({"input": loader_cost(costs, found).part(share)}, sites, values)
+    return Claim({"input": made.part(share)}, sites, values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +145,13 @@ def making(costs: StepCosts, where: str) -> list[InputPart]:
         for part in costs.inputs(where=where, context="loader")
         if part.name not in (WAITING_FOR_INDEX, WAITING_FOR_WORKERS)
     ]
+
+
+def made_parts(costs: StepCosts, found: InputDiagnosis) -> tuple[list[InputPart], Cost]:
+    """The parts in which batches are made, and what all of them together cost. Those of workers do not draw indices."""
+    if workers := making(costs, "worker"):
+        return workers, made_cost(costs, found)
+    return making(costs, "main process"), loader_cost(costs, found)
 
 
 def main_loader(costs: StepCosts) -> LoaderSettings | None:

@@ -1363,6 +1363,21 @@ def test_batches_are_not_late_where_the_sampler_takes_the_time() -> None:
     assert found(with_sampler(late, 0.37)) == ["slow-sampler"]
 
 
+@pytest.mark.parametrize(("file_wait", "name"), [(0.0, "slow-collate"), (1.0, "io-bound-input")])
+def test_what_workers_make_is_slow_beside_a_slow_sampler(file_wait: float, name: str) -> None:
+    parts = main_process("waiting for the workers", 0.5), worker("collate", 0.9)
+    use = replace(BUSY, worker_cpu=0.9, file_wait=file_wait, socket_wait=0.0)
+    analysis = with_sampler(with_facts(step(*parts, use=use, input=0.5, compute=0.5), cores=2), 0.2)
+    assert {*found(analysis)} >= {name, "slow-sampler"}
+    assert gain_of(name, analysis) == pytest.approx(1 / 0.7), "the sampler's time remains"
+
+
+def test_workers_that_are_not_needed_draw_no_indices() -> None:
+    parts = worker("waiting for an index", 0.9), worker("dataset", 0.05), main_process("receive", 0.5)
+    analysis = with_sampler(step(*parts, use=LoaderUse(1.0, 0.0, 1), input=0.5, compute=0.5), 0.2)
+    assert gain_of("needless-workers", analysis) == pytest.approx(1 / 0.75), "the sampler's time remains"
+
+
 def test_a_busy_machine_does_not_hide_slow_input() -> None:
     """Making batches takes 3% of a step, and a sixth of the time in which the thread has a core."""
     analysis = with_facts(step(main_process("dataset", 0.1), use=ALONE, input=0.03, compute=0.15, core=0.82), cores=1)
