@@ -10,7 +10,7 @@ from profiler.diagnose.rules._input import loader_values, made_cost, made_sites
 
 
 def judge(costs: StepCosts) -> Claim | None:
-    """The loader's time without what drawing indices and making the batches takes, and waits for cores that the workers take."""
+    """The loader's time but for drawing indices and making the batches, and waits for cores that the workers take."""
     found = diagnose_input(costs.analysis)
     if found is None or found.advice is not InputAdvice.NO_WORKERS:
         return None
