@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, NotJudged
-from profiler.analyse.model import Analysis
+from profiler.analyse.model import CORELESS_CATEGORIES, Analysis
 from profiler.core.notice import Notice
 from profiler.core.plugins import discover
 from profiler.diagnose.device import too_few_launches
@@ -22,7 +22,6 @@ _SAME_TIME: Final = 0.5
 """Share of a claim that other rules must have claimed for it to be about the same time as theirs."""
 _MOST_RECORDING: Final = 0.5
 """Most of what remains of a step that is taken to be the cost of recording, which is an estimate."""
-_CORE_WAITS: Final = frozenset({"core", "throttled"})
 _FASTEST: Final = 1e-3
 """Least share of a step that is assumed to remain: what a rule claims may be the whole step."""
 
@@ -133,7 +132,7 @@ def _bound(claim: Claim, costs: StepCosts) -> Gain:
 
 def _with_a_core(claim: Claim, costs: StepCosts) -> float:
     """Seconds of a step without waits for a core, but those that are claimed."""
-    claimed = sum(cost.seconds for name, cost in claim.costs.items() if name in _CORE_WAITS)
+    claimed = sum(cost.seconds for name, cost in claim.costs.items() if name in CORELESS_CATEGORIES)
     whole = costs.seconds if costs.has_queue else min(costs.seconds, costs.active + claimed)
     return max(whole, _FASTEST * costs.seconds)
 

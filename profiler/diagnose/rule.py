@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from profiler.analyse.finding import Confidence, GainMethod, RuleText
-from profiler.analyse.model import COMMUNICATING, COPYING, Analysis, DevicePart, InputPart, Phase
+from profiler.analyse.model import COMMUNICATING, COPYING, CORELESS_CATEGORIES, Analysis, DevicePart, InputPart, Phase
 from profiler.core.notice import Notice
 from profiler.diagnose.device import BUSY, is_sampled, program_blame, trace_category
 from profiler.diagnose.model import WORTH_NAMING
@@ -164,7 +164,7 @@ class StepCosts:
     def active(self) -> float:
         """Seconds of a step in which the thread does not wait for a core: what thresholds are shares of, so that a busy
         machine does not hide a cause."""
-        return max(0.0, self.seconds - self.cost("core").seconds - self.cost("throttled").seconds)
+        return max(0.0, self.seconds - sum(self.cost(name).seconds for name in CORELESS_CATEGORIES))
 
     @cached_property
     def core_wait_factor(self) -> float:
@@ -259,7 +259,7 @@ def take(costs: StepCosts, *categories: str) -> dict[str, Cost]:
     return {name: costs.cost(name) for name in categories if costs.cost(name).seconds > 0}
 
 
-NO_WORK: Final = ("core", "throttled", "ranks")
+NO_WORK: Final = (*CORELESS_CATEGORIES, "ranks")
 """Waits that are no part of the work in which they lie."""
 
 

@@ -48,9 +48,9 @@ def making_claim(costs: StepCosts, names: Collection[str], value: str) -> Claim 
     if found is None or found.advice not in SLOW or input_wait(costs):  # what is computed is not slow then
         return None
     suggested = suggested_workers(costs, found) if found.advice is InputAdvice.USE_WORKERS else None
-    if suggested and mostly_waits(costs, loader_cost(costs, found)):
+    if suggested and _items_mostly_wait(costs, loader_cost(costs, found)):
         return None  # items that wait are no cheaper to make: workers wait beside the training
-    parts = making(costs, "worker") or making(costs, "main process")
+    parts, made = made_parts(costs, found)
     chosen = [part for part in parts if part.name in names]
     whole = sum(part.seconds_per_step for part in parts)
     share = sum(part.seconds_per_step for part in chosen) / whole if whole else 0.0
@@ -66,7 +66,7 @@ def making_claim(costs: StepCosts, names: Collection[str], value: str) -> Claim 
         "free": found.use.free_cores if found.advice is InputAdvice.USE_WORKERS and not suggested else None,
         "core_wait": found.use.worker_core_wait if found.advice is InputAdvice.MORE_CORES else None,
     }
-    return Claim({"input": loader_cost(costs, found).part(share)}, sites, values)
+    return Claim({"input": made.part(share)}, sites, values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def suggested_workers(costs: StepCosts, found: InputDiagnosis) -> WorkersAdvice 
     own = made_cost(costs, found)
     rest = max(costs.active - own.seconds, 1e-6)
     workers, granted = max(1, (found.cores or 2) - 1), 0.0
-    if mostly_waits(costs, own):  # items that wait need no core
+    if _items_mostly_wait(costs, own):  # items that wait need no core
         workers = max(workers, min(MOST_WORKERS, math.ceil(round(own.seconds / rest, 3))))
         on_cpu = (costs.analysis.value("host_cpu") or 0.0) * costs.seconds
         granted = granted_share(on_cpu, costs.cost("core").seconds if costs.is_known("core") else None)
@@ -147,6 +147,13 @@ def making(costs: StepCosts, where: str) -> list[InputPart]:
     ]
 
 
+def made_parts(costs: StepCosts, found: InputDiagnosis) -> tuple[list[InputPart], Cost]:
+    """The parts in which batches are made, and what all of them together cost. Those of workers do not draw indices."""
+    if workers := making(costs, "worker"):
+        return workers, made_cost(costs, found)
+    return making(costs, "main process"), loader_cost(costs, found)
+
+
 def main_loader(costs: StepCosts) -> LoaderSettings | None:
     """The loader in which nearly all of the time lies that the training process is in any; None: not known."""
     use = costs.analysis.loader
@@ -205,7 +212,7 @@ def input_sites(costs: StepCosts, parts: Iterable[InputPart]) -> tuple[Site, ...
     )
 
 
-def mostly_waits(costs: StepCosts, own: Cost) -> bool:
+def _items_mostly_wait(costs: StepCosts, own: Cost) -> bool:
     """Whether the training process, while it makes batches, mostly waits for something that is no core, such as a file:
     the time of its thread off its core, less its other waits. False if that is not known."""
     main = next((thread for thread in costs.analysis.threads if thread.tid == thread.pid), None)

@@ -8,6 +8,7 @@ from typing import Final
 
 from profiler.analyse.model import LineCost, OperatorLine
 from profiler.diagnose.rule import NOTHING, Cost, StepCosts, add, spread
+from profiler.diagnose.rules._frames import deep_copies
 from profiler.run.model import Site
 
 CALLING: Final = ("compute", "framework", "python")
@@ -33,7 +34,7 @@ def small_operators(costs: StepCosts) -> dict[Site, dict[str, Cost]]:
     """For each line that calls small operators, what these take, by category: their own time, and the time around all
     operators by their number. Where operators are of no line, as with very many, all lines with computing divide them.
     """
-    rows = called_by_program(costs.analysis.operators)
+    rows = called_by_program(costs)
     backward = costs.phase("backward")
     in_backward = _place(backward.site) if backward else None
     places: dict[object, list[OperatorLine]] = {}
@@ -62,13 +63,14 @@ def small_operators(costs: StepCosts) -> dict[Site, dict[str, Cost]]:
     return parts
 
 
-def called_by_program(operators: Iterable[OperatorLine]) -> list[OperatorLine]:
-    """Those that a loader or an optimizer does not call. Some gradient functions are small only within torch, and count
-    as large: those of a line whose operators are mostly large, such as a recurrent network's, and where lines are
-    known those of none, which add up the gradient of each parameter. A line of small operators in a loop has as many
-    gradient functions: the few large ones of them, such as one that adds up what the loop took from a tensor, go with
-    the loop."""
-    rows = [row for row in operators if not row.caller]
+def called_by_program(costs: StepCosts) -> list[OperatorLine]:
+    """The operators that no loader, optimizer or deep copy calls: other rules tell of those. Some gradient functions
+    are small only within torch, and count as large: those of a line whose operators are mostly large, such as a
+    recurrent network's, and where lines are known those of none, which add up the gradient of each parameter. A line of
+    small operators in a loop has as many gradient functions: the few large ones of them, such as one that adds up what
+    the loop took from a tensor, go with the loop."""
+    copies = {_place(line.site) for line in deep_copies(costs)}
+    rows = [row for row in costs.analysis.operators if not row.caller and _place(row.site) not in copies]
     has_lines = any(row.site for row in rows)
     is_small: dict[Site | None, bool] = {
         row.site: _is_mostly_small(row) for row in rows if row.site and not row.is_backward

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from profiler.analyse.model import Spikes, Stage
+from profiler.analyse.model import CORELESS_CATEGORIES, Spikes, Stage
 from profiler.diagnose.rule import NOTHING, Cost, StepCosts, add, exactly, largest_sites, spread, total_seconds
 from profiler.run.model import Site
 
@@ -19,8 +19,6 @@ _EXPLAINED: Final = 0.5
 other work, such as writing a log. A choice: half."""
 _WORK: Final = ("compute", "framework", "python")
 """Categories of what else is slower in steps with a stage."""
-_NO_CORE: Final = ("core", "throttled")
-"""Waits for a core, which are as long a part of the extra time on a busy machine as of any other time."""
 _OTHERS: Final = ("waiting", "compute", "python", "framework")
 """Categories that the rest of it is in, the likeliest first: the thread waits for the disk."""
 
@@ -54,9 +52,10 @@ def other_spikes(costs: StepCosts) -> Spikes | None:
 
 
 def extra_seconds(costs: StepCosts, spikes: Spikes) -> float:
-    """What long steps take more than others, per step of all, without waits for a core."""
+    """What long steps take more than others, per step of all, without waits for a core: on a busy machine these are as
+    large a part of the extra time as of any other time."""
     parts = spikes.categories or {name: cost.seconds for name, cost in costs.categories.items()}
-    whole, waits = sum(parts.values()), sum(parts.get(name, 0.0) for name in _NO_CORE)
+    whole, waits = sum(parts.values()), sum(parts.get(name, 0.0) for name in CORELESS_CATEGORIES)
     return spikes.share * costs.seconds * (1.0 - waits / whole if whole else 1.0)
 
 

@@ -1,4 +1,4 @@
-"""Objects that the program copies with all that they hold, such as a model with its parameters."""
+"""Recognizes objects that the program copies with all that they hold, such as a model with its parameters."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from profiler.diagnose.rules._frames import deep_copies, frame_costs, frame_site
 
 
 def judge(costs: StepCosts) -> Claim | None:
-    """The time in `copy.deepcopy`. The program may need some of the copies. Beside a device with a queue, samples do
-    not tell what of it leaves the device idle."""
-    if costs.has_queue:
-        return None
+    """The time in `copy.deepcopy`. The program may need some of the copies."""
     lines = deep_copies(costs)
     claimed = frame_costs(lines)
     parameters = lines_above(costs, lambda each: each.name == "Parameter.__deepcopy__")

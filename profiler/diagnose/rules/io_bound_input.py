@@ -5,7 +5,7 @@ from __future__ import annotations
 from profiler.analyse.finding import KnockOut
 from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.rule import Claim, Rule, StepCosts
-from profiler.diagnose.rules._input import SLOW, input_sites, input_wait, loader_cost, loader_values, making
+from profiler.diagnose.rules._input import SLOW, input_sites, input_wait, loader_values, made_parts
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -14,14 +14,14 @@ def judge(costs: StepCosts) -> Claim | None:
     waits = input_wait(costs)
     if found is None or found.advice not in SLOW or not waits:
         return None
-    parts = making(costs, "worker") or making(costs, "main process")
+    parts, made = made_parts(costs, found)
     values = {
         **loader_values(costs),
         "made": found.made_seconds,
         "files": found.use.file_wait or None,
         "sockets": found.use.socket_wait or None,
     }
-    cost = {"input": loader_cost(costs, found).part(waits)}
+    cost = {"input": made.part(waits)}
     # the rest of a read, which copies the data, is not known
     return Claim(cost, input_sites(costs, parts), values, is_least=True)
 

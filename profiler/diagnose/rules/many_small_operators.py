@@ -18,7 +18,7 @@ def judge(costs: StepCosts) -> Claim | None:
     Python only. Other rules judge loaders and optimizers."""
     if costs.has_queue:  # what its kernels take is known then: other rules judge it
         return None
-    rows = called_by_program(costs.analysis.operators)
+    rows = called_by_program(costs)
     claimed = within_step(costs, called_from(small_operators(costs), *CALLING))
     values: dict[str, float | None] = {"operators": costs.analysis.value("launches_per_step"), "small": None}
     if rows:

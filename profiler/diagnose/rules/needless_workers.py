@@ -6,16 +6,16 @@ from profiler.analyse.finding import KnockOut
 from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.model import InputAdvice
 from profiler.diagnose.rule import Claim, Rule, StepCosts, take
-from profiler.diagnose.rules._input import loader_cost, loader_values, made_sites
+from profiler.diagnose.rules._input import loader_values, made_cost, made_sites
 
 
 def judge(costs: StepCosts) -> Claim | None:
-    """The loader's time without what making the batches takes, and waits for cores that the workers take."""
+    """The loader's time but for drawing indices and making the batches, and waits for cores that the workers take."""
     found = diagnose_input(costs.analysis)
     if found is None or found.advice is not InputAdvice.NO_WORKERS:
         return None
     crowded = found.cores is not None and found.use.workers >= found.cores
-    own = loader_cost(costs, found)
+    own = made_cost(costs, found)
     made = found.made_seconds * (found.use.batches or 1.0)
     if own.seconds <= made:  # the rest was waiting for a core
         return None

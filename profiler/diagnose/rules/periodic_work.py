@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from profiler.analyse.finding import KnockOut
+from profiler.analyse.model import CORELESS_CATEGORIES, UNATTRIBUTED
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import Claim, Rule, StepCosts, exactly
 from profiler.diagnose.rules._periodic import extra_seconds, other_spikes
 
-_NOT_WORK: Final = ("core", "throttled", "unattributed")
+_NOT_WORK: Final = (*CORELESS_CATEGORIES, UNATTRIBUTED)
 
 
 def judge(costs: StepCosts) -> Claim | None:

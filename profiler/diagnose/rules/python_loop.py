@@ -10,7 +10,7 @@ from profiler.analyse.finding import KnockOut
 from profiler.analyse.model import CORELESS_CATEGORIES, LineCost
 from profiler.core.notice import Notice
 from profiler.diagnose.rule import NOTHING, Claim, Cost, Rule, StepCosts
-from profiler.diagnose.rules._frames import frame_costs
+from profiler.diagnose.rules._frames import deep_copies, frame_costs
 from profiler.diagnose.rules._input import prepared_costs
 from profiler.diagnose.rules._operators import called_from, small_operators
 from profiler.diagnose.run import hides_waits
@@ -36,8 +36,9 @@ def judge(costs: StepCosts) -> Claim | Notice | None:
     sites = costs.sites("python")  # without a line it is spread over libraries, and no loop can be replaced
     preparation = costs.analysis.preparation
     made = preparation.lines if preparation and prepared else ()
-    known = {*calling, *made}  # lines of which another rule knows what they do
-    others = tuple(site for site in sites if site not in known) or costs.line_sites("python", made)
+    told = {*made, *(line.site for line in deep_copies(costs))}
+    known = {*calling, *told}  # lines of which another rule knows what they do
+    others = tuple(site for site in sites if site not in known) or costs.line_sites("python", told)
     claimed = {"python": python.part(1.0 - called / python.seconds)}
     if computing := _computing_of_loops(costs, known):
         claimed["compute"] = computing

@@ -1,4 +1,4 @@
-"""A sampler that takes long to draw the indices of a batch, which it does in the training process."""
+"""Recognizes a sampler that takes long to draw the indices of a batch, which it does in the training process."""
 
 from __future__ import annotations
 

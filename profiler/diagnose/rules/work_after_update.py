@@ -74,7 +74,7 @@ def _without(lines: Iterable[LineCost], costs: StepCosts, operators: Mapping[str
         for name in operators:
             small = calling.get(line.site, {}).get(name, NOTHING).seconds
             copied = copies[line.site].categories.get(name, 0.0) if line.site in copies else 0.0
-            told[name] += line.categories.get(name, 0.0) if mostly_waits(line) else max(small, copied)
+            told[name] += line.categories.get(name, 0.0) if mostly_waits(line) else small + copied
     return {
         name: cost.part(1.0 - told[name] / cost.seconds)
         for name, cost in operators.items()

@@ -468,13 +468,16 @@ def test_steps_that_do_not_depend_on_their_batch() -> None:
     assert found(with_facts(small, device="cuda")) == []
 
 
+def copies_of_a_model(below: LineCost) -> tuple[LibraryFunction, ...]:
+    """The functions of a deep copy of a model at a line."""
+    files = {"deepcopy": "copy.py", "Parameter.__deepcopy__": "torch/nn/parameter.py"}
+    return tuple(LibraryFunction(file, name, below) for name, file in files.items())
+
+
 def test_deep_copies_of_a_model_and_of_anything_else() -> None:
     shares = {"compute": 0.02, "python": 0.01}
     below = LineCost(SITE, "", 0.03, 0.3, 0.27, 0.33, 200, shares)
-    copies = LibraryFunction("copy.py", "deepcopy", below)
-    model = LibraryFunction(
-        "torch/nn/parameter.py", "Parameter.__deepcopy__", replace(below, categories={"compute": 0.02})
-    )
+    copies, model = copies_of_a_model(below)
     after = Phase(AFTER_OPTIMIZER, 0.03, 0.3, 0.27, 0.33, SITE, SITE.function, shares)
     analysis = replace(step(compute=0.8, python=0.2), library=(copies, model), lines=(below,), phases=(after,))
     assert found(analysis) == ["deep-copies", "python-loop"], "what follows the update is no second cause"
@@ -482,6 +485,22 @@ def test_deep_copies_of_a_model_and_of_anything_else() -> None:
     assert finding_text(first(analysis)).code == "copied.load_state_dict(model.state_dict())"
     assert finding_text(first(replace(analysis, library=(copies,)))).code == ""
     assert "deep-copies" not in found(replace(analysis, library=()))
+
+
+def test_deep_copies_are_told_once() -> None:
+    """What they compute is no Python loop, and their operators are no small ones of the program."""
+    below = LineCost(SITE, "", 0.03, 0.3, 0.27, 0.33, 200, {"compute": 0.012, "python": 0.018})
+    line = replace(below, is_outside_torch=True)
+    analysis = replace(step(compute=0.7, python=0.3), lines=(line,))
+    assert found(analysis) == ["python-loop"]
+    assert first(analysis).costs["compute"] == pytest.approx(0.012)
+    copying = replace(analysis, library=copies_of_a_model(below))
+    assert found(copying) == ["deep-copies", "python-loop"]
+    assert [each.costs.get("compute") for each in find(copying)[0]] == [pytest.approx(0.012), None]
+    small = OperatorLine(SITE, False, "", 5000.0, 0.012, 5000.0, 0.012)
+    calling = replace(step(compute=1.0), lines=(replace(below, categories={"compute": 0.03}),), operators=(small,))
+    assert found(calling) == ["many-small-operators"]
+    assert found(replace(calling, library=copies_of_a_model(calling.lines[0]))) == ["deep-copies"]
 
 
 def test_a_line_that_starts_a_program_and_waits_for_it_is_one_cause() -> None:
@@ -502,7 +521,7 @@ def test_small_operators_after_the_update_are_told_once() -> None:
     """Such as those of an average of the parameters."""
     line = LineCost(SITE, "", 0.04, 0.4, 0.36, 0.44, 200, {"compute": 0.04})
     after = Phase(AFTER_OPTIMIZER, 0.04, 0.4, 0.36, 0.44, SITE, SITE.function, {"compute": 0.04})
-    small = OperatorLine(SITE, "", False, 8000.0, 0.01, 8000.0, 0.01)
+    small = OperatorLine(SITE, False, "", 8000.0, 0.01, 8000.0, 0.01)
     analysis = replace(step(compute=1.0), lines=(line,), phases=(after,))
     assert found(replace(analysis, operators=(small,))) == ["many-small-operators"]
     assert found(analysis) == ["work-after-update"]
@@ -1361,6 +1380,21 @@ def test_batches_are_not_late_where_the_sampler_takes_the_time() -> None:
     late = step(*parts, use=BUSY, input=0.4, compute=0.6)
     assert found(late) == ["starved-prefetch"]
     assert found(with_sampler(late, 0.37)) == ["slow-sampler"]
+
+
+@pytest.mark.parametrize(("file_wait", "name"), [(0.0, "slow-collate"), (1.0, "io-bound-input")])
+def test_what_workers_make_is_slow_beside_a_slow_sampler(file_wait: float, name: str) -> None:
+    parts = main_process("waiting for the workers", 0.5), worker("collate", 0.9)
+    use = replace(BUSY, worker_cpu=0.9, file_wait=file_wait, socket_wait=0.0)
+    analysis = with_sampler(with_facts(step(*parts, use=use, input=0.5, compute=0.5), cores=2), 0.2)
+    assert {*found(analysis)} >= {name, "slow-sampler"}
+    assert gain_of(name, analysis) == pytest.approx(1 / 0.7), "the sampler's time remains"
+
+
+def test_workers_that_are_not_needed_draw_no_indices() -> None:
+    parts = worker("waiting for an index", 0.9), worker("dataset", 0.05), main_process("receive", 0.5)
+    analysis = with_sampler(step(*parts, use=LoaderUse(1.0, 0.0, 1), input=0.5, compute=0.5), 0.2)
+    assert gain_of("needless-workers", analysis) == pytest.approx(1 / 0.75), "the sampler's time remains"
 
 
 def test_a_busy_machine_does_not_hide_slow_input() -> None:
