@@ -12,7 +12,7 @@ from typing import Any, Final
 from profiler.analyse.finding import Confidence, Finding, FindingChange, FindingState, Gain, GainMethod, NotJudged
 from profiler.core.units import nth, ratio, seconds, share, significant, size
 from profiler.report.rank_text import SPENT, other_ranks
-from profiler.report.text import at, describe, file_name, function_name, listed
+from profiler.report.text import at, describe, file_name, function_name, listed, plural
 
 _NEED_WORKERS: Final = frozenset({"multiprocessing_context", "persistent_workers", "prefetch_factor", "timeout"})
 """Arguments of a DataLoader that it refuses without workers."""
@@ -263,6 +263,8 @@ def change_sentence(change: FindingChange) -> str:
 # ---------------------------------------------------------------- templates
 
 
+_HARDLY: Final = 0.05
+"""Number of free cores below which a figure tells nothing."""
 _FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {
     "time": seconds,
     "share": share,
@@ -271,9 +273,15 @@ _FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {
     "number": lambda value: f"{value:,.0f}" if value >= 100 or value == round(value) else significant(value, 2),
     "count": lambda value: f"{round(value):,}",
     "plain": lambda value: str(round(value)),
+    "cores": lambda value: "hardly any core was" if value < _HARDLY else "1 core was" if value == 1 else f"{value:.2g} cores were",
+    "results": lambda value: plural(round(value), "result"),
     "nth": nth,
     "place": lambda site: at(site).removeprefix(" at "),
-    "function": lambda site: f"{function_name(site)} of {file_name(site)}",
+    "function": lambda site: (
+        f"the module-level code of {file_name(site)}"
+        if site.function == "<module>"
+        else f"{function_name(site)} of {file_name(site)}"
+    ),
     "assignment": lambda variable: f"{variable} = " if variable else "",
     "activity": lambda category: SPENT[category],
     "others": other_ranks,

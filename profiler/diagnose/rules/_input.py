@@ -95,7 +95,7 @@ def suggested_workers(costs: StepCosts, found: InputDiagnosis) -> WorkersAdvice 
 
 NO_MORE_WORKERS: Final = (
     "Workers would not help: receiving a batch from one takes about {handover:time}.",
-    "Workers would hardly help: they have to send each batch. Cores that were free on average: {free:number}.",
+    "Workers would hardly help: they need free cores, and have to send each batch. On average, {free:cores} free.",
     "More workers would not help: those that there are wait for a core {core_wait:share} of the time.",
 )
 """Evidence that the work itself must become less."""

@@ -51,7 +51,7 @@ PLUGIN = Rule(
     "blocked-thread",
     "The training thread is blocked",
     ("{share:share} of each step is spent waiting, much of it in {site:function}.",),
-    "Do what it waits for in another thread or process, and collect the result in a later step.",
+    "Wait less often, or do what it waits for in another thread or process and collect the result in a later step.",
     judge,
     is_general=True,
     knock_out=KnockOut.STATEMENT,

@@ -29,7 +29,8 @@ PLUGIN = Rule(
     "float64",
     "The model computes in float64",
     ("{double:share} of its parameters are in float64, twice as wide as float32.",),
-    "Use float32: look for torch.set_default_dtype, .double(), and arrays of NumPy, which are float64 by default.",
+    "Use float32 for the model and for its inputs: look for torch.set_default_dtype, .double(), and arrays of NumPy, "
+    "which are float64 by default.",
     judge,
     code="model.float()",
     threshold_source="Half of the time: a core does half as many float64 operations at a time. Measured: 2.0 times the "

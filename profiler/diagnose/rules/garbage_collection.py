@@ -21,7 +21,8 @@ PLUGIN = Rule(
     "garbage-collection",
     "Python's garbage collector stops the training",
     ("{seconds:time} of each step goes to collections.",),
-    "Do not call gc.collect() in a step. Call gc.freeze() once the model is built: its objects are then not searched.",
+    "Do not call gc.collect() while the model trains. Call gc.freeze() once the model is built: its objects are then "
+    "not searched.",
     judge,
     threshold_source="Collections of 50 µs and more are recorded.",
     knock_out=KnockOut.SETTINGS,

@@ -17,7 +17,7 @@ def judge(costs: StepCosts) -> Claim | None:
 
 PLUGIN = Rule(
     "logging-in-loop",
-    "Logging takes much of each step",
+    "Logging takes time",
     (
         "{share:share} of each step goes to logging.",
         "{texts:share} of each step makes texts of tensors. An f-string makes them even if its message is not shown.",

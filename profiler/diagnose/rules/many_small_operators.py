@@ -39,7 +39,7 @@ def _sites(rows: Iterable[OperatorLine]) -> tuple[Site, ...]:
 
 PLUGIN = Rule(
     "many-small-operators",
-    "Many small operators: calling them takes longer than what they compute",
+    "Calling many small operators takes longer than computing them",
     (
         "{share:share} of each step is calling operators.",
         "The host calls {operators:count} of them per step.",

@@ -49,7 +49,7 @@ PLUGIN = Rule(
         "{share:share} of each step the device is idle while batches are made, {overlapped_batch:time} each.",
         "Receiving a batch from a worker takes about {handover:time}.",
         "Cores that the program may use: {cores:count}.",
-        "Cores that were free on average: {free:number}.",
+        "On average, {free:cores} free.",
         SPLIT,
     ),
     "Let workers make the batches while the model trains.",

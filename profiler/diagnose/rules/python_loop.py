@@ -84,7 +84,7 @@ PLUGIN = Rule(
     "python-loop",
     "Python code of the training loop takes time",
     ("{share:share} of each step is Python, much of it in {site:function}.",),
-    "Replace loops over elements by operators on whole tensors, or do the work outside of the step.",
+    "Replace loops over elements by operators on whole tensors, or do the work less often, or outside of the step.",
     judge,
     is_general=True,
     knock_out=KnockOut.STATEMENT,

@@ -121,11 +121,11 @@ def _names(source: str, context: type[ast.expr_context]) -> set[str]:
 
 PLUGIN = Rule(
     "work-after-update",
-    "Work after the optimizer's step takes much of each step",
+    "Work after the optimizer's step takes time",
     (
         "{share:share} of each step is computing after optimizer.step().",
         "Most of it is in {calls}.",
-        "The host reads {reads:count} results of it per step.",
+        "The host reads {reads:results} of it per step.",
     ),
     "Do it less often. If it is a validation, run it in evaluation mode and without gradients.",
     judge,

@@ -363,7 +363,9 @@ def test_workers_need_free_cores_and_time_to_send_batches() -> None:
     text = replace(loading(0.5, 0.05), input=(main_process("tokenize", 0.5),))
     assert found(text) == ["inline-tokenization"]
     evidence = finding_text(first(loading(0.5, 0.05))).evidence
-    assert any("free on average: 0.050" in sentence for sentence in evidence)
+    assert any("On average, 0.05 cores were free." in sentence for sentence in evidence)
+    evidence = finding_text(first(loading(0.5, 0.003))).evidence
+    assert any("hardly any core was free" in sentence for sentence in evidence)
     assert not any("hardly help" in sentence for sentence in finding_text(first(loading(0.1, 3.0))).evidence)
     # a batch of 6.5 ms in a step of 7.2 ms: one worker needs as long to make and to send it
     parts = main_process("dataset", 0.9)
@@ -484,6 +486,10 @@ def test_deep_copies_of_a_model_and_of_anything_else() -> None:
     assert first(analysis).gain == pytest.approx(1 / 0.7)
     assert finding_text(first(analysis)).code == "copied.load_state_dict(model.state_dict())"
     assert finding_text(first(replace(analysis, library=(copies,)))).code == ""
+    named = replace(below, site=replace(SITE, source="self.best = copy.deepcopy(net)  # the best so far"))
+    copies, model = replace(copies, below=named), replace(model, below=replace(named, categories={"compute": 0.02}))
+    text = finding_text(first(replace(analysis, library=(copies, model), lines=(named,))))
+    assert text.code == "self.best.load_state_dict(net.state_dict())"
     assert "deep-copies" not in found(replace(analysis, library=()))
 
 
