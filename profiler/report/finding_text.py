@@ -273,7 +273,9 @@ _FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {
     "number": lambda value: f"{value:,.0f}" if value >= 100 or value == round(value) else significant(value, 2),
     "count": lambda value: f"{round(value):,}",
     "plain": lambda value: str(round(value)),
-    "cores": lambda value: "hardly any core was" if value < _HARDLY else "1 core was" if value == 1 else f"{value:.2g} cores were",
+    "cores": lambda value: (
+        "hardly any core was" if value < _HARDLY else "1 core was" if value == 1 else f"{value:.2g} cores were"
+    ),
     "results": lambda value: plural(round(value), "result"),
     "nth": nth,
     "place": lambda site: at(site).removeprefix(" at "),
