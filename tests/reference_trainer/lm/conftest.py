@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from reference_trainer import jit
 from reference_trainer.lm.chunks import ChunkedText
 from reference_trainer.lm.corpus import Corpus, load_corpus
 from reference_trainer.lm.tokenizer import Tokenizer, train_or_load
@@ -34,6 +35,8 @@ def cache_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def own_cache(cache_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tokenizers and shards of these tests are kept apart; compiled code, which its sources name, is shared."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", jit.config.CACHE_DIR)
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache_home))
 
 

@@ -51,10 +51,17 @@ SMALL = Settings(
 )
 
 
-def plans() -> list[Plan]:
-    """The plans with no fix, one, two and all fixes."""
+def plans() -> list[Any]:
+    """The plans with no fix, one, two and all fixes; pairs are slow tests."""
     chosen = ((), *combinations(CURES, 1), *combinations(CURES, 2), tuple(CURES))
-    return [replace(Plan(), **{name: CURES[name] for name in names}) for names in chosen]
+    return [
+        pytest.param(
+            replace(Plan(), **{name: CURES[name] for name in names}),
+            id="-".join(names),
+            marks=pytest.mark.slow if len(names) == 2 else (),
+        )
+        for names in chosen
+    ]
 
 
 ALL = replace(Plan(), **CURES)
@@ -143,7 +150,7 @@ def test_the_cases_are_worth_testing(expected: dict[str, list[Fit]]) -> None:
 
 
 @pytest.mark.parametrize("method", [GD, GNC])
-@pytest.mark.parametrize("plan", plans(), ids=lambda plan: "-".join(n for n in CURES if getattr(plan, n) == CURES[n]))
+@pytest.mark.parametrize("plan", plans())
 def test_every_plan_gives_what_the_reference_gives(plan: Plan, method: str, expected: dict[str, list[Fit]]) -> None:
     same(fits(method, plan), expected[method])
 
