@@ -280,6 +280,14 @@ def test_the_line_of_the_leading_finding_is_among_the_lines() -> None:
     assert unsampled.source.startswith("print(")
 
 
+def test_a_line_is_listed_once_though_its_hook_names_the_whole_path() -> None:
+    analysis = profiler.read(recording("detail-as-found"))
+    line = analysis.lines[0].site
+    cause = replace(finding(), sites=(replace(line, file=f"/srv/{line.file}"),))
+    places = first(replace(analysis, findings=(cause,), outcome=RunVerdict.COMPUTING)).places
+    assert all(place.share is not None for place in places)
+
+
 def test_speed_is_only_kept_where_nothing_is_known_to_be_wrong() -> None:
     def titles(name: str) -> list[str]:
         return [action.title for action in first(profiler.read(recording(name))).actions]
