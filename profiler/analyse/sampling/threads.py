@@ -344,9 +344,8 @@ def _library_state(stack: Stack, *, waits: bool) -> ThreadState | None:
         return ThreadState.IDLE
     if stack.stratum == CHECKPOINT or stack.category == "checkpoint":
         return ThreadState.CHECKPOINTING
-    if (
-        stack.category == "log" and "sync" not in stack.roles
-    ):  # the text of a tensor is logging, and waits for its device
+    # the text of a tensor is logging, and waits for its device
+    if stack.category == "log" and "sync" not in stack.roles:
         return ThreadState.LOGGING
     if "compiler" in stack.roles:
         return ThreadState.COMPILING
