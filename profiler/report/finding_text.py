@@ -10,6 +10,7 @@ from string import Formatter
 from typing import Any, Final
 
 from profiler.analyse.finding import Confidence, Finding, FindingChange, FindingState, Gain, GainMethod, NotJudged
+from profiler.core.syntax import parsed_line
 from profiler.core.units import nth, ratio, seconds, share, significant, size
 from profiler.report.rank_text import SPENT, other_ranks
 from profiler.report.text import at, describe, file_name, function_name, listed, plural
@@ -334,9 +335,8 @@ def changed_line(finding: Finding) -> str:
 
 def with_arguments(source: str, name: str, arguments: Mapping[str, Any]) -> str:
     """A statement with other arguments of the only call of a function or class in it; empty where it is not sure."""
-    try:
-        tree = ast.parse(source.strip())
-    except SyntaxError:
+    tree = parsed_line(source)
+    if tree is None:
         return ""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _called(node) == name]
     if len(calls) != 1 or any(keyword.arg is None for keyword in calls[0].keywords):

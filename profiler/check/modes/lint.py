@@ -22,6 +22,7 @@ from profiler.check.modes.sides import load_recordings
 from profiler.check.speed.controlled_process import Program
 from profiler.check.speed.counting import record_steps
 from profiler.core.errors import ProfilerError
+from profiler.core.syntax import parsed_line
 from profiler.run.model import Run
 from profiler.run.tables import CallKind
 
@@ -160,7 +161,7 @@ def _is_read_by_called_function(change: Change) -> bool:
     if change.operation != "bool":
         return False
     source = re.sub(r"^elif\b", "if", change.source)
-    tree = _parsed(source) or _parsed(f"{source}\n    pass")  # the head of a block
+    tree = parsed_line(source) or parsed_line(f"{source}\n    pass")  # the head of a block
     nodes = list(ast.walk(tree)) if tree else []
     calls = {ast.unparse(node.func).rpartition(".")[2] for node in nodes if isinstance(node, ast.Call)}
     return bool(calls) and _NEED_TRUTH.isdisjoint(calls) and not any(_needs_truth(node) for node in nodes)
@@ -171,20 +172,12 @@ def _needs_truth(node: ast.AST) -> bool:
     return is_chain or isinstance(node, _NEEDS_TRUTH) or (isinstance(node, ast.comprehension) and bool(node.ifs))
 
 
-def _parsed(source: str) -> ast.Module | None:
-    """The syntax tree of a line; None where it is only a part of a statement."""
-    try:
-        return ast.parse(source.strip())
-    except SyntaxError:
-        return None
-
-
 def pinned_copy(source: str) -> str:
     """`x.pin_memory().to(device, non_blocking=True)` for `x.to(device)` in the statement of a line.
 
     Empty where the line has no such copy, several, or is a part of a statement.
     """
-    tree = _parsed(source)
+    tree = parsed_line(source)
     if tree is None:
         return ""
     copies = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from profiler.analyse.finding import KnockOut
+from profiler.core.syntax import parsed_line
 from profiler.diagnose.rule import Claim, Rule, StepCosts
 from profiler.diagnose.rules._frames import deep_copies, frame_costs, frame_sites, lines_above
 
@@ -13,10 +14,9 @@ def judge(costs: StepCosts) -> Claim | None:
     """The time in `copy.deepcopy`. The program may need some of the copies."""
     lines = deep_copies(costs)
     claimed = frame_costs(lines)
-    parameters = lines_above(costs, lambda each: each.name == "Parameter.__deepcopy__")
     if not claimed:
         return None
-    sites = frame_sites(lines)
+    sites, parameters = frame_sites(lines), lines_above(costs, lambda each: each.name == "Parameter.__deepcopy__")
     # the code is for a model only
     copied, model = (_names(sites[0].source) if parameters and sites else None) or ("copied", "model")
     values = {"copied": copied if parameters else None, "model": model}
@@ -25,12 +25,8 @@ def judge(costs: StepCosts) -> Claim | None:
 
 def _names(source: str) -> tuple[str, str] | None:
     """`target` and `net` of `target = copy.deepcopy(net)`; None where the line is another statement."""
-    try:
-        tree = ast.parse(source.strip())
-    except SyntaxError:
-        return None
-    match tree.body:
-        case [ast.Assign(targets=[target], value=ast.Call(func=function, args=[model]))]:
+    match parsed_line(source):
+        case ast.Module(body=[ast.Assign(targets=[target], value=ast.Call(func=function, args=[model]))]):
             names = ast.unparse(target), ast.unparse(model)
             return names if ast.unparse(function).endswith("deepcopy") else None
     return None
