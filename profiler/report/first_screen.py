@@ -203,14 +203,9 @@ def _lead_site(analysis: Analysis) -> Site | None:
 def _line_places(lines: Iterable[LineCost], lead: Site | None = None) -> tuple[CodePlace, ...]:
     lines = tuple(lines)
     if lead is not None:
-        lead = next((line.site for line in lines if _is_same_line(line.site, lead)), lead)
+        same = (line.site for line in lines if line.site.line == lead.line and lead.is_in_file_of(line.site))
+        lead = next(same, lead)
     return _code_places([(line.site, line.share) for line in lines], lambda site: (site.file, str(site.line)), lead)
-
-
-def _is_same_line(sampled: Site, recorded: Site) -> bool:
-    """Hooks may name a file by its whole path, samples name it within the project."""
-    is_same_file = sampled.file == recorded.file or recorded.file.endswith(f"/{sampled.file}")
-    return is_same_file and sampled.line == recorded.line
 
 
 def _unsampled(site: Site) -> CodePlace:

@@ -144,6 +144,11 @@ class Site:
         """The line that a fact of the program names by `file`, `line` and `function`."""
         return cls(fact["file"], fact["line"], fact["function"], fact.get("source", ""))
 
+    def is_in_file_of(self, sampled: Site) -> bool:
+        """Whether a recorded line is in the file of a sampled one: hooks may name files by their whole path, samples
+        within the project."""
+        return self.file == sampled.file or self.file.endswith(f"/{sampled.file}")
+
     def __str__(self) -> str:
         return f"{self.file}:{self.line} ({self.function})" if self.function else f"{self.file}:{self.line}"
 

@@ -104,11 +104,10 @@ def _reads(costs: StepCosts, lines: Iterable[LineCost]) -> tuple[float, float]:
 
 
 def _is_same_function(call: Site, line: Site) -> bool:
-    """Whether a recorded call is in the function of a sampled line. Hooks may name files by their whole path, samples
-    within the project; before Python 3.12 a comprehension is a function of its own within another one."""
-    files = call.file == line.file or call.file.endswith("/" + line.file)
+    """Whether a recorded call is in the function of a sampled line. Before Python 3.12 a comprehension is a function of
+    its own within another one."""
     functions = [site.function.partition(".<locals>.<")[0] for site in (call, line)]
-    return files and functions[0] == functions[1]
+    return call.is_in_file_of(line) and functions[0] == functions[1]
 
 
 def _names(source: str, context: type[ast.expr_context]) -> set[str]:
