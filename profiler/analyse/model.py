@@ -193,6 +193,11 @@ class LineCost:
     """Whether hardly any of this time is in operators of torch, as far as they were counted; False where that is not
     known."""
 
+    @property
+    def active(self) -> float:
+        """Seconds per step of it in which the thread does not wait for a core."""
+        return self.seconds_per_step - sum(self.categories.get(name, 0.0) for name in CORELESS_CATEGORIES)
+
 
 @dataclass(frozen=True, slots=True)
 class LibraryFunction:

@@ -98,11 +98,7 @@ def sampling_functions(analysis: Analysis) -> tuple[LibraryFunction, ...]:
 def _sampling(analysis: Analysis) -> float:
     """The share of a step in which indices are drawn, without waits for a core."""
     step = analysis.value("step_time")
-    parts = [each.below.categories for each in sampling_functions(analysis)]
-    seconds = sum(
-        seconds for categories in parts for name, seconds in categories.items() if name not in CORELESS_CATEGORIES
-    )
-    return seconds / step if step else 0.0
+    return sum(each.below.active for each in sampling_functions(analysis)) / step if step else 0.0
 
 
 def _active_share(analysis: Analysis) -> float:

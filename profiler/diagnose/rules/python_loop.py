@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Final
 
 from profiler.analyse.finding import KnockOut
-from profiler.analyse.model import CORELESS_CATEGORIES, LineCost
 from profiler.core.notice import Notice
 from profiler.diagnose.rule import NOTHING, Claim, Cost, Rule, StepCosts
 from profiler.diagnose.rules._frames import deep_copies, frame_costs
@@ -60,15 +59,10 @@ def _computing_of_loops(costs: StepCosts, others: Collection[Site]) -> Cost | No
         for line in costs.analysis.lines
         if line.site not in others
         and "compute" in line.categories
-        and line.categories.get("python", 0.0) >= _MOSTLY * _with_a_core(line)
+        and line.categories.get("python", 0.0) >= _MOSTLY * line.active
         and line.is_outside_torch
     ]
     return frame_costs(tuple(lines)).get("compute")
-
-
-def _with_a_core(line: LineCost) -> float:
-    """Seconds per step of a line in which it does not wait for a core."""
-    return line.seconds_per_step - sum(line.categories.get(name, 0.0) for name in CORELESS_CATEGORIES)
 
 
 def _runs_library(costs: StepCosts, site: Site) -> bool:
