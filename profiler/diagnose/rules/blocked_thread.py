@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from profiler.analyse.finding import KnockOut
@@ -38,13 +37,8 @@ def _work_of_waits(costs: StepCosts) -> dict[str, Cost]:
     if costs.has_queue:
         return {}
     lines = [line for line in costs.analysis.lines if line.is_outside_torch and mostly_waits(line)]
-    work = frame_costs(
-        tuple(
-            replace(line, categories={name: line.categories[name] for name in _WORK if name in line.categories})
-            for line in lines
-        )
-    )
-    return {name: cost for name, cost in work.items() if cost.seconds > 0}
+    work = frame_costs(tuple(lines))
+    return {name: work[name] for name in _WORK if name in work and work[name].seconds > 0}
 
 
 PLUGIN = Rule(
