@@ -56,9 +56,10 @@ def diagnose_input(analysis: Analysis) -> InputDiagnosis | None:
     making = [part for part in (workers or loader) if part.name not in (WAITING_FOR_INDEX, WAITING_FOR_WORKERS)]
     idle = _share(workers, WAITING_FOR_INDEX)
     working, waiting = _shares_with_core(analysis, (*loader, *inline))
-    sampling, around_starts = _sampling(analysis), waiting * _around_starts(analysis, use)
+    around_starts = waiting * _around_starts(analysis, use)
     making_share = sum((waiting if part.name == WAITING_FOR_WORKERS else working) * part.share for part in loader)
-    made_share = max(0.0, 1.0 - sampling / making_share) if making_share else 1.0
+    sampling = min(_sampling(analysis), making_share)
+    made_share = 1.0 - sampling / making_share if making_share else 1.0
     diagnosis = InputDiagnosis(
         InputAdvice.NONE,
         use,
@@ -67,7 +68,7 @@ def diagnose_input(analysis: Analysis) -> InputDiagnosis | None:
         receives=working * _share(loader, RECEIVE),
         starts=working * _share(loader, "loader start"),
         around_starts=around_starts,
-        sampling=min(sampling, making_share),
+        sampling=sampling,
         making=making_share,
         batch_seconds=made_share * sum(part.seconds_per_step for part in loader) / (use.batches or 1.0),
         receive_seconds=working
@@ -191,10 +192,9 @@ def _busy_workers(found: InputDiagnosis) -> InputAdvice:
 def _without_workers(found: InputDiagnosis, loader: list[InputPart]) -> InputAdvice:
     if not loader:
         return InputAdvice.NONE
-    made = found.making - found.sampling
-    if made < found.substantial:
+    if found.made < found.substantial:
         return InputAdvice.NONE if found.making >= found.substantial else InputAdvice.LITTLE_TO_GAIN
-    if found.starts > MOSTLY * made:  # workers would not start a loader sooner
+    if found.starts > MOSTLY * found.made:  # workers would not start a loader sooner
         return InputAdvice.NONE
     return InputAdvice.USE_WORKERS if found.batch_seconds > HANDOVER else InputAdvice.CHEAP_BATCHES
 

@@ -141,6 +141,11 @@ class InputDiagnosis:
     """Input that the training thread makes outside of any loader."""
     inline_part: InputPart | None = None
 
+    @property
+    def made(self) -> float:
+        """What of `making` is no drawing of indices, so that workers could do it instead."""
+        return self.making - self.sampling
+
 
 @dataclass(frozen=True, slots=True)
 class RunDiagnosis:

@@ -116,7 +116,7 @@ def loader_cost(costs: StepCosts, found: InputDiagnosis) -> Cost:
 
 def made_cost(costs: StepCosts, found: InputDiagnosis) -> Cost:
     """What of it workers could do instead: all but drawing the indices of batches."""
-    return loader_cost(costs, found).part(1.0 - found.sampling / found.making if found.making else 1.0)
+    return loader_cost(costs, found).part(found.made / found.making if found.making else 1.0)
 
 
 def inline_cost(costs: StepCosts, found: InputDiagnosis) -> Cost:
