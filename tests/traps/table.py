@@ -45,7 +45,7 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
         own = own_gain(row)
         gain = own["factor"] if own else row["gain"]
         bound = f"{gain:.2f}" if gain else ""
-        real = f"{row['real']:.2f} ({row['real_low']:.2f} to {row['real_high']:.2f})" if row["real"] else ""
+        real = with_interval(row["real"], row["real_low"], row["real_high"]) if row["real"] else ""
         right = "yes" if row["is_right"] else "**no**"
         cells = (row["case"], row["condition"], row["first"] or "none", right, line, bound, real)
         lines.append(f"| {' | '.join(cells)} |")
@@ -91,6 +91,11 @@ def _totals(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         more = f"{math.exp(median(lower)):.2f} times as large in the median, {math.exp(max(lower)):.2f} times at most"
         lines.append(f"- at least: true in {true} of {len(lower)}; the real gain is {more}")
     return lines
+
+
+def with_interval(gain: float, low: float, high: float) -> str:
+    """`1.56 (1.48 to 1.63)`: a gain and its interval of 95%."""
+    return f"{gain:.2f} ({low:.2f} to {high:.2f})"
 
 
 def own_gain(row: Mapping[str, Any]) -> Mapping[str, Any] | None:

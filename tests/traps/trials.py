@@ -33,6 +33,7 @@ from profiler.run.model import Site
 from tests.traps.__main__ import _CALIBRATION, _ENVIRONMENT, RECORDED_S, read_rows, speed, write_rows
 from tests.traps.cases import ROOT, SCRIPTS, Case, select
 from tests.traps.real import ROUNDS, RealCure
+from tests.traps.table import with_interval
 
 RESULTS: Final = ROOT / "reports" / "accuracy" / "trials.jsonl"
 WORTH: Final = 1.1
@@ -104,16 +105,14 @@ def page(rows: Sequence[Mapping[str, Any]]) -> str:
     for row in rows:
         what = "; ".join(row.get("skipped", [])) or json.dumps(row.get("settings", {}))
         predicted = "" if row.get("is_given") or not row.get("predicted") else f"{row['predicted']:.2f}"
-        measured = (
-            f"{row['measured']:.2f} ({row['low']:.2f} to {row['high']:.2f})" if row["measured"] else row["reason"]
-        )
+        measured = with_interval(row["measured"], row["low"], row["high"]) if row["measured"] else row["reason"]
         cells = [
             row["case"],
             row["rule"] + " (given)" * row.get("is_given", False),
             f"`{what.partition('  #')[0][:70]}`",
             predicted,
             measured,
-            f"{row['real']:.2f} ({row['real_low']:.2f} to {row['real_high']:.2f})",
+            with_interval(row["real"], row["real_low"], row["real_high"]),
             f"{math.log(row['measured'] / row['real']):+.2f}" if row["measured"] else "",
             f"{row.get('seconds', 0):.0f}",
             f"{row['recorded_s']:.0f}",

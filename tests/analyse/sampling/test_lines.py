@@ -55,13 +55,18 @@ def test_periods_and_their_lines() -> None:
     assert [line.seconds_per_step for line in after.lines] == [pytest.approx(1)]
 
 
-def test_functions_of_libraries_are_below_the_line_that_calls_them() -> None:
-    """Two lines of one function call torch; the user's own function of the same name is none of torch's."""
-    torch = "/home/someone/pytorch/torch/optim/optimizer.py"
-    builder = RunBuilder(device="cpu", cwd="/home/someone/pytorch", torch_folder="/home/someone/pytorch/torch")
+def below_torch(file: str) -> tuple[RunBuilder, str, str]:
+    """Four steps of a program that lies beside its own torch, the path of the program, and that of a file of torch."""
+    folder = "/home/someone/pytorch"
+    builder = RunBuilder(device="cpu", cwd=folder, torch_folder=f"{folder}/torch")
     builder.boundary(0)
     builder.steps(4, 1 * S)
-    train = "/home/someone/pytorch/train.py"
+    return builder, f"{folder}/train.py", f"{folder}/torch/{file}"
+
+
+def test_functions_of_libraries_are_below_the_line_that_calls_them() -> None:
+    """Two lines of one function call torch; the user's own function of the same name is none of torch's."""
+    builder, train, torch = below_torch("optim/optimizer.py")
     builder.stack((f"{train}:11:main", f"{torch}:5:zero_grad", f"{torch}:6:zero"), 0, 1 * S)
     builder.stack((f"{train}:13:main", f"{torch}:9:step", f"{torch}:8:step"), 1 * S, round(3.5 * S))
     builder.stack((f"{train}:12:main", "/home/someone/pytorch/own.py:5:zero_grad"), round(3.5 * S), 4 * S)
@@ -78,11 +83,7 @@ def test_functions_of_libraries_are_below_the_line_that_calls_them() -> None:
 
 
 def test_lines_of_the_program_that_a_function_of_a_library_calls() -> None:
-    torch = "/home/someone/pytorch/torch/utils/data/dataloader.py"
-    builder = RunBuilder(device="cpu", cwd="/home/someone/pytorch", torch_folder="/home/someone/pytorch/torch")
-    builder.boundary(0)
-    builder.steps(4, 1 * S)
-    train = "/home/someone/pytorch/train.py"
+    builder, train, torch = below_torch("utils/data/dataloader.py")
     builder.stack((f"{train}:11:main", f"{torch}:5:_next_index", f"{train}:31:__iter__"), 0, 1 * S)
     builder.stack((f"{train}:11:main", f"{torch}:5:_next_index", f"{train}:32:__iter__"), 1 * S, 3 * S)
     (function,) = analyse(builder.build()).library
