@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.model import (
+    CORELESS_CATEGORIES,
     DEVICE_CATEGORIES,
     HOST_CATEGORIES,
     UNATTRIBUTED,
@@ -32,7 +33,6 @@ MAY_BE_WAITS: Final = ("waiting", "python", UNATTRIBUTED, "compute", "framework"
 """Categories that waits for other ranks may have been counted as, the most likely first."""
 MAY_WAIT_FOR_DEVICE: Final = ("sync", "waiting")
 """The same where a device communicates: meanwhile the host need not wait."""
-SCHEDULER: Final = ("core", "throttled")
 ON_CORE: Final = ("compute", "framework", "python")
 """Categories in which a thread is on a core."""
 MORE_WORK: Final = 0.25
@@ -186,7 +186,7 @@ def _explain(
         at_line=at_line,
         alone=alone,
         alike=tuple(activities[at].rank for at in late),
-        core=0.0 if category in SCHEDULER else _core_excess(leader, [each.categories for each in activities]),
+        core=0.0 if category in CORELESS_CATEGORIES else _core_excess(leader, [each.categories for each in activities]),
         cpu=0.0 if cpu is None else max(0.0, cpu),
     )
 
@@ -217,9 +217,9 @@ def _category(
     on_core = sum(max(0.0, excess.get(name, 0.0)) for name in ON_CORE)
     if cpu is not None and on_core > 0:
         excess |= {name: excess[name] * min(1.0, max(0.0, cpu) / on_core) for name in ON_CORE if name in excess}
-    work = {name: value for name, value in excess.items() if name not in SCHEDULER and value > 0}
-    usual = sum(value for name, value in others.items() if name not in (*SCHEDULER, "ranks"))
-    core = sum(excess.get(name, 0.0) for name in SCHEDULER)
+    work = {name: value for name, value in excess.items() if name not in CORELESS_CATEGORIES and value > 0}
+    usual = sum(value for name, value in others.items() if name not in (*CORELESS_CATEGORIES, "ranks"))
+    core = sum(excess.get(name, 0.0) for name in CORELESS_CATEGORIES)
     named = work if sum(work.values()) > max(MORE_WORK * usual, MORE_WORK_THAN_WAIT * core) else excess
     category = max(named, key=lambda name: named[name], default=UNATTRIBUTED)
     return category, seconds.get(category, 0.0), others.get(category, 0.0)
@@ -232,7 +232,7 @@ def _excess(leader: int, values: Sequence[float]) -> float:
 
 def _core_excess(leader: int, by_rank: Sequence[Mapping[str, float]]) -> float:
     """Seconds per step without a core beyond the median of the other ranks; 0 where there are less."""
-    sums = [sum(each.get(name, 0.0) for name in SCHEDULER) for each in by_rank]
+    sums = [sum(each.get(name, 0.0) for name in CORELESS_CATEGORIES) for each in by_rank]
     return max(0.0, _excess(leader, sums))
 
 

@@ -285,7 +285,7 @@ def _category_cause(analysis: Analysis, category: str, seconds: float, total: fl
     # a program with an engine waits for its workers, not for a device
     if category == "sync" and facts.get("device") == "cpu" and facts.get("engine", "inline") != "inline":
         notice = Notice("waits-for-workers")
-    if category in ("core", "throttled"):
+    if category in CORELESS_CATEGORIES:
         notice = excess_threads(analysis, category)
     low, high = (None if end is None else min(1.0, counted * end / total) for end in (measure.low, measure.high))
     places = analysis.locations.get(category, ()) if counted >= NEARLY_ALL else ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from profiler.analyse.finding import KnockOut
+from profiler.analyse.model import CORELESS_CATEGORIES
 from profiler.diagnose.rule import ON_CORE, Claim, Cost, Rule, StepCosts, take
 from profiler.diagnose.rules._settings import setting_line
 from profiler.diagnose.run import excess_threads
@@ -28,7 +29,7 @@ def judge(costs: StepCosts) -> Claim | None:
 def _own_waits(costs: StepCosts) -> dict[str, Cost]:
     """The waits for a core, at most as long as other threads and processes of the program run: beyond that, other
     programs have the cores."""
-    claimed, cpu = take(costs, "core", "throttled"), costs.analysis.value("host_cpu")
+    claimed, cpu = take(costs, *CORELESS_CATEGORIES), costs.analysis.value("host_cpu")
     if cpu is None or "core" not in claimed:
         return claimed
     used = (cpu + (costs.analysis.value("children_cpu") or 0.0)) * costs.seconds
