@@ -1,9 +1,12 @@
-"""Finds gradients of parameters that no optimizer has: the work of backward passes that trains nothing.
+"""Finds gradients that no optimizer uses: the work of backward passes that trains nothing.
+
+They are those of parameters that no optimizer has, and those that `zero_grad` discards before the optimizer steps.
 
 A few backward passes are looked at after the first steps of an optimizer. The first ones tell whether there are such
 parameters; in most programs that ends the search. Some steps later, the functions of further passes are timed. A
 parameter counts only if it is the same then: one that changed may have been updated by hand. Nothing of the program is
-kept in between but ids and a few bytes of each such parameter. Only programs on the CPU are searched: on another
+kept in between but ids and a few bytes of each such parameter. Gradients that are discarded count only where a function
+of the pass computes nothing else. Only programs on the CPU are searched: on another
 device, a parameter that was updated by hand could not be told from one that was not. Where the search gives up, the
 fact has the reason.
 """
@@ -20,7 +23,8 @@ from types import FrameType
 from typing import Any, Final
 
 from profiler.agent.hooks import optimizers
-from profiler.agent.patching import STATE, caller, code_line, user_frame
+from profiler.agent.hooks._gradient_uses import Call
+from profiler.agent.patching import STATE, caller, code_line, is_user_code, user_frame
 from profiler.agent.recorder import now
 
 _STEPS: Final = 5
@@ -31,6 +35,8 @@ _MAX_SKIPPED: Final = 20
 """Passes of a kind that is not looked at after which the search ends."""
 _MAX_NODES: Final = 12_000
 """Functions of a pass that are looked at, at 8 µs each with their parameters: 0.1 s. A larger graph is left alone."""
+_FRAMES: Final = 2
+"""Frames by which passes are told apart."""
 _CHECKED: Final = 64
 """Bytes at the start, the middle and the end of a parameter that are compared."""
 _UNSEEN: Final = ("CheckpointFunction", "BackwardHookFunction")
@@ -89,13 +95,15 @@ class _Graph:
     """Whether a parameter of an optimizer is among those whose gradients it computes."""
     unused: list[tuple[Any, Fingerprint]]
     """Parameters that no optimizer has."""
+    discarded: list[Any]
+    """Parameters whose optimizer does not use the gradients of this pass."""
 
 
 class Search:
     """The search in one process."""
 
     def __init__(self) -> None:
-        self.is_over = False
+        self._is_over = False
         self._is_sharding_known = False
         """Whether the optimizers' parameters were searched for shards."""
         self._lock = threading.Lock()
@@ -108,9 +116,21 @@ class Search:
         self._before: dict[int, Fingerprint] | None = None
         """What the first passes found, by the id of the parameter; None: they are not over yet."""
         self._found: dict[int, Fingerprint] = {}
+        self._has_discarded = False
+        """Whether a pass has gradients that its optimizer does not use."""
+        self._discarded: set[int] = set()
+        """Parameters with such gradients."""
         self._sizes: dict[int, tuple[int, list[int]]] = {}
         """Bytes and shape of each unused parameter of the timed passes."""
         self._timed: list[_Timed] = []
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no further pass is looked at."""
+        return self._is_over
+
+    def _finish(self) -> None:
+        self._is_over = optimizers.gradient_uses().is_over = True
 
     def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[[], None] | None:
         """Look at a backward pass that is about to begin with these arguments.
@@ -118,7 +138,11 @@ class Search:
         :returns: what is to be called at its end; None: nothing.
         """
         recorder = STATE.recorder
-        if self.is_over or recorder is None or not recorder.detailed or optimizers.steps_so_far() < self._from:
+        if self.is_over or recorder is None:
+            return None
+        call = _call(caller(2))
+        optimizers.gradient_uses().passed(call)
+        if not recorder.detailed or optimizers.steps_so_far() < self._from:
             return None
         began = now()
         try:
@@ -129,17 +153,18 @@ class Search:
                     return None
                 if _is_special(torch, arguments):
                     self._skipped += 1
-                    self.is_over = self._skipped >= _MAX_SKIPPED
+                    if self._skipped >= _MAX_SKIPPED:
+                        self._finish()
                     return None
                 with torch._C.DisableTorchFunction():
-                    return self._look(torch, arguments.get("tensors"))
+                    return self._look(torch, arguments.get("tensors"), call)
         except Exception as error:  # noqa: BLE001 - the edge to the program, which goes on; the run's status reports it
             self._fail(error)
             return None
         finally:
             recorder.record_overhead(began)
 
-    def _look(self, torch: Any, tensors: Any) -> Callable[[], None] | None:
+    def _look(self, torch: Any, tensors: Any, call: Call) -> Callable[[], None] | None:
         if not self._is_sharding_known:
             self._is_sharding_known = True
             if optimizers.has_sharded_parameters():
@@ -150,6 +175,7 @@ class Search:
             [function for root in roots if (function := getattr(root, "grad_fn", None)) is not None],
             partial(self._unused, torch.nn.Parameter),
             optimizers.parameters(),
+            optimizers.discarded_parameters(call),
         )
         if graph is None:
             self._give_up("large-graph", functions=_MAX_NODES)
@@ -160,17 +186,20 @@ class Search:
         if not graph.is_judged:
             graph.shares = [0.0] * len(graph.nodes)
         if self._before is None:
+            self._has_discarded = self._has_discarded or bool(graph.discarded)
             if graph.is_judged:
                 self._found |= {id(parameter): fingerprint for parameter, fingerprint in graph.unused}
             if not self._left:
                 self._before, self._left, self._from = self._found, _PASSES, optimizers.steps_so_far() + _STEPS
-                self.is_over = not self._before
+                if not self._before and not self._has_discarded:
+                    self._finish()
             return None
         if graph.is_judged:
             self._sizes |= {
                 id(parameter): (parameter.numel() * parameter.element_size(), list(parameter.shape))
-                for parameter, _ in graph.unused
+                for parameter in (*(parameter for parameter, _ in graph.unused), *graph.discarded)
             }
+            self._discarded |= {id(parameter) for parameter in graph.discarded}
         timed = _Timed(graph.shares)
         handles = [node.register_prehook(partial(timed.note, number)) for number, node in enumerate(graph.nodes)]
         self._timed.append(timed)
@@ -180,9 +209,7 @@ class Search:
 
     def _unused(self, kind: Any, parameter: Any) -> Fingerprint | None:
         """The fingerprint of a parameter that no optimizer has, if nothing is known that would use its gradient."""
-        if type(parameter) is not kind or parameter._backward_hooks or hasattr(parameter, "_is_flat_param"):
-            return None
-        if getattr(parameter, "_post_accumulate_grad_hooks", None):
+        if type(parameter) is not kind or hasattr(parameter, "_is_flat_param") or _has_hooks(parameter):
             return None
         fingerprint = _fingerprint(parameter)
         return fingerprint if self._before is None or self._before.get(id(parameter)) == fingerprint else None
@@ -197,7 +224,7 @@ class Search:
                 self._running -= 1
                 if self._left or self._running or self.is_over:
                     return
-                self.is_over = True
+                self._finish()
             if recorder is not None and any(share for each in self._timed for share in each.shares):
                 recorder.add_hook_facts(unused_gradients=self._fact(user_frame(caller(1))))
                 recorder.record_overhead(timed.end)
@@ -207,12 +234,12 @@ class Search:
 
     def _give_up(self, code: str, **values: int) -> None:
         """End the search for a reason that the rule `unused-gradients` tells."""
-        self.is_over = True
+        self._finish()
         if STATE.recorder is not None:
             STATE.recorder.add_hook_facts(unused_gradients={"not_judged": {"code": code, "values": values}})
 
     def _fail(self, error: Exception) -> None:
-        self.is_over = True
+        self._finish()
         if STATE.recorder is not None:
             STATE.recorder.hook_errors["unused_gradients"] = f"{type(error).__name__}: {error}"
 
@@ -226,9 +253,25 @@ class Search:
             "tensors": len(self._sizes),
             "bytes": sum(size for size, _ in self._sizes.values()),
             "largest": shape,
+            "discarded": len(self._discarded),
             "share": sum(each.unused() for each in self._timed) / whole,
             "assumed": sum(each.unused(assumed=True) for each in self._timed) / whole,
         }
+
+
+def _call(frame: FrameType | None) -> Call:
+    """The innermost frames of the user's code: a function may do the steps of several optimizers."""
+    places: list[tuple[str, int]] = []
+    while frame is not None and len(places) < _FRAMES:
+        if is_user_code(frame.f_code):
+            places.append((frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(places)
+
+
+def _has_hooks(parameter: Any) -> bool:
+    """Whether something else than an optimizer may use the gradient of a parameter."""
+    return bool(parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None))
 
 
 def _is_special(torch: Any, further: Mapping[str, Any]) -> bool:
@@ -260,35 +303,51 @@ def _fingerprint(parameter: Any) -> Fingerprint | None:
 
 
 def _graph(
-    roots: list[Any], fingerprint_of_unused: Callable[[Any], Fingerprint | None], optimized: set[int]
+    roots: list[Any],
+    fingerprint_of_unused: Callable[[Any], Fingerprint | None],
+    optimized: set[int],
+    discarded: set[int],
 ) -> _Graph | None:
     """The functions of a backward pass; None if there are too many.
 
     :param fingerprint_of_unused: gives the fingerprint of a parameter without an optimizer, or None if the program may
         use its gradient.
     :param optimized: ids of the parameters that an optimizer has.
+    :param discarded: ids of those of them whose optimizer does not use the gradients of this pass.
     """
-    graph = _Graph([], [], False, [])
+    graph = _Graph([], [], False, [], [])
     numbers: dict[int, int] = {}
     leaves: dict[int, tuple[float, bool]] = {}
     """For each function that accumulates a gradient: 1 if that is unused, else 0; and whether it needs time."""
+    reset: dict[int, Any] = {}
+    """Parameters that are discarded, by their function and by those that only transpose or convert them."""
     kept: list[Any] = []  # ids stay unique meanwhile
     stack: list[tuple[Any, bool]] = [(root, False) for root in roots]
     while stack:
         node, is_ready = stack.pop()
         key = id(node)
         if is_ready:
-            edges = [leaves.get(id(other)) or (graph.shares[numbers[id(other)]], True) for other in _next(node)]
-            graph.shares[numbers[key]] = _unused_share(edges) if not type(node).__name__.startswith(_UNSEEN) else 0.0
+            others = [id(other) for other in _next(node)]
+            if len(others) == 1 and others[0] in reset:
+                leaves[key], reset[key] = (1.0, False), reset[others[0]]
+                continue
+            edges = [leaves.get(other) or (graph.shares[numbers[other]], True) for other in others]
+            share = _unused_share(edges) if not type(node).__name__.startswith(_UNSEEN) else 0.0
+            graph.shares[numbers[key]] = share
+            if share == 1.0:
+                graph.discarded.extend(reset[other] for other in others if other in reset)
         elif key in numbers or key in leaves:
             continue
         elif type(node).__name__ == "AccumulateGrad":
             kept.append(node)
             variable = node.variable
             has_optimizer = id(variable) in optimized
-            graph.is_judged = graph.is_judged or has_optimizer
+            is_discarded = id(variable) in discarded and not _has_hooks(variable)
+            graph.is_judged = graph.is_judged or (has_optimizer and not is_discarded)
             fingerprint = None if has_optimizer else fingerprint_of_unused(variable)
-            leaves[key] = float(fingerprint is not None), variable.dim() > 1
+            leaves[key] = float(is_discarded or fingerprint is not None), variable.dim() > 1
+            if is_discarded:  # a loss may need the gradients of the inputs of a module that it does not train
+                leaves[key], reset[key] = (1.0, False), variable
             if fingerprint is not None:
                 graph.unused.append((variable, fingerprint))
         else:

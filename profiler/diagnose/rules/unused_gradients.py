@@ -1,4 +1,5 @@
-"""Gradients of parameters that no optimizer has, such as those of a backbone or a teacher that is not trained."""
+"""Gradients that no optimizer uses: of parameters that it doesn't have, such as those of a teacher, and those that
+`zero_grad` discards, such as those of a generator for the loss of its discriminator."""
 
 from __future__ import annotations
 
@@ -23,12 +24,14 @@ def judge(costs: StepCosts) -> Claim | Notice | None:
     if "not_judged" in fact:
         return Notice(**fact["not_judged"])
     claimed, _ = phase_costs(costs, phase)
+    discarded = fact.get("discarded") or None
     is_alone = costs.analysis.ranks is None  # of several ranks, the end of the pass contains waits for others
     return Claim(
         {name: cost.part(fact["share"] / costs.core_wait_factor) for name, cost in claimed.items()},
-        largest_sites([Site.from_fact(fact) if "file" in fact else None, *_optimizers(costs)]),
+        largest_sites([Site.from_fact(fact) if "file" in fact else None, *(() if discarded else _optimizers(costs))]),
         {
             "tensors": fact["tensors"],
+            "discarded": discarded,
             "size": fact["bytes"],
             "largest": " × ".join(map(str, fact["largest"])) or "1",
             "backward": fact["share"],
@@ -47,13 +50,15 @@ def _optimizers(costs: StepCosts) -> list[Site]:
 
 PLUGIN = Rule(
     "unused-gradients",
-    "Gradients are computed for parameters that no optimizer updates",
+    "Gradients are computed that no optimizer uses",
     (
-        "Their gradients take {backward:share} of the backward pass.",
-        "Number of such parameters: {tensors:count}, with {size:size} together.",
+        "They take {backward:share} of the backward passes.",
+        "Number of their parameters: {tensors:count}, with {size:size} together.",
+        "Of {discarded:count} of them, zero_grad() resets the gradients before their optimizer steps.",
         "The shape of the largest one is {largest}.",
     ),
-    "Call requires_grad_(False) on the modules that are not trained, or run them under torch.no_grad().",
+    "Call requires_grad_(False) on modules that are not trained, or run them under torch.no_grad(). Where a loss "
+    "trains one of several modules, as that of a discriminator does, detach() what the others give to it.",
     judge,
     threshold_source="_ASSUMED is a choice.",
 )

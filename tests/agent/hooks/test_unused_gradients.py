@@ -83,6 +83,39 @@ def test_a_teacher_within_another_object(tmp_path: Path) -> None:
     assert (found["tensors"], found["largest"]) == (2, [8, 8])
 
 
+class Gan:
+    """A generator and a discriminator, each trained with an optimizer of its own."""
+
+    def __init__(self, *, detached: bool) -> None:
+        self.generator, self.discriminator = nn.Linear(4, 8), nn.Linear(8, 2)
+        self.detached = detached
+
+    def train(self) -> None:
+        parts = self.generator, self.discriminator
+        optimizers = [torch.optim.SGD(part.parameters(), lr=0.01) for part in parts]
+        for _ in range(STEPS):
+            fake = self.generator(torch.ones(3, 4))
+            judged = fake.detach() if self.detached else fake
+            self.step(self.discriminator(judged).mean() + self.discriminator(torch.ones(3, 8)).mean(), optimizers[1])
+            self.step(self.discriminator(self.generator(torch.ones(3, 4))).mean(), optimizers[0])
+
+    def step(self, loss: Any, optimizer: Any) -> None:
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def test_a_generator_that_is_not_detached(tmp_path: Path) -> None:
+    found = fact(tmp_path, Gan(detached=False).train)
+    assert found is not None
+    assert (found["tensors"], found["discarded"], found["largest"]) == (2, 2, [8, 4])
+    assert 0.0 < found["assumed"] < found["share"] < 1.0
+
+
+def test_a_loss_needs_the_gradients_of_the_inputs_of_a_module_that_it_does_not_train(tmp_path: Path) -> None:
+    assert not (fact(tmp_path, Gan(detached=True).train) or {}).get("share")
+
+
 def all_trained(model: Tuned) -> None:
     train(model, model)
 

@@ -1449,6 +1449,8 @@ def test_gradients_that_no_optimizer_uses() -> None:
     assert finding.costs == pytest.approx({"compute": 0.054})
     assert (finding.gains[0].method, finding.gains[0].is_least) == (GainMethod.BOUND, True)
     assert "The shape of the largest one is 512 × 64." in finding_text(finding).evidence
+    assert not any("zero_grad" in sentence for sentence in finding_text(finding).evidence)
+    assert any("zero_grad" in sentence for sentence in finding_text(first(with_unused(discarded=6))).evidence)
     assert first(with_unused(assumed=0.4)).gains[0].method is GainMethod.ESTIMATE
     assert found(with_unused(share=0.05)) == [], "too little time"
     assert found(with_facts(with_unused(), device="cuda")) == [], "not known where a pass waits"
