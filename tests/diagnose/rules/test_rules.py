@@ -1460,6 +1460,24 @@ def test_gradients_that_no_optimizer_uses() -> None:
         assert (told.rule.name, told.reason) == ("unused-gradients", reason)
 
 
+def test_hooks_that_compute_statistics() -> None:
+    hook = {"file": f"/project/{SITE.file}", "line": 3, "function": "observe.<locals>.hook", "is_outside": True}
+    inner = replace(SITE, function="observe.<locals>.hook.<locals>.<genexpr>")
+    line = LineCost(inner, "", 0.04, 0.4, 0.35, 0.45, 200, {"compute": 0.03, "core": 0.01})
+    analysis = replace(step(compute=0.98, core=0.02), lines=(line,))
+
+    def with_hook(**changes: Any) -> Analysis:
+        return with_facts(analysis, module_hooks=[hook | changes])
+
+    assert found(analysis) == []
+    assert found(with_hook()) == ["module-hooks"]
+    assert first(with_hook()).costs == pytest.approx({"compute": 0.03})
+    assert first(with_hook()).gains[0].is_most
+    assert found(with_hook(is_outside=False)) == [], "it may compute a part of the loss"
+    assert found(with_hook(function="observe")) == ["module-hooks"]
+    assert found(with_hook(function="other")) == found(with_hook(file="/project/other.py")) == []
+
+
 def test_graph_breaks_cost_an_unknown_time() -> None:
     breaks = [{"file": "train.py", "line": line, "function": "forward"} for line in (30, 40)]
     broken = with_facts(step(compute=1.0), graph_breaks=breaks, compile="inductor")

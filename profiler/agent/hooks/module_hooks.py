@@ -1,0 +1,62 @@
+"""Records the user's functions that are hooks of modules, and whether they look at results outside of the training.
+
+torch calls such a hook in each forward or backward pass of its module. Those of libraries are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import CodeType
+from typing import Any, Final
+
+from profiler.agent.patching import STATE, Hook, code_line, is_user_code, patch
+
+_METHODS: Final = (
+    "register_forward_hook",
+    "register_forward_pre_hook",
+    "register_full_backward_hook",
+    "register_full_backward_pre_hook",
+    "register_backward_hook",
+)
+_OUTSIDE: Final = frozenset({"no_grad", "inference_mode", "detach", "data", "item", "tolist", "numpy", "cpu"})
+"""Names by which code leaves the graph of gradients: what it computes of them trains nothing."""
+_MAX_HOOKS: Final = 32
+_known: Final[dict[int, tuple[CodeType, dict[str, Any]]]] = {}
+"""The line of each hook, by the id of its code, which is kept, so that the id is not reused."""
+
+
+def _install(module: Any) -> None:
+    _known.clear()  # of an earlier recording in this process
+    for name in _METHODS:
+        patch(module.Module, name, _registered)
+
+
+def _registered(original: Callable[..., Any]) -> Callable[..., Any]:
+    def register(self: Any, hook: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder, code = STATE.recorder, _code(hook)
+        if recorder is not None and code is not None and id(code) not in _known and len(_known) < _MAX_HOOKS:
+            line = code_line(code, code.co_firstlineno) | {"is_outside": not _OUTSIDE.isdisjoint(_names(code))}
+            _known[id(code)] = code, line
+            recorder.add_hook_facts(module_hooks=[line for _, line in _known.values()])
+        return original(self, hook, *args, **kwargs)
+
+    return register
+
+
+def _code(hook: Any) -> CodeType | None:
+    """The code of a hook; None where it is none of the user's."""
+    function = getattr(hook, "func", hook)  # of a partial function
+    function = getattr(function, "__func__", function)  # of a method
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    return code if isinstance(code, CodeType) and is_user_code(code) else None
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """The names that a function uses, with those of functions and comprehensions within it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+PLUGIN = Hook("module_hooks", {"torch.nn.modules.module": _install})

@@ -1,0 +1,53 @@
+"""Functions of the user that are hooks of modules are noted, and the modules work as before."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiler.agent.hooks import module_hooks
+from profiler.agent.patching import STATE
+from tests.fakes.watched import watched
+
+torch = pytest.importorskip("torch")
+
+
+class Observer:
+    def __init__(self) -> None:
+        self.means: list[float] = []
+
+    def __call__(self, module: Any, inputs: Any, output: Any) -> None:
+        self.means.append(output.mean().item())
+
+    def keep(self, module: Any, inputs: Any, output: Any) -> None:
+        self.kept = output
+
+
+def squares(scale: float, module: Any, inputs: Any, output: Any) -> Any:
+    return sum(scale * part.detach().square() for part in output)
+
+
+def test_what_is_registered(tmp_path: Path) -> None:
+    with watched(tmp_path, (module_hooks.PLUGIN, sys.modules["torch.nn.modules.module"])):
+        observer, layer = Observer(), torch.nn.Linear(2, 2)
+        handles = [layer.register_forward_hook(hook) for hook in (observer, observer.keep, observer.keep)]
+        layer.register_forward_hook(partial(squares, 2.0))
+        layer.register_forward_pre_hook(print)
+        with torch.no_grad():
+            layer.weight.fill_(1.0)
+            layer.bias.zero_()
+        assert layer(torch.ones(1, 2)).tolist() == [8.0, 8.0]
+        assert observer.means == [2.0]
+        for handle in handles:
+            handle.remove()
+        layer(torch.ones(1, 2))
+        assert observer.means == [2.0]
+        assert STATE.recorder is not None
+        noted = STATE.recorder.hook_facts["module_hooks"]
+    assert {each["file"] for each in noted} == {__file__}
+    functions = {each["function"]: each["is_outside"] for each in noted}
+    assert functions == {"Observer.__call__": True, "Observer.keep": False, "squares": True}
