@@ -229,6 +229,7 @@ CASES: Final = (
     Case("restarted-loader-started-anew", ("loader-started-anew",), script="restarted.py"),
     Case("restarted-healthy", cured=("loader-started-anew",), script="restarted.py"),
     Case("copies-deep-copies", ("deep-copies",), script="copies.py"),
+    Case("copies-repeated-concatenation", ("repeated-concatenation",), script="copies.py"),
     Case("copies-healthy", cured=("deep-copies",), script="copies.py"),
     Case("hooked-module-hooks", ("module-hooks",), script="hooked.py"),
     Case("hooked-healthy", cured=("module-hooks",), script="hooked.py"),

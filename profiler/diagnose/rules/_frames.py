@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from typing import Final
 
 from profiler.analyse.model import LibraryFunction, LineCost
+from profiler.core.syntax import parsed_line
 from profiler.diagnose.rule import NO_WORK, Cost, StepCosts, largest_sites
 from profiler.run.model import Site
 
 _MOSTLY: Final = 0.5
 """Share of a line's time that waits, from which all of it is a wait. A choice."""
+_TORCH: Final = ("cat", "concat", "concatenate", "hstack", "vstack")
+_OTHERS: Final = (*_TORCH, "append", "insert", "delete")
+"""Functions of torch, and of NumPy and pandas, that copy their arguments into a new object."""
 
 
 def lines_above(costs: StepCosts, chosen: Callable[[LibraryFunction], bool]) -> tuple[LineCost, ...]:
@@ -25,6 +30,26 @@ def deep_copies(costs: StepCosts) -> tuple[LineCost, ...]:
     return (
         () if costs.has_queue else lines_above(costs, lambda each: each.name == "deepcopy" and each.file == "copy.py")
     )
+
+
+def concatenations(costs: StepCosts) -> tuple[LineCost, ...]:
+    """The user's lines that replace data by a longer copy of them, the most time first."""
+    return tuple(line for line in costs.analysis.lines if appended(line.site))
+
+
+def appended(site: Site) -> str:
+    """What a line replaces by a longer copy of it; empty where it does something else.
+
+    A model may join tensors in this way, as a DenseNet does: of tensors, only attributes count, and not in `forward`.
+    """
+    match parsed_line(site.source):
+        case ast.Module(body=[ast.Assign(targets=[target], value=ast.Call(ast.Attribute(module, function), args))]):
+            name, is_torch = ast.unparse(target), ast.unparse(module) == "torch"
+            is_model = is_torch and (isinstance(target, ast.Name) or site.function.rpartition(".")[2] == "forward")
+            is_joined = function in (_TORCH if is_torch else _OTHERS) and not is_model
+            parts = (ast.unparse(part) for each in args for part in ast.walk(each))
+            return name if is_joined and name in parts else ""
+    return ""
 
 
 def frame_costs(lines: tuple[LineCost, ...], category: str = "") -> dict[str, Cost]:

@@ -11,7 +11,7 @@ from profiler.analyse.model import AFTER_OPTIMIZER, CallSite, LineCost, Phase
 from profiler.core.syntax import parsed_line
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import NOTHING, Claim, Cost, Rule, StepCosts, phase_costs, total_seconds
-from profiler.diagnose.rules._frames import deep_copies, mostly_waits
+from profiler.diagnose.rules._frames import concatenations, deep_copies, mostly_waits
 from profiler.diagnose.rules._operators import small_operators
 from profiler.diagnose.rules._periodic import extra_seconds, other_spikes
 from profiler.run.model import Site
@@ -67,9 +67,10 @@ def _lines(costs: StepCosts, phase: Phase) -> list[LineCost]:
 
 
 def _without(lines: Iterable[LineCost], costs: StepCosts, operators: Mapping[str, Cost]) -> dict[str, Cost]:
-    """The operators of a phase but those of which other rules tell more: small ones, those of deep copies, and what is
+    """The operators of a phase but those of which other rules tell more: small ones, those of copies, and what is
     computed at lines that mostly wait, such as one that starts a program."""
-    calling, copies = small_operators(costs), {line.site: line for line in deep_copies(costs)}
+    calling = small_operators(costs)
+    copies = {line.site: line for line in (*deep_copies(costs), *concatenations(costs))}
     told = dict.fromkeys(operators, 0.0)
     for line in lines:
         for name in operators:

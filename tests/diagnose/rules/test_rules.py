@@ -1478,6 +1478,29 @@ def test_hooks_that_compute_statistics() -> None:
     assert found(with_hook(function="other")) == found(with_hook(file="/project/other.py")) == []
 
 
+@pytest.mark.parametrize(
+    ("source", "function", "name"),
+    [
+        ("self.keys = torch.cat([self.keys[n:], keys.detach()])  # a queue", "Bank.push", "self.keys"),
+        ("history = pd.concat([history, row], ignore_index=True)", "main", "history"),
+        ("losses = np.append(losses, loss.item())", "main", "losses"),
+        ("seen[name] = numpy.concatenate((seen[name], new))", "main", "seen[name]"),
+        ("features = torch.cat([features, self.conv(features)], 1)", "Dense.grow", ""),
+        ("self.cache = torch.cat([self.cache, x])", "Decoder.forward", ""),
+        ("both = np.concatenate((left, right))", "main", ""),
+        ("self.keys = self.keys.append(1)", "main", ""),
+        ("self.keys = torch.cat([", "main", ""),
+    ],
+)
+def test_data_appended_by_copies(source: str, function: str, name: str) -> None:
+    line = LineCost(Site("train.py", 5, function, source), "", 0.04, 0.4, 0.35, 0.45, 200, {"compute": 0.04})
+    analysis = replace(step(compute=1.0), lines=(line,))
+    assert found(analysis) == (["repeated-concatenation"] if name else [])
+    if name:
+        text = finding_text(first(analysis))
+        assert text.evidence == (f"40% of each step is making a new copy of {name} with more in it.",)
+
+
 def test_graph_breaks_cost_an_unknown_time() -> None:
     breaks = [{"file": "train.py", "line": line, "function": "forward"} for line in (30, 40)]
     broken = with_facts(step(compute=1.0), graph_breaks=breaks, compile="inductor")
