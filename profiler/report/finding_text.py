@@ -138,10 +138,7 @@ _LEFT_OUT: Final = 0.05
 finding's share."""
 _OF_REST: Final = 0.1
 """The same as a share of what remains of the step without the cause: of little, a little changes the gain."""
-_QUIET: Final = (
-    "The gain is that of steps without recording and without waits for a core; both together took {share} of each "
-    "recorded step."
-)
+_QUIET: Final = "The gain leaves out recording and waits for a core: {share} of each recorded step."
 
 
 _METHODS: Final[Mapping[str, str]] = {

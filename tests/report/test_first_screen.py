@@ -349,10 +349,8 @@ def test_a_gain_that_may_be_larger_is_told_as_the_least() -> None:
     [(GainMethod.BOUND, 0.2, True), (GainMethod.BOUND, 0.02, False), (GainMethod.KNOCK_OUT, 0.2, False)],
 )
 def test_a_gain_tells_what_it_leaves_out_of_a_step(method: GainMethod, left_out: float, is_told: bool) -> None:
-    told = (
-        "The gain is that of steps without recording and without waits for a core; both together took 20% of each "
-        "recorded step."
-    )
+    told = "The gain leaves out recording and waits for a core: 20% of each recorded step."
+    assert len(told) <= 80, "one line of a narrow terminal"
     assert (left_out_text(replace(finding(method=method), left_out=left_out)) == told) == is_told
 
 
