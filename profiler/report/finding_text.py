@@ -39,7 +39,7 @@ def finding_text(finding: Finding) -> FindingText:
         _fill(rule.title, finding.values) or rule.name,
         listed([at(site).removeprefix(" at ") for site in finding.sites]) if finding.sites else "",
         tuple(filter(None, (_fill(template, finding.values) for template in rule.evidence))),
-        _fill(rule.fix, finding.values),
+        next(filter(None, (_fill(template, finding.values) for template in (*rule.fixes, rule.fix))), ""),
         (changed_line(finding) or code) if code else "",
     )
 

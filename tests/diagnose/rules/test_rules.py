@@ -547,7 +547,11 @@ def test_validation_after_the_update() -> None:
     phase = Phase(AFTER_OPTIMIZER, 0.04, 0.4, 0.4, 0.4, SITE, "validate", {"compute": 0.04})
     analysis = replace(step(compute=1.0), phases=(phase,))
     assert found(analysis) == ["work-after-update"]
-    assert first(analysis).values["calls"] == "validate()"
+    assert finding_text(first(analysis)).fix == "Run validate() less often, in evaluation mode and without gradients."
+    in_mode = replace(analysis, phases=(phase, Phase(Stage.EVALUATION, 0.001, 0.01, 0.01, 0.01)))
+    assert finding_text(first(in_mode)).fix == "Run validate() less often.", "a model is in evaluation mode already"
+    unknown = replace(analysis, phases=(replace(phase, calls=""),))
+    assert "If it is a validation" in finding_text(first(unknown)).fix
     # only one rule reports the work that every 25th step does at that line
     spikes = Spikes(4, 100, 25, 80.0, 0.4, (SpikeLine(SITE, 1.0, "validate"),), 60, enough=True)
     assert found(replace(analysis, spikes=spikes)) == ["periodic-work"]
@@ -608,6 +612,9 @@ def test_extra_work_of_every_25th_step() -> None:
     analysis = replace(step(python=0.6, waiting=0.3, compute=0.1), spikes=spikes)
     assert found(analysis)[0] == "periodic-work"
     assert first(analysis).gain == pytest.approx(4.0)
+    assert "evaluate() less often, or on less data, in evaluation mode" in finding_text(first(analysis)).fix
+    retrieving = replace(analysis, spikes=replace(spikes, lines=(SpikeLine(SITE, 1.0, "retrieval"),)))
+    assert finding_text(first(retrieving)).fix == "Run retrieval() less often, or on less data."
     # what a specific rule claims of the extra time is not claimed again
     writing = step(checkpoint=0.2, compute=0.8)
     saved = replace(spikes, share=0.2, categories={"checkpoint": 0.9, "compute": 0.1})
