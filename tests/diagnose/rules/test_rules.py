@@ -1136,6 +1136,33 @@ def test_small_operators_by_line() -> None:
     assert finding.seconds == pytest.approx(0.08)
 
 
+@pytest.mark.parametrize(
+    ("source", "function", "advice"),
+    [
+        ("hidden = self.cell(inputs[t], hidden)", "Net.forward", "instead of self.cell() for each"),
+        ("gate = torch.sigmoid(self.gate(x))", "OwnCell.forward", "instead of OwnCell() for each"),
+        (
+            "mean.mul_(decay).add_(parameter, alpha=1 - decay)",
+            "update",
+            "by one call of torch._foreach_lerp_ or an optimizer of torch.optim, not by add_()",
+        ),
+        ("means = [part.mean() for part in parts]", "train", "one operator for all of parts"),
+        ("total = total + part.mean()", "train", "one for all items of a loop instead"),
+        ("for part in parts:", "train", "one for all items of a loop instead"),
+    ],
+)
+def test_the_advice_on_small_operators_fits_the_line_that_calls_them(source: str, function: str, advice: str) -> None:
+    site, model = Site("train.py", 3, function, source), Site("train.py", 9, "forward")
+    line = LineCost(site, "", 0.05, 0.5, 0.4, 0.6, 50, {"compute": 0.05})
+    rows = [OperatorLine(site, False, "", 900, 0.01, 900, 0.01), OperatorLine(model, True, "", 9, 0.01, 0, 0.0)]
+    judged = first(replace(step(compute=1.0), lines=(line,), operators=tuple(rows)))
+    assert advice in finding_text(judged).fix
+    if "_(" in source:  # what has gradients is a part of the model
+        rows.append(replace(rows[0], is_backward=True))
+        in_model = first(replace(step(compute=1.0), lines=(line,), operators=tuple(rows)))
+        assert "for all items of a loop instead" in finding_text(in_model).fix
+
+
 def test_python_of_small_operators_beyond_that_of_the_step_is_computing() -> None:
     """Samples saw Python at the line, where hooks recorded that most of a step's time is in operators."""
     line = LineCost(Site("train.py", 3, "f"), "", 0.04, 0.4, 0.3, 0.5, 50, {"python": 0.04})
