@@ -697,8 +697,43 @@ def test_a_checkpoint_that_waits_for_the_disk() -> None:
     little = replace(step(checkpoint=0.02, waiting=0.2, compute=0.78), locations={})
     writes = replace(line, site=replace(SITE, line=12), categories={"checkpoint": 0.002})
     assert found(replace(little, lines=(line, writes))) == ["synchronous-checkpoint"]
+    flushing = replace(line, site=replace(SITE, line=15, source="stream.flush(), os.fsync(stream.fileno())"))
+    assert first(replace(analysis, lines=(flushing,))).sites == (SITE, flushing.site)
     both = replace(analysis, lines=(line, replace(elsewhere, categories={"waiting": 0.005})))
     assert first(both).costs == pytest.approx({"checkpoint": 0.01, "waiting": 0.016})
+
+
+def test_a_checkpoint_that_is_written_by_hand() -> None:
+    """With pickle or NumPy, of which no hook tells; the waits beside it until it is on the disk are a part of it."""
+    dump, flush, sleep = (
+        Site("train.py", number, function, source)
+        for number, function, source in (
+            (20, "save", "pickle.dump(state, file)"),
+            (21, "save", "os.fsync(file.fileno())"),
+            (30, "train", "time.sleep(0.01)"),
+        )
+    )
+    lines = tuple(
+        LineCost(site, "", 0.01, 0.1, 0.09, 0.11, 200, {name: 0.01}, is_outside_torch=True)
+        for site, name in ((dump, "compute"), (flush, "waiting"), (sleep, "waiting"))
+    )
+    analysis = replace(step(waiting=0.2, compute=0.8), lines=lines, locations={})
+    assert found(analysis) == ["synchronous-checkpoint", "blocked-thread"]
+    written, blocked = find(analysis)[0]
+    assert written.costs == pytest.approx({"waiting": 0.01, "compute": 0.01})
+    assert written.sites == (dump, flush)
+    assert blocked.costs == pytest.approx({"waiting": 0.01})
+    reading = replace(lines[0], site=replace(dump, source="state = pickle.load(file)"))
+    assert found(replace(analysis, lines=(reading, *lines[1:]))) == ["blocked-thread"]
+    model = replace(lines[0], is_outside_torch=False, categories={"compute": 0.01})
+    assert found(replace(analysis, lines=(model, lines[2]))) == ["blocked-thread"], "the model may compute there"
+
+
+def test_the_lines_of_a_blocked_thread_are_all_named() -> None:
+    """Where three lines of a function wait alike, its location has only one of them."""
+    sites = [replace(SITE, line=number) for number in (14, 15, 16)]
+    lines = tuple(LineCost(site, "", 0.01, 0.1, 0.09, 0.11, 100, {"waiting": 0.01}) for site in sites)
+    assert first(replace(step(waiting=0.3, compute=0.7), lines=lines)).sites == tuple(sites)
 
 
 def test_ranks_that_gather_metrics_after_each_update() -> None:
