@@ -543,6 +543,22 @@ def test_texts_of_tensors_are_logging() -> None:
     assert "texts" not in " ".join(finding_text(first(step(log=0.4, compute=0.6))).evidence)
 
 
+@pytest.mark.parametrize(
+    ("source", "call"),
+    [
+        ('self.logger.debug(f"step {step}: {gradients}")', 'self.logger.debug("%s", x)'),
+        ('logger.debug("step %d: %s", step, gradients)', ""),
+        ('print(f"step {step}: {gradients}")', ""),
+        ('logger.debug(f"step {step}: {gradients}",', ""),
+    ],
+)
+def test_a_message_that_may_not_be_shown_needs_no_text(source: str, call: str) -> None:
+    line = LineCost(replace(SITE, source=source), "", 0.04, 0.4, 0.36, 0.44, 200, {"log": 0.04})
+    fix = finding_text(first(replace(step(log=0.4, compute=0.6), lines=(line,), locations={}))).fix
+    assert ("isEnabledFor" in fix) == bool(call)
+    assert call in fix
+
+
 def test_validation_after_the_update() -> None:
     phase = Phase(AFTER_OPTIMIZER, 0.04, 0.4, 0.4, 0.4, SITE, "validate", {"compute": 0.04})
     analysis = replace(step(compute=1.0), phases=(phase,))
