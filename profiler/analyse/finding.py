@@ -140,6 +140,8 @@ class RuleText:
     """Sentences with the figures that show it; one that mentions a value that is not known is left out."""
     fix: str
     """What to do about it, as a sentence."""
+    fixes: tuple[str, ...] = field(default=(), kw_only=True)
+    """The same for findings that tell more: the first of these whose values are all known takes the place of `fix`."""
     code: str = field(default="", kw_only=True)
     """What to write instead, as code."""
     knock_out: KnockOut | None = field(default=None, kw_only=True)

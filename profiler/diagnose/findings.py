@@ -29,6 +29,8 @@ _FASTEST: Final = 1e-3
 def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> tuple[tuple[Finding, ...], tuple[NotJudged, ...]]:
     """The findings about a run, those with the largest gain first, and the rules that cannot judge it.
 
+    A gain that is only an upper limit stands after one that is certain and may be as large.
+
     Specific rules are asked first. General ones, such as the one for slow Python, get what remains of their categories.
     """
     costs = StepCosts(analysis)
@@ -55,7 +57,27 @@ def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> tuple[tuple
         claims.sort(key=lambda each: (-_weight(each[0], each[1], costs), each[0].name))
         findings += [_finding(rule, claim, costs, _take(rule, claim, left, owners)) for rule, claim in claims]
     findings.sort(key=lambda each: (bool(each.overlaps), -each.gain, -each.share, each.rule.name))
-    return (*findings, *of_run), tuple(not_judged)
+    return (*_certain_before_possible(findings), *of_run), tuple(not_judged)
+
+
+def _certain_before_possible(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings in this order, but each that is certainly waste before those just ahead of it whose gain is only an
+    upper limit and no larger for sure: the program may need that work."""
+    ordered = list[Finding]()
+    for finding in findings:
+        place = len(ordered)
+        while place and _may_gain_less(ordered[place - 1], finding):
+            place -= 1
+        ordered.insert(place, finding)
+    return tuple(ordered)
+
+
+def _may_gain_less(possible: Finding, certain: Finding) -> bool:
+    """Whether only the gain of the first finding is an upper limit, and the intervals of both gains overlap."""
+    if possible.overlaps or certain.overlaps or not possible.gains or not certain.gains:
+        return False
+    limit, gain = possible.gains[0], certain.gains[0]
+    return limit.is_most and not gain.is_most and limit.low <= gain.high and gain.low <= limit.high
 
 
 def _weight(rule: Rule, claim: Claim, costs: StepCosts) -> float:
@@ -177,9 +199,10 @@ def _finding(rule: Rule, claim: Claim, costs: StepCosts, overlaps: str) -> Findi
 
 
 def with_trials(findings: Iterable[Finding], trials: Sequence[Trial]) -> tuple[Finding, ...]:
-    """The findings with the gains that `try` measured before the predicted ones, those with the largest gain first."""
+    """The findings with the gains that `try` measured before the predicted ones, in the order of `find`."""
     measured = [_with_trial(finding, trials) for finding in findings]
-    return tuple(sorted(measured, key=lambda finding: (bool(finding.overlaps), -finding.gain, finding.rule.name)))
+    measured.sort(key=lambda finding: (bool(finding.overlaps), -finding.gain, finding.rule.name))
+    return _certain_before_possible(measured)
 
 
 def _with_trial(finding: Finding, trials: Sequence[Trial]) -> Finding:

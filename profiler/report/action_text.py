@@ -42,8 +42,9 @@ def run_actions(analysis: Analysis) -> tuple[Action, ...]:
 def _cure(finding: Finding, *, is_lead: bool) -> Action:
     text = finding_text(finding)
     place = listed([at(site).removeprefix(" at ") for site in finding.sites[:1]]) if finding.sites else ""
-    cause = place if is_lead else f"{text.title}{f', {place}' if place else ''}"
-    return Action(text.fix.removesuffix("."), cause, text.code, note=" ".join(prediction_texts(finding)[:1]))
+    cause = "" if is_lead else text.title
+    note = " ".join(prediction_texts(finding)[:1])
+    return Action(text.fix.removesuffix("."), cause, text.code, note=note, place=place)
 
 
 def _proofs(analysis: Analysis, first: Finding | None) -> Iterator[Action]:

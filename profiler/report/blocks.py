@@ -612,6 +612,16 @@ class Action:
     """What to run, as a shell reads it."""
     note: str = ""
     """What it gives, and how that was predicted."""
+    place: str = ""
+    """The line to change."""
+
+    def details(self) -> str:
+        """What stands after the title: the text and the line."""
+        return ", ".join(filter(None, (self.text, self.place)))
+
+    def with_place_first(self) -> str:
+        """All of it on one line, whose end may be cut: the line to change stands first."""
+        return ": ".join(filter(None, (self.place, self.title, self.text)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ def finding_text(finding: Finding) -> FindingText:
         _fill(rule.title, finding.values) or rule.name,
         listed([at(site).removeprefix(" at ") for site in finding.sites]) if finding.sites else "",
         tuple(filter(None, (_fill(template, finding.values) for template in rule.evidence))),
-        _fill(rule.fix, finding.values),
+        next(filter(None, (_fill(template, finding.values) for template in (*rule.fixes, rule.fix))), ""),
         (changed_line(finding) or code) if code else "",
     )
 
@@ -138,10 +138,7 @@ _LEFT_OUT: Final = 0.05
 finding's share."""
 _OF_REST: Final = 0.1
 """The same as a share of what remains of the step without the cause: of little, a little changes the gain."""
-_QUIET: Final = (
-    "The gain is that of steps without recording and without waits for a core; both together took {share} of each "
-    "recorded step."
-)
+_QUIET: Final = "The gain leaves out recording and waits for a core: {share} of each recorded step."
 
 
 _METHODS: Final[Mapping[str, str]] = {

@@ -9,7 +9,7 @@ import pytest
 from profiler.analyse.finding import Confidence, GainMethod
 from profiler.analyse.model import Analysis, Measure
 from profiler.core.notice import Notice
-from profiler.diagnose.findings import find
+from profiler.diagnose.findings import find, with_trials
 from profiler.diagnose.rule import Claim, Rule, StepCosts
 from profiler.run.model import RunInfo, Site
 
@@ -47,6 +47,19 @@ def test_the_largest_gain_comes_first() -> None:
     assert first.gains[0].method is GainMethod.BOUND
     assert first.gain == pytest.approx(1 / 0.7)
     assert first.values["site"] == SITE
+
+
+def test_certain_waste_comes_before_an_upper_limit_that_may_be_no_larger() -> None:
+    def possible(name: str, category: str) -> Rule:
+        return Rule(name, name, (), "", lambda costs: Claim({category: costs.cost(category)}, is_most=True))
+
+    run = analysis(compute=(0.47, 0.33, 0.58), waiting=(0.44, 0.375, 0.5), python=0.09)
+    work, blocked, small = possible("work", "compute"), rule("blocked", "waiting"), rule("small", "python")
+    assert names(run, work, blocked, small) == ["blocked", "work", "small"], "1.8 (1.6 to 2.0) before up to 1.9"
+    assert [each.rule.name for each in with_trials(find(run, (work, blocked))[0], ())] == ["blocked", "work"]
+    assert names(run, possible("work", "compute"), possible("blocked", "waiting")) == ["work", "blocked"]
+    apart = analysis(compute=(0.6, 0.58, 0.62), waiting=(0.3, 0.28, 0.32), python=0.1)
+    assert names(apart, work, blocked) == ["work", "blocked"], "the limit is larger for sure"
 
 
 def test_two_rules_about_the_same_time_are_not_counted_twice() -> None:

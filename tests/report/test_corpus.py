@@ -131,7 +131,7 @@ def _check_complete(first: FirstScreen, analysis: Analysis) -> None:
         assert has_gain or not analysis.outcome or has_no_steps(analysis), "neither a gain nor why there is none"
     has_nothing = not (analysis.value("step_time") or analysis.threads)
     assert first.actions or has_nothing
-    assert all(action.text or action.code or action.command or action.note for action in first.actions)
+    assert all(action.details() or action.code or action.command or action.note for action in first.actions)
 
 
 def _check_headline(first: FirstScreen, analysis: Analysis) -> None:

@@ -197,7 +197,7 @@ def test_a_finding_whose_gain_is_not_predicted_is_an_action_with_the_command_tha
     screen = first(run(unpredicted))
     assert screen.why[-1] == "No gain is predicted: a recording does not tell how much the change below gives."
     cure, measure, *others = screen.actions
-    assert (cure.title, cure.text, cure.code) == ("Make items cheaper", "train.py:14", "Adam(..., fused=True)")
+    assert (cure.title, cure.place, cure.code) == ("Make items cheaper", "train.py:14", "Adam(..., fused=True)")
     assert " try -- " in measure.command
     assert not any("check --baseline" in action.command for action in others), "the program is not well yet"
 
@@ -237,6 +237,17 @@ def test_a_terminal_of_80_columns_shows_it_in_24_lines_without_breaking_words(ma
     words = " ".join(drawn.getvalue().split())
     assert screen.headline.text in words
     assert screen.actions[0].title in words or "…" in words
+
+
+def test_later_actions_name_their_line_before_a_terminal_cuts_them() -> None:
+    other = finding("python", factor=1.5, name="log", title="Logging takes time", fix=f"Log {'much ' * 20}less often.")
+    stream = io.StringIO()
+    print_first_screen(first(run(finding(), other)), Console(file=stream, width=80, color_system=None), SCREEN)
+    lines = stream.getvalue().splitlines()
+    assert "1. Make items cheaper: train.py:14" in lines
+    (second,) = [line for line in lines if line.startswith("2. ")]
+    assert second.startswith("2. train.py:14: Log much much")
+    assert len(second) <= 80
 
 
 def test_fewer_lines_leave_out_notes_first() -> None:
@@ -338,10 +349,8 @@ def test_a_gain_that_may_be_larger_is_told_as_the_least() -> None:
     [(GainMethod.BOUND, 0.2, True), (GainMethod.BOUND, 0.02, False), (GainMethod.KNOCK_OUT, 0.2, False)],
 )
 def test_a_gain_tells_what_it_leaves_out_of_a_step(method: GainMethod, left_out: float, is_told: bool) -> None:
-    told = (
-        "The gain is that of steps without recording and without waits for a core; both together took 20% of each "
-        "recorded step."
-    )
+    told = "The gain leaves out recording and waits for a core: 20% of each recorded step."
+    assert len(told) <= 80, "one line of a narrow terminal"
     assert (left_out_text(replace(finding(method=method), left_out=left_out)) == told) == is_told
 
 

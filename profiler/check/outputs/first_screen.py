@@ -245,7 +245,7 @@ def _places_note(result: GateResult, places: Sequence[b.CodePlace]) -> str:
 def _actions(result: GateResult) -> Iterator[b.Action]:
     for cause in result.causes[: _ACTIONS - 1]:
         place = f"{short_path(plain(cause.file))}:{cause.line}" if cause.file and cause.line > 0 else ""
-        yield b.Action(plain(cause.fix).removesuffix("."), place)
+        yield b.Action(plain(cause.fix).removesuffix("."), place=place)
     if result.state == FAIL:
         yield from _after_fail(result)
     elif result.state == INCONCLUSIVE:

@@ -4,6 +4,7 @@ other work.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -17,6 +18,8 @@ choice: flushing and moving the file may take longer than writing it, an evaluat
 _EXPLAINED: Final = 0.5
 """Share of the extra time of steps with a stage that must be recorded within the stage. Below it, the same steps may do
 other work, such as writing a log. A choice: half."""
+_VALIDATION: Final = re.compile(r"(^|_)(eval|valid|val(_|$))|Eval|Valid")
+"""Names of functions that evaluate a model."""
 _WORK: Final = ("compute", "framework", "python")
 """Categories of what else is slower in steps with a stage."""
 _OTHERS: Final = ("waiting", "compute", "python", "framework")
@@ -40,6 +43,17 @@ def checkpoint_sites(costs: StepCosts) -> tuple[Site, ...]:
     written = [line for line in costs.analysis.lines if line.categories.get("checkpoint")]
     written.sort(key=lambda line: -line.categories["checkpoint"])
     return costs.sites("checkpoint") or largest_sites(line.site for line in written)
+
+
+def work_values(costs: StepCosts, calls: str) -> dict[str, str | None]:
+    """What the texts tell of work: the function that does it, and the same again where that is a validation by its
+    name, and no model is recorded to be in evaluation mode.
+
+    :param calls: the function; empty: not known.
+    """
+    name = f"{calls}()" if calls else None
+    is_validation = _VALIDATION.search(calls.rpartition(".")[2]) and costs.phase(Stage.EVALUATION) is None
+    return {"calls": name, "validation": name if is_validation else None}
 
 
 def other_spikes(costs: StepCosts) -> Spikes | None:

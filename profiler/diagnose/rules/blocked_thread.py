@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from profiler.analyse.finding import KnockOut
-from profiler.diagnose.rule import Claim, Cost, Rule, StepCosts, take
+from profiler.diagnose.rule import Claim, Cost, Rule, StepCosts, largest_sites, take
 from profiler.diagnose.rules._frames import frame_costs, mostly_waits
 
 _WORK: Final = ("compute", "python")
@@ -23,7 +23,8 @@ def judge(costs: StepCosts) -> Claim | None:
     if blocked is not None:
         part = min(1.0, blocked / waiting.seconds)
         claimed = {name: cost.part(part) for name, cost in claimed.items()}
-    sites, backward = costs.sites("waiting"), costs.phase("backward")
+    sites = costs.sites("waiting")
+    sites, backward = largest_sites((*sites, *costs.line_sites("waiting", sites))), costs.phase("backward")
     # in a backward pass torch itself waits, for memory or for its threads: no change of the program removes that
     is_of_torch = bool(sites) and backward is not None and sites[0] == backward.site
     # while the thread waits, its core sleeps or runs other work, and what follows finds its caches cold: in

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import Final
 
 from profiler.analyse.finding import KnockOut
 from profiler.analyse.model import OperatorLine
+from profiler.core.syntax import parsed_line
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import Claim, Rule, StepCosts, largest_sites
 from profiler.diagnose.rules._operators import CALLING, called_by_program, called_from, small_operators, within_step
 from profiler.run.model import Site
+
+_CELL: Final = re.compile("cell$", re.IGNORECASE)
+_IN_PLACE: Final = re.compile("[a-z0-9]_$")
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -25,7 +32,7 @@ def judge(costs: StepCosts) -> Claim | None:
         values = {"operators": sum(row.count for row in rows), "small": sum(row.small_count for row in rows)}
     elif costs.cost("framework").seconds:
         claimed = {"framework": costs.cost("framework")}
-    return Claim(claimed, _sites(rows) or costs.sites("framework"), values) if claimed else None
+    return Claim(claimed, _sites(rows) or costs.sites("framework"), values | _caller(rows)) if claimed else None
 
 
 def _sites(rows: Iterable[OperatorLine]) -> tuple[Site, ...]:
@@ -37,6 +44,24 @@ def _sites(rows: Iterable[OperatorLine]) -> tuple[Site, ...]:
     return largest_sites(site for site, count in counts.most_common() if count and count >= NAMED * counts.total())
 
 
+def _caller(rows: Collection[OperatorLine]) -> dict[str, str | None]:
+    """What calls the operators, as far as the line with most small ones shows it: the cell of a recurrent network, a
+    method that changes tensors in place and without gradients, or a comprehension over some items."""
+    values = dict[str, str | None](cell=None, update=None, items=None)
+    for site in _sites(rows)[:1]:
+        tree = parsed_line(site.source)
+        nodes = list(ast.walk(tree)) if tree else []
+        called = [ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)]
+        looped = [ast.unparse(node.iter) for node in nodes if isinstance(node, ast.comprehension)]
+        cells = [name for name in (site.function.removesuffix(".forward"), *called) if _CELL.search(name)]
+        in_place = [name.rpartition(".")[2] for name in called if _IN_PLACE.search(name)]
+        learning = {row.site for row in rows if row.is_backward and row.site}
+        values["cell"] = next((f"{name}()" for name in cells), None)
+        values["update"] = next((f"{name}()" for name in in_place if learning and site not in learning), None)
+        values["items"] = next(iter(looped), None)
+    return values
+
+
 PLUGIN = Rule(
     "many-small-operators",
     "Calling many small operators takes longer than computing them",
@@ -45,9 +70,13 @@ PLUGIN = Rule(
         "The host calls {operators:count} of them per step.",
         "{small:count} of them take less than 20 µs each.",
     ),
-    "Use fewer and larger operators: one for all items of a loop, a module such as torch.nn.LSTM for all time steps, a "
-    "function such as torch._foreach_lerp_ for all parameters, larger batches, or torch.compile.",
+    "Use fewer and larger operators: one for all items of a loop instead of one for each, or torch.compile.",
     judge,
+    fixes=(
+        "Use a module such as torch.nn.LSTM for all time steps instead of {cell} for each, or torch.compile.",
+        "Update all tensors by one call of torch._foreach_lerp_ or an optimizer of torch.optim, not by {update} each.",
+        "Use one operator for all of {items} instead of one for each, or torch.compile.",
+    ),
     threshold_source="A tenth: some of this time remains in every program.",
     threshold=0.1,
     is_general=True,

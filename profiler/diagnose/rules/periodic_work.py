@@ -8,7 +8,7 @@ from profiler.analyse.finding import KnockOut
 from profiler.analyse.model import CORELESS_CATEGORIES, UNATTRIBUTED
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import Claim, Rule, StepCosts, exactly
-from profiler.diagnose.rules._periodic import extra_seconds, other_spikes
+from profiler.diagnose.rules._periodic import extra_seconds, other_spikes, work_values
 
 _NOT_WORK: Final = (*CORELESS_CATEGORIES, UNATTRIBUTED)
 
@@ -27,7 +27,7 @@ def judge(costs: StepCosts) -> Claim | None:
     if not whole:
         return None
     claimed = {name: exactly(min(costs.cost(name).seconds, extra * part / whole)) for name, part in working.items()}
-    values = {"every": spikes.every, "times": spikes.times, "calls": f"{line.calls}()" if line.calls else None}
+    values = {"every": spikes.every, "times": spikes.times, **work_values(costs, line.calls)}
     # what other rules leave of a category may lie in other steps too
     return Claim(claimed, tuple(each.site for each in spikes.lines[:3]), values, is_exclusive=False, is_most=True)
 
@@ -38,6 +38,10 @@ PLUGIN = Rule(
     ("These steps take {times:number} times as long as the others.", "Most of the extra work is in {calls}."),
     "Do it less often, or on less data. If it is a validation, run it in evaluation mode and without gradients.",
     judge,
+    fixes=(
+        "Run {validation} less often, or on less data, in evaluation mode and without gradients.",
+        "Run {calls} less often, or on less data.",
+    ),
     threshold=NAMED,
     is_general=True,
     threshold_source="A tenth: validation, logging and checkpoints that take less are a usual part of a training.",

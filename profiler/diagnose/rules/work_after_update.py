@@ -13,7 +13,7 @@ from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import NOTHING, Claim, Cost, Rule, StepCosts, phase_costs, total_seconds
 from profiler.diagnose.rules._frames import concatenations, deep_copies, mostly_waits
 from profiler.diagnose.rules._operators import small_operators
-from profiler.diagnose.rules._periodic import extra_seconds, other_spikes
+from profiler.diagnose.rules._periodic import extra_seconds, other_spikes, work_values
 from profiler.run.model import Site
 
 OPERATORS: Final = ("compute", "framework")
@@ -41,7 +41,7 @@ def judge(costs: StepCosts) -> Claim | None:
     is_told = reading >= _MOSTLY * sum(phase.categories.get(name, 0.0) for name in operators)
     if not is_told and _is_periodic(costs, sites, total_seconds(operators)):
         return None
-    values = {"calls": f"{phase.calls}()" if phase.calls else None, "reads": reads if is_told else None}
+    values = {**work_values(costs, phase.calls), "reads": reads if is_told else None}
     # a rule for Python tells more of work that is mostly Python
     if is_told and "python" in parts and parts["python"].seconds <= total_seconds(operators):
         operators["python"] = parts["python"]
@@ -128,6 +128,10 @@ PLUGIN = Rule(
     ),
     "Do it less often. If it is a validation, run it in evaluation mode and without gradients.",
     judge,
+    fixes=(
+        "Run {validation} less often, in evaluation mode and without gradients.",
+        "Run {calls} less often.",
+    ),
     threshold=NAMED,
     threshold_source="A tenth: some work after the update is a usual part of a step.",
     is_general=True,

@@ -192,11 +192,10 @@ class _Printer(Terminal):
         if first.actions:
             self.paragraph(first.actions_title, "bold")
         for number, action in enumerate(first.actions, 1):
-            text = f"{number}. {action.title}{f': {action.text}' if action.text else ''}"
             if number == 1:  # what to do first is worth a second line
-                self._hang(text, len("1. "))
+                self._hang(f"1. {': '.join(filter(None, (action.title, action.details())))}", len("1. "))
             else:
-                self._cut(text)
+                self._cut(f"{number}. {action.with_place_first()}")
             for line in (*action.code.splitlines(), *command_lines(action.command, self.width - 7)):
                 self.paragraph(f"   {line}", "cyan", wrap=False)
             if action.note:

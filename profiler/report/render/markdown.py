@@ -60,7 +60,8 @@ def _first_screen(first: b.FirstScreen) -> Iterable[str]:
 
 
 def _action(action: b.Action) -> str:
-    text = f"**{escape(action.title)}**{f': {escape(action.text)}' if action.text else ''}"
+    details = action.details()
+    text = f"**{escape(action.title)}**{f': {escape(details)}' if details else ''}"
     code = "".join(f"\n\n       {plain(line)}" for line in (*action.code.splitlines(), action.command) if line)
     return text + code + (f"\n\n   {escape(action.note)}" if action.note else "")
 

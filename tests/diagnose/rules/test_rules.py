@@ -543,11 +543,31 @@ def test_texts_of_tensors_are_logging() -> None:
     assert "texts" not in " ".join(finding_text(first(step(log=0.4, compute=0.6))).evidence)
 
 
+@pytest.mark.parametrize(
+    ("source", "call"),
+    [
+        ('self.logger.debug(f"step {step}: {gradients}")', 'self.logger.debug("%s", x)'),
+        ('logger.debug("step %d: %s", step, gradients)', ""),
+        ('print(f"step {step}: {gradients}")', ""),
+        ('logger.debug(f"step {step}: {gradients}",', ""),
+    ],
+)
+def test_a_message_that_may_not_be_shown_needs_no_text(source: str, call: str) -> None:
+    line = LineCost(replace(SITE, source=source), "", 0.04, 0.4, 0.36, 0.44, 200, {"log": 0.04})
+    fix = finding_text(first(replace(step(log=0.4, compute=0.6), lines=(line,), locations={}))).fix
+    assert ("isEnabledFor" in fix) == bool(call)
+    assert call in fix
+
+
 def test_validation_after_the_update() -> None:
     phase = Phase(AFTER_OPTIMIZER, 0.04, 0.4, 0.4, 0.4, SITE, "validate", {"compute": 0.04})
     analysis = replace(step(compute=1.0), phases=(phase,))
     assert found(analysis) == ["work-after-update"]
-    assert first(analysis).values["calls"] == "validate()"
+    assert finding_text(first(analysis)).fix == "Run validate() less often, in evaluation mode and without gradients."
+    in_mode = replace(analysis, phases=(phase, Phase(Stage.EVALUATION, 0.001, 0.01, 0.01, 0.01)))
+    assert finding_text(first(in_mode)).fix == "Run validate() less often.", "a model is in evaluation mode already"
+    unknown = replace(analysis, phases=(replace(phase, calls=""),))
+    assert "If it is a validation" in finding_text(first(unknown)).fix
     # only one rule reports the work that every 25th step does at that line
     spikes = Spikes(4, 100, 25, 80.0, 0.4, (SpikeLine(SITE, 1.0, "validate"),), 60, enough=True)
     assert found(replace(analysis, spikes=spikes)) == ["periodic-work"]
@@ -608,6 +628,9 @@ def test_extra_work_of_every_25th_step() -> None:
     analysis = replace(step(python=0.6, waiting=0.3, compute=0.1), spikes=spikes)
     assert found(analysis)[0] == "periodic-work"
     assert first(analysis).gain == pytest.approx(4.0)
+    assert "evaluate() less often, or on less data, in evaluation mode" in finding_text(first(analysis)).fix
+    retrieving = replace(analysis, spikes=replace(spikes, lines=(SpikeLine(SITE, 1.0, "retrieval"),)))
+    assert finding_text(first(retrieving)).fix == "Run retrieval() less often, or on less data."
     # what a specific rule claims of the extra time is not claimed again
     writing = step(checkpoint=0.2, compute=0.8)
     saved = replace(spikes, share=0.2, categories={"checkpoint": 0.9, "compute": 0.1})
@@ -690,8 +713,43 @@ def test_a_checkpoint_that_waits_for_the_disk() -> None:
     little = replace(step(checkpoint=0.02, waiting=0.2, compute=0.78), locations={})
     writes = replace(line, site=replace(SITE, line=12), categories={"checkpoint": 0.002})
     assert found(replace(little, lines=(line, writes))) == ["synchronous-checkpoint"]
+    flushing = replace(line, site=replace(SITE, line=15, source="stream.flush(), os.fsync(stream.fileno())"))
+    assert first(replace(analysis, lines=(flushing,))).sites == (SITE, flushing.site)
     both = replace(analysis, lines=(line, replace(elsewhere, categories={"waiting": 0.005})))
     assert first(both).costs == pytest.approx({"checkpoint": 0.01, "waiting": 0.016})
+
+
+def test_a_checkpoint_that_is_written_by_hand() -> None:
+    """With pickle or NumPy, of which no hook tells; the waits beside it until it is on the disk are a part of it."""
+    dump, flush, sleep = (
+        Site("train.py", number, function, source)
+        for number, function, source in (
+            (20, "save", "pickle.dump(state, file)"),
+            (21, "save", "os.fsync(file.fileno())"),
+            (30, "train", "time.sleep(0.01)"),
+        )
+    )
+    lines = tuple(
+        LineCost(site, "", 0.01, 0.1, 0.09, 0.11, 200, {name: 0.01}, is_outside_torch=True)
+        for site, name in ((dump, "compute"), (flush, "waiting"), (sleep, "waiting"))
+    )
+    analysis = replace(step(waiting=0.2, compute=0.8), lines=lines, locations={})
+    assert found(analysis) == ["synchronous-checkpoint", "blocked-thread"]
+    written, blocked = find(analysis)[0]
+    assert written.costs == pytest.approx({"waiting": 0.01, "compute": 0.01})
+    assert written.sites == (dump, flush)
+    assert blocked.costs == pytest.approx({"waiting": 0.01})
+    reading = replace(lines[0], site=replace(dump, source="state = pickle.load(file)"))
+    assert found(replace(analysis, lines=(reading, *lines[1:]))) == ["blocked-thread"]
+    model = replace(lines[0], is_outside_torch=False, categories={"compute": 0.01})
+    assert found(replace(analysis, lines=(model, lines[2]))) == ["blocked-thread"], "the model may compute there"
+
+
+def test_the_lines_of_a_blocked_thread_are_all_named() -> None:
+    """Where three lines of a function wait alike, its location has only one of them."""
+    sites = [replace(SITE, line=number) for number in (14, 15, 16)]
+    lines = tuple(LineCost(site, "", 0.01, 0.1, 0.09, 0.11, 100, {"waiting": 0.01}) for site in sites)
+    assert first(replace(step(waiting=0.3, compute=0.7), lines=lines)).sites == tuple(sites)
 
 
 def test_ranks_that_gather_metrics_after_each_update() -> None:
@@ -1127,6 +1185,33 @@ def test_small_operators_by_line() -> None:
     finding = counted(replace(small, site=None))
     assert finding is not None
     assert finding.seconds == pytest.approx(0.08)
+
+
+@pytest.mark.parametrize(
+    ("source", "function", "advice"),
+    [
+        ("hidden = self.cell(inputs[t], hidden)", "Net.forward", "instead of self.cell() for each"),
+        ("gate = torch.sigmoid(self.gate(x))", "OwnCell.forward", "instead of OwnCell() for each"),
+        (
+            "mean.mul_(decay).add_(parameter, alpha=1 - decay)",
+            "update",
+            "by one call of torch._foreach_lerp_ or an optimizer of torch.optim, not by add_()",
+        ),
+        ("means = [part.mean() for part in parts]", "train", "one operator for all of parts"),
+        ("total = total + part.mean()", "train", "one for all items of a loop instead"),
+        ("for part in parts:", "train", "one for all items of a loop instead"),
+    ],
+)
+def test_the_advice_on_small_operators_fits_the_line_that_calls_them(source: str, function: str, advice: str) -> None:
+    site, model = Site("train.py", 3, function, source), Site("train.py", 9, "forward")
+    line = LineCost(site, "", 0.05, 0.5, 0.4, 0.6, 50, {"compute": 0.05})
+    rows = [OperatorLine(site, False, "", 900, 0.01, 900, 0.01), OperatorLine(model, True, "", 9, 0.01, 0, 0.0)]
+    judged = first(replace(step(compute=1.0), lines=(line,), operators=tuple(rows)))
+    assert advice in finding_text(judged).fix
+    if "_(" in source:  # what has gradients is a part of the model
+        rows.append(replace(rows[0], is_backward=True))
+        in_model = first(replace(step(compute=1.0), lines=(line,), operators=tuple(rows)))
+        assert "for all items of a loop instead" in finding_text(in_model).fix
 
 
 def test_python_of_small_operators_beyond_that_of_the_step_is_computing() -> None:
