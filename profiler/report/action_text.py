@@ -15,7 +15,7 @@ from profiler.core.terminal import called_as
 from profiler.diagnose.model import RunVerdict
 from profiler.report.blocks import Action
 from profiler.report.finding_text import finding_text, leading, prediction_texts, without_gain
-from profiler.report.first_screen_text import is_too_short, lead_finding, times_too_short
+from profiler.report.first_screen_text import is_too_short, lead_finding, not_sampled, times_too_short
 from profiler.report.model import exit_status, has_no_steps
 from profiler.report.text import at, listed
 from profiler.run.model import RunInfo
@@ -117,6 +117,8 @@ def _recording(analysis: Analysis) -> Iterator[Action]:
         yield Action("Record the program from its start, and for longer", command=_run(info))
     elif info.level == "light":
         yield Action("Record where the time goes", command=_run(info))
+    elif reason := not_sampled(analysis):
+        yield Action("Let stacks be sampled, and record the program again", text=reason, command=_run(info))
     elif is_too_short(analysis):
         yield _longer_recording(analysis)
 

@@ -205,6 +205,8 @@ def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:
         reason = "a recording does not tell how much the change below gives"
     elif analysis.info.level == "light" and not analysis.is_trace:
         reason = "level light does not record where the time goes"
+    elif not_sampled(analysis):
+        reason = "without stack samples, no cause can be told"
     elif not analysis.is_trace and is_too_short(analysis):
         reason = "the recording is too short to tell a cause"
     elif any(each.gains for each in minor(analysis.findings)):
@@ -212,6 +214,13 @@ def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:
     else:
         reason = "no rule recognizes a cause that can be removed"
     yield f"No gain is predicted: {reason}."
+
+
+def not_sampled(analysis: Analysis) -> str:
+    """Why no stack could be sampled, such as that py-spy is not installed; empty where one was, or could have been."""
+    status = analysis.info.collector("stacks")
+    is_refused = status is not None and status.state == "unavailable" and not analysis.samples
+    return status.reason if status and is_refused else ""
 
 
 def is_too_short(analysis: Analysis) -> bool:

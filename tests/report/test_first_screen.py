@@ -21,7 +21,7 @@ from profiler.report.first_screen_text import lead_finding
 from profiler.report.model import Results
 from profiler.report.render import html, markdown
 from profiler.report.render.console import SCREEN, print_first_screen
-from profiler.run.model import Site
+from profiler.run.model import CollectorStatus, Site
 from tests.approval.cases import recording
 from tests.report import hook_samples, samples
 
@@ -370,6 +370,16 @@ def test_why_says_more_than_the_headline(name: str) -> None:
     assert not any(sentence.startswith(screen.headline.text) for sentence in screen.why)
     if name == "scaler":
         assert screen.why[0] == "No stack sample lies within the measured steps; record for longer."
+
+
+def test_a_longer_recording_is_not_advised_where_stacks_cannot_be_sampled() -> None:
+    analysis = profiler.read(recording("gan"))
+    status = CollectorStatus("stacks", "unavailable", "py-spy is not installed: pip install py-spy")
+    info = replace(analysis.info, level="standard", collectors=(status,))
+    screen = first(replace(analysis, lines=(), info=info))
+    assert "No gain is predicted: without stack samples, no cause can be told." in screen.why
+    action = screen.actions[0]
+    assert (action.title, action.text) == ("Let stacks be sampled, and record the program again", status.reason)
 
 
 def test_a_long_command_is_shown_whole() -> None:
