@@ -43,13 +43,21 @@ def appended(site: Site) -> str:
     A model may join tensors in this way, as a DenseNet does: of tensors, only attributes count, and not in `forward`.
     """
     match parsed_line(site.source):
-        case ast.Module(body=[ast.Assign(targets=[target], value=ast.Call(ast.Attribute(module, function), args))]):
-            name, is_torch = ast.unparse(target), ast.unparse(module) == "torch"
-            is_model = is_torch and (isinstance(target, ast.Name) or site.function.rpartition(".")[2] == "forward")
-            is_joined = function in (_TORCH if is_torch else _OTHERS) and not is_model
-            parts = (ast.unparse(part) for each in args for part in ast.walk(each))
-            return name if is_joined and name in parts else ""
+        case ast.Module(body=[ast.Assign(targets=[target], value=value)]):
+            is_model = isinstance(target, ast.Name) or site.function.rpartition(".")[2] == "forward"
+            name = ast.unparse(target)
+            return name if any(_joins(call, name, is_model) for call in ast.walk(value)) else ""
     return ""
+
+
+def _joins(call: ast.AST, name: str, is_model: bool) -> bool:
+    """Whether a call makes a new object of one with this name and of others."""
+    match call:
+        case ast.Call(func=ast.Attribute(value=module, attr=function), args=args):
+            is_torch = ast.unparse(module) == "torch"
+            is_join = not is_model and function in _TORCH if is_torch else function in _OTHERS
+            return is_join and any(ast.unparse(part) == name for each in args for part in ast.walk(each))
+    return False
 
 
 def frame_costs(lines: tuple[LineCost, ...], category: str = "") -> dict[str, Cost]:

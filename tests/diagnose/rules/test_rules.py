@@ -1570,6 +1570,7 @@ def test_hooks_that_compute_statistics() -> None:
         ("history = pd.concat([history, row], ignore_index=True)", "main", "history"),
         ("losses = np.append(losses, loss.item())", "main", "losses"),
         ("seen[name] = numpy.concatenate((seen[name], new))", "main", "seen[name]"),
+        ("self.queue = torch.cat([keys, self.queue], dim=0)[: self.size].clone()", "MoCo.enqueue", "self.queue"),
         ("features = torch.cat([features, self.conv(features)], 1)", "Dense.grow", ""),
         ("self.cache = torch.cat([self.cache, x])", "Decoder.forward", ""),
         ("both = np.concatenate((left, right))", "main", ""),
