@@ -1160,6 +1160,8 @@ def test_python_that_calls_small_operators_is_no_loop_of_python() -> None:
     nowhere = replace(small, site=None)
     assert "many-small-operators" in found(replace(both, operators=(nowhere,)))
     assert "many-small-operators" not in found(replace(both, operators=(nowhere, replace(small, caller="optimizer"))))
+    of_library = replace(step(framework=0.3, compute=0.7), operators=(replace(small, caller="optimizer"),))
+    assert found(of_library) == [], "all operators were counted, and the program calls none of them"
     # a line of few operators loops in Python: its calls explain little of its time
     few = replace(both, operators=(replace(small, count=10, seconds=1e-5, small_count=10, small_seconds=1e-5),))
     assert {finding.rule.name for finding in find(few)[0]} == {"python-loop"}
