@@ -782,6 +782,13 @@ def test_threads_cause_no_longer_waits_than_they_run() -> None:
     assert found(most) == ["more-threads-than-cores", "noisy-machine"]
     assert first(most).gain == pytest.approx(2.0), "other programs are what it waits for the rest of the time"
     assert first(most).share == pytest.approx(0.2)
+    busy = {name: Measure(name, cores, "cores") for name, cores in (("host_cpu", 0.3), ("children_cpu", 0.3))}
+    loading = step(
+        main_process("waiting for the workers", 0.3), worker("dataset", 0.9), core=0.4, input=0.3, compute=0.3
+    )
+    analysis = with_facts(replace(loading, measures={**loading.measures, **busy}), torch_threads=16)
+    claim = next(each for each in find(analysis)[0] if each.rule.name == "more-threads-than-cores")
+    assert claim.share == pytest.approx(0.3), "a wait for workers needs no core, so that others run longer"
 
 
 def test_the_thread_that_holds_the_gil_is_named() -> None:
