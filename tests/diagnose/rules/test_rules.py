@@ -507,6 +507,9 @@ def test_deep_copies_are_told_once() -> None:
     calling = replace(step(compute=1.0), lines=(replace(below, categories={"compute": 0.03}),), operators=(small,))
     assert found(calling) == ["many-small-operators"]
     assert found(replace(calling, library=copies_of_a_model(calling.lines[0]))) == ["deep-copies"]
+    above = replace(calling.lines[0], site=Site("train.py", 50, "main"))
+    within = tuple(replace(each, lines=(SITE,)) for each in copies_of_a_model(above))
+    assert found(replace(calling, library=within)) == ["deep-copies"], "those of a __deepcopy__ belong to the copy"
 
 
 def test_a_line_that_starts_a_program_and_waits_for_it_is_one_cause() -> None:
