@@ -239,7 +239,8 @@ class Preparation:
     calls: str
     """The function of the user's own that this line calls; empty: it is the line with most."""
     lines: tuple[Site, ...]
-    """The lines in which it is, the most seconds first."""
+    """The lines in which it is, the most seconds first; then those that count only because the rest of their function
+    does this."""
 
 
 class LocationKind(StrEnum):
