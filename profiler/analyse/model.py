@@ -310,6 +310,8 @@ class LoaderSettings:
     """The share of the time of all loaders that the stepping thread is in this one."""
     is_iterable: bool = False
     """Whether its dataset is an IterableDataset, of which each worker reads all unless it splits itself."""
+    made_anew: bool | None = None
+    """Whether the program makes it anew each time that it iterates over it; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1430,10 +1430,26 @@ def test_persistent_workers_of_a_loader_that_is_made_anew() -> None:
     assert found(analysis) == [], "the workers stay"
     anew = replace(analysis, loader=replace(use, worker_processes=20))
     assert [(each.rule.name, each.sites[0]) for each in find(anew)[0]] == [("workers-started-anew", made)]
-    assert finding_text(first(anew)).code == "", "its settings are right"
-    plain = replace(use, loaders=(replace(kept, persistent_workers=False),))
-    code = finding_text(first(replace(anew, loader=plain))).code
-    assert code == "loader = DataLoader(..., persistent_workers=True)"
+    # an agent of this version tells which loaders are made anew, and so those of which one is used after the other
+    one_after_the_other = replace(kept, made_anew=False), replace(kept, made_anew=False, share=0.0)
+    assert found(replace(anew, loader=replace(anew.loader or use, loaders=one_after_the_other))) == []
+
+
+@pytest.mark.parametrize(
+    ("persistent", "made_anew", "is_anew"), [(True, None, True), (False, True, True), (False, False, False)]
+)
+def test_a_loader_that_is_made_anew_must_be_made_once(persistent: bool, made_anew: bool | None, is_anew: bool) -> None:
+    made = Site("train.py", 9, "main", "loader = DataLoader(data, 16, num_workers=2)")
+    loader = LoaderSettings("DataLoader (train.py:9)", made, "loader", 2, 16, persistent_workers=persistent, share=1.0)
+    parts = worker("waiting for an index", 0.6), worker("dataset", 0.1), main_process("loader start", 0.4)
+    use = LoaderUse(1.0, 0.1, 2, loaders=(replace(loader, made_anew=made_anew),), worker_processes=20)
+    finding = first(step(*parts, use=use, input=0.4, compute=0.6))
+    text = finding_text(finding)
+    assert finding.rule.name == "workers-started-anew"
+    assert any("persistent_workers=True alone" in line for line in text.evidence) == is_anew
+    code = "loader = DataLoader(..., persistent_workers=True)  # once, before the epochs"
+    assert text.code == (code if is_anew else "loader = DataLoader(data, 16, num_workers=2, persistent_workers=True)")
+    assert finding.filled_settings() == (None if is_anew else {"loader": {"persistent_workers": True}})
 
 
 def test_sites_are_on_distinct_lines() -> None:
