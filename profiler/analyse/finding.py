@@ -198,7 +198,7 @@ def _filled(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str,
             new: Any = _filled(value, values)
         elif isinstance(value, str):
             number = values.get(value)
-            new = None if number is None else max(1, round(number))
+            new = number if number is None or isinstance(number, bool) else max(1, round(number))
         else:
             new = value
         if new is None:

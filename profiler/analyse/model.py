@@ -239,7 +239,8 @@ class Preparation:
     calls: str
     """The function of the user's own that this line calls; empty: it is the line with most."""
     lines: tuple[Site, ...]
-    """The lines in which it is, the most seconds first."""
+    """The lines in which it is, the most seconds first; then those that count only because the rest of their function
+    does this."""
 
 
 class LocationKind(StrEnum):
@@ -309,6 +310,8 @@ class LoaderSettings:
     """The share of the time of all loaders that the stepping thread is in this one."""
     is_iterable: bool = False
     """Whether its dataset is an IterableDataset, of which each worker reads all unless it splits itself."""
+    made_anew: bool | None = None
+    """Whether the program makes it anew each time that it iterates over it; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,7 +168,11 @@ def _with_workers(found: InputDiagnosis) -> InputAdvice:
 def are_kept(use: LoaderUse) -> bool:
     """Whether the loaders keep their workers from one start to the next; False where that is not known. A loader that a
     program makes anew for each epoch has other workers each time, whatever its settings are."""
-    return are_persistent(use) and use.worker_processes <= use.workers
+    if not are_persistent(use):
+        return False
+    if any(loader.made_anew is None for loader in use.loaders):  # a run of an earlier version
+        return use.worker_processes <= use.workers
+    return not any(loader.made_anew for loader in use.loaders)
 
 
 def are_persistent(use: LoaderUse) -> bool:

@@ -56,7 +56,7 @@ def plan_trial(finding: Finding, folders: Sequence[Path], recorded_at: float) ->
         return _source_plan(finding, folders, recorded_at) if has_line else Notice("no-line")
     settings = finding.filled_settings()
     if settings is None:
-        return Notice("no-value")
+        return Notice("no-knock-out" if finding.values.get("made_anew") else "no-value")
     loader = finding.values.get("loader_site")
     if loader is not None and settings.keys() & LOADER_SETTINGS:
         file = _file(loader, folders)

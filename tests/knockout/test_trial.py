@@ -132,6 +132,11 @@ def test_settings_take_the_values_of_the_finding(here: Path) -> None:
     changed = plan_trial(finding(knock_out=KnockOut.SETTINGS, settings=settings), [here], 0.0)
     assert isinstance(changed, Plan)
     assert changed.settings == {"loader": {"num_workers": 4, "persistent_workers": True}}
+    blamed = finding(knock_out=KnockOut.SETTINGS, settings={"loader": {"persistent_workers": "keep"}})
+    anew = replace(blamed, values={"keep": None, "made_anew": Site("train.py", 3, "main")})
+    refused = plan_trial(anew, [here], 0.0)
+    assert isinstance(refused, Notice)
+    assert refused.code == "no-knock-out", "a loader that is made anew keeps no workers, whatever its settings are"
     blamed = finding(knock_out=KnockOut.SETTINGS, settings=settings)
     blamed = replace(blamed, values={**blamed.values, "loader_site": Site("train.py", 3, "main")})
     changed = plan_trial(blamed, [here], time.time() + 60)

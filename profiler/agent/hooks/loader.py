@@ -174,6 +174,8 @@ class _Name:
     text: str = ""
     """Empty until batches are requested: many a loader is only a template for a framework's own."""
     used: bool = False
+    is_kept: bool = False
+    """Whether a loader that bears it gave more than one iterator: none does that is made anew for each."""
 
 
 class _LoaderNames:
@@ -218,17 +220,19 @@ class _LoaderNames:
         if not name.text:
             number = self._label_counts[name.label] = self._label_counts.get(name.label, 0) + 1
             name.text = name.label if number == 1 else f"{name.label} #{number}"
-        if is_first:  # 20 µs
+        if is_first or not name.is_kept:  # 20 µs
+            name.is_kept = name.is_kept or not is_first
             self._record_settings(name, vars(loader))
         return name.text
 
     def _record_settings(self, name: _Name, attributes: Mapping[str, Any]) -> None:
-        """Record the settings of a loader whose first batch is requested."""
+        """Record the settings of a loader whose first batch is requested, and whether it is made anew each time."""
         settings = {key: _plain(attributes.get(key)) for key in _SETTINGS}
         if settings["batch_size"] is None:
             settings["batch_size"] = _plain(getattr(attributes.get("batch_sampler"), "batch_size", None))
         settings["iterable"] = attributes.get("_dataset_kind") == _ITERABLE
         settings["in_order"] = bool(attributes.get("in_order", True))
+        settings["made_anew"] = name.text in self._facts and not name.is_kept
         before = self._facts.get(name.text)
         if before is None:
             if len(self._facts) >= _MAX_FACTS:

@@ -60,13 +60,14 @@ def line_costs(
 
 def library_functions(stacks: Stacks, samples: ClassifiedSamples | None) -> tuple[LibraryFunction, ...]:
     """The functions that are not the user's, below each line of the user's, the most seconds first. A line is the
-    innermost one of the user's above the function."""
+    innermost one of the user's above the function. Of calls of a function within each other only the outermost counts.
+    """
     if samples is None:
         return ()
     calls: defaultdict[tuple[Site, str, str], list[int]] = defaultdict(list)
     for number in samples.stacks:
-        for call in dict.fromkeys(_library_calls(stacks, number)):
-            calls[call].append(number)
+        for (file, name), site in _library_calls(stacks, number).items():
+            calls[site, file, name].append(number)
     costs = StackCosts(stacks, samples)
     least = _MIN_FUNCTION_SHARE * samples.window.wall_ns
     rows = [
@@ -77,15 +78,16 @@ def library_functions(stacks: Stacks, samples: ClassifiedSamples | None) -> tupl
     return tuple(sorted(rows, key=lambda row: (-row.below.seconds_per_step, row.below.site, row.file, row.name)))
 
 
-def _library_calls(stacks: Stacks, number: int) -> Iterator[tuple[Site, str, str]]:
-    """The user's line, file and function of each frame of a stack that is a library's below a line of the user's."""
-    line = None
+def _library_calls(stacks: Stacks, number: int) -> dict[tuple[str, str], Site]:
+    """File and name of each function of a library in a stack -> the user's line above its outermost call."""
+    calls, line = dict[tuple[str, str], Site](), None
     for site in stacks.run.stack_frames[number]:
         owner = code_owner(site.file, stacks.folders)
         if owner == USER:
             line = site
         elif line is not None and owner != OURS:
-            yield line, relative_path(site.file, stacks.folders), site.function
+            calls.setdefault((relative_path(site.file, stacks.folders), site.function), line)
+    return calls
 
 
 class StackCosts:

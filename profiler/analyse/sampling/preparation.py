@@ -73,8 +73,9 @@ def preparation(
     lines = sorted(chosen, key=lambda site: -costs.ns[chosen[site]].sum())
     numbers = [number for each in chosen.values() for number in each]
     whole = _only(stacks, samples, costs.ns, set(numbers), _NEARLY_ALL)
-    rest = set(possible).difference(numbers)
-    numbers += [number for number in rest if not whole.isdisjoint(map(function_of, stacks.user_frames(number)))]
+    rest = [number for number in possible if not whole.isdisjoint(map(function_of, stacks.user_frames(number)))]
+    numbers = list(dict.fromkeys((*numbers, *rest)))
+    lines += sorted({samples.stacks[number].site for number in rest}.difference(lines))
     only = _only(stacks, samples, costs.ns, set(numbers), _MOSTLY)
     ways = [(float(costs.ns[number].sum()), _way(stacks, number, only)) for number in numbers]
     call, calls = last_common_call(ways, only) or (None, "")

@@ -173,6 +173,7 @@ def _loaders(run: Run, window: Window) -> tuple[LoaderSettings, ...]:
             bool(fact["persistent_workers"]),
             times_by_name.get(name, 0) / whole,
             bool(fact.get("iterable")),  # not in runs of earlier versions
+            fact.get("made_anew"),
         )
         for name, fact in facts.items()
     ]

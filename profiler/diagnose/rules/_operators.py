@@ -8,7 +8,7 @@ from typing import Final
 
 from profiler.analyse.model import LineCost, OperatorLine
 from profiler.diagnose.rule import NOTHING, Cost, StepCosts, add, spread
-from profiler.diagnose.rules._frames import deep_copies
+from profiler.diagnose.rules._frames import lines_in_deep_copies
 from profiler.run.model import Site
 
 CALLING: Final = ("compute", "framework", "python")
@@ -69,7 +69,7 @@ def called_by_program(costs: StepCosts) -> list[OperatorLine]:
     recurrent network's, and where lines are known those of none, which add up the gradient of each parameter. A line of
     small operators in a loop has as many gradient functions: the few large ones of them, such as one that adds up what
     the loop took from a tensor, go with the loop."""
-    copies = {_place(line.site) for line in deep_copies(costs)}
+    copies = set(map(_place, lines_in_deep_copies(costs)))
     rows = [row for row in costs.analysis.operators if not row.caller and _place(row.site) not in copies]
     has_lines = any(row.site for row in rows)
     is_small: dict[Site | None, bool] = {

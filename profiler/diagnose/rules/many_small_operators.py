@@ -30,7 +30,7 @@ def judge(costs: StepCosts) -> Claim | None:
     values: dict[str, float | None] = {"operators": costs.analysis.value("launches_per_step"), "small": None}
     if rows:
         values = {"operators": sum(row.count for row in rows), "small": sum(row.small_count for row in rows)}
-    elif costs.cost("framework").seconds:
+    elif not costs.analysis.operators and costs.cost("framework").seconds:
         claimed = {"framework": costs.cost("framework")}
     return Claim(claimed, _sites(rows) or costs.sites("framework"), values | _caller(rows)) if claimed else None
 

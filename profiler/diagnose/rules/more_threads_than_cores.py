@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from profiler.analyse.finding import KnockOut
 from profiler.analyse.model import CORELESS_CATEGORIES
+from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.rule import ON_CORE, Claim, Cost, Rule, StepCosts, take
 from profiler.diagnose.rules._settings import setting_line
 from profiler.diagnose.run import excess_threads
@@ -33,7 +34,9 @@ def _own_waits(costs: StepCosts) -> dict[str, Cost]:
     if cpu is None or "core" not in claimed:
         return claimed
     used = (cpu + (costs.analysis.value("children_cpu") or 0.0)) * costs.seconds
-    others = max(0.0, used - sum(costs.cost(name).seconds for name in ON_CORE))
+    found = diagnose_input(costs.analysis)
+    waiting = (found.waits + found.around_starts) * costs.seconds if found else 0.0  # for workers, without a core
+    others = max(0.0, used - sum(costs.cost(name).seconds for name in ON_CORE) + waiting)
     return claimed | {"core": claimed["core"].part(min(1.0, others / claimed["core"].seconds))}
 
 

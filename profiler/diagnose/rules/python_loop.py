@@ -9,7 +9,7 @@ from typing import Final
 from profiler.analyse.finding import KnockOut
 from profiler.core.notice import Notice
 from profiler.diagnose.rule import NOTHING, Claim, Cost, Rule, StepCosts
-from profiler.diagnose.rules._frames import deep_copies, frame_costs
+from profiler.diagnose.rules._frames import frame_costs, lines_in_deep_copies
 from profiler.diagnose.rules._input import prepared_costs
 from profiler.diagnose.rules._operators import called_from, small_operators
 from profiler.diagnose.run import hides_waits
@@ -35,7 +35,7 @@ def judge(costs: StepCosts) -> Claim | Notice | None:
     sites = costs.sites("python")  # without a line it is spread over libraries, and no loop can be replaced
     preparation = costs.analysis.preparation
     made = preparation.lines if preparation and prepared else ()
-    told = {*made, *(line.site for line in deep_copies(costs))}
+    told = {*made, *lines_in_deep_copies(costs)}
     known = {*calling, *told}  # lines of which another rule knows what they do
     others = tuple(site for site in sites if site not in known) or costs.line_sites("python", told)
     claimed = {"python": python.part(1.0 - called / python.seconds)}

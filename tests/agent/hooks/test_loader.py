@@ -164,6 +164,19 @@ def test_a_loader_of_an_iterable_dataset_says_so(watch: Callable[[], Run]) -> No
     assert [each["in_order"] for each in settings().values()][-1] is False
 
 
+def test_a_loader_that_is_made_for_each_of_its_iterators_is_made_anew(watch: Callable[[], Run]) -> None:
+    for _ in range(3):
+        list(DataLoader([1, 2, 3]))
+    kept = DataLoader([1, 2, 3])
+    list(kept)
+    list(kept)
+    for _ in range(2):  # as for each fold of the data
+        fold = DataLoader([1, 2, 3])
+        list(fold)
+        list(fold)
+    assert [each["made_anew"] for each in settings().values()] == [True, False, False]
+
+
 def test_what_a_sampler_of_batches_says_is_the_size_of_a_batch(watch: Callable[[], Run]) -> None:
     sampler = torch.utils.data.BatchSampler([0, 1, 2], 3, False)
     list(DataLoader([1, 2, 3], batch_sampler=sampler))

@@ -82,6 +82,18 @@ def test_functions_of_libraries_are_below_the_line_that_calls_them() -> None:
     ]
 
 
+def test_a_function_of_a_library_that_the_program_calls_within_it_counts_once() -> None:
+    """As `copy.deepcopy` in a `__deepcopy__` of the program."""
+    builder, train, torch = below_torch("copy.py")
+    builder.stack(
+        (f"{train}:11:main", f"{torch}:5:deepcopy", f"{train}:31:__deepcopy__", f"{torch}:5:deepcopy"), 0, 1 * S
+    )
+    builder.stack((f"{train}:11:main", f"{torch}:5:deepcopy"), 1 * S, 3 * S)
+    builder.stack((f"{train}:12:main", f"{torch}:5:deepcopy"), 3 * S, 4 * S)
+    found = [(each.below.site.line, each.below.seconds_per_step) for each in analyse(builder.build()).library]
+    assert found == [(11, pytest.approx(0.75)), (12, pytest.approx(0.25))]
+
+
 def test_lines_of_the_program_that_a_function_of_a_library_calls() -> None:
     builder, train, torch = below_torch("utils/data/dataloader.py")
     builder.stack((f"{train}:11:main", f"{torch}:5:_next_index", f"{train}:31:__iter__"), 0, 1 * S)

@@ -46,7 +46,7 @@ def test_the_rest_of_a_function_that_does_hardly_anything_else_counts(other: int
     analysis = analyse(program(3, (*parts, *MODEL), operators={"lines": operators((23, "make", 900, 9.0, 900))}))
     found, samples = analysis.preparation, {line.site.line: line.samples for line in analysis.lines}
     assert found is not None
-    assert [site.line for site in found.lines] == [22]
+    assert [site.line for site in found.lines] == [22, *[23] * counts]
     assert found.whole.samples == samples[22] + counts * samples[23]
 
 

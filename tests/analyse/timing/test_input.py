@@ -227,7 +227,10 @@ def test_the_loader_that_takes_the_time_comes_first() -> None:
     setting = {"file": "train.py", "function": "f", "variable": "", "batch_size": 8, "num_workers": 0}
     setting |= {"prefetch_factor": None, "pin_memory": True, "persistent_workers": False}
     builder = stepping(
-        loaders={"A": setting | {"line": 1}, "B": setting | {"line": 2, "num_workers": 3, "iterable": True}}
+        loaders={
+            "A": setting | {"line": 1},
+            "B": setting | {"line": 2, "num_workers": 3, "iterable": True, "made_anew": True},
+        }
     )
     for step in range(STEPS):
         for name, offset, length in (("A", 0, MS), ("B", 5 * MS, 4 * MS)):
@@ -243,6 +246,7 @@ def test_the_loader_that_takes_the_time_comes_first() -> None:
     assert first.share == pytest.approx(41 / 51, abs=0.001), "its start is before its first request"
     assert second.share == pytest.approx(10 / 51, abs=0.001)
     assert (first.is_iterable, second.is_iterable) == (True, False)
+    assert (first.made_anew, second.made_anew) == (True, None), "runs of earlier versions do not tell"
 
 
 def test_the_only_loader_of_a_program_that_marks_its_steps_is_known() -> None:

@@ -507,6 +507,9 @@ def test_deep_copies_are_told_once() -> None:
     calling = replace(step(compute=1.0), lines=(replace(below, categories={"compute": 0.03}),), operators=(small,))
     assert found(calling) == ["many-small-operators"]
     assert found(replace(calling, library=copies_of_a_model(calling.lines[0]))) == ["deep-copies"]
+    above = replace(calling.lines[0], site=Site("train.py", 50, "main"))
+    within = tuple(replace(each, lines=(SITE,)) for each in copies_of_a_model(above))
+    assert found(replace(calling, library=within)) == ["deep-copies"], "those of a __deepcopy__ belong to the copy"
 
 
 def test_a_line_that_starts_a_program_and_waits_for_it_is_one_cause() -> None:
@@ -840,6 +843,13 @@ def test_threads_cause_no_longer_waits_than_they_run() -> None:
     assert found(most) == ["more-threads-than-cores", "noisy-machine"]
     assert first(most).gain == pytest.approx(2.0), "other programs are what it waits for the rest of the time"
     assert first(most).share == pytest.approx(0.2)
+    busy = {name: Measure(name, cores, "cores") for name, cores in (("host_cpu", 0.3), ("children_cpu", 0.3))}
+    loading = step(
+        main_process("waiting for the workers", 0.3), worker("dataset", 0.9), core=0.4, input=0.3, compute=0.3
+    )
+    analysis = with_facts(replace(loading, measures={**loading.measures, **busy}), torch_threads=16)
+    claim = next(each for each in find(analysis)[0] if each.rule.name == "more-threads-than-cores")
+    assert claim.share == pytest.approx(0.3), "a wait for workers needs no core, so that others run longer"
 
 
 def test_the_thread_that_holds_the_gil_is_named() -> None:
@@ -1245,6 +1255,8 @@ def test_python_that_calls_small_operators_is_no_loop_of_python() -> None:
     nowhere = replace(small, site=None)
     assert "many-small-operators" in found(replace(both, operators=(nowhere,)))
     assert "many-small-operators" not in found(replace(both, operators=(nowhere, replace(small, caller="optimizer"))))
+    of_library = replace(step(framework=0.3, compute=0.7), operators=(replace(small, caller="optimizer"),))
+    assert found(of_library) == [], "all operators were counted, and the program calls none of them"
     # a line of few operators loops in Python: its calls explain little of its time
     few = replace(both, operators=(replace(small, count=10, seconds=1e-5, small_count=10, small_seconds=1e-5),))
     assert {finding.rule.name for finding in find(few)[0]} == {"python-loop"}
@@ -1503,10 +1515,26 @@ def test_persistent_workers_of_a_loader_that_is_made_anew() -> None:
     assert found(analysis) == [], "the workers stay"
     anew = replace(analysis, loader=replace(use, worker_processes=20))
     assert [(each.rule.name, each.sites[0]) for each in find(anew)[0]] == [("workers-started-anew", made)]
-    assert finding_text(first(anew)).code == "", "its settings are right"
-    plain = replace(use, loaders=(replace(kept, persistent_workers=False),))
-    code = finding_text(first(replace(anew, loader=plain))).code
-    assert code == "loader = DataLoader(..., persistent_workers=True)"
+    # an agent of this version tells which loaders are made anew, and so those of which one is used after the other
+    one_after_the_other = replace(kept, made_anew=False), replace(kept, made_anew=False, share=0.0)
+    assert found(replace(anew, loader=replace(anew.loader or use, loaders=one_after_the_other))) == []
+
+
+@pytest.mark.parametrize(
+    ("persistent", "made_anew", "is_anew"), [(True, None, True), (False, True, True), (False, False, False)]
+)
+def test_a_loader_that_is_made_anew_must_be_made_once(persistent: bool, made_anew: bool | None, is_anew: bool) -> None:
+    made = Site("train.py", 9, "main", "loader = DataLoader(data, 16, num_workers=2)")
+    loader = LoaderSettings("DataLoader (train.py:9)", made, "loader", 2, 16, persistent_workers=persistent, share=1.0)
+    parts = worker("waiting for an index", 0.6), worker("dataset", 0.1), main_process("loader start", 0.4)
+    use = LoaderUse(1.0, 0.1, 2, loaders=(replace(loader, made_anew=made_anew),), worker_processes=20)
+    finding = first(step(*parts, use=use, input=0.4, compute=0.6))
+    text = finding_text(finding)
+    assert finding.rule.name == "workers-started-anew"
+    assert any("persistent_workers=True alone" in line for line in text.evidence) == is_anew
+    code = "loader = DataLoader(..., persistent_workers=True)  # once, before the epochs"
+    assert text.code == (code if is_anew else "loader = DataLoader(data, 16, num_workers=2, persistent_workers=True)")
+    assert finding.filled_settings() == (None if is_anew else {"loader": {"persistent_workers": True}})
 
 
 def test_sites_are_on_distinct_lines() -> None:
