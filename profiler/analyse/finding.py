@@ -186,6 +186,15 @@ class Finding:
         """The most certain prediction as a factor; 1 without any."""
         return self.gains[0].factor if self.gains else 1.0
 
+    @property
+    def can_be_tried(self) -> bool:
+        """Whether `try` knows what to leave out or to change; it may still refuse, as where a file has changed."""
+        if self.is_of_run or self.rule.knock_out is None:
+            return False
+        if self.rule.knock_out is KnockOut.SETTINGS:
+            return self.filled_settings() is not None
+        return bool(self.sites or self.values.get("thread_site"))
+
     def filled_settings(self) -> dict[str, Any] | None:
         """The settings of its rule with the values that they name; None where one is not known."""
         return _filled(self.rule.settings, self.values)

@@ -74,7 +74,7 @@ def _proofs(analysis: Analysis, first: Finding | None) -> Iterator[Action]:
         return
     if first is None:
         yield from record
-    elif first.rule.knock_out and not any(gain.method is GainMethod.KNOCK_OUT for gain in first.gains):
+    elif first.can_be_tried and not any(gain.method is GainMethod.KNOCK_OUT for gain in first.gains):
         note = "It runs the program without this cause, and changes no file of yours."
         yield Action(
             "Measure the gain before you change the code", command=f"{called_as()} try -- {program}", note=note

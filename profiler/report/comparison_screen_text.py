@@ -241,7 +241,7 @@ def _next_cure(side: ReportSide) -> Iterator[Action]:
     for finding in leading(side.detailed.findings)[:1]:
         text = finding_text(finding)
         note = " ".join(prediction_texts(finding)[:1])
-        command = f"{called_as()} try -- {_command(side)}" if finding.rule.knock_out else ""
+        command = f"{called_as()} try -- {_command(side)}" if finding.can_be_tried else ""
         place = at(finding.sites[0]) if finding.sites else ""
         cause = f"{text.fix.removesuffix('.')}. {text.title.removesuffix('.')}{place}."
         yield Action(f"Next in {side.label}", cause, text.code, command, note)

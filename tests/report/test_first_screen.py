@@ -382,6 +382,17 @@ def test_a_longer_recording_is_not_advised_where_stacks_cannot_be_sampled() -> N
     assert (action.title, action.text) == ("Let stacks be sampled, and record the program again", status.reason)
 
 
+def test_a_trial_is_offered_only_where_it_knows_what_to_change() -> None:
+    def commands(cause: Finding) -> list[str]:
+        return [action.command for action in first(run(cause)).actions if " try " in action.command]
+
+    setting = finding(knock_out=KnockOut.SETTINGS, settings={"loader": {"num_workers": "suggested"}})
+    assert commands(setting) == [], "the number of workers is not known"
+    assert commands(replace(setting, values={"suggested": 2}))
+    assert commands(finding(knock_out=KnockOut.LINE))
+    assert commands(replace(finding(knock_out=KnockOut.LINE), sites=())) == []
+
+
 def test_a_long_command_is_shown_whole() -> None:
     words = ("train.py", *(f"--option-{number}=value" for number in range(9)))
     analysis = run()
