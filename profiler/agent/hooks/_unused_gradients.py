@@ -55,6 +55,8 @@ class _Timed:
 
     shares: list[float]
     """The share of the work of each function that is unused."""
+    line: Mapping[str, Any]
+    """The line that starts it."""
     thread: int = field(default_factory=threading.get_ident)
     begin: int = 0
     end: int = 0
@@ -200,7 +202,8 @@ class Search:
                 for parameter in (*(parameter for parameter, _ in graph.unused), *graph.discarded)
             }
             self._discarded |= {id(parameter) for parameter in graph.discarded}
-        timed = _Timed(graph.shares)
+        frame = user_frame(caller(3))
+        timed = _Timed(graph.shares, code_line(frame.f_code, frame.f_lineno) if frame else {})
         handles = [node.register_prehook(partial(timed.note, number)) for number, node in enumerate(graph.nodes)]
         self._timed.append(timed)
         self._running += 1
@@ -226,7 +229,7 @@ class Search:
                     return
                 self._finish()
             if recorder is not None and any(share for each in self._timed for share in each.shares):
-                recorder.add_hook_facts(unused_gradients=self._fact(user_frame(caller(1))))
+                recorder.add_hook_facts(unused_gradients=self._fact())
                 recorder.record_overhead(timed.end)
             self._timed.clear()
         except Exception as error:  # noqa: BLE001 - as above
@@ -243,13 +246,13 @@ class Search:
         if STATE.recorder is not None:
             STATE.recorder.hook_errors["unused_gradients"] = f"{type(error).__name__}: {error}"
 
-    def _fact(self, frame: FrameType | None) -> dict[str, Any] | None:
+    def _fact(self) -> dict[str, Any] | None:
         whole = sum(each.end - each.begin for each in self._timed)
         if not whole or any(each.is_elsewhere for each in self._timed):
             return None
         _, shape = max(self._sizes.values())
         return {
-            **(code_line(frame.f_code, frame.f_lineno) if frame else {}),
+            **max(self._timed, key=_Timed.unused).line,
             "tensors": len(self._sizes),
             "bytes": sum(size for size, _ in self._sizes.values()),
             "largest": shape,

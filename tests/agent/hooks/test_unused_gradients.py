@@ -110,6 +110,22 @@ def test_a_generator_that_is_not_detached(tmp_path: Path) -> None:
     assert found is not None
     assert (found["tensors"], found["discarded"], found["largest"]) == (2, 2, [8, 4])
     assert 0.0 < found["assumed"] < found["share"] < 1.0
+    assert found["function"] == "Gan.step"
+
+
+def test_the_line_of_the_pass_with_most_unused_work(tmp_path: Path) -> None:
+    def program() -> None:
+        model = Tuned()
+        optimizer = torch.optim.SGD(model.head.parameters(), lr=0.01)
+        for _ in range(STEPS):
+            model(torch.ones(64, 8)).mean().backward()
+            model.head(torch.ones(1, 16)).mean().backward()
+            optimizer.step()
+            model.zero_grad()
+
+    found = fact(tmp_path, program)
+    assert found is not None
+    assert "ones(64, 8)" in Path(__file__).read_text().splitlines()[found["line"] - 1]
 
 
 def test_a_loss_needs_the_gradients_of_the_inputs_of_a_module_that_it_does_not_train(tmp_path: Path) -> None:

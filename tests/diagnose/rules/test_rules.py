@@ -1325,6 +1325,10 @@ def test_batches_that_numpy_makes_before_the_model() -> None:
     alone = replace(step(compute=0.85, python=0.15), preparation=Preparation(making, "", (line,)))
     assert not any("Most of it" in sentence for sentence in finding_text(first(alone)).evidence)
     assert "inline-input" not in found(with_facts(ill, device="cuda")), "a device may be busy meanwhile"
+    small = OperatorLine(line, False, "", 8000, 0.04, 8000, 0.04)
+    at_line = LineCost(line, "", 0.04, 0.4, 0.35, 0.45, 50, {"compute": 0.03, "python": 0.01})
+    calling = replace(ill, lines=(at_line,), operators=(small,))
+    assert found(calling) == ["many-small-operators"], "its operators are no second cause"
 
 
 def test_a_python_loop_is_not_at_the_lines_that_make_batches() -> None:
