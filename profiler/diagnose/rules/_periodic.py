@@ -57,10 +57,12 @@ def work_values(costs: StepCosts, calls: str) -> dict[str, str | None]:
 
 
 def other_spikes(costs: StepCosts) -> Spikes | None:
-    """The regular long steps, where samples tell the line of their extra work, and it is no recorded stage such as a
-    checkpoint."""
+    """The regular long steps, where samples tell the line of their extra work, and it is no recorded stage that another
+    rule judges, such as a checkpoint."""
     spikes = costs.analysis.spikes
-    if spikes is None or not spikes.every or spikes.stage or not spikes.lines or costs.has_queue:
+    if spikes is None or not spikes.every or not spikes.lines or costs.has_queue:
+        return None
+    if spikes.stage not in ("", Stage.NO_GRADIENTS):
         return None
     return None if checkpoint_costs(costs) else spikes
 

@@ -574,6 +574,7 @@ def test_validation_after_the_update() -> None:
     # only one rule reports the work that every 25th step does at that line
     spikes = Spikes(4, 100, 25, 80.0, 0.4, (SpikeLine(SITE, 1.0, "validate"),), 60, enough=True)
     assert found(replace(analysis, spikes=spikes)) == ["periodic-work"]
+    assert found(replace(analysis, spikes=replace(spikes, stage=Stage.NO_GRADIENTS))) == ["periodic-work"]
     for others in (
         replace(spikes, lines=(SpikeLine(replace(SITE, line=99), 1.0, "f"),)),
         replace(spikes, stage="checkpoint"),
