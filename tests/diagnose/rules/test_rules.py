@@ -993,6 +993,7 @@ def test_few_launches_hide_no_copies_of_a_busy_device() -> None:
 def test_settings() -> None:
     half = with_facts(step(compute=0.9, python=0.1), float64_parameters=1.0)
     assert found(half) == ["float64", "python-loop"]
+    assert first(half).gains[0].is_least, "convolutions gain more"
     assert first(half).gain == pytest.approx(1 / 0.55)
     assert found(with_facts(half, float64_parameters=0.01)) == ["python-loop"]
     compiling = Phase(Stage.COMPILE, 0.05, 0.5, 0.5, 0.5, SITE, categories={"framework": 0.05})
