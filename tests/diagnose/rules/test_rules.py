@@ -1593,6 +1593,11 @@ def test_hooks_that_compute_statistics() -> None:
     assert first(with_hook()).gains[0].is_most
     assert found(with_hook(is_outside=False)) == [], "it may compute a part of the loss"
     assert found(with_hook(function="observe")) == ["module-hooks"]
+    either = with_facts(analysis, module_hooks=[hook, hook | {"line": 9, "function": "other"}])
+    assert first(either).values["hooks"] == 1, "the other one takes no time"
+    lambdas = replace(analysis, lines=(replace(line, site=replace(SITE, function="<lambda>")),))
+    for number, rules in ((SITE.line, ["module-hooks"]), (SITE.line + 1, [])):
+        assert found(with_facts(lambdas, module_hooks=[hook | {"line": number, "function": "<lambda>"}])) == rules
     assert found(with_hook(function="other")) == found(with_hook(file="/project/other.py")) == []
 
 
