@@ -1208,6 +1208,7 @@ def test_small_operators_by_line() -> None:
             "update",
             "by one call of torch._foreach_lerp_ or an optimizer of torch.optim, not by add_()",
         ),
+        ("torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)", "train", "one for all items of a loop instead"),
         ("means = [part.mean() for part in parts]", "train", "one operator for all of parts"),
         ("total = total + part.mean()", "train", "one for all items of a loop instead"),
         ("for part in parts:", "train", "one for all items of a loop instead"),
