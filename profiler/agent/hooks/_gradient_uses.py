@@ -3,7 +3,7 @@ gradients of the generator for the discriminator's loss, and `zero_grad` discard
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any, Final
 
 _MAX_PASSES: Final = 2000
@@ -16,7 +16,8 @@ Call = tuple[tuple[str, int], ...]
 
 class GradientUses:
     """Which backward passes, by the lines that start them, gave gradients to a step of each optimizer, and which only
-    to its `zero_grad`. It is filled during the first steps of a program, at 1 µs a call, until `is_over`."""
+    to its `zero_grad`. It is filled during the first steps of a program, until `is_over`: at 1 µs a call, but where a
+    module resets gradients, for which its parameters are listed."""
 
     def __init__(self) -> None:
         self.is_over = False
@@ -39,20 +40,27 @@ class GradientUses:
             self.is_over = self._steps >= _MAX_STEPS
             self._used.setdefault(id(optimizer), set()).update(self._since(optimizer))
 
-    def zeroed(self, owner: Any, optimizers: Iterable[Any]) -> None:
-        """An optimizer, or a module with parameters of one of `optimizers`, resets its gradients."""
+    def zeroed(self, owner: Any, optimizers: Collection[Any]) -> None:
+        """An optimizer, or a module with all parameters of some of `optimizers`, resets its gradients."""
         if self.is_over or not self._passes:
             return
-        own = {id(parameter) for parameter in owner.parameters()} if hasattr(owner, "parameters") else set()
-        for optimizer in optimizers:
-            if optimizer is owner or (own and any(id(parameter) in own for parameter in parameters_of(optimizer))):
-                self._zeroed.setdefault(id(optimizer), set()).update(self._since(optimizer))
+        reset = [optimizer for optimizer in optimizers if optimizer is owner]
+        if not reset and hasattr(owner, "parameters"):
+            own = {id(parameter) for parameter in owner.parameters()}
+            reset = [each for each in optimizers if own.issuperset(map(id, parameters_of(each)))]
+        for optimizer in reset:
+            self._zeroed.setdefault(id(optimizer), set()).update(self._since(optimizer))
+
+    def forget(self, key: int) -> None:
+        """An optimizer with this id no longer exists: another one may get the id."""
+        for each in (self._from, self._used, self._zeroed):
+            each.pop(key, None)
 
     def is_discarded(self, optimizer: Any, call: Call) -> bool:
         """Whether all gradients that passes of this call gave to the parameters of an optimizer were reset before it
-        stepped."""
+        stepped; not known once `is_over`."""
         key = id(optimizer)
-        return call in self._zeroed.get(key, ()) and call not in self._used.get(key, ())
+        return not self.is_over and call in self._zeroed.get(key, ()) and call not in self._used.get(key, ())
 
     def _since(self, optimizer: Any) -> list[Call]:
         """The passes since the last call for this optimizer."""

@@ -331,11 +331,12 @@ def _graph(
         key = id(node)
         if is_ready:
             others = [id(other) for other in _next(node)]
-            if len(others) == 1 and others[0] in reset:
+            is_unseen = type(node).__name__.startswith(_UNSEEN)
+            if len(others) == 1 and others[0] in reset and not is_unseen:
                 leaves[key], reset[key] = (1.0, False), reset[others[0]]
                 continue
             edges = [leaves.get(other) or (graph.shares[numbers[other]], True) for other in others]
-            share = _unused_share(edges) if not type(node).__name__.startswith(_UNSEEN) else 0.0
+            share = 0.0 if is_unseen else _unused_share(edges)
             graph.shares[numbers[key]] = share
             if share == 1.0:
                 graph.discarded.extend(reset[other] for other in others if other in reset)

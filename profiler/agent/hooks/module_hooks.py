@@ -1,12 +1,15 @@
 """Records the user's functions that are hooks of modules, and whether they look at results outside of the training.
 
-torch calls such a hook in each forward or backward pass of its module. Those of libraries are left out.
+torch calls such a hook in each forward or backward pass of its module. Those of libraries are left out. A hook that
+returns a value is a part of the model: torch replaces the output, the inputs or the gradients by it.
 """
 
 from __future__ import annotations
 
+import dis
 from collections.abc import Callable, Iterator
-from types import CodeType
+from functools import partial
+from types import CodeType, FunctionType, MethodType
 from typing import Any, Final
 
 from profiler.agent.patching import STATE, Hook, code_line, is_user_code, patch
@@ -35,9 +38,9 @@ def _registered(original: Callable[..., Any]) -> Callable[..., Any]:
     def register(self: Any, hook: Any, *args: Any, **kwargs: Any) -> Any:
         recorder, code = STATE.recorder, _code(hook)
         if recorder is not None and code is not None and id(code) not in _known and len(_known) < _MAX_HOOKS:
-            line = code_line(code, code.co_firstlineno) | {"is_outside": not _OUTSIDE.isdisjoint(_names(code))}
-            _known[id(code)] = code, line
-            recorder.add_hook_facts(module_hooks=[line for _, line in _known.values()])
+            is_outside = not _OUTSIDE.isdisjoint(_names(code)) and not _returns_value(code)
+            _known[id(code)] = code, code_line(code, code.co_firstlineno) | {"is_outside": is_outside}
+            recorder.add_hook_facts(module_hooks=[line for _, line in list(_known.values())])  # other threads may add
         return original(self, hook, *args, **kwargs)
 
     return register
@@ -45,10 +48,22 @@ def _registered(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _code(hook: Any) -> CodeType | None:
     """The code of a hook; None where it is none of the user's."""
-    function = getattr(hook, "func", hook)  # of a partial function
-    function = getattr(function, "__func__", function)  # of a method
-    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    function = hook.func if isinstance(hook, partial) else hook  # no getattr: an object may answer to any name
+    function = function.__func__ if isinstance(function, MethodType) else function
+    code = getattr(function if isinstance(function, FunctionType) else type(function).__call__, "__code__", None)
     return code if isinstance(code, CodeType) and is_user_code(code) else None
+
+
+def _returns_value(code: CodeType) -> bool:
+    """Whether a function returns something else than None somewhere; that of a lambda is most often a list's None."""
+    before = None
+    for each in dis.get_instructions(code):
+        value = before if each.opname == "RETURN_VALUE" else each
+        is_none = value is not None and value.opname in ("LOAD_CONST", "RETURN_CONST") and value.argval is None
+        if each.opname in ("RETURN_VALUE", "RETURN_CONST") and not is_none:
+            return code.co_name != "<lambda>"
+        before = each
+    return False
 
 
 def _names(code: CodeType) -> Iterator[str]:

@@ -19,7 +19,7 @@ from typing import Any, Final
 from profiler.agent.hooks._gradient_uses import Call, GradientUses, parameters_of
 from profiler.agent.hooks._syncs import NESTED, OPEN
 from profiler.agent.patching import STATE, Hook, caller, on_unpatch, patch, user_frame
-from profiler.agent.recorder import now
+from profiler.agent.recorder import Recorder, now
 from profiler.run.tables import ZERO_FILL_NS, ZERO_FILLS, BoundaryKind
 
 _REGION: Final = "optimizer"
@@ -80,9 +80,12 @@ def has_sharded_parameters() -> bool:
 
 
 def discarded_parameters(call: Call) -> set[int]:
-    """The ids of parameters whose gradients of passes of this call were reset before their optimizer stepped."""
-    owners = [optimizer for optimizer in _alive() if _uses.is_discarded(optimizer, call)]
-    return {id(parameter) for optimizer in owners for parameter in parameters_of(optimizer)}
+    """The ids of parameters whose gradients of passes of this call were reset before any of their optimizers stepped:
+    some optimizers, such as SAM, step by another one that has the same parameters."""
+    ids: dict[bool, set[int]] = {True: set(), False: set()}
+    for optimizer in _alive():
+        ids[_uses.is_discarded(optimizer, call)].update(map(id, parameters_of(optimizer)))
+    return ids[True] - ids[False]
 
 
 def gradient_uses() -> GradientUses:
@@ -173,7 +176,7 @@ def _zeroed(original: Callable[..., Any]) -> Callable[..., Any]:
     def zero_grad(self: Any, set_to_none: Any = True) -> Any:
         recorder = STATE.recorder
         if recorder is not None and not _uses.is_over:
-            _uses.zeroed(self, _alive())
+            _note_zeroed(self, recorder)
         if set_to_none or recorder is None:
             return original(self, set_to_none)
         recorder.count(ZERO_FILLS)
@@ -185,6 +188,14 @@ def _zeroed(original: Callable[..., Any]) -> Callable[..., Any]:
                 recorder.count(ZERO_FILL_NS, now() - begin)
 
     return zero_grad
+
+
+def _note_zeroed(owner: Any, recorder: Recorder) -> None:
+    try:
+        _uses.zeroed(owner, _alive())
+    except Exception as error:  # noqa: BLE001 - the edge to the program, which goes on; the run's status reports it
+        _uses.is_over = True
+        recorder.hook_errors["unused_gradients"] = f"{type(error).__name__}: {error}"
 
 
 def _wrap_closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
@@ -276,6 +287,7 @@ def _add_name(optimizer: Any, frame: FrameType | None) -> str:
     def remove(reference: weakref.ref[Any]) -> None:
         if key in _names and _names[key][0] is reference:
             del _names[key]
+            _uses.forget(key)
 
     _names[key] = weakref.ref(optimizer, remove), name
     return name

@@ -17,7 +17,8 @@ from profiler.diagnose.rules._operators import CALLING, called_by_program, calle
 from profiler.run.model import Site
 
 _CELL: Final = re.compile("cell$", re.IGNORECASE)
-_IN_PLACE: Final = re.compile("[a-z0-9]_$")
+_IN_PLACE: Final = frozenset(("add_", "addcdiv_", "addcmul_", "clamp_", "copy_", "div_", "lerp_", "mul_", "sub_"))
+"""Methods by which a program updates tensors: others of such names, such as `clip_grad_norm_`, take all at once."""
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -54,7 +55,7 @@ def _caller(rows: Collection[OperatorLine]) -> dict[str, str | None]:
         called = [ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)]
         looped = [ast.unparse(node.iter) for node in nodes if isinstance(node, ast.comprehension)]
         cells = [name for name in (site.function.removesuffix(".forward"), *called) if _CELL.search(name)]
-        in_place = [name.rpartition(".")[2] for name in called if _IN_PLACE.search(name)]
+        in_place = [method for name in called if (method := name.rpartition(".")[2]) in _IN_PLACE]
         learning = {row.site for row in rows if row.is_backward and row.site}
         values["cell"] = next((f"{name}()" for name in cells), None)
         values["update"] = next((f"{name}()" for name in in_place if learning and site not in learning), None)

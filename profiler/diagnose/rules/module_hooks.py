@@ -11,19 +11,30 @@ from profiler.run.model import Site
 def judge(costs: StepCosts) -> Claim | None:
     """The time at lines of hooks that leave the graph of gradients: others may compute a part of the loss. None beside
     a device with a queue: samples do not tell what of it leaves the device idle."""
-    hooks = [Site.from_fact(each) for each in costs.fact("module_hooks") or () if each.get("is_outside")]
-    if costs.has_queue or not hooks:
-        return None
-    lines = tuple(line for line in costs.analysis.lines if any(_is_within(line.site, hook) for hook in hooks))
+    facts = () if costs.has_queue else costs.fact("module_hooks") or ()
+    hooks = {
+        hook: tuple(line for line in costs.analysis.lines if _is_within(line.site, hook))
+        for hook in (Site.from_fact(each) for each in facts if each.get("is_outside"))
+    }
+    lines = tuple(line for line in costs.analysis.lines if any(line in each for each in hooks.values()))
     claimed = frame_costs(lines)
     if not claimed:
         return None
-    return Claim(claimed, frame_sites(lines), {"hooks": len(hooks)}, is_most=True, confidence=Confidence.MEDIUM)
+    return Claim(
+        claimed,
+        frame_sites(lines),
+        {"hooks": sum(map(bool, hooks.values()))},
+        is_most=True,
+        confidence=Confidence.MEDIUM,
+    )
 
 
 def _is_within(line: Site, hook: Site) -> bool:
-    """Whether a line is one of a hook, or of a function or comprehension within it."""
+    """Whether a line is one of a hook, or of a function or comprehension within it. All lambdas of a function have one
+    name: only the line tells them apart."""
     is_inner = line.function.startswith(f"{hook.function}.<locals>.")
+    if hook.function.endswith("<lambda>") and line.line != hook.line:
+        return False
     return hook.is_in_file_of(line) and (line.function == hook.function or is_inner)
 
 
@@ -32,7 +43,7 @@ PLUGIN = Rule(
     "Hooks of modules take time in each step",
     (
         "{share:share} of each step is in functions that the program registered as hooks of modules.",
-        "Number of such functions whose results train nothing: {hooks:count}.",
+        "Number of such functions, which use values without their gradients: {hooks:count}.",
     ),
     "Remove the hooks with handle.remove() when they are no longer needed, or return from them early in most steps.",
     judge,

@@ -27,6 +27,16 @@ class Observer:
         self.kept = output
 
 
+class AnyName:
+    """An object that answers to any name, and fails."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+    def __call__(self, module: Any, inputs: Any, output: Any) -> None:
+        output.detach()
+
+
 def squares(scale: float, module: Any, inputs: Any, output: Any) -> Any:
     return sum(scale * part.detach().square() for part in output)
 
@@ -36,18 +46,23 @@ def test_what_is_registered(tmp_path: Path) -> None:
         observer, layer = Observer(), torch.nn.Linear(2, 2)
         handles = [layer.register_forward_hook(hook) for hook in (observer, observer.keep, observer.keep)]
         layer.register_forward_hook(partial(squares, 2.0))
+        layer.register_forward_hook(AnyName())
+        layer.register_forward_hook(lambda module, inputs, output: observer.means.append(float(output.detach().sum())))
         layer.register_forward_pre_hook(print)
         with torch.no_grad():
             layer.weight.fill_(1.0)
             layer.bias.zero_()
         assert layer(torch.ones(1, 2)).tolist() == [8.0, 8.0]
-        assert observer.means == [2.0]
+        assert observer.means == [2.0, 16.0]
         for handle in handles:
             handle.remove()
         layer(torch.ones(1, 2))
-        assert observer.means == [2.0]
+        assert observer.means == [2.0, 16.0, 16.0]
         assert STATE.recorder is not None
         noted = STATE.recorder.hook_facts["module_hooks"]
     assert {each["file"] for each in noted} == {__file__}
     functions = {each["function"]: each["is_outside"] for each in noted}
-    assert functions == {"Observer.__call__": True, "Observer.keep": False, "squares": True}
+    kept = {"Observer.__call__": True, "Observer.keep": False, "AnyName.__call__": True}
+    assert functions == {
+        **kept, "squares": False, "test_what_is_registered.<locals>.<lambda>": True,
+    }, "the result of squares is the output"  # fmt: skip

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from profiler.agent.hooks import _unused_gradients, backward, optimizers
+from profiler.agent.hooks._gradient_uses import GradientUses
 from profiler.agent.patching import STATE
 from tests.fakes.watched import watched
 
@@ -130,6 +131,67 @@ def test_the_line_of_the_pass_with_most_unused_work(tmp_path: Path) -> None:
 
 def test_a_loss_needs_the_gradients_of_the_inputs_of_a_module_that_it_does_not_train(tmp_path: Path) -> None:
     assert not (fact(tmp_path, Gan(detached=True).train) or {}).get("share")
+
+
+def test_a_module_resets_the_gradients_of_optimizers_that_have_no_other_parameters() -> None:
+    """A program may reset those of one layer before each step, so that it does not learn."""
+    call, model = (("train.py", 1),), Tuned()
+    optimizer = torch.optim.SGD(model.backbone.parameters(), lr=0.01)
+    for part, is_discarded in ((model.backbone[2], False), (model.backbone, True), (model, True)):
+        uses = GradientUses()
+        uses.passed(call)
+        uses.zeroed(part, [optimizer])
+        assert uses.is_discarded(optimizer, call) is is_discarded
+        uses.passed(call)
+        uses.stepped(optimizer)
+        assert not uses.is_discarded(optimizer, call)
+
+
+class Sam(torch.optim.Optimizer):  # type: ignore[misc]
+    """Sharpness-aware minimization: it looks at the gradients of a first pass, and another optimizer steps."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {})
+        self.base = torch.optim.SGD(self.param_groups, lr=0.01)
+
+
+def test_an_optimizer_that_steps_by_another_one(tmp_path: Path) -> None:
+    def program() -> None:
+        model = Tuned()
+        sam, other = Sam(model.backbone.parameters()), torch.optim.SGD(model.head.parameters(), lr=0.01)
+        for _ in range(STEPS):
+            model(torch.ones(4, 8)).mean().backward()
+            for optimizer in (sam.base, other):
+                optimizer.step()
+            for optimizer in (sam, other):
+                optimizer.zero_grad()
+
+    assert fact(tmp_path, program) is None
+
+
+def test_an_optimizer_of_an_id_that_another_one_had(tmp_path: Path) -> None:
+    with watched(tmp_path, (optimizers.PLUGIN, sys.modules["torch.optim.optimizer"])):
+        call, uses = (("train.py", 1),), optimizers.gradient_uses()
+        model = Tuned()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        uses.passed(call)
+        optimizer.zero_grad()
+        assert uses.is_discarded(optimizer, call)
+        key = id(optimizer)
+        del optimizer
+        gc.collect()
+        assert not any(key in each for each in (uses._from, uses._used, uses._zeroed))
+
+
+def test_resetting_gradients_never_fails(tmp_path: Path) -> None:
+    model = Tuned()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)  # made before the recording
+    optimizer.parameters = list(model.parameters())
+    with watched(tmp_path, (optimizers.PLUGIN, sys.modules["torch.optim.optimizer"])):
+        optimizers.gradient_uses().passed((("train.py", 1),))
+        optimizer.zero_grad()
+        assert STATE.recorder is not None
+        assert "TypeError" in STATE.recorder.hook_errors["unused_gradients"]
 
 
 def all_trained(model: Tuned) -> None:

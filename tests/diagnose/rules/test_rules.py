@@ -1209,6 +1209,7 @@ def test_small_operators_by_line() -> None:
             "update",
             "by one call of torch._foreach_lerp_ or an optimizer of torch.optim, not by add_()",
         ),
+        ("torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)", "train", "one for all items of a loop instead"),
         ("means = [part.mean() for part in parts]", "train", "one operator for all of parts"),
         ("total = total + part.mean()", "train", "one for all items of a loop instead"),
         ("for part in parts:", "train", "one for all items of a loop instead"),
@@ -1594,6 +1595,11 @@ def test_hooks_that_compute_statistics() -> None:
     assert first(with_hook()).gains[0].is_most
     assert found(with_hook(is_outside=False)) == [], "it may compute a part of the loss"
     assert found(with_hook(function="observe")) == ["module-hooks"]
+    either = with_facts(analysis, module_hooks=[hook, hook | {"line": 9, "function": "other"}])
+    assert first(either).values["hooks"] == 1, "the other one takes no time"
+    lambdas = replace(analysis, lines=(replace(line, site=replace(SITE, function="<lambda>")),))
+    for number, rules in ((SITE.line, ["module-hooks"]), (SITE.line + 1, [])):
+        assert found(with_facts(lambdas, module_hooks=[hook | {"line": number, "function": "<lambda>"}])) == rules
     assert found(with_hook(function="other")) == found(with_hook(file="/project/other.py")) == []
 
 

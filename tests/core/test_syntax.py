@@ -1,0 +1,27 @@
+"""Single lines of a program's source are read, and never warn of what the program writes."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+
+import pytest
+
+from profiler.core.syntax import parsed_line
+
+
+def test_a_line_that_is_a_statement() -> None:
+    tree = parsed_line("    x = f(1)  # twice")
+    assert tree is not None
+    assert ast.unparse(tree) == "x = f(1)"
+
+
+@pytest.mark.parametrize("source", ["x = f(1,", "x = 'a\0'"])
+def test_a_line_that_is_none(source: str) -> None:
+    assert parsed_line(source) is None
+
+
+def test_escape_sequences_of_the_program_do_not_warn() -> None:
+    with warnings.catch_warnings(record=True, action="always") as told:
+        assert parsed_line(r"x = re.split('\d', text)") is not None
+    assert not told
