@@ -17,7 +17,7 @@ PLUGINS = {
     "profiler.record.collectors": "environment gpu host stacks",
     "profiler.agent.hooks": (
         "backward checkpointing counts cuda_syncs dynamo facts functions gradient_syncs loader loader-workers "
-        "operators optimizers regions settings stages tensors tokenizers torch-trace trial-settings virtual_cuda "
+        "module_hooks operators optimizers regions settings stages tensors tokenizers torch-trace trial-settings virtual_cuda "
         "warning-sites"
     ),
     "profiler.report.sections": (
