@@ -17,8 +17,8 @@ PLUGINS = {
     "profiler.record.collectors": "environment gpu host stacks",
     "profiler.agent.hooks": (
         "backward checkpointing counts cuda_syncs dynamo facts functions gradient_syncs loader loader-workers "
-        "module_hooks operators optimizers regions settings stages tensors tokenizers torch-trace trial-settings virtual_cuda "
-        "warning-sites"
+        "module_hooks operators optimizers regions settings stages tensors tokenizers torch-trace trial-settings "
+        "virtual_cuda warning-sites"
     ),
     "profiler.report.sections": (
         "breakdown counters doing environment findings flame hot idle input kernels lines method numbers outside ranks "

@@ -37,18 +37,14 @@ def train_discriminator(real):
     every[1].step()
 
 
-def train_generator(size):
-    loss = nn.functional.softplus(-discriminator(generator(torch.randn(size, 64)))).mean()
-    every[0].zero_grad()
-    loss.backward()
-    every[0].step()
-
-
 warm, begin = args.steps // 5, 0.0
 for step in range(1, args.steps + 1):
     for _ in range(2):
         train_discriminator(images[torch.randint(0, 2048, (64,))])
-    train_generator(64)
+    loss = nn.functional.softplus(-discriminator(generator(torch.randn(64, 64)))).mean()
+    every[0].zero_grad()
+    loss.backward()
+    every[0].step()
     if step == warm:
         begin = time.perf_counter()
 print(json.dumps({"steps_per_s": (step - warm) / (time.perf_counter() - begin)}))
