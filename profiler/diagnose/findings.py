@@ -201,7 +201,7 @@ def _finding(rule: Rule, claim: Claim, costs: StepCosts, overlaps: str) -> Findi
 def with_trials(findings: Iterable[Finding], trials: Sequence[Trial]) -> tuple[Finding, ...]:
     """The findings with the gains that `try` measured before the predicted ones, in the order of `find`."""
     measured = [_with_trial(finding, trials) for finding in findings]
-    measured.sort(key=lambda finding: (bool(finding.overlaps), -finding.gain, finding.rule.name))
+    measured.sort(key=lambda finding: (finding.is_of_run, bool(finding.overlaps), -finding.gain))
     return _certain_before_possible(measured)
 
 

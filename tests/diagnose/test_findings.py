@@ -10,7 +10,7 @@ from profiler.analyse.finding import Confidence, GainMethod
 from profiler.analyse.model import Analysis, Measure
 from profiler.core.notice import Notice
 from profiler.diagnose.findings import find, with_trials
-from profiler.diagnose.rule import Claim, Rule, StepCosts
+from profiler.diagnose.rule import Claim, Rule, RunClaim, StepCosts
 from profiler.run.model import RunInfo, Site
 
 SITE = Site("train.py", 8, "train")
@@ -60,6 +60,20 @@ def test_certain_waste_comes_before_an_upper_limit_that_may_be_no_larger() -> No
     assert names(run, possible("work", "compute"), possible("blocked", "waiting")) == ["work", "blocked"]
     apart = analysis(compute=(0.6, 0.58, 0.62), waiting=(0.3, 0.28, 0.32), python=0.1)
     assert names(apart, work, blocked) == ["work", "blocked"], "the limit is larger for sure"
+
+
+def test_trials_leave_the_order_of_other_findings() -> None:
+    def no_gain(name: str, category: str) -> Rule:
+        return Rule(name, name, (), "", lambda costs: Claim({category: costs.cost(category)}, has_gain=False))
+
+    of_run = Rule("a", "a", (), "", lambda _: RunClaim(1.0, 0.5))
+    same = rule("s", "input", part=0.9)
+    findings, _ = find(
+        analysis(input=0.4, python=0.2, compute=0.4),
+        (of_run, no_gain("b", "python"), no_gain("c", "compute"), rule("i", "input"), same),
+    )
+    assert [each.rule.name for each in findings] == ["i", "c", "b", "s", "a"]
+    assert with_trials(findings, ()) == findings
 
 
 def test_two_rules_about_the_same_time_are_not_counted_twice() -> None:
