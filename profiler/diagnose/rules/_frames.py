@@ -14,8 +14,8 @@ from profiler.run.model import Site
 _MOSTLY: Final = 0.5
 """Share of a line's time that waits, from which all of it is a wait. A choice."""
 _TORCH: Final = ("cat", "concat", "concatenate", "hstack", "vstack")
-_OTHERS: Final = (*_TORCH, "append", "insert", "delete")
-"""Functions of torch, and of NumPy and pandas, that copy their arguments into a new object."""
+_ARRAYS: Final = ("append", "concat", "concatenate", "hstack", "insert", "vstack")
+"""Functions of torch, and of NumPy and pandas, that copy their arguments into a new, longer object."""
 
 
 def lines_above(costs: StepCosts, chosen: Callable[[LibraryFunction], bool]) -> tuple[LineCost, ...]:
@@ -62,8 +62,13 @@ def _joins(call: ast.AST, name: str, is_model: bool) -> bool:
     """Whether a call makes a new object of one with this name and of others."""
     match call:
         case ast.Call(func=ast.Attribute(value=module, attr=function), args=args):
-            is_torch = ast.unparse(module) == "torch"
-            is_join = not is_model and function in _TORCH if is_torch else function in _OTHERS
+            match ast.unparse(module):
+                case "torch":
+                    is_join = not is_model and function in _TORCH
+                case "np" | "numpy" | "pd" | "pandas":
+                    is_join = function in _ARRAYS
+                case _:  # it may be another name of torch
+                    is_join = False
             return is_join and any(ast.unparse(part) == name for each in args for part in ast.walk(each))
     return False
 

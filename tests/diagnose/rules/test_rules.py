@@ -1615,6 +1615,8 @@ def test_hooks_that_compute_statistics() -> None:
         ("self.cache = torch.cat([self.cache, x])", "Decoder.forward", ""),
         ("both = np.concatenate((left, right))", "main", ""),
         ("self.keys = self.keys.append(1)", "main", ""),
+        ("features = th.cat([features, skip], 1)", "decode", ""),
+        ("names = np.delete(names, 0)", "main", ""),
         ("self.keys = torch.cat([", "main", ""),
     ],
 )
