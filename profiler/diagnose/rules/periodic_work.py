@@ -14,7 +14,8 @@ _NOT_WORK: Final = (*CORELESS_CATEGORIES, UNATTRIBUTED)
 
 
 def judge(costs: StepCosts) -> Claim | None:
-    """The extra time of regular long steps, where samples tell its line, and no recorded stage takes most of it."""
+    """The extra time of regular long steps, where samples tell its line, and no recorded stage that another rule
+    judges takes most of it."""
     spikes = other_spikes(costs)
     if spikes is None:
         return None

@@ -16,6 +16,8 @@ def judge(costs: StepCosts) -> Claim | None:
         return None
     part = (found.starts + found.around_starts) / found.making if found.making else 1.0
     loader = main_loader(costs) or next(iter(found.use.loaders), None)
+    if are_persistent(found.use):  # those that are not made anew keep their workers
+        loader = next((each for each in found.use.loaders if each.made_anew), loader)
     is_anew = loader is not None and (loader.made_anew or are_persistent(found.use))
     sites = [part.site for part in costs.inputs(where="main process", name="loader start") if part.site]
     return Claim(

@@ -1525,6 +1525,10 @@ def test_persistent_workers_of_a_loader_that_is_made_anew() -> None:
     # an agent of this version tells which loaders are made anew, and so those of which one is used after the other
     one_after_the_other = replace(kept, made_anew=False), replace(kept, made_anew=False, share=0.0)
     assert found(replace(anew, loader=replace(anew.loader or use, loaders=one_after_the_other))) == []
+    second = replace(kept, site=Site("train.py", 12, "main"), made_anew=True, share=0.4)
+    loaders = replace(kept, made_anew=False, share=0.6), second
+    (finding,) = find(replace(anew, loader=replace(use, loaders=loaders)))[0]
+    assert finding.values["made_anew"] == second.site, "the first one keeps its workers"
 
 
 @pytest.mark.parametrize(
