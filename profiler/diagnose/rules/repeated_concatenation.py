@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler.analyse.finding import KnockOut
+from profiler.analyse.finding import Confidence, KnockOut
 from profiler.diagnose.rule import Claim, Rule, StepCosts
 from profiler.diagnose.rules._frames import appended, concatenations, frame_costs, frame_sites
 
@@ -12,7 +12,12 @@ def judge(costs: StepCosts) -> Claim | None:
     do not tell what of it leaves the device idle."""
     lines = () if costs.has_queue else concatenations(costs)
     claimed, sites = frame_costs(lines), frame_sites(lines)
-    return Claim(claimed, sites, {"name": appended(sites[0])}) if claimed else None
+    if not claimed:
+        return None
+    name = appended(sites[0])
+    # a variable may be made anew in each step, and longer once, as by padding
+    confidence = Confidence.MEDIUM if name.isidentifier() else Confidence.HIGH
+    return Claim(claimed, sites, {"name": name}, confidence=confidence)
 
 
 PLUGIN = Rule(

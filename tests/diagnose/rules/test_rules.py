@@ -1631,6 +1631,8 @@ def test_data_appended_by_copies(source: str, function: str, name: str) -> None:
     if name:
         text = finding_text(first(analysis))
         assert text.evidence == (f"40% of each step is making a new copy of {name} with more in it.",)
+        is_variable = name in ("history", "losses")
+        assert first(analysis).confidence is (Confidence.MEDIUM if is_variable else Confidence.HIGH)
 
 
 def test_graph_breaks_cost_an_unknown_time() -> None:
