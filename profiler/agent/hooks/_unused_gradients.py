@@ -346,7 +346,7 @@ def _graph(
             kept.append(node)
             variable = node.variable
             has_optimizer = id(variable) in optimized
-            is_discarded = id(variable) in discarded and not _has_hooks(variable)
+            is_discarded = id(variable) in discarded and variable.is_cpu and not _has_hooks(variable)
             graph.is_judged = graph.is_judged or (has_optimizer and not is_discarded)
             fingerprint = None if has_optimizer else fingerprint_of_unused(variable)
             leaves[key] = float(is_discarded or fingerprint is not None), variable.dim() > 1

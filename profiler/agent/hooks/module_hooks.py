@@ -12,7 +12,7 @@ from functools import partial
 from types import CodeType, FunctionType, MethodType
 from typing import Any, Final
 
-from profiler.agent.patching import STATE, Hook, code_line, is_user_code, patch
+from profiler.agent.patching import DETAILED, STATE, Hook, code_line, is_user_code, patch
 
 _METHODS: Final = (
     "register_forward_hook",
@@ -23,6 +23,8 @@ _METHODS: Final = (
 )
 _OUTSIDE: Final = frozenset({"no_grad", "inference_mode", "detach", "data", "item", "tolist", "numpy", "cpu"})
 """Names by which code leaves the graph of gradients: what it computes of them trains nothing."""
+_DECORATOR: Final = "torch/utils/_contextlib.py"
+"""File of the function that `@torch.no_grad()` and `@torch.inference_mode()` put around another one."""
 _MAX_HOOKS: Final = 32
 _known: Final[dict[int, tuple[CodeType, dict[str, Any]]]] = {}
 """The line of each hook, by the id of its code, which is kept, so that the id is not reused."""
@@ -36,9 +38,10 @@ def _install(module: Any) -> None:
 
 def _registered(original: Callable[..., Any]) -> Callable[..., Any]:
     def register(self: Any, hook: Any, *args: Any, **kwargs: Any) -> Any:
-        recorder, code = STATE.recorder, _code(hook)
+        recorder, (code, is_without_gradients) = STATE.recorder, _code(hook)
         if recorder is not None and code is not None and id(code) not in _known and len(_known) < _MAX_HOOKS:
-            is_outside = not _OUTSIDE.isdisjoint(_names(code)) and not _returns_value(code)
+            leaves = is_without_gradients or not _OUTSIDE.isdisjoint(_names(code))
+            is_outside = leaves and not _returns_value(code)
             _known[id(code)] = code, code_line(code, code.co_firstlineno) | {"is_outside": is_outside}
             recorder.add_hook_facts(module_hooks=[line for _, line in list(_known.values())])  # other threads may add
         return original(self, hook, *args, **kwargs)
@@ -46,12 +49,17 @@ def _registered(original: Callable[..., Any]) -> Callable[..., Any]:
     return register
 
 
-def _code(hook: Any) -> CodeType | None:
-    """The code of a hook; None where it is none of the user's."""
+def _code(hook: Any) -> tuple[CodeType | None, bool]:
+    """The code of a hook, None where it is none of the user's; and whether torch's decorator `no_grad` is around it."""
     function = hook.func if isinstance(hook, partial) else hook  # no getattr: an object may answer to any name
     function = function.__func__ if isinstance(function, MethodType) else function
-    code = getattr(function if isinstance(function, FunctionType) else type(function).__call__, "__code__", None)
-    return code if isinstance(code, CodeType) and is_user_code(code) else None
+    function = function if isinstance(function, FunctionType) else type(function).__call__
+    is_without_gradients = False
+    while isinstance(function, FunctionType) and "__wrapped__" in function.__dict__:
+        is_without_gradients = is_without_gradients or function.__code__.co_filename.endswith(_DECORATOR)
+        function = function.__dict__["__wrapped__"]
+    code = getattr(function, "__code__", None)
+    return code if isinstance(code, CodeType) and is_user_code(code) else None, is_without_gradients
 
 
 def _returns_value(code: CodeType) -> bool:
@@ -74,4 +82,4 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-PLUGIN = Hook("module_hooks", {"torch.nn.modules.module": _install})
+PLUGIN = Hook("module_hooks", {"torch.nn.modules.module": _install}, levels=DETAILED)

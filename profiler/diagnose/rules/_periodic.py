@@ -18,7 +18,7 @@ choice: flushing and moving the file may take longer than writing it, an evaluat
 _EXPLAINED: Final = 0.5
 """Share of the extra time of steps with a stage that must be recorded within the stage. Below it, the same steps may do
 other work, such as writing a log. A choice: half."""
-_VALIDATION: Final = re.compile(r"(^|_)(eval|valid|val(_|$))|Eval|Valid")
+_VALIDATION: Final = re.compile(r"(^|_)(eval|evaluate|evaluation|validate|validation|val)(_|$)|Evaluat|Validat")
 """Names of functions that evaluate a model."""
 _WORK: Final = ("compute", "framework", "python")
 """Categories of what else is slower in steps with a stage."""

@@ -41,12 +41,18 @@ def squares(scale: float, module: Any, inputs: Any, output: Any) -> Any:
     return sum(scale * part.detach().square() for part in output)
 
 
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def spread(module: Any, inputs: Any, output: Any) -> None:
+    output.std()
+
+
 def test_what_is_registered(tmp_path: Path) -> None:
     with watched(tmp_path, (module_hooks.PLUGIN, sys.modules["torch.nn.modules.module"])):
         observer, layer = Observer(), torch.nn.Linear(2, 2)
         handles = [layer.register_forward_hook(hook) for hook in (observer, observer.keep, observer.keep)]
         layer.register_forward_hook(partial(squares, 2.0))
         layer.register_forward_hook(AnyName())
+        layer.register_forward_hook(spread)
         layer.register_forward_hook(lambda module, inputs, output: observer.means.append(float(output.detach().sum())))
         layer.register_forward_pre_hook(print)
         with torch.no_grad():
@@ -62,7 +68,7 @@ def test_what_is_registered(tmp_path: Path) -> None:
         noted = STATE.recorder.hook_facts["module_hooks"]
     assert {each["file"] for each in noted} == {__file__}
     functions = {each["function"]: each["is_outside"] for each in noted}
-    kept = {"Observer.__call__": True, "Observer.keep": False, "AnyName.__call__": True}
+    kept = {"Observer.__call__": True, "Observer.keep": False, "AnyName.__call__": True, "spread": True}
     assert functions == {
         **kept, "squares": False, "test_what_is_registered.<locals>.<lambda>": True,
     }, "the result of squares is the output"  # fmt: skip
