@@ -142,7 +142,8 @@ def test_ignored_rules_and_broken_scripts(capsys: pytest.CaptureFixture[str]) ->
     assert "no data" in error
     assert Path(error.rpartition("(its output is in ")[2].rstrip(")\n")).is_dir(), "the folder that the error names"
     assert main(["lint"]) == 2
-    Path("short.py").write_text(PROGRAM.replace("while True:", "for _ in range(3):"))
+    marked = f"import profiler{PROGRAM}    profiler.step()\n"
+    Path("short.py").write_text(marked.replace("while True:", "for _ in range(3):"))
     assert main(["lint", "short.py"]) == 2
     assert "ended during its 2 warm-up steps: let it take 10 steps or more" in capsys.readouterr().err
     assert main(["lint", "--ignore", "hidden-snc", "train.py"]) == 2
