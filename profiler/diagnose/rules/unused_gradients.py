@@ -53,12 +53,12 @@ PLUGIN = Rule(
     "Gradients are computed that no optimizer uses",
     (
         "They take {backward:share} of the backward passes.",
+        "Of {discarded:count} parameters, zero_grad() resets the gradients before their optimizer steps.",
         "Number of their parameters: {tensors:count}, with {size:size} together.",
-        "Of {discarded:count} of them, zero_grad() resets the gradients before their optimizer steps.",
         "The shape of the largest one is {largest}.",
     ),
-    "Call requires_grad_(False) on modules that are not trained, or run them under torch.no_grad(). Where a loss "
-    "trains one of several modules, as that of a discriminator does, detach() what the others give to it.",
+    "Call requires_grad_(False) on the modules that are not trained, or run them under torch.no_grad().",
     judge,
+    fixes=("Call detach() on what the modules with these {discarded:count} parameters give to the loss.",),
     threshold_source="_ASSUMED is a choice.",
 )
