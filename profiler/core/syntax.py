@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import warnings
+from collections.abc import Iterator
 
 
 def parsed_line(source: str) -> ast.Module | None:
@@ -13,3 +14,14 @@ def parsed_line(source: str) -> ast.Module | None:
             return ast.parse(source.strip())
     except (SyntaxError, ValueError):  # ValueError: of a null character
         return None
+
+
+def line_nodes(source: str) -> Iterator[ast.AST]:
+    """All nodes of the syntax tree of a line; none where it is only a part of a statement."""
+    tree = parsed_line(source)
+    yield from ast.walk(tree) if tree else ()
+
+
+def called_functions(source: str) -> list[str]:
+    """The functions that a line calls, as the line names them, such as `torch.cat`."""
+    return [ast.unparse(node.func) for node in line_nodes(source) if isinstance(node, ast.Call)]

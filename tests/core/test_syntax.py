@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from profiler.core.syntax import parsed_line
+from profiler.core.syntax import called_functions, line_nodes, parsed_line
 
 
 def test_a_line_that_is_a_statement() -> None:
@@ -19,6 +19,11 @@ def test_a_line_that_is_a_statement() -> None:
 @pytest.mark.parametrize("source", ["x = f(1,", "x = 'a\0'"])
 def test_a_line_that_is_none(source: str) -> None:
     assert parsed_line(source) is None
+    assert list(line_nodes(source)) == called_functions(source) == []
+
+
+def test_the_functions_that_a_line_calls() -> None:
+    assert sorted(called_functions("x = torch.cat([f(y), z])")) == ["f", "torch.cat"]
 
 
 def test_escape_sequences_of_the_program_do_not_warn() -> None:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable
 
 from profiler.analyse.finding import KnockOut
-from profiler.core.syntax import parsed_line
+from profiler.core.syntax import line_nodes
 from profiler.diagnose.rule import Claim, Rule, StepCosts, take, total_seconds
 from profiler.diagnose.rules._frames import frame_costs, lines_above
 from profiler.run.model import Site
@@ -24,8 +24,7 @@ def judge(costs: StepCosts) -> Claim | None:
 def _lazy_call(sites: Iterable[Site]) -> str | None:
     """The call of a logger at the first of these lines that gives it an f-string, with an argument instead."""
     for site in sites:
-        tree = parsed_line(site.source)
-        for node in ast.walk(tree) if tree else ():
+        for node in line_nodes(site.source):
             match node:
                 case ast.Call(func=ast.Attribute(attr="debug" | "info"), args=[ast.JoinedStr(), *_]):
                     return f'{ast.unparse(node.func)}("%s", x)'

@@ -6,7 +6,7 @@ import ast
 from typing import Final
 
 from profiler.analyse.finding import KnockOut
-from profiler.core.syntax import parsed_line
+from profiler.core.syntax import line_nodes
 from profiler.diagnose.rule import MAX_SITES, Claim, Rule, StepCosts, exactly
 from profiler.diagnose.rules._copies import TO_DEVICE, idle_in_copies
 from profiler.run.model import Site
@@ -41,8 +41,7 @@ def filled_on_device(source: str) -> str | None:
 
     None where the line has no such call, or is only a part of a statement.
     """
-    tree = parsed_line(source)
-    for node in ast.walk(tree) if tree else ():
+    for node in line_nodes(source):
         match node:
             case ast.Call(
                 func=ast.Attribute(

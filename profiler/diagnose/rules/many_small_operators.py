@@ -10,7 +10,7 @@ from typing import Final
 
 from profiler.analyse.finding import KnockOut
 from profiler.analyse.model import OperatorLine
-from profiler.core.syntax import parsed_line
+from profiler.core.syntax import called_functions, line_nodes
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import Claim, Rule, StepCosts, largest_sites
 from profiler.diagnose.rules._operators import CALLING, called_by_program, called_from, small_operators, within_step
@@ -50,10 +50,8 @@ def _caller(rows: Collection[OperatorLine]) -> dict[str, str | None]:
     method that changes tensors in place and without gradients, or a comprehension over some items."""
     values = dict[str, str | None](cell=None, update=None, items=None)
     for site in _sites(rows)[:1]:
-        tree = parsed_line(site.source)
-        nodes = list(ast.walk(tree)) if tree else []
-        called = [ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)]
-        looped = [ast.unparse(node.iter) for node in nodes if isinstance(node, ast.comprehension)]
+        called = called_functions(site.source)
+        looped = [ast.unparse(node.iter) for node in line_nodes(site.source) if isinstance(node, ast.comprehension)]
         cells = [name for name in (site.function.removesuffix(".forward"), *called) if _CELL.search(name)]
         in_place = [method for name in called if (method := name.rpartition(".")[2]) in _IN_PLACE]
         learning = {row.site for row in rows if row.is_backward and row.site}

@@ -12,21 +12,14 @@ def judge(costs: StepCosts) -> Claim | None:
     """The time at lines of hooks that leave the graph of gradients: others may compute a part of the loss. None beside
     a device with a queue: samples do not tell what of it leaves the device idle."""
     facts = () if costs.has_queue else costs.fact("module_hooks") or ()
-    hooks = {
-        hook: tuple(line for line in costs.analysis.lines if _is_within(line.site, hook))
-        for hook in (Site.from_fact(each) for each in facts if each.get("is_outside"))
-    }
-    lines = tuple(line for line in costs.analysis.lines if any(line in each for each in hooks.values()))
+    hooks = {Site.from_fact(each) for each in facts if each.get("is_outside")}
+    lines = tuple(line for line in costs.analysis.lines if any(_is_within(line.site, hook) for hook in hooks))
     claimed = frame_costs(lines)
     if not claimed:
         return None
-    return Claim(
-        claimed,
-        frame_sites(lines),
-        {"hooks": sum(map(bool, hooks.values()))},
-        is_most=True,
-        confidence=Confidence.MEDIUM,
-    )
+    running = {hook for hook in hooks if any(_is_within(line.site, hook) for line in lines)}
+    values = {"hooks": len(running)}
+    return Claim(claimed, frame_sites(lines), values, is_most=True, confidence=Confidence.MEDIUM)
 
 
 def _is_within(line: Site, hook: Site) -> bool:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 from typing import Final
 
 from profiler.analyse.finding import KnockOut
 from profiler.analyse.model import LineCost, Stage
-from profiler.core.syntax import parsed_line
+from profiler.core.syntax import called_functions
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import Claim, Rule, StepCosts, largest_sites, take, total_seconds
 from profiler.diagnose.rules._frames import frame_costs
@@ -53,18 +52,12 @@ def _lines_by_hand(costs: StepCosts, sites: tuple[Site, ...]) -> list[LineCost]:
     """
     if costs.has_queue:
         return []
-    called = [(line, _called(line.site.source)) for line in costs.analysis.lines]
+    called = [(line, set(called_functions(line.site.source))) for line in costs.analysis.lines]
     writing = [line for line, names in called if names & _WRITES]
     functions = {(site.file, site.function) for site in (*sites, *(line.site for line in writing))}
     flushing = [line for line, names in called if {name.rpartition(".")[2] for name in names} & _FLUSHES]
     beside = [line for line in flushing if (line.site.file, line.site.function) in functions and line not in writing]
     return writing + beside
-
-
-def _called(source: str) -> set[str]:
-    """The functions that a line calls; none where the line is only a part of a statement."""
-    tree = parsed_line(source)
-    return {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)} if tree else set()
 
 
 PLUGIN = Rule(

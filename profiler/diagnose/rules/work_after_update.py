@@ -8,7 +8,7 @@ from typing import Final
 
 from profiler.analyse.finding import KnockOut
 from profiler.analyse.model import AFTER_OPTIMIZER, CallSite, LineCost, Phase
-from profiler.core.syntax import parsed_line
+from profiler.core.syntax import line_nodes
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import NOTHING, Claim, Cost, Rule, StepCosts, phase_costs, total_seconds
 from profiler.diagnose.rules._frames import concatenations, deep_copies, mostly_waits
@@ -113,9 +113,7 @@ def _is_same_function(call: Site, line: Site) -> bool:
 
 def _names(source: str, context: type[ast.expr_context]) -> set[str]:
     """The variables that a line of source uses, or assigns; none where the line is only a part of a statement."""
-    tree = parsed_line(source)
-    nodes = ast.walk(tree) if tree else ()
-    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, context)}
+    return {node.id for node in line_nodes(source) if isinstance(node, ast.Name) and isinstance(node.ctx, context)}
 
 
 PLUGIN = Rule(
