@@ -20,7 +20,8 @@ class GainMethod(StrEnum):
     BOUND = "bound"
     """The step without the time that the cause costs, as it was recorded."""
     ESTIMATE = "estimate"
-    """The same, where how much of the time the cure saves is not recorded, but taken from measurements elsewhere."""
+    """The same, where how much of the time the cure saves, or what it needs instead, is not recorded, but taken from
+    measurements elsewhere."""
     REPLAY = "replay"
     """The recorded steps, simulated again with the cure: what then waits for what is computed anew."""
     KNOCK_OUT = "knock-out"

@@ -86,7 +86,7 @@ class Claim:
     is_exclusive: bool = True
     """Whether other rules get less of these categories. Not where it is not known which part of them it is."""
     method: GainMethod = GainMethod.BOUND
-    """How the gain follows from the costs: ESTIMATE where a part of them is assumed."""
+    """How the gain follows from the costs: ESTIMATE where a part of them, or of what remains, is assumed."""
     is_least: bool = False
     """Whether the cure also makes the rest of the step faster, by how much is not known, as fewer threads do."""
     is_most: bool = False

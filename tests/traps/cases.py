@@ -233,6 +233,12 @@ CASES: Final = (
     Case("copies-healthy", cured=("deep-copies",), script="copies.py"),
     Case("hooked-module-hooks", ("module-hooks",), script="hooked.py"),
     Case("hooked-healthy", cured=("module-hooks",), script="hooked.py"),
+    *(
+        Case(f"watched-{style}", ("metrics-in-loop",), (), (), (style,), "watched.py", (f"--style={style}",))
+        for style in ("gradients", "ranking")
+    ),
+    Case("watched-healthy", cured=("metrics-in-loop",), script="watched.py"),
+    Case("watched-healthy-ranking", cured=("metrics-in-loop",), script="watched.py", options=("--style=ranking",)),
     Case("gan-unused-gradients", ("unused-gradients",), script="gan.py"),
     Case("gan-healthy", cured=("unused-gradients",), script="gan.py"),
     Case("sampled-slow-sampler", ("slow-sampler",), script="sampled.py"),

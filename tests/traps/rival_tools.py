@@ -14,7 +14,7 @@ MODELS: Final = {
     "trainer.py": "self.model", "plain.py": "net", "healthy.py": "model", "input.py": "net", "model.py": "model",
     "ranks.py": "model", "exchange.py": "model", "recurrent.py": "model", "workers.py": "model",
     "ppo.py": "agent", "restarted.py": "net", "sampled.py": "net", "copies.py": "net",
-    "hooked.py": "net", "gan.py": "discriminator",
+    "hooked.py": "net", "gan.py": "discriminator", "watched.py": "net",
 }  # fmt: skip
 """Script -> the expression of its model, which TraceML's `trace_step` needs."""
 PROFILED_STEPS: Final = 6

@@ -31,6 +31,8 @@ _STEPS: Final = 5
 """Steps of optimizers before the first passes that are looked at, and between these and the timed ones."""
 _PASSES: Final = 4
 """Passes that are looked at each time: a program may have several in a step, such as those of a GAN."""
+_MAX_SEARCHES: Final = 3
+"""Searches of a program: a new one begins where a program makes a further optimizer, as behind a warm-up of its own."""
 _MAX_SKIPPED: Final = 20
 """Passes of a kind that is not looked at after which the search ends."""
 _MAX_NODES: Final = 12_000
@@ -105,16 +107,25 @@ class Search:
     """The search in one process."""
 
     def __init__(self) -> None:
-        self._is_over = False
-        self._is_sharding_known = False
-        """Whether the optimizers' parameters were searched for shards."""
+        self._searches = 0
+        self._is_told = False
+        """Whether what was found, or why nothing can be, was recorded."""
         self._lock = threading.Lock()
         """Threads may be in backward passes at once."""
+        self._start()
+
+    def _start(self) -> None:
+        self._searches += 1
+        self._is_over = False
+        self._made = 0
+        """Optimizers that there were when the search ended."""
+        self._is_sharding_known = False
+        """Whether the optimizers' parameters were searched for shards."""
         self._skipped = 0
         self._left = _PASSES
         self._running = 0
         """Timed passes that have not ended."""
-        self._from = _STEPS
+        self._from = optimizers.steps_so_far() + _STEPS
         self._before: dict[int, Fingerprint] | None = None
         """What the first passes found, by the id of the parameter; None: they are not over yet."""
         self._found: dict[int, Fingerprint] = {}
@@ -129,10 +140,13 @@ class Search:
     @property
     def is_over(self) -> bool:
         """Whether no further pass is looked at."""
-        return self._is_over
+        if not self._is_over:
+            return False
+        return self._is_told or self._searches >= _MAX_SEARCHES or optimizers.made_so_far() <= self._made
 
     def _finish(self) -> None:
         self._is_over = optimizers.gradient_uses().is_over = True
+        self._made = optimizers.made_so_far()
 
     def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[[], None] | None:
         """Look at a backward pass that is about to begin with these arguments.
@@ -142,6 +156,11 @@ class Search:
         recorder = STATE.recorder
         if self.is_over or recorder is None:
             return None
+        if self._is_over:
+            with self._lock:
+                if self._is_over:
+                    self._start()
+                    optimizers.follow_gradients_anew()
         call = _call(caller(2))
         optimizers.gradient_uses().passed(call)
         if not recorder.detailed or optimizers.steps_so_far() < self._from:
@@ -229,6 +248,7 @@ class Search:
                     return
                 self._finish()
             if recorder is not None and any(share for each in self._timed for share in each.shares):
+                self._is_told = True
                 recorder.add_hook_facts(unused_gradients=self._fact())
                 recorder.record_overhead(timed.end)
             self._timed.clear()
@@ -238,11 +258,13 @@ class Search:
     def _give_up(self, code: str, **values: int) -> None:
         """End the search for a reason that the rule `unused-gradients` tells."""
         self._finish()
+        self._is_told = True
         if STATE.recorder is not None:
             STATE.recorder.add_hook_facts(unused_gradients={"not_judged": {"code": code, "values": values}})
 
     def _fail(self, error: Exception) -> None:
         self._finish()
+        self._is_told = True
         if STATE.recorder is not None:
             STATE.recorder.hook_errors["unused_gradients"] = f"{type(error).__name__}: {error}"
 

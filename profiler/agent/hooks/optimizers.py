@@ -46,6 +46,8 @@ _steps = 0
 _names: Final[dict[int, tuple[weakref.ref[Any], str]]] = {}
 """The name of each optimizer, by its id."""
 _uses = GradientUses()
+_made = 0
+"""Optimizers that the recording has seen."""
 
 
 def _install_optimizers(module: Any) -> None:
@@ -65,6 +67,11 @@ def steps_so_far() -> int:
     that is no torch.optim.Optimizer is not seen.
     """
     return _steps
+
+
+def made_so_far() -> int:
+    """Optimizers of this process that the recording has seen, whether or not they still exist."""
+    return _made
 
 
 def parameters() -> set[int]:
@@ -93,6 +100,12 @@ def gradient_uses() -> GradientUses:
     return _uses
 
 
+def follow_gradients_anew() -> None:
+    """Forget what optimizers did with the gradients of earlier passes."""
+    global _uses
+    _uses = GradientUses()
+
+
 def _alive() -> list[Any]:
     return [optimizer for reference, _ in list(_names.values()) if (optimizer := reference()) is not None]
 
@@ -108,8 +121,9 @@ def _count_step() -> None:
 
 def _forget() -> None:
     """Forget the optimizers and, in every thread, the step of a recording that ends."""
-    global _thread, _steps, _uses
-    _thread, _steps, _uses = _Thread(), 0, GradientUses()
+    global _thread, _steps, _made
+    _thread, _steps, _made = _Thread(), 0, 0
+    follow_gradients_anew()
     _names.clear()
 
 
@@ -282,6 +296,8 @@ def _add_name(optimizer: Any, frame: FrameType | None) -> str:
     number = 1
     while (name := label if number == 1 else f"{label} #{number}") in in_use:
         number += 1
+    global _made
+    _made += 1
     key = id(optimizer)
 
     def remove(reference: weakref.ref[Any]) -> None:

@@ -7,13 +7,14 @@ from typing import Final
 from profiler.analyse.finding import GainMethod
 from profiler.diagnose.device import MOST
 from profiler.diagnose.rule import Claim, Rule, StepCosts, largest_sites
+from profiler.diagnose.rules._frames import lines_above
 from profiler.diagnose.rules._settings import setting_line
 
 _HALF: Final = 0.5
 
 
 def judge(costs: StepCosts) -> Claim | None:
-    """Half of the computing with these parameters, at least: convolutions have no fast kernel for float64 on a CPU."""
+    """Half of the computing with these parameters, or more with convolutions, whose kernels for float64 are slow."""
     double = costs.number("float64_parameters")
     if not double or double < MOST or costs.has_queue:
         return None
@@ -22,7 +23,7 @@ def judge(costs: StepCosts) -> Claim | None:
         largest_sites([*setting_line(costs, "float64"), *costs.sites("compute")]),
         {"double": double},
         method=GainMethod.ESTIMATE,
-        is_least=True,
+        is_least=bool(lines_above(costs, lambda each: each.file == "torch/nn/modules/conv.py")),
     )
 
 

@@ -33,7 +33,9 @@ def judge(costs: StepCosts) -> Claim | None:
         values = {"operators": sum(row.count for row in rows), "small": sum(row.small_count for row in rows)}
     elif not costs.analysis.operators and costs.cost("framework").seconds:
         claimed = {"framework": costs.cost("framework")}
-    return Claim(claimed, _sites(rows) or costs.sites("framework"), values | _caller(rows)) if claimed else None
+    sites = _sites(rows) or costs.sites("framework")
+    # fewer operators still have to compute the same
+    return Claim(claimed, sites, values | _caller(rows), is_most=True) if claimed else None
 
 
 def _sites(rows: Iterable[OperatorLine]) -> tuple[Site, ...]:

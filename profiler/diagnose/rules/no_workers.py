@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler.analyse.finding import KnockOut
+from profiler.analyse.finding import GainMethod, KnockOut
 from profiler.diagnose.input import HANDOVER, diagnose_input
 from profiler.diagnose.model import WORTH_NAMING, InputAdvice, InputDiagnosis
 from profiler.diagnose.rule import Claim, Rule, StepCosts
@@ -30,6 +30,7 @@ def judge(costs: StepCosts) -> Claim | None:
             **more_workers_values(costs),
         },
         remaining=max(0.0, suggested.step_seconds - costs.active + own.seconds),
+        method=GainMethod.ESTIMATE,  # what it costs to send and to receive a batch was measured elsewhere
     )
 
 

@@ -6,11 +6,14 @@ from typing import Final
 
 from profiler.analyse.finding import KnockOut
 from profiler.analyse.model import CORELESS_CATEGORIES, UNATTRIBUTED
-from profiler.diagnose.model import NAMED
+from profiler.diagnose.input import diagnose_input
+from profiler.diagnose.model import NAMED, InputAdvice
 from profiler.diagnose.rule import Claim, Rule, StepCosts, exactly
 from profiler.diagnose.rules._periodic import extra_seconds, other_spikes, work_values
 
 _NOT_WORK: Final = (*CORELESS_CATEGORIES, UNATTRIBUTED)
+_MOSTLY: Final = 0.5
+"""Share of input in the extra time from which starting workers explains it. A choice: half."""
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -20,6 +23,9 @@ def judge(costs: StepCosts) -> Claim | None:
     if spikes is None:
         return None
     line, parts = spikes.lines[0], spikes.categories
+    found = diagnose_input(costs.analysis)
+    if found and found.advice is InputAdvice.PERSISTENT_WORKERS and parts.get("input", 0.0) >= _MOSTLY:
+        return None  # a library starts workers in functions of its own, and `workers-started-anew` tells of that
     # input of a function that only long steps call, such as a validation, is a part of that work and no cause beside it
     if not parts or (line.calls and parts.get("input", 0.0) >= NAMED):
         parts = {name: cost.seconds for name, cost in costs.categories.items()}

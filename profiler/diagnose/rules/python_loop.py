@@ -11,6 +11,7 @@ from profiler.core.notice import Notice
 from profiler.diagnose.rule import NOTHING, Claim, Cost, Rule, StepCosts
 from profiler.diagnose.rules._frames import frame_costs, lines_in_deep_copies
 from profiler.diagnose.rules._input import prepared_costs
+from profiler.diagnose.rules._metrics import metric_lines
 from profiler.diagnose.rules._operators import called_from, small_operators
 from profiler.diagnose.run import hides_waits
 from profiler.run.model import Site
@@ -35,7 +36,7 @@ def judge(costs: StepCosts) -> Claim | Notice | None:
     sites = costs.sites("python")  # without a line it is spread over libraries, and no loop can be replaced
     preparation = costs.analysis.preparation
     made = preparation.lines if preparation and prepared else ()
-    told = {*made, *lines_in_deep_copies(costs)}
+    told = {*made, *lines_in_deep_copies(costs), *(line.site for line in metric_lines(costs)[0])}
     known = {*calling, *told}  # lines of which another rule knows what they do
     others = tuple(site for site in sites if site not in known) or costs.line_sites("python", told)
     claimed = {"python": python.part(1.0 - called / python.seconds)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from profiler.analyse.finding import KnockOut
+from profiler.analyse.finding import GainMethod, KnockOut
 from profiler.diagnose.rule import Claim, Rule, StepCosts, largest_sites, total_seconds
 from profiler.diagnose.rules._frames import frame_costs, frame_sites, lines_above
 from profiler.run.model import Site
@@ -34,6 +34,7 @@ def judge(costs: StepCosts) -> Claim | None:
         largest_sites([made, *frame_sites(lines)]),
         {"optimizer": name, "tensors": optimizer["tensors"], "variable": optimizer.get("variable", "")},
         remaining=_REMAINING * total,
+        method=GainMethod.ESTIMATE,
         has_gain=is_chosen,
     )
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
+from typing import Final
+
 from profiler.analyse.finding import KnockOut
-from profiler.analyse.model import Analysis, ThreadActivity
+from profiler.analyse.model import Analysis, LineCost, ThreadActivity, ThreadState
 from profiler.diagnose.device import MOST
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import Claim, Rule, StepCosts, largest_sites, take
 from profiler.run.model import Site
+
+_WAITS: Final = (ThreadState.LOCK, ThreadState.NETWORK, ThreadState.CHILD, ThreadState.IDLE)
+"""States of a thread that waits and leaves the GIL to others."""
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -23,13 +29,21 @@ def judge(costs: StepCosts) -> Claim | None:
 
 
 def _main_line(holder: ThreadActivity) -> Site | None:
-    """The line with most samples of a thread, in whatever state; None unless its function has most of all."""
+    """The line at which a thread most often runs, or waits for the GIL or a core; None unless its function has most of
+    this time."""
     if not holder.lines:
         return holder.site if holder.share_at_site > MOST else None
-    main = max(holder.lines, key=lambda line: line.share)
-    function = main.site.file, main.site.function
-    share = sum(line.share for line in holder.lines if (line.site.file, line.site.function) == function)
-    return main.site if share > MOST else None
+    shares = [(line.share * _running_part(line), line.site) for line in holder.lines]
+    _, main = max(shares, key=itemgetter(0))
+    of_function = sum(share for share, site in shares if (site.file, site.function) == (main.file, main.function))
+    waiting = sum(share for state, share in holder.states if state in _WAITS)
+    return main if of_function > MOST * (1.0 - waiting) else None
+
+
+def _running_part(line: LineCost) -> float:
+    """The part of the time at this line in which the thread does not wait without the GIL."""
+    whole = sum(line.categories.values())
+    return 1.0 - sum(line.categories.get(state, 0.0) for state in _WAITS) / whole if whole else 1.0
 
 
 def gil_holder(analysis: Analysis) -> ThreadActivity | None:

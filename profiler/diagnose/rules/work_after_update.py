@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable, Mapping
 from typing import Final
 
 from profiler.analyse.finding import KnockOut
-from profiler.analyse.model import AFTER_OPTIMIZER, CallSite, LineCost, Phase
-from profiler.core.syntax import line_nodes
+from profiler.analyse.model import AFTER_OPTIMIZER, LineCost
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import NOTHING, Claim, Cost, Rule, StepCosts, phase_costs, total_seconds
 from profiler.diagnose.rules._frames import concatenations, deep_copies, mostly_waits
+from profiler.diagnose.rules._metrics import lines_of, lines_read
 from profiler.diagnose.rules._operators import small_operators
 from profiler.diagnose.rules._periodic import extra_seconds, other_spikes, work_values
 from profiler.run.model import Site
 
 OPERATORS: Final = ("compute", "framework")
 """Categories of the work that is judged."""
-_READS: Final = ("sync", "would_sync", "might_sync")
-"""Kinds of calls by which the host reads a result: `item()`, `tolist()`, `float()`."""
 _MOSTLY: Final = 0.5
 """Share of the work that must be at lines whose results the host reads, or of other work in every so many steps. A
 choice: other work may be needed."""
@@ -32,16 +29,19 @@ def judge(costs: StepCosts) -> Claim | None:
     if phase is None or costs.has_queue:
         return None
     parts, sites = phase_costs(costs, phase)
-    own = _lines(costs, phase)
+    own = lines_of(costs, phase)
     operators = _without(own, costs, {name: cost for name, cost in parts.items() if name in OPERATORS})
     if not operators:
         return None
-    reads, reading = _reads(costs, own)
+    # metrics and histograms are needed by no training in each step
+    reading, computing = lines_read(costs, own)
+    read = sum(line.categories.get(name, 0.0) for line in computing for name in OPERATORS)
     # whether the program needs other work, such as averages of its parameters, is not known
-    is_told = reading >= _MOSTLY * sum(phase.categories.get(name, 0.0) for name in operators)
+    is_told = read >= _MOSTLY * sum(phase.categories.get(name, 0.0) for name in operators)
     if not is_told and _is_periodic(costs, sites, total_seconds(operators)):
         return None
-    values = {**work_values(costs, phase.calls), "reads": reads if is_told else None}
+    reads = sum(call.calls_per_step for call in reading) if is_told else None
+    values = {**work_values(costs, phase.calls), "reads": reads}
     # a rule for Python tells more of work that is mostly Python
     if is_told and "python" in parts and parts["python"].seconds <= total_seconds(operators):
         operators["python"] = parts["python"]
@@ -54,16 +54,6 @@ def _is_periodic(costs: StepCosts, sites: tuple[Site, ...], seconds: float) -> b
     if spikes is None or spikes.share < NAMED or [line.site for line in spikes.lines[:1]] != [*sites[:1]]:
         return False
     return extra_seconds(costs, spikes) >= _MOSTLY * seconds
-
-
-def _lines(costs: StepCosts, phase: Phase) -> list[LineCost]:
-    """The lines of this phase: those by which it is entered, and those of the function that they call."""
-    own = {(site.file, site.line) for site in (phase.site, *(place.site for place in phase.further)) if site}
-    return [
-        line
-        for line in costs.analysis.lines
-        if (line.site.file, line.site.line) in own or (phase.calls and line.site.function == phase.calls)
-    ]
 
 
 def _without(lines: Iterable[LineCost], costs: StepCosts, operators: Mapping[str, Cost]) -> dict[str, Cost]:
@@ -82,38 +72,6 @@ def _without(lines: Iterable[LineCost], costs: StepCosts, operators: Mapping[str
         for name, cost in operators.items()
         if cost.seconds > told[name]
     }
-
-
-def _reads(costs: StepCosts, lines: Iterable[LineCost]) -> tuple[float, float]:
-    """How many results the host reads per step in this phase, and what computing takes at these lines and at those
-    whose results they read: metrics and histograms, which no training needs in each step. Where a function reads
-    results, its lines without operators of torch count too, such as those that compute a metric with NumPy."""
-    calls = [call for call in costs.analysis.call_sites if call.kind in _READS]
-    reading: set[CallSite] = set()
-    seconds = 0.0
-    for line in lines:
-        near = [call for call in calls if _is_same_function(call.site, line.site)]
-        here = {call for call in near if call.site.line == line.site.line}
-        reading |= here
-        later = (call for call in near if call.site.line >= line.site.line)
-        read = {name for call in later for name in _names(call.site.source, ast.Load)}
-        # what a line adds to, such as an average, is needed in the next step
-        assigned = _names(line.site.source, ast.Store) - _names(line.site.source, ast.Load)
-        if here or assigned & read or (near and line.is_outside_torch):
-            seconds += sum(line.categories.get(name, 0.0) for name in OPERATORS)
-    return sum(call.calls_per_step for call in reading), seconds
-
-
-def _is_same_function(call: Site, line: Site) -> bool:
-    """Whether a recorded call is in the function of a sampled line. Before Python 3.12 a comprehension is a function of
-    its own within another one."""
-    functions = [site.function.partition(".<locals>.<")[0] for site in (call, line)]
-    return call.is_in_file_of(line) and functions[0] == functions[1]
-
-
-def _names(source: str, context: type[ast.expr_context]) -> set[str]:
-    """The variables that a line of source uses, or assigns; none where the line is only a part of a statement."""
-    return {node.id for node in line_nodes(source) if isinstance(node, ast.Name) and isinstance(node.ctx, context)}
 
 
 PLUGIN = Rule(

@@ -6,6 +6,7 @@ import gc
 import sys
 import weakref
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,25 @@ def test_a_backbone_that_no_optimizer_has(tmp_path: Path) -> None:
     assert 0.0 < found["share"] < 1.0
     assert (found["file"], found["function"]) == (__file__, "train")
     assert ".backward()" in Path(__file__).read_text().splitlines()[found["line"] - 1]
+
+
+def test_a_backbone_that_an_earlier_optimizer_trained(tmp_path: Path) -> None:
+    def program(model: Tuned) -> None:
+        train(model, model)
+        train(model, model.head)
+
+    found = fact(tmp_path, partial(program, Tuned()))
+    assert found is not None
+    assert found["tensors"] == 4
+
+
+def test_optimizers_without_end_do_not_prolong_the_search(tmp_path: Path) -> None:
+    def program(model: Tuned) -> None:
+        for _ in range(_unused_gradients._MAX_SEARCHES + 1):
+            train(model, model)
+        train(model, model.head)
+
+    assert fact(tmp_path, partial(program, Tuned())) is None
 
 
 def test_a_teacher_within_another_object(tmp_path: Path) -> None:

@@ -867,6 +867,15 @@ def test_the_thread_that_holds_the_gil_is_named() -> None:
     split = replace(analysis, threads=(main, replace(holder, share=0.45, site=lines[1].site, lines=lines)))
     assert first(split).sites[0] == lines[0].site
     assert first(split).gains[0].is_least, "the rest waits less for a core, too"
+    # between its work, it waits in the same function for more of it
+    waits = LineCost(Site("train.py", 61, "poll"), "", 0.0, 0.7, 0.7, 0.7, 70, {ThreadState.LOCK: 0.7})
+    fed = replace(
+        holder,
+        site=waits.site,
+        states=((ThreadState.LOCK, 0.7), (ThreadState.PYTHON, 0.3)),
+        lines=(waits, *(replace(line, share=0.1 + 0.01 * line.share) for line in lines)),
+    )
+    assert first(replace(analysis, threads=(main, fed))).sites[0] == lines[0].site
 
 
 def test_python_may_be_a_wait_for_the_device() -> None:
@@ -993,7 +1002,10 @@ def test_few_launches_hide_no_copies_of_a_busy_device() -> None:
 def test_settings() -> None:
     half = with_facts(step(compute=0.9, python=0.1), float64_parameters=1.0)
     assert found(half) == ["float64", "python-loop"]
-    assert first(half).gains[0].is_least, "convolutions gain more"
+    assert not first(half).gains[0].is_least
+    below = LineCost(SITE, "", 0.05, 0.5, 0.5, 0.5, 50, {"compute": 0.05})
+    convolutions = replace(half, library=(LibraryFunction("torch/nn/modules/conv.py", "Conv2d.forward", below),))
+    assert first(convolutions).gains[0].is_least, "they gain more"
     assert first(half).gain == pytest.approx(1 / 0.55)
     assert found(with_facts(half, float64_parameters=0.01)) == ["python-loop"]
     compiling = Phase(Stage.COMPILE, 0.05, 0.5, 0.5, 0.5, SITE, categories={"framework": 0.05})
@@ -1522,6 +1534,10 @@ def test_persistent_workers_of_a_loader_that_is_made_anew() -> None:
     assert found(analysis) == [], "the workers stay"
     anew = replace(analysis, loader=replace(use, worker_processes=20))
     assert [(each.rule.name, each.sites[0]) for each in find(anew)[0]] == [("workers-started-anew", made)]
+    # a library starts them in a function of its own, which every tenth step calls
+    starting = {"input": 0.8, "python": 0.2}
+    spikes = Spikes(9, 90, 10, 5.0, 0.4, (SpikeLine(SITE, 1.0, "fit"),), 60, enough=True, categories=starting)
+    assert found(replace(anew, spikes=spikes)) == ["workers-started-anew"]
     # an agent of this version tells which loaders are made anew, and so those of which one is used after the other
     one_after_the_other = replace(kept, made_anew=False), replace(kept, made_anew=False, share=0.0)
     assert found(replace(anew, loader=replace(anew.loader or use, loaders=one_after_the_other))) == []
@@ -1607,6 +1623,47 @@ def test_hooks_that_compute_statistics() -> None:
     for number, rules in ((SITE.line, ["module-hooks"]), (SITE.line + 1, [])):
         assert found(with_facts(lambdas, module_hooks=[hook | {"line": number, "function": "<lambda>"}])) == rules
     assert found(with_hook(function="other")) == found(with_hook(file="/project/other.py")) == []
+
+
+def test_metrics_of_each_step() -> None:
+    sources = {
+        3: "sizes = p.grad.abs()",
+        4: "low, high = torch.quantile(sizes, levels)",
+        5: "curves.append((low.item(), high.item()))",
+        6: "scaled = sizes * 2",
+    }
+    sites = {number: Site("watch.py", number, "look", source=source) for number, source in sources.items()}
+    lines = tuple(
+        LineCost(site, "", 0.01 * number, 0.1 * number, 0.08 * number, 0.12 * number, 100, {"compute": 0.01 * number})
+        for number, site in sites.items()
+    )
+    rows = tuple(
+        OperatorLine(site, False, "", 10, line.seconds_per_step, 0, 0.0)
+        for site, line in zip(sites.values(), lines, strict=True)
+    )
+    read = CallSite(sites[5], "might_sync", 20.0, 1e-4, 0.0, 0.0, "item")
+    analysis = replace(step(compute=1.0), lines=lines, operators=rows, call_sites=(read,))
+    assert found(analysis) == ["metrics-in-loop"]
+    assert first(analysis).costs == pytest.approx({"compute": 0.1 * 0.9 + 0.03}), "all but what is not read"
+    assert first(analysis).sites[0].line == 5
+    assert first(analysis).gains[0].is_most
+    for other in (
+        replace(analysis, call_sites=()),
+        replace(analysis, call_sites=(replace(read, operation="int"),)),  # an index
+        replace(analysis, call_sites=(replace(read, calls_per_step=0.1),)),  # work of every tenth step
+        replace(analysis, operators=(*rows, *(replace(row, is_backward=True) for row in rows))),  # the loss
+        replace(analysis, operators=tuple(replace(row, caller="optimizer") for row in rows)),
+        replace(analysis, phases=(Phase(Stage.EVALUATION, 0.9, 0.9, 0.9, 0.9, sites[3], "look"),)),
+        replace(
+            analysis,
+            library=tuple(LibraryFunction("torch/nn/modules/module.py", "Module._call_impl", line) for line in lines),
+        ),
+    ):
+        assert "metrics-in-loop" not in found(other)
+    metric = LibraryFunction("torchmetrics/metric.py", "Metric._wrap_compute.<locals>.wrapped_func", lines[1])
+    inner = replace(metric, name="_auroc_compute", below=replace(lines[1], seconds_per_step=0.03))
+    of_library = replace(analysis, call_sites=(), library=(metric, inner))
+    assert first(of_library).costs == pytest.approx({"compute": 0.04}), "the outer function has all of it"
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ class SimilarLengths(Sampler):
         items = range(len(self.lengths))
         if not args.ill:
             items = sorted(items, key=lambda item: self.lengths[item])
-        for _ in range(len(self.lengths) // BATCH):
+        while True:
             if args.ill:
                 length = self.lengths[random.randrange(len(self.lengths))]
                 near = [item for item in items if abs(self.lengths[item] - length) < 2]  # ill: slow-sampler
