@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import math
 import os
 import shutil
 import subprocess
@@ -34,10 +33,6 @@ _ROOMS: Final = ("agent", "analyse", "diagnose", "record", "run")
 TOOL: Final = tuple(f"profiler/{room}" for room in _ROOMS)
 _RECORDER: Final = ("profiler/agent", "profiler/record")
 RECORDED_S: Final = 10.0
-_RECORDINGS: Final = 3
-"""How many recordings are made of a case whose gain is compared with the real one. The one with the fastest steps is
-kept: other virtual machines of a host make steps up to 1.5 times as long for some seconds, and not all of their parts
-alike."""
 REAL: Final = ("real", "real_low", "real_high")
 OF_RUN: Final = ("memory-creep", "long-startup")
 """Illnesses that leave the steps as fast as they are."""
@@ -78,7 +73,7 @@ def try_case(case: Case, condition: str, run: Path) -> dict[str, Any]:
     """Judge the recording of a case in the folder `run`, and make it where there is none."""
     if not run.exists():
         with tempfile.TemporaryDirectory() as folder:
-            new = record(case, condition, Path(folder))
+            new = record(case, condition, Path(folder) / "run")
             run.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(new, run)
     report = json.loads(json.dumps(analysis_json(read(run))))
@@ -97,23 +92,19 @@ def has_real_gain(case: Case, condition: str) -> bool:
     return condition == "quiet" and len(case.ill) == 1 and case.ill[0] not in OF_RUN
 
 
-def record(case: Case, condition: str, folder: Path) -> Path:
-    """The run of a case that is to be judged, recorded in this folder; under the condition `busy` beside a busy loop on
-    every core, under `quota` with fewer cores than one."""
-    command = case.command(max(60, round(RECORDED_S * speed(case, _CALIBRATION))))
-    runs = [folder / str(number) for number in range(_RECORDINGS if has_real_gain(case, condition) else 1)]
+def record(case: Case, condition: str, run: Path) -> Path:
+    """Record a case; under the condition `busy` beside a busy loop on every core, under `quota` with fewer cores than
+    one."""
+    steps = max(60, round(RECORDED_S * speed(case, _CALIBRATION)))
+    recording = [sys.executable, "-m", "profiler", "run", "--out", str(run), "--", *case.command(steps)]
     loops = start_loops() if condition == "busy" else []
     try:
         with make_conditions("quota" if condition == "quota" else "quiet") as conditions:
-            for run in runs:
-                recording = conditions.in_group(
-                    [sys.executable, "-m", "profiler", "run", "--out", str(run), "--", *command]
-                )
-                subprocess.run(recording, check=True, cwd=ROOT, env=_ENVIRONMENT, capture_output=True)
+            subprocess.run(conditions.in_group(recording), check=True, cwd=ROOT, env=_ENVIRONMENT, capture_output=True)
     finally:
         for loop in loops:
             loop.kill()
-    return min(runs, key=lambda run: read(run).value("step_time") or math.inf) if len(runs) > 1 else runs[0]
+    return run
 
 
 def real_gain(case: Case) -> dict[str, float]:

@@ -19,15 +19,14 @@ control group with 0.6 cores, so that `throttled` must be among the first findin
 without it.
 
 Predicted and real are compared where there is one illness, its own rule predicts a gain, and the real gain is 1.1 or
-more. Such a case was recorded three times, and the recording with the fastest steps is judged: other virtual machines
-of a host make steps longer for some seconds. A *bound* is the step without the cost; in an *estimate*, a part of the
-cost, or of what the cure needs instead, is assumed. *At least* is the step without the cost where the cure makes the
-rest faster too, as fewer threads do: it is true where the real gain is not smaller, within 5%. *Up to* is the step
-without the cost where the program needs a part of the work: it is true where the real gain is not larger, within 5%.
-Beside bounds and estimates stand, for the same programs, *no gain*, a prediction of 1, and *plain Amdahl*,
-1 / (1 - share) with the share of the recorded step that the cause takes: what recording, waits for a core and the cure
-itself cost is not taken out. Left out are `too-few-workers` and `input-small-batch`, whose findings predict the gain of
-another cure: about 15 workers and batches of 32 items, while the cured programs have 8 workers and batches of 64.
+more. A *bound* is the step without the cost; in an *estimate*, a part of the cost, or of what the cure needs instead,
+is assumed. *At least* is the step without the cost where the cure makes the rest faster too, as fewer threads do: it is
+true where the real gain is not smaller, within 5%. *Up to* is the step without the cost where the program needs a part
+of the work: it is true where the real gain is not larger, within 5%. Beside bounds and estimates stand, for the same
+programs, *no gain*, a prediction of 1, and *plain Amdahl*, 1 / (1 - share) with the share of the recorded step that the
+cause takes: what recording, waits for a core and the cure itself cost is not taken out. Left out are `too-few-workers`
+and `input-small-batch`, whose findings predict the gain of another cure: about 15 workers and batches of 32 items,
+while the cured programs have 8 workers and batches of 64.
 """
 _LEAST_REAL: Final = 1.1
 _OTHER_CURE: Final = ("too-few-workers", "input-small-batch")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
@@ -27,6 +26,8 @@ _CHOICES: Final = re.compile(r"sample|multinomial|rand")
 """What a program that acts or generates text computes to choose what it does next."""
 _MOSTLY: Final = 0.5
 """Share of a line's time from which its operators are mostly small. A choice: half."""
+_NEAR: Final = 8
+"""Lines below one that computes a result at which it is read at most: what is read farther below is used for more."""
 _OFTEN: Final = 0.5
 """Reads per step from which a value is read in each step. A choice: less is work of every so many steps."""
 
@@ -75,7 +76,8 @@ def _own_lines(costs: StepCosts) -> Iterator[LineCost]:
     for line in costs.analysis.lines:
         is_step = line.site.function.rpartition(".")[2] == "step"  # of an optimizer of the program's own
         is_known = _place(line.site) in learning | training | judged
-        if _place(line.site) in calling and not is_known and not is_step and not _CHOICES.search(line.site.source):
+        is_own = _place(line.site) in calling and not line.is_outside_torch
+        if is_own and not is_known and not is_step and not _CHOICES.search(line.site.source):
             yield line
 
 
@@ -87,7 +89,7 @@ def lines_read(
     costs: StepCosts, lines: Iterable[LineCost], operations: Collection[str] = ()
 ) -> tuple[set[CallSite], list[LineCost]]:
     """The calls by which the host reads results at some of these lines, and the lines that compute such results: those
-    with such a call, and those whose results one reads in the same function. Where a function reads results, its lines
+    with such a call, and those whose results one reads a few lines below. Where a function reads results, its lines
     without operators of torch count too, such as those that compute a metric with NumPy.
 
     :param operations: the operations that count as reads, such as `item`; empty: all that wait for a device.
@@ -99,20 +101,16 @@ def lines_read(
     ]
     reading: set[CallSite] = set()
     computing: list[LineCost] = []
-    needed: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-    """For each function, the variables that such lines below use."""
-    for line in sorted(lines, key=lambda line: -line.site.line):
+    for line in lines:
         near = [call for call in calls if _is_same_function(call.site, line.site)]
         here = {call for call in near if call.site.line == line.site.line}
         reading |= here
-        names, used = needed[line.site.file, line.site.function], _names(line.site.source, ast.Load)
-        later = (call for call in near if call.site.line >= line.site.line)
-        names.update(*(_names(call.site.source, ast.Load) for call in later))
+        below = (call for call in near if 0 <= call.site.line - line.site.line <= _NEAR)
+        read = {name for call in below for name in _names(call.site.source, ast.Load)}
         # what a line adds to, such as an average, is needed in the next step
-        assigned = _names(line.site.source, ast.Store) - used
-        if here or assigned & names or (near and line.is_outside_torch):
+        assigned = _names(line.site.source, ast.Store) - _names(line.site.source, ast.Load)
+        if here or assigned & read or (near and line.is_outside_torch):
             computing.append(line)
-            names |= used
     return reading, computing
 
 

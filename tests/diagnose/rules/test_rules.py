@@ -1644,13 +1644,14 @@ def test_metrics_of_each_step() -> None:
     read = CallSite(sites[5], "might_sync", 20.0, 1e-4, 0.0, 0.0, "item")
     analysis = replace(step(compute=1.0), lines=lines, operators=rows, call_sites=(read,))
     assert found(analysis) == ["metrics-in-loop"]
-    assert first(analysis).costs == pytest.approx({"compute": 0.1 * 0.9 + 0.03}), "all but what is not read"
+    assert first(analysis).costs == pytest.approx({"compute": 0.04 + 0.05}), "what is read"
     assert first(analysis).sites[0].line == 5
     assert first(analysis).gains[0].is_most
     for other in (
         replace(analysis, call_sites=()),
         replace(analysis, call_sites=(replace(read, operation="int"),)),  # an index
         replace(analysis, call_sites=(replace(read, calls_per_step=0.1),)),  # work of every tenth step
+        replace(analysis, lines=tuple(replace(line, is_outside_torch=True) for line in lines)),  # a simulator
         replace(analysis, operators=(*rows, *(replace(row, is_backward=True) for row in rows))),  # the loss
         replace(analysis, operators=tuple(replace(row, caller="optimizer") for row in rows)),
         replace(analysis, phases=(Phase(Stage.EVALUATION, 0.9, 0.9, 0.9, 0.9, sites[3], "look"),)),

@@ -7,6 +7,7 @@ import argparse
 import gc
 import json
 import logging
+import os
 import tempfile
 import threading
 import time
@@ -24,7 +25,10 @@ ill = set(args.ill)
 cases = ill | set(args.cured)
 is_remote = bool(cases & {"no-workers", "too-few-workers"})
 torch.manual_seed(0)
-torch.set_num_threads(16 if "more-threads-than-cores" in ill else 1)
+if "more-threads-than-cores" in cases:
+    torch.set_num_threads(16 if ill else len(os.sched_getaffinity(0)))
+else:
+    torch.set_num_threads(1)
 folder = tempfile.TemporaryDirectory()
 logging.basicConfig(filename=f"{folder.name}/train.log", level=logging.INFO)
 

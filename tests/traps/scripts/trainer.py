@@ -7,6 +7,7 @@ import argparse
 import gc
 import json
 import logging
+import os
 import tempfile
 import threading
 import time
@@ -205,7 +206,7 @@ CASES = {
     "python-loop": ({"python": True}, {}),
     "many-small-operators": ({"small": True}, {}),
     "thread-holds-gil": ({"spinner": True}, {}),
-    "more-threads-than-cores": ({"threads": 16}, {}),
+    "more-threads-than-cores": ({"threads": 16}, {"threads": len(os.sched_getaffinity(0))}),
     "garbage-collection": ({"collect": True}, {}),
     "blocked-thread": ({"pause": 0.004}, {}),
     "logging-in-loop": ({"log_every": 1, "log_lines": 200}, {"log_every": 100, "log_lines": 200}),
