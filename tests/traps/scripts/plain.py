@@ -1,5 +1,4 @@
 """A training loop at the level of the module, as in a notebook.
-
 `--ill` makes it ill, `--cured` has the same work without the illness; without either it is healthy.
 """
 
@@ -25,10 +24,7 @@ ill = set(args.ill)
 cases = ill | set(args.cured)
 is_remote = bool(cases & {"no-workers", "too-few-workers"})
 torch.manual_seed(0)
-if "more-threads-than-cores" in cases:
-    torch.set_num_threads(16 if ill else len(os.sched_getaffinity(0)))
-else:
-    torch.set_num_threads(1)
+torch.set_num_threads(1 if "more-threads-than-cores" not in cases else 16 if ill else len(os.sched_getaffinity(0)))
 folder = tempfile.TemporaryDirectory()
 logging.basicConfig(filename=f"{folder.name}/train.log", level=logging.INFO)
 

@@ -1,5 +1,4 @@
 """A trainer of a small classifier, with a class for each part.
-
 `--ill` makes it ill, `--cured` has the same work without the illness; without either it is healthy.
 """
 
