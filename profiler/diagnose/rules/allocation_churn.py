@@ -6,8 +6,9 @@ from typing import Final
 
 from profiler.analyse.finding import GainMethod
 from profiler.analyse.model import Stage
+from profiler.core.syntax import called_functions
 from profiler.diagnose.model import NAMED
-from profiler.diagnose.rule import MAX_SITES, Claim, Rule, StepCosts
+from profiler.diagnose.rule import MAX_SITES, Claim, Rule, StepCosts, largest_sites
 from profiler.run.model import Site
 
 _PAGE_BYTES: Final = 4096
@@ -19,6 +20,8 @@ _FAULT_S: Final = 2e-6
 """Seconds that the first use of a page takes at most: 1.4 µs were measured (virtual machine, AMD EPYC)."""
 _MOST_GROWTH: Final = 0.5
 """Share of the new memory that the program may keep: else its memory grows, which is another cause."""
+_COPIES: Final = frozenset(("cat", "clone", "contiguous", "hstack", "repeat", "stack", "vstack"))
+"""Functions of torch that copy tensors into a new one."""
 _MOSTLY: Final = 0.5
 """Share of the time that must lie in the lines that are named. A choice."""
 
@@ -46,14 +49,19 @@ def judge(costs: StepCosts) -> Claim | None:
 
 def _sites(costs: StepCosts, claimed: float) -> tuple[Site, ...]:
     """The lines that compute most, as many as compute so long that most of this time must lie in them: samples do not
-    tell the kernel's time from other computing."""
+    tell the kernel's time from other computing. Where those are too many, the lines that call functions which copy."""
     lines = sorted(costs.analysis.lines, key=lambda line: -line.categories.get("compute", 0.0))
     elsewhere = costs.cost("compute").seconds
     for number, line in enumerate(lines[:MAX_SITES], 1):
         elsewhere -= line.categories.get("compute", 0.0)
         if claimed - elsewhere >= _MOSTLY * claimed:
             return tuple(each.site for each in lines[:number])
-    return ()
+    copying = (line for line in lines if _copies(line.site.source))
+    return largest_sites(line.site for line in copying if line.active >= NAMED * costs.active)
+
+
+def _copies(source: str) -> bool:
+    return any(name.rpartition(".")[2] in _COPIES for name in called_functions(source))
 
 
 PLUGIN = Rule(

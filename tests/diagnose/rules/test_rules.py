@@ -1745,6 +1745,9 @@ def test_memory_has_lines_where_most_of_its_time_must_lie_in_them(seconds: tuple
         for number, each in enumerate(seconds, 1)
     )
     assert [site.line for site in first(replace(churning, lines=costs)).sites] == lines
+    copying = tuple(replace(line, site=replace(line.site, source="a = torch.cat([a, b])")) for line in costs)
+    copies = [site.line for site in first(replace(churning, lines=copying)).sites]
+    assert copies == (lines or [1, 2]), "the third one is small"
 
 
 def test_a_busy_worker_limits_what_more_batches_ahead_can_give() -> None:
