@@ -11,14 +11,18 @@ from typing import Final
 from profiler.analyse.finding import KnockOut
 from profiler.analyse.model import OperatorLine
 from profiler.core.syntax import called_functions, line_nodes
-from profiler.diagnose.model import NAMED
-from profiler.diagnose.rule import Claim, Rule, StepCosts, largest_sites
+from profiler.diagnose.model import NAMED, WORTH_NAMING
+from profiler.diagnose.rule import Claim, Rule, StepCosts, largest_sites, total_seconds
+from profiler.diagnose.rules._frames import frame_costs, lines_above
 from profiler.diagnose.rules._operators import CALLING, called_by_program, called_from, small_operators, within_step
 from profiler.run.model import Site
 
 _CELL: Final = re.compile("cell$", re.IGNORECASE)
 _IN_PLACE: Final = frozenset(("add_", "addcdiv_", "addcmul_", "clamp_", "copy_", "div_", "lerp_", "mul_", "sub_"))
 """Methods by which a program updates tensors: others of such names, such as `clip_grad_norm_`, take all at once."""
+
+_CHECKS: Final = ("Distribution.__init__", "Distribution._validate_sample")
+"""Functions that check arguments: of the parameters of a distribution, and of a sample whose probability it tells."""
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -34,6 +38,7 @@ def judge(costs: StepCosts) -> Claim | None:
     elif not costs.analysis.operators and costs.cost("framework").seconds:
         claimed = {"framework": costs.cost("framework")}
     sites = _sites(rows) or costs.sites("framework")
+    values |= {"checks": _checks(costs)}
     # fewer operators still have to compute the same
     return Claim(claimed, sites, values | _caller(rows), is_most=True) if claimed else None
 
@@ -45,6 +50,13 @@ def _sites(rows: Iterable[OperatorLine]) -> tuple[Site, ...]:
         if row.site is not None:
             counts[row.site] += row.small_count
     return largest_sites(site for site, count in counts.most_common() if count and count >= NAMED * counts.total())
+
+
+def _checks(costs: StepCosts) -> float | None:
+    """The share of a step in which torch.distributions checks arguments; None where it is small."""
+    lines = lines_above(costs, lambda each: each.file == "torch/distributions/distribution.py" and each.name in _CHECKS)
+    share = costs.share(total_seconds(frame_costs(lines)))
+    return share if share >= WORTH_NAMING else None
 
 
 def _caller(rows: Collection[OperatorLine]) -> dict[str, str | None]:
@@ -74,6 +86,10 @@ PLUGIN = Rule(
     "Use fewer and larger operators: one for all items of a loop instead of one for each, or torch.compile.",
     judge,
     fixes=(
+        (
+            "Turn off the checks of torch.distributions, which take {checks:share} of each step, by "
+            "torch.distributions.Distribution.set_default_validate_args(False)."
+        ),
         "Use a module such as torch.nn.LSTM for all time steps instead of {cell} for each, or torch.compile.",
         "Update all tensors by one call of torch._foreach_lerp_ or an optimizer of torch.optim, not by {update} each.",
         "Use one operator for all of {items} instead of one for each, or torch.compile.",

@@ -18,10 +18,13 @@ from profiler.run.model import Site
 
 _MOST_OF_STEP: Final = 0.5
 """Share of a step at a line from which it may be a library that runs the whole loop there. A choice."""
+_ENVIRONMENTS: Final = ("gymnasium/", "gym/", "pettingzoo/", "dm_control/")
+"""Folders of libraries that simulate environments."""
 _NEARLY_ALL: Final = 0.9
 """Share of that line's time in one function of a library. A choice: `trainer.fit()` has all of it there."""
 _MOSTLY: Final = 0.5
-"""Share of a line that is Python from which it is a line of Python; of Python that is another cause. A choice."""
+"""Share of a line that is Python from which it is a line of Python, or that is in an environment; of Python that is
+another cause. A choice."""
 
 
 def judge(costs: StepCosts) -> Claim | Notice | None:
@@ -42,7 +45,7 @@ def judge(costs: StepCosts) -> Claim | Notice | None:
     claimed = {"python": python.part(1.0 - called / python.seconds)}
     if computing := _computing_of_loops(costs, known):
         claimed["compute"] = computing
-    return Claim(claimed, others or sites, has_gain=any(not _runs_library(costs, site) for site in sites))
+    return Claim(claimed, others or sites, has_gain=any(not _is_of_library(costs, site) for site in sites))
 
 
 def _computing_of_loops(costs: StepCosts, others: Collection[Site]) -> Cost | None:
@@ -66,13 +69,19 @@ def _computing_of_loops(costs: StepCosts, others: Collection[Site]) -> Cost | No
     return frame_costs(tuple(lines)).get("compute")
 
 
-def _runs_library(costs: StepCosts, site: Site) -> bool:
-    """Whether a line starts the loop of a library, such as `trainer.fit()`: that Python is not the program's."""
+def _is_of_library(costs: StepCosts, site: Site) -> bool:
+    """Whether a line starts the loop of a library, such as `trainer.fit()`, or steps an environment that a library
+    simulates: that Python is not the program's."""
     line = next((line for line in costs.analysis.lines if line.site == site), None)
-    if line is None or line.share < _MOST_OF_STEP:
+    if line is None:
         return False
-    below = (each.below.seconds_per_step for each in costs.analysis.library if each.below.site == site)
-    return max(below, default=0.0) >= _NEARLY_ALL * line.seconds_per_step
+    folders, least = ("", _NEARLY_ALL) if line.share >= _MOST_OF_STEP else (_ENVIRONMENTS, _MOSTLY)
+    below = (
+        each.below.seconds_per_step
+        for each in costs.analysis.library
+        if each.below.site == site and each.file.startswith(folders)
+    )
+    return max(below, default=0.0) >= least * line.seconds_per_step
 
 
 PLUGIN = Rule(

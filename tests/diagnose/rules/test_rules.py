@@ -1389,6 +1389,23 @@ def test_the_python_of_a_library_that_runs_the_loop_is_no_loop_of_the_program() 
     assert first(replace(looping, lines=(whole,), library=(fit,))).gains == ()
     part = replace(fit, below=replace(whole, seconds_per_step=0.05))
     assert first(replace(looping, lines=(whole,), library=(part,))).gain
+    acting = replace(whole, seconds_per_step=0.04, share=0.4)
+    environment = LibraryFunction("gymnasium/core.py", "Wrapper.step", replace(acting, seconds_per_step=0.03))
+    assert first(replace(looping, lines=(acting,), library=(environment,))).gains == ()
+    other = replace(environment, file="simulator/core.py")
+    assert first(replace(looping, lines=(acting,), library=(other,))).gain
+
+
+def test_checks_of_distributions_among_small_operators() -> None:
+    line = LineCost(SITE, "", 0.04, 0.4, 0.35, 0.45, 200, {"compute": 0.04})
+    rows = (OperatorLine(SITE, False, "", 900, 0.03, 900, 0.03),)
+    analysis = replace(step(compute=1.0), lines=(line,), operators=rows)
+    checks = LibraryFunction("torch/distributions/distribution.py", "Distribution._validate_sample", line)
+    checking = first(replace(analysis, library=(replace(checks, below=replace(line, categories={"compute": 0.01})),)))
+    assert "set_default_validate_args(False)" in finding_text(checking).fix
+    assert "10%" in finding_text(checking).fix
+    few = replace(checks, below=replace(line, categories={"compute": 0.001}))
+    assert "validate" not in finding_text(first(replace(analysis, library=(few,)))).fix
 
 
 def test_the_cost_of_recording_is_no_part_of_a_gain() -> None:
