@@ -27,10 +27,10 @@ PLUGIN = Rule(
     "metrics-in-loop",
     "Metrics or statistics take time in each step",
     (
-        "{share:share} of each step computes metrics or other numbers, without gradients.",
+        "{share:share} of each step computes numbers that train nothing: they have no gradients.",
         "Numbers that the host reads there per step: {reads:number}.",
     ),
-    "Compute them every 50th step or so, or once at the end of an epoch.",
+    "Compute these numbers every 50th step or so, or once at the end of an epoch.",
     judge,
     threshold=NAMED,
     threshold_source="A tenth: some metrics are a usual part of a step.",
