@@ -112,6 +112,8 @@ class Search:
         """Whether what was found, or why nothing can be, was recorded."""
         self._lock = threading.Lock()
         """Threads may be in backward passes at once."""
+        self._running = 0
+        """Timed passes that have not ended."""
         self._start()
 
     def _start(self) -> None:
@@ -123,8 +125,6 @@ class Search:
         """Whether the optimizers' parameters were searched for shards."""
         self._skipped = 0
         self._left = _PASSES
-        self._running = 0
-        """Timed passes that have not ended."""
         self._from = optimizers.steps_so_far() + _STEPS
         self._before: dict[int, Fingerprint] | None = None
         """What the first passes found, by the id of the parameter; None: they are not over yet."""
@@ -142,7 +142,9 @@ class Search:
         """Whether no further pass is looked at."""
         if not self._is_over:
             return False
-        return self._is_told or self._searches >= _MAX_SEARCHES or optimizers.made_so_far() <= self._made
+        if self._running or self._is_told or self._searches >= _MAX_SEARCHES:
+            return True
+        return optimizers.made_so_far() <= self._made
 
     def _finish(self) -> None:
         self._is_over = optimizers.gradient_uses().is_over = True
@@ -170,7 +172,7 @@ class Search:
             torch = sys.modules["torch"]
             arguments = {**dict(zip(_ARGUMENTS, args, strict=False)), **kwargs}
             with self._lock:
-                if self.is_over or self._left < 1:
+                if self._is_over or self._left < 1:
                     return None
                 if _is_special(torch, arguments):
                     self._skipped += 1
@@ -244,11 +246,11 @@ class Search:
                 handle.remove()
             with self._lock:
                 self._running -= 1
-                if self._left or self._running or self.is_over:
+                if self._left or self._running or self._is_over:
                     return
+                self._is_told = recorder is not None and any(share for each in self._timed for share in each.shares)
                 self._finish()
-            if recorder is not None and any(share for each in self._timed for share in each.shares):
-                self._is_told = True
+            if recorder is not None and self._is_told:
                 recorder.add_hook_facts(unused_gradients=self._fact())
                 recorder.record_overhead(timed.end)
             self._timed.clear()

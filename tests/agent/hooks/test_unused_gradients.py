@@ -403,6 +403,28 @@ def test_a_program_whose_passes_are_all_of_another_kind_is_soon_left_alone(tmp_p
     assert search.is_over
 
 
+def test_a_search_begins_anew_only_after_the_passes_of_the_last_one(tmp_path: Path) -> None:
+    search = _unused_gradients.Search()
+    model = Tuned()
+    step = optimizers.PLUGIN, sys.modules["torch.optim.optimizer"]
+    with watched(tmp_path, (backward.PLUGIN, torch.autograd), step):
+        optimizer = torch.optim.SGD(model.head.parameters(), lr=0.01)
+        end = None
+        while end is None:
+            loss = model(torch.ones(4, 8)).mean()
+            end = search.begin((loss,), {})
+            loss.backward()
+            optimizer.step()
+        for _ in range(_unused_gradients._MAX_SKIPPED):
+            assert search.begin((model(torch.ones(4, 8)).mean(),), {"create_graph": True}) is None
+        further = torch.optim.SGD(model.head.parameters(), lr=0.01)
+        assert search.is_over
+        end()
+        assert not search.is_over
+        assert search.begin((model(torch.ones(4, 8)).mean(),), {}) is None, "the first steps of this optimizer"
+        further.step()
+
+
 def test_memory_that_is_not_there_is_not_read() -> None:
     parameter = nn.Parameter(torch.ones(64))
     assert _unused_gradients._fingerprint(parameter) is not None
