@@ -6,9 +6,9 @@ A few backward passes are looked at after the first steps of an optimizer. The f
 parameters; in most programs that ends the search. Some steps later, the functions of further passes are timed. A
 parameter counts only if it is the same then: one that changed may have been updated by hand. Nothing of the program is
 kept in between but ids and a few bytes of each such parameter. Gradients that are discarded count only where a function
-of the pass computes nothing else. Only programs on the CPU are searched: on another
-device, a parameter that was updated by hand could not be told from one that was not. Where the search gives up, the
-fact has the reason.
+of the pass computes nothing else. Only programs on the CPU are searched: on another device, a parameter that was
+updated by hand could not be told from one that was not. Where the search gives up, the fact has the reason. Where it
+finds nothing, a new one begins when the program makes a further optimizer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STEPS: Final = 5
 _PASSES: Final = 4
 """Passes that are looked at each time: a program may have several in a step, such as those of a GAN."""
 _MAX_SEARCHES: Final = 3
-"""Searches of a program: a new one begins where a program makes a further optimizer, as behind a warm-up of its own."""
+"""Searches of a program at most. A new one begins where it makes a further optimizer, as for a second phase."""
 _MAX_SKIPPED: Final = 20
 """Passes of a kind that is not looked at after which the search ends."""
 _MAX_NODES: Final = 12_000
@@ -120,7 +120,7 @@ class Search:
         self._searches += 1
         self._is_over = False
         self._made = 0
-        """Optimizers that there were when the search ended."""
+        """Optimizers that the program had made when the search ended."""
         self._is_sharding_known = False
         """Whether the optimizers' parameters were searched for shards."""
         self._skipped = 0

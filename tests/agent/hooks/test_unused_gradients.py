@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from profiler.agent.hooks import _unused_gradients, backward, optimizers
-from profiler.agent.hooks._gradient_uses import GradientUses
+from profiler.agent.hooks._gradient_uses import _MAX_PASSES, GradientUses
 from profiler.agent.patching import STATE
 from tests.fakes.watched import watched
 
@@ -423,6 +423,14 @@ def test_a_search_begins_anew_only_after_the_passes_of_the_last_one(tmp_path: Pa
         assert not search.is_over
         assert search.begin((model(torch.ones(4, 8)).mean(),), {}) is None, "the first steps of this optimizer"
         further.step()
+
+
+def test_passes_are_followed_for_a_while_only() -> None:
+    uses = GradientUses()
+    for _ in range(2 * _MAX_PASSES):
+        uses.passed((("train.py", 1),))
+    assert uses.is_over
+    assert len(uses._passes) == _MAX_PASSES
 
 
 def test_memory_that_is_not_there_is_not_read() -> None:
