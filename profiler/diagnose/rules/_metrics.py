@@ -94,7 +94,7 @@ def _is_periodic(costs: StepCosts, line: LineCost) -> bool:
 
 def _uses_model(function: LibraryFunction) -> bool:
     """Whether a function calls a module or trains one. Functions of modules that list parameters do neither."""
-    is_call = function.name.rpartition(".")[2] in ("_call_impl", "forward")
+    is_call = function.name.rpartition(".")[2] in ("_wrapped_call_impl", "_call_impl", "forward")
     return function.file.startswith(_TRAINING) or (is_call and function.file.startswith("torch/nn/modules/"))
 
 
