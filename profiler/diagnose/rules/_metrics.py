@@ -106,10 +106,11 @@ def _own_lines(costs: StepCosts, using: Collection[Site]) -> Iterator[LineCost]:
 
     :param using: the lines that use the model or train it.
     """
-    sites = [row.site for row in costs.analysis.operators if row.site and not row.is_backward and not row.caller]
-    scaled = [site for site in sites if _SCALED.search(site.source)]
-    own = {_place(site) for site in sites} - {_place(site) for site in using}
+    rows = costs.analysis.operators
+    own = {_place(row.site) for row in rows if row.site and not row.is_backward and not row.caller}
+    own -= {_place(site) for site in using}
     own -= _lines_in(costs, AFTER_OPTIMIZER, Stage.EVALUATION, Stage.NO_GRADIENTS)
+    scaled = [line.site for line in costs.analysis.lines if _SCALED.search(line.site.source)]
     for line in costs.analysis.lines:
         is_own = _place(line.site) in own and not line.is_outside_torch
         if is_own and not _is_needed(line.site, scaled) and not _is_used(line.site, using):

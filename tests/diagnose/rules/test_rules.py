@@ -1699,10 +1699,10 @@ def test_metrics_of_each_step() -> None:
 def test_numbers_that_a_step_needs(computing: str, reading: str, other: str, is_told: bool) -> None:
     sites = [Site("train.py", line, "train", source=text) for line, text in enumerate((computing, reading, other), 1)]
     line = LineCost(sites[0], "", 0.05, 0.5, 0.4, 0.6, 100, {"compute": 0.05})
-    rows = [OperatorLine(site, False, "", 1, 0.01, 0, 0.0) for site in sites]
-    rows.append(OperatorLine(sites[2], "loss" in other, "", 1, 0.01, 0, 0.0))
+    lines = line, replace(line, site=sites[2], seconds_per_step=0.001, share=0.01, low=0.0, high=0.02, categories={})
+    rows = [OperatorLine(site, site.source.startswith("loss"), "", 1, 0.01, 0, 0.0) for site in sites]
     calls = (CallSite(sites[1], "might_sync", 1.0, 1e-6, 0.0, 0.0, "item"),)
-    analysis = replace(step(compute=1.0), lines=(line,), operators=tuple(rows), call_sites=calls)
+    analysis = replace(step(compute=1.0), lines=lines, operators=tuple(rows), call_sites=calls)
     assert ("metrics-in-loop" in found(analysis)) is is_told
 
 
