@@ -30,8 +30,9 @@ class GradientUses:
 
     def passed(self, call: Call) -> None:
         """A pass begins."""
-        self._passes.append(call)
-        self.is_over = self.is_over or len(self._passes) >= _MAX_PASSES
+        if not self.is_over:
+            self._passes.append(call)
+            self.is_over = len(self._passes) >= _MAX_PASSES
 
     def stepped(self, optimizer: Any) -> None:
         """An optimizer has stepped, or its step was skipped because of gradients that are not finite."""

@@ -6,9 +6,9 @@ A few backward passes are looked at after the first steps of an optimizer. The f
 parameters; in most programs that ends the search. Some steps later, the functions of further passes are timed. A
 parameter counts only if it is the same then: one that changed may have been updated by hand. Nothing of the program is
 kept in between but ids and a few bytes of each such parameter. Gradients that are discarded count only where a function
-of the pass computes nothing else. Only programs on the CPU are searched: on another
-device, a parameter that was updated by hand could not be told from one that was not. Where the search gives up, the
-fact has the reason.
+of the pass computes nothing else. Only programs on the CPU are searched: on another device, a parameter that was
+updated by hand could not be told from one that was not. Where the search gives up, the fact has the reason. Where it
+finds nothing, a new one begins when the program makes a further optimizer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STEPS: Final = 5
 _PASSES: Final = 4
 """Passes that are looked at each time: a program may have several in a step, such as those of a GAN."""
 _MAX_SEARCHES: Final = 3
-"""Searches of a program: a new one begins where a program makes a further optimizer, as behind a warm-up of its own."""
+"""Searches of a program at most. A new one begins where it makes a further optimizer, as for a second phase."""
 _MAX_SKIPPED: Final = 20
 """Passes of a kind that is not looked at after which the search ends."""
 _MAX_NODES: Final = 12_000
@@ -112,19 +112,19 @@ class Search:
         """Whether what was found, or why nothing can be, was recorded."""
         self._lock = threading.Lock()
         """Threads may be in backward passes at once."""
+        self._running = 0
+        """Timed passes that have not ended."""
         self._start()
 
     def _start(self) -> None:
         self._searches += 1
         self._is_over = False
         self._made = 0
-        """Optimizers that there were when the search ended."""
+        """Optimizers that the program had made when the search ended."""
         self._is_sharding_known = False
         """Whether the optimizers' parameters were searched for shards."""
         self._skipped = 0
         self._left = _PASSES
-        self._running = 0
-        """Timed passes that have not ended."""
         self._from = optimizers.steps_so_far() + _STEPS
         self._before: dict[int, Fingerprint] | None = None
         """What the first passes found, by the id of the parameter; None: they are not over yet."""
@@ -142,7 +142,9 @@ class Search:
         """Whether no further pass is looked at."""
         if not self._is_over:
             return False
-        return self._is_told or self._searches >= _MAX_SEARCHES or optimizers.made_so_far() <= self._made
+        if self._running or self._is_told or self._searches >= _MAX_SEARCHES:
+            return True
+        return optimizers.made_so_far() <= self._made
 
     def _finish(self) -> None:
         self._is_over = optimizers.gradient_uses().is_over = True
@@ -170,7 +172,7 @@ class Search:
             torch = sys.modules["torch"]
             arguments = {**dict(zip(_ARGUMENTS, args, strict=False)), **kwargs}
             with self._lock:
-                if self.is_over or self._left < 1:
+                if self._is_over or self._left < 1:
                     return None
                 if _is_special(torch, arguments):
                     self._skipped += 1
@@ -244,11 +246,11 @@ class Search:
                 handle.remove()
             with self._lock:
                 self._running -= 1
-                if self._left or self._running or self.is_over:
+                if self._left or self._running or self._is_over:
                     return
+                self._is_told = recorder is not None and any(share for each in self._timed for share in each.shares)
                 self._finish()
-            if recorder is not None and any(share for each in self._timed for share in each.shares):
-                self._is_told = True
+            if recorder is not None and self._is_told:
                 recorder.add_hook_facts(unused_gradients=self._fact())
                 recorder.record_overhead(timed.end)
             self._timed.clear()

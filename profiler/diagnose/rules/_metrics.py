@@ -8,28 +8,41 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from profiler.analyse.model import AFTER_OPTIMIZER, CallSite, LibraryFunction, LineCost, Phase, Stage
-from profiler.core.syntax import line_nodes
+from profiler.core.syntax import called_functions, line_nodes
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import StepCosts, total_seconds
 from profiler.diagnose.rules._frames import lines_above
 from profiler.diagnose.rules._operators import small_operators
+from profiler.diagnose.rules._periodic import extra_seconds, other_spikes
 from profiler.run.model import Site
 
-_LIBRARIES: Final = ("torchmetrics/", "torcheval/metrics/", "sklearn/metrics/", "scipy/stats/")
-"""Folders of libraries whose functions compute metrics."""
-_TRAINING: Final = ("torch/nn/modules/", "torch/autograd/", "torch/optim/")
-"""Folders of functions below which lines use the model, or train it."""
+_LIBRARIES: Final = (
+    "torchmetrics/",
+    "torcheval/metrics/",
+    "sklearn/metrics/_classification.py",
+    "sklearn/metrics/_ranking.py",
+    "sklearn/metrics/_regression.py",
+    "sklearn/metrics/cluster/",
+    "scipy/stats/_stats_py.py",
+)
+"""Files and folders of libraries whose functions compute metrics. Others of these libraries compute distances, or draw
+from distributions."""
+_TRAINING: Final = ("torch/amp/", "torch/autograd/", "torch/nn/utils/clip_grad.py", "torch/optim/")
+"""Files and folders of functions below which lines train a model."""
 _NUMBERS: Final = ("item", "float", "tolist")
 """Operations by which the host reads numbers. A result that is read as an array, or as an index, is often used in the
 same step."""
-_CHOICES: Final = re.compile(r"sample|multinomial|rand")
-"""What a program that acts or generates text computes to choose what it does next."""
+_CHOICES: Final = re.compile(r"(sample|multinomial|rand)\w*\(|\brandom\.")
+"""Calls by which a program that acts or generates text chooses what it does next."""
+_SCALED: Final = re.compile(r"^(?=.*\bgrads?\b).*((mul|div|clamp|copy)_\(|[*/]=)")
+"""A line that changes gradients."""
 _MOSTLY: Final = 0.5
-"""Share of a line's time from which its operators are mostly small. A choice: half."""
+"""Share of a line's time from which its operators are mostly small, or it is mostly work of every so many steps. A
+choice: half."""
 _NEAR: Final = 8
 """Lines below one that computes a result at which it is read at most: what is read farther below is used for more."""
 _OFTEN: Final = 0.5
-"""Reads per step from which a value is read in each step. A choice: less is work of every so many steps."""
+"""Calls per step from which a line reads a value in each step. A choice: fewer are work of every so many steps."""
 
 _KINDS: Final = ("sync", "would_sync", "might_sync")
 """Kinds of calls by which the host reads a result: `item()`, `tolist()`, `float()`."""
@@ -39,66 +52,106 @@ def metric_lines(costs: StepCosts) -> tuple[tuple[LineCost, ...], float]:
     """The lines with time in functions of libraries for metrics, and those that compute numbers without gradients which
     the host reads, the most time first; and how many numbers it reads there per step. None where they take less than a
     tenth of a step, and none beside a device with a queue: `hidden-sync` judges the reads then. Of lines that call
-    mostly small operators, `many-small-operators` tells."""
+    mostly small operators, `many-small-operators` tells, and of lines in every so many steps `periodic-work`."""
     if costs.has_queue:
         return (), 0.0
-    reading, computing = lines_read(costs, _own_lines(costs), _NUMBERS)
-    reads = sum(call.calls_per_step for call in reading)
+    rows = [row for row in costs.analysis.operators if row.site is not None]
+    learning = [row.site for row in rows if row.is_backward and row.site]
+    using = [*learning, *(line.site for line in lines_above(costs, _uses_model))]
+    calls = [
+        call
+        for call in host_reads(costs)
+        if call.operation in _NUMBERS and call.calls_per_step >= _OFTEN and not _is_used(call.site, using)
+    ]
+    reading, computing = lines_read(_own_lines(costs, using), calls)
     small = {site: total_seconds(parts) for site, parts in small_operators(costs).items()}
     chosen = {line.site: line for line in computing if small.get(line.site, 0.0) < _MOSTLY * line.active}
-    if reads < _OFTEN:
-        chosen = {}
-    for line in lines_above(costs, _is_metric):  # of several functions above one another, the outermost takes most
+    judged = {_place(site) for site in learning} | _lines_in(costs, Stage.EVALUATION)
+    for line in lines_above(costs, _is_metric):
+        if _place(line.site) in judged:  # some losses are functions of these libraries
+            continue
+        # of several functions above one another, the outermost takes most
         if line.site not in chosen or line.seconds_per_step > chosen[line.site].seconds_per_step:
             chosen[line.site] = line
-    lines = sorted(chosen.values(), key=lambda line: -line.seconds_per_step)
+    lines = [line for line in chosen.values() if not _is_periodic(costs, line)]
+    lines.sort(key=lambda line: -line.seconds_per_step)
     is_told = sum(line.active for line in lines) >= NAMED * costs.active
-    return (tuple(lines), reads) if is_told else ((), 0.0)
+    return (tuple(lines), sum(call.calls_per_step for call in reading)) if is_told else ((), 0.0)
 
 
 def _is_metric(function: LibraryFunction) -> bool:
     return function.file.startswith(_LIBRARIES)
 
 
-def _own_lines(costs: StepCosts) -> Iterator[LineCost]:
-    """Lines of the program that call operators without gradients: not those that use the model or train it, and those
-    of evaluations, or after the optimizer's step, which other rules judge."""
-    rows = [row for row in costs.analysis.operators if row.site is not None]
-    learning = {_place(row.site) for row in rows if row.is_backward and row.site}
-    calling = {_place(row.site) for row in rows if not row.is_backward and not row.caller and row.site}
-    training = {_place(line.site) for line in lines_above(costs, lambda each: each.file.startswith(_TRAINING))}
-    judged = {
+def _is_periodic(costs: StepCosts, line: LineCost) -> bool:
+    """Whether most of a line's time is work of every so many steps."""
+    spikes = other_spikes(costs)
+    if spikes is None or extra_seconds(costs, spikes) < _MOSTLY * line.active:
+        return False
+    most = spikes.lines[0]
+    return line.site.function == most.calls or _place(line.site) == _place(most.site)
+
+
+def _uses_model(function: LibraryFunction) -> bool:
+    """Whether a function calls a module or trains one. Functions of modules that list parameters do neither."""
+    is_call = function.name.rpartition(".")[2] in ("_wrapped_call_impl", "_call_impl", "forward")
+    return function.file.startswith(_TRAINING) or (is_call and function.file.startswith("torch/nn/modules/"))
+
+
+def _own_lines(costs: StepCosts, using: Collection[Site]) -> Iterator[LineCost]:
+    """Lines of the program that call operators without gradients. Left out are those that use the model or train it,
+    and those whose results such lines use; those of simulators and optimizers of the program's own; and those after the
+    optimizer's step or in evaluations, which other rules judge.
+
+    :param using: the lines that use the model or train it.
+    """
+    rows = costs.analysis.operators
+    own = {_place(row.site) for row in rows if row.site and not row.is_backward and not row.caller}
+    own -= {_place(site) for site in using}
+    own -= _lines_in(costs, AFTER_OPTIMIZER, Stage.EVALUATION)
+    scaled = [line.site for line in costs.analysis.lines if _SCALED.search(line.site.source)]
+    for line in costs.analysis.lines:
+        is_own = _place(line.site) in own and not line.is_outside_torch
+        if is_own and not _is_needed(line.site, scaled) and not _is_used(line.site, using):
+            yield line
+
+
+def _is_needed(site: Site, scaled: Iterable[Site]) -> bool:
+    """Whether a line belongs to a simulator or an optimizer, makes a choice, or tells how much to scale gradients."""
+    functions = [site.function, *called_functions(site.source)]
+    is_step = any(name.rpartition(".")[2] == "step" for name in functions)
+    is_clipping = "grad" in site.source and any(_is_same_function(each, site) for each in scaled)
+    return is_step or is_clipping or bool(_CHOICES.search(site.source))
+
+
+def _is_used(site: Site, using: Iterable[Site]) -> bool:
+    """Whether a line assigns what one of these lines of the same function uses."""
+    assigned = _names(site.source, ast.Store)
+    return any(_is_same_function(site, each) and assigned & _names(each.source, ast.Load) for each in using)
+
+
+def _lines_in(costs: StepCosts, *phases: str) -> set[tuple[str, int]]:
+    return {
         _place(line.site)
-        for name in (AFTER_OPTIMIZER, Stage.EVALUATION, Stage.NO_GRADIENTS)
+        for name in phases
         if (phase := costs.phase(name)) is not None
         for line in lines_of(costs, phase)
     }
-    for line in costs.analysis.lines:
-        is_step = line.site.function.rpartition(".")[2] == "step"  # of an optimizer of the program's own
-        is_known = _place(line.site) in learning | training | judged
-        is_own = _place(line.site) in calling and not line.is_outside_torch
-        if is_own and not is_known and not is_step and not _CHOICES.search(line.site.source):
-            yield line
 
 
 def _place(site: Site) -> tuple[str, int]:
     return site.file, site.line
 
 
-def lines_read(
-    costs: StepCosts, lines: Iterable[LineCost], operations: Collection[str] = ()
-) -> tuple[set[CallSite], list[LineCost]]:
-    """The calls by which the host reads results at some of these lines, and the lines that compute such results: those
-    with such a call, and those whose results one reads a few lines below. Where a function reads results, its lines
-    without operators of torch count too, such as those that compute a metric with NumPy.
+def host_reads(costs: StepCosts) -> list[CallSite]:
+    """The calls by which the host reads results."""
+    return [call for call in costs.analysis.call_sites if call.kind in _KINDS]
 
-    :param operations: the operations that count as reads, such as `item`; empty: all that wait for a device.
-    """
-    calls = [
-        call
-        for call in costs.analysis.call_sites
-        if call.kind in _KINDS and (not operations or call.operation in operations)
-    ]
+
+def lines_read(lines: Iterable[LineCost], calls: Collection[CallSite]) -> tuple[set[CallSite], list[LineCost]]:
+    """Which of the calls that read results are at some of these lines, and the lines that compute such results: those
+    with such a call, and those whose results one reads a few lines below. Where a function reads results, its lines
+    without operators of torch count too, such as those that compute a metric with NumPy."""
     reading: set[CallSite] = set()
     computing: list[LineCost] = []
     for line in lines:

@@ -30,7 +30,7 @@ PLUGIN = Rule(
         "{share:share} of each step computes numbers that train nothing: they have no gradients.",
         "Numbers that the host reads there per step: {reads:number}.",
     ),
-    "Compute these numbers every 50th step or so, or once at the end of an epoch.",
+    "Compute metrics and statistics every 50th step or so, or once at the end of an epoch.",
     judge,
     threshold=NAMED,
     threshold_source="A tenth: some metrics are a usual part of a step.",

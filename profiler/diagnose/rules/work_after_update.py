@@ -10,7 +10,7 @@ from profiler.analyse.model import AFTER_OPTIMIZER, LineCost
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import NOTHING, Claim, Cost, Rule, StepCosts, phase_costs, total_seconds
 from profiler.diagnose.rules._frames import concatenations, deep_copies, mostly_waits
-from profiler.diagnose.rules._metrics import lines_of, lines_read
+from profiler.diagnose.rules._metrics import host_reads, lines_of, lines_read
 from profiler.diagnose.rules._operators import small_operators
 from profiler.diagnose.rules._periodic import extra_seconds, other_spikes, work_values
 from profiler.run.model import Site
@@ -34,7 +34,7 @@ def judge(costs: StepCosts) -> Claim | None:
     if not operators:
         return None
     # metrics and histograms are needed by no training in each step
-    reading, computing = lines_read(costs, own)
+    reading, computing = lines_read(own, host_reads(costs))
     read = sum(line.categories.get(name, 0.0) for line in computing for name in OPERATORS)
     # whether the program needs other work, such as averages of its parameters, is not known
     is_told = read >= _MOSTLY * sum(phase.categories.get(name, 0.0) for name in operators)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from profiler.agent.hooks import _unused_gradients, backward, optimizers
-from profiler.agent.hooks._gradient_uses import GradientUses
+from profiler.agent.hooks._gradient_uses import _MAX_PASSES, GradientUses
 from profiler.agent.patching import STATE
 from tests.fakes.watched import watched
 
@@ -401,6 +401,36 @@ def test_a_program_whose_passes_are_all_of_another_kind_is_soon_left_alone(tmp_p
         for _ in range(STEPS):
             assert search.begin((model(torch.ones(4, 8)).mean(),), {"create_graph": True}) is None
     assert search.is_over
+
+
+def test_a_search_begins_anew_only_after_the_passes_of_the_last_one(tmp_path: Path) -> None:
+    search = _unused_gradients.Search()
+    model = Tuned()
+    step = optimizers.PLUGIN, sys.modules["torch.optim.optimizer"]
+    with watched(tmp_path, (backward.PLUGIN, torch.autograd), step):
+        optimizer = torch.optim.SGD(model.head.parameters(), lr=0.01)
+        end = None
+        while end is None:
+            loss = model(torch.ones(4, 8)).mean()
+            end = search.begin((loss,), {})
+            loss.backward()
+            optimizer.step()
+        for _ in range(_unused_gradients._MAX_SKIPPED):
+            assert search.begin((model(torch.ones(4, 8)).mean(),), {"create_graph": True}) is None
+        further = torch.optim.SGD(model.head.parameters(), lr=0.01)
+        assert search.is_over
+        end()
+        assert not search.is_over
+        assert search.begin((model(torch.ones(4, 8)).mean(),), {}) is None, "the first steps of this optimizer"
+        further.step()
+
+
+def test_passes_are_followed_for_a_while_only() -> None:
+    uses = GradientUses()
+    for _ in range(2 * _MAX_PASSES):
+        uses.passed((("train.py", 1),))
+    assert uses.is_over
+    assert len(uses._passes) == _MAX_PASSES
 
 
 def test_memory_that_is_not_there_is_not_read() -> None:

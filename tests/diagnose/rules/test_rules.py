@@ -1676,12 +1676,51 @@ def test_metrics_of_each_step() -> None:
             analysis,
             library=tuple(LibraryFunction("torch/nn/modules/module.py", "Module._call_impl", line) for line in lines),
         ),
+        replace(
+            analysis,
+            library=tuple(LibraryFunction("torch/nn/utils/clip_grad.py", "clip_grad_norm_", line) for line in lines),
+        ),
+        # every tenth step reads many values
+        replace(analysis, spikes=Spikes(9, 90, 10, 9.0, 0.5, (SpikeLine(SITE, 1.0, "look"),), 60, enough=True)),
     ):
         assert "metrics-in-loop" not in found(other)
+    parameters = tuple(LibraryFunction("torch/nn/modules/module.py", "Module.parameters", line) for line in lines)
+    assert found(replace(analysis, library=parameters)) == ["metrics-in-loop"]
     metric = LibraryFunction("torchmetrics/metric.py", "Metric._wrap_compute.<locals>.wrapped_func", lines[1])
     inner = replace(metric, name="_auroc_compute", below=replace(lines[1], seconds_per_step=0.03))
     of_library = replace(analysis, call_sites=(), library=(metric, inner))
     assert first(of_library).costs == pytest.approx({"compute": 0.04}), "the outer function has all of it"
+    for other in (
+        replace(of_library, operators=tuple(replace(row, is_backward=True) for row in rows)),  # the loss
+        replace(of_library, phases=(Phase(Stage.EVALUATION, 0.9, 0.9, 0.9, 0.9, sites[3], "look"),)),
+        replace(of_library, library=(replace(metric, file="sklearn/metrics/pairwise.py"),)),
+        replace(of_library, library=(replace(metric, file="scipy/stats/_distn_infrastructure.py"),)),
+    ):
+        assert "metrics-in-loop" not in found(other)
+
+
+@pytest.mark.parametrize(
+    ("computing", "reading", "other", "is_told"),
+    [
+        ("share = mask.mean()", "log(share.item())", "", True),
+        ("share = mask.mean()", "log(share.item())", "loss = (mask * each).mean()", True),
+        ("share = mask.mean()", "log(share.item())", "loss = (share * each).mean()", False),
+        ("share = mask.mean()", "part = share.item()", "loss = part * each.mean()", False),
+        ("norm = p.grad.norm()", "total += norm.item()", "p.grad.data.mul_(scale)", False),
+        ("norm = p.grad.norm()", "total += norm.item()", "p.grad.zero_()", True),
+        ("low = samples.quantile(0.1)", "log(low.item())", "", True),
+        ("word = torch.multinomial(odds, 1)", "words.append(word.item())", "", False),
+        ("seen, reward = env.step(action)", "total += reward.item()", "", False),
+    ],
+)
+def test_numbers_that_a_step_needs(computing: str, reading: str, other: str, is_told: bool) -> None:
+    sites = [Site("train.py", line, "train", source=text) for line, text in enumerate((computing, reading, other), 1)]
+    line = LineCost(sites[0], "", 0.05, 0.5, 0.4, 0.6, 100, {"compute": 0.05})
+    lines = line, replace(line, site=sites[2], seconds_per_step=0.001, share=0.01, low=0.0, high=0.02, categories={})
+    rows = [OperatorLine(site, site.source.startswith("loss"), "", 1, 0.01, 0, 0.0) for site in sites]
+    calls = (CallSite(sites[1], "might_sync", 1.0, 1e-6, 0.0, 0.0, "item"),)
+    analysis = replace(step(compute=1.0), lines=lines, operators=tuple(rows), call_sites=calls)
+    assert ("metrics-in-loop" in found(analysis)) is is_told
 
 
 @pytest.mark.parametrize(
