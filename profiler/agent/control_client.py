@@ -3,8 +3,9 @@
 The program connects to the control socket at its first possible step boundary. It first reports the boundary events it
 has seen, until the other side has chosen the one that ends a step. From then on it reports at the end of each block how
 long its steps took, and receives the number of steps to run next. If the program later reaches an event of higher
-priority, both begin anew. Each message is one line of JSON (the other end: profiler/check/speed/control_socket.py).
-While the program waits here its processes are paused from outside; nothing here sleeps.
+priority, or only other ones of the same priority, both begin anew. Each message is one line of JSON (the other end:
+profiler/check/speed/control_socket.py). While the program waits here its processes are paused from outside; nothing
+here sleeps.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from profiler.run.tables import ENV_VIRTUAL_CUDA, PAUSED, boundary_priority
 
 FIRST_REPORT: Final = 4
 """Boundary events after which they are reported for the first time."""
+_ABANDONED: Final = 100
+"""Events of the same priority after which the chosen one counts as that of an earlier part of the program, such as a
+warm-up with an optimizer of its own. A choice: the optimizers of a program that trains several networks take turns."""
 
 _SCHEDULER: Final = "/proc/thread-self/schedstat"
 """The scheduler's clocks of a thread: ns on a core, ns in which it was runnable without one, and turns."""
@@ -59,6 +63,8 @@ class ControlClient:
         self._report_at = FIRST_REPORT
         self._key = ""
         """The event that ends a step; empty: not chosen yet."""
+        self._others = 0
+        """Events of the same priority since the last one that ended a step."""
         self._count = 0
         """Steps so far: all ranks are brought to the same number."""
         self._remaining = 0
@@ -77,10 +83,9 @@ class ControlClient:
         :param key: tables.MARK, or kind and name of what a hook saw.
         :returns: whether the program was paused here.
         """
-        if self._detached or (
-            key != self._key and self._key and boundary_priority(key) <= boundary_priority(self._key)
-        ):
+        if self._detached or (self._key and key != self._key and not self._replaces(key)):
             return False
+        self._others = 0
         with self._lock:
             try:
                 return self._handle(recorder, key, tokens)
@@ -91,10 +96,18 @@ class ControlClient:
             self._detach()
             return False
 
+    def _replaces(self, key: str) -> bool:
+        """Whether another event than the chosen one ends the steps of the program now."""
+        priority, chosen = boundary_priority(key), boundary_priority(self._key)
+        if priority == chosen:
+            self._others += 1
+        return priority > chosen or self._others >= _ABANDONED
+
     def _handle(self, recorder: PausableRecorder, key: str, tokens: int) -> bool:
         when = now()
         if self._key and key != self._key:
-            # the chosen event ended no steps: batches of a validation before the training, optimizers before a mark
+            # the chosen event ended no steps, as batches of a validation before the training or optimizers before a
+            # mark, or ends none any more
             self._key, self._remaining, self._stamps = "", 0, []
             self._events, self._report_at = [], FIRST_REPORT
         if not self._key:

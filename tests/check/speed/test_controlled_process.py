@@ -208,6 +208,21 @@ def test_batches_of_a_validation_before_the_training_are_not_steps(start: Start)
     assert steps == 30 * len(measured_spans(process.folder) or ())
 
 
+def test_a_warm_up_with_an_optimizer_of_its_own_is_over(start: Start) -> None:
+    source = MOMENTS.replace("train.py:2", "warm.py:5") + "for _ in range(40):\n    optimized()\n"
+    process = frozen(start(source + MOMENTS.removeprefix(WORK) + "while True:\n    optimized()\n"))
+    assert process.controller.step.phases == (("SGD (warm.py:5)",),)
+    assert realignments(process, 60) == 1
+    assert process.controller.step.phases == ((SGD,),)
+
+
+def test_optimizers_that_take_turns_change_no_step(start: Start) -> None:
+    source = MOMENTS + "def other():\n    marks.recorder().record_boundary(BoundaryKind.OPTIMIZER, 'SGD (gan.py:9)')\n"
+    loop = f"    for _ in range({control_client._ABANDONED - 1}):\n        other()\n"
+    process = frozen(start(source + "while True:\n    optimized()\n" + loop))
+    assert realignments(process, 5) == 0
+
+
 def test_a_mark_that_comes_after_optimizers_is_the_step(start: Start) -> None:
     process = frozen(
         start(MOMENTS + "while True:\n    for _ in range(9):\n        optimized()\n    marks.step(tokens=5)\n")
