@@ -67,7 +67,7 @@ def making_claim(costs: StepCosts, names: Collection[str], value: str) -> Claim 
         "free": found.use.free_cores if found.advice is InputAdvice.USE_WORKERS and not suggested else None,
         "core_wait": found.use.worker_core_wait if found.advice is InputAdvice.MORE_CORES else None,
     }
-    return Claim({"input": made.part(share)}, sites, values)
+    return Claim({"input": made.part(share)}, sites, values, is_most=True)  # cheaper items still cost something
 
 
 @dataclass(frozen=True, slots=True)
