@@ -120,7 +120,7 @@ def prediction_texts(finding: Finding) -> tuple[str, ...]:
         interval = f" ({significant(gain.low, 3)} to {ratio(gain.high)})" if is_figure else ""
         how = _METHODS.get(gain.method, f"predicted by {gain.method.value.replace('-', ' ')}")
         how += f"; {_WHY_LEAST[gain.method is GainMethod.KNOCK_OUT]}" if gain.is_least else ""
-        how += "; it is that of leaving all of the work out" if gain.is_most else ""
+        how += "; it holds where the work is left out entirely" if gain.is_most else ""
         texts.append(f"{factor_text(gain)}{interval}: {how}.")
     return tuple(texts)
 

@@ -27,13 +27,12 @@ PLUGIN = Rule(
     "metrics-in-loop",
     "Metrics or statistics take time in each step",
     (
-        "{share:share} of each step computes numbers that train nothing: they have no gradients.",
+        "{share:share} of each step computes metrics or other numbers that the training does not use.",
         "Numbers that the host reads there per step: {reads:number}.",
     ),
     "Compute metrics and statistics every 50th step or so, or once at the end of an epoch.",
     judge,
     threshold=NAMED,
     threshold_source="A tenth: some metrics are a usual part of a step.",
-    code="if step % 50 == 0:",
     knock_out=KnockOut.STATEMENT,
 )

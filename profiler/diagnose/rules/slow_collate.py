@@ -20,8 +20,8 @@ PLUGIN = Rule(
         "{share:share} of each step waits for that.",
         *NO_MORE_WORKERS,
     ),
-    "Build each batch with one operator, such as torch.stack, instead of a loop over its items, and do before the "
-    "training what does not depend on the other items of a batch.",
+    "Do before the training what does not depend on the other items of a batch, such as tokenizing them. Build each "
+    "batch with one operator, such as torch.stack, instead of a loop over its items.",
     judge,
     threshold_source="Below half of the time of a batch, something else is slow.",
     is_alternative=True,
