@@ -36,10 +36,10 @@ def small_operators(costs: StepCosts) -> dict[Site, dict[str, Cost]]:
     """
     rows = called_by_program(costs)
     backward = costs.phase("backward")
-    in_backward = _place(backward.site) if backward else None
+    in_backward = place(backward.site) if backward else None
     places: dict[object, list[OperatorLine]] = {}
     for row in rows:
-        places.setdefault(in_backward if row.is_backward else _place(row.site), []).append(row)
+        places.setdefault(in_backward if row.is_backward else place(row.site), []).append(row)
     if rows and all(row.site is None for row in costs.analysis.operators):
         share = _small(rows) / sum(row.seconds for row in rows)
         return {
@@ -51,8 +51,8 @@ def small_operators(costs: StepCosts) -> dict[Site, dict[str, Cost]]:
     for line in costs.analysis.lines:  # a comprehension is a function of its own on the same line
         lines.setdefault((line.site.file, line.site.line), []).append(line)
     parts = {}
-    for place, here in lines.items():
-        called = places.get(place, [])
+    for at, here in lines.items():
+        called = places.get(at, [])
         seconds = {name: sum(line.categories.get(name, 0.0) for line in here) for name in CALLING}
         whole = sum(seconds.values())
         small = _small_seconds(called, whole, seconds["compute"])
@@ -69,8 +69,8 @@ def called_by_program(costs: StepCosts) -> list[OperatorLine]:
     recurrent network's, and where lines are known those of none, which add up the gradient of each parameter. A line of
     small operators in a loop has as many gradient functions: the few large ones of them, such as one that adds up what
     the loop took from a tensor, go with the loop."""
-    copies = set(map(_place, lines_in_deep_copies(costs)))
-    rows = [row for row in costs.analysis.operators if not row.caller and _place(row.site) not in copies]
+    copies = set(map(place, lines_in_deep_copies(costs)))
+    rows = [row for row in costs.analysis.operators if not row.caller and place(row.site) not in copies]
     has_lines = any(row.site for row in rows)
     is_small: dict[Site | None, bool] = {
         row.site: _is_mostly_small(row) for row in rows if row.site and not row.is_backward
@@ -132,7 +132,7 @@ def _cost(line: LineCost, seconds: float) -> Cost:
     return Cost(seconds, seconds * low, seconds * high)
 
 
-def _place(site: Site | None) -> tuple[str, int] | None:
+def place(site: Site | None) -> tuple[str, int] | None:
     """File and line: two sources may name the function differently."""
     return (site.file, site.line) if site else None
 
