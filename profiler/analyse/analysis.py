@@ -149,6 +149,7 @@ def analyse(run: Run) -> Analysis:
         spikes=spikes(stacks, window, stages, samples),
         results=run.results,
         ranks=replace(_rank_ledger(stacks, steps, ledger, lines), few_steps=few_steps) if has_ranks else None,
+        path=run.path,
         replay=_replay(run, on_device, on_host, ledger),
     )
 

@@ -159,7 +159,8 @@ class Finding:
     seconds: float
     """Seconds per step that the cause costs."""
     share: float
-    """The same as a share of the wall time of a step; low and high are the ends of its 95% interval."""
+    """The same as a share of a step without waits for a core and recording (`left_out`); low and high are the ends of
+    its 95% interval."""
     low: float
     high: float
     confidence: Confidence
@@ -176,11 +177,16 @@ class Finding:
     """`seconds` by category of the step, such as `input` or `python`."""
 
     left_out: float = 0.0
-    """Share of the step that `gains` leave out though `share` does not: waits for a core, and the cost of recording."""
+    """Share of the recorded step that `share` and `gains` leave out: waits for a core, and the cost of recording."""
     is_exclusive: bool = True
     """False: which part of these categories it costs is not known, so another finding may be about the same time."""
     is_of_run: bool = False
     """Whether `seconds` and `share` are of the whole run, and not of a step; both are 0 where a cause costs no time."""
+
+    @property
+    def recorded_share(self) -> float:
+        """The cost as a share of the step as it was recorded, waits for a core and the cost of recording included."""
+        return self.share * (1.0 - self.left_out)
 
     @property
     def gain(self) -> float:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from pathlib import Path
 from typing import Literal, Protocol
 
 from profiler.analyse.finding import Finding, JudgedRun, NotJudged, Predictor
@@ -873,6 +874,8 @@ class Analysis:
     """None: the program has one rank."""
     results: tuple[StatedResult, ...] = ()
     """The results that the program stated with `profiler.result`."""
+    path: Path | None = field(default=None, compare=False)
+    """What it was loaded from: a run directory, an archive of one, or a trace."""
     replay: Predictor | None = field(default=None, compare=False, repr=False)
     """Simulates the steps with changes; None where the activities of a device were not recorded, and after the findings
     were made, since it holds all records of the run."""

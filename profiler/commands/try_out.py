@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import math
 import shlex
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -12,7 +14,9 @@ from profiler.commands._common import RUNS, seconds
 from profiler.core.errors import Exit, ProfilerError
 
 if TYPE_CHECKING:
+    from profiler.check.model import Round
     from profiler.knockout.session import Session
+    from profiler.run.trials import Trial
 
 _EPILOG: Final = (
     "Exit code: 0 a gain was measured, 2 bad input, or no --yes without a terminal, 3 nothing could be tried (the "
@@ -66,7 +70,7 @@ class TryCommand:
         if not args.yes and not _agreed():
             return int(Exit.OK)
         trials = []
-        for trial in session.trials():
+        for trial in _measured(session):
             trials.append(trial)
             print(f"{trial.rule}: {measured_text(trial)}", file=say, flush=True)
         if args.json:
@@ -109,6 +113,27 @@ def _describe(session: Session, out: TextIO) -> None:
         print(f"The program runs in {session.program.cwd}: {shlex.join(session.program.argv)}", file=out)
         text = duration_text(len(session.plans) + len(session.alternatives), session.seconds)
         print(f"{text}. Two copies of the program run in turn, without network; all files stay as they are.", file=out)
+
+
+def _measured(session: Session) -> Iterator[Trial]:
+    """The trials, while the round that runs is shown on standard error."""
+    from rich.console import Console
+
+    from profiler.core.terminal import progress
+    from profiler.knockout.trial import measured_gain
+    from profiler.report.trial_text import round_text
+
+    def on_round(rule: str, rounds: Sequence[Round]) -> None:
+        gain = measured_gain(rounds)
+        show(round_text(rule, len(rounds) + 1, math.exp(gain.log) if gain else None))
+
+    trials = session.trials(on_round)
+    while True:
+        with progress(Console(stderr=True)) as show:
+            trial = next(trials, None)
+        if trial is None:
+            return
+        yield trial
 
 
 def _agreed() -> bool:

@@ -1,11 +1,20 @@
-"""Makes texts safe for terminals: without control characters, in ASCII where there is no more. Names this program."""
+"""Makes texts safe for terminals: without control characters, in ASCII where there is no more. Names this program, and
+shows what it is doing."""
 
 from __future__ import annotations
 
 import sys
+import time
 import unicodedata
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from functools import partial
 from pathlib import PurePath
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 PROGRAM: Final = "training-profiler"
 """The command that the package installs."""
@@ -29,3 +38,40 @@ def ascii_text(text: str) -> str:
 def called_as() -> str:
     """How this program was called, for commands to copy: `training-profiler` or `python -m profiler`."""
     return PROGRAM if PurePath(sys.argv[0] if sys.argv else "").name == PROGRAM else "python -m profiler"
+
+
+_ignore_closed: Final = partial(suppress, OSError, SystemExit)
+"""A closed terminal ends no work. SystemExit is rich's answer to a closed pipe."""
+
+
+@contextmanager
+def progress(console: Console) -> Iterator[Callable[[str], None]]:
+    """A function that shows what begins now: in a line that changes; without a terminal in a new line."""
+    if not console.is_terminal:
+        begin = time.monotonic()
+
+        def print_line(text: str) -> None:
+            with _ignore_closed():
+                print(f"{text} ({timedelta(seconds=int(time.monotonic() - begin))})", file=sys.stderr)
+
+        yield print_line
+        return
+    from rich.progress import Progress, TextColumn, TimeElapsedColumn
+    from rich.table import Column
+
+    # The first column may wrap, so that a narrow terminal does not cut the time behind it.
+    columns = TextColumn("{task.description}", markup=False, table_column=Column()), TimeElapsedColumn()
+    live = Progress(*columns, console=console, transient=True)
+    task = live.add_task("", total=None)
+
+    def change_line(text: str) -> None:
+        with _ignore_closed():
+            live.update(task, description=text)
+
+    with _ignore_closed():
+        live.start()
+    try:
+        yield change_line
+    finally:
+        with _ignore_closed():
+            live.stop()

@@ -20,8 +20,6 @@ _NARROW: Final = 0.8
 """Least ratio of the lower end of a cost to the cost for a high confidence."""
 _SAME_TIME: Final = 0.5
 """Share of a claim that other rules must have claimed for it to be about the same time as theirs."""
-_MOST_RECORDING: Final = 0.5
-"""Most of what remains of a step that is taken to be the cost of recording, which is an estimate."""
 _FASTEST: Final = 1e-3
 """Least share of a step that is assumed to remain: what a rule claims may be the whole step."""
 
@@ -142,21 +140,18 @@ def _bound(claim: Claim, costs: StepCosts) -> Gain:
     It is that of a quiet machine: waits for a core are left out, but where they are what is claimed. So is what
     recording costs, which is no part of the program's steps; nearly all of it lies outside of what is claimed.
     """
-    total, whole = _total(claim.costs.values()), _with_a_core(claim, costs)
+    total, waits = _total(claim.costs.values()), _waits(claim)
 
     def factor(seconds: float) -> float:
-        after = whole - seconds + min(claim.remaining, seconds)
-        recording = min(costs.recording, _MOST_RECORDING * max(0.0, after))
-        return (whole - recording) / max(after - recording, _FASTEST * whole)
+        step = costs.own_step(seconds, waits)
+        return step / max(step - seconds + min(claim.remaining, seconds), _FASTEST * step)
 
-    return Gain(claim.method, factor(total.seconds), factor(total.low), factor(min(total.high, whole)))
+    return Gain(claim.method, factor(total.seconds), factor(total.low), factor(total.high))
 
 
-def _with_a_core(claim: Claim, costs: StepCosts) -> float:
-    """Seconds of a step without waits for a core, but those that are claimed."""
-    claimed = sum(cost.seconds for name, cost in claim.costs.items() if name in CORELESS_CATEGORIES)
-    whole = costs.seconds if costs.has_queue else min(costs.seconds, costs.active + claimed)
-    return max(whole, _FASTEST * costs.seconds)
+def _waits(claim: Claim) -> float:
+    """The claimed seconds that are waits for a core."""
+    return sum(cost.seconds for name, cost in claim.costs.items() if name in CORELESS_CATEGORIES)
 
 
 def _gains(claim: Claim, costs: StepCosts) -> tuple[Gain, ...]:
@@ -179,7 +174,8 @@ def _finding_of_run(rule: Rule, claim: RunClaim) -> Finding:
 
 def _finding(rule: Rule, claim: Claim, costs: StepCosts, overlaps: str) -> Finding:
     total = _total(claim.costs.values())
-    share, low, high = (costs.share(value) for value in (total.seconds, total.low, total.high))
+    step = costs.own_step(total.seconds, _waits(claim))
+    share, low, high = (min(1.0, seconds / step) for seconds in (total.seconds, total.low, total.high))
     if total.is_exact or total.low >= _NARROW * total.seconds:
         confidence = claim.confidence
     else:
@@ -192,10 +188,9 @@ def _finding(rule: Rule, claim: Claim, costs: StepCosts, overlaps: str) -> Findi
     gains = _gains(claim, costs) if has_gain else ()
     by_category = {name: cost.seconds for name, cost in claim.costs.items()}
     finding = Finding(
-        rule, total.seconds, share, low, min(1.0, high), confidence, claim.sites, values, gains, overlaps, by_category
+        rule, total.seconds, share, low, high, confidence, claim.sites, values, gains, overlaps, by_category
     )
-    left_out = costs.seconds - _with_a_core(claim, costs) + costs.recording
-    return replace(finding, left_out=costs.share(left_out), is_exclusive=claim.is_exclusive)
+    return replace(finding, left_out=1.0 - step / costs.seconds, is_exclusive=claim.is_exclusive)
 
 
 def with_trials(findings: Iterable[Finding], trials: Sequence[Trial]) -> tuple[Finding, ...]:

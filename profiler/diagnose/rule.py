@@ -22,6 +22,10 @@ from profiler.run.model import Site
 ON_CORE: Final = ("input", "compute", "framework", "python", "log", "checkpoint", "launch")
 """Categories of host work that needs a core."""
 MAX_SITES: Final = 3
+_MOST_RECORDING: Final = 0.5
+"""Most of what remains of a step that is taken to be the cost of recording, which is an estimate."""
+_FASTEST: Final = 1e-3
+"""Least share of a step that is assumed to be no wait for a core."""
 COPIES: Final = ("h2d", "d2h", "d2d")
 """Kinds of copies, of calls and of parts of a device's time."""
 
@@ -190,10 +194,21 @@ class StepCosts:
         """Whether the breakdown tells what these categories take: then none of them is part of what is unknown."""
         return all(name in self.categories for name in categories)
 
-    def share(self, cost: Cost | float) -> float:
-        """A cost as a share of the step."""
-        seconds = cost.seconds if isinstance(cost, Cost) else cost
-        return seconds / self.seconds if self.seconds else 0.0
+    def own_step(self, claimed: float, waits: float = 0.0) -> float:
+        """Seconds of a step without waits for a core and without recording: what costs are shares of, and what a cure
+        shortens. So a share and the gain agree, and neither depends on what else the machine did.
+
+        :param claimed: seconds that a cause costs. Recording is taken to be half of the others at most.
+        :param waits: the part of them that is waits for a core, which stays in the step.
+        """
+        if self.has_queue:
+            return self.seconds
+        step = max(min(self.seconds, self.active + waits), _FASTEST * self.seconds)
+        return step - min(self.recording, _MOST_RECORDING * max(0.0, step - claimed))
+
+    def share(self, seconds: float) -> float:
+        """A cost, none of which is waits for a core, as a share of the step (`own_step`)."""
+        return seconds / self.own_step(seconds) if self.seconds else 0.0
 
     def fact(self, name: str) -> Any:
         """A fact about the program; None if it is not known."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from profiler.analyse.finding import MUCH, Confidence, Finding, GainMethod
 from profiler.analyse.model import Analysis
+from profiler.check.model import Round
 from profiler.core.errors import Exit, ProfilerError
 from profiler.core.notice import Notice
 from profiler.core.procfs import available_memory
@@ -43,10 +45,11 @@ class Session:
     """By rule, the plan of the next finding about the same time: it is tried where the one of the rule gains
     nothing, because only one of them is the cause."""
 
-    def trials(self) -> Iterator[Trial]:
+    def trials(self, on_round: Callable[[str, Sequence[Round]], None] = lambda *_: None) -> Iterator[Trial]:
         """Measure the plans one after the other, and where one gains nothing, its alternative next; each result is
         written to the run directory at once.
 
+        :param on_round: called before each round, with the rule and the rounds that are done.
         :raises ProfilerError: the results cannot be written.
         """
         folder = self.run / TRIALS_FOLDER
@@ -56,7 +59,9 @@ class Session:
         while next_plans:
             plan = next_plans.pop(0)
             rule = plan.finding.rule.name
-            trial = measure(plan, self.program, folder / f"{len(done) + 1}-{rule}", self.seconds)
+            trial = measure(
+                plan, self.program, folder / f"{len(done) + 1}-{rule}", self.seconds, partial(on_round, rule)
+            )
             done.append(trial)
             write_trials(self.run, done)
             yield trial

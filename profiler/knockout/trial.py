@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -102,10 +102,17 @@ def check_isolation() -> None:
         )
 
 
-def measure(plan: Plan, program: Recorded, out: Path, seconds: float) -> Trial:
+def measure(
+    plan: Plan,
+    program: Recorded,
+    out: Path,
+    seconds: float,
+    on_round: Callable[[Sequence[Round]], None] = lambda _: None,
+) -> Trial:
     """Try a plan within `seconds`.
 
     :param out: a folder for the runs, which is created.
+    :param on_round: called before each round, with those that are done.
     """
     begin = time.monotonic()
     finding = plan.finding
@@ -123,6 +130,7 @@ def measure(plan: Plan, program: Recorded, out: Path, seconds: float) -> Trial:
     )
     try:
         for _ in _time_for_rounds(begin, seconds, rounds):
+            on_round(rounds)
             rounds.append(runner.run(len(rounds) + 1, MEASURE))
     except ProfilerError as error:
         reason = Notice("trial-failed", {"text": str(error)}) if not rounds else None

@@ -17,10 +17,11 @@ from profiler.report.blocks import Action
 from profiler.report.finding_text import finding_text, leading, prediction_texts, without_gain
 from profiler.report.first_screen_text import is_too_short, lead_finding, not_sampled, times_too_short
 from profiler.report.model import exit_status, has_no_steps
-from profiler.report.text import at, listed
+from profiler.report.text import at, listed, relative_path
 from profiler.run.model import RunInfo
 
 ACTIONS: Final = 3
+_TRIAL: Final = "It asks first, or takes --yes. It runs the program without this cause, and changes no file of yours."
 KEPT: Final = "In CI, without --update, it fails when a step does more."
 """What `check` does with the baseline that it wrote."""
 
@@ -75,10 +76,12 @@ def _proofs(analysis: Analysis, first: Finding | None) -> Iterator[Action]:
     if first is None:
         yield from record
     elif first.can_be_tried and not any(gain.method is GainMethod.KNOCK_OUT for gain in first.gains):
-        note = "It runs the program without this cause, and changes no file of yours."
-        yield Action(
-            "Measure the gain before you change the code", command=f"{called_as()} try -- {program}", note=note
+        # a run directory need not be recorded again
+        tried = (
+            shlex.quote(relative_path(analysis.path)) if analysis.path and analysis.path.is_dir() else f"-- {program}"
         )
+        title = "Measure the gain before you change the code"
+        yield Action(title, command=f"{called_as()} try {tried}", note=_TRIAL)
     if first is not None:
         yield from record
     yield _comparison(info)

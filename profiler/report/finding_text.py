@@ -65,23 +65,26 @@ def not_judged_text(not_judged: NotJudged) -> str:
     return f"{not_judged.rule.name}: {describe(not_judged.reason)}"
 
 
-def gain_text(finding: Finding) -> str:
-    """`about 1.6×`, or `about 1.6× (by replay 1.9×)` where two ways differ; empty without a prediction.
+def gain_text(finding: Finding, *, is_sentence: bool = False) -> str:
+    """`about 1.6×`, or `about 1.6× (1.9× by replay)` where two ways differ; empty without a prediction.
 
     What `try` measured stands alone: `1.6× (measured)`.
+
+    :param is_sentence: say what the factor is: `about 1.6× as fast without it`.
     """
     if not finding.gains:
         return ""
     first, *others = finding.gains
+    factor = factor_text(first) + (" as fast without it" if is_sentence else "")
     if first.method is GainMethod.KNOCK_OUT:
-        return f"{factor_text(first)} (measured)"
+        return f"{factor} (measured)"
     different = [gain for gain in others if abs(gain.factor / first.factor - 1.0) > _DIFFERENT]
-    beside = f" ({', '.join(f'{_WAYS[gain.method]} {ratio(gain.factor)}' for gain in different)})" if different else ""
-    return f"{factor_text(first)}{beside}"
+    beside = f" ({', '.join(f'{ratio(gain.factor)} {_WAYS[gain.method]}' for gain in different)})" if different else ""
+    return f"{factor}{beside}"
 
 
 def factor_text(gain: Gain) -> str:
-    """`about 1.64×`; `at least 1.64×` where the cure may give more; `up to 1.64×` where some of the work is needed.
+    """`about 1.64×`; `at least 1.64×` where the cure may give more; `up to about 1.64×` where some work is needed.
 
     What `try` measured is `1.64×`, and a prediction of more than MOST `more than 100×`.
     """
@@ -90,11 +93,11 @@ def factor_text(gain: Gain) -> str:
 
 
 def how_sure(gain: Gain) -> str:
-    """`at least `, `up to `, `about `; empty where it was measured"""
+    """`at least `, `up to about `, `about `; empty where it was measured"""
     if gain.is_least:
         return "at least "
     if gain.is_most:
-        return "up to "
+        return "up to about "
     return "" if gain.method is GainMethod.KNOCK_OUT else "about "
 
 
@@ -106,8 +109,8 @@ _WHY_LEAST: Final = ("the cure makes the rest of the step faster too", "files we
 _DIFFERENT: Final = 0.05
 """Relative difference of two predictions from which both are shown."""
 _WAYS: Final = {
-    GainMethod.BOUND: "without this time",
-    GainMethod.ESTIMATE: "without this time",
+    GainMethod.BOUND: "by its time alone",
+    GainMethod.ESTIMATE: "by its time alone",
     GainMethod.REPLAY: "by replay",
 }
 
@@ -126,19 +129,14 @@ def prediction_texts(finding: Finding) -> tuple[str, ...]:
 
 
 def left_out_text(finding: Finding) -> str:
-    """What the first gain of a finding leaves out of a step, though its share does not; empty: little or nothing."""
-    method = finding.gains[0].method if finding.gains else None
-    is_much = method in _OF_QUIET_STEPS and finding.left_out >= min(_LEFT_OUT, _OF_REST * (1.0 - finding.share))
-    return _QUIET.format(share=share(finding.left_out)) if is_much else ""
+    """What the share and the gain of a finding leave out of a step, where the share of the recorded step, which can be
+    computed from its strip, differs visibly; else empty."""
+    is_visible = finding.share - finding.recorded_share >= _VISIBLE
+    return _LEFT_OUT.format(share=share(finding.left_out)) if is_visible else ""
 
 
-_OF_QUIET_STEPS: Final = (GainMethod.BOUND, GainMethod.ESTIMATE)
-_LEFT_OUT: Final = 0.05
-"""Share of a step from which it is told that a gain leaves it out: the gain then visibly differs from that of the
-finding's share."""
-_OF_REST: Final = 0.1
-"""The same as a share of what remains of the step without the cause: of little, a little changes the gain."""
-_QUIET: Final = "The gain leaves out recording and waits for a core: {share} of each recorded step."
+_VISIBLE: Final = 0.05
+_LEFT_OUT: Final = "Shares and gains leave out waits for a core and recording: {share} of each step."
 
 
 _METHODS: Final[Mapping[str, str]] = {
@@ -197,11 +195,11 @@ EVALUATION: Final = "frequent-evaluation"
 
 
 def finding_sentence(finding: Finding, whole: str = "") -> str:
-    """`The training process makes its batches itself at train.py:20: 39% of each step, about 1.6× to gain.`"""
+    """`The model computes in float64 at train.py:20: 39% of each step, about 1.6× as fast without it.`"""
     place = at(finding.sites[0]) if finding.sites else ""
     text = _fill(finding.rule.title, finding.values) or finding.rule.name
     is_gain = finding.gains and (finding.gain >= NO_GAIN or finding.gains[0].method is GainMethod.KNOCK_OUT)
-    gain = f", {gain_text(finding)} to gain" if is_gain else ""
+    gain = f", {gain_text(finding, is_sentence=True)}" if is_gain else ""
     amount = share_text(finding.share, finding.low, finding.high)
     if finding.is_of_run:
         return f"{text}{place}: {amount} of the run." if finding.share else f"{text}{place}."

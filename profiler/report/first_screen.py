@@ -7,10 +7,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
-from profiler.analyse.model import HOST_CATEGORIES, Analysis, Comparison, LineCost, RankActivity, Topic
+from profiler.analyse.model import (
+    CORELESS_CATEGORIES,
+    HOST_CATEGORIES,
+    Analysis,
+    Comparison,
+    LineCost,
+    RankActivity,
+    Topic,
+)
 from profiler.core.facts import program_name
 from profiler.core.units import seconds
-from profiler.diagnose.model import RunVerdict
+from profiler.diagnose.model import NAMED, RunVerdict
 from profiler.report.action_text import run_actions
 from profiler.report.blocks import CodePlace, FirstScreen, PhaseStrip, Segment
 from profiler.report.category_text import PHASES, category_label, category_tone, device_label
@@ -95,8 +103,9 @@ def _of_comparison(report_input: ReportInput, comparison: Comparison, time: str)
 def _strip(side: ReportSide, *, compared: bool) -> PhaseStrip | None:
     """Draw one step as a strip, and how long it would take after the first change.
 
-    Its parts are those of the device where the verdict is about a device, else the phases of the step, else the
-    categories of the host's time. Where a rank makes the others wait, the categories of its time stand beside those of
+    Its parts are those of the device where the verdict is about a device, else the phases of the step. They are the
+    categories of the host's time where no phases are known, or where waits for a core, which lie in all phases, take
+    much of the step. Where a rank makes the others wait, the categories of its time stand beside those of
     a rank that waits.
 
     :param compared: the step is that of a side of a comparison; the other side shows what a change made of it, so that
@@ -106,7 +115,8 @@ def _strip(side: ReportSide, *, compared: bool) -> PhaseStrip | None:
     late, waiting = _late_and_waiting(analysis) if not compared else (None, None)
     segments = _rank_segments(late) if late else ()
     segments = segments or (_device_segments(analysis) if analysis.outcome in _OF_DEVICE else ())
-    segments = segments or _phase_segments(analysis) or _category_segments(analysis)
+    by_category = _category_segments(analysis)
+    segments = segments or (by_category if _waits_for_cores(analysis) else _phase_segments(analysis) or by_category)
     total = sum(segment.value for segment in segments)
     if not total:
         return None
@@ -118,6 +128,12 @@ def _strip(side: ReportSide, *, compared: bool) -> PhaseStrip | None:
         return strip
     after = total / lead.gain
     return replace(strip, changed=after, change=strip_change(lead, after))
+
+
+def _waits_for_cores(analysis: Analysis) -> bool:
+    """Whether waits for a core take so much of a step that they are worth a part of its strip."""
+    waits = sum(analysis.breakdown[name].value or 0.0 for name in CORELESS_CATEGORIES if name in analysis.breakdown)
+    return waits >= NAMED * (analysis.value("step_time") or math.inf)
 
 
 def _late_and_waiting(analysis: Analysis) -> tuple[RankActivity | None, RankActivity | None]:

@@ -54,7 +54,7 @@ _INPUT: Final = "input"
 
 
 def run_headline(analysis: Analysis, devices: str) -> Headline:
-    """`Training waits for data 39% of every step: about 1.64× to gain`
+    """`Training waits for data 39% of every step: about 1.64× as fast without it`
 
     :param devices: the name of the device.
     """
@@ -93,8 +93,9 @@ _OF_DEVICE: Final = (RunVerdict.DEVICE_IDLE, RunVerdict.DEVICE_BUSY)
 
 def _wait_for_data(finding: Finding, analysis: Analysis) -> float:
     """The share of a step that is a wait for data, as in its strip: a finding may cost only a part of it. Of a device
-    with a queue, the time in which that waits."""
-    if analysis.outcome in _OF_DEVICE:
+    with a queue, the time in which that waits. Where the share leaves much out of the strip, it is that of the finding.
+    """
+    if analysis.outcome in _OF_DEVICE or left_out_text(finding):
         return finding.share
     phase = next((phase.share for phase in analysis.phases if phase.name == _OF_INPUT), None)
     part, step = analysis.breakdown.get(_INPUT), analysis.value("step_time")
@@ -105,8 +106,8 @@ def _wait_for_data(finding: Finding, analysis: Analysis) -> float:
 
 def _evaluation(finding: Finding, analysis: Analysis) -> float:
     """The share of a step that is evaluation, as in its strip, where a finding is about that: it may cost only a part
-    of it, as waits for a core are no work. Of other findings 0."""
-    phases = analysis.phases if finding.rule.name == EVALUATION else ()
+    of it. 0 where the strip does not show it, and of other findings."""
+    phases = analysis.phases if finding.rule.name == EVALUATION and not left_out_text(finding) else ()
     return next((phase.share for phase in phases if phase.name == Stage.EVALUATION), 0.0)
 
 
@@ -120,10 +121,10 @@ _NEARLY_ALL: Final = 0.9
 
 
 def gain_to_get(finding: Finding) -> str:
-    """`about 1.64× to gain`, `1.64× to gain, as measured`"""
+    """`about 1.64× as fast without it`, `1.64× as fast without it, as measured`"""
     gain = finding.gains[0]
     measured = ", as measured" if gain.method is GainMethod.KNOCK_OUT else ""
-    return f"{factor_text(gain)} to gain{measured}"
+    return f"{factor_text(gain)} as fast without it{measured}"
 
 
 def _outcome(analysis: Analysis, devices: str) -> str:
@@ -304,7 +305,7 @@ def waiting_label(rank: RankActivity, late: RankActivity) -> str:
 def strip_change(finding: Finding, after: float) -> str:
     """`after the first change: about 17.3 ms`"""
     gain = finding.gains[0]
-    how = "at most" if gain.is_least else "at least" if gain.is_most else "about"
+    how = "at most" if gain.is_least else "at least about" if gain.is_most else "about"
     text = f"{how} {seconds(after)}"
     if gain.method is GainMethod.KNOCK_OUT and not gain.is_least:
         text = f"{seconds(after)}, as measured"

@@ -11,7 +11,7 @@ from profiler.analyse.model import Analysis
 from profiler.core.terminal import called_as
 from profiler.report.model import exit_status, without_torch
 from profiler.report.render.console import SCREEN
-from profiler.report.text import describe, plural, step_text
+from profiler.report.text import describe, plural, relative_path, step_text
 from profiler.run.model import Run, RunInfo
 
 if TYPE_CHECKING:
@@ -128,9 +128,3 @@ def next_commands(path: Path) -> str:
     """The commands that show more of the run in `path`."""
     run = shlex.quote(relative_path(path))
     return f"more: {called_as()} diagnose {run}\n      {called_as()} report {run}"
-
-
-def relative_path(path: Path) -> str:
-    """Relative to the working directory where it lies below that."""
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 from profiler.analyse.model import (
@@ -39,6 +39,12 @@ def describe(notice: Notice | None) -> str:
         return ""
     template = NOTICES[notice.code]
     return template.format(**notice.values) if isinstance(template, str) else template(notice.values)
+
+
+def relative_path(path: Path) -> str:
+    """Relative to the working directory where it lies below that."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
 def capitalized(text: str) -> str:

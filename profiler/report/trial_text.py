@@ -64,6 +64,11 @@ def measured_text(trial: Trial) -> str:
     return f"measured {bound}{ratio(trial.factor)} ({ratio(trial.low)} to {ratio(trial.high)}), {predicted}{chance}"
 
 
+def round_text(rule: str, number: int, factor: float | None) -> str:
+    """`python-loop: round 2, 1.52× so far`"""
+    return f"{rule}: round {number}" + (f", {ratio(factor)} so far" if factor else "")
+
+
 def duration_text(trials: int, each: float) -> str:
     """How long trials may take."""
     return f"{plural(trials, 'trial')} of at most {seconds(each)} each"

@@ -122,7 +122,7 @@ def run_statement(diagnosis: RunDiagnosis) -> Statement:
     if ranks is not None:
         straggler, balance = straggler_sentence(ranks), balance_sentence(ranks)
         if straggler:
-            gain = f"With equal work on each rank: {gain_text(late[0])} to gain." if late else ""
+            gain = f"With equal work on each rank: {gain_text(late[0])} as fast." if late else ""
             sentences = [straggler, gain, balance, f"On rank {ranks.analysed}: {sentences[0]}", *sentences[1:]]
             sentences += collective_sentences(ranks)
         else:
@@ -137,7 +137,7 @@ def _without(run: RunDiagnosis, findings: Sequence[Finding]) -> RunDiagnosis:
     explained: dict[str, float] = {}
     for finding in findings:
         for name, cost in finding.costs.items():
-            explained[name] = explained.get(name, 0.0) + cost / finding.seconds * finding.share
+            explained[name] = explained.get(name, 0.0) + cost / finding.seconds * finding.recorded_share
 
     def is_explained(cause: Cause) -> bool:
         if cause.category in _PHASES:

@@ -104,7 +104,8 @@ def test_rules_judge_a_second_of_the_main_thread_of_an_attached_program() -> Non
     assert [(finding.rule.name, round(finding.share, 2)) for finding in findings] == [("synchronous-checkpoint", 0.6)]
     [line] = live_findings(replace(second, findings=findings), "of the time")
     assert line.startswith(
-        "The training waits while checkpoints are written at t.py:9: 60% (53 to 67%) of the time, about 2.50× to gain. "
+        "The training waits while checkpoints are written at t.py:9: 60% (53 to 67%) of the time, about 2.50× as fast "
+        "without it. "
     )
 
 

@@ -308,7 +308,7 @@ def test_measured_gains_come_first_and_rank_findings() -> None:
     (written,) = with_trials((first,), [Trial("python-loop", "train.py:1", None, 2.5, 2.4, 2.6, is_least=True)])
     assert factor_text(written.gains[0]) == "at least 2.50×"
     replayed = Trial("python-loop", "train.py:1", None, 2.5, 2.4, 2.6, settings={"replay": True})
-    assert factor_text(with_trials((first,), [replayed])[0].gains[0]) == "up to 2.50×"
+    assert factor_text(with_trials((first,), [replayed])[0].gains[0]) == "up to about 2.50×"
     assert measured_text(replayed).startswith("measured up to 2.50×")
     assert json.loads(trials_json([replayed]))["trials"][0]["is_most"] is True
     assert ranked[1] == first

@@ -124,10 +124,12 @@ def _check_complete(first: FirstScreen, analysis: Analysis) -> None:
     assert first.headline.text.strip()
     assert first.places or first.places_note
     if leading(analysis.findings) and not (analysis.ranks and analysis.ranks.straggler):
-        assert "× to gain" in first.headline.highlight
+        assert "× as fast without it" in first.headline.highlight
     else:
         assert not first.headline.highlight
-        has_gain = any("× to gain" in sentence or "No gain is predicted" in sentence for sentence in first.why)
+        has_gain = any(
+            "× as fast without it" in sentence or "No gain is predicted" in sentence for sentence in first.why
+        )
         assert has_gain or not analysis.outcome or has_no_steps(analysis), "neither a gain nor why there is none"
     has_nothing = not (analysis.value("step_time") or analysis.threads)
     assert first.actions or has_nothing

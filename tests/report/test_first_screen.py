@@ -11,7 +11,7 @@ from rich.console import Console
 
 import profiler
 from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, KnockOut, RuleText
-from profiler.analyse.model import Analysis, Phase, RankActivity, RankLedger, Straggler
+from profiler.analyse.model import Analysis, Measure, Phase, RankActivity, RankLedger, Straggler
 from profiler.diagnose.model import RunVerdict
 from profiler.report.blocks import FirstScreen, Headline, PhaseStrip
 from profiler.report.build import build_report
@@ -49,8 +49,8 @@ def run(*findings: Finding) -> Analysis:
 
 def test_a_finding_about_input_is_a_wait_for_data_with_its_gain() -> None:
     screen = first(run(finding()))
-    assert screen.headline.text == "Training waits for data 39% of every step: about 1.64× to gain"
-    assert screen.headline.highlight == "about 1.64× to gain"
+    assert screen.headline.text == "Training waits for data 39% of every step: about 1.64× as fast without it"
+    assert screen.headline.highlight == "about 1.64× as fast without it"
     assert screen.why[0] == "The dataset takes long for each item at train.py:14."
     assert screen.actions[0].title == "Make items cheaper"
     assert len(screen.actions) <= 3
@@ -67,10 +67,10 @@ def test_the_headline_and_the_strip_agree_on_the_wait_for_data() -> None:
 @pytest.mark.parametrize(
     ("method", "factor", "gain"),
     [
-        (GainMethod.BOUND, 1.64, "about 1.64× to gain"),
-        (GainMethod.REPLAY, 1.64, "about 1.64× to gain"),
-        (GainMethod.KNOCK_OUT, 1.64, "1.64× to gain, as measured"),
-        (GainMethod.BOUND, 5000.0, "more than 100× to gain"),
+        (GainMethod.BOUND, 1.64, "about 1.64× as fast without it"),
+        (GainMethod.REPLAY, 1.64, "about 1.64× as fast without it"),
+        (GainMethod.KNOCK_OUT, 1.64, "1.64× as fast without it, as measured"),
+        (GainMethod.BOUND, 5000.0, "more than 100× as fast without it"),
     ],
 )
 def test_the_headline_tells_how_sure_a_gain_is(method: GainMethod, factor: float, gain: str) -> None:
@@ -324,7 +324,7 @@ def test_the_same_time_is_not_told_twice() -> None:
     assert len(leading([finding("python"), finding("python")])) == 2
     for name in ("spikes", "evaluation"):
         screen = first(profiler.read(recording(name)))
-        assert "of the time of all steps, up to " in screen.headline.text
+        assert "of the time of all steps, up to about " in screen.headline.text
         assert len([action for action in screen.actions if "predicted" in action.note]) == 1
 
 
@@ -333,31 +333,44 @@ def test_a_gain_has_one_wording_and_one_that_is_none_is_left_out() -> None:
     screen = first(run(bound))
     shown = [screen.headline.text, screen.actions[0].note, gain_text(bound), finding_sentence(bound)]
     assert all("about 1.64×" in text for text in shown)
-    assert "to gain" not in finding_sentence(finding(factor=1.001))
+    assert "as fast" not in finding_sentence(finding(factor=1.001))
     assert prediction_texts(finding(factor=5000.0))[0].startswith("more than 100×")
 
 
 def test_a_gain_that_may_be_larger_is_told_as_the_least() -> None:
     least = finding("python")
     least = replace(least, gains=tuple(replace(gain, is_least=True) for gain in least.gains))
-    assert first(run(least)).headline.text.endswith("at least 1.64× to gain")
+    assert first(run(least)).headline.text.endswith("at least 1.64× as fast without it")
     assert prediction_texts(least)[0].endswith("; the cure makes the rest of the step faster too.")
 
 
 @pytest.mark.parametrize(
-    ("method", "left_out", "is_told"),
-    [(GainMethod.BOUND, 0.2, True), (GainMethod.BOUND, 0.02, False), (GainMethod.KNOCK_OUT, 0.2, False)],
+    ("part", "left_out", "is_told"), [(0.39, 0.2, True), (0.39, 0.1, False), (0.1, 0.2, False), (0.85, 0.06, True)]
 )
-def test_a_gain_tells_what_it_leaves_out_of_a_step(method: GainMethod, left_out: float, is_told: bool) -> None:
-    told = "The gain leaves out recording and waits for a core: 20% of each recorded step."
-    assert len(told) <= 80, "one line of a narrow terminal"
-    assert (left_out_text(replace(finding(method=method), left_out=left_out)) == told) == is_told
+def test_what_a_share_leaves_out_is_told_where_it_differs_from_the_strip(
+    part: float, left_out: float, is_told: bool
+) -> None:
+    assert bool(left_out_text(replace(finding(), share=part, left_out=left_out))) == is_told
 
 
-def test_a_gain_that_leaves_little_of_a_step_tells_a_little_that_it_leaves_out() -> None:
-    most = replace(finding(method=GainMethod.BOUND), left_out=0.02, share=0.85)
-    assert "2.0% of each recorded step" in left_out_text(most)
-    assert left_out_text(replace(most, left_out=0.01)) == ""
+def test_on_a_busy_machine_headline_finding_and_strip_agree() -> None:
+    """Training waits for data half of the time that it has a core, and for a core 60% of all time."""
+    waits = {"input": 0.02, "compute": 0.02, "core": 0.06}
+    phases = (Phase("data", 0.05, 0.5, 0.5, 0.5), Phase("forward", 0.05, 0.5, 0.5, 0.5))
+    quiet = replace(run(replace(finding(), share=0.5)), phases=phases)
+    assert first(quiet).headline.text.startswith("Training waits for data 50% ")
+    busy = replace(
+        quiet,
+        findings=(replace(finding(), share=0.5, left_out=0.6),),
+        measures={"step_time": Measure("step_time", 0.1, "s", 100)},
+        breakdown={name: Measure(name, seconds, "s") for name, seconds in waits.items()},
+    )
+    screen = first(busy)
+    assert screen.headline.text.startswith("Training waits for data 50% ")
+    assert any("waits for a core and recording: 60% of each step" in sentence for sentence in screen.why)
+    assert isinstance(screen.picture, PhaseStrip)
+    parts = {segment.label: segment.value for segment in screen.picture.segments}
+    assert parts == {"data loading": 0.02, "compute": 0.02, "core wait": 0.06}
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,12 @@ def try_case(case: Case, condition: str, run: Path) -> dict[str, Any]:
     row = {"case": case.name, "ill": list(case.ill), "condition": condition, **asdict(judgement)}
     row["verdict"] = report["verdict"]
     row["findings"] = [
-        {"rule": each["rule"], "share": each["share"], "gains": each["gains"], "overlaps": each["overlaps"]}
+        {
+            "rule": each["rule"],
+            "share": each["share"] * (1.0 - each["left_out"]),  # of the step as it was recorded
+            "gains": each["gains"],
+            "overlaps": each["overlaps"],
+        }
         for each in report["findings"]
     ]
     return row

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, Final
 
+from profiler.analyse.finding import GainMethod
+
 _HEAD = """# Accuracy of findings
 
 Written by `make accuracy`, never by hand. The programs are in `tests/traps/scripts`; each has an illness that can be
@@ -21,10 +23,11 @@ without it.
 Predicted and real are compared where there is one illness, its own rule predicts a gain, and the real gain is 1.1 or
 more. A *bound* is the step without the cost; in an *estimate*, a part of the cost, or of what the cure needs instead,
 is assumed. *At least* is the step without the cost where the cure makes the rest faster too, as fewer threads do: it is
-true where the real gain is not smaller, within 5%. *Up to* is the step without the cost where the program needs a part
-of the work: it is true where the real gain is not larger, within 5%. Beside bounds and estimates stand, for the same
-programs, *no gain*, a prediction of 1, and *plain Amdahl*, 1 / (1 - share) with the share of the recorded step that the
-cause takes: what recording, waits for a core and the cure itself cost is not taken out. Left out are `too-few-workers`
+true where the real gain is not smaller, within 5%. *Up to about* is the step without the cost where the program needs a
+part of the work: it is true where the real gain is not larger, within 5%. The cures of these programs leave all of the
+work out, and then the rest becomes faster, too. Beside bounds and estimates stand, for the same programs, *no gain*, a
+prediction of 1, and *plain Amdahl*, 1 / (1 - share) with the share of the recorded step that the cause takes: what
+recording, waits for a core and the cure itself cost is not taken out. Left out are `too-few-workers`
 and `input-small-batch`, whose findings predict the gain of another cure: about 15 workers and batches of 32 items,
 while the cured programs have 8 workers and batches of 64.
 """
@@ -90,6 +93,8 @@ def _gains(rows: Sequence[Mapping[str, Any]]) -> list[str]:
                 "no gain": 1.0,
                 "plain Amdahl": 1 / max(_LEAST_LEFT, 1 - share),
             }
+            if own["method"] == GainMethod.BOUND:
+                predictions[f"bound (*{'up to about' if own.get('is_most') else 'about'}*)"] = own["factor"]
             for name, factor in predictions.items():
                 errors.setdefault(name, []).append(abs(math.log(factor / row["real"])))
     for method, each in errors.items():
@@ -101,7 +106,7 @@ def _gains(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         lines.append(f"- at least: true in {true} of {len(lower)}; the real gain is {more}")
     if upper:
         true = sum(each <= _ERROR for each in upper)
-        lines.append(f"- up to: true in {true} of {len(upper)}; these are bounds or estimates, too")
+        lines.append(f"- up to about: true in {true} of {len(upper)}; these are bounds or estimates, too")
     return lines
 
 

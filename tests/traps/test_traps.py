@@ -81,10 +81,11 @@ def test_the_page_counts_what_is_right() -> None:
     text = page([row, row | {"is_right": False, "gain": None, "real": None}])
     assert "- quiet, one illness: right 1 of 2" in text
     assert "- bound against real gain, |ln|: median 0.22" in text
+    assert "- bound (*about*) against real gain, |ln|: median 0.22" in text
     assert "- no gain against real gain, |ln|: median 0.47" in text
     assert "- plain Amdahl against real gain, |ln|: median 0.25" in text, "1.25 of 1.6"
     own["gains"][0] |= {"is_most": True}
-    assert "- up to: true in 1 of 2;" in page([row, row | {"real": 2.2}])
+    assert "- up to about: true in 1 of 2;" in page([row, row | {"real": 2.2}])
     assert "|ln|" not in page([row | {"ill": ["c"]}]), "another cure"
     assert "|ln|" not in page([row | {"real": 1.05}]), "nothing to gain"
 

@@ -11,11 +11,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from profiler.check.counters.compare import compare, overall
 from profiler.check.model import BASE, CANDIDATE, CONFIRM, FAIL, CounterLine, GateResult, Limits, Round
@@ -46,12 +44,9 @@ from profiler.check.worktree.prepare import LINK_HINT, PreparedSide, working_tre
 from profiler.check.worktree.source_diff import SourceDiff
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
+from profiler.core.terminal import progress
 from profiler.report.text import plural
 from profiler.report.write import write_text
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 ROUNDS_FILE: Final = "rounds.json"
 """Beside the runs, where an error prevented check.json."""
@@ -268,42 +263,6 @@ def _save(rounds: Sequence[Round], out: Path, error: BaseException) -> str:
 
 
 # ---------------------------------------------------------------- progress
-
-_ignore_closed: Final = partial(suppress, OSError, SystemExit)
-"""A closed terminal ends no rounds. SystemExit is rich's answer to a closed pipe."""
-
-
-@contextmanager
-def progress(console: Console) -> Iterator[Callable[[str], None]]:
-    """A function that shows the round that begins: in a line that changes; without a terminal in a new line."""
-    if not console.is_terminal:
-        begin = time.monotonic()
-
-        def print_line(text: str) -> None:
-            with _ignore_closed():
-                print(f"{text} ({timedelta(seconds=int(time.monotonic() - begin))})", file=sys.stderr)
-
-        yield print_line
-        return
-    from rich.progress import Progress, TextColumn, TimeElapsedColumn
-    from rich.table import Column
-
-    # The first column may wrap, so that a narrow terminal does not cut the time behind it.
-    columns = TextColumn("{task.description}", markup=False, table_column=Column()), TimeElapsedColumn()
-    live = Progress(*columns, console=console, transient=True)
-    task = live.add_task("", total=None)
-
-    def change_line(text: str) -> None:
-        with _ignore_closed():
-            live.update(task, description=text)
-
-    with _ignore_closed():
-        live.start()
-    try:
-        yield change_line
-    finally:
-        with _ignore_closed():
-            live.stop()
 
 
 def progress_text(rounds: Sequence[Round], kind: str, limits: Limits) -> str:

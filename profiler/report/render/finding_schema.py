@@ -46,7 +46,7 @@ class FindingDocument(_Model):
     seconds: float = Field(ge=0)
     """Seconds per step that the cause costs."""
     share: float = Field(ge=0)
-    """The same as a share of the step."""
+    """The same as a share of a step without waits for a core and recording."""
     low: float
     """`low` and `high` are the 95% interval of `share`, equal where the cost was recorded exactly."""
     high: float
@@ -68,7 +68,7 @@ class FindingDocument(_Model):
     gains: list[GainDocument]
     """The most certain one first; empty: nothing is predicted."""
     left_out: float
-    """Share of the step that `gains` leave out: waits for a core, and the cost of recording."""
+    """Share of the recorded step that `share` and `gains` leave out: waits for a core, and the cost of recording."""
     overlaps: str
     """The rule of a larger finding about the same time; empty: none."""
 

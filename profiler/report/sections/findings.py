@@ -29,9 +29,10 @@ _NOTHING = "No rule found a cause that is large enough to name. What is computed
 _BRIEF = 2
 """Findings that a terminal shows by default."""
 _NOTE = (
-    "A gain is predicted by comparing the step with one without the cause, unless it is marked as measured. "
+    "The last column tells how many times as fast a step is without the cause. That is predicted, unless it is marked "
+    "as measured. "
     "A finding about the same time as one above it stands after all others. "
-    "A cost is without waits for a core, which the parts of a step contain."
+    "Costs and their shares leave out waits for a core, which the parts of a step contain, and recording."
 )
 
 
@@ -52,7 +53,7 @@ def _cost(finding: Finding) -> Cell:
 _FIELDS = (
     Field[Finding]("Cause", _cause),
     Field[Finding]("Cost per step", _cost, number=True),
-    Field[Finding]("To gain", lambda finding: Cell(gain_text(finding), sort=finding.gain), number=True),
+    Field[Finding]("Without it", lambda finding: Cell(gain_text(finding), sort=finding.gain), number=True),
 )
 
 

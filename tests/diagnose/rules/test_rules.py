@@ -94,7 +94,9 @@ def check_words(finding: Finding) -> None:
     assert bool(text.code) == bool(finding.rule.code)
     assert text.evidence, "a figure shows it"
     assert not any(sign in " ".join((text.title, text.fix, text.code, *text.evidence)) for sign in ("{", "}", "None"))
-    assert finding.is_of_run or finding_sentence(finding).endswith("to gain." if finding.gains else "of each step.")
+    assert finding.is_of_run or finding_sentence(finding).endswith(
+        "as fast without it." if finding.gains else "of each step."
+    )
 
 
 def first(analysis: Analysis) -> Finding:
@@ -257,7 +259,7 @@ def test_the_line_at_which_a_function_begins_is_left_out_beside_a_line_within_it
 
 def test_making_a_batch_takes_longer_than_it_costs_where_the_device_or_a_core_is_busy() -> None:
     part, core = main_process("dataset", 0.5), {"input": 0.3, "core": 0.3, "compute": 0.4}
-    assert "30% of each step goes to making batches: 50.0 ms each, waits for a core included." in evidence(
+    assert "43% of each step goes to making batches: 50.0 ms each, waits for a core included." in evidence(
         step(part, use=ALONE, **core)
     )
     idle = IdleBlame(HostState.IN_REGION, "data", SiteOrigin.ITSELF, "input", SITE, 0.02, 0.2, 1.0)
@@ -843,14 +845,14 @@ def test_threads_cause_no_longer_waits_than_they_run() -> None:
     most = replace(waits, measures={**waits.measures, **busy})
     assert found(most) == ["more-threads-than-cores", "noisy-machine"]
     assert first(most).gain == pytest.approx(2.0), "other programs are what it waits for the rest of the time"
-    assert first(most).share == pytest.approx(0.2)
+    assert first(most).share == pytest.approx(0.5), "of a step without the waits that others cause"
     busy = {name: Measure(name, cores, "cores") for name, cores in (("host_cpu", 0.3), ("children_cpu", 0.3))}
     loading = step(
         main_process("waiting for the workers", 0.3), worker("dataset", 0.9), core=0.4, input=0.3, compute=0.3
     )
     analysis = with_facts(replace(loading, measures={**loading.measures, **busy}), torch_threads=16)
     claim = next(each for each in find(analysis)[0] if each.rule.name == "more-threads-than-cores")
-    assert claim.share == pytest.approx(0.3), "a wait for workers needs no core, so that others run longer"
+    assert claim.seconds == pytest.approx(0.03), "a wait for workers needs no core, so that others run longer"
 
 
 def test_the_thread_that_holds_the_gil_is_named() -> None:
@@ -1091,7 +1093,8 @@ def test_only_the_stacks_that_anomaly_detection_records_are_its_cost() -> None:
     debug = next(
         each for each in find(with_facts(waiting, anomaly_detection=True))[0] if each.rule.name == "debug-mode"
     )
-    assert debug.share == pytest.approx(0.3), "its waits for a core are another finding's"
+    assert debug.seconds == pytest.approx(0.03), "its waits for a core are another finding's"
+    assert debug.share == pytest.approx(0.6)
 
 
 def test_lines_that_change_settings_come_first() -> None:
@@ -1413,7 +1416,18 @@ def test_the_cost_of_recording_is_no_part_of_a_gain() -> None:
     assert first(ill).gain == pytest.approx(2.0)
     assert first(replace(ill, recording=0.01)).gain == pytest.approx((0.1 - 0.01) / (0.05 - 0.01))
     assert first(replace(ill, recording=0.09)).gain == pytest.approx(0.075 / 0.025), "it is an estimate"
-    assert first(replace(ill, recording=0.01)).left_out == pytest.approx(0.1)
+    recorded = first(replace(ill, recording=0.01))
+    assert recorded.left_out == pytest.approx(0.1)
+    assert recorded.recorded_share == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("recording", "core"), [(0.0, 0.0), (0.02, 0.0), (0.0, 0.4), (0.02, 0.4), (0.09, 0.3)])
+def test_a_share_and_its_gain_agree_on_a_busy_machine(recording: float, core: float) -> None:
+    ill = first(replace(step(log=0.3, compute=0.7 - core, core=core), recording=recording))
+    assert ill.rule.name == "logging-in-loop"
+    assert ill.seconds == pytest.approx(0.03)
+    assert ill.gain == pytest.approx(1 / (1 - ill.share))
+    assert ill.recorded_share == pytest.approx(0.3)
 
 
 def test_waits_for_a_core_are_no_collections_of_garbage() -> None:
