@@ -97,22 +97,32 @@ def _record(command: tuple[str, ...]) -> Path:
 
 
 def _describe(session: Session, out: TextIO) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
     from profiler.analyse.finding import KnockOut
+    from profiler.core.terminal import print_line
     from profiler.report.finding_text import finding_sentence
     from profiler.report.trial_text import change_text, duration_text, not_tried_text
 
+    console = Console(file=out, highlight=False, soft_wrap=True)
+
+    def show(text: str) -> None:
+        print_line(console, Text(text))
+
     for finding, reason in session.not_tried:
-        print(not_tried_text(finding.rule.name, reason), file=out)
+        show(not_tried_text(finding.rule.name, reason))
     instead = [(f"  If {rule} gains nothing, ", plan) for rule, plan in session.alternatives.items()]
     for condition, plan in (*(("  ", plan) for plan in session.plans), *instead):
         is_thread = plan.finding.rule.knock_out is KnockOut.THREAD
         text = change_text(plan.lines, plan.settings, is_thread=is_thread)
         start = f"{condition}the" if condition.strip() else "  The"
-        print(f"{plan.finding.rule.name}: {finding_sentence(plan.finding)}\n{start} trial {text}", file=out)
+        show(f"{plan.finding.rule.name}: {finding_sentence(plan.finding)}")
+        show(f"{start} trial {text}")
     if session.plans:
-        print(f"The program runs in {session.program.cwd}: {shlex.join(session.program.argv)}", file=out)
+        show(f"The program runs in {session.program.cwd}: {shlex.join(session.program.argv)}")
         text = duration_text(len(session.plans) + len(session.alternatives), session.seconds)
-        print(f"{text}. Two copies of the program run in turn, without network; all files stay as they are.", file=out)
+        show(f"{text}. Two copies of the program run in turn, without network; all files stay as they are.")
 
 
 def _measured(session: Session) -> Iterator[Trial]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 PROGRAM: Final = "training-profiler"
 """The command that the package installs."""
@@ -38,6 +39,22 @@ def ascii_text(text: str) -> str:
 def called_as() -> str:
     """How this program was called, for commands to copy: `training-profiler` or `python -m profiler`."""
     return PROGRAM if PurePath(sys.argv[0] if sys.argv else "").name == PROGRAM else "python -m profiler"
+
+
+_CONTINUED: Final = " " * 4
+"""Indentation of a broken line's remainder."""
+
+
+def print_line(console: Console, text: Text) -> None:
+    """Print a line: in a terminal broken between words, and elsewhere whole."""
+    if not console.is_terminal or text.cell_len <= console.width:
+        console.print(text)
+        return
+    from rich.text import Text
+
+    for number, line in enumerate(text.wrap(console, console.width - len(_CONTINUED))):
+        line.rstrip()
+        console.print(line if not number else Text(_CONTINUED).append_text(line))
 
 
 _ignore_closed: Final = partial(suppress, OSError, SystemExit)

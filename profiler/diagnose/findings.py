@@ -13,7 +13,7 @@ from profiler.core.notice import Notice
 from profiler.core.plugins import discover
 from profiler.diagnose.device import too_few_launches
 from profiler.diagnose.predict import replayed_gain
-from profiler.diagnose.rule import Claim, Cost, Rule, RunClaim, StepCosts
+from profiler.diagnose.rule import Claim, Cost, Rule, RunClaim, StepCosts, largest_sites
 from profiler.run.trials import Trial
 
 _NARROW: Final = 0.8
@@ -37,7 +37,7 @@ def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> tuple[tuple
     rules = discover("profiler.diagnose.rules") if rules is None else rules
     left = {name: cost.seconds for name, cost in costs.categories.items()}
     findings, not_judged, owners = list[Finding](), list[NotJudged](), dict[str, str]()
-    of_run = list[Finding]()
+    of_run, accepted = list[Finding](), list[tuple[Rule, Claim]]()
     for is_general in (False, True):
         claims = list[tuple[Rule, Claim]]()
         for rule in rules:
@@ -53,7 +53,11 @@ def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> tuple[tuple
                 if _is_large(rule, claim, costs) and not (is_general and _is_explained(answer, claim)):
                     claims.append((rule, claim))
         claims.sort(key=lambda each: (-_weight(each[0], each[1], costs), each[0].name))
-        findings += [_finding(rule, claim, costs, _take(rule, claim, left, owners)) for rule, claim in claims]
+        for rule, claim in claims:
+            overlaps = _same_work(claim, accepted) or _take(rule, claim, left, owners)
+            findings.append(_finding(rule, claim, costs, overlaps))
+            if not overlaps:
+                accepted.append((rule, claim))
     findings.sort(key=lambda each: (bool(each.overlaps), -each.gain, -each.share, each.rule.name))
     return (*_certain_before_possible(findings), *of_run), tuple(not_judged)
 
@@ -113,6 +117,20 @@ def _is_large(rule: Rule, claim: Claim, costs: StepCosts) -> bool:
 def _total(costs: Iterable[Cost]) -> Cost:
     each = tuple(costs)
     return Cost(sum(cost.seconds for cost in each), sum(cost.low for cost in each), sum(cost.high for cost in each))
+
+
+def _same_work(claim: Claim, accepted: Iterable[tuple[Rule, Claim]]) -> str:
+    """The rule of an accepted claim about work at the same line of which the program needs a part, as a metric may call
+    small operators; empty where there is none, or where it explains less than half of this claim."""
+    total = _total(claim.costs.values()).seconds
+    if not (claim.sites and claim.is_most and claim.is_exclusive):
+        return ""
+    for rule, other in accepted:
+        is_same = other.sites and len(largest_sites((claim.sites[0], other.sites[0]))) == 1
+        is_work = other.is_most and other.is_exclusive and claim.costs.keys() & other.costs.keys()
+        if is_same and is_work and _total(other.costs.values()).seconds >= _SAME_TIME * total:
+            return rule.name
+    return ""
 
 
 def _take(rule: Rule, claim: Claim, left: dict[str, float], owners: dict[str, str]) -> str:

@@ -26,6 +26,8 @@ FINDINGS: Final = 3
 """Findings that are tried by default."""
 TIMES_RECORDED: Final = 3.0
 """How long a trial may take by default, as a multiple of the recorded time."""
+_WHOLE_SECOND: Final = 1.0
+"""The start of a run is stored in whole seconds, rounded down: a file that was written just before may seem newer."""
 TRIALS_FOLDER: Final = "try"
 """Folder of the run directory with the programs of the last trials and their output."""
 
@@ -93,7 +95,7 @@ def prepare(run: Path, analysis: Analysis, *, findings: int = FINDINGS, seconds:
     _check_memory(analysis)
     scripts = [Path(word).parent for word in info.argv if word.endswith(".py") and word.startswith("/")]
     folders = [Path(info.project or cwd), cwd, *scripts]
-    recorded_at = datetime.fromisoformat(info.started_at).timestamp()
+    recorded_at = datetime.fromisoformat(info.started_at).timestamp() + _WHOLE_SECOND
     plans: list[Plan] = []
     not_tried: list[tuple[Finding, Notice]] = []
     ordered = iter(_worth_trying(analysis.findings))

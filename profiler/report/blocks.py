@@ -632,7 +632,7 @@ class FirstScreen:
     """The program, the steps, the device and the date."""
     headline: Headline
     why: tuple[str, ...] = ()
-    """At most two sentences."""
+    """At most three sentences."""
     chips: tuple[Chip, ...] = ()
     picture: Block | None = None
     places_title: str = ""

@@ -44,7 +44,7 @@ from profiler.report.verdict_text import cause_text
 from profiler.run.model import Site, StepKind
 
 WHY: Final = 2
-"""Sentences below a headline."""
+"""Sentences below a headline, beside what its share leaves out."""
 _LARGE_REST: Final = 0.05
 """Share of a step from which a phase is named among what remains."""
 _INPUT: Final = "input"
@@ -171,7 +171,7 @@ def _is_much_unknown(analysis: Analysis) -> bool:
 
 
 def run_why(analysis: Analysis) -> tuple[str, ...]:
-    """At most two sentences: what costs the time, and what the rest of a step is."""
+    """What costs the time, and what the rest of a step is; then what the share and the gain leave out."""
     if has_no_steps(analysis) and exit_status(analysis.info):
         return (_NO_STEP,)
     lead = lead_finding(analysis)
@@ -188,10 +188,11 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
     first = f"{text.title}{at(lead.sites[0]) if lead.sites else ''}." if is_input else ""
     others = [each for each in leading(analysis.findings) if each is not lead]
     rest = _rest(analysis.phases, _OF_EVALUATION if is_evaluation else _OF_INPUT) if is_input or is_evaluation else ""
-    second = _beside(others[0]) if others else rest
+    second = finding_sentence(others[0]) if others else rest
     # how long a part of a step takes is in its strip
     evidence = ("", "") if is_input or is_evaluation else (*text.evidence[:2], "", "")
-    return tuple(islice(filter(None, (first, evidence[0], left_out_text(lead), second, evidence[1])), WHY))
+    told = tuple(islice(filter(None, (first, evidence[0], second, evidence[1])), WHY))
+    return tuple(filter(None, (*told, left_out_text(lead))))
 
 
 def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:
@@ -239,13 +240,6 @@ def times_too_short(analysis: Analysis) -> int | None:
 
 
 _NO_STEP: Final = "No step was seen, so nothing can be said about the speed of its training."
-
-
-def _beside(finding: Finding) -> str:
-    """`A loop reads elements from the device one by one at train.py:58: 28% of each step.`"""
-    title = finding_text(finding).title
-    place = at(finding.sites[0]) if finding.sites else ""
-    return f"{title}{place}: {share(finding.share)} of {whole_text(finding)}."
 
 
 _OF_INPUT: Final = "data"

@@ -5,18 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from profiler.analyse.model import Analysis
-from profiler.core.terminal import called_as
+from profiler.core.terminal import called_as, print_line
 from profiler.report.model import exit_status, without_torch
 from profiler.report.render.console import SCREEN
 from profiler.report.text import describe, plural, relative_path, step_text
 from profiler.run.model import Run, RunInfo
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
 
 MAX_RECORDS: Final = 2_000_000
 """A run with more records is not analysed right after it was recorded: that would take too long."""
@@ -27,8 +23,6 @@ _NO_STEPS: Final = (
 _NO_TORCH: Final = "no step: the program did not import torch, and marks no steps"
 _AROUND: Final = 5
 """Lines of the summary above and below the first screen: the recording, the steps, the run directory, two commands."""
-_CONTINUED: Final = " " * 4
-"""Indentation of a broken line's remainder."""
 
 
 def print_summary(run: Run, analyse: Callable[[Run], Analysis]) -> None:
@@ -48,15 +42,15 @@ def print_summary(run: Run, analyse: Callable[[Run], Analysis]) -> None:
     )
     head = f"recorded {info.label}: {info.state}, {seconds:.1f} s at level {info.level}"
     console.print()
-    _print(console, Text.assemble((head, "bold"), f"; {counted}" if counted else ""))
+    print_line(console, Text.assemble((head, "bold"), f"; {counted}" if counted else ""))
     failure = exit_status(info)
     if line := _step_line(run, failure, has_steps=has_steps):
-        _print(console, Text(f"  {line}", style="yellow" if failure else ""))
+        print_line(console, Text(f"  {line}", style="yellow" if failure else ""))
     if failure and has_steps:
-        _print(console, Text(f"  {step_text(run.step)}"))
+        print_line(console, Text(f"  {step_text(run.step)}"))
     warnings = [*_unavailable(info), *map(describe, run.problems)]  # failed collectors are among the problems
     for warning in warnings[:_MAX_WARNINGS]:
-        _print(console, Text(f"  {warning}", style="yellow"))
+        print_line(console, Text(f"  {warning}", style="yellow"))
     if len(warnings) > _MAX_WARNINGS:
         console.print(Text(f"  and {len(warnings) - _MAX_WARNINGS} more like this, in the report", style="yellow"))
     if len(run.steps) and (has_steps or not failure):
@@ -110,18 +104,6 @@ def _print_first_screen(run: Run, analyse: Callable[[Run], Analysis], lines: int
             print_first_screen(first, console, lines)
     except Exception as error:  # noqa: BLE001 (the program has run, and its exit code counts)
         console.print(f"  the analysis failed: {type(error).__name__}: {error}", style="yellow", markup=False)
-
-
-def _print(console: Console, text: Text) -> None:
-    """Print a line: in a terminal broken between words, and elsewhere whole. Paths and commands to copy stay whole."""
-    if not console.is_terminal or text.cell_len <= console.width:
-        console.print(text)
-        return
-    from rich.text import Text
-
-    for number, line in enumerate(text.wrap(console, console.width - len(_CONTINUED))):
-        line.rstrip()
-        console.print(line if not number else Text(_CONTINUED).append_text(line))
 
 
 def next_commands(path: Path) -> str:

@@ -31,7 +31,7 @@ def _settings(settings: Mapping[str, Any]) -> list[str]:
     place = f" at {PurePath(file).name}:{line}" if file else ""
     for name, value in settings.items():
         if name == "loader":
-            words += [f"DataLoader({key}={argument}){place}" for key, argument in value.items()]
+            words.append(f"DataLoader({', '.join(f'{key}={argument}' for key, argument in value.items())}){place}")
         elif name == "loader_at":
             continue
         elif name == "optimizer":

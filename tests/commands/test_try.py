@@ -50,7 +50,9 @@ def with_findings(monkeypatch: pytest.MonkeyPatch, *findings: Finding, **measure
 def test_a_measured_gain_is_printed_and_kept(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {name: value for name, value in fingerprint(run.parent).items() if not name.startswith("run")}
     assert main(["try", "run", "--yes", "--seconds", "5"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    printed = capsys.readouterr()
+    lines = printed.out.splitlines()
+    assert printed.err.startswith("python-loop: round 1 (0:00:00)\n")
     assert lines[1] == f"  The trial skips train.py:{line_of('useless')}: useless = work(60_000)"
     assert lines[2] == f"The program runs in {run.parent}: {sys.executable} train.py"
     assert "1 trial of at most 5.00 s" in lines[3]
@@ -149,6 +151,16 @@ def test_where_a_finding_gains_nothing_the_next_one_about_the_same_time_is_tried
     printed = capsys.readouterr().out
     assert "If no-workers gains nothing, the trial skips train.py" in printed
     assert "2 trials of at most" in printed
+
+
+def test_a_program_that_was_saved_just_before_it_started_has_not_changed(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = datetime.fromtimestamp((run.parent / "train.py").stat().st_mtime, UTC)
+    for started, number in ((saved.replace(microsecond=0), 1), (saved - timedelta(seconds=2), 0)):
+        analysis = profiler.read(run)
+        info = replace(analysis.info, started_at=started.isoformat())
+        assert len(session.prepare(run, replace(analysis, info=info)).plans) == number
 
 
 def test_findings_without_a_prediction_come_last() -> None:

@@ -38,6 +38,22 @@ def names(run: Analysis, *rules: Rule) -> list[str]:
     return [f"{finding.rule.name}{'*' * bool(finding.overlaps)}" for finding in find(run, rules)[0]]
 
 
+def test_work_at_one_line_is_told_once() -> None:
+    """A metric and the small operators that it calls; those of another line are other work."""
+
+    def needed(name: str, part: float, line: int, *, is_most: bool = True) -> Rule:
+        def judge(costs: StepCosts) -> Claim:
+            return Claim({"compute": costs.cost("compute").part(part)}, (replace(SITE, line=line),), is_most=is_most)
+
+        return Rule(name, name, (), "", judge)
+
+    run = analysis(compute=1.0)
+    assert names(run, needed("metric", 0.4, 7), needed("operators", 0.3, 7)) == ["metric", "operators*"]
+    assert names(run, needed("metric", 0.4, 7), needed("operators", 0.3, 8)) == ["metric", "operators"]
+    waste = needed("waste", 0.3, 7, is_most=False)
+    assert names(run, needed("metric", 0.4, 7), waste) == ["metric", "waste"], "it may be all of another part"
+
+
 def test_the_largest_gain_comes_first() -> None:
     run = analysis(input=0.3, python=0.2, log=0.04, compute=0.46)
     rules = (rule("p", "python"), rule("i", "input"), rule("small", "log"))
