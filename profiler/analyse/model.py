@@ -67,7 +67,8 @@ GIT_COMMIT, ABSENT = "git commit", "-"
 """In the environment of a comparison, the row of the commit, and the value of a side that has none."""
 
 # Names of input parts that are not regions of the program, or that conclusions are drawn from.
-WAITING_FOR_INDEX, WAITING_FOR_WORKERS, RECEIVE = "waiting for an index", "waiting for the workers", "receive"
+WAITING_FOR_INDEX, WAITING_FOR_WORKERS = "waiting for an index", "waiting for the workers"
+RECEIVE, SEND = "receive", "send"
 THE_LOADER, MARKED_DATA, BETWEEN_BATCHES = "the loader itself", "its region data", "between batches"
 
 
@@ -519,6 +520,10 @@ class ThreadState(StrEnum):
     NETWORK = "waiting-for-network"
     CHILD = "waiting-for-process"
     IDLE = "idle"
+
+
+LOADER_WORKER = "loader worker"
+"""The role of a process that makes batches for a loader."""
 
 
 @dataclass(frozen=True, slots=True)

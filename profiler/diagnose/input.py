@@ -9,6 +9,7 @@ from typing import Final
 from profiler.analyse.model import (
     CORELESS_CATEGORIES,
     RECEIVE,
+    SEND,
     WAITING_FOR_INDEX,
     WAITING_FOR_WORKERS,
     Analysis,
@@ -45,7 +46,11 @@ _MAKING: Final = ("dataset", "dataset map", "collate", "tokenize")
 
 
 def diagnose_input(analysis: Analysis) -> InputDiagnosis | None:
-    """What limits the input, with the figures that say so; None where no input was seen."""
+    """What limits the input, with the figures that say so; None where no input was seen.
+
+    Receiving a batch takes longer where the workers are busy with making others: a thread of the worker hands each
+    tensor over, and has to wait for its GIL. What receiving takes beyond `HANDOVER` is then a wait for the workers.
+    """
     parts, use = analysis.input, analysis.loader or LoaderUse(1.0, 0.0)
     if not parts:
         return None
@@ -60,12 +65,16 @@ def diagnose_input(analysis: Analysis) -> InputDiagnosis | None:
     making_share = sum((waiting if part.name == WAITING_FOR_WORKERS else working) * part.share for part in loader)
     sampling = min(_sampling(analysis), making_share)
     made_share = 1.0 - sampling / making_share if making_share else 1.0
+    receives, step = working * _share(loader, RECEIVE), analysis.value("step_time") or 0.0
+    late = 0.0
+    if 1.0 - idle - _share(workers, SEND) >= BUSY and step:
+        late = max(0.0, receives - HANDOVER * (use.batches or 1.0) / step)
     diagnosis = InputDiagnosis(
         InputAdvice.NONE,
         use,
         cores=int(cores) if isinstance(cores, int | float) else None,
-        waits=max(0.0, waiting * _share(loader, WAITING_FOR_WORKERS) - around_starts - sampling),
-        receives=working * _share(loader, RECEIVE),
+        waits=max(0.0, waiting * _share(loader, WAITING_FOR_WORKERS) - around_starts - sampling) + late,
+        receives=receives - late,
         starts=working * _share(loader, "loader start"),
         around_starts=around_starts,
         sampling=sampling,
@@ -73,7 +82,8 @@ def diagnose_input(analysis: Analysis) -> InputDiagnosis | None:
         batch_seconds=made_share * sum(part.seconds_per_step for part in loader) / (use.batches or 1.0),
         receive_seconds=working
         * sum(part.seconds_per_step for part in loader if part.name == RECEIVE)
-        / (use.batches or 1.0),
+        / (use.batches or 1.0)
+        * (1.0 - late / receives if receives else 1.0),
         made_seconds=sum(part.seconds_per_step for part in making if part.name in _MAKING)
         / (use.batches or 1.0)
         * (_share_on_core(use, 1.0 - idle) if workers else 1.0),

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from profiler.analyse.intervals import Intervals, covered_within, subtract, times, union
-from profiler.analyse.model import LineCost, ThreadActivity, ThreadState
+from profiler.analyse.model import LOADER_WORKER, LineCost, ThreadActivity, ThreadState
 from profiler.analyse.sampling.batch_means import MAX_BATCHES, effective_sample_size, sum_in_batches
 from profiler.analyse.sampling.frames import BACKWARD, CHECKPOINT, DATA, Stack
 from profiler.analyse.sampling.lines import most_frequent
@@ -122,7 +122,7 @@ class _Process:
         self._has_torch = any(_TORCH in site.file for number in numbers for site in run.stack_frames[number])
         self._has_device = bool(run.info.devices) or run.info.facts.get("device", "cpu") != "cpu"
         self._has_ranks = has_ranks(run)
-        self._name = "loader worker" if self._is_worker(rows) else self._role()
+        self._name = LOADER_WORKER if self._is_worker(rows) else self._role()
 
     def thread(self, tid: int, rows: Table) -> ThreadActivity:
         """The activity of one of its threads."""

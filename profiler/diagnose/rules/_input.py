@@ -9,15 +9,17 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from profiler.analyse.model import (
+    LOADER_WORKER,
     MARKED_DATA,
     WAIT_CATEGORIES,
     WAITING_FOR_INDEX,
     WAITING_FOR_WORKERS,
     InputPart,
     LoaderSettings,
+    ThreadState,
 )
 from profiler.diagnose.input import HANDOVER, MOSTLY, diagnose_input, granted_share
-from profiler.diagnose.model import InputAdvice, InputDiagnosis
+from profiler.diagnose.model import NAMED, InputAdvice, InputDiagnosis
 from profiler.diagnose.rule import NOTHING, Claim, Cost, StepCosts, largest_sites, total_seconds
 from profiler.diagnose.rules._frames import frame_costs
 from profiler.diagnose.rules._operators import called_from, small_operators
@@ -208,14 +210,28 @@ def loader_sites(costs: StepCosts) -> tuple[Site, ...]:
 
 
 def input_sites(costs: StepCosts, parts: Iterable[InputPart]) -> tuple[Site, ...]:
-    """The lines with most of the input's time, then those of these parts. The line of a part is often that at which its
-    function begins, which tells nothing beside a line within the function."""
-    lines = costs.sites("input")
+    """The lines with most of the input's time, those of workers where these make it, then those of these parts. The
+    line of a part is often that at which its function begins, which tells nothing beside a line within the function."""
+    parts, others = tuple(parts), costs.sites("input")
+    is_made_by_worker = any(part.where == "worker" for part in parts)
+    lines = _worker_sites(costs) if is_made_by_worker else others
     functions = {(PurePath(site.file).name, site.function) for site in lines}
-    sites = (part.site for part in parts if part.site is not None)
-    return largest_sites(
-        [*lines, *(site for site in sites if (PurePath(site.file).name, site.function) not in functions)]
-    )
+    sites = [part.site for part in parts if part.site is not None]
+    sites = [site for site in sites if (PurePath(site.file).name, site.function) not in functions]
+    return largest_sites([*lines, *sites] or others)
+
+
+def _worker_sites(costs: StepCosts) -> tuple[Site, ...]:
+    """The lines at which the workers of loaders make data, the most time first; empty where they were not sampled. A
+    forked worker also has the line at which the training process started it."""
+    threads = costs.analysis.threads
+    others = {line.site for thread in threads if thread.process != LOADER_WORKER for line in thread.lines}
+    seconds: dict[Site, float] = {}
+    for line in (line for thread in threads if thread.process == LOADER_WORKER for line in thread.lines):
+        if line.site not in others:
+            seconds[line.site] = seconds.get(line.site, 0.0) + line.categories.get(ThreadState.MAKING_DATA, 0.0)
+    least = NAMED * sum(seconds.values())
+    return largest_sites(site for site in sorted(seconds, key=lambda site: -seconds[site]) if seconds[site] > least)
 
 
 def _items_mostly_wait(costs: StepCosts, own: Cost) -> bool:

@@ -16,7 +16,7 @@ def judge(costs: StepCosts) -> Claim | None:
         return None
     received = loader_cost(costs, found).part(found.receives / found.making if found.making else 1.0)
     values = {"receives": found.receives, "batch": found.batch_seconds, **loader_values(costs)}
-    return Claim({"input": received}, made_sites(costs), values)
+    return Claim({"input": received}, made_sites(costs, costs.sites("input")), values)
 
 
 PLUGIN = Rule(

@@ -91,7 +91,7 @@ def check_words(finding: Finding) -> None:
     text = finding_text(finding)
     assert text.title
     assert text.fix
-    assert bool(text.code) == bool(finding.rule.code)
+    assert bool(text.code) == bool(finding.rule.code) or finding.values.get("opened", "") is None
     assert text.evidence, "a figure shows it"
     assert not any(sign in " ".join((text.title, text.fix, text.code, *text.evidence)) for sign in ("{", "}", "None"))
     assert finding.is_of_run or finding_sentence(finding).endswith(
@@ -255,6 +255,64 @@ def test_the_line_at_which_a_function_begins_is_left_out_beside_a_line_within_it
     analysis = step(part, use=LoaderUse(100.0, 0.0), input=0.5, compute=0.5)
     assert first(analysis).sites == (SITE,)
     assert first(replace(analysis, locations={})).sites == (part.site,)
+
+
+def of_thread(process: str, **lines: Site) -> ThreadActivity:
+    """A thread of a process that is making data at these lines, for as many seconds as their names tell."""
+    costs = tuple(
+        LineCost(site, "", float(name[1:]), 0.4, 0.3, 0.5, 40, {ThreadState.MAKING_DATA: float(name[1:])})
+        for name, site in lines.items()
+    )
+    return ThreadActivity(
+        len(process), 1, process, "", ThreadState.MAKING_DATA, 0.9, 0.9, 0.9, 90, None, "", 0.9, None, lines=costs
+    )
+
+
+def test_items_that_workers_make_are_slow_at_the_lines_of_the_workers() -> None:
+    begin, line = (replace(SITE, line=number) for number in (14, 17))
+    loop = Site("train.py", 40, "main")
+    parts = (
+        replace(worker("dataset", 0.95), site=begin),
+        main_process("receive", 0.5),
+        main_process("waiting for the workers", 0.1),
+    )
+    use = LoaderUse(1.0, 0.0, 3, worker_cpu=0.9, worker_core_wait=0.0)
+    slow = replace(step(*parts, use=use, input=0.6, compute=0.4), locations={"input": (place(loop),)})
+    sampled = replace(
+        slow, threads=(of_thread("training process", s5=loop), of_thread("loader worker", s2=line, s5=loop))
+    )
+    assert found(sampled) == ["slow-dataset-item"], "the worker is busy, so that it cannot hand its tensors over"
+    assert first(sampled).sites == (line,), "the one at which the worker was started is no line of its work"
+    assert first(slow).sites == (begin,)
+
+
+@pytest.mark.parametrize(
+    ("source", "opened"),
+    [
+        ("with zipfile.ZipFile(self.path) as archive:", "zipfile.ZipFile(self.path)"),
+        ("row = pd.read_csv(TABLE, sep=';').iloc[index]", "pd.read_csv(TABLE, sep=';')"),
+        ("image = h5py.File('images.h5', mode='r')['x'][index]", "h5py.File('images.h5', mode='r')"),
+        ("return torch.load(self.paths[index])", None),
+        ("image = np.load(path)", None),
+        ("data = np.load(self.folder / f'{index}.npy')", None),
+        ("with open(self.path) as file:", None),  # it takes no time
+        ("archive.read(name)", None),
+    ],
+)
+def test_a_file_of_all_items_is_opened_once(source: str, opened: str | None) -> None:
+    site = replace(SITE, source=source)
+    slow = replace(
+        step(main_process("dataset", 0.5), use=ALONE, input=0.5, compute=0.5), locations={"input": (place(site),)}
+    )
+    finding = next(each for each in find(slow)[0] if each.rule.name == "slow-dataset-item")
+    text = finding_text(finding)
+    assert finding.values["opened"] == opened
+    assert text.fix.startswith("Open the file once in each process" if opened else "Make items cheaper")
+    assert text.code == (f"if self.kept is None:  # once in each process\n    self.kept = {opened}" if opened else "")
+
+
+def place(site: Site) -> Location:
+    return Location(LocationKind.LINE, (site,), 1.0, 1.0, 1.0)
 
 
 def test_making_a_batch_takes_longer_than_it_costs_where_the_device_or_a_core_is_busy() -> None:
