@@ -192,7 +192,7 @@ def _places(side: ReportSide, of: str = "") -> tuple[str, tuple[CodePlace, ...],
         if not of and any(phase.low == phase.high for phase in analysis.phases if phase.name in PHASES):
             note += " The parts above are recorded times, so that both can differ a little."
         if any(place.share is None for place in places):
-            note += " ?: the line of the cause, which no sample saw, so that it stands first."
+            note += " ?: the line of the cause, which no sample of the training thread saw."
         return title, places, note
     thread = analysis.threads[0] if analysis.threads and analysis.threads[0].lines else None
     if thread is not None and has_no_steps(analysis):

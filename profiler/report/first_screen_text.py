@@ -187,12 +187,13 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
     is_input, is_evaluation = is_of_input(lead), _evaluation(lead, analysis) > 0
     first = f"{text.title}{at(lead.sites[0]) if lead.sites else ''}." if is_input else ""
     others = [each for each in leading(analysis.findings) if each is not lead]
-    rest = _rest(analysis.phases, _OF_EVALUATION if is_evaluation else _OF_INPUT) if is_input or is_evaluation else ""
+    left_out, told = left_out_text(lead), _OF_EVALUATION if is_evaluation else _OF_INPUT
+    rest = _rest(analysis.phases, told) if (is_input or is_evaluation) and not left_out else ""
     second = finding_sentence(others[0]) if others else rest
     # how long a part of a step takes is in its strip
     evidence = ("", "") if is_input or is_evaluation else (*text.evidence[:2], "", "")
-    told = tuple(islice(filter(None, (first, evidence[0], second, evidence[1])), WHY))
-    return tuple(filter(None, (*told, left_out_text(lead))))
+    why = tuple(islice(filter(None, (first, evidence[0], second, evidence[1])), WHY))
+    return tuple(filter(None, (*why, left_out)))
 
 
 def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:
