@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from profiler.diagnose.input import HANDOVER
@@ -38,13 +39,29 @@ def least_step_time(costs: StepCosts, found: InputDiagnosis, extra: float = 0.0,
 
     :param extra: seconds of CPU time per step that it needs besides the work of the recorded run.
     :param granted: the share of the time in which a process that is ready to run gets a core, where each of them mostly
-        waits for something else: the scheduler gives them their share of busy cores, too.
+        waits for something else: the scheduler gives them their share of busy cores, too, up to a CPU quota.
     """
-    used, free, ranks = costs.analysis.value("host_cpu"), found.use.free_cores, costs.analysis.ranks
+    used, free, processes = _used_cores(costs), found.use.free_cores, _processes(costs)
     if used is None or free is None:
         return 0.0
-    processes = len(ranks.ranks) if ranks else 1
-    used += (costs.analysis.value("children_cpu") or 0.0) / processes
-    most = max(used + free / processes, granted * (found.cores or 0) / processes, _LEAST)
+    allowed = min(found.cores or 0, costs.number("cpu_quota") or math.inf)
+    most = max(used + free / processes, granted * allowed / processes, _LEAST)
     step = (used * costs.seconds + extra) / most
     return step * costs.active / costs.seconds
+
+
+def quota_step_time(costs: StepCosts) -> float:
+    """Seconds that the CPU quota lets a step take at least, however little it waits for; 0 where there is no quota."""
+    used, quota = _used_cores(costs), costs.number("cpu_quota")
+    return used * costs.seconds * _processes(costs) / quota if used and quota else 0.0
+
+
+def _used_cores(costs: StepCosts) -> float | None:
+    """Cores that a rank uses, with its share of all other processes; None: not measured."""
+    used = costs.analysis.value("host_cpu")
+    others = (costs.analysis.value("children_cpu") or 0.0) / _processes(costs)
+    return None if used is None else used + others
+
+
+def _processes(costs: StepCosts) -> int:
+    return len(costs.analysis.ranks.ranks) if costs.analysis.ranks else 1

@@ -6,6 +6,7 @@ from profiler.analyse.finding import KnockOut
 from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.rule import Claim, Rule, StepCosts
 from profiler.diagnose.rules._input import SLOW, input_sites, input_wait, loader_values, made_parts
+from profiler.diagnose.rules._workers import quota_step_time
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -21,9 +22,10 @@ def judge(costs: StepCosts) -> Claim | None:
         "files": found.use.file_wait or None,
         "sockets": found.use.socket_wait or None,
     }
-    cost = {"input": made.part(waits)}
+    cost = made.part(waits)
+    remaining = max(0.0, quota_step_time(costs) - costs.active + cost.seconds)
     # the rest of a read, which copies the data, is not known
-    return Claim(cost, input_sites(costs, parts), values, is_least=True)
+    return Claim({"input": cost}, input_sites(costs, parts), values, remaining, is_least=True)
 
 
 PLUGIN = Rule(

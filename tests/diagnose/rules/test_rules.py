@@ -462,6 +462,21 @@ def test_workers_that_sleep_take_no_cores_from_each_other() -> None:
     assert found(with_facts(computing, cores=4)) == ["slow-dataset-item"]
 
 
+def test_a_cpu_quota_limits_what_waits_beside_each_other() -> None:
+    """Of 100 ms, 80 are waits for files and 20 run on a core. With a quota of 0.25 cores that takes 80 ms at least."""
+    parts = main_process("dataset", 0.8)
+    use = replace(ALONE, free_cores=0.05, file_wait=0.9)
+    waiting = with_measures(step(parts, use=use, input=0.8, compute=0.2, core=0.0), host_cpu=0.2, children_cpu=0.0)
+    main = ThreadActivity(7, 7, "p", "", ThreadState.MAKING_DATA, 0.9, 0.9, 0.9, 90, None, "", 0.2, None)
+    waiting = replace(waiting, threads=(main,))
+    assert first(waiting).rule.name == "no-workers"
+    assert first(waiting).gain > 3
+    limited = replace(waiting, info=replace(waiting.info, host={"cores": 4, "cpu_quota": 0.25}))
+    assert first(limited).gain == pytest.approx(100 / (80 + 4 * 1.7), rel=0.01), "a worker sends its batches, too"
+    assert gain_of("io-bound-input", waiting) == pytest.approx(1 / 0.28)
+    assert gain_of("io-bound-input", limited) == pytest.approx(100 / 80)
+
+
 def test_needless_workers_cost_only_what_their_batches_cost_more() -> None:
     """Receiving takes 6.8% of a step, and making the batches would take most of that."""
     parts = worker("waiting for an index", 0.9), worker("dataset", 0.05), main_process("receive", 0.068)
