@@ -19,7 +19,7 @@ def parsed_line(source: str) -> ast.Module | None:
 def line_nodes(source: str) -> Iterator[ast.AST]:
     """All nodes of the syntax tree of a line, also of one that begins a block, such as `with open(path) as file:`; none
     where it is another part of a statement."""
-    tree = parsed_line(source) or parsed_line(f"{source.strip()} pass")
+    tree = parsed_line(source) or parsed_line(f"{source.strip()}\n pass")
     yield from ast.walk(tree) if tree else ()
 
 

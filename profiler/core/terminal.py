@@ -67,11 +67,11 @@ def progress(console: Console) -> Iterator[Callable[[str], None]]:
     if not console.is_terminal:
         begin = time.monotonic()
 
-        def print_line(text: str) -> None:
+        def new_line(text: str) -> None:
             with _ignore_closed():
                 print(f"{text} ({timedelta(seconds=int(time.monotonic() - begin))})", file=sys.stderr)
 
-        yield print_line
+        yield new_line
         return
     from rich.progress import Progress, TextColumn, TimeElapsedColumn
     from rich.table import Column

@@ -26,6 +26,12 @@ def test_the_functions_that_a_line_calls() -> None:
     assert sorted(called_functions("x = torch.cat([f(y), z])")) == ["f", "torch.cat"]
 
 
+@pytest.mark.parametrize("source", ["with f(x) as y:", "for _ in f(x):  # each", "if f(x) > 1:", "while f(x):"])
+def test_a_line_that_begins_a_block(source: str) -> None:
+    assert called_functions(source) == ["f"]
+    assert parsed_line(source) is None, "it is no whole statement"
+
+
 def test_escape_sequences_of_the_program_do_not_warn() -> None:
     with warnings.catch_warnings(record=True, action="always") as told:
         assert parsed_line(r"x = re.split('\d', text)") is not None
