@@ -307,6 +307,6 @@ def _growth(old: Finding, new: Finding) -> FindingState:
     """Whether a cause costs more or less, by more than chance and by MUCH of a step."""
     if new.seconds < old.seconds:
         return FindingState.SHRANK if _growth(new, old) is FindingState.GREW else FindingState.REMAINS
-    step = old.seconds / old.share
+    step = old.seconds / old.recorded_share
     is_chance = new.low / new.share * new.seconds <= old.high / old.share * old.seconds
     return FindingState.REMAINS if is_chance or new.seconds - old.seconds < MUCH * step else FindingState.GREW

@@ -120,7 +120,8 @@ def _describe(session: Session, out: TextIO) -> None:
         show(f"{plan.finding.rule.name}: {finding_sentence(plan.finding)}")
         show(f"{start} trial {text}")
     if session.plans:
-        show(f"The program runs in {session.program.cwd}: {shlex.join(session.program.argv)}")
+        # a command to copy stays whole
+        console.print(Text(f"The program runs in {session.program.cwd}: {shlex.join(session.program.argv)}"))
         text = duration_text(len(session.plans) + len(session.alternatives), session.seconds)
         show(f"{text}. Two copies of the program run in turn, without network; all files stay as they are.")
 

@@ -46,7 +46,7 @@ _CONTINUED: Final = " " * 4
 
 
 def print_line(console: Console, text: Text) -> None:
-    """Print a line: in a terminal broken between words, and elsewhere whole."""
+    """Print a line of words: in a terminal broken between them, and elsewhere whole."""
     if not console.is_terminal or text.cell_len <= console.width:
         console.print(text)
         return

@@ -13,7 +13,7 @@ from profiler.core.notice import Notice
 from profiler.core.plugins import discover
 from profiler.diagnose.device import too_few_launches
 from profiler.diagnose.predict import replayed_gain
-from profiler.diagnose.rule import Claim, Cost, Rule, RunClaim, StepCosts, largest_sites
+from profiler.diagnose.rule import NOTHING, Claim, Cost, Rule, RunClaim, StepCosts, largest_sites, total_seconds
 from profiler.run.trials import Trial
 
 _NARROW: Final = 0.8
@@ -122,14 +122,14 @@ def _total(costs: Iterable[Cost]) -> Cost:
 def _same_work(claim: Claim, accepted: Iterable[tuple[Rule, Claim]]) -> str:
     """The rule of an accepted claim about work at the same line of which the program needs a part, as a metric may call
     small operators; empty where there is none, or where it explains less than half of this claim."""
-    total = _total(claim.costs.values()).seconds
     if not (claim.sites and claim.is_most and claim.is_exclusive):
         return ""
     for rule, other in accepted:
         is_same = other.sites and len(largest_sites((claim.sites[0], other.sites[0]))) == 1
-        is_work = other.is_most and other.is_exclusive and claim.costs.keys() & other.costs.keys()
-        if is_same and is_work and _total(other.costs.values()).seconds >= _SAME_TIME * total:
-            return rule.name
+        if is_same and other.is_most and other.is_exclusive:
+            both = (min(cost.seconds, other.costs.get(name, NOTHING).seconds) for name, cost in claim.costs.items())
+            if sum(both) >= _SAME_TIME * total_seconds(claim.costs):
+                return rule.name
     return ""
 
 
@@ -192,7 +192,9 @@ def _finding_of_run(rule: Rule, claim: RunClaim) -> Finding:
 
 def _finding(rule: Rule, claim: Claim, costs: StepCosts, overlaps: str) -> Finding:
     total = _total(claim.costs.values())
-    step = costs.own_step(total.seconds, _waits(claim))
+    waits = _waits(claim)
+    # of waits whose end gains nothing, as what else the machine does is no part of the program, all steps are the whole
+    step = costs.own_step(total.seconds, waits) if claim.has_gain or not waits else costs.seconds
     share, low, high = (min(1.0, seconds / step) for seconds in (total.seconds, total.low, total.high))
     if total.is_exact or total.low >= _NARROW * total.seconds:
         confidence = claim.confidence

@@ -49,7 +49,8 @@ def diagnose_input(analysis: Analysis) -> InputDiagnosis | None:
     """What limits the input, with the figures that say so; None where no input was seen.
 
     Receiving a batch takes longer where the workers are busy with making others: a thread of the worker hands each
-    tensor over, and has to wait for its GIL. What receiving takes beyond `HANDOVER` is then a wait for the workers.
+    tensor over, and has to wait for its GIL. What receiving takes beyond `HANDOVER`, or beyond the time in which the
+    workers send, is then a wait for the workers.
     """
     parts, use = analysis.input, analysis.loader or LoaderUse(1.0, 0.0)
     if not parts:
@@ -66,9 +67,10 @@ def diagnose_input(analysis: Analysis) -> InputDiagnosis | None:
     sampling = min(_sampling(analysis), making_share)
     made_share = 1.0 - sampling / making_share if making_share else 1.0
     receives, step = working * _share(loader, RECEIVE), analysis.value("step_time") or 0.0
-    late = 0.0
-    if 1.0 - idle - _share(workers, SEND) >= BUSY and step:
-        late = max(0.0, receives - HANDOVER * (use.batches or 1.0) / step)
+    late, sends = 0.0, [part for part in workers if part.name == SEND]
+    if sends and step and 1.0 - idle - _share(workers, SEND) >= BUSY:
+        sending = max(HANDOVER * (use.batches or 1.0), sum(part.seconds_per_step for part in sends))
+        late = max(0.0, receives - sending / step)
     diagnosis = InputDiagnosis(
         InputAdvice.NONE,
         use,

@@ -210,6 +210,10 @@ class StepCosts:
         """A cost, none of which is waits for a core, as a share of the step (`own_step`)."""
         return seconds / self.own_step(seconds) if self.seconds else 0.0
 
+    def own_share(self, part: float) -> float:
+        """A share of the recorded step, none of which is waits for a core, as one of the step without these."""
+        return self.share(part * self.seconds)
+
     def fact(self, name: str) -> Any:
         """A fact about the program; None if it is not known."""
         return self.analysis.info.facts.get(name)

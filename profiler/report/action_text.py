@@ -76,12 +76,7 @@ def _proofs(analysis: Analysis, first: Finding | None) -> Iterator[Action]:
     if first is None:
         yield from record
     elif first.can_be_tried and not any(gain.method is GainMethod.KNOCK_OUT for gain in first.gains):
-        # a run directory need not be recorded again
-        tried = (
-            shlex.quote(relative_path(analysis.path)) if analysis.path and analysis.path.is_dir() else f"-- {program}"
-        )
-        title = "Measure the gain before you change the code"
-        yield Action(title, command=f"{called_as()} try {tried}", note=_TRIAL)
+        yield Action("Measure the gain before you change the code", command=trial_command(analysis), note=_TRIAL)
     if first is not None:
         yield from record
     yield _comparison(info)
@@ -167,6 +162,15 @@ _SCRIPT: Final = ".py"
 def command_text(info: RunInfo) -> str:
     """The recorded command as one would type it; empty for none."""
     return shlex.join((PurePath(info.argv[0]).name, *info.argv[1:])) if info.argv else ""
+
+
+def trial_command(analysis: Analysis) -> str:
+    """The command that tries the findings of a run: of its directory, or by recording the program again where there is
+    none, or the run never ended."""
+    path, info = analysis.path, analysis.info
+    is_directory = path is not None and path.suffix != ".zip" and info.end
+    tried = shlex.quote(relative_path(path)) if path and is_directory else f"-- {command_text(info)}"
+    return f"{called_as()} try {tried}"
 
 
 def _run(info: RunInfo) -> str:

@@ -65,17 +65,17 @@ def not_judged_text(not_judged: NotJudged) -> str:
     return f"{not_judged.rule.name}: {describe(not_judged.reason)}"
 
 
-def gain_text(finding: Finding, *, is_sentence: bool = False) -> str:
+def gain_text(finding: Finding, words: str = "") -> str:
     """`about 1.6×`, or `about 1.6× (1.9× by replay)` where two ways differ; empty without a prediction.
 
     What `try` measured stands alone: `1.6× (measured)`.
 
-    :param is_sentence: say what the factor is: `about 1.6× as fast without it`.
+    :param words: what follows the factor, such as ` as fast`.
     """
     if not finding.gains:
         return ""
     first, *others = finding.gains
-    factor = factor_text(first) + (" as fast without it" if is_sentence else "")
+    factor = factor_text(first) + words
     if first.method is GainMethod.KNOCK_OUT:
         return f"{factor} (measured)"
     different = [gain for gain in others if abs(gain.factor / first.factor - 1.0) > _DIFFERENT]
@@ -109,8 +109,8 @@ _WHY_LEAST: Final = ("the cure makes the rest of the step faster too", "files we
 _DIFFERENT: Final = 0.05
 """Relative difference of two predictions from which both are shown."""
 _WAYS: Final = {
-    GainMethod.BOUND: "by its time alone",
-    GainMethod.ESTIMATE: "by its time alone",
+    GainMethod.BOUND: "by Amdahl's law",
+    GainMethod.ESTIMATE: "by Amdahl's law",
     GainMethod.REPLAY: "by replay",
 }
 
@@ -131,12 +131,17 @@ def prediction_texts(finding: Finding) -> tuple[str, ...]:
 def left_out_text(finding: Finding) -> str:
     """What the share and the gain of a finding leave out of a step, where the share of the recorded step, which can be
     computed from its strip, differs visibly; else empty."""
-    is_visible = finding.share - finding.recorded_share >= _VISIBLE
-    return _LEFT_OUT.format(share=share(finding.left_out)) if is_visible else ""
+    if finding.share - finding.recorded_share < VISIBLE:
+        return ""
+    is_measured = bool(finding.gains) and finding.gains[0].method is GainMethod.KNOCK_OUT
+    what = "Shares of causes leave" if is_measured else "Shares of causes and gains leave"
+    return f"{what} out waits for a core and recording: {share(finding.left_out)} of each step."
 
 
-_VISIBLE: Final = 0.05
-_LEFT_OUT: Final = "Shares and gains leave out waits for a core and recording: {share} of each step."
+VISIBLE: Final = 0.05
+"""Difference of two shares of a step from which a reader sees that they are not the same."""
+AS_FAST: Final = " as fast without it"
+"""Follows the factor of a gain in a sentence."""
 
 
 _METHODS: Final[Mapping[str, str]] = {
@@ -199,7 +204,7 @@ def finding_sentence(finding: Finding, whole: str = "") -> str:
     place = at(finding.sites[0]) if finding.sites else ""
     text = _fill(finding.rule.title, finding.values) or finding.rule.name
     is_gain = finding.gains and (finding.gain >= NO_GAIN or finding.gains[0].method is GainMethod.KNOCK_OUT)
-    gain = f", {gain_text(finding, is_sentence=True)}" if is_gain else ""
+    gain = f", {gain_text(finding, AS_FAST)}" if is_gain else ""
     amount = share_text(finding.share, finding.low, finding.high)
     if finding.is_of_run:
         return f"{text}{place}: {amount} of the run." if finding.share else f"{text}{place}."

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Final
 
 from profiler.analyse.model import (
-    CORELESS_CATEGORIES,
     HOST_CATEGORIES,
     Analysis,
     Comparison,
@@ -18,7 +17,7 @@ from profiler.analyse.model import (
 )
 from profiler.core.facts import program_name
 from profiler.core.units import seconds
-from profiler.diagnose.model import NAMED, RunVerdict
+from profiler.diagnose.model import RunVerdict
 from profiler.report.action_text import run_actions
 from profiler.report.blocks import CodePlace, FirstScreen, PhaseStrip, Segment
 from profiler.report.category_text import PHASES, category_label, category_tone, device_label
@@ -44,6 +43,7 @@ from profiler.report.first_screen_text import (
     strip_label,
     trace_has_lines,
     waiting_label,
+    waits_for_cores,
 )
 from profiler.report.model import ReportInput, ReportSide, has_no_steps
 from profiler.report.text import host_state
@@ -116,7 +116,7 @@ def _strip(side: ReportSide, *, compared: bool) -> PhaseStrip | None:
     segments = _rank_segments(late) if late else ()
     segments = segments or (_device_segments(analysis) if analysis.outcome in _OF_DEVICE else ())
     by_category = _category_segments(analysis)
-    segments = segments or (by_category if _waits_for_cores(analysis) else _phase_segments(analysis) or by_category)
+    segments = segments or (by_category if waits_for_cores(analysis) else _phase_segments(analysis) or by_category)
     total = sum(segment.value for segment in segments)
     if not total:
         return None
@@ -128,12 +128,6 @@ def _strip(side: ReportSide, *, compared: bool) -> PhaseStrip | None:
         return strip
     after = total / lead.gain
     return replace(strip, changed=after, change=strip_change(lead, after))
-
-
-def _waits_for_cores(analysis: Analysis) -> bool:
-    """Whether waits for a core take so much of a step that they are worth a part of its strip."""
-    waits = sum(analysis.breakdown[name].value or 0.0 for name in CORELESS_CATEGORIES if name in analysis.breakdown)
-    return waits >= NAMED * (analysis.value("step_time") or math.inf)
 
 
 def _late_and_waiting(analysis: Analysis) -> tuple[RankActivity | None, RankActivity | None]:

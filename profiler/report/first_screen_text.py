@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
 from profiler.analyse.finding import Finding, GainMethod
 from profiler.analyse.model import (
+    CORELESS_CATEGORIES,
     ELSEWHERE,
     LOADED_MACHINE,
     MIN_SAMPLES,
@@ -20,13 +22,15 @@ from profiler.analyse.model import (
 from profiler.core.facts import is_plain_python
 from profiler.core.metrics import RATES
 from profiler.core.units import rate, ratio, seconds, share
-from profiler.diagnose.model import MUCH_UNKNOWN, RunVerdict
+from profiler.diagnose.model import MUCH_UNKNOWN, NAMED, RunVerdict
 from profiler.report.blocks import Chip, Headline
 from profiler.report.category_text import category_label, phase_label
 from profiler.report.finding_text import (
+    AS_FAST,
     EVALUATION,
     MOST,
     NO_GAIN,
+    VISIBLE,
     factor_text,
     finding_sentence,
     finding_text,
@@ -83,7 +87,10 @@ def _finding_headline(finding: Finding, analysis: Analysis) -> Headline:
     gain = gain_to_get(finding)
     if is_of_input(finding):
         who = "The device" if analysis.outcome in _OF_DEVICE else "Training"
-        return Headline(f"{who} waits for data {share(_wait_for_data(finding, analysis))} of every step: ", gain)
+        waits = _wait_for_data(finding, analysis)
+        if waits - finding.share >= VISIBLE:  # the gain is not that of all of them
+            gain = gain.replace(AS_FAST, " as fast after the first change")
+        return Headline(f"{who} waits for data {share(waits)} of every step: ", gain)
     part = share(_evaluation(finding, analysis) or finding.share)
     return Headline(f"{finding_text(finding).title}: {part} of {whole_text(finding, 'every step')}, ", gain)
 
@@ -93,21 +100,32 @@ _OF_DEVICE: Final = (RunVerdict.DEVICE_IDLE, RunVerdict.DEVICE_BUSY)
 
 def _wait_for_data(finding: Finding, analysis: Analysis) -> float:
     """The share of a step that is a wait for data, as in its strip: a finding may cost only a part of it. Of a device
-    with a queue, the time in which that waits. Where the share leaves much out of the strip, it is that of the finding.
-    """
-    if analysis.outcome in _OF_DEVICE or left_out_text(finding):
+    with a queue, the time in which that waits. Where findings leave much out of a step, so does this share."""
+    if analysis.outcome in _OF_DEVICE:
         return finding.share
+    left_out = finding.left_out if leaves_much_out(finding, analysis) else 0.0
     phase = next((phase.share for phase in analysis.phases if phase.name == _OF_INPUT), None)
-    part, step = analysis.breakdown.get(_INPUT), analysis.value("step_time")
-    if phase is not None or part is None or part.value is None or not step:
-        return finding.share if phase is None else phase
-    return max(finding.share, part.value / step)
+    if phase is not None and not left_out:
+        return phase
+    part, step = analysis.breakdown.get(_INPUT), (analysis.value("step_time") or 0.0) * (1.0 - left_out)
+    return max(finding.share, part.value / step) if part is not None and part.value and step else finding.share
+
+
+def leaves_much_out(finding: Finding, analysis: Analysis) -> bool:
+    """Whether shares of causes and those of phases differ visibly, which contain waits for a core."""
+    return waits_for_cores(analysis) or bool(left_out_text(finding))
+
+
+def waits_for_cores(analysis: Analysis) -> bool:
+    """Whether waits for a core take so much of a step that they are worth a part of its strip."""
+    waits = sum(analysis.breakdown[name].value or 0.0 for name in CORELESS_CATEGORIES if name in analysis.breakdown)
+    return waits >= NAMED * (analysis.value("step_time") or math.inf)
 
 
 def _evaluation(finding: Finding, analysis: Analysis) -> float:
     """The share of a step that is evaluation, as in its strip, where a finding is about that: it may cost only a part
     of it. 0 where the strip does not show it, and of other findings."""
-    phases = analysis.phases if finding.rule.name == EVALUATION and not left_out_text(finding) else ()
+    phases = analysis.phases if finding.rule.name == EVALUATION and not leaves_much_out(finding, analysis) else ()
     return next((phase.share for phase in phases if phase.name == Stage.EVALUATION), 0.0)
 
 
@@ -124,7 +142,7 @@ def gain_to_get(finding: Finding) -> str:
     """`about 1.64× as fast without it`, `1.64× as fast without it, as measured`"""
     gain = finding.gains[0]
     measured = ", as measured" if gain.method is GainMethod.KNOCK_OUT else ""
-    return f"{factor_text(gain)} as fast without it{measured}"
+    return f"{factor_text(gain)}{AS_FAST}{measured}"
 
 
 def _outcome(analysis: Analysis, devices: str) -> str:
@@ -188,7 +206,8 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
     first = f"{text.title}{at(lead.sites[0]) if lead.sites else ''}." if is_input else ""
     others = [each for each in leading(analysis.findings) if each is not lead]
     left_out, told = left_out_text(lead), _OF_EVALUATION if is_evaluation else _OF_INPUT
-    rest = _rest(analysis.phases, told) if (is_input or is_evaluation) and not left_out else ""
+    has_rest = (is_input or is_evaluation) and not leaves_much_out(lead, analysis)
+    rest = _rest(analysis.phases, told) if has_rest else ""
     second = finding_sentence(others[0]) if others else rest
     # how long a part of a step takes is in its strip
     evidence = ("", "") if is_input or is_evaluation else (*text.evidence[:2], "", "")

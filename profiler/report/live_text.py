@@ -8,7 +8,7 @@ from typing import Final
 from profiler.analyse.model import Analysis
 from profiler.core.units import seconds, share
 from profiler.diagnose.model import LiveDiagnosis, LiveLimit
-from profiler.report.finding_text import finding_sentence, finding_text, leading, minor
+from profiler.report.finding_text import finding_sentence, finding_text, leading, left_out_text, minor
 
 
 def live_sentence(diagnosis: LiveDiagnosis) -> str:
@@ -72,7 +72,9 @@ def live_findings(analysis: Analysis, whole: str = "") -> tuple[str, ...]:
     :param whole: what the share of a cost is a share of.
     """
     chosen = leading(analysis.findings) or minor(analysis.findings)
-    lines = [f"{finding_sentence(each, whole)} {finding_text(each).fix}" for each in chosen]
+    with_core = f"{whole} in which it has a core" if whole else ""
+    wholes = (with_core if left_out_text(each) else whole for each in chosen)
+    lines = [f"{finding_sentence(each, of)} {finding_text(each).fix}" for each, of in zip(chosen, wholes, strict=True)]
     if not lines:
         lines.append("none so far that is sure and large enough to name")
     if analysis.not_judged:

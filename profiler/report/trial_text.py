@@ -65,8 +65,8 @@ def measured_text(trial: Trial) -> str:
 
 
 def round_text(rule: str, number: int, factor: float | None) -> str:
-    """`python-loop: round 2, 1.52× so far`"""
-    return f"{rule}: round {number}" + (f", {ratio(factor)} so far" if factor else "")
+    """`python-loop: round 2, 1.52× as fast so far`"""
+    return f"{rule}: round {number}" + (f", {ratio(factor)} as fast so far" if factor else "")
 
 
 def duration_text(trials: int, each: float) -> str:

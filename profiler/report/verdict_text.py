@@ -41,7 +41,16 @@ from profiler.diagnose.model import (
     UnknownShare,
 )
 from profiler.report.category_text import CATEGORIES
-from profiler.report.finding_text import WIDE, finding_sentence, gain_text, is_wide, leading, minor, share_text
+from profiler.report.finding_text import (
+    WIDE,
+    finding_sentence,
+    gain_text,
+    is_wide,
+    leading,
+    left_out_text,
+    minor,
+    share_text,
+)
 from profiler.report.rank_text import (
     balance_sentence,
     collective_sentences,
@@ -118,11 +127,12 @@ def run_statement(diagnosis: RunDiagnosis) -> Statement:
     late = [each for each in leaders if ranks and ranks.straggler and each.values.get("rank") == ranks.straggler.rank]
     told = [each for each in leaders if each not in late]
     sentences = [*map(finding_sentence, told), *_RUN[diagnosis.verdict](rest), *map(finding_sentence, others)]
+    sentences += [*filter(None, map(left_out_text, (*told, *others)))][:1]
     sentences = [*filter(None, sentences)]
     if ranks is not None:
         straggler, balance = straggler_sentence(ranks), balance_sentence(ranks)
         if straggler:
-            gain = f"With equal work on each rank: {gain_text(late[0])} as fast." if late else ""
+            gain = f"With equal work on each rank: {gain_text(late[0], ' as fast')}." if late else ""
             sentences = [straggler, gain, balance, f"On rank {ranks.analysed}: {sentences[0]}", *sentences[1:]]
             sentences += collective_sentences(ranks)
         else:

@@ -41,17 +41,22 @@ def names(run: Analysis, *rules: Rule) -> list[str]:
 def test_work_at_one_line_is_told_once() -> None:
     """A metric and the small operators that it calls; those of another line are other work."""
 
-    def needed(name: str, part: float, line: int, *, is_most: bool = True) -> Rule:
+    def needed(name: str, part: float, line: int, other: float = 0.0, **more: bool) -> Rule:
         def judge(costs: StepCosts) -> Claim:
-            return Claim({"compute": costs.cost("compute").part(part)}, (replace(SITE, line=line),), is_most=is_most)
+            claimed = {"compute": costs.cost("compute").part(part), "python": costs.cost("python").part(other)}
+            return Claim(claimed, (replace(SITE, line=line),), **{"is_most": True, **more})
 
-        return Rule(name, name, (), "", judge)
+        return Rule(name, name, (), "", judge, is_general=name == "operators")
 
-    run = analysis(compute=1.0)
+    run = analysis(compute=0.6, python=0.4)
     assert names(run, needed("metric", 0.4, 7), needed("operators", 0.3, 7)) == ["metric", "operators*"]
     assert names(run, needed("metric", 0.4, 7), needed("operators", 0.3, 8)) == ["metric", "operators"]
     waste = needed("waste", 0.3, 7, is_most=False)
     assert names(run, needed("metric", 0.4, 7), waste) == ["metric", "waste"], "it may be all of another part"
+    more = needed("operators", 0.3, 7, other=0.9)
+    assert names(run, needed("metric", 0.3, 7), more) == ["operators", "metric"], "most of it is other work"
+    whole = needed("operators", 0.3, 7, is_exclusive=False)
+    assert names(run, needed("metric", 0.4, 7), whole) == ["metric", "operators"], "which part it is is not known"
 
 
 def test_the_largest_gain_comes_first() -> None:

@@ -12,8 +12,8 @@ from profiler.diagnose.model import InputAdvice
 from profiler.run.model import RunInfo
 
 
-def worker(name: str, share: float) -> InputPart:
-    return InputPart(name, "worker", share / 100, share)
+def worker(name: str, share: float, seconds: float = 0.0) -> InputPart:
+    return InputPart(name, "worker", seconds or share / 100, share)
 
 
 def main_process(name: str, share: float, seconds: float = 0.01) -> InputPart:
@@ -37,7 +37,6 @@ def advice(
 
 
 WAITS, BUSY = main_process("waiting for the workers", 0.6), worker("dataset", 0.95)
-IDLE_RARELY = worker("waiting for an index", 0.05)
 IDLE, RECEIVES = worker("waiting for an index", 0.6), main_process("receive", 0.3)
 
 
@@ -72,9 +71,11 @@ def test_busy_workers_run_or_wait_for_a_core_or_for_something_else(
         ([main_process("loader start", 0.1), main_process("dataset", 0.02)], InputAdvice.NONE),
         ([IDLE, worker("dataset", 3.0), RECEIVES], InputAdvice.LARGER_BATCHES),
         # a worker that is busy cannot hand its tensors over: 1 ms of that is no wait for it
-        ([BUSY, main_process("receive", 0.6)], InputAdvice.WORKERS_LIMIT),
-        ([BUSY, main_process("receive", 0.04)], InputAdvice.KEEPS_UP),
-        ([worker("send", 0.3), worker("dataset", 1.4), IDLE_RARELY, RECEIVES], InputAdvice.LARGER_BATCHES),
+        ([BUSY, worker("send", 0.04), main_process("receive", 0.6)], InputAdvice.WORKERS_LIMIT),
+        ([BUSY, worker("send", 0.04), main_process("receive", 0.04)], InputAdvice.KEEPS_UP),
+        # nor is receiving what takes as long to send
+        ([worker("dataset", 0.84, 1.4), worker("send", 0.16, 0.3), RECEIVES], InputAdvice.LARGER_BATCHES),
+        ([worker("dataset", 0.64, 1.4), worker("send", 0.36, 0.02), RECEIVES], InputAdvice.LARGER_BATCHES),
         # 1 ms of work in a worker, for which the training process spends 10 ms
         ([IDLE, worker("dataset", 0.1), RECEIVES], InputAdvice.NO_WORKERS),
         ([main_process("dataset", 0.4, 0.004)], InputAdvice.USE_WORKERS),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from rich.console import Console
 
 import profiler
 from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, KnockOut, RuleText
-from profiler.analyse.model import Analysis, Measure, Phase, RankActivity, RankLedger, Straggler
-from profiler.diagnose.model import RunVerdict
+from profiler.analyse.model import Analysis, Cause, Measure, Phase, RankActivity, RankLedger, Straggler
+from profiler.diagnose.model import RunDiagnosis, RunVerdict
+from profiler.report.action_text import trial_command
 from profiler.report.blocks import FirstScreen, Headline, PhaseStrip
 from profiler.report.build import build_report
 from profiler.report.category_text import CATEGORIES, PHASES
@@ -21,6 +23,7 @@ from profiler.report.first_screen_text import lead_finding
 from profiler.report.model import Results
 from profiler.report.render import html, markdown
 from profiler.report.render.console import SCREEN, print_first_screen
+from profiler.report.verdict_text import run_statement
 from profiler.run.model import CollectorStatus, Site
 from tests.approval.cases import recording
 from tests.report import hook_samples, samples
@@ -353,21 +356,46 @@ def test_what_a_share_leaves_out_is_told_where_it_differs_from_the_strip(
     assert bool(left_out_text(replace(finding(), share=part, left_out=left_out))) == is_told
 
 
+def test_a_measured_gain_leaves_nothing_out() -> None:
+    measured = replace(finding(method=GainMethod.KNOCK_OUT), share=0.5, left_out=0.6)
+    assert left_out_text(measured).startswith("Shares of causes leave out waits")
+    assert left_out_text(replace(finding(), share=0.5, left_out=0.6)).startswith("Shares of causes and gains leave")
+
+
+def test_a_verdict_whose_shares_have_two_wholes_tells_it() -> None:
+    causes = (Cause("core", 0.6, 0.6, 0.6, None, (), None),)
+    busy = RunDiagnosis(RunVerdict.CAUSE, share=0.2, causes=causes, findings=(replace(finding(), left_out=0.6),))
+    assert run_statement(busy).details[-1].startswith("Shares of causes and gains leave out waits for a core")
+    quiet = replace(busy, findings=(finding(),), causes=())
+    assert "leave out" not in " ".join(run_statement(quiet).details)
+
+
+def test_a_run_directory_that_ended_is_tried_without_recording_again(tmp_path: Path) -> None:
+    analysis = run(finding(knock_out=KnockOut.LINE))
+    complete = replace(analysis, path=tmp_path / "run", info=replace(analysis.info, end=5))
+    assert trial_command(complete).endswith(f" try {tmp_path / 'run'}")
+    for other in (replace(complete, info=analysis.info), replace(complete, path=None)):
+        assert " try -- " in trial_command(other)
+    assert " try -- " in trial_command(replace(complete, path=tmp_path / "run.zip"))
+
+
 def test_on_a_busy_machine_headline_finding_and_strip_agree() -> None:
     """Training waits for data half of the time that it has a core, and for a core 60% of all time."""
     waits = {"input": 0.02, "compute": 0.02, "core": 0.06}
     phases = (Phase("data", 0.05, 0.5, 0.5, 0.5), Phase("forward", 0.05, 0.5, 0.5, 0.5))
     quiet = replace(run(replace(finding(), share=0.5)), phases=phases)
     assert first(quiet).headline.text.startswith("Training waits for data 50% ")
+    part = replace(finding(), share=0.4, left_out=0.6)  # the rest of the wait has another cause
     busy = replace(
         quiet,
-        findings=(replace(finding(), share=0.5, left_out=0.6),),
+        findings=(part,),
         measures={"step_time": Measure("step_time", 0.1, "s", 100)},
         breakdown={name: Measure(name, seconds, "s") for name, seconds in waits.items()},
     )
     screen = first(busy)
     assert screen.headline.text.startswith("Training waits for data 50% ")
-    assert any("waits for a core and recording: 60% of each step" in sentence for sentence in screen.why)
+    assert screen.headline.text.endswith("about 1.64× as fast after the first change")
+    assert not any("The rest is mostly" in sentence for sentence in screen.why), "phases contain waits"
     assert isinstance(screen.picture, PhaseStrip)
     parts = {segment.label: segment.value for segment in screen.picture.segments}
     assert parts == {"data loading": 0.02, "compute": 0.02, "core wait": 0.06}

@@ -223,9 +223,15 @@ def input_sites(costs: StepCosts, parts: Iterable[InputPart]) -> tuple[Site, ...
 
 def _worker_sites(costs: StepCosts) -> tuple[Site, ...]:
     """The lines at which the workers of loaders make data, the most time first; empty where they were not sampled. A
-    forked worker also has the line at which the training process started it."""
+    forked worker also has the line at which the training process started it, which makes no data there."""
     threads = costs.analysis.threads
-    others = {line.site for thread in threads if thread.process != LOADER_WORKER for line in thread.lines}
+    others = {
+        line.site
+        for thread in threads
+        if thread.process != LOADER_WORKER
+        for line in thread.lines
+        if not line.categories.get(ThreadState.MAKING_DATA)
+    }
     seconds: dict[Site, float] = {}
     for line in (line for thread in threads if thread.process == LOADER_WORKER for line in thread.lines):
         if line.site not in others:

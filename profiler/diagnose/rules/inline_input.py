@@ -5,7 +5,7 @@ from __future__ import annotations
 from profiler.analyse.finding import Confidence, KnockOut
 from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.rule import Claim, Rule, StepCosts, largest_sites, total_seconds
-from profiler.diagnose.rules._input import inline_cost, loader_sites, prepared_costs
+from profiler.diagnose.rules._input import inline_cost, input_sites, prepared_costs
 
 
 def judge(costs: StepCosts) -> Claim | None:
@@ -17,7 +17,8 @@ def judge(costs: StepCosts) -> Claim | None:
         if found is None or not found.inline:
             return None
         values["part"] = found.inline_part.name if found.inline_part else None
-        return Claim({"input": inline_cost(costs, found)}, loader_sites(costs), values)
+        sites = input_sites(costs, costs.inputs(context="inline"))
+        return Claim({"input": inline_cost(costs, found)}, sites, values)
     first, *others = preparation.lines
     values["prepared"] = costs.share(total_seconds(prepared))
     values["calls"] = f"{preparation.calls}()" if preparation.calls else None

@@ -15,7 +15,7 @@ def judge(costs: StepCosts) -> Claim | None:
     if found is None or found.advice is not InputAdvice.LARGER_BATCHES:
         return None
     received = loader_cost(costs, found).part(found.receives / found.making if found.making else 1.0)
-    values = {"receives": found.receives, "batch": found.batch_seconds, **loader_values(costs)}
+    values = {"receives": costs.own_share(found.receives), "batch": found.batch_seconds, **loader_values(costs)}
     return Claim({"input": received}, made_sites(costs, costs.sites("input")), values)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
 
@@ -29,24 +30,30 @@ def judge(costs: StepCosts) -> Claim | None:
 
 
 def _opened(source: str) -> str | None:
-    """The call at a line that opens the same file for each item: its arguments are constants, or attributes of the
-    dataset. None where there is no such call."""
+    """The call at a line that opens the same for each item: its first argument is a constant or an attribute of the
+    dataset, and no other one is a variable. None where there is no such call."""
     for node in line_nodes(source):
         if not isinstance(node, ast.Call):
             continue
         name = ast.unparse(node.func)
         given = [*node.args, *(keyword.value for keyword in node.keywords)]
-        if given and {name, name.rpartition(".")[2]} & _OPENING and all(map(_is_fixed, given)):
-            return ast.unparse(node)
+        if given and {name, name.rpartition(".")[2]} & _OPENING:
+            is_same = not any(isinstance(part, ast.Call) for part in ast.walk(given[0])) and _is_fixed(given[0], ())
+            modules = [part.value for each in given for part in ast.walk(each) if isinstance(part, ast.Attribute)]
+            if is_same and all(_is_fixed(each, modules) for each in given[1:]):
+                return ast.unparse(node)
     return None
 
 
-def _is_fixed(node: ast.expr) -> bool:
-    """Whether an argument is the same for each item."""
-    parts = [*ast.walk(node)]
+def _is_fixed(node: ast.expr, modules: Collection[ast.expr]) -> bool:
+    """Whether an argument is the same for each item.
+
+    :param modules: nodes that may be modules, as in `np.uint8`, and no variables.
+    """
+    parts = [part for part in ast.walk(node) if part not in modules]
     names = [part.id for part in parts if isinstance(part, ast.Name)]
-    is_computed = any(isinstance(part, ast.Call | ast.Subscript) for part in parts)
-    return not is_computed and all(name in ("self", "cls") or name.isupper() for name in names)
+    is_item = any(isinstance(part, ast.Subscript) for part in parts)
+    return not is_item and all(name in ("self", "cls") or name.isupper() for name in names)
 
 
 PLUGIN = Rule(
@@ -59,7 +66,7 @@ PLUGIN = Rule(
     ),
     "Make items cheaper: prepare them once before the training, or replace loops over their elements by operators.",
     judge,
-    fixes=("Open the file once in each process and keep it, not for each item: {opened}.",),
+    fixes=("Open or load it once in each process and keep it, not for each item: {opened}.",),
     code="if self.kept is None:  # once in each process\n    self.kept = {opened}",
     threshold_source="Below half of the time of a batch, something else is slow.",
     is_alternative=True,

@@ -21,7 +21,8 @@ def judge(costs: StepCosts) -> Claim | None:
         return None
     waits = loader_cost(costs, found).part(found.waits / found.making if found.making else 1.0)
     values = loader_values(costs)
-    values |= {"waits": found.waits, "idle": 1.0 - found.busy, "ahead": max(_AHEAD, 2 * (values["prefetch"] or 0))}
+    ahead = max(_AHEAD, 2 * (values["prefetch"] or 0))
+    values |= {"waits": costs.own_share(found.waits), "idle": 1.0 - found.busy, "ahead": ahead}
     # the worker that has most to do still needs this long, however many batches it makes ahead
     needed = max(found.busy, found.use.busiest_worker) * costs.active
     return Claim({"input": waits}, made_sites(costs), values, max(0.0, needed - (costs.active - waits.seconds)))

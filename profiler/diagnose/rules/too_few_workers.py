@@ -36,7 +36,7 @@ def judge(costs: StepCosts) -> Claim | None:
         {"input": waits},
         made_sites(costs),
         {
-            "waits": found.waits,
+            "waits": costs.own_share(found.waits),
             "busy": found.busy,
             "cpu": found.use.worker_cpu,
             "workers": workers,

@@ -24,8 +24,8 @@ def judge(costs: StepCosts) -> Claim | None:
         {"input": loader_cost(costs, found).part(min(1.0, part))},
         made_sites(costs, tuple(sites) or costs.sites("input")),
         {
-            "starts": found.starts,
-            "waits": found.around_starts,
+            "starts": costs.own_share(found.starts),
+            "waits": costs.own_share(found.around_starts),
             "every": 1 / found.use.starts if found.use.starts else None,
             "made_anew": loader.site if loader and is_anew else None,
             "keep": None if is_anew else True,  # the setting alone changes nothing then, also in a trial

@@ -53,7 +53,7 @@ def _cost(finding: Finding) -> Cell:
 _FIELDS = (
     Field[Finding]("Cause", _cause),
     Field[Finding]("Cost per step", _cost, number=True),
-    Field[Finding]("Without it", lambda finding: Cell(gain_text(finding), sort=finding.gain), number=True),
+    Field[Finding]("Speed without it", lambda finding: Cell(gain_text(finding), sort=finding.gain), number=True),
 )
 
 

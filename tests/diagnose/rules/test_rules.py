@@ -257,12 +257,9 @@ def test_the_line_at_which_a_function_begins_is_left_out_beside_a_line_within_it
     assert first(replace(analysis, locations={})).sites == (part.site,)
 
 
-def of_thread(process: str, **lines: Site) -> ThreadActivity:
-    """A thread of a process that is making data at these lines, for as many seconds as their names tell."""
-    costs = tuple(
-        LineCost(site, "", float(name[1:]), 0.4, 0.3, 0.5, 40, {ThreadState.MAKING_DATA: float(name[1:])})
-        for name, site in lines.items()
-    )
+def of_thread(process: str, *lines: tuple[Site, ThreadState, float]) -> ThreadActivity:
+    """A thread of a process with its lines: what it does there, and for how many seconds."""
+    costs = tuple(LineCost(site, "", spent, 0.4, 0.3, 0.5, 40, {state: spent}) for site, state, spent in lines)
     return ThreadActivity(
         len(process), 1, process, "", ThreadState.MAKING_DATA, 0.9, 0.9, 0.9, 90, None, "", 0.9, None, lines=costs
     )
@@ -272,18 +269,21 @@ def test_items_that_workers_make_are_slow_at_the_lines_of_the_workers() -> None:
     begin, line = (replace(SITE, line=number) for number in (14, 17))
     loop = Site("train.py", 40, "main")
     parts = (
-        replace(worker("dataset", 0.95), site=begin),
+        replace(worker("dataset", 0.9), site=begin),
+        worker("send", 0.05),
         main_process("receive", 0.5),
         main_process("waiting for the workers", 0.1),
     )
     use = LoaderUse(1.0, 0.0, 3, worker_cpu=0.9, worker_core_wait=0.0)
     slow = replace(step(*parts, use=use, input=0.6, compute=0.4), locations={"input": (place(loop),)})
-    sampled = replace(
-        slow, threads=(of_thread("training process", s5=loop), of_thread("loader worker", s2=line, s5=loop))
-    )
+    makes, waits = ThreadState.MAKING_DATA, ThreadState.WAITING_FOR_DATA
+    training, working = (loop, waits, 5.0), of_thread("loader worker", (line, makes, 2.0), (loop, makes, 5.0))
+    sampled = replace(slow, threads=(of_thread("training process", training), working))
     assert found(sampled) == ["slow-dataset-item"], "the worker is busy, so that it cannot hand its tensors over"
     assert first(sampled).sites == (line,), "the one at which the worker was started is no line of its work"
     assert first(slow).sites == (begin,)
+    validating = of_thread("training process", training, (line, makes, 1.0))
+    assert first(replace(slow, threads=(validating, working))).sites == (line,), "it makes the same items there"
 
 
 @pytest.mark.parametrize(
@@ -292,6 +292,12 @@ def test_items_that_workers_make_are_slow_at_the_lines_of_the_workers() -> None:
         ("with zipfile.ZipFile(self.path) as archive:", "zipfile.ZipFile(self.path)"),
         ("row = pd.read_csv(TABLE, sep=';').iloc[index]", "pd.read_csv(TABLE, sep=';')"),
         ("image = h5py.File('images.h5', mode='r')['x'][index]", "h5py.File('images.h5', mode='r')"),
+        ("words = np.memmap(self.path, dtype=np.uint8)", "np.memmap(self.path, dtype=np.uint8)"),
+        (
+            "x = torch.load(FILE, map_location=torch.device('cpu'))",
+            "torch.load(FILE, map_location=torch.device('cpu'))",
+        ),
+        ("row = pd.read_csv(self.path, skiprows=index, nrows=1)", None),
         ("return torch.load(self.paths[index])", None),
         ("image = np.load(path)", None),
         ("data = np.load(self.folder / f'{index}.npy')", None),
@@ -307,7 +313,7 @@ def test_a_file_of_all_items_is_opened_once(source: str, opened: str | None) -> 
     finding = next(each for each in find(slow)[0] if each.rule.name == "slow-dataset-item")
     text = finding_text(finding)
     assert finding.values["opened"] == opened
-    assert text.fix.startswith("Open the file once in each process" if opened else "Make items cheaper")
+    assert text.fix.startswith("Open or load it once in each process" if opened else "Make items cheaper")
     assert text.code == (f"if self.kept is None:  # once in each process\n    self.kept = {opened}" if opened else "")
 
 
@@ -1492,6 +1498,15 @@ def test_the_cost_of_recording_is_no_part_of_a_gain() -> None:
     recorded = first(replace(ill, recording=0.01))
     assert recorded.left_out == pytest.approx(0.1)
     assert recorded.recorded_share == pytest.approx(0.5)
+
+
+def test_waits_that_the_program_does_not_cause_are_a_share_of_all_steps() -> None:
+    waits = find(step(core=0.4, throttled=0.3, compute=0.3))[0]
+    noisy, throttled = (
+        next(each for each in waits if each.rule.name == name) for name in ("noisy-machine", "throttled")
+    )
+    assert noisy.share == noisy.recorded_share == pytest.approx(0.4)
+    assert throttled.gain == pytest.approx(1 / (1 - throttled.share)), "of a step without the other waits"
 
 
 @pytest.mark.parametrize(("recording", "core"), [(0.0, 0.0), (0.02, 0.0), (0.0, 0.4), (0.02, 0.4), (0.09, 0.3)])
