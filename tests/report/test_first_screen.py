@@ -374,7 +374,7 @@ def test_a_run_directory_that_ended_is_tried_without_recording_again(tmp_path: P
     analysis = run(finding(knock_out=KnockOut.LINE))
     complete = replace(analysis, path=tmp_path / "run", info=replace(analysis.info, end=5))
     assert trial_command(complete).endswith(f" try {tmp_path / 'run'}")
-    for other in (replace(complete, info=analysis.info), replace(complete, path=None)):
+    for other in (replace(complete, info=replace(analysis.info, end=None)), replace(complete, path=None)):
         assert " try -- " in trial_command(other)
     assert " try -- " in trial_command(replace(complete, path=tmp_path / "run.zip"))
 
