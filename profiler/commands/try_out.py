@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from profiler.commands._common import RUNS, seconds
 from profiler.core.errors import Exit, ProfilerError
+from profiler.core.terminal import called_as
 
 if TYPE_CHECKING:
     from profiler.check.model import Round
@@ -51,6 +52,7 @@ class TryCommand:
         from profiler import read
         from profiler.knockout.session import prepare
         from profiler.knockout.trial import check_isolation
+        from profiler.report.text import relative_path
         from profiler.report.trial_text import measured_text, trials_json
 
         command = args.words[1:] if args.words[:1] == ["--"] else None
@@ -75,6 +77,8 @@ class TryCommand:
             print(f"{trial.rule}: {measured_text(trial)}", file=say, flush=True)
         if args.json:
             print(trials_json(trials))
+        elif any(trial.factor for trial in trials):
+            print(f"more: {called_as()} diagnose {shlex.quote(relative_path(run))}", file=say)
         return int(Exit.OK if any(trial.factor for trial in trials) else Exit.NOT_COMPARABLE)
 
 
@@ -111,6 +115,8 @@ def _describe(session: Session, out: TextIO) -> None:
         print_line(console, Text(text))
 
     for finding, reason in session.not_tried:
+        if reason.code == "wait-for-core":  # nothing of the program is its cause
+            continue
         show(not_tried_text(finding.rule.name, reason))
     instead = [(f"  If {rule} gains nothing, ", plan) for rule, plan in session.alternatives.items()]
     for condition, plan in (*(("  ", plan) for plan in session.plans), *instead):

@@ -49,7 +49,7 @@ def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> tuple[tuple
             elif isinstance(answer, RunClaim):
                 of_run.append(_finding_of_run(rule, answer))
             elif answer is not None:
-                claim = replace(answer, costs=_remaining(answer, left)) if is_general else answer
+                claim = _rest_of_step(answer, left, accepted) if is_general else answer
                 if _is_large(rule, claim, costs) and not (is_general and _is_explained(answer, claim)):
                     claims.append((rule, claim))
         claims.sort(key=lambda each: (-_weight(each[0], each[1], costs), each[0].name))
@@ -88,13 +88,16 @@ def _weight(rule: Rule, claim: Claim, costs: StepCosts) -> float:
     return math.sqrt(gain) if rule.is_alternative else gain
 
 
-def _remaining(claim: Claim, left: dict[str, float]) -> dict[str, Cost]:
-    """The costs of a claim as far as other rules left them."""
-    return {
+def _rest_of_step(claim: Claim, left: dict[str, float], accepted: Iterable[tuple[Rule, Claim]]) -> Claim:
+    """A claim of a general rule as far as other rules left its costs, and its lines, where they left one."""
+    costs = {
         name: cost.part(min(1.0, left.get(name, 0.0) / cost.seconds))
         for name, cost in claim.costs.items()
         if cost.seconds > 0
     }
+    owned = {(site.file, site.line) for _, other in accepted if other.costs and other.has_gain for site in other.sites}
+    sites = tuple(site for site in claim.sites if (site.file, site.line) not in owned)
+    return replace(claim, costs=costs, sites=sites or claim.sites)
 
 
 def _is_explained(answer: Claim, claim: Claim) -> bool:
@@ -226,5 +229,8 @@ def _with_trial(finding: Finding, trials: Sequence[Trial]) -> Finding:
         if (trial.rule, trial.site) == (finding.rule.name, site) and None not in (trial.factor, trial.low, trial.high):
             ends = trial.factor or 1.0, trial.low or 1.0, trial.high or 1.0
             gain = Gain(GainMethod.KNOCK_OUT, *ends, is_least=trial.is_least, is_most=trial.is_most)
-            return replace(finding, gains=(gain, *finding.gains))
+            gains = (gain, *finding.gains)
+            if all(each.is_most for each in gains):  # of upper limits the smallest one counts
+                gains = tuple(sorted(gains, key=_factor))
+            return replace(finding, gains=gains)
     return finding

@@ -112,6 +112,7 @@ _WAYS: Final = {
     GainMethod.BOUND: "by Amdahl's law",
     GainMethod.ESTIMATE: "by Amdahl's law",
     GainMethod.REPLAY: "by replay",
+    GainMethod.KNOCK_OUT: "measured",
 }
 
 

@@ -10,7 +10,6 @@ from typing import Final
 from profiler.analyse.finding import Finding, GainMethod
 from profiler.analyse.model import (
     CORELESS_CATEGORIES,
-    ELSEWHERE,
     LOADED_MACHINE,
     MIN_SAMPLES,
     UNATTRIBUTED,
@@ -105,7 +104,7 @@ def _wait_for_data(finding: Finding, analysis: Analysis) -> float:
         return finding.share
     left_out = finding.left_out if leaves_much_out(finding, analysis) else 0.0
     phase = next((phase.share for phase in analysis.phases if phase.name == _OF_INPUT), None)
-    if phase is not None and not left_out:
+    if phase is not None and not left_out and finding.share - phase < VISIBLE:
         return phase
     part, step = analysis.breakdown.get(_INPUT), (analysis.value("step_time") or 0.0) * (1.0 - left_out)
     return max(finding.share, part.value / step) if part is not None and part.value and step else finding.share
@@ -271,7 +270,7 @@ def _rest(phases: Sequence[Phase], told: str) -> str:
 
     :param told: the phase that the headline is about.
     """
-    rest = sorted((each for each in phases if each.name not in (told, ELSEWHERE)), key=lambda phase: -phase.share)
+    rest = sorted((each for each in phases if each.name != told), key=lambda phase: -phase.share)
     named = [f"{phase_label(phase.name)} ({share(phase.share)})" for phase in rest[:2] if phase.share >= _LARGE_REST]
     return f"The rest is mostly {listed(named)}." if named else ""
 

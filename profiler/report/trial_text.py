@@ -35,7 +35,7 @@ def _settings(settings: Mapping[str, Any]) -> list[str]:
         elif name == "loader_at":
             continue
         elif name == "optimizer":
-            words += [f"{key}={option} of optimizers" for key, option in value.items()]
+            words.append(f"optimizers with {', '.join(f'{key}={option}' for key, option in value.items())}")
         elif name == "replay":
             words.append(
                 f"the loader{place} replays its first batches" if place else "loaders replay their first batches"

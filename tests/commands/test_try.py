@@ -57,6 +57,7 @@ def test_a_measured_gain_is_printed_and_kept(run: Path, capsys: pytest.CaptureFi
     assert lines[2] == f"The program runs in {run.parent}: {sys.executable} train.py"
     assert "1 trial of at most 5.00 s" in lines[3]
     assert lines[4].startswith("python-loop: measured ")
+    assert lines[5] == "more: python -m profiler diagnose run"
     (kept,) = read_trials(run)
     assert kept.rule == "python-loop"
     assert kept.factor is not None

@@ -59,6 +59,23 @@ def test_work_at_one_line_is_told_once() -> None:
     assert names(run, needed("metric", 0.4, 7), whole) == ["metric", "operators"], "which part it is is not known"
 
 
+def test_a_general_rule_names_no_line_of_another_cause() -> None:
+    other = replace(SITE, line=9)
+    run = analysis(input=0.3, python=0.2, compute=0.5)
+    for lines, named in (((SITE, other), (other,)), ((SITE,), (SITE,))):
+        python = Rule(
+            "python",
+            "",
+            (),
+            "",
+            lambda costs, lines=lines: Claim({"python": costs.cost("python")}, lines),
+            is_general=True,
+        )
+        first, second = find(run, (rule("loader", "input"), python))[0]
+        assert (first.rule.name, second.rule.name) == ("loader", "python")
+        assert second.sites == named
+
+
 def test_the_largest_gain_comes_first() -> None:
     run = analysis(input=0.3, python=0.2, log=0.04, compute=0.46)
     rules = (rule("p", "python"), rule("i", "input"), rule("small", "log"))

@@ -25,7 +25,7 @@ from profiler.core.plugins import discover
 from profiler.diagnose.findings import with_trials
 from profiler.knockout.plan import Plan, plan_trial
 from profiler.knockout.trial import Recorded, _time_for_rounds, measure, measured_gain
-from profiler.report.finding_text import factor_text
+from profiler.report.finding_text import factor_text, gain_text
 from profiler.report.trial_text import measured_text, trials_json
 from profiler.run import tables
 from profiler.run.model import Site
@@ -309,6 +309,9 @@ def test_measured_gains_come_first_and_rank_findings() -> None:
     assert factor_text(written.gains[0]) == "at least 2.50×"
     replayed = Trial("python-loop", "train.py:1", None, 2.5, 2.4, 2.6, settings={"replay": True})
     assert factor_text(with_trials((first,), [replayed])[0].gains[0]) == "up to about 2.50×"
+    limited = replace(first, gains=tuple(replace(gain, factor=2.0, is_most=True) for gain in first.gains[:1]))
+    (both,) = with_trials((limited,), [replayed])
+    assert gain_text(both) == "up to about 2.00× (2.50× measured)", "of two upper limits the smaller one counts"
     assert measured_text(replayed).startswith("measured up to 2.50×")
     assert json.loads(trials_json([replayed]))["trials"][0]["is_most"] is True
     assert ranked[1] == first

@@ -356,6 +356,17 @@ def test_what_a_share_leaves_out_is_told_where_it_differs_from_the_strip(
     assert bool(left_out_text(replace(finding(), share=part, left_out=left_out))) == is_told
 
 
+def test_other_code_is_told_where_it_is_much_of_the_rest() -> None:
+    phases = [
+        Phase(name, part, part, part, part) for name, part in (("data", 0.39), ("elsewhere", 0.4), ("forward", 0.2))
+    ]
+    screen = first(replace(run(finding()), phases=tuple(phases)))
+    assert "The rest is mostly other code (40%) and forward (20%)." in screen.why
+    less = replace(phases[0], share=0.3, seconds_per_step=0.3)
+    screen = first(replace(run(finding()), phases=(less, *phases[1:])))
+    assert screen.headline.text.startswith("Training waits for data 39% "), "a part of it is no phase of its own"
+
+
 def test_a_measured_gain_leaves_nothing_out() -> None:
     measured = replace(finding(method=GainMethod.KNOCK_OUT), share=0.5, left_out=0.6)
     assert left_out_text(measured).startswith("Shares of causes leave out waits")

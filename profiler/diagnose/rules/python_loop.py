@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
 from profiler.analyse.finding import KnockOut
 from profiler.core.notice import Notice
+from profiler.core.syntax import called_functions
 from profiler.diagnose.rule import NOTHING, Claim, Cost, Rule, StepCosts
 from profiler.diagnose.rules._frames import frame_costs, lines_in_deep_copies
 from profiler.diagnose.rules._input import prepared_costs
@@ -20,6 +21,8 @@ _MOST_OF_STEP: Final = 0.5
 """Share of a step at a line from which it may be a library that runs the whole loop there. A choice."""
 _ENVIRONMENTS: Final = ("gymnasium/", "gym/", "pettingzoo/", "dm_control/")
 """Folders of libraries that simulate environments."""
+_ARRAYS: Final = frozenset(("np", "numpy", "pd", "pandas", "scipy", "cv2", "sklearn"))
+"""Names under which programs commonly import libraries that compute with arrays."""
 _NEARLY_ALL: Final = 0.9
 """Share of that line's time in one function of a library. A choice: `trainer.fit()` has all of it there."""
 _MOSTLY: Final = 0.5
@@ -45,7 +48,15 @@ def judge(costs: StepCosts) -> Claim | Notice | None:
     claimed = {"python": python.part(1.0 - called / python.seconds)}
     if computing := _computing_of_loops(costs, known):
         claimed["compute"] = computing
-    return Claim(claimed, others or sites, has_gain=any(not _is_of_library(costs, site) for site in sites))
+    sites = others or sites
+    has_gain = any(not _is_of_library(costs, site) for site in costs.sites("python"))
+    return Claim(claimed, sites, {"called": _array_function(sites)}, has_gain=has_gain)
+
+
+def _array_function(sites: Sequence[Site]) -> str | None:
+    """The function of a library for arrays that the first line calls, which loops over no elements itself."""
+    names = called_functions(sites[0].source) if sites else []
+    return next((name for name in names if name.partition(".")[0] in _ARRAYS), None)
 
 
 def _computing_of_loops(costs: StepCosts, others: Collection[Site]) -> Cost | None:
@@ -90,6 +101,7 @@ PLUGIN = Rule(
     ("{share:share} of each step is Python, much of it in {site:function}.",),
     "Replace loops over elements by operators on whole tensors, or do the work less often, or outside of the step.",
     judge,
+    fixes=("Do {called}() less often, or outside of the step.",),
     is_general=True,
     knock_out=KnockOut.STATEMENT,
 )

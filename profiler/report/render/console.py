@@ -184,7 +184,10 @@ class _Printer(Terminal):
         elif first.picture is not None:
             self.draw(first.picture)
         if first.places:
-            self.paragraph(first.places_title, "bold")
+            unsampled = " (?: no sample of the training thread)" * any(
+                place.share is None and not place.change for place in first.places
+            )
+            self.paragraph(first.places_title + unsampled, "bold")
         for place in first.places:
             self._cut(f"{place.change or whole_percent(place.share):>4}  {place.location}  {place.source}".rstrip())
         if not first.places:

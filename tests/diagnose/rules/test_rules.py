@@ -1478,6 +1478,16 @@ def test_the_python_of_a_library_that_runs_the_loop_is_no_loop_of_the_program() 
     assert first(replace(looping, lines=(acting,), library=(other,))).gain
 
 
+def test_a_function_for_arrays_is_called_less_often() -> None:
+    for source, fix in (
+        ("counts, edges = np.histogram(g, bins)", "Do np.histogram() less often, or outside of the step."),
+        ("total += abs(value)", "Replace loops over elements"),
+    ):
+        looping = replace(step(python=0.5, compute=0.5), locations={"python": (place(replace(SITE, source=source)),)})
+        assert first(looping).rule.name == "python-loop"
+        assert finding_text(first(looping)).fix.startswith(fix)
+
+
 def test_checks_of_distributions_among_small_operators() -> None:
     line = LineCost(SITE, "", 0.04, 0.4, 0.35, 0.45, 200, {"compute": 0.04})
     rows = (OperatorLine(SITE, False, "", 900, 0.03, 900, 0.03),)
