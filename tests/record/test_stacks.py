@@ -18,7 +18,7 @@ import pytest
 from profiler.core.procfs import ProcessStat
 from profiler.record.collector import Context
 from profiler.record.collectors import _pyspy, stacks
-from profiler.record.collectors._pyspy import RealtimePriority, WindowPlan
+from profiler.record.collectors._pyspy import PySpy, RealtimePriority, WindowPlan
 from profiler.record.collectors._sampling import SamplingSchedule, affordable_rate, has_torn_frame
 from profiler.record.collectors._traces import Span
 from profiler.record.collectors.stacks import StacksCollector, has_steps, sampled_processes
@@ -358,3 +358,13 @@ def test_a_refused_move_is_reported_and_an_ended_target_is_ignored(system: Syste
     system.core = None
     priority.follow()
     assert system.moved == []
+
+
+def test_the_log_of_a_window_may_be_gone(tmp_path: Path) -> None:
+    """A run directory can be deleted while py-spy writes into it."""
+    stem = tmp_path / "window-1-all"
+    py_spy = PySpy.start("true", WindowPlan(1, 1, 100, 0, preempt=False), stem, gil=False)
+    py_spy.log.unlink()
+    py_spy.notice_start()
+    assert not py_spy.sampling
+    py_spy.reap()

@@ -227,9 +227,10 @@ class PySpy:
 
     def notice_start(self) -> None:
         """Note when it begins to sample: it prints its first line when it has attached."""
-        if not self.sampling and self.log.stat().st_size:
-            self.sampling = time.monotonic_ns()
-            self.start_cpu_s = self.cpu_so_far()
+        with suppress(FileNotFoundError):  # the run directory was deleted, while py-spy goes on
+            if not self.sampling and self.log.stat().st_size:
+                self.sampling = time.monotonic_ns()
+                self.start_cpu_s = self.cpu_so_far()
 
     def reap(self) -> None:
         """Collect its exit status and its CPU time; it has ended."""
