@@ -583,6 +583,8 @@ if __name__ == "__main__":
 @pytest.mark.slow
 def test_a_loader_worker_that_is_killed(tmp_path: Path) -> None:
     info, run = recorded(tmp_path, WORKERS)
-    assert (info.exit_code, output(tmp_path)) == (6, "a worker has died\n")
+    assert info.exit_code == 6
+    # torch's handler of SIGCHLD may raise in the iterator's __del__, too, which Python reports
+    assert output(tmp_path).startswith("a worker has died\n")
     assert 0 < len(run.steps) < 10
     assert run.problems == ()
