@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from profiler.analyse.finding import MUCH, Confidence, Finding, GainMethod
+from profiler.analyse.finding import MUCH, Confidence, Finding, GainMethod, KnockOut
 from profiler.analyse.model import Analysis
 from profiler.check.model import Round
 from profiler.core.errors import Exit, ProfilerError
@@ -99,7 +99,15 @@ def prepare(run: Path, analysis: Analysis, *, findings: int = FINDINGS, seconds:
     plans: list[Plan] = []
     not_tried: list[tuple[Finding, Notice]] = []
     ordered = iter(_worth_trying(analysis.findings))
+    owners: dict[tuple[str, int], str] = {}
     for finding in ordered:
+        lines = [(site.file, site.line) for site in finding.sites]
+        owner = owners.get(lines[0]) if lines and finding.rule.knock_out is not KnockOut.SETTINGS else None
+        for line in lines:
+            owners.setdefault(line, finding.rule.name)
+        if owner is not None:  # the trial would measure that one
+            not_tried.append((finding, Notice("line-of-other", {"rule": owner})))
+            continue
         plan = plan_trial(finding, folders, recorded_at)
         if isinstance(plan, Notice):
             not_tried.append((finding, plan))

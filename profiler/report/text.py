@@ -384,6 +384,7 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     # why `try` did not measure a finding
     "no-knock-out": "its cause cannot be left out of the program",
     "wait-for-core": "it is a wait for cores and no work: free cores, or use fewer threads and workers",
+    "line-of-other": "its line is also that of {rule}, which may gain more, and leaving it out would measure both",
     "not-of-steps": "it takes time of the run, not of its steps, which a trial measures",
     "no-line": "no line is known to cause it",
     "no-value": "the run does not tell the setting to try",

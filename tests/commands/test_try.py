@@ -164,6 +164,15 @@ def test_a_program_that_was_saved_just_before_it_started_has_not_changed(
         assert len(session.prepare(run, replace(analysis, info=info)).plans) == number
 
 
+def test_a_line_is_tried_once_for_the_larger_cause(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    larger = finding(line_of("useless"), knock_out=None)
+    larger = replace(larger, rule=replace(larger.rule, name="loader-started-anew"))
+    with_findings(monkeypatch, larger, finding(line_of("useless")))
+    prepared = session.prepare(run, profiler.read(run))
+    assert prepared.plans == ()
+    assert [reason.code for _, reason in prepared.not_tried] == ["no-knock-out", "line-of-other"]
+
+
 def test_findings_without_a_prediction_come_last() -> None:
     unknown = replace(finding(1), gains=())
     assert _worth_trying([unknown, finding(2)]) == [finding(2), unknown]

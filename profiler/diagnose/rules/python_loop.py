@@ -42,7 +42,7 @@ def judge(costs: StepCosts) -> Claim | Notice | None:
     sites = costs.sites("python")  # without a line it is spread over libraries, and no loop can be replaced
     preparation = costs.analysis.preparation
     made = preparation.lines if preparation and prepared else ()
-    told = {*made, *lines_in_deep_copies(costs), *(line.site for line in metric_lines(costs)[0])}
+    told = {*made, *lines_in_deep_copies(costs), *(line.site for line in metric_lines(costs)[0]), *costs.sites("input")}
     known = {*calling, *told}  # lines of which another rule knows what they do
     others = tuple(site for site in sites if site not in known) or costs.line_sites("python", told)
     claimed = {"python": python.part(1.0 - called / python.seconds)}
