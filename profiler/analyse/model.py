@@ -910,6 +910,12 @@ class Analysis:
         return measure.value if measure else None
 
     @property
+    def core_wait(self) -> float:
+        """Seconds of a step in which the stepping thread could run and had no core, as far as they are known."""
+        measures = (self.breakdown.get(name) for name in CORELESS_CATEGORIES)
+        return sum(measure.value or 0.0 for measure in measures if measure is not None)
+
+    @property
     def samples(self) -> int:
         """The stack samples within the measured steps."""
         return sum(line.samples for line in self.lines)

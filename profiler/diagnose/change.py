@@ -160,7 +160,7 @@ def _phase_change(base: Analysis, side: Analysis, *, faster: bool, gain: float) 
         name = ordered[0]
         amounts = long.get(name, 0.0), short.get(name, 0.0)
         site = sites.get(name)
-        lines = [line for line in slow.lines if site and (line.site.file, line.site.line) == (site.file, site.line)]
+        lines = [line for line in slow.lines if site and line.site.place == site.place]
         return TimeChange(
             TimeChangeKind.PHASE,
             name,

@@ -13,7 +13,7 @@ from profiler.core.notice import Notice
 from profiler.core.plugins import discover
 from profiler.diagnose.device import too_few_launches
 from profiler.diagnose.predict import replayed_gain
-from profiler.diagnose.rule import NOTHING, Claim, Cost, Rule, RunClaim, StepCosts, largest_sites, total_seconds
+from profiler.diagnose.rule import NOTHING, Claim, Cost, Rule, RunClaim, StepCosts, total_seconds
 from profiler.run.trials import Trial
 
 _NARROW: Final = 0.8
@@ -95,15 +95,15 @@ def _rest_of_step(claim: Claim, left: dict[str, float], accepted: Iterable[tuple
         for name, cost in claim.costs.items()
         if cost.seconds > 0
     }
-    owned = {(site.file, site.line) for _, other in accepted if other.costs and other.has_gain for site in other.sites}
-    sites = tuple(site for site in claim.sites if (site.file, site.line) not in owned)
+    owned = {site.place for _, other in accepted if other.costs and other.has_gain for site in other.sites}
+    sites = tuple(site for site in claim.sites if site.place not in owned)
     return replace(claim, costs=costs, sites=sites or claim.sites)
 
 
 def _is_explained(answer: Claim, claim: Claim) -> bool:
     """Whether other rules have claimed most of an answer that takes time of any category, such as that of long steps:
     they tell what this time is."""
-    left, whole = _total(claim.costs.values()).seconds, _total(answer.costs.values()).seconds
+    left, whole = total_seconds(claim.costs), total_seconds(answer.costs)
     return not answer.is_exclusive and left < _SAME_TIME * whole
 
 
@@ -128,7 +128,7 @@ def _same_work(claim: Claim, accepted: Iterable[tuple[Rule, Claim]]) -> str:
     if not (claim.sites and claim.is_most and claim.is_exclusive):
         return ""
     for rule, other in accepted:
-        is_same = other.sites and len(largest_sites((claim.sites[0], other.sites[0]))) == 1
+        is_same = other.sites and other.sites[0].place == claim.sites[0].place
         if is_same and other.is_most and other.is_exclusive:
             both = (min(cost.seconds, other.costs.get(name, NOTHING).seconds) for name, cost in claim.costs.items())
             if sum(both) >= _SAME_TIME * total_seconds(claim.costs):

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Final
 
 from profiler.analyse.model import (
-    CORELESS_CATEGORIES,
     RECEIVE,
     SEND,
     WAITING_FOR_INDEX,
@@ -116,9 +115,8 @@ def _sampling(analysis: Analysis) -> float:
 
 def _active_share(analysis: Analysis) -> float:
     """The share of a step in which the training thread does not wait for a core."""
-    step, measures = analysis.value("step_time"), (analysis.breakdown.get(name) for name in CORELESS_CATEGORIES)
-    waits = sum(measure.value or 0.0 for measure in measures if measure is not None)
-    return max(0.0, 1.0 - waits / step) if step else 1.0
+    step = analysis.value("step_time")
+    return max(0.0, 1.0 - analysis.core_wait / step) if step else 1.0
 
 
 def _around_starts(analysis: Analysis, use: LoaderUse) -> float:

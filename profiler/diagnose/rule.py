@@ -318,5 +318,5 @@ def largest_sites(sites: Iterable[Site | None]) -> tuple[Site, ...]:
     by_line: dict[tuple[str, int], Site] = {}
     for site in sites:
         if site is not None:
-            by_line.setdefault((site.file, site.line), site)
+            by_line.setdefault(site.place, site)
     return tuple(by_line.values())[:MAX_SITES]

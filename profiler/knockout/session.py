@@ -101,7 +101,7 @@ def prepare(run: Path, analysis: Analysis, *, findings: int = FINDINGS, seconds:
     ordered = iter(_worth_trying(analysis.findings))
     owners: dict[tuple[str, int], str] = {}
     for finding in ordered:
-        lines = [(site.file, site.line) for site in finding.sites]
+        lines = [site.place for site in finding.sites]
         owner = owners.get(lines[0]) if lines and finding.rule.knock_out is not KnockOut.SETTINGS else None
         for line in lines:
             owners.setdefault(line, finding.rule.name)

@@ -168,9 +168,9 @@ def trial_command(analysis: Analysis) -> str:
     """The command that tries the findings of a run: of its directory, or by recording the program again where there is
     none, or the run never ended."""
     path, info = analysis.path, analysis.info
-    is_directory = path is not None and path.suffix != ".zip" and info.end
-    tried = shlex.quote(relative_path(path)) if path and is_directory else f"-- {command_text(info)}"
-    return f"{called_as()} try {tried}"
+    if path is None or path.suffix == ".zip" or not info.end:
+        return f"{called_as()} try -- {command_text(info)}"
+    return f"{called_as()} try {shlex.quote(relative_path(path))}"
 
 
 def _run(info: RunInfo) -> str:

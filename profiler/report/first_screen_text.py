@@ -9,7 +9,6 @@ from typing import Final
 
 from profiler.analyse.finding import Finding, GainMethod
 from profiler.analyse.model import (
-    CORELESS_CATEGORIES,
     LOADED_MACHINE,
     MIN_SAMPLES,
     UNATTRIBUTED,
@@ -117,8 +116,7 @@ def leaves_much_out(finding: Finding, analysis: Analysis) -> bool:
 
 def waits_for_cores(analysis: Analysis) -> bool:
     """Whether waits for a core take so much of a step that they are worth a part of its strip."""
-    waits = sum(analysis.breakdown[name].value or 0.0 for name in CORELESS_CATEGORIES if name in analysis.breakdown)
-    return waits >= NAMED * (analysis.value("step_time") or math.inf)
+    return analysis.core_wait >= NAMED * (analysis.value("step_time") or math.inf)
 
 
 def _evaluation(finding: Finding, analysis: Analysis) -> float:

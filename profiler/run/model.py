@@ -144,6 +144,11 @@ class Site:
         """The line that a fact of the program names by `file`, `line` and `function`."""
         return cls(fact["file"], fact["line"], fact["function"], fact.get("source", ""))
 
+    @property
+    def place(self) -> tuple[str, int]:
+        """File and line: two sources may name the function differently, and a lambda is a function of its own."""
+        return self.file, self.line
+
     def is_in_file_of(self, sampled: Site) -> bool:
         """Whether a recorded line is in the file of a sampled one: hooks may name files by their whole path, samples
         within the project."""

@@ -35,7 +35,6 @@ _NEARLY_ALL: Final = 0.75
 """Share of a function's time from which the rest of it, such as Python that frees its arrays, has the same purpose. A
 choice between half and all."""
 _WAITS: Final = [CODE["waiting"], CODE["ranks"], CODE["gil"]]
-_Line = tuple[str, int]
 _Numbers = npt.NDArray[Any]
 
 
@@ -94,12 +93,12 @@ def _first_lines(
     stacks: Stacks, samples: ClassifiedSamples, interrupted: Floats, operators: Collection[OperatorLine]
 ) -> Mapping[Function, int]:
     """The first line of each function that leads to the model: to a module, or to operators that have gradients."""
-    with_gradients = {_place(row.site) for row in operators if row.site and row.is_backward and not row.caller}
+    with_gradients = {row.site.place for row in operators if row.site and row.is_backward and not row.caller}
     ns = np.bincount(samples.stack, samples.ns)
     times, ways = Counter[Site](), defaultdict[Site, list[tuple[Site, ...]]](list)
     for number, stack in samples.stacks.items():
         is_model = stack.phase == FORWARD or (
-            stack.phase == BETWEEN and _place(stacks.relative(stack.site)) in with_gradients
+            stack.phase == BETWEEN and stacks.relative(stack.site).place in with_gradients
         )
         if is_model and stacks.is_user(stack.site) and interrupted[number] < _MOSTLY:
             times[stack.site] += ns[number]
@@ -155,7 +154,3 @@ def _way(stacks: Stacks, number: int, only: Collection[Function]) -> Sequence[Si
     """The user's frames of a stack from the line on that calls one of these functions."""
     frames = stacks.user_frames(number)
     return frames[next((at for at, site in enumerate(frames[1:]) if function_of(site) in only), 0) :]
-
-
-def _place(site: Site | None) -> _Line | None:
-    return (site.file, site.line) if site else None

@@ -12,7 +12,7 @@ from profiler.core.syntax import called_functions, line_nodes
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import StepCosts, total_seconds
 from profiler.diagnose.rules._frames import lines_above
-from profiler.diagnose.rules._operators import place, small_operators
+from profiler.diagnose.rules._operators import small_operators
 from profiler.diagnose.rules._periodic import extra_seconds, other_spikes
 from profiler.run.model import Site
 
@@ -66,9 +66,9 @@ def metric_lines(costs: StepCosts) -> tuple[tuple[LineCost, ...], float]:
     reading, computing = lines_read(_own_lines(costs, using), calls)
     small = {site: total_seconds(parts) for site, parts in small_operators(costs).items()}
     chosen = {line.site: line for line in computing if small.get(line.site, 0.0) < _MOSTLY * line.active}
-    judged = {place(site) for site in learning} | _lines_in(costs, Stage.EVALUATION)
+    judged = {site.place for site in learning} | _lines_in(costs, Stage.EVALUATION)
     for line in lines_above(costs, _is_metric):
-        if place(line.site) in judged:  # some losses are functions of these libraries
+        if line.site.place in judged:  # some losses are functions of these libraries
             continue
         # of several functions above one another, the outermost takes most
         if line.site not in chosen or line.seconds_per_step > chosen[line.site].seconds_per_step:
@@ -89,7 +89,7 @@ def _is_periodic(costs: StepCosts, line: LineCost) -> bool:
     if spikes is None or extra_seconds(costs, spikes) < _MOSTLY * line.active:
         return False
     most = spikes.lines[0]
-    return line.site.function == most.calls or place(line.site) == place(most.site)
+    return line.site.function == most.calls or line.site.place == most.site.place
 
 
 def _uses_model(function: LibraryFunction) -> bool:
@@ -106,12 +106,12 @@ def _own_lines(costs: StepCosts, using: Collection[Site]) -> Iterator[LineCost]:
     :param using: the lines that use the model or train it.
     """
     rows = costs.analysis.operators
-    own = {place(row.site) for row in rows if row.site and not row.is_backward and not row.caller}
-    own -= {place(site) for site in using}
+    own = {row.site.place for row in rows if row.site and not row.is_backward and not row.caller}
+    own -= {site.place for site in using}
     own -= _lines_in(costs, AFTER_OPTIMIZER, Stage.EVALUATION)
     scaled = [line.site for line in costs.analysis.lines if _SCALED.search(line.site.source)]
     for line in costs.analysis.lines:
-        is_own = place(line.site) in own and not line.is_outside_torch
+        is_own = line.site.place in own and not line.is_outside_torch
         if is_own and not _is_needed(line.site, scaled) and not _is_used(line.site, using):
             yield line
 
@@ -130,9 +130,9 @@ def _is_used(site: Site, using: Iterable[Site]) -> bool:
     return any(_is_same_function(site, each) and assigned & _names(each.source, ast.Load) for each in using)
 
 
-def _lines_in(costs: StepCosts, *phases: str) -> set[tuple[str, int] | None]:
+def _lines_in(costs: StepCosts, *phases: str) -> set[tuple[str, int]]:
     return {
-        place(line.site)
+        line.site.place
         for name in phases
         if (phase := costs.phase(name)) is not None
         for line in lines_of(costs, phase)
@@ -165,11 +165,11 @@ def lines_read(lines: Iterable[LineCost], calls: Collection[CallSite]) -> tuple[
 
 def lines_of(costs: StepCosts, phase: Phase) -> list[LineCost]:
     """The lines of a phase: those by which it is entered, and those of the function that they call."""
-    own = {place(site) for site in (phase.site, *(location.site for location in phase.further)) if site}
+    own = {site.place for site in (phase.site, *(location.site for location in phase.further)) if site}
     return [
         line
         for line in costs.analysis.lines
-        if place(line.site) in own or (phase.calls and line.site.function == phase.calls)
+        if line.site.place in own or (phase.calls and line.site.function == phase.calls)
     ]
 
 

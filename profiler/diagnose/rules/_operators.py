@@ -36,10 +36,10 @@ def small_operators(costs: StepCosts) -> dict[Site, dict[str, Cost]]:
     """
     rows = called_by_program(costs)
     backward = costs.phase("backward")
-    in_backward = place(backward.site) if backward else None
+    in_backward = backward.site.place if backward and backward.site else None
     places: dict[object, list[OperatorLine]] = {}
     for row in rows:
-        places.setdefault(in_backward if row.is_backward else place(row.site), []).append(row)
+        places.setdefault(in_backward if row.is_backward else row.site and row.site.place, []).append(row)
     if rows and all(row.site is None for row in costs.analysis.operators):
         share = _small(rows) / sum(row.seconds for row in rows)
         return {
@@ -49,7 +49,7 @@ def small_operators(costs: StepCosts) -> dict[Site, dict[str, Cost]]:
         }
     lines: dict[tuple[str, int], list[LineCost]] = {}
     for line in costs.analysis.lines:  # a comprehension is a function of its own on the same line
-        lines.setdefault((line.site.file, line.site.line), []).append(line)
+        lines.setdefault(line.site.place, []).append(line)
     parts = {}
     for at, here in lines.items():
         called = places.get(at, [])
@@ -69,8 +69,8 @@ def called_by_program(costs: StepCosts) -> list[OperatorLine]:
     recurrent network's, and where lines are known those of none, which add up the gradient of each parameter. A line of
     small operators in a loop has as many gradient functions: the few large ones of them, such as one that adds up what
     the loop took from a tensor, go with the loop."""
-    copies = set(map(place, lines_in_deep_copies(costs)))
-    rows = [row for row in costs.analysis.operators if not row.caller and place(row.site) not in copies]
+    copies = {site.place for site in lines_in_deep_copies(costs)}
+    rows = [row for row in costs.analysis.operators if not row.caller and (row.site and row.site.place) not in copies]
     has_lines = any(row.site for row in rows)
     is_small: dict[Site | None, bool] = {
         row.site: _is_mostly_small(row) for row in rows if row.site and not row.is_backward
@@ -130,11 +130,6 @@ def _cost(line: LineCost, seconds: float) -> Cost:
     """These seconds of a line, with the ends of its interval."""
     low, high = (line.low / line.share, line.high / line.share) if line.share else (1.0, 1.0)
     return Cost(seconds, seconds * low, seconds * high)
-
-
-def place(site: Site | None) -> tuple[str, int] | None:
-    """File and line: two sources may name the function differently."""
-    return (site.file, site.line) if site else None
 
 
 def called_from(parts: Mapping[Site, Mapping[str, Cost]], *names: str) -> dict[str, Cost]:

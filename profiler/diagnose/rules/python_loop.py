@@ -48,9 +48,9 @@ def judge(costs: StepCosts) -> Claim | Notice | None:
     claimed = {"python": python.part(1.0 - called / python.seconds)}
     if computing := _computing_of_loops(costs, known):
         claimed["compute"] = computing
-    sites = others or sites
-    has_gain = any(not _is_of_library(costs, site) for site in costs.sites("python"))
-    return Claim(claimed, sites, {"called": _array_function(sites)}, has_gain=has_gain)
+    has_gain = any(not _is_of_library(costs, site) for site in sites)
+    named = others or sites
+    return Claim(claimed, named, {"called": _array_function(named)}, has_gain=has_gain)
 
 
 def _array_function(sites: Sequence[Site]) -> str | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,10 +47,25 @@ def train(model: Any, *trained: Any, after: Callable[[], object] = lambda: None)
         after()
 
 
+@contextmanager
+def hooked(tmp_path: Path) -> Iterator[None]:
+    """The hooks of passes and of optimizers are at work."""
+    with watched(
+        tmp_path, (backward.PLUGIN, torch.autograd), (optimizers.PLUGIN, sys.modules["torch.optim.optimizer"])
+    ):
+        yield
+
+
+@contextmanager
+def searched(tmp_path: Path) -> Iterator[tuple[_unused_gradients.Search, Tuned]]:
+    """A search beside the hooks, which the test calls itself, and a model."""
+    with hooked(tmp_path):
+        yield _unused_gradients.Search(), Tuned()
+
+
 def fact(tmp_path: Path, program: Callable[[], object]) -> dict[str, Any] | None:
     """What the hook tells of a program."""
-    step = optimizers.PLUGIN, sys.modules["torch.optim.optimizer"]
-    with watched(tmp_path, (backward.PLUGIN, torch.autograd), step):
+    with hooked(tmp_path):
         program()
         assert STATE.recorder is not None
         assert "unused_gradients" not in STATE.recorder.hook_errors
@@ -302,8 +318,7 @@ def test_an_error_is_reported_and_ends_the_search(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(_unused_gradients, "_graph", fail)
     model = Tuned()
-    step = optimizers.PLUGIN, sys.modules["torch.optim.optimizer"]
-    with watched(tmp_path, (backward.PLUGIN, torch.autograd), step):
+    with hooked(tmp_path):
         train(model, model.head)
         assert STATE.recorder is not None
         assert STATE.recorder.hook_errors == {"unused_gradients": "RuntimeError: a graph of another kind"}
@@ -359,10 +374,7 @@ def test_compiled_models(tmp_path: Path, backend: str) -> None:
 
 def test_passes_of_two_threads_end_the_search(tmp_path: Path) -> None:
     """One begins while another runs: the search counts each once, and keeps nothing of later ones."""
-    search = _unused_gradients.Search()
-    model = Tuned()
-    step = optimizers.PLUGIN, sys.modules["torch.optim.optimizer"]
-    with watched(tmp_path, (backward.PLUGIN, torch.autograd), step):
+    with searched(tmp_path) as (search, model):
         optimizer = torch.optim.SGD(model.head.parameters(), lr=0.01)
         ends: list[Callable[[], None]] = []
         for _ in range(STEPS):
@@ -393,10 +405,7 @@ def test_passes_without_functions_and_of_other_kinds_are_harmless(tmp_path: Path
 
 
 def test_a_program_whose_passes_are_all_of_another_kind_is_soon_left_alone(tmp_path: Path) -> None:
-    search = _unused_gradients.Search()
-    model = Tuned()
-    step = optimizers.PLUGIN, sys.modules["torch.optim.optimizer"]
-    with watched(tmp_path, (backward.PLUGIN, torch.autograd), step):
+    with searched(tmp_path) as (search, model):
         train(model, model.head)
         for _ in range(STEPS):
             assert search.begin((model(torch.ones(4, 8)).mean(),), {"create_graph": True}) is None
@@ -404,10 +413,7 @@ def test_a_program_whose_passes_are_all_of_another_kind_is_soon_left_alone(tmp_p
 
 
 def test_a_search_begins_anew_only_after_the_passes_of_the_last_one(tmp_path: Path) -> None:
-    search = _unused_gradients.Search()
-    model = Tuned()
-    step = optimizers.PLUGIN, sys.modules["torch.optim.optimizer"]
-    with watched(tmp_path, (backward.PLUGIN, torch.autograd), step):
+    with searched(tmp_path) as (search, model):
         optimizer = torch.optim.SGD(model.head.parameters(), lr=0.01)
         end = None
         while end is None:
