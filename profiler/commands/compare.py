@@ -58,7 +58,7 @@ class Compare:
     def run(self, args: argparse.Namespace) -> int:
         from profiler.commands._comparing import compare_recorded, compare_runs, refuse_early
         from profiler.record.schedule import record_with_progress
-        from profiler.record.target import signals_as_interrupt
+        from profiler.record.signals import signals_as_interrupt
         from profiler.record.trainers import trainers
 
         known = trainers()
@@ -90,7 +90,7 @@ def _compare_counts(
 ) -> int:
     """Count both sides once, since two runs of a program that does the same have equal counts."""
     from profiler.commands._comparing import compare_counted
-    from profiler.record.target import signals_as_interrupt
+    from profiler.record.signals import signals_as_interrupt
 
     environment: Mapping[str, str] = {}
     if args.before is not None:

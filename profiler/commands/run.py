@@ -39,9 +39,10 @@ class RunCommand:
         add("command", nargs=argparse.REMAINDER, metavar="-- CMD ARGS...", help="the command to record")
 
     def run(self, args: argparse.Namespace) -> int:
-        """Exits with the program's own exit code (128 + signal when one ended it)."""
+        """Exits with the program's own exit code, or by the signal that ended the program."""
         from profiler import analyse_run, load
         from profiler.record.launch import record
+        from profiler.record.signals import end_by
         from profiler.record.target import find_program
         from profiler.report.summary import print_summary
         from profiler.run.model import RunSpec
@@ -85,7 +86,7 @@ class RunCommand:
             print(f"profiler: {error}", file=sys.stderr)
         except OSError:  # the terminal has been closed
             pass
-        return 128 - code if code < 0 else code
+        return end_by(-code) if code < 0 else code
 
 
 PLUGIN = RunCommand()

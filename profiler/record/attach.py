@@ -16,7 +16,7 @@ from profiler.record.collector import CollectorSet, Context
 from profiler.record.collectors.environment import git_commit
 from profiler.record.launch import close_run, new_manifest
 from profiler.record.permission import missing_permission
-from profiler.record.target import handled_signals
+from profiler.record.signals import handled_signals
 from profiler.run import store
 from profiler.run.model import RunInfo, RunSpec
 from profiler.run.source_text import ProgramFiles

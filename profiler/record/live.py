@@ -39,7 +39,7 @@ from profiler.core.procfs import (
 from profiler.core.terminal import called_as
 from profiler.record import limits
 from profiler.record.live_steps import StepRate
-from profiler.record.target import signals_as_interrupt
+from profiler.record.signals import signals_as_interrupt
 from profiler.run import store, tables
 from profiler.run.model import RunInfo
 from profiler.run.store import read_manifest

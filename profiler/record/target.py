@@ -1,7 +1,8 @@
 """Finds, starts, waits for and stops the program that is recorded.
 
-Signals to the recorder are passed on, and nothing stronger follows them: after Ctrl-C or SIGTERM a trainer may write a
-checkpoint for minutes. Only a stop of our own (a timeout, or enough recorded) ends in SIGKILL, after KILL_AFTER_S.
+Each signal reaches it once, as without a recorder (`profiler.record.signals`), and nothing stronger follows: after
+Ctrl-C or SIGTERM a trainer may write a checkpoint for minutes. Only a stop of our own (a timeout, or enough recorded)
+ends in SIGKILL, after KILL_AFTER_S.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from profiler.core.errors import ProfilerError
 from profiler.core.procfs import descendants, wait_exit
+from profiler.record.signals import PASSED_ON, STOP_SIGNALS, Witness, handled_signals
 from profiler.run import store, tables
 from profiler.run.model import RunSpec
 
@@ -30,11 +31,11 @@ and torchrun give 30 s."""
 SITE: Final = str(Path(__file__).parents[1] / "agent" / "pythonpath")
 """The folder at the head of PYTHONPATH that brings our hooks into a Python."""
 _WAKE_S: Final = 0.1
-STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_TERMINAL_SIGNALS: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH)
-"""A terminal sends them to its whole foreground: there the target has them already."""
-_OTHER_SIGNALS: Final = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT, signal.SIGWINCH)
-"""A target may handle them and go on: a scheduler's "write a checkpoint now", a dump of its stacks."""
+_SETTLE_S: Final = 0.05
+"""systemd and Slurm signal the processes of a job one by one, `timeout` its child first and then the group. What arrives
+within this time belongs together."""
+_MAX_SETTLING: Final = 10
+"""The times that _SETTLE_S is waited for where signals come all the time."""
 
 
 def find_program(argv: tuple[str, ...]) -> str:
@@ -83,15 +84,14 @@ def target_environment(spec: RunSpec, base: Mapping[str, str] | None = None) -> 
 class Target:
     """The target's process. As a context manager it handles the recorder's signals, and restores them at the end.
 
-    The target stays in our process group, and so in the terminal's foreground: it can read the keyboard, and Ctrl-C
-    reaches it from the terminal.
+    The target stays in our process group, and so in the terminal's foreground, where it can read the keyboard.
     """
 
     def __init__(self, spec: RunSpec) -> None:
         self._spec = spec
         self._received: list[int] = []
-        self._forwarded: set[int] = set()
-        self._signals = handled_signals(self._note, (*STOP_SIGNALS, *_OTHER_SIGNALS))
+        self._handled: set[int] = set()
+        self._signals = handled_signals(self._note, PASSED_ON)
         self._kill_at: float | None = None
         self.stopped = False
         """A signal that we forwarded, or the timeout, stopped it."""
@@ -100,11 +100,13 @@ class Target:
 
     def __enter__(self) -> Self:
         self._signals.__enter__()
+        self._witness = Witness(self._spec.argv)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._witness.end()
         self._signals.__exit__(kind, value, trace)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
@@ -117,6 +119,7 @@ class Target:
         """
         spec = self._spec
         environment = target_environment(spec, {**os.environ, **spec.env})
+        self._early = len(self._received)
         if spec.quiet:
             with open(spec.out / store.OUTPUT_LOG, "wb") as log:
                 self._process = subprocess.Popen(
@@ -148,8 +151,8 @@ class Target:
         """
         timeout = self._spec.timeout
         while not wait_exit(self.pid, _WAKE_S):
-            while self._received:
-                self._forward(self._received.pop(0))
+            if self._received:
+                self._pass_on()
             now = time.monotonic()
             if self.stopped or self.enough:
                 if self._kill_at is not None and now > self._kill_at:
@@ -169,16 +172,27 @@ class Target:
     def note_signals(self) -> None:
         """Count signals that came after the target had ended (Ctrl-C reached both), while collectors were stopping."""
         ended_by = -(self.exit_code or 0)
-        if any(number in STOP_SIGNALS or number == ended_by for number in (*self._received, *self._forwarded)):
+        if any(number in STOP_SIGNALS or number == ended_by for number in (*self._received, *self._handled)):
             self.stopped, self.enough = True, False
 
-    def _forward(self, number: int) -> None:
-        """Send a signal on to the target, as often as it comes. It decides itself whether it ends."""
-        self._forwarded.add(number)
-        if number in STOP_SIGNALS:
+    def _pass_on(self) -> None:
+        """Send the target the signals that it has not got itself, as often as they came. It decides whether it ends."""
+        seen: set[int] = set()
+        for _ in range(_MAX_SETTLING):  # until none arrives while the witness is asked
+            count = len(self._received)
+            time.sleep(_SETTLE_S)
+            seen |= self._witness.seen()
+            if len(self._received) == count:
+                break
+        received, early, self._early = self._received[:count], self._early, 0
+        del self._received[:count]
+        self._handled.update(received)
+        if not self._handled.isdisjoint(STOP_SIGNALS):
             self.stopped, self.enough, self._kill_at = True, False, None
-        if number not in _TERMINAL_SIGNALS or not _in_foreground():
-            self._send(number)
+        shares_group = _group(self.pid) == os.getpgrp()
+        for place, number in enumerate(received):
+            if place < early or number not in seen or not shares_group:
+                self._send(number)
 
     def _stop(self) -> None:
         self._kill_at = time.monotonic() + KILL_AFTER_S
@@ -205,49 +219,9 @@ class Target:
             os.kill(self.pid, number)
 
 
-def _in_foreground() -> bool:
-    """Whether we are in a terminal's foreground, so that its Ctrl-C has reached the target too.
-
-    A SIGINT that was sent to the recorder alone is then taken for a Ctrl-C and not passed on; SIGTERM always is.
-    """
+def _group(pid: int) -> int | None:
+    """The process group of `pid`; a program may have made its own. None: it has ended."""
     try:
-        terminal = os.open("/dev/tty", os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(terminal)
-
-
-@contextmanager
-def handled_signals(
-    handler: Callable[[int, FrameType | None], object], numbers: Sequence[signal.Signals] = STOP_SIGNALS
-) -> Iterator[None]:
-    """Have `handler` called for these signals until the block ends; outside the main thread, handle none.
-
-    A signal that is ignored, as SIGHUP is under nohup, stays so.
-    """
-    before: dict[signal.Signals, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        for number in numbers:
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                before[number] = signal.signal(number, handler)
-    try:
-        yield
-    finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)
-
-
-@contextmanager
-def signals_as_interrupt() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise KeyboardInterrupt, as Ctrl-C does, so that files are still closed and written."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    with handled_signals(interrupt, (signal.SIGTERM, signal.SIGHUP)):
-        yield
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None

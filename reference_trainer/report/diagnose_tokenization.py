@@ -72,7 +72,7 @@ def measure_tokenization(options: Sequence[str]) -> dict[str, Any]:
     import signal
     import subprocess
 
-    from profiler.record.target import handled_signals
+    from profiler.record.signals import handled_signals
     from reference_trainer.report.trainers import failure
 
     if missing := missing_packages():
