@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -80,10 +81,18 @@ def test_bad_numbers(options: tuple[str, str], capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(("code", "expected"), [(0, 0), (3, 3), (-9, 137), (-15, 143)])
-def test_exit_codes_as_in_a_shell(code: int, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exit_codes_of_a_process_that_its_own_signals_do_not_end(
+    code: int, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = lambda *_, **__: RunInfo(1, "r", "", ("true",), exit_code=code)  # noqa: E731
     monkeypatch.setattr("profiler.record.launch.record", made)
-    assert main(["run", "--out", str(tmp_path / "run"), "--", "true"]) == expected
+    monkeypatch.setattr("profiler.record.signals.os.kill", lambda *_: None)  # as for the first process of a container
+    monkeypatch.setattr("profiler.record.signals.resource.setrlimit", lambda *_: None)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert main(["run", "--out", str(tmp_path / "run"), "--", "true"]) == expected
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_large_run_is_not_analysed_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,183 @@
+"""Each signal reaches the recorded program once, however it was sent, and the exit code is the program's."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from profiler.core.procfs import descendants
+from profiler.record.signals import PASSED_ON, Witness
+from profiler.run.load import load
+from tests.fakes.programs import ROOT, command_line, start
+
+PYTHON = sys.executable
+
+pytestmark = pytest.mark.usefixtures("importable")
+
+COUNTING = """
+import os, signal, sys
+got, answered = [], []
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, lambda number, _: got.append(number))
+signal.signal(signal.SIGUSR1, lambda *_: answered.append(1))
+if sys.argv[1:] == ["own-group"]:
+    os.setpgid(0, 0)
+print("ready", flush=True)
+while not got: signal.pause()
+os.kill(os.getppid(), signal.SIGUSR1)
+while not answered: signal.pause()
+print(*got, flush=True)
+sys.exit(42)
+"""
+"""Prints the signals that it got. It sends one of its own to the recorder, which passes it on behind all others."""
+
+
+def started(folder: Path, *words: str) -> subprocess.Popen[str]:
+    """COUNTING, recorded, once it handles signals."""
+    options = ("--marks-only", "--level", "light", "--out", folder / "run")
+    process = start("run", *options, "--", PYTHON, "-c", COUNTING, *words)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def to_group(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    """As `kill -- -PGID`, CI runners and torchrun do."""
+    os.killpg(process.pid, number)
+
+
+def to_recorder(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    """As `docker stop` and `timeout --foreground` do."""
+    process.send_signal(number)
+
+
+def to_each(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    """As systemd, Slurm and `pkill -f` do."""
+    for pid in (process.pid, *descendants(process.pid)):
+        os.kill(pid, number)
+
+
+def twice(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    """As `timeout` does: the child, then the group."""
+    process.send_signal(number)
+    os.killpg(process.pid, number)
+
+
+slow = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("number", "send"),
+    [
+        (signal.SIGTERM, to_group),
+        (signal.SIGTERM, to_recorder),
+        (signal.SIGTERM, to_each),
+        (signal.SIGTERM, twice),
+        (signal.SIGINT, to_group),
+        pytest.param(signal.SIGINT, to_recorder, marks=slow),
+        pytest.param(signal.SIGINT, to_each, marks=slow),
+        pytest.param(signal.SIGHUP, to_group, marks=slow),
+        pytest.param(signal.SIGHUP, to_recorder, marks=slow),
+        pytest.param(signal.SIGHUP, to_each, marks=slow),
+    ],
+)
+def test_a_signal_arrives_once(tmp_path: Path, number: signal.Signals, send: object) -> None:
+    process = started(tmp_path)
+    assert callable(send)
+    send(process, number)
+    output, errors = process.communicate(timeout=60)
+    assert output == f"{int(number)}\n", errors
+    assert process.returncode == 42
+    assert load(tmp_path / "run").info.state == "interrupted"
+
+
+def test_a_program_that_left_the_group_gets_what_was_sent_to_the_group(tmp_path: Path) -> None:
+    """A trainer may make a group of its own, to end its workers with; a shell's job would have no other."""
+    process = started(tmp_path, "own-group")
+    os.killpg(process.pid, signal.SIGTERM)
+    output, errors = process.communicate(timeout=60)
+    assert (output, process.returncode) == (f"{int(signal.SIGTERM)}\n", 42), errors
+
+
+def test_kill_9_of_the_group_leaves_nothing(tmp_path: Path) -> None:
+    process = started(tmp_path)
+    pids = descendants(process.pid)
+    assert len(pids) == 2, "the program and the witness"
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    deadline = time.monotonic() + 60
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < deadline
+
+
+SHELL = """
+for round in 1 2; do
+    "$@"
+    echo "round $round ended"
+done
+"""
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_shell_ends_its_loop_where_ctrl_c_ended_the_program(tmp_path: Path, recorded: bool) -> None:
+    argv = [PYTHON, "-c", "import signal; print('ready', flush=True); signal.pause()"]
+    if recorded:
+        argv = command_line("run", "--marks-only", "--out", tmp_path / "run", "--", *argv)
+    process = subprocess.Popen(
+        ["bash", "-c", SHELL, "bash", *argv],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=ROOT,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - see tests.fakes.programs
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert "ended" not in output
+    assert process.returncode == -signal.SIGINT
+
+
+# ---------------------------------------------------------------- the witness
+
+
+@pytest.fixture
+def witness() -> Iterator[Witness]:
+    witness = Witness(["python", "train.py"])
+    yield witness
+    witness.end()
+
+
+def pid_of(witness: Witness) -> int:
+    assert witness._process is not None
+    return witness._process.pid
+
+
+def test_the_witness_reports_each_signal_once(witness: Witness) -> None:
+    assert witness.seen() == set()
+    for number in PASSED_ON:
+        os.kill(pid_of(witness), number)
+    assert witness.seen() == set(PASSED_ON)
+    assert witness.seen() == set()
+
+
+def test_a_witness_that_was_killed_has_seen_nothing(witness: Witness) -> None:
+    os.kill(pid_of(witness), signal.SIGKILL)
+    assert witness.seen() == set()
+    assert witness.seen() == set()
+
+
+def test_the_command_line_of_the_witness_ends_with_the_programs(witness: Witness) -> None:
+    witness.seen()  # it runs now
+    words = Path(f"/proc/{pid_of(witness)}/cmdline").read_bytes().split(b"\0")
+    assert words[-3:] == [b"python", b"train.py", b""]
