@@ -32,8 +32,8 @@ SITE: Final = str(Path(__file__).parents[1] / "agent" / "pythonpath")
 """The folder at the head of PYTHONPATH that brings our hooks into a Python."""
 _WAKE_S: Final = 0.1
 _SETTLE_S: Final = 0.2
-"""systemd and Slurm signal the processes of a job one by one; `timeout` signals its child and then the group. Signals that
-arrive within this time belong together."""
+"""systemd and Slurm signal the processes of a job one by one, `timeout` its child first and then the group: what
+arrives within this time belongs together."""
 _MAX_SETTLING: Final = 5
 """The times that _SETTLE_S is waited for where signals come all the time."""
 

@@ -187,6 +187,8 @@ class Case:
     script: str = "train.py"
     launcher: tuple[str, ...] = ()
     """Words before the script's name."""
+    varying: tuple[signal.Signals, ...] = ()
+    """Signals that two senders send, so that one or two arrive, also bare."""
     command: tuple[str, ...] = ("run", "--out", "run", "--", "*")
     """What records it: `*` stands for the words of the program, CMD for all of them as one."""
 
@@ -199,7 +201,7 @@ CASES: Final = {
     "timeout": Case("`timeout`", timeout),
     "setsid": Case("`setsid`, its group", setsid),
     "nohup": Case("`nohup`, its group", nohup),
-    "terminal": Case("terminal: Ctrl-C, `kill` of the job, closed window", in_terminal),
+    "terminal": Case("terminal: Ctrl-C, `kill` of the job, closed window", in_terminal, varying=(signal.SIGHUP,)),
     "torchrun": Case(
         "`torchrun` with two ranks, its group",
         two_ranks,
@@ -230,7 +232,10 @@ def table(cases: list[Case]) -> tuple[list[str], int]:
     for case in cases:
         for number in SIGNALS:
             bare, recorded = (delivery(case, number, recorded=recorded) for recorded in (False, True))
-            wrong += bare != recorded
+            is_equal = (
+                bool(bare.checkpoints) == bool(recorded.checkpoints) if number in case.varying else bare == recorded
+            )
+            wrong += not is_equal
             rows.append(f"| {case.name} | {number.name} | {bare} | {recorded} |")
             print(rows[-1], file=sys.stderr, flush=True)
     return rows, wrong

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from profiler.core.procfs import descendants
+from profiler.core.procfs import descendants, is_alive
 from profiler.record.signals import PASSED_ON, Witness
 from profiler.run.load import load
 from tests.fakes.programs import ROOT, command_line, start
 
-PYTHON = sys.executable
-
 pytestmark = pytest.mark.usefixtures("importable")
+
+PYTHON = sys.executable
 
 COUNTING = """
 import os, signal, sys
@@ -114,7 +114,7 @@ def test_kill_9_of_the_group_leaves_nothing(tmp_path: Path) -> None:
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
     deadline = time.monotonic() + 60
-    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+    while any(map(is_alive, pids)):
         assert time.monotonic() < deadline
 
 
