@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +39,8 @@ class Repository:
         elif "must be run in a work tree" in why:
             why = "this repository is bare, or you are inside .git; run it in a checkout"
         elif "dubious ownership" in why:
-            why = f"git refuses another user's files: git config --global --add safe.directory {folder}"
+            why = "git refuses another user's files: git config --global --add safe.directory "
+            why += shlex.quote(str(folder))
         raise ProfilerError(f"--against cannot work in {folder}: {why}")
 
     def git_folder(self) -> Path:

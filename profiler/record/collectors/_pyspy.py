@@ -51,7 +51,7 @@ def find_py_spy() -> str | None:
     folders = [str(Path(sys.executable).parent), sysconfig.get_path("scripts")]
     with suppress(metadata.PackageNotFoundError):
         package = metadata.distribution("py-spy")
-        folders += [os.path.dirname(file.locate()) for file in package.files or () if file.name == "py-spy"]
+        folders += [str(Path(file.locate()).parent) for file in package.files or () if file.name == "py-spy"]
         folders.append(str(package.locate_file("bin")))  # with `pip install --target`, the listed place is wrong
     return shutil.which("py-spy", path=os.pathsep.join((*folders, os.environ.get("PATH") or os.defpath, os.defpath)))
 
