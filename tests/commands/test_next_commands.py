@@ -32,11 +32,11 @@ ODD = 'it\'s a $HOME; "folder" *'
 COMMAND = re.compile(r"^ *(?:more: )?(python -m profiler (?:.*\\\n)*.*)$", re.MULTILINE)
 """A command in what a terminal shows, with the lines that it continues on."""
 PROGRAM = """
-import time
+import sys, time
 from profiler import marks
 def useless():
     return sum(number * number for number in range(50_000))
-for step in range(300):
+for step in range(int(sys.argv[1])):
     useless()
     time.sleep(0.001)
     marks.step()
@@ -133,7 +133,7 @@ def test_the_commands_after_a_recording(tmp_path: Path) -> None:
     folder = tmp_path / ODD
     folder.mkdir()
     (folder / "train it.py").write_text(PROGRAM)
-    shown = ended("python -m profiler run --out 'my run' -- python 'train it.py'", folder).stderr
+    shown = ended("python -m profiler run --out 'my run' -- python 'train it.py' 20", folder).stderr
     commands = COMMAND.findall(shown)
     assert commands[-2:] == ["python -m profiler diagnose 'my run'", "python -m profiler report 'my run'"], shown
     for command in commands[-2:]:
@@ -147,7 +147,7 @@ def test_every_command_after_a_recording_and_in_its_reports(tmp_path: Path) -> N
     folder.mkdir()
     for name in ("train it.py", "train it_changed.py"):  # the copy that `compare` is about
         (folder / name).write_text(PROGRAM)
-    shown = ended("python -m profiler run --out 'my run' -- python 'train it.py'", folder).stderr
+    shown = ended("python -m profiler run --out 'my run' -- python 'train it.py' 300", folder).stderr
     shown += ended("python -m profiler diagnose 'my run'", folder).stdout
     commands = list(dict.fromkeys(COMMAND.findall(shown)))
     assert len(commands) >= 3, shown
