@@ -1,12 +1,16 @@
-"""Shares the folder of runs, and arguments in seconds, between several commands."""
+"""Shares the folder of runs and the newest of them, and some arguments, between several commands."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from profiler.core.errors import ProfilerError
+from profiler.core.terminal import called_as
 from profiler.virtual.cards import CARDS
 
 if TYPE_CHECKING:
@@ -14,6 +18,38 @@ if TYPE_CHECKING:
 
 RUNS: Final = Path("reports/runs")
 """The folder of runs when no --out is given."""
+
+
+def add_run(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add the argument RUN, which is `newest_run` where it is left out."""
+    parser.add_argument(
+        "directory", nargs="?", type=Path, metavar="RUN", help=f"{what} (default: the newest in {RUNS})"
+    )
+
+
+def newest_run() -> Path:
+    """The run in RUNS that began last, of those that have ended, and say on stderr which it is.
+
+    The runs within a comparison or a check lie a folder deeper, and are none of these.
+
+    :raises ProfilerError: there is none.
+    """
+    from profiler.run import store, tables
+
+    runs = []
+    for manifest in RUNS.glob(f"*/{tables.MANIFEST}"):
+        with suppress(ProfilerError, OSError):  # one that is damaged hides no other
+            info = store.read_manifest(manifest.parent)
+            if info.state != "running":
+                runs.append((str(info.started_at), manifest.stat().st_mtime_ns, manifest.parent))
+    if not runs:
+        raise ProfilerError(
+            f"there is no finished run in {RUNS}: name a run directory, or record one with "
+            f"{called_as()} run -- python train.py"
+        )
+    newest = max(runs)[-1]
+    print(f"profiler: the newest run is {newest}", file=sys.stderr)
+    return newest
 
 
 def seconds(minimum: float = 0.0) -> Callable[[str], float]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from profiler.commands._common import RUNS, add_counting, add_no_source
 from profiler.core.errors import Exit, ProfilerError
+from profiler.core.terminal import called_as
 from profiler.core.virtual_devices import virtual_devices
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ def _too_early(experiment: Experiment, recorded: RecordedRuns, out: Path) -> Pro
     text = f"interrupted before a {experiment.round_name} was complete; "
     if len(light) < 2:
         return ProfilerError(f"{text}what ran is kept in {out}", Exit.INTERRUPTED)
-    command = shlex.join(("python", "-m", "profiler", "compare", *map(str, light[:2])))
+    command = f"{called_as()} compare {shlex.join(map(str, light[:2]))}"
     count = len(light) + sum(map(len, recorded.again.values()))
     return ProfilerError(f"{text}{count} runs are kept in {out}, compare two of them: {command}", Exit.INTERRUPTED)
 

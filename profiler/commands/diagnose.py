@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+
+from profiler.commands._common import add_run, newest_run
 
 
 class DiagnoseCommand:
-    """python -m profiler diagnose RUN [--what-if CHANGES] [--format text|json]"""
+    """python -m profiler diagnose [RUN] [--what-if CHANGES] [--format text|json]"""
 
     name = "diagnose"
     help = "explain in the terminal why a recorded run was slow"
-    examples = ("diagnose reports/runs/train", "diagnose reports/runs/train --what-if sync=0,input=0.5")
+    examples = ("diagnose", "diagnose reports/runs/train --what-if sync=0,input=0.5")
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        what = "a recorded run, a .zip of it, or a folder of traces"
-        parser.add_argument("directory", type=Path, metavar="RUN", help=what)
+        add_run(parser, "a recorded run, a .zip of it, or a folder of traces")
         changes = "predict the step with changes instead, such as sync=0,input=0.5 (docs/findings.md)"
         parser.add_argument("--what-if", metavar="CHANGES", help=changes)
         parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
@@ -31,7 +31,7 @@ class DiagnoseCommand:
 
         if args.what_if is not None:
             return _what_if(args)
-        run = load(args.directory)
+        run = load(args.directory or newest_run())
         if args.format == "json" and run.info.is_counted:
             print(counts_rendered(run_counts(run), "json"), end="")
         elif args.format == "json":
@@ -55,7 +55,7 @@ def _what_if(args: argparse.Namespace) -> int:
     cures = parse_cures(args.what_if)
     if not cures:
         raise ProfilerError("--what-if: write one or more changes, such as sync=0,input=0.5")
-    prediction = what_if(analyse(load(args.directory)), cures)
+    prediction = what_if(analyse(load(args.directory or newest_run())), cures)
     if args.format == "json":
         print(json.dumps(what_if_json(cures, prediction), indent=2, allow_nan=False))
     else:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from profiler.commands._common import add_run, newest_run
 from profiler.core.errors import Exit, ProfilerError
 
 if TYPE_CHECKING:
@@ -18,15 +19,15 @@ FILES = {"perfetto": "trace.json.gz", "speedscope": "speedscope.json", "collapse
 
 
 class ExportCommand:
-    """python -m profiler export RUN [--format perfetto|speedscope|collapsed] [--out FILE]"""
+    """python -m profiler export [RUN] [--format perfetto|speedscope|collapsed] [--out FILE]"""
 
     name = "export"
     help = "write a recorded run as a trace for Perfetto, or as stacks for speedscope or flamegraph.pl"
-    examples = ("export reports/runs/train", "export reports/runs/train --format speedscope")
+    examples = ("export", "export reports/runs/train --format speedscope")
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        add("directory", type=Path, metavar="RUN", help="directory of a recorded run, or a .zip of it")
+        add_run(parser, "directory of a recorded run, or a .zip of it")
         add("--format", choices=tuple(FILES), default="perfetto", help="default: %(default)s")
         names = ", ".join(FILES.values())
         add("--out", metavar="FILE", help=f"- is standard output; .gz compresses (default: in the run, {names})")
@@ -42,7 +43,7 @@ class ExportCommand:
 
         if args.threads and args.format != "collapsed":
             raise ProfilerError(f"--threads: format {args.format} separates its threads already")
-        path: Path = args.directory
+        path: Path = args.directory or newest_run()
         directory = path.parent if path.name == tables.MANIFEST else path
         run = load(directory)
         if args.format == "perfetto":

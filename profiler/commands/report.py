@@ -5,17 +5,19 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from profiler.commands._common import add_run, newest_run
+
 
 class ReportCommand:
-    """python -m profiler report RUN [--format html|md|json|console] [--out FILE]"""
+    """python -m profiler report [RUN] [--format html|md|json|console] [--out FILE]"""
 
     name = "report"
     help = "write the report of a recorded run"
-    examples = ("report reports/runs/train", "report reports/runs/train --format md --out report.md")
+    examples = ("report", "report reports/runs/train --format md --out report.md")
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        add("directory", type=Path, metavar="RUN", help="a recorded run, a .zip of it, or a folder of traces")
+        add_run(parser, "a recorded run, a .zip of it, or a folder of traces")
         add("--format", choices=("html", "md", "json", "console"), default="html", help="default: %(default)s")
         add(
             "--out",
@@ -32,7 +34,8 @@ class ReportCommand:
 
         if args.format == "console" and args.out:
             raise ProfilerError("--out: --format console writes to the terminal; choose html, md or json")
-        run = load(args.directory)
+        directory: Path = args.directory or newest_run()
+        run = load(directory)
         if run.info.is_counted:
             from profiler.analyse.site_counts import run_counts
 
@@ -48,7 +51,7 @@ class ReportCommand:
         if args.format == "console":
             print(text)
             return int(Exit.OK)
-        where = args.directory / "report" if args.directory.is_dir() else args.directory  # a .zip: beside it
+        where = directory / "report" if directory.is_dir() else directory  # a .zip: beside it
         out = args.out or where.with_suffix(f".{args.format}")
         write_text(out, text)
         print(out)

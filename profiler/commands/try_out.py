@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
-from profiler.commands._common import RUNS, seconds
+from profiler.commands._common import RUNS, newest_run, seconds
 from profiler.core.errors import Exit, ProfilerError
 from profiler.core.terminal import called_as
 
@@ -27,7 +27,7 @@ _EPILOG: Final = (
 
 
 class TryCommand:
-    """python -m profiler try RUN | -- python train.py ..."""
+    """python -m profiler try [RUN | -- python train.py ...]"""
 
     name = "try"
     help = "measure what findings are worth: run the program in isolation with and without what they blame"
@@ -45,7 +45,7 @@ class TryCommand:
             "words",
             nargs=argparse.REMAINDER,
             metavar=words,
-            help="a recorded run, or a command, which is recorded first",
+            help=f"a recorded run (default: the newest in {RUNS}), or a command, which is recorded first",
         )
 
     def run(self, args: argparse.Namespace) -> int:
@@ -58,12 +58,15 @@ class TryCommand:
         command = args.words[1:] if args.words[:1] == ["--"] else None
         if command is None and args.words[1:]:  # options behind the run
             args = args.parser.parse_args([*args.words[1:], args.words[0]], namespace=args)
-        if not args.words or (command is None and len(args.words) > 1) or command == []:
+        if (command is None and len(args.words) > 1) or command == []:
             raise ProfilerError("name a run directory, or write a command after --, as in: try -- python train.py")
         if not (args.yes or sys.stdin.isatty()):
             raise ProfilerError("try runs the program again: without a terminal it does so only with --yes")
         check_isolation()
-        run = Path(args.words[0]) if command is None else _record(tuple(command))
+        if command is not None:
+            run = _record(tuple(command))
+        else:
+            run = Path(args.words[0]) if args.words else newest_run()
         session = prepare(run, read(run), findings=args.findings, seconds=args.seconds)
         say = sys.stderr if args.json else sys.stdout
         _describe(session, say)

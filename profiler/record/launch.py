@@ -56,6 +56,7 @@ def record(
     collectors = CollectorSet(spec)
     existed = spec.out.exists()
     store.create(spec.out)
+    _tell_missing_stacks(spec, collectors)
     writer = store.RunWriter(spec.out)
     with Target(spec) as target:
         try:
@@ -79,6 +80,15 @@ def record(
             info = replace(info, state=state, exit_code=code, end=end, collectors=statuses)
             info = close_run(spec, info)
     return info
+
+
+def _tell_missing_stacks(spec: RunSpec, collectors: CollectorSet) -> None:
+    """Say before the program starts that its stacks will be missing: at its end a whole recording would be lost."""
+    for status in collectors.statuses:
+        missing = status.name == "stacks" and status.state == "unavailable"
+        if missing and not spec.quiet and sys.stderr is not None:
+            with suppress(OSError):  # its terminal is gone
+                print(f"profiler: this run will have no stacks: {status.reason}", file=sys.stderr, flush=True)
 
 
 def _outcome(target: Target) -> tuple[str, int | None]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import select
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -75,7 +76,7 @@ def find_watched(target: str | None, *, proc: Folder = PROC) -> Watched:
     path = Path(target).absolute()
     info = store.read_manifest(path)
     if info.state != "running":
-        raise ProfilerError(f"the run {target} is over ({info.state}): {called_as()} diagnose {target}")
+        raise ProfilerError(f"the run {target} is over ({info.state}): {called_as()} diagnose {shlex.quote(target)}")
     pid = _root_process(path, proc)
     if pid is None:
         raise ProfilerError(f"no process of the run {target} is there: it or its recorder was killed")
@@ -344,7 +345,8 @@ def describe_end(watched: Watched) -> str:
         time.sleep(0.1)
     code = "" if info.exit_code is None else f", exit code {info.exit_code}"
     seconds = ((info.end or info.begin) - info.begin) / 1e9
-    return f"{info.label} has ended: {info.state}{code}, {seconds:.1f} s; {called_as()} diagnose {watched.run}"
+    diagnose = f"{called_as()} diagnose {shlex.quote(watched.run)}"
+    return f"{info.label} has ended: {info.state}{code}, {seconds:.1f} s; {diagnose}"
 
 
 @contextmanager

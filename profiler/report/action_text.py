@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Final
 
 from profiler.analyse.finding import Finding, GainMethod
@@ -21,7 +23,7 @@ from profiler.report.text import at, listed, relative_path
 from profiler.run.model import RunInfo
 
 ACTIONS: Final = 3
-_TRIAL: Final = "It asks first, or takes --yes. It runs the program without this cause, and changes no file of yours."
+_TRIAL: Final = "Without --yes it asks first. It runs the program without this cause, and changes no file of yours."
 KEPT: Final = "In CI, without --update, it fails when a step does more."
 """What `check` does with the baseline that it wrote."""
 
@@ -58,7 +60,7 @@ def _proofs(analysis: Analysis, first: Finding | None) -> Iterator[Action]:
     if analysis.is_trace or not program:
         if analysis.outcome in (RunVerdict.DEVICE_IDLE, RunVerdict.DEVICE_BUSY):
             change = next((f"{name}=0" for name in first.costs if name in _CHANGED), "") if first else ""
-            trace = shlex.quote(info.label) if analysis.is_trace and info.label else "RUN"
+            trace = shlex.quote(relative_path(analysis.path)) if analysis.is_trace and analysis.path else "RUN"
             predict = f"{called_as()} diagnose {trace} --what-if {change or 'sync=0,launch=0.5'}"
             yield Action("Predict what a change gives before you make it", command=predict)
         yield Action(
@@ -76,7 +78,8 @@ def _proofs(analysis: Analysis, first: Finding | None) -> Iterator[Action]:
     if first is None:
         yield from record
     elif first.can_be_tried and not any(gain.method is GainMethod.KNOCK_OUT for gain in first.gains):
-        yield Action("Measure the gain before you change the code", command=trial_command(analysis), note=_TRIAL)
+        asking, command = trial_commands(analysis)
+        yield Action("Measure the gain before you change the code", command=command, asking=asking, note=_TRIAL)
     if first is not None:
         yield from record
     yield _comparison(info)
@@ -89,7 +92,7 @@ def _proofs(analysis: Analysis, first: Finding | None) -> Iterator[Action]:
 def _comparison(info: RunInfo) -> Action:
     """`compare` of the program with a changed copy of it, which leaves the original to compare with; of a program that
     is no script but whose code is in files, with the last commit."""
-    program = (PurePath(info.argv[0]).name, *info.argv[1:])
+    program = _typed(info)
     before, script = command_text(info), next((part for part in program if part.endswith(_SCRIPT)), "")
     if script:
         copy = f"{script.removesuffix(_SCRIPT)}_changed{_SCRIPT}"
@@ -161,16 +164,32 @@ _SCRIPT: Final = ".py"
 
 def command_text(info: RunInfo) -> str:
     """The recorded command as one would type it; empty for none."""
-    return shlex.join((PurePath(info.argv[0]).name, *info.argv[1:])) if info.argv else ""
+    return shlex.join(_typed(info))
 
 
-def trial_command(analysis: Analysis) -> str:
-    """The command that tries the findings of a run: of its directory, or by recording the program again where there is
-    none, or the run never ended."""
+def _typed(info: RunInfo) -> tuple[str, ...]:
+    """The recorded command with the name of its program, or with its path where the name does not find that file."""
+    if not info.argv:
+        return ()
+    path, name = info.argv[0], PurePath(info.argv[0]).name
+    file, found = Path(info.cwd, path), Path(shutil.which(name) or "")
+    # a Python of an environment is a link to another one, so only the folders are resolved
+    is_found = found.parent.resolve() == file.parent.resolve()
+    return (path if os.access(file, os.X_OK) and not is_found else name, *info.argv[1:])
+
+
+def trial_commands(analysis: Analysis) -> tuple[str, str]:
+    """The command that tries the findings of a run, as it asks first, and as it runs without a terminal.
+
+    It names the run directory, or records the program again where there is none or the run never ended. A file of a
+    report has the second form, because whoever reads it may have no terminal.
+    """
     path, info = analysis.path, analysis.info
     if path is None or path.suffix == ".zip" or not info.end:
-        return f"{called_as()} try -- {command_text(info)}"
-    return f"{called_as()} try {shlex.quote(relative_path(path))}"
+        what = f"-- {command_text(info)}"
+    else:
+        what = shlex.quote(relative_path(path))
+    return f"{called_as()} try {what}", f"{called_as()} try --yes {what}"
 
 
 def _run(info: RunInfo) -> str:

@@ -9,7 +9,7 @@ from profiler.analyse.model import LOADED_MACHINE, Comparison
 from profiler.core.metrics import PER_STEP
 from profiler.core.terminal import called_as
 from profiler.core.units import count, rate, share, significant
-from profiler.report.action_text import ACTIONS, KEPT, command_text, trial_command
+from profiler.report.action_text import ACTIONS, KEPT, command_text, trial_commands
 from profiler.report.blocks import Action, Chip, Headline
 from profiler.report.finding_text import NO_GAIN, finding_text, leading, prediction_texts
 from profiler.report.first_screen_text import WHY
@@ -241,10 +241,11 @@ def _next_cure(side: ReportSide) -> Iterator[Action]:
     for finding in leading(side.detailed.findings)[:1]:
         text = finding_text(finding)
         note = " ".join(prediction_texts(finding)[:1])
-        command = trial_command(side.detailed) if finding.can_be_tried and side.detailed.info.argv else ""
+        can_be_tried = finding.can_be_tried and side.detailed.info.argv
+        asking, command = trial_commands(side.detailed) if can_be_tried else ("", "")
         place = at(finding.sites[0]) if finding.sites else ""
         cause = f"{text.fix.removesuffix('.')}. {text.title.removesuffix('.')}{place}."
-        yield Action(f"Next in {side.label}", cause, text.code, command, note)
+        yield Action(f"Next in {side.label}", cause, text.code, command, asking, note)
 
 
 def _bound_of_host(side: ReportSide) -> Iterator[Action]:

@@ -11,6 +11,7 @@ import pytest
 from profiler.__main__ import main
 from profiler.core.errors import Exit
 from profiler.record import attach
+from profiler.run.load import load
 from tests.fakes.programs import waiting_python
 
 
@@ -54,3 +55,28 @@ def test_an_ended_process(waiting: subprocess.Popen[str], capsys: pytest.Capture
     assert main(["attach", str(waiting.pid), "--out", str(tmp_path / "run")]) == Exit.USAGE
     assert capsys.readouterr().err.startswith(f"error: there is no process {waiting.pid} here")
     assert not (tmp_path / "run").exists()
+
+
+def test_neither_attach_nor_run_runs_a_program_of_the_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("program").write_text(f"#!/bin/sh\ntouch '{tmp_path}/ran'\n")
+    Path("program").chmod(0o755)
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+    for words in (
+        ("init", "-q"),
+        (*identity, "commit", "-q", "--allow-empty", "-m", "a"),
+        ("config", "core.fsmonitor", f"{tmp_path}/program"),
+    ):
+        subprocess.run(["git", *words], check=True)
+    with waiting_python() as process:
+        main(["attach", str(process.pid), "--seconds", "0.1", "--out", "attached"])
+        process.communicate("\n")
+    assert main(["run", "--level", "light", "--out", "recorded", "--", "true"]) == Exit.OK
+    commits = {load(Path(run)).info.git_commit for run in ("attached", "recorded")}
+    assert not Path("ran").exists()
+    head = subprocess.run(["git", "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
+    assert commits == {head.stdout.strip()}
+    subprocess.run(["git", "status"], check=True, capture_output=True)
+    assert Path("ran").exists(), "git itself runs it, so the test proves something"

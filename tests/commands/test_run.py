@@ -40,6 +40,21 @@ def test_exit_code_output_and_directory(tmp_path: Path, dashes: tuple[str, ...])
     assert "gpu" not in done.stderr, "nobody asked for one"
 
 
+def test_a_missing_py_spy_is_told_before_the_program_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("profiler.record.collectors.stacks.find_py_spy", lambda: None)
+    program = [sys.executable, "-c", "import sys; print('the program', file=sys.stderr)"]
+    assert main(["run", "--out", str(tmp_path / "a"), "--", *program]) == 0
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[:2] == [
+        "profiler: this run will have no stacks: py-spy is not installed: pip install py-spy",
+        "the program",
+    ]
+    assert main(["run", "--level", "light", "--out", str(tmp_path / "b"), "--", *program]) == 0
+    assert capfd.readouterr().err.startswith("the program"), "this level needs no stacks"
+
+
 def test_marks_only_keeps_the_hooks_out(tmp_path: Path) -> None:
     done = run(tmp_path, "--marks-only", "--", sys.executable, "-c", "pass")
     assert done.returncode == 0, done.stderr

@@ -45,7 +45,7 @@ def test_commit_and_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert environment.git_commit(tmp_path) == git("rev-parse", "HEAD")
     (tmp_path / "a").write_text("2")
     assert environment.git_commit(tmp_path) == git("rev-parse", "HEAD") + "+changes"
-    monkeypatch.setattr(environment, "_git", lambda _, __, command, *___: "3f2a9c1" if command == "rev-parse" else None)
+    monkeypatch.setattr(environment, "read_git", lambda _, words, __: "3f2a9c1" if words[0] == "rev-parse" else None)
     assert environment.git_commit(tmp_path) == "3f2a9c1+unknown", "git status took too long"
 
 

@@ -368,3 +368,26 @@ def test_the_log_of_a_window_may_be_gone(tmp_path: Path) -> None:
     py_spy.notice_start()
     assert not py_spy.sampling
     py_spy.reap()
+
+
+@pytest.mark.parametrize("place", ["beside", "listed", "bin of --target"])
+def test_py_spy_is_found_where_no_shell_finds_it(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    beside, scripts, site = (tmp_path / name for name in ("beside", "scripts", "target"))
+    package = site / "py_spy-0.4.0.dist-info"
+    for folder in (beside, scripts, package, site / "bin"):
+        folder.mkdir(parents=True)
+    (package / "METADATA").write_text("Name: py-spy\nVersion: 0.4.0\n")
+    (package / "RECORD").write_text("../scripts/py-spy,,\n")
+    monkeypatch.setattr(sys, "executable", str(beside / "python"))
+    monkeypatch.setattr(sys, "path", [str(site)])
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path / "none"))
+    monkeypatch.setattr(os, "defpath", "/none")
+    monkeypatch.setenv("PATH", "/none")
+    assert _pyspy.find_py_spy() is None
+    program = {"beside": beside, "listed": scripts, "bin of --target": site / "bin"}[place] / "py-spy"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    found = _pyspy.find_py_spy()
+    assert found is not None
+    assert Path(found).resolve() == program
+    assert StacksCollector().available() is None

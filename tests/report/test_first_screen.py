@@ -14,7 +14,7 @@ import profiler
 from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, KnockOut, RuleText
 from profiler.analyse.model import Analysis, Cause, Measure, Phase, RankActivity, RankLedger, Straggler
 from profiler.diagnose.model import RunDiagnosis, RunVerdict
-from profiler.report.action_text import trial_command
+from profiler.report.action_text import trial_commands
 from profiler.report.blocks import FirstScreen, Headline, PhaseStrip
 from profiler.report.build import build_report
 from profiler.report.category_text import CATEGORIES, PHASES
@@ -190,7 +190,7 @@ def test_a_program_that_starts_its_ranks_needs_no_launcher_in_its_command() -> N
 
 def test_a_finding_that_try_can_measure_comes_with_the_command() -> None:
     commands = [action.command for action in first(run(finding(knock_out=KnockOut.STATEMENT))).actions]
-    assert any(" try -- " in command for command in commands)
+    assert any(" try --yes -- " in command for command in commands)
     measured = finding(method=GainMethod.KNOCK_OUT, knock_out=KnockOut.STATEMENT)
     assert not any(" try -- " in action.command for action in first(run(measured)).actions)
 
@@ -201,7 +201,7 @@ def test_a_finding_whose_gain_is_not_predicted_is_an_action_with_the_command_tha
     assert screen.why[-1] == "No gain is predicted: a recording does not tell how much the change below gives."
     cure, measure, *others = screen.actions
     assert (cure.title, cure.place, cure.code) == ("Make items cheaper", "train.py:14", "Adam(..., fused=True)")
-    assert " try -- " in measure.command
+    assert " try --yes -- " in measure.command
     assert not any("check --baseline" in action.command for action in others), "the program is not well yet"
 
 
@@ -384,10 +384,12 @@ def test_a_verdict_whose_shares_have_two_wholes_tells_it() -> None:
 def test_a_run_directory_that_ended_is_tried_without_recording_again(tmp_path: Path) -> None:
     analysis = run(finding(knock_out=KnockOut.LINE))
     complete = replace(analysis, path=tmp_path / "run", info=replace(analysis.info, end=5))
-    assert trial_command(complete).endswith(f" try {tmp_path / 'run'}")
+    asking, command = trial_commands(complete)
+    assert asking.endswith(f" try {tmp_path / 'run'}")
+    assert command.endswith(f" try --yes {tmp_path / 'run'}")
     for other in (replace(complete, info=replace(analysis.info, end=None)), replace(complete, path=None)):
-        assert " try -- " in trial_command(other)
-    assert " try -- " in trial_command(replace(complete, path=tmp_path / "run.zip"))
+        assert " try --yes -- " in trial_commands(other)[1]
+    assert " try --yes -- " in trial_commands(replace(complete, path=tmp_path / "run.zip"))[1]
 
 
 def test_on_a_busy_machine_headline_finding_and_strip_agree() -> None:

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from profiler.check.model import Hunk
-from profiler.check.worktree.git import run_git
 from profiler.check.worktree.source_diff import parse_diff
 from profiler.core.errors import ProfilerError
 from profiler.core.facts import repository_folder
+from profiler.core.git import run_git
 
 _RENAMED: Final = 0.5
 """Share of equal lines from which a file is a renamed one, as `git diff -M` has it."""

@@ -21,8 +21,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from profiler.check.worktree.git import Repository, run_git
+from profiler.check.worktree.git import Repository
 from profiler.core.errors import ProfilerError
+from profiler.core.git import run_git
 from profiler.core.procfs import is_alive
 
 PREFIX: Final = "profiler-check-"

@@ -9,8 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from profiler.check.worktree.git import run_git, short
+from profiler.check.worktree.git import short
 from profiler.core.errors import ProfilerError
+from profiler.core.git import run_git
 from profiler.core.notice import Notice
 
 _GITLINK: Final = "160000"

@@ -1,95 +1,20 @@
-"""Runs git without hooks, prompts or writes to the index, and reports a refusal in one line."""
+"""Finds the user's checkout and the commits that revisions name, and reports a refusal in one line."""
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from profiler.core.errors import ProfilerError
+from profiler.core.git import run_git
 
-_QUIET: Final = (
-    *("-c", "core.hooksPath=/dev/null"),
-    *("-c", "core.fsmonitor=false"),
-    *("-c", "gc.auto=0"),
-    *("-c", "advice.detachedHead=false"),
-)
-"""No hooks, no file system monitor, no housekeeping."""
-_OTHER_REPOSITORY: Final = (
-    "GIT_DIR",
-    "GIT_WORK_TREE",
-    "GIT_INDEX_FILE",
-    "GIT_PREFIX",
-    "GIT_COMMON_DIR",
-    "GIT_NAMESPACE",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-)
-"""Variables that a git hook sets for us; each would point git to another repository than that of the folder."""
-_ENVIRONMENT: Final = {
-    "LC_ALL": "C",
-    "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_TERMINAL_PROMPT": "0",
-    "GIT_LFS_SKIP_SMUDGE": "1",
-}
 _SHORT: Final = 7
 _BRANCH: Final = re.compile(r"\w[\w./-]*")
 """A name that can be fetched from a remote, unlike HEAD^, main~2 or v1@{u}."""
-
-
-@dataclass(frozen=True, slots=True)
-class GitResult:
-    """Exit code and output of a git command."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def error(self) -> str:
-        """The line that tells why it failed."""
-        lines = [line.strip() for line in self.err.splitlines() if line.strip()]
-        errors = [line for line in lines if line.startswith(("fatal:", "error:"))]
-        line = (errors or lines or [f"exit code {self.code}"])[0]
-        return line.removeprefix("fatal: ").removeprefix("error: ")
-
-
-def run_git(folder: Path, arguments: Sequence[str], *, stdin: str | None = None) -> GitResult:
-    """Run git in `folder`, in its own session: the terminal's Ctrl-C does not reach it, so it always completes.
-
-    It does not prompt or lock the index, answers in English, and leaves large files as pointers.
-
-    :raises ProfilerError: there is no git.
-    """
-    environment = {name: value for name, value in os.environ.items() if name not in _OTHER_REPOSITORY}
-    try:
-        process = subprocess.Popen(
-            ["git", *_QUIET, *arguments],
-            cwd=folder,
-            env={**environment, **_ENVIRONMENT},
-            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-            errors="surrogateescape",
-            start_new_session=True,
-        )
-    except FileNotFoundError as error:
-        if not folder.is_dir():
-            raise ProfilerError(f"{folder}: there is no such folder") from error
-        raise ProfilerError("--against needs git, and there is none on PATH") from error
-    with process:
-        try:
-            out, err = process.communicate(stdin)
-        except KeyboardInterrupt:
-            process.communicate()  # it completes, so that its effect can be undone
-            raise
-    return GitResult(process.returncode, out, err)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +39,8 @@ class Repository:
         elif "must be run in a work tree" in why:
             why = "this repository is bare, or you are inside .git; run it in a checkout"
         elif "dubious ownership" in why:
-            why = f"git refuses another user's files: git config --global --add safe.directory {folder}"
+            why = "git refuses another user's files: git config --global --add safe.directory "
+            why += shlex.quote(str(folder))
         raise ProfilerError(f"--against cannot work in {folder}: {why}")
 
     def git_folder(self) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from profiler.check.model import Hunk
-from profiler.check.worktree.git import run_git
+from profiler.core.git import run_git
 
 MAX_FILES: Final = 20
 """Files that are compared: git starts once for each."""

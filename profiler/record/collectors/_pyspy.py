@@ -9,10 +9,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -45,9 +47,13 @@ _REFUSED: Final = re.compile(r"permission denied|operation not permitted", re.IG
 
 
 def find_py_spy() -> str | None:
-    """The path of py-spy: beside this Python, or found as a shell does."""
-    beside = shutil.which("py-spy", path=os.pathsep.join((str(Path(sys.executable).parent), os.defpath)))
-    return beside or shutil.which("py-spy")
+    """The path of py-spy: beside this Python, where pip has put it, or found as a shell does."""
+    folders = [str(Path(sys.executable).parent), sysconfig.get_path("scripts")]
+    with suppress(metadata.PackageNotFoundError):
+        package = metadata.distribution("py-spy")
+        folders += [str(Path(file.locate()).parent) for file in package.files or () if file.name == "py-spy"]
+        folders.append(str(package.locate_file("bin")))  # with `pip install --target`, the listed place is wrong
+    return shutil.which("py-spy", path=os.pathsep.join((*folders, os.environ.get("PATH") or os.defpath, os.defpath)))
 
 
 # ---------------------------------------------------------------- real-time priority

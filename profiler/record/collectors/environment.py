@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -14,6 +13,7 @@ from typing import Any, Final
 
 from profiler import __version__
 from profiler.core.facts import CHANGED, UNKNOWN_CHANGES
+from profiler.core.git import read_git
 from profiler.record import limits
 from profiler.record.collector import Context
 from profiler.run.model import CollectorStatus
@@ -34,6 +34,10 @@ VARIABLES: Final = (
 """The only environment variables that are recorded: settings, never secrets."""
 _GIT_TIMEOUT_S, _STATUS_TIMEOUT_S = 5.0, 1.0
 """Before the program starts. For its status, git may have to read every file of a large repository."""
+
+_STATUS: Final = ("status", "--porcelain", "--untracked-files=no", "--no-renames", "--ignore-submodules=dirty")
+"""For renames git would read the content of files, and within a submodule it would follow that one's configuration. A
+submodule that has another commit checked out is a change all the same."""
 
 
 class EnvironmentCollector:
@@ -90,29 +94,13 @@ def versions() -> dict[str, str]:
 def git_commit(directory: Path) -> str | None:
     """The commit checked out in `directory`; None where there is none.
 
-    `CHANGED` follows it where tracked files differ from it, `UNKNOWN_CHANGES` where git took too long to tell.
+    `CHANGED` follows it where tracked files differ from it, `UNKNOWN_CHANGES` where git did not tell in time.
     """
-    head = _git(directory, _GIT_TIMEOUT_S, "rev-parse", "HEAD")
+    head = read_git(directory, ["rev-parse", "HEAD"], _GIT_TIMEOUT_S)
     if not head:
         return None
-    changed = _git(directory, _STATUS_TIMEOUT_S, "status", "--porcelain", "--untracked-files=no")
+    changed = read_git(directory, _STATUS, _STATUS_TIMEOUT_S)
     return head + (UNKNOWN_CHANGES if changed is None else CHANGED * bool(changed))
-
-
-def _git(directory: Path, seconds: float, *arguments: str) -> str | None:
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(directory), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def _os_name() -> str:

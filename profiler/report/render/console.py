@@ -199,7 +199,8 @@ class _Printer(Terminal):
                 self._hang(f"1. {': '.join(filter(None, (action.title, action.details())))}", len("1. "))
             else:
                 self._cut(f"{number}. {action.with_place_first()}")
-            for line in (*action.code.splitlines(), *command_lines(action.command, self.width - 7)):
+            command = (self.console.file.isatty() and action.asking) or action.command
+            for line in (*action.code.splitlines(), *command_lines(command, self.width - 7)):
                 self.paragraph(f"   {line}", "cyan", wrap=False)
             if action.note:
                 self._cut(f"   {action.note}", "dim")
