@@ -107,7 +107,11 @@ def make_folder(path: Path, *, shared: bool = False) -> None:
     """
     path.mkdir(0o777 if shared else _PRIVATE, parents=True, exist_ok=True)
     if not any(path.iterdir()):
-        (path / _IGNORE).write_text("*\n", encoding="ascii")
+        _have_git_ignore(path)
+
+
+def _have_git_ignore(folder: Path) -> None:
+    (folder / _IGNORE).write_text("*\n", encoding="ascii")
 
 
 @contextmanager
@@ -152,7 +156,7 @@ def create(path: Path, *, shared: bool = False) -> None:
 
 
 def point_latest(link: Path, directory: Path) -> str:
-    """Make `link` point to `directory`, atomically. A file that is no link is left alone.
+    """Make `link` point to `directory`, atomically; git ignores its folder. A file that is no link is left alone.
 
     :returns: why the link could not be made, in one line; empty if it was.
     """
@@ -163,6 +167,8 @@ def point_latest(link: Path, directory: Path) -> str:
     temporary = link.parent / f".{link.name}-{os.getpid()}"
     try:
         link.parent.mkdir(parents=True, exist_ok=True)
+        if not (link.parent / _IGNORE).exists():
+            _have_git_ignore(link.parent)
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(target, target_is_directory=True)
         temporary.replace(link)
