@@ -123,10 +123,8 @@ class JobMembers:
             if pid not in ours and not self._members.get(pid, {}).get("command"):
                 name = "main process" if pid == self._root else "child"
                 number = rank(pid) if is_python(pid) else None
-                self._members[pid] = {"pid": pid, "name": name, "rank": number, "command": self._command(pid)}
-
-    def _command(self, pid: int) -> str:
-        return command(pid, arguments=self._arguments)
+                said = command(pid, arguments=self._arguments)
+                self._members[pid] = {"pid": pid, "name": name, "rank": number, "command": said}
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each process, for the manifest."""

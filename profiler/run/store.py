@@ -122,8 +122,9 @@ def folder_of_runs(path: Path, *, shared: bool = False) -> Iterator[None]:
     :raises ProfilerError: it cannot be made.
     """
     path = path.absolute()
-    new_folders = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
+        new_folders = [folder for folder in (path, *path.parents) if not folder.exists()]
+        was_empty = path in new_folders or not any(path.iterdir())
         make_folder(path, shared=shared)
     except OSError as error:
         raise ProfilerError(f"cannot make the folder {path}: {error.strerror}") from error
@@ -131,7 +132,7 @@ def folder_of_runs(path: Path, *, shared: bool = False) -> Iterator[None]:
         yield
     finally:
         with suppress(OSError):  # a folder contains something
-            if [entry.name for entry in path.iterdir()] == [_IGNORE]:
+            if was_empty and [entry.name for entry in path.iterdir()] == [_IGNORE]:
                 (path / _IGNORE).unlink()
             for folder in new_folders:
                 folder.rmdir()

@@ -45,9 +45,13 @@ def test_a_folder_of_runs_goes_again_if_nothing_comes_into_it(tmp_path: Path) ->
             store.check_directory(tmp_path / name)
     assert [*tmp_path.rglob("*")] == [tmp_path / "mine"]
     assert (tmp_path / "mine").stat().st_mode & 0o777 == 0o755
+    (tmp_path / "mine/.gitignore").write_text("data")
+    with store.folder_of_runs(tmp_path / "mine"):
+        pass
+    assert (tmp_path / "mine/.gitignore").read_text() == "data"
     with store.folder_of_runs(tmp_path / "new/out"):
         store.create(tmp_path / "new/out/run")
-    assert store.tables.MANIFEST not in {path.name for path in (tmp_path / "new/out").iterdir()}
+    assert {path.name for path in (tmp_path / "new/out").iterdir()} == {".gitignore", "run"}
     assert (tmp_path / "new/out/run").stat().st_mode & 0o777 == 0o700
 
 
