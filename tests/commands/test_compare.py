@@ -98,7 +98,7 @@ def test_two_commands_are_recorded_in_pairs_and_reported(compare: Compare, fake:
 def test_without_out_a_new_directory_of_runs_is_made(compare: Compare, fake: FakeRecord) -> None:
     for _ in range(2):
         assert compare(*BEFORE_AFTER, "--pairs", "1").code == 0
-    directories = sorted(path for path in Path("reports/runs").iterdir() if not path.is_symlink())
+    directories = sorted(path for path in Path("reports/runs").iterdir() if path.is_dir() and not path.is_symlink())
     assert len(directories) == 2
     assert all(path.name.split("-")[2] == "compare" for path in directories)
     assert Path("reports/runs/latest").resolve() == directories[-1].resolve()
