@@ -10,9 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from profiler.agent.hooks.facts import _DEBUG_VARIABLES
+from profiler.record.attach import _RANK_VARIABLES
+from profiler.record.collectors.environment import VARIABLES
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 TERMS_AT_MOST = 25
+_READ = re.compile(r'environ(?:\.get\(|\[)"(\w+)"')
+"""A variable that the code reads by its name."""
 
 
 def test_every_page_is_in_the_table_of_contents() -> None:
@@ -24,6 +30,15 @@ def test_every_page_is_in_the_table_of_contents() -> None:
 def test_the_glossary_stays_small() -> None:
     terms = re.findall(r"^: ", (DOCS / "glossary.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert 10 < len(terms) <= TERMS_AT_MOST
+
+
+def test_the_page_on_privacy_names_every_variable_that_is_recorded() -> None:
+    page = (DOCS / "privacy.md").read_text(encoding="utf-8")
+    section = page.partition("## Environment variables")[2].partition("\n## ")[0]
+    read = {name for file in (ROOT / "profiler/agent").rglob("*.py") for name in _READ.findall(file.read_text())}
+    internal = {name for name in read if name.startswith("PROFILER_")} | {"LOCAL_WORLD_SIZE"}
+    recorded = {*VARIABLES, *_DEBUG_VARIABLES, *_RANK_VARIABLES, *(read - internal)}
+    assert set(re.findall(r"`(\w+)`", section)) == recorded
 
 
 @pytest.mark.slow

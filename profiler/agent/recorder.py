@@ -162,7 +162,6 @@ class Recorder:
             "pid": self.pid,
             "ppid": os.getppid(),
             "rank": self.rank,
-            "argv": sys.argv,
             "level": self.level,
             "main_tid": threading.main_thread().native_id,
             "hooks": self.hook_errors.copy(),

@@ -265,6 +265,8 @@ class Settings:
     """Whether a FAIL of speed is followed by a recording of where the time of both sides goes."""
     source: bool = True
     """Whether the recorded runs keep the text of the lines that they name."""
+    shared: bool = False
+    """Whether the umask decides who may read them."""
     named: frozenset[str] = frozenset()
     """Counters that --limit and --ignore name: the others are named in pyproject.toml."""
     notes: tuple[Notice, ...] = ()
@@ -321,6 +323,7 @@ def settings_from(args: argparse.Namespace, *, uses_baseline: bool) -> Settings:
         github=args.github,
         explain=not args.no_explain,
         source=not args.no_source,
+        shared=args.shared,
         named=frozenset((*(limits or ()), *(budgets or ()), *(args.ignore or ()))),
         notes=notes,
     )

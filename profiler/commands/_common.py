@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from profiler.core.errors import ProfilerError
 from profiler.core.terminal import called_as
@@ -91,6 +91,18 @@ def no_virtual_device(info: RunInfo) -> str:
     return f"saw no virtual device: {status and status.reason}"
 
 
-def add_no_source(parser: argparse.ArgumentParser) -> None:
-    """Add the option that leaves the user's code out of what is recorded."""
-    parser.add_argument("--no-source", action="store_true", help="do not store the text of source lines")
+def add_privacy(parser: argparse.ArgumentParser, *, arguments: bool = True) -> None:
+    """Add the options that say what is recorded of the user's code and command, and who may read it.
+
+    :param arguments: whether the arguments of the command can be left out.
+    """
+    add = parser.add_argument
+    add("--no-source", action="store_true", help="do not store the text of source lines")
+    if arguments:
+        add("--no-arguments", action="store_true", help="store no arguments of the command, only its program")
+    add("--shared", action="store_true", help="let the umask decide who may read the runs (default: only you)")
+
+
+def privacy(args: argparse.Namespace) -> dict[str, Any]:
+    """Return what these options say, as fields of `RunSpec`."""
+    return {"source": not args.no_source, "arguments": not args.no_arguments, "shared": args.shared}

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from profiler import analyse_run, load, read, read_ranks
 from profiler.analyse.compare.comparability import counted_mismatches, find_mismatches
@@ -75,10 +76,11 @@ def _refusal(mismatches: Iterable[Mismatch], kept: str) -> ProfilerError:
 
 def _side(program: SideCommand, recorded: RecordedRuns) -> SideRuns:
     detail = recorded.detail.get(program.label)
+    light = tuple(read(path) for path in recorded.light[program.label][: recorded.pairs])
     side = SideRuns(
         program.label,
-        shlex.join(program.argv),
-        tuple(read(path) for path in recorded.light[program.label][: recorded.pairs]),
+        shlex.join(light[0].info.argv) if light else "",
+        light,
         read(detail, timeline=True) if detail else None,
         tuple(read(path) for path in recorded.again.get(program.label, ())[: recorded.pairs]),
     )
@@ -92,11 +94,12 @@ def _side(program: SideCommand, recorded: RecordedRuns) -> SideRuns:
 
 
 def compare_counted(
-    commands: Sequence[SideCommand], out: Path, *, virtual_cuda: str, env: Mapping[str, str], source: bool
+    commands: Sequence[SideCommand], out: Path, *, virtual_cuda: str, env: Mapping[str, str], **options: Any
 ) -> int:
     """Count each program once, report on both, and return the exit code.
 
     :param virtual_cuda: number and name of the CUDA devices that they see; empty: none.
+    :param options: more fields of each `RunSpec`.
     :raises ProfilerError: a program failed.
     """
     runs = []
@@ -109,11 +112,11 @@ def compare_counted(
             level="standard",
             label=command.label,
             quiet=True,
-            source=source,
             collectors=(),
             virtual_cuda=virtual_cuda,
             count=True,
             env=env,
+            **options,
         )
         info = record(spec)
         if info.state == "interrupted":

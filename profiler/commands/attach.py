@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from profiler.commands._common import RUNS, add_no_source, seconds
+from profiler.commands._common import RUNS, add_privacy, privacy, seconds
 from profiler.core.errors import Exit
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class AttachCommand:
         add("pid", type=_pid, metavar="PID", help="process id of the job: its first process, or any of its processes")
         add("--seconds", type=seconds(), default=10.0, metavar="N", help="seconds to record (default: 10)")
         add("--out", type=Path, metavar="DIR", help=f"the run directory (default: a new one in {RUNS})")
-        add_no_source(parser)
+        add_privacy(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Exits with 3 when nothing could be concluded, because the stacks could not be read."""
@@ -39,7 +39,7 @@ class AttachCommand:
         from profiler.run.store import default_directory
 
         attach.check_attachable(args.pid)
-        spec = attach.attach_spec(args.pid, args.out or Path(), source=not args.no_source)
+        spec = attach.attach_spec(args.pid, args.out or Path(), **privacy(args))
         if args.out is None:
             spec = replace(spec, out=default_directory(spec.argv, RUNS).absolute())
         attach.attach(args.pid, spec, args.seconds)

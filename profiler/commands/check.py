@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
-from profiler.commands._common import add_counting, add_no_source
+from profiler.commands._common import add_counting, add_privacy
 from profiler.core.errors import ProfilerError
 
 _EPILOG: Final = (
@@ -66,7 +66,7 @@ class CheckCommand:
         environment = "of REV: its own where its requirements differ, or this one"
         add("--environment", choices=("auto", "same"), help=environment)
         add("--no-explain", action="store_true", help="after a FAIL of speed, do not record where the time goes")
-        add_no_source(parser)
+        add_privacy(parser, arguments=False)
         add("--github", action="store_true", help="print annotations for GitHub (default in GitHub jobs)")
         out = "directory of the reports and runs (default: reports/runs/TIME-check)"
         add("--out", type=Path, metavar="DIR", help=out)

@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from profiler.commands._common import RUNS, add_counting, add_no_source
+from profiler.commands._common import RUNS, add_counting, add_privacy, privacy
 from profiler.core.errors import Exit, ProfilerError
+from profiler.core.masking import masked_command
 from profiler.core.terminal import called_as
 from profiler.core.virtual_devices import virtual_devices
 
@@ -49,7 +50,7 @@ class Compare:
         add("--anyway", action="store_true", help="compare runs that are not comparable; the report is marked")
         add("--out", type=Path, help=f"directory of the runs and the report (default: {RUNS}/TIME-compare)")
         add_counting(parser)
-        add_no_source(parser)
+        add_privacy(parser)
         group = parser.add_argument_group("the bundled trainers").add_argument
         for name, options in _options_by_name(known).items():
             (first, *_) = options.values()
@@ -57,10 +58,8 @@ class Compare:
             group(f"--{name}", **kind, help=_option_help(options))
 
     def run(self, args: argparse.Namespace) -> int:
-        from profiler.commands._comparing import compare_recorded, compare_runs, refuse_early
-        from profiler.record.schedule import record_with_progress
-        from profiler.record.signals import signals_as_interrupt
         from profiler.record.trainers import trainers
+        from profiler.run.store import folder_of_runs
 
         known = trainers()
         given = _given(args, known)
@@ -72,18 +71,28 @@ class Compare:
             args.pairs = LADDER if args.ladder else PAIR
         _check(args, given)
         out = _output_directory(args)
-        if args.runs:
-            return compare_runs(args.runs, out=out, anyway=args.anyway)
-        if is_counted:
-            return _compare_counts(args, known, given, out, devices)
-        experiment = _commands(args) if args.before is not None else _trainer_experiment(args, known, given)
-        check = None if args.anyway else partial(refuse_early, experiment, out=out)
-        with signals_as_interrupt():
-            recorded = record_with_progress(experiment.tasks, out, check, source=not args.no_source)
-        if recorded.interrupted and not recorded.pairs:
-            raise _too_early(experiment, recorded, out)
-        code = compare_recorded(experiment, recorded, out=out, anyway=args.anyway)
-        return int(Exit.INTERRUPTED) if recorded.interrupted else code
+        with folder_of_runs(out, shared=args.shared):
+            if is_counted:
+                return _compare_counts(args, known, given, out, devices)
+            return _compare(args, known, given, out)
+
+
+def _compare(args: argparse.Namespace, known: Mapping[str, Trainer], given: Mapping[str, str], out: Path) -> int:
+    """Compare recorded runs, or record both sides first, and return the exit code."""
+    from profiler.commands._comparing import compare_recorded, compare_runs, refuse_early
+    from profiler.record.schedule import record_with_progress
+    from profiler.record.signals import signals_as_interrupt
+
+    if args.runs:
+        return compare_runs(args.runs, out=out, anyway=args.anyway)
+    experiment = _commands(args) if args.before is not None else _trainer_experiment(args, known, given)
+    check = None if args.anyway else partial(refuse_early, experiment, out=out)
+    with signals_as_interrupt():
+        recorded = record_with_progress(experiment.tasks, out, check, **privacy(args))
+    if recorded.interrupted and not recorded.pairs:
+        raise _too_early(experiment, recorded, out)
+    code = compare_recorded(experiment, recorded, out=out, anyway=args.anyway)
+    return int(Exit.INTERRUPTED) if recorded.interrupted else code
 
 
 def _compare_counts(
@@ -99,7 +108,7 @@ def _compare_counts(
     else:
         sides, environment = _trainer(args, known).counted_pair(given)
     with signals_as_interrupt():
-        return compare_counted(sides, out, virtual_cuda=devices, env=environment, source=not args.no_source)
+        return compare_counted(sides, out, virtual_cuda=devices, env=environment, **privacy(args))
 
 
 def _options_by_name(known: Mapping[str, Trainer]) -> dict[str, dict[str, TrainerOption]]:
@@ -192,7 +201,7 @@ def _command(label: str, text: str) -> SideCommand:
             raise ProfilerError("there is no command in it")
         find_program(argv)
     except (ValueError, ProfilerError) as error:
-        raise ProfilerError(f"--{label} {text!r}: {error}") from None
+        raise ProfilerError(f"--{label} {masked_command(text)!r}: {error}") from None
     return SideCommand(label, argv)
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from profiler.commands._common import RUNS, add_counting, add_no_source, no_virtual_device, seconds
+from profiler.commands._common import RUNS, add_counting, add_privacy, no_virtual_device, privacy, seconds
 from profiler.core.errors import Exit, ProfilerError
 from profiler.core.virtual_devices import virtual_devices
 from profiler.run.tables import LEVELS
@@ -35,7 +35,7 @@ class RunCommand:
         add_counting(parser)
         marks = "put no hooks into the program: record only what it marks by itself (profiler.marks)"
         add("--marks-only", action="store_true", help=marks)
-        add_no_source(parser)
+        add_privacy(parser)
         add("command", nargs=argparse.REMAINDER, metavar="-- CMD ARGS...", help="the command to record")
 
     def run(self, args: argparse.Namespace) -> int:
@@ -64,10 +64,10 @@ class RunCommand:
             sample_period=args.sample_period,
             timeout=args.timeout,
             hooks=not args.marks_only,
-            source=not args.no_source,
             collectors=() if is_counted else None,  # they measure times, which say nothing here
             virtual_cuda=devices,
             count=is_counted,
+            **privacy(args),
         )
         code = record(spec, executable=executable).exit_code or 0
         try:

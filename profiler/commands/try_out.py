@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from profiler.commands._common import RUNS, newest_run, seconds
 from profiler.core.errors import Exit, ProfilerError
+from profiler.core.masking import masked
 from profiler.core.terminal import called_as
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _EPILOG: Final = (
 
 
 class TryCommand:
-    """python -m profiler try [RUN | -- python train.py ...]"""
+    """python -m profiler try [RUN] [-- python train.py ...]"""
 
     name = "try"
     help = "measure what findings are worth: run the program in isolation with and without what they blame"
@@ -40,12 +41,13 @@ class TryCommand:
         add("--findings", type=_count, default=3, metavar="N", help="findings to try, the largest first (default: 3)")
         add("--seconds", type=seconds(), metavar="S", help="the most for each finding (default: 3 times the recording)")
         add("--json", action="store_true", help="print the result as JSON")
-        words = "RUN | -- CMD ARGS..."
+        words = "RUN [-- CMD ARGS...] | -- CMD ARGS..."
         add(
             "words",
             nargs=argparse.REMAINDER,
             metavar=words,
-            help=f"a recorded run (default: the newest in {RUNS}), or a command, which is recorded first",
+            help=f"a recorded run (default: the newest in {RUNS}), with its command where a secret or arguments were left "
+            "out; or a command alone, which is recorded first",
         )
 
     def run(self, args: argparse.Namespace) -> int:
@@ -55,19 +57,22 @@ class TryCommand:
         from profiler.report.text import relative_path
         from profiler.report.trial_text import measured_text, trials_json
 
-        command = args.words[1:] if args.words[:1] == ["--"] else None
-        if command is None and args.words[1:]:  # options behind the run
-            args = args.parser.parse_args([*args.words[1:], args.words[0]], namespace=args)
-        if (command is None and len(args.words) > 1) or command == []:
+        end = args.words.index("--") if "--" in args.words else len(args.words)
+        words, command = args.words[:end], tuple(args.words[end + 1 :])
+        lacks_command = end < len(args.words) and not command
+        if words[1:]:  # options behind the run
+            args = args.parser.parse_args([*words[1:], words[0]], namespace=args)
+            words = args.words
+        if len(words) > 1 or lacks_command:
             raise ProfilerError("name a run directory, or write a command after --, as in: try -- python train.py")
         if not (args.yes or sys.stdin.isatty()):
             raise ProfilerError("try runs the program again: without a terminal it does so only with --yes")
         check_isolation()
-        if command is not None:
-            run = _record(tuple(command))
+        if words:
+            run = Path(words[0])
         else:
-            run = Path(args.words[0]) if args.words else newest_run()
-        session = prepare(run, read(run), findings=args.findings, seconds=args.seconds)
+            run = _record(command) if command else newest_run()
+        session = prepare(run, read(run), command=command or None, findings=args.findings, seconds=args.seconds)
         say = sys.stderr if args.json else sys.stdout
         _describe(session, say)
         if not session.plans:
@@ -130,7 +135,7 @@ def _describe(session: Session, out: TextIO) -> None:
         show(f"{start} trial {text}")
     if session.plans:
         # a command to copy stays whole
-        console.print(Text(f"The program runs in {session.program.cwd}: {shlex.join(session.program.argv)}"))
+        console.print(Text(f"The program runs in {session.program.cwd}: {shlex.join(masked(session.program.argv))}"))
         text = duration_text(len(session.plans) + len(session.alternatives), session.seconds)
         show(f"{text}. Two copies of the program run in turn, without network; all files stay as they are.")
 

@@ -110,6 +110,12 @@ def is_plain_python(argv: Sequence[str]) -> bool:
     return bool(_PYTHON.fullmatch(names[0])) and _LAUNCHERS.isdisjoint(names) if names else False
 
 
+def starts_programs(word: str) -> bool:
+    """Whether a word of a command is Python or a launcher."""
+    name = word.rpartition("/")[2]
+    return name in _LAUNCHERS or _PYTHON.fullmatch(name) is not None
+
+
 def program_name(argv: Sequence[str]) -> str:
     """A short name of a command: the script, the module after -m, or the program."""
     name = Path(argv[0]).name

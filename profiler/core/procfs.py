@@ -14,6 +14,7 @@ from contextlib import suppress
 from os import PathLike
 from typing import Final, NamedTuple
 
+from profiler.core.masking import masked
 from profiler.core.samples import BlockedIn
 
 PROC: Final = "/proc"
@@ -126,12 +127,12 @@ def is_alive(pid: int, start_ticks: int | None = None) -> bool:
 
 
 def read_arguments(pid: int, proc: Folder = PROC) -> tuple[str, ...]:
-    """The command line of `pid` without its empty words."""
+    """The command line of `pid` without its empty words, with secrets masked."""
     try:
         words = _read(f"{proc}/{pid}/cmdline").split(b"\0")
     except OSError:
         return ()
-    return tuple(word.decode(errors="replace") for word in words if word)
+    return masked([word.decode(errors="replace") for word in words if word])
 
 
 def read_environment(pid: int, proc: Folder = PROC) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from profiler.analyse.finding import MUCH, Confidence, Finding, GainMethod, Knoc
 from profiler.analyse.model import Analysis
 from profiler.check.model import Round
 from profiler.core.errors import Exit, ProfilerError
+from profiler.core.masking import MASK, masked, masked_word, recorded_arguments
 from profiler.core.notice import Notice
 from profiler.core.procfs import available_memory
 from profiler.core.units import size
@@ -76,9 +78,17 @@ def _gains(trial: Trial) -> bool:
     return trial.factor is not None and trial.low is not None and trial.low > 1.0 and trial.factor >= 1.0 + MUCH
 
 
-def prepare(run: Path, analysis: Analysis, *, findings: int = FINDINGS, seconds: float | None = None) -> Session:
+def prepare(
+    run: Path,
+    analysis: Analysis,
+    *,
+    command: tuple[str, ...] | None = None,
+    findings: int = FINDINGS,
+    seconds: float | None = None,
+) -> Session:
     """Plan the trials of the first findings of a run that can be tried.
 
+    :param command: the command of the run with what was not recorded of it; None: the recorded one.
     :param seconds: for each trial; None: TIMES_RECORDED.
     :raises ProfilerError: the run has no program of this machine, or never ended and `seconds` is missing, or two
         copies of the program do not fit into the memory.
@@ -86,6 +96,7 @@ def prepare(run: Path, analysis: Analysis, *, findings: int = FINDINGS, seconds:
     info = analysis.info
     if not run.is_dir() or not info.argv:
         raise ProfilerError(f"{run} is not a run directory with a recorded command: record the program with `run`")
+    argv = _complete_command(run, info.argv, command)
     cwd = Path(info.cwd or Path.cwd())
     if not cwd.is_dir():
         raise ProfilerError(f"the folder {cwd}, in which the program was recorded, does not exist: record it again")
@@ -93,7 +104,7 @@ def prepare(run: Path, analysis: Analysis, *, findings: int = FINDINGS, seconds:
     if not (seconds or recorded_s):
         raise ProfilerError("the run never ended, so that no time limit follows from it: name one with --seconds")
     _check_memory(analysis)
-    scripts = [Path(word).parent for word in info.argv if word.endswith(".py") and word.startswith("/")]
+    scripts = [Path(word).parent for word in argv if word.endswith(".py") and word.startswith("/")]
     folders = [Path(info.project or cwd), cwd, *scripts]
     recorded_at = datetime.fromisoformat(info.started_at).timestamp() + _WHOLE_SECOND
     plans: list[Plan] = []
@@ -117,9 +128,23 @@ def prepare(run: Path, analysis: Analysis, *, findings: int = FINDINGS, seconds:
             break
     alternatives = _alternatives(plans, ordered, folders, recorded_at)
     environment = {name: str(value) for name, value in info.host.get("environment", {}).items()}
-    program = Recorded(info.argv, cwd, environment, int(analysis.value("steps") or 0))
+    program = Recorded(argv, cwd, environment, int(analysis.value("steps") or 0))
     seconds = seconds or TIMES_RECORDED * recorded_s
     return Session(run, program, tuple(plans), tuple(not_tried), seconds, alternatives)
+
+
+def _complete_command(run: Path, recorded: tuple[str, ...], command: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Return the command to start.
+
+    :raises ProfilerError: a part of it was not recorded, or `command` is another one.
+    """
+    complete = command or recorded
+    if word := masked_word(complete):
+        again = f"try {shlex.quote(str(run))} -- {shlex.join(recorded)}"
+        raise ProfilerError(f"a part of the command was not recorded ({word}): write it in place of {MASK} in: {again}")
+    if masked(recorded) not in [recorded_arguments(complete, arguments=kept) for kept in (True, False)]:
+        raise ProfilerError(f"{run} was recorded with another command: {shlex.join(masked(recorded))}")
+    return complete
 
 
 def _alternatives(

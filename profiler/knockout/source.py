@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeGuard
 
+from profiler.core.masking import masked_source
 from profiler.core.notice import Notice
 from profiler.run.trials import SkippedLine
 
@@ -90,7 +91,7 @@ def _change(text: str, lines: Sequence[int], file: str, first: int, choose: _Cho
     ]
     source = text.split("\n")  # as Python counts lines: form feeds do not end one
     skipped = tuple(
-        SkippedLine(file, each.lineno, source[each.lineno - 1].strip(), each.end_lineno or each.lineno)
+        SkippedLine(file, each.lineno, masked_source(source[each.lineno - 1].strip()), each.end_lineno or each.lineno)
         for each in outer
     )
     numbers = {each: number for number, each in enumerate(outer, first)}

@@ -52,6 +52,8 @@ _START_ERROR: Final = 0.08
 that was measured, docs/log.md. It is assumed where too few rounds tell how much they differ."""
 _LEAST_START_ERROR: Final = 0.05
 """The least that is assumed from `_MIN_ROUNDS` on, the middle of what was measured: three may agree by chance."""
+_FILES: Final = "files.json"
+"""The changed source files. They are removed after the trial, since they may have secrets in them."""
 _THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -134,6 +136,8 @@ def measure(
             rounds.append(runner.run(len(rounds) + 1, MEASURE))
     except ProfilerError as error:
         reason = Notice("trial-failed", {"text": str(error)}) if not rounds else None
+    finally:
+        (out / _FILES).unlink(missing_ok=True)
     reports = _reports(out)
     left_out = reports["skipped"] | reports["stopped"]
     lines = tuple(line for number, line in enumerate(plan.lines) if number in left_out)
@@ -177,7 +181,7 @@ def _programs(plan: Plan, program: Recorded, out: Path) -> dict[str, Program]:
         changed |= dict.fromkeys(_THREAD_VARIABLES, str(plan.settings["threads"])) if "threads" in plan.settings else {}
     if plan.texts:
         out.mkdir(parents=True, exist_ok=True)
-        file = out / "files.json"
+        file = out / _FILES
         file.write_text(json.dumps(plan.texts), encoding="utf-8")
         changed[isolation.FILES_VARIABLE] = str(file.absolute())
     hint = "a trial has no network, and its changes of files go to memory"

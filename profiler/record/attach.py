@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from profiler.core.errors import ProfilerError
 from profiler.core.facts import program_name
+from profiler.core.masking import recorded_arguments
 from profiler.core.procfs import is_alive, is_python, process_tree, read_arguments, read_environment, wait_exit
 from profiler.record.collector import CollectorSet, Context
 from profiler.record.collectors.environment import git_commit
@@ -43,11 +44,14 @@ def check_attachable(pid: int) -> None:
         raise ProfilerError(f"process {pid} ({command(pid)}) is no Python, and nothing that it started is")
 
 
-def attach_spec(pid: int, out: Path, *, source: bool = True) -> RunSpec:
-    """Specify the recording of `pid` into `out`."""
+def attach_spec(pid: int, out: Path, **options: Any) -> RunSpec:
+    """Specify the recording of `pid` into `out`.
+
+    :param options: more fields of `RunSpec`.
+    """
     argv = read_arguments(pid) or (f"process-{pid}",)
     label = f"{program_name(argv)} ({pid})"
-    return RunSpec(argv=argv, out=out.absolute(), level=LEVEL, label=label, hooks=False, source=source)
+    return RunSpec(argv=argv, out=out.absolute(), level=LEVEL, label=label, hooks=False, **options)
 
 
 def attach(pid: int, spec: RunSpec, seconds: float, *, watch: Callable[[], None] | None = None) -> RunInfo:
@@ -63,13 +67,13 @@ def attach(pid: int, spec: RunSpec, seconds: float, *, watch: Callable[[], None]
     chosen = ("environment", "gpu", "host") if refusal else ("environment", "gpu", "host", "stacks")
     collectors = CollectorSet(replace(spec, collectors=chosen))
     files = ProgramFiles.of_process(pid)
-    store.create(spec.out)
+    store.create(spec.out, shared=spec.shared)
     fields = collectors.describe()
     fields |= {"versions": {}, "git_commit": git_commit(Path(f"/proc/{pid}/cwd"))}  # of the job, not of the recorder
     info = new_manifest(spec, fields)
     store.write_manifest(spec.out, info)
     writer = store.RunWriter(spec.out)
-    members = JobMembers(pid)
+    members = JobMembers(pid, arguments=spec.arguments)
     signals: list[int] = []  # they end the recording, and what is recorded is kept
     with handled_signals(lambda number, _: signals.append(number)):
         collectors.start(Context(spec, pid, writer))
@@ -102,8 +106,9 @@ def attach(pid: int, spec: RunSpec, seconds: float, *, watch: Callable[[], None]
 class JobMembers:
     """The processes of a job, by generation; those of this profiler are left out."""
 
-    def __init__(self, root: int) -> None:
+    def __init__(self, root: int, *, arguments: bool = True) -> None:
         self._root = root
+        self._arguments = arguments
         self._members: dict[int, dict[str, Any]] = {}
 
     def update(self) -> None:
@@ -118,7 +123,8 @@ class JobMembers:
             if pid not in ours and not self._members.get(pid, {}).get("command"):
                 name = "main process" if pid == self._root else "child"
                 number = rank(pid) if is_python(pid) else None
-                self._members[pid] = {"pid": pid, "name": name, "rank": number, "command": command(pid)}
+                said = command(pid, arguments=self._arguments)
+                self._members[pid] = {"pid": pid, "name": name, "rank": number, "command": said}
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each process, for the manifest."""
@@ -131,9 +137,13 @@ def rank(pid: int) -> int | None:
     return next((int(text) for name in _RANK_VARIABLES if (text := environment.get(name, "")).isdecimal()), None)
 
 
-def command(pid: int) -> str:
-    """The command line of `pid`, shortened and safe to print; '' when it has none."""
-    words = (word if len(word) <= _MAX_WORD else f"{word[:_MAX_WORD]}..." for word in read_arguments(pid))
+def command(pid: int, *, arguments: bool = True) -> str:
+    """The command line of `pid`, shortened and safe to print; '' when it has none.
+
+    :param arguments: False: only the words that start its program.
+    """
+    all_words = recorded_arguments(read_arguments(pid), arguments=arguments)
+    words = (word if len(word) <= _MAX_WORD else f"{word[:_MAX_WORD]}..." for word in all_words)
     return "".join(char if char.isprintable() else "\ufffd" for char in " ".join(words))[:_MAX_COMMAND]
 
 

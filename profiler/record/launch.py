@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from profiler.core.errors import ProfilerError
 from profiler.core.facts import program_name
+from profiler.core.masking import recorded_arguments
 from profiler.record.collector import CollectorSet, Context
 from profiler.record.target import Target, find_program
 from profiler.run import store, tables
@@ -55,7 +56,7 @@ def record(
     spec = replace(spec, out=spec.out.absolute())
     collectors = CollectorSet(spec)
     existed = spec.out.exists()
-    store.create(spec.out)
+    store.create(spec.out, shared=spec.shared)
     _tell_missing_stacks(spec, collectors)
     writer = store.RunWriter(spec.out)
     with Target(spec) as target:
@@ -108,7 +109,7 @@ def new_manifest(spec: RunSpec, fields: dict[str, Any]) -> RunInfo:
         schema=tables.SCHEMA,
         run_id=secrets.token_hex(6),
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        argv=spec.argv,
+        argv=recorded_arguments(spec.argv, arguments=spec.arguments),
         label=spec.label or program_name(spec.argv),
         level=spec.level,
         begin=time.monotonic_ns(),

@@ -11,9 +11,10 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from profiler.core.errors import Exit, ProfilerError
+from profiler.core.masking import masked
 from profiler.record.launch import last_output_line, record
 from profiler.run.model import RunInfo, RunSpec
 
@@ -181,17 +182,16 @@ def record_all(
     out: Path,
     announce: Callable[[int, Task], None],
     check: Callable[[RecordedRuns], None] | None = None,
-    *,
-    source: bool = True,
+    **options: Any,
 ) -> RecordedRuns:
     """Make the recordings of `tasks` below `out`; `announce` is called with each before it starts.
 
     Ctrl-C ends it early: what is complete by then is returned.
 
     :param check: is called once, when the first round is complete; it may raise to end the recordings.
-    :param source: keep the text of the lines that the runs name.
+    :param options: more fields of each `RunSpec`.
     :raises ProfilerError: a program failed, or recorded no step (its run and its output are kept); or one of ours
-        refused its input, and then nothing is left.
+        refused its input, and then no run is left.
     """
     rounds = Counter(task.side.label for task in tasks if task.kind == "light")
     recorded = RecordedRuns(
@@ -199,7 +199,6 @@ def record_all(
         {task.side.label: [] for task in tasks if task.kind == "again"},
         planned=max(rounds.values(), default=0),
     )
-    new_folders = [folder for folder in (out.absolute(), *out.absolute().parents) if not folder.exists()]
     made: list[Path] = []
     for number, task in enumerate(tasks):
         side, path = task.side, out / task.folder
@@ -211,7 +210,7 @@ def record_all(
                 check = None
             announce(number, task)
             made.append(path)
-            info = record(replace(task.spec(path), source=source))
+            info = record(replace(task.spec(path), **options))
             recorded.interrupted = info.state == "interrupted"
         except KeyboardInterrupt:
             recorded.interrupted = True
@@ -227,7 +226,8 @@ def record_all(
             recorded.light.pop(side.label, None)
         elif side.ours and info.exit_code == _BAD_INPUT and not any(recorded.light.values()):
             reason = _reason(info, path)
-            _remove(made, new_folders)
+            for run in made:
+                shutil.rmtree(run, ignore_errors=True)
             raise ProfilerError(reason)
         elif info.exit_code:
             line = last_output_line(path) or "it printed nothing"
@@ -235,8 +235,8 @@ def record_all(
             raise ProfilerError(message, Exit.TARGET_FAILED)
         else:
             raise ProfilerError(
-                f"{side.label} ({shlex.join(side.argv)}) recorded no step to compare, no optimizer or loader was seen: "
-                f"mark its steps with profiler.step() (run and output are kept in {path})"
+                f"{side.label} ({shlex.join(masked(side.argv))}) recorded no step to compare, no optimizer or loader "
+                f"was seen: mark its steps with profiler.step() (run and output are kept in {path})"
             )
     return recorded
 
@@ -251,17 +251,6 @@ def _reason(info: RunInfo, path: Path) -> str:
 def _end(info: RunInfo) -> str:
     code = info.exit_code or 0
     return f"was ended by signal {-code}" if code < 0 else f"exited with {code}"
-
-
-def _remove(runs: Sequence[Path], folders: Sequence[Path]) -> None:
-    """Remove run directories, then each of `folders` that is empty without them."""
-    for run in runs:
-        shutil.rmtree(run, ignore_errors=True)
-    for folder in folders:
-        try:
-            folder.rmdir()
-        except OSError:  # it contains something else by now
-            return
 
 
 # ---------------------------------------------------------------- progress
@@ -280,19 +269,19 @@ _MINUTES_FROM_S: Final = 90.0
 
 
 def record_with_progress(
-    tasks: Sequence[Task], out: Path, check: Callable[[RecordedRuns], None] | None = None, *, source: bool = True
+    tasks: Sequence[Task], out: Path, check: Callable[[RecordedRuns], None] | None = None, **options: Any
 ) -> RecordedRuns:
     """Make the recordings of `tasks` below `out` under a progress bar; without a terminal, print a line a round.
 
     :param check: as in `record_all`.
-    :param source: as in `record_all`.
+    :param options: as in `record_all`.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        return record_all(tasks, out, _print_rounds(tasks), check, source=source)
+        return record_all(tasks, out, _print_rounds(tasks), check, **options)
     print(describe_plan(tasks), file=sys.stderr, flush=True)
     with Progress(
         TextColumn("{task.description:<46.46}"),
@@ -309,7 +298,7 @@ def record_with_progress(
         def announce(number: int, task: Task) -> None:
             progress.update(bar, completed=number, description=f"{_PROGRESS_LABELS[task.kind]}: {task.side.label}")
 
-        return record_all(tasks, out, announce, check, source=source)
+        return record_all(tasks, out, announce, check, **options)
 
 
 def describe_plan(tasks: Sequence[Task]) -> str:

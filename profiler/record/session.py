@@ -43,7 +43,7 @@ from profiler.record.sidecar import main
 sys.exit(main())
 """
 
-_REQUESTED: Final = ("argv", "level", "label", "sample_period", "stack_rate", "source")
+_REQUESTED: Final = ("argv", "level", "label", "sample_period", "stack_rate", "source", "arguments", "shared")
 """Settings that the sidecar needs."""
 _entering: Final = threading.Lock()
 _current: Recording | None = None
@@ -57,6 +57,8 @@ def record(
     sample_period: float = 0.1,
     stack_rate: int = 100,
     source: bool = True,
+    arguments: bool = True,
+    shared: bool = False,
 ) -> Recording:
     """A context manager that records what this program does in its block, into the run directory `path`.
 
@@ -68,10 +70,22 @@ def record(
     :param sample_period: seconds between host and GPU samples.
     :param stack_rate: stack samples a second, from level standard on.
     :param source: keep the text of the lines that the run names.
+    :param arguments: keep the arguments of the program; secrets in them are masked all the same.
+    :param shared: let the umask decide who may read the run directory, instead of only its owner.
     """
     path = Path(path)
-    argv = tuple(getattr(sys, "orig_argv", ())) or (sys.executable,)
-    return Recording(RunSpec(argv, path, level, label or path.name, sample_period, stack_rate, source=source))
+    spec = RunSpec(
+        tuple(getattr(sys, "orig_argv", ())) or (sys.executable,),
+        path,
+        level,
+        label or path.name,
+        sample_period,
+        stack_rate,
+        source=source,
+        arguments=arguments,
+        shared=shared,
+    )
+    return Recording(spec)
 
 
 class Recording:

@@ -65,7 +65,7 @@ def main() -> int:
 def _begin(spec: RunSpec, collectors: CollectorSet) -> RunInfo:
     """Make the run directory, and write the manifest of a run that begins now."""
     existed = spec.out.exists()
-    store.create(spec.out)
+    store.create(spec.out, shared=spec.shared)
     info = new_manifest(spec, collectors.describe())
     try:
         store.write_manifest(spec.out, info)

@@ -20,6 +20,7 @@ from types import FrameType, TracebackType
 from typing import Final, Self
 
 from profiler.core.errors import ProfilerError
+from profiler.core.masking import MASK, masked_word
 from profiler.core.procfs import descendants, wait_exit
 from profiler.record.signals import PASSED_ON, STOP_SIGNALS, Witness, handled_signals
 from profiler.run import store, tables
@@ -45,6 +46,10 @@ def find_program(argv: tuple[str, ...]) -> str:
     """
     if not argv:
         raise ProfilerError("no command to record: write it after --, as in: run -- python train.py")
+    if word := masked_word(argv):
+        raise ProfilerError(
+            f"cannot start {argv[0]}: {MASK} in {word!r} stands for what was not recorded: write it there"
+        )
     program = shutil.which(argv[0])
     if program is not None:
         return program

@@ -49,6 +49,10 @@ class RunSpec:
     """Put hooks into every Python of the target, which find steps, waits and syncs; False: only what it marks."""
     source: bool = True
     """Keep the text of the lines that the run names."""
+    arguments: bool = True
+    """Keep the arguments of the program; its secrets are masked all the same."""
+    shared: bool = False
+    """Let the umask decide who may read the run directory; False: only its owner."""
     virtual_cuda: str = ""
     """Number and name of the virtual CUDA devices that the program sees, as in `1:h100`; empty: none."""
     count: bool = False
@@ -86,6 +90,7 @@ class RunInfo:
     started_at: str
     """ISO 8601, UTC."""
     argv: tuple[str, ...]
+    """The command as `core.masking` leaves it; where MASK is in it, it cannot be started."""
     label: str = ""
     level: str = "light"
     state: str = "running"

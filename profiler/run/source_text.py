@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from profiler.core import atomic_file
+from profiler.core.masking import masked_source
 from profiler.core.notice import Notice
 from profiler.core.procfs import CLOCK_TICKS, read_stat, uptime
 from profiler.core.samples import SOURCE_LINE
@@ -106,11 +107,15 @@ def write_source_text(run: Path, files: ProgramFiles) -> None:
     for file, chosen in sorted(numbers.items()):
         if content := files.lines(file):
             digest, lines = content
-            texts = {line: lines[line - 1].strip()[:MAX_CHARACTERS] for line in sorted(chosen) if line <= len(lines)}
+            texts = {line: _kept_text(lines[line - 1]) for line in sorted(chosen) if line <= len(lines)}
             document[file] = {"sha256": digest, "lines": {str(line): text for line, text in texts.items() if text}}
     if document:
         text = json.dumps({"schema": SCHEMA, "files": document}, indent=1)
         atomic_file.write_text(run / SOURCE_TEXT, text + "\n")
+
+
+def _kept_text(line: str) -> str:
+    return masked_source(line.strip()[: 2 * MAX_CHARACTERS])[:MAX_CHARACTERS]
 
 
 def read_source_text(run: Path) -> tuple[Lines, tuple[Notice, ...]]:

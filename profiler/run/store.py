@@ -11,8 +11,8 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -30,6 +30,9 @@ RECORDER: Final = "recorder"
 OUTPUT_LOG: Final = "output.log"
 RESERVE: Final = ".reserve"
 """A file that reserves space for the last manifest, for the case that the disk gets full."""
+_IGNORE: Final = ".gitignore"
+"""A file that keeps git from adding the folder that it is in to a commit."""
+_PRIVATE: Final = 0o700
 _RESERVE_BYTES: Final = 1 << 16  # room for the last manifest when the disk is full; one takes about 4 KiB
 _FLUSH_S: Final = 0.5  # kill -9 of the recorder loses at most so much
 _FLUSH_BYTES: Final = 1 << 16
@@ -64,7 +67,7 @@ def check_directory(path: Path) -> None:
     :raises ProfilerError: there is a file, a run or something else.
     """
     try:
-        names = [entry.name for entry in path.iterdir()]
+        names = [entry.name for entry in path.iterdir() if entry.name != _IGNORE]
     except NotADirectoryError:
         if not path.exists():  # it is the one above it
             return
@@ -96,15 +99,55 @@ def _free_beside(path: Path) -> str:
     return str(free) if path.is_absolute() else os.path.relpath(free)
 
 
-def create(path: Path) -> None:
+def make_folder(path: Path, *, shared: bool = False) -> None:
+    """Make the folder of one or several runs, which git ignores; one that exists keeps its mode.
+
+    :param shared: let the umask decide who may read it, instead of only its owner.
+    :raises OSError: it cannot be made.
+    """
+    path.mkdir(0o777 if shared else _PRIVATE, parents=True, exist_ok=True)
+    if not any(path.iterdir()):
+        _have_git_ignore(path)
+
+
+def _have_git_ignore(folder: Path) -> None:
+    (folder / _IGNORE).write_text("*\n", encoding="ascii")
+
+
+@contextmanager
+def folder_of_runs(path: Path, *, shared: bool = False) -> Iterator[None]:
+    """Make the folder of several runs and of their report. At the end, remove it if nothing was written into it.
+
+    :param shared: as in `make_folder`.
+    :raises ProfilerError: it cannot be made.
+    """
+    path = path.absolute()
+    try:
+        new_folders = [folder for folder in (path, *path.parents) if not folder.exists()]
+        was_empty = path in new_folders or not any(path.iterdir())
+        make_folder(path, shared=shared)
+    except OSError as error:
+        raise ProfilerError(f"cannot make the folder {path}: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # a folder contains something
+            if was_empty and [entry.name for entry in path.iterdir()] == [_IGNORE]:
+                (path / _IGNORE).unlink()
+            for folder in new_folders:
+                folder.rmdir()
+
+
+def create(path: Path, *, shared: bool = False) -> None:
     """Make the run directory with its reserve. An existing run is never overwritten.
 
+    :param shared: as in `make_folder`.
     :raises ProfilerError: the path exists, or cannot be written.
     """
     check_directory(path)
     existed = path.exists()
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        make_folder(path, shared=shared)
         (path / RESERVE).write_bytes(bytes(_RESERVE_BYTES))
         (path / RECORDER).mkdir()
     except OSError as error:
@@ -114,7 +157,7 @@ def create(path: Path) -> None:
 
 
 def point_latest(link: Path, directory: Path) -> str:
-    """Make `link` point to `directory`, atomically. A file that is no link is left alone.
+    """Make `link` point to `directory`, atomically; git ignores its folder. A file that is no link is left alone.
 
     :returns: why the link could not be made, in one line; empty if it was.
     """
@@ -125,6 +168,8 @@ def point_latest(link: Path, directory: Path) -> str:
     temporary = link.parent / f".{link.name}-{os.getpid()}"
     try:
         link.parent.mkdir(parents=True, exist_ok=True)
+        if not (link.parent / _IGNORE).exists():
+            _have_git_ignore(link.parent)
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(target, target_is_directory=True)
         temporary.replace(link)

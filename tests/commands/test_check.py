@@ -43,7 +43,7 @@ def test_update_then_check_then_a_higher_counter(here: Path, capsys: pytest.Capt
     assert main(["check", "--baseline", "b.json", "--out", "less", "--", *train()]) == 0
     assert "--update" in capsys.readouterr().out
     assert Path("b.json").read_text() == before
-    assert {path.name for path in Path("same").iterdir() if path.is_file()} == REPORTS
+    assert {path.name for path in Path("same").iterdir() if path.is_file()} == {".gitignore", *REPORTS}
     assert (check_report("same")["state"], check_report("more")["state"]) == ("PASS", "FAIL")
 
 
@@ -111,7 +111,7 @@ def test_a_slow_candidate_fails_and_is_confirmed(here: Path, monkeypatch: pytest
     assert main(["check", *options]) == 1
     report = check_report()
     assert report["state"] == "FAIL"
-    assert {path.name for path in Path("out").iterdir() if path.is_file()} == REPORTS
+    assert {path.name for path in Path("out").iterdir() if path.is_file()} == {".gitignore", *REPORTS}
     assert any(path.name.endswith("control") for path in Path("out").iterdir()), "nothing was confirmed"
     assert any(path.name == "explained-candidate" for path in Path("out").iterdir())
 

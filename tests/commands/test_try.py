@@ -123,6 +123,31 @@ def test_runs_that_cannot_be_repeated_are_refused(
         assert text in capsys.readouterr().err
 
 
+@allowed
+def test_a_command_without_its_secret_has_to_be_given_anew(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    analysis = profiler.read(run)
+    words = (sys.executable, "train.py", "--api-key", "***")
+    masked = replace(analysis, info=replace(analysis.info, argv=words))
+    monkeypatch.setattr(profiler, "read", lambda _: masked)
+    for given in ((), ("--", *words)):
+        assert main(["try", "--yes", "run", *given]) == 2
+        said = capsys.readouterr().err
+        assert said == (
+            "error: a part of the command was not recorded (--api-key ***): write it in place of *** in: try run -- "
+            f"{sys.executable} train.py --api-key '***'\n"
+        )
+    assert main(["try", "--yes", "run", "--", sys.executable, "train.py", "--lr", "1"]) == 2
+    assert capsys.readouterr().err.startswith("error: run was recorded with another command: ")
+    complete = (*words[:3], "hunter2")
+    assert session.prepare(run, masked, command=complete).program.argv == complete
+    assert main(["try", "run", "--yes", "--seconds", "5", "--", *complete]) == 0
+    printed = capsys.readouterr()
+    assert "hunter2" not in printed.out + printed.err
+    assert not any(b"hunter2" in file.read_bytes() for file in run.rglob("*") if file.is_file())
+
+
 @pytest.mark.parametrize("number", ["0", "-1", "x"])
 def test_at_least_one_finding_is_tried(number: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):

@@ -68,6 +68,15 @@ def test_the_recorded_lines_have_their_text_and_the_file_its_hash(tmp_path: Path
     assert content["sha256"] == sha256(Path(file).read_bytes()).hexdigest()
 
 
+def test_literals_of_secret_names_are_masked_also_where_the_line_is_cut(tmp_path: Path) -> None:
+    long = "x" * (MAX_CHARACTERS - 20)
+    file = script(tmp_path, f'login(token="hunter2")\n{long} = "https://me:hunter3@host"\n')
+    shown = texts(recorded(tmp_path, [(file, 1, "main"), (file, 2, "main")]))[file]
+    assert shown["1"] == 'login(token="***")'
+    assert "hunter" not in shown["2"]
+    assert len(shown["2"]) <= MAX_CHARACTERS
+
+
 def test_a_loaded_run_has_the_text_at_its_sites_stacks_and_facts(tmp_path: Path) -> None:
     file = script(tmp_path)
     loader = {"file": file, "line": 1, "function": "main", "variable": "loader"}

@@ -37,6 +37,24 @@ def test_a_run_is_never_overwritten(tmp_path: Path) -> None:
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_a_folder_of_runs_goes_again_if_nothing_comes_into_it(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir(0o755)
+    for name in ("new/out", "mine"):
+        with store.folder_of_runs(tmp_path / name):
+            assert (tmp_path / name / ".gitignore").read_text() == "*\n"
+            store.check_directory(tmp_path / name)
+    assert [*tmp_path.rglob("*")] == [tmp_path / "mine"]
+    assert (tmp_path / "mine").stat().st_mode & 0o777 == 0o755
+    (tmp_path / "mine/.gitignore").write_text("data")
+    with store.folder_of_runs(tmp_path / "mine"):
+        pass
+    assert (tmp_path / "mine/.gitignore").read_text() == "data"
+    with store.folder_of_runs(tmp_path / "new/out"):
+        store.create(tmp_path / "new/out/run")
+    assert {path.name for path in (tmp_path / "new/out").iterdir()} == {".gitignore", "run"}
+    assert (tmp_path / "new/out/run").stat().st_mode & 0o777 == 0o700
+
+
 def test_a_disk_full_from_the_start_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path, data: bytes) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -180,7 +198,7 @@ def test_the_link_names_the_newest_run(tmp_path: Path) -> None:
         assert store.point_latest(link, directory) == ""
         assert (link / "compare.html").read_text() == name
     assert link.readlink() == Path("two"), "relative, so that the folder of runs can be moved"
-    assert sorted(path.name for path in link.parent.iterdir()) == ["latest", "one", "two"]
+    assert sorted(path.name for path in link.parent.iterdir()) == [".gitignore", "latest", "one", "two"]
 
 
 def test_a_link_to_what_is_gone_is_replaced_also_by_another_folder(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ from profiler.check.counters.paths import missing_script, portable_command, port
 from profiler.check.model import Counted, Line, Location
 from profiler.core.atomic_file import locked
 from profiler.core.errors import ProfilerError
+from profiler.core.masking import masked_command
 from profiler.core.metrics import STARTUP, counter_period
 from profiler.core.notice import Notice
 from profiler.core.units import shorten
@@ -187,6 +188,12 @@ def _from_first_layout(section: BaselineSection) -> BaselineSection:
     return section.model_copy(update={"key": {name: text for name, text in sorted(key.items()) if text}})
 
 
+def _without_secrets(section: BaselineSection) -> BaselineSection:
+    """Older versions stored commands as they were given."""
+    key = {name: masked_command(text) if name == "arguments" else text for name, text in section.key.items()}
+    return section.model_copy(update={"key": key, "command": masked_command(section.command)})
+
+
 class _File(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -243,7 +250,7 @@ def read_sections(path: Path) -> tuple[BaselineSection, ...]:
             raise DamagedError(
                 path, f"was edited by hand, or is damaged (the checksum of section {number} does not match)"
             )
-        sections.append(_from_first_layout(section) if schema == 1 else section)
+        sections.append(_without_secrets(_from_first_layout(section) if schema == 1 else section))
         if any(one.key == other.key for other in stored[: number - 1]):
             raise DamagedError(path, f"has two sections of one key (section {number} is the second), as after a merge")
     return tuple(sections)

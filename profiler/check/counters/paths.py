@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from profiler.core.facts import program
+from profiler.core.masking import masked, masked_command
 from profiler.run.code_origin import working_folder
 from profiler.run.model import Run
 
@@ -91,14 +92,14 @@ def portable_path(file: str, folder: str) -> str:
 
 
 def portable_command(command: str, folder: str) -> str:
-    """A command without the folders of this machine, where they can be left out.
+    """A command without its secrets, and without the folders of this machine, where they can be left out.
 
     :param folder: the folder in which it was started.
     """
     try:
-        argv = shlex.split(command)
-    except ValueError:  # it is not shell syntax, so it stays unchanged
-        return command
+        argv = list(masked(shlex.split(command)))
+    except ValueError:  # it is not shell syntax
+        return masked_command(command)
     root = root_folder(folder, argv)
     argv = [PurePosixPath(word).name if index == 0 and "/" in word else word for index, word in enumerate(argv)]
     if root != folder:  # its script is named relative to the root
@@ -108,10 +109,11 @@ def portable_command(command: str, folder: str) -> str:
 
 def portable_program(argv: Sequence[str], folder: str) -> tuple[str, str]:
     """The script or module that a command runs, as sites name it, and its arguments as one text, without those that
-    name where results go. Both are the same on every machine.
+    name where results go. Both are the same on every machine, and secrets are masked.
 
     :param folder: the folder in which the command was started.
     """
+    argv = masked(argv)
     name = program(argv)
     root = root_folder(folder, argv)
     words = argv[argv.index(name) + 1 :] if name in argv else ()

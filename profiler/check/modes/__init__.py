@@ -23,16 +23,18 @@ def run_check(args: argparse.Namespace) -> int:
         return 0
     from profiler.check.modes import counters, interleaved
     from profiler.check.settings import settings_from
+    from profiler.run.store import folder_of_runs
 
     without = (Mode.COMMANDS, Mode.RUNS, Mode.AGAINST_COUNTS)
     settings = settings_from(args, uses_baseline=mode not in without)
     check_early(settings, mode)
-    if mode is Mode.RUNS:
-        return counters.check_runs(runs, settings)
-    if mode is Mode.COMMANDS:
-        return interleaved.check_commands(args.before, args.after, settings)
-    if mode is Mode.AGAINST:
-        return interleaved.check_against(command, settings, args.against)
-    if mode is Mode.AGAINST_COUNTS:
-        return counters.check_revision(command, settings, args.against)
-    return counters.check_command(command, settings)
+    with folder_of_runs(settings.out, shared=settings.shared):
+        if mode is Mode.RUNS:
+            return counters.check_runs(runs, settings)
+        if mode is Mode.COMMANDS:
+            return interleaved.check_commands(args.before, args.after, settings)
+        if mode is Mode.AGAINST:
+            return interleaved.check_against(command, settings, args.against)
+        if mode is Mode.AGAINST_COUNTS:
+            return counters.check_revision(command, settings, args.against)
+        return counters.check_command(command, settings)

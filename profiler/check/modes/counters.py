@@ -65,7 +65,11 @@ def check_command(command: tuple[str, ...], settings: Settings) -> int:
     side = working_tree_side(command, Path.cwd())
     sides = {CANDIDATE: side}
     program = programs_of_sides(
-        sides, source=settings.source, virtual_cuda=settings.virtual_cuda, count=settings.count
+        sides,
+        source=settings.source,
+        shared=settings.shared,
+        virtual_cuda=settings.virtual_cuda,
+        count=settings.count,
     )[CANDIDATE]
     if settings.update:
         return update(program, settings)
@@ -186,7 +190,12 @@ def check_revision(command: tuple[str, ...], settings: Settings, rev: str) -> in
     with prepare_base(rev, command, settings) as base:
         sides = {BASE: base, CANDIDATE: candidate}
         programs = programs_of_sides(
-            sides, source=settings.source, hint=LINK_HINT, virtual_cuda=settings.virtual_cuda, count=settings.count
+            sides,
+            source=settings.source,
+            shared=settings.shared,
+            hint=LINK_HINT,
+            virtual_cuda=settings.virtual_cuda,
+            count=settings.count,
         )
         number = {BASE: max(PROCESSES, settings.processes), CANDIDATE: settings.processes}
         recordings = {

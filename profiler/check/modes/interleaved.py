@@ -43,6 +43,7 @@ from profiler.check.worktree.paths import refuse_working_tree
 from profiler.check.worktree.prepare import LINK_HINT, PreparedSide, working_tree_side
 from profiler.check.worktree.source_diff import SourceDiff
 from profiler.core.errors import ProfilerError
+from profiler.core.masking import masked_command
 from profiler.core.notice import Notice
 from profiler.core.terminal import progress
 from profiler.report.text import plural
@@ -59,11 +60,12 @@ def check_commands(before: str, after: str, settings: Settings) -> int:
         try:
             argv = tuple(shlex.split(text))
         except ValueError as error:
-            raise ProfilerError(f'--{option} "{text}": {error}') from None
+            raise ProfilerError(f'--{option} "{masked_command(text)}": {error}') from None
         if not argv:
             raise ProfilerError(f"--{option}: there is no command in it")
         sides[label] = replace(working_tree_side(argv, Path.cwd()), what="", commit="")
-    return check_interleaved(sides, programs_of_sides(sides, source=settings.source), settings, mode="commands")
+    programs = programs_of_sides(sides, source=settings.source, shared=settings.shared)
+    return check_interleaved(sides, programs, settings, mode="commands")
 
 
 def check_against(command: tuple[str, ...], settings: Settings, rev: str) -> int:
@@ -80,7 +82,7 @@ def check_against(command: tuple[str, ...], settings: Settings, rev: str) -> int
             refuse_working_tree(process.controller.files, repository)
 
         sides = {BASE: base, CANDIDATE: candidate}
-        programs = programs_of_sides(sides, source=settings.source, hint=LINK_HINT)
+        programs = programs_of_sides(sides, source=settings.source, shared=settings.shared, hint=LINK_HINT)
         baseline = compare_to_baseline(candidate, programs[CANDIDATE], settings) if settings.baseline else None
         return check_interleaved(sides, programs, settings, mode="against", baseline=baseline, admit=admit)
 

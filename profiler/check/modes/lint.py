@@ -22,6 +22,7 @@ from profiler.check.modes.sides import load_recordings
 from profiler.check.speed.controlled_process import Program
 from profiler.check.speed.counting import record_steps
 from profiler.core.errors import ProfilerError
+from profiler.core.masking import masked_source
 from profiler.core.syntax import parsed_line
 from profiler.run.model import Run
 from profiler.run.tables import CallKind
@@ -113,7 +114,7 @@ def source_of(root: str) -> Callable[[str, int], str]:
                 files[file] = (Path(root) / file).read_text(encoding="utf-8", errors="replace").splitlines()
             except (OSError, ValueError):
                 files[file] = []
-        return files[file][line - 1].strip() if 0 < line <= len(files[file]) else ""
+        return masked_source(files[file][line - 1].strip()) if 0 < line <= len(files[file]) else ""
 
     return read
 

@@ -22,6 +22,7 @@ from profiler.check.speed.controlled_process import Program, measured_spans
 from profiler.check.speed.counting import STEPS, record_steps
 from profiler.check.speed.interleave import WARMUP
 from profiler.core.errors import ProfilerError
+from profiler.core.masking import masked
 from profiler.core.notice import Notice
 from profiler.record.schedule import STEPS_FILES
 from profiler.record.trainers import trainers
@@ -54,6 +55,7 @@ def programs_of_sides(
     sides: Mapping[str, PreparedSide],
     *,
     source: bool = True,
+    shared: bool = False,
     hint: str = "",
     virtual_cuda: str = "",
     count: bool = False,
@@ -61,6 +63,7 @@ def programs_of_sides(
     """The programs of all sides. Hooks are installed in all or in none, since they cost time and count.
 
     :param source: keep the text of the lines that a recording names.
+    :param shared: let the umask decide who may read the recordings.
     :param hint: a likely cause where the base fails.
     :param virtual_cuda: number and name of the virtual CUDA devices that they see; they need hooks.
     :param count: count operators and memory; that needs hooks.
@@ -75,7 +78,7 @@ def programs_of_sides(
         facts = {**machine, "git_commit": side.commit or None}
         cause = hint if label == BASE else ""
         programs[label] = Program(
-            label, side.argv, side.cwd, dict(side.env), hooked, facts, cause, source, virtual_cuda, count
+            label, side.argv, side.cwd, dict(side.env), hooked, facts, cause, source, shared, virtual_cuda, count
         )
         programs[label].executable()
     return programs
@@ -247,6 +250,7 @@ def record_explanation(program: Program, settings: Settings) -> Path | None:
         quiet=True,
         hooks=program.hooked,
         source=program.source,
+        shared=program.shared,
         cwd=program.cwd,
         env=program.env,
     )
@@ -272,7 +276,7 @@ def record_explanation(program: Program, settings: Settings) -> Path | None:
 def describe_side(label: str, side: PreparedSide, recordings: Recordings, rounds: Sequence[Round] = ()) -> SideInfo:
     """A side as people know it; its speed is informational: that of its measured blocks, else of its runs."""
     steps, tokens = _speed_of_rounds(label, rounds) if rounds else _speed_of_runs(recordings.runs)
-    command = shlex.join(side.argv)
+    command = shlex.join(masked(side.argv))
     first = recordings.runs[0] if recordings.runs else None
     return SideInfo(
         label,

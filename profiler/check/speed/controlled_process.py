@@ -61,6 +61,8 @@ class Program:
     """Advice to add to the message if it fails."""
     source: bool = True
     """Keep the text of the lines that its runs name."""
+    shared: bool = False
+    """Let the umask decide who may read its runs."""
     virtual_cuda: str = ""
     """Number and name of the virtual CUDA devices that it sees, as in `1:h100`; empty: none."""
     count: bool = False
@@ -129,6 +131,7 @@ class ControlledProcess:
             label=program.side,
             hooks=program.hooked,
             source=program.source,
+            shared=program.shared,
             cwd=program.cwd,
             virtual_cuda=program.virtual_cuda,
             count=program.count,
@@ -141,7 +144,7 @@ class ControlledProcess:
         self._spans: list[tuple[int, int]] = []
         self._step_s = 0.0
         self.controller = StepController(sockets / f"{program.side}-{folder.name[:8]}")
-        store.create(self.spec.out)
+        store.create(self.spec.out, shared=self.spec.shared)
         self._info: RunInfo = new_manifest(self.spec, dict(program.facts))
         store.write_manifest(self.spec.out, self._info)
         self._process = self._start(executable)

@@ -11,6 +11,7 @@ from typing import Final
 
 from profiler.check.model import Hunk
 from profiler.core.git import run_git
+from profiler.core.masking import masked_source
 
 MAX_FILES: Final = 20
 """Files that are compared: git starts once for each."""
@@ -61,6 +62,6 @@ def parse_diff(file: str, diff: str) -> Iterator[Hunk]:
             if header:
                 start = int(header[1]), int(header[2])
         elif start:
-            lines.append(line)
+            lines.append(masked_source(line))
     if start and lines:
         yield Hunk(file, *start, tuple(lines))

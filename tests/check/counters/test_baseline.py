@@ -78,6 +78,17 @@ def test_a_section_comes_back_as_it_was_written(path: Path) -> None:
     assert text.endswith("}\n")
 
 
+def test_a_file_with_the_secret_of_a_command_is_read_without_it(tmp_path: Path) -> None:
+    given = "python train.py --api-key=hunter2"
+    section = baseline(command=given)
+    assert section.command == "python train.py '--api-key=***'"
+    former = edited(section, command=given, key={**section.key, "arguments": "--api-key hunter2"})
+    write(tmp_path / "counters.json", former)
+    found = read(tmp_path / "counters.json")
+    assert (found.command, found.key["arguments"]) == (section.command, "--api-key '***'")
+    assert other_command(found, given, "") == ()
+
+
 def test_a_check_counts_as_many_steps_as_the_file_has_for_its_command(tmp_path: Path) -> None:
     file = tmp_path / "counters.json"
     for steps, arguments in ((20, "--small"), (50, "--large"), (7, "--large --other")):
