@@ -46,8 +46,8 @@ class TryCommand:
             "words",
             nargs=argparse.REMAINDER,
             metavar=words,
-            help=f"a recorded run (default: the newest in {RUNS}), with its command where a secret or arguments were left "
-            "out; or a command alone, which is recorded first",
+            help=f"a recorded run (default: the newest in {RUNS}), with its command where some of it was left out; "
+            "or a command alone, which is recorded first",
         )
 
     def run(self, args: argparse.Namespace) -> int:
