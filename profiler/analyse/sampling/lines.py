@@ -18,7 +18,7 @@ from profiler.analyse.model import HOST_CATEGORIES, LibraryFunction, LineCost, O
 from profiler.analyse.sampling.batch_means import effective_sample_size
 from profiler.analyse.sampling.outside_torch import OutsideTorch
 from profiler.analyse.sampling.shares import ClassifiedSamples
-from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, Stacks, sample_ns
+from profiler.analyse.sampling.stacks import Stacks, sample_ns
 from profiler.analyse.sampling.stages import NEVER, WELL_SAMPLED
 from profiler.analyse.sampling.strata import NUMBER, STRATA, WEIGHTED_TOGETHER
 from profiler.analyse.statistics import share_interval
@@ -213,20 +213,20 @@ def _user_lines(stacks: Stacks, lines: Iterable[Site]) -> list[Site]:
 
 
 def _period_lines(stacks: Stacks, samples: Table, spans: Intervals) -> tuple[LineCost, ...]:
-    ns = np.bincount(samples["stack"], sample_ns(samples, spans))
+    weight = sample_ns(samples, spans)
+    ns, n = np.bincount(samples["stack"], weight), stacks.sample_count(samples, weight)
     lines: defaultdict[Site, Counter[str]] = defaultdict(Counter)
     for number in np.flatnonzero(ns).tolist():
         lines[stacks[number].site][stacks[number].calls] += ns[number]
     sampled, total = float(ns.sum()), spans.measure()
-    period = (stacks.period or USUAL_PERIOD_S) * NS_PER_S
     scale = total / sampled if sampled >= WELL_SAMPLED * total else 1.0
     rows = []
     for site in _user_lines(stacks, lines):
         calls = lines[site]
         line_ns = float(calls.total())
         share = line_ns * scale / total
-        low, high = share_interval(share, sampled / period)
-        count, seconds = max(1, round(line_ns / period)), share * total / NS_PER_S
+        low, high = share_interval(share, n)
+        count, seconds = max(1, round(n * line_ns / sampled)), share * total / NS_PER_S
         rows.append(LineCost(stacks.relative(site), most_frequent(calls), seconds, share, low, high, count))
     return tuple(sorted(rows, key=lambda row: (-row.seconds_per_step, row.site))[:_MAX_LINES])
 

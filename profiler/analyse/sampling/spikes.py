@@ -19,11 +19,11 @@ from profiler.analyse.intervals import covered_within, times, union
 from profiler.analyse.model import HOST_CATEGORIES, SpikeLine, Spikes, Stage
 from profiler.analyse.sampling.frames import FSYNC, callee_name
 from profiler.analyse.sampling.shares import ClassifiedSamples
-from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, Stacks
+from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.sampling.stages import StageSpans
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.timing.input import first_requests
-from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
+from profiler.analyse.window import Window, named_rows, thread_rows
 from profiler.run.model import Site
 from profiler.run.tables import GARBAGE_COLLECTION
 
@@ -228,7 +228,7 @@ def _sample_steps(
                 node = node.functions.setdefault(function, _Node(function)).add(column, sums[number])
         if column == 0:
             sampled_steps = len(np.unique(step[inside]))
-    long, short = (root.ns / NS_PER_S / (stacks.period or USUAL_PERIOD_S)).tolist()
+    long, short = (stacks.sample_count(rows[inside], weight[inside]) for inside in (chosen[step] for chosen in steps))
     lengths = float(window.wall[steps[0]].mean()), float(window.wall[steps[1]].mean())
     return _StepSamples(root, lengths, (long if regular else sampled_steps, short)), round(long)
 

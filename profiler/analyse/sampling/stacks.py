@@ -79,17 +79,19 @@ class Stacks:
         return self._classified[number]
 
     def sample_count(self, samples: Table, ns: npt.NDArray[np.int64]) -> float:
-        """The number of samples that `ns` of each row of `samples` stand for: a row may stand for several samples, and
-        the period of the sampler differs between windows."""
-        if self.period is None:
-            weight = ns.astype(np.float64)
-            return float(weight.sum() ** 2 / (weight**2).sum())
-        period = np.ones(len(samples))
-        for pid in np.unique(samples["pid"]).tolist():
+        """The number of samples at one rate that tell shares of time as well as `ns` of each row of `samples` do.
+
+        A row may stand for several samples. Windows have different rates, and a sample at 8 a second weighs as much as
+        ten at 80: one second of each tells as much as 29 samples, not 88.
+        """
+        weight = ns.astype(np.float64)
+        of_one = weight if self.period is None else np.zeros(len(samples))
+        for pid in np.unique(samples["pid"]).tolist() if self.period else ():
             own = samples["pid"] == pid
             windows = self._periods_of(pid)
-            period[own] = windows["value"][_rows_at(windows, samples["begin"][own])]
-        return float((ns / (period * NS_PER_S)).sum())
+            of_one[own] = windows["value"][_rows_at(windows, samples["begin"][own])] * NS_PER_S
+        squares = float(weight @ of_one)
+        return float(weight.sum()) ** 2 / squares if squares else 0.0
 
     def _periods_of(self, pid: int) -> Table:
         """The rows of PERIOD of the windows in which a process was sampled, in their order; at least one if any was."""

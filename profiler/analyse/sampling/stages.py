@@ -18,7 +18,7 @@ import numpy.typing as npt
 from profiler.analyse.intervals import Floats, Intervals, Times, covered_within, subtract, times, union
 from profiler.analyse.model import Stage, StageCost, StageTime
 from profiler.analyse.sampling.frames import CHECKPOINT, FORWARD
-from profiler.analyse.sampling.stacks import USUAL_PERIOD_S, Stacks, sample_ns
+from profiler.analyse.sampling.stacks import Stacks, sample_ns
 from profiler.analyse.statistics import Z, share_interval
 from profiler.analyse.window import NS_PER_S, Window, named_rows, process_rows, thread_rows
 from profiler.run.code_origin import TORCH, code_owner
@@ -315,7 +315,7 @@ def _imports(
     stacks: Stacks, samples: Table, start: Intervals, start_ns: float
 ) -> Iterator[tuple[Stage, tuple[float, float, float]]]:
     """Divide the start into imports and the remainder, by samples: ns, and the ends of the 95% interval."""
-    ns = sample_ns(samples, start).astype(np.float64)
+    ns = sample_ns(samples, start)
     sampled = float(ns.sum())
     importing = np.array(
         [any(site.file.startswith("<frozen importlib") for site in f) for f in stacks.run.stack_frames]
@@ -325,6 +325,6 @@ def _imports(
         return
     pool = start_ns if sampled >= WELL_SAMPLED * start.measure() else min(start_ns, sampled)
     share = float(ns[importing[samples["stack"]]].sum()) / sampled
-    low, high = share_interval(share, sampled / NS_PER_S / (stacks.period or USUAL_PERIOD_S))
+    low, high = share_interval(share, stacks.sample_count(samples, ns))
     yield Stage.IMPORT, (share * pool, low * pool, high * pool)
     yield Stage.START, (start_ns - share * pool, start_ns - high * pool, start_ns - low * pool)

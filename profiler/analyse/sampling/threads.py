@@ -15,7 +15,7 @@ from profiler.analyse.model import LOADER_WORKER, LineCost, ThreadActivity, Thre
 from profiler.analyse.sampling.batch_means import MAX_BATCHES, effective_sample_size, sum_in_batches
 from profiler.analyse.sampling.frames import BACKWARD, CHECKPOINT, DATA, Stack
 from profiler.analyse.sampling.lines import most_frequent
-from profiler.analyse.sampling.stacks import PERIOD, WINDOWS, Stacks, window_intervals
+from profiler.analyse.sampling.stacks import WINDOWS, Stacks, window_intervals
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.timing.scheduler import ThreadTime, thread_time
 from profiler.analyse.window import NS_PER_S, has_ranks, named_rows
@@ -116,8 +116,6 @@ class _Process:
         named = named_rows(run, samples, *titles)[::-1]  # the first name of a thread wins
         self._names = {int(row["tid"]): run.names[row["name"]][len(THREAD_NAME) :] for row in named}
         self._windows = window_intervals(named_rows(run, samples, WINDOWS))
-        periods = named_rows(run, samples, PERIOD)["value"]
-        self._period = float(np.median(periods)) if len(periods) else 0.0
         numbers = np.unique(rows["stack"]).tolist()
         self._has_torch = any(_TORCH in site.file for number in numbers for site in run.stack_frames[number])
         self._has_device = bool(run.info.devices) or run.info.facts.get("device", "cpu") != "cpu"
@@ -128,7 +126,7 @@ class _Process:
         """The activity of one of its threads."""
         key_ns = _key_ns(rows)
         total = sum(key_ns.values()) or 1
-        count = max(1, round(total / NS_PER_S / self._period)) if self._period else max(1, len(rows))
+        count = max(1, round(self._stacks.sample_count(rows, times(rows["end"]) - times(rows["begin"]))))
         holding = self._holders.get(tid, self._no_holders)
         lifetime = np.concatenate([rows["begin"], rows["end"], holding["begin"], holding["end"]])
         lived = union(lifetime.min(keepdims=True), lifetime.max(keepdims=True))

@@ -204,7 +204,7 @@ def test_few_samples_give_wide_intervals_and_tell_how_much_longer_to_record(seed
         assert measure.high - measure.low > 0.015
 
 
-def test_samples_of_windows_of_different_rates_are_counted_at_their_own_rate() -> None:
+def test_a_sample_of_a_low_rate_weighs_as_much_as_many_and_tells_as_much_as_one() -> None:
     builder = RunBuilder()
     for begin, period_ms in ((0, 100), (1000, 10)):  # 1 s at 10 Hz, then 1 s at 100 Hz
         for at in range(begin, begin + 1000, period_ms):
@@ -212,7 +212,8 @@ def test_samples_of_windows_of_different_rates_are_counted_at_their_own_rate() -
         builder.sample("stacks.period_s", (begin + 1000) * MS, period_ms / 1000)
     stacks = Stacks(builder.build())
     samples = stacks.run.stacks
-    assert stacks.sample_count(samples, samples["end"] - samples["begin"]) == pytest.approx(110)
+    # a share p of each second varies by p(1-p)/10 and p(1-p)/100, one of both by their sum over four
+    assert stacks.sample_count(samples, samples["end"] - samples["begin"]) == pytest.approx(4 / (1 / 10 + 1 / 100))
     half = samples[samples["begin"] >= 1000 * MS]
     assert stacks.sample_count(half, half["end"] - half["begin"]) == pytest.approx(100)
 

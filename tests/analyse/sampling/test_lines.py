@@ -9,12 +9,15 @@ import pytest
 from profiler.analyse.analysis import analyse
 from profiler.analyse.model import Period
 from profiler.analyse.sampling.lines import _counted_steps
+from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.sampling.strata import has_hooked_steps
+from profiler.analyse.sampling.threads import thread_activities
+from profiler.analyse.statistics import share_interval
 from profiler.run.model import Table
 from profiler.run.source import dtype_of
 from profiler.run.steps import add_steps
 from profiler.run.tables import CallKind
-from tests.recorded.builders import MS, TID, RunBuilder, S
+from tests.recorded.builders import MS, PID, TID, RunBuilder, S
 
 IMPORT = (
     "train.py:1:<module>",
@@ -53,6 +56,20 @@ def test_periods_and_their_lines() -> None:
     assert [(line.site.line, line.calls) for line in warm.lines] == [(9, "torch.x.compile")]
     # a quarter of the end was: it stands for itself
     assert [line.seconds_per_step for line in after.lines] == [pytest.approx(1)]
+
+
+def test_samples_are_counted_at_the_rate_of_their_own_window_and_process() -> None:
+    """The launcher's samples are frequent, those before the first step rare."""
+    builder = built(6 * S, (IMPORT, -2, -1, TID), (("train.py:9:main",), -1, 0, TID))
+    builder.stack(("train.py:20:main",), 0, 6 * S)
+    for end, period, pid in ((0, 0.25, PID), (6, 0.02, PID), (0, 0.001, PID + 1), (6, 0.001, PID + 1)):
+        builder.sample("stacks.period_s", end * S, period, pid=pid)
+    run = builder.build()
+    before, warm = analyse(run).startup_teardown
+    assert [line.samples for line in (*before.lines, *warm.lines)] == [4, 4, 100]
+    assert (before.lines[0].low, before.lines[0].high) == pytest.approx(share_interval(0.5, 8))
+    (thread,) = thread_activities(Stacks(run))
+    assert thread.samples == round(8**2 / (2 * 0.25 + 6 * 0.02))
 
 
 def below_torch(file: str) -> tuple[RunBuilder, str, str]:

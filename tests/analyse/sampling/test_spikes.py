@@ -11,7 +11,7 @@ import pytest
 from profiler.analyse.analysis import analyse
 from profiler.analyse.model import Spikes
 from profiler.run.tables import StageKind
-from tests.recorded.builders import MS, RunBuilder
+from tests.recorded.builders import MS, PID, RunBuilder
 
 LOOP, CALLS = "train.py:50:main", "train.py:60:main"
 FORWARD, BACKWARD = (LOOP, "train.py:10:step"), (LOOP, "train.py:11:step")
@@ -40,8 +40,8 @@ class Steps:
         self.builder.step(begin, self.now)
 
     def spikes(self) -> Spikes | None:
-        run = self.builder.build()
-        return analyse(run).spikes
+        self.builder.sample("stacks.period_s", self.now, 0.01)
+        return analyse(self.builder.build()).spikes
 
 
 def lines(spikes: Spikes) -> list[tuple[str, int, float]]:
@@ -95,6 +95,12 @@ def test_how_long_they_take() -> None:
     assert sum(spikes.categories.values()) == pytest.approx(1.0)
 
 
+def test_samples_of_long_steps_are_counted_at_the_rate_of_their_own_process() -> None:
+    steps = every_tenth((EVALUATE, 250.0))
+    steps.builder.sample("stacks.period_s", steps.now, 0.0001, pid=PID + 1)
+    assert steps.spikes().samples == 6 * 26
+
+
 def test_every_fifth_batch_is_larger() -> None:
     steps = Steps()
     for number in range(60):
@@ -138,6 +144,7 @@ def test_too_few_samples_name_nothing(level: str, samples: int) -> None:
         builder.step(number * 100 * MS, number * 100 * MS + (60 * MS if number % 10 == 4 else 10 * MS))
     if samples:
         builder.stack(EVALUATE, 400 * MS, 450 * MS)
+        builder.sample("stacks.period_s", 450 * MS, 0.01)
     run = builder.build()
     spikes = analyse(run).spikes
     assert (spikes.every, spikes.samples, spikes.enough, spikes.lines) == (10, samples, False, ())

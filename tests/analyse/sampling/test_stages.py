@@ -13,6 +13,7 @@ from profiler.analyse.intervals import Intervals
 from profiler.analyse.model import INTERRUPTIONS, Analysis, Stage, StageCost
 from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.sampling.stages import StageSpans, stage_costs, stage_spans
+from profiler.analyse.statistics import share_interval
 from profiler.analyse.window import measured_window
 from profiler.run.model import Run, Site, StepDefinition, StepKind
 from profiler.run.tables import BoundaryKind, StageKind
@@ -275,7 +276,9 @@ def test_imports_are_the_sampled_part_of_the_start() -> None:
     )
     stages = {row.stage: row for row in analyse(run).stages}
     assert stages[Stage.IMPORT].seconds == stages[Stage.START].seconds == pytest.approx(0.03)
-    assert stages[Stage.IMPORT].low < stages[Stage.IMPORT].share < stages[Stage.IMPORT].high
+    imports = stages[Stage.IMPORT]
+    ends = [end / (2 * imports.share) for end in (imports.low, imports.high)]
+    assert ends == pytest.approx(share_interval(0.5, 2)), "two samples"
 
 
 def test_interruptions_are_stages_that_reports_know() -> None:
