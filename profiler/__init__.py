@@ -114,10 +114,11 @@ def analyse_run(run: Run, *, timeline: bool = False) -> Analysis:
     from profiler.report.verdict_text import with_verdict
     from profiler.run.trials import read_trials
 
-    analysis = analyse(run)
+    trials, problems = read_trials(run.path)
+    analysis = analyse(replace(run, problems=(*run.problems, *problems)))
     show_in_notebooks(type(analysis))
     findings, not_judged = find(analysis)
-    findings = with_trials(findings, read_trials(run.path))
+    findings = with_trials(findings, trials)
     analysis = replace(analysis, findings=findings, not_judged=not_judged, replay=None)
     analysis = with_verdict(analysis, diagnose_run(analysis))
     if timeline:
