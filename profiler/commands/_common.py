@@ -1,4 +1,4 @@
-"""Shares the folder of runs, and arguments in seconds, between several commands."""
+"""Shares the folder of runs, and arguments, between several commands."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from profiler.core.checked import MaxSize
 from profiler.virtual.cards import CARDS
 
 if TYPE_CHECKING:
@@ -58,3 +59,9 @@ def no_virtual_device(info: RunInfo) -> str:
 def add_no_source(parser: argparse.ArgumentParser) -> None:
     """Add the option that leaves the user's code out of what is recorded."""
     parser.add_argument("--no-source", action="store_true", help="do not store the text of source lines")
+
+
+def add_max_size(parser: argparse.ArgumentParser) -> None:
+    """Add the option that allows larger files to be read."""
+    what = "the most that is read of a file, unpacked, as in 20GB (default: 2GB)"
+    parser.add_argument("--max-size", action=MaxSize, metavar="SIZE", help=what)

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from profiler.commands._common import RUNS, add_counting, add_no_source
+from profiler.commands._common import RUNS, add_counting, add_max_size, add_no_source
 from profiler.core.errors import Exit, ProfilerError
 from profiler.core.virtual_devices import virtual_devices
 
@@ -49,6 +49,7 @@ class Compare:
         add("--out", type=Path, help=f"directory of the runs and the report (default: {RUNS}/TIME-compare)")
         add_counting(parser)
         add_no_source(parser)
+        add_max_size(parser)
         group = parser.add_argument_group("the bundled trainers").add_argument
         for name, options in _options_by_name(known).items():
             (first, *_) = options.values()

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
-from profiler.commands._common import RUNS, seconds
+from profiler.commands._common import RUNS, add_max_size, seconds
 from profiler.core.errors import Exit, ProfilerError
 from profiler.core.terminal import called_as
 
@@ -40,6 +40,7 @@ class TryCommand:
         add("--findings", type=_count, default=3, metavar="N", help="findings to try, the largest first (default: 3)")
         add("--seconds", type=seconds(), metavar="S", help="the most for each finding (default: 3 times the recording)")
         add("--json", action="store_true", help="print the result as JSON")
+        add_max_size(parser)
         words = "RUN | -- CMD ARGS..."
         add(
             "words",

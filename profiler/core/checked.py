@@ -5,6 +5,7 @@ Only regular files are opened, up to a size. A file that unpacks is read in piec
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import math
@@ -27,17 +28,29 @@ MAX_SIZE: Final = 2_000_000_000
 _MAX_DEPTH: Final = 32
 """Levels of a fact of unknown type. Deeper ones would end the functions that walk through facts."""
 _INT64: Final = 1 << 63
+_UNITS: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _max_size = ContextVar("max_size", default=MAX_SIZE)
 
 
 @contextmanager
-def limited_to(most: int | None) -> Iterator[None]:
-    """Read files of up to `most` bytes within the block; None: of the limit that holds already."""
-    token = _max_size.set(_max_size.get() if most is None else most)
+def limited_to(most: int) -> Iterator[None]:
+    """Read files of up to `most` bytes within the block."""
+    token = _max_size.set(most)
     try:
         yield
     finally:
         _max_size.reset(token)
+
+
+class MaxSize(argparse.Action):
+    """Sets the most bytes of a file, by an option with a number and a unit, until the command ends."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, *_: Any) -> None:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(|B|kB|MB|GB|TB)", str(values), re.IGNORECASE)
+        if match is None:
+            parser.error(f"argument {self.option_strings[0]}: {values!r} is no size such as 500MB or 20GB")
+        _max_size.set(int(float(match[1]) * _UNITS[match[2].upper()]))
+        setattr(namespace, self.dest, values)
 
 
 def check_size(path: Path, number: int, what: str = "has") -> None:
@@ -63,8 +76,6 @@ def open_file(path: Path) -> IO[bytes]:
         file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
     except (FileNotFoundError, NotADirectoryError) as error:
         raise FileNotFoundError(*error.args) from error
-    except IsADirectoryError as error:
-        raise ProfilerError(f"{path} is a folder, not a file: remove it, or put the file there") from error
     except OSError as error:
         raise ProfilerError(f"cannot read {path}: {error.strerror}") from error
     try:
