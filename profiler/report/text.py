@@ -418,7 +418,7 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "damaged-line": "{file}: the damaged line {line} was ignored",
     "damaged-lines": "{file}: {lines:,} more damaged lines were ignored",
     "file-unreadable": "{text}",
-    "impossible-times": "{file}: {records:,} records with impossible times were ignored",
+    "impossible-records": "{file}: {records:,} records with impossible values were ignored",
     "values-left-out": lambda values: (
         f"{values['file']}: {listed(values['names'][:_MOST_NAMES])} "
         f"{'is' if len(values['names']) == 1 else 'are'} of another type than expected and not used"

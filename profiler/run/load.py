@@ -117,16 +117,17 @@ def _read_traces(files: Sequence[Path], folder: Path) -> Run:
 class _Interned(Generic[H]):
     """A common numbering for the texts of all sources."""
 
-    def __init__(self, lost: H) -> None:
+    def __init__(self, lost: H, *, may_be_unknown: bool = False) -> None:
         self._numbers: dict[H, int] = {}
         self._lost = lost
+        self._may_be_unknown = may_be_unknown
 
     @property
     def values(self) -> tuple[H, ...]:
         return tuple(self._numbers)
 
     def remap(self, column: npt.NDArray[np.int32], texts: Mapping[int, H]) -> int:
-        """Replace the numbers of one source, in place, by common ones; -1 (unknown) stays.
+        """Replace the numbers of one source, in place, by common ones; -1 stays where a text may be unknown.
 
         :returns: how many records have lost their text.
         """
@@ -138,7 +139,8 @@ class _Interned(Generic[H]):
             part = column[start : start + _CHUNK]
             entries = np.searchsorted(olds, part)
             entries[~np.isin(part, olds)] = lost
-            entries[part == -1] = unknown
+            if self._may_be_unknown:
+                entries[part == -1] = unknown
             counts = np.bincount(entries, minlength=len(table))
             lost_count += int(counts[lost])
             for entry in np.flatnonzero((counts > 0) & (table == -1)).tolist():
@@ -151,7 +153,7 @@ class _Interned(Generic[H]):
 
 def _merge(path: Path, info: RunInfo, sources: list[Source], damaged: Sequence[Notice]) -> Run:
     names = _Interned[str](LOST_NAME)
-    sites = _Interned[Site](_LOST_SITE)
+    sites = _Interned[Site](_LOST_SITE, may_be_unknown=True)
     stacks = _Interned[tuple[Site, ...]]((_LOST_SITE,))
 
     def id_columns(source: Source) -> tuple[tuple[str, _Interned[Any], dict[int, Any]], ...]:

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,12 +18,12 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from profiler.core.checked import check_size, open_file, read_json
+from profiler.core.checked import check_size, fits, open_file, read_json
 from profiler.core.checked import parse as parse_json
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
 from profiler.run import store, tables
-from profiler.run.declared import Facts, SourceMeta, with_known_types
+from profiler.run.declared import Facts, Positive, SourceMeta, with_known_types
 from profiler.run.model import Site, StatedResult, Table
 
 T = TypeVar("T")
@@ -31,7 +32,28 @@ Lines = Mapping[tuple[str, int], str]
 _NUMPY: Final = {"q": "<i8", "i": "<i4", "d": "<f8"}
 _MAX_INT32: Final = (1 << 31) - 1
 _MAX_INT64: Final = (1 << 63) - 1
-_TIMES: Final = ("begin", "end", "time")
+_LATEST: Final = 1 << 58
+"""ns: a machine that has run for nine years."""
+_LARGEST: Final = 1 << 50
+"""A quadrillion bytes, tokens or operators at a time. The sum of 8,000 of them fits into 64 bits."""
+_RANGES: Final = {
+    **dict.fromkeys(("begin", "end", "time", "blocked"), (0, _LATEST)),
+    **dict.fromkeys(("thread_cpu", "process_cpu", "device_cpu", "cpu", "delay"), (tables.NOT_READ, _LATEST)),
+    **dict.fromkeys(("bytes", "count", "tokens"), (-_LARGEST, _LARGEST)),
+    "depth": (0, _MAX_INT32),
+    "active": (-1, 1),
+    "step": (tables.STEP_OF_ANOTHER_PROCESS, _MAX_INT64),
+}
+"""Column -> its least and its largest value. Numbers of texts are checked where these are found."""
+_KINDS: Final[Mapping[str, type[IntEnum]]] = {
+    "calls": tables.CallKind,
+    "activities": tables.ActivityKind,
+    "values": tables.ValueKind,
+    "boundaries": tables.BoundaryKind,
+    "stages": tables.StageKind,
+    "counts": tables.CountKind,
+}
+"""Table -> what its column `kind` has."""
 _MAX_LINE: Final = 1 << 24
 """Bytes of a line of a .jsonl; a stack of 1,000 frames has some 100 kB."""
 _MAX_NAMED: Final = 3
@@ -142,9 +164,9 @@ def read_lines(folder: Path) -> set[tuple[str, int]]:
     return {(site.file, site.line) for site in sites}
 
 
-def _integer(value: Any, most: int = _MAX_INT32) -> int:
-    """:raises ValueError: it is no integer from `-most` to `most`."""
-    if not isinstance(value, int) or abs(value) > most:
+def _integer(value: Any, most: int = _MAX_INT32, *, least: int = -_MAX_INT32) -> int:
+    """:raises ValueError: it is no integer from `least` to `most`."""
+    if not isinstance(value, int) or not least <= value <= most:
         raise ValueError(f"{value!r} is out of range")
     return value
 
@@ -194,6 +216,8 @@ def _read_meta(folder: Path, source: Source) -> None:
     try:
         meta = dict(read_json(folder / tables.SOURCE_META))
         schema = meta["schema"]
+        if not fits(schema, Positive):
+            raise ValueError("no number of a schema")
     except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
         values = {"file": name, "error": type(error).__name__}
         source.problems.append(Notice("metadata-damaged", values))
@@ -223,25 +247,33 @@ def _read_table(path: Path, table: str, problems: list[Notice]) -> Table:
     except (ProfilerError, OSError) as error:
         problems.append(unreadable(path, error))
         return np.empty(0, dtype)
-    wrong = _impossible(rows)
+    wrong = _impossible(rows, table)
     if wrong is None:
         return rows
-    problems.append(Notice("impossible-times", {"file": name, "records": int(np.count_nonzero(wrong))}))
+    problems.append(Notice("impossible-records", {"file": name, "records": int(np.count_nonzero(wrong))}))
     return rows[~wrong]
 
 
-def _impossible(rows: Table) -> npt.NDArray[np.bool_] | None:
-    """The records with times that no clock shows; None where there are none, which costs less."""
-    times = [rows[name] for name in rows.dtype.names or () if name in _TIMES]
-    if not len(rows) or all(int(each.min()) >= 0 and int(each.max()) < tables.LATEST_NS for each in times):
-        return None
-    wrong: npt.NDArray[np.bool_] = np.logical_or.reduce([(each < 0) | (each >= tables.LATEST_NS) for each in times])
+def _impossible(rows: Table, table: str) -> npt.NDArray[np.bool_] | None:
+    """The records with values that nothing writes; None where there are none, which costs less."""
+    wrong: npt.NDArray[np.bool_] | None = None
+    ranges = {**_RANGES, "kind": (0, max(_KINDS.get(table, (_MAX_INT32,))))}
+    for column in ranges.keys() & set(rows.dtype.names or ()) if len(rows) else ():
+        values, (low, high) = rows[column], ranges[column]
+        if low == 0:  # a negative number is a large one without its sign: half of the time
+            is_right = int(values.view(f"<u{values.dtype.itemsize}").max()) <= high
+        else:
+            is_right = low <= int(values.min()) <= int(values.max()) <= high
+        if not is_right:
+            wrong = (values < low) | (values > high) | (False if wrong is None else wrong)
+        if column == "end" and (is_early := values < rows["begin"]).any():
+            wrong = is_early | (False if wrong is None else wrong)
     return wrong
 
 
 def _read_texts(path: Path, parse: Callable[[Mapping[str, Any]], T], problems: list[Notice]) -> dict[int, T]:
     """Number -> value of a .jsonl."""
-    return dict(_read_lines(path, lambda line: (_integer(line["id"]), parse(line)), problems))
+    return dict(_read_lines(path, lambda line: (_integer(line["id"], least=0), parse(line)), problems))
 
 
 def _read_lines(path: Path, parse: Callable[[Mapping[str, Any]], T], problems: list[Notice]) -> Iterator[T]:

@@ -39,7 +39,7 @@ _FLUSH_BYTES: Final = 1 << 16
 _MAX_TEXTS: Final = 20_000
 """Names and stacks that are remembered. One that occurs again later gets another number, which is equivalent."""
 _DEFAULTS: Final[Mapping[str, Any]] = {"run_id": "", "started_at": "1970-01-01T00:00:00+00:00", "argv": ()}
-"""Values of fields that every manifest has, where those are of another type."""
+"""Values of fields that every manifest has, where those are missing or of another type."""
 _OLD_HOOKS_LOADED: Final = re.compile(r"(\d+) of (\d+) Python processes imported torch")
 _TABLES: Final = ("samples", "stacks", "gil_stacks")
 
@@ -182,7 +182,7 @@ def info_from_json(content: object, where: str, problems: list[Notice] | None = 
     """Convert a parsed manifest. Fields that this version does not know are left out.
 
     :param problems: gets the names of values that are left out, since they are of another type.
-    :raises ProfilerError: a field is missing that every manifest has, or the schema is newer.
+    :raises ProfilerError: all fields are missing that every manifest has, or the schema is newer.
     """
     from profiler.run.declared import Device, Facts, Host, with_known_types
     from profiler.run.model import CollectorStatus, RunInfo
@@ -198,18 +198,17 @@ def info_from_json(content: object, where: str, problems: list[Notice] | None = 
             fields[name] = known(value, kind)
         elif isinstance(value, list | tuple):
             fields[name] = [known(row, kind) if isinstance(row, Mapping) else row for row in value]
+    if not fields.keys() & _DEFAULTS.keys():
+        raise ProfilerError(f"{where} is damaged: {tables.MANIFEST}: {', '.join(_DEFAULTS)} are missing")
     try:
-        datetime.fromisoformat(fields.get("started_at", _DEFAULTS["started_at"]))
-    except (TypeError, ValueError):
+        datetime.fromisoformat(fields["started_at"])
+    except (KeyError, TypeError, ValueError):
         fields["started_at"] = None
-    fields = {name: _DEFAULTS[name] for name in _DEFAULTS.keys() & fields.keys()} | known(fields, RunInfo)
+    fields = {**_DEFAULTS, **known({**dict.fromkeys(_DEFAULTS), **fields}, RunInfo)}
     statuses = (_current_status(row) for row in fields.get("collectors", ()))
     fields["collectors"] = tuple(CollectorStatus(**status) for status in statuses)
-    fields["argv"], fields["devices"] = tuple(fields.get("argv", ())), tuple(fields.get("devices", ()))
-    try:
-        return RunInfo(**fields)
-    except TypeError as error:
-        raise ProfilerError(f"{where} is damaged: {tables.MANIFEST}: {error}") from error
+    fields["argv"], fields["devices"] = tuple(fields["argv"]), tuple(fields.get("devices", ()))
+    return RunInfo(**fields)
 
 
 def _current_status(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -307,7 +307,7 @@ def _sort(document: _Document, trace: Trace, path: Path) -> None:
         category, name, pid, tid = event.get("cat"), event.get("name"), event.get("pid"), event.get("tid")
         if category is None:
             continue
-        if type(category) is not str or type(name) is not str or type(pid) not in _IDS or type(tid) not in _IDS:
+        if not (type(category) is type(name) is str and type(pid) in _IDS and type(tid) in _IDS):
             trace.broken += 1
             continue
         is_device = category in DEVICE_CATEGORIES
@@ -341,10 +341,11 @@ def _place(trace: Trace) -> None:
     base = _integer(trace.meta.get("baseTimeNanoseconds"))
     lists: tuple[list[Any], ...] = (trace.device, trace.runtime, trace.operators, trace.annotations, trace.frames)
     for events in lists:
-        known = len(events)
-        if base:
-            events[:] = [type(event)(event[0] + base, event[1] + base, *event[2:]) for event in events]
-        events[:] = [event for event in events if event[0] >= 0 and event[1] < tables.LATEST_NS]
+        known, kind = len(events), type(events[0]) if events else tuple
+        if base:  # a named tuple made by its own constructor would take twice as long
+            events[:] = [tuple.__new__(kind, (each[0] + base, each[1] + base, *each[2:])) for each in events]
+        if any(each[0] < 0 or each[1] >= tables.LATEST_NS for each in events):
+            events[:] = [each for each in events if each[0] >= 0 and each[1] < tables.LATEST_NS]
         trace.broken += known - len(events)
 
 
