@@ -60,21 +60,26 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_MARKS, "ProfilerError", "record", "virtual_cuda"})
 
 
-def load(path: Path | str | PathLike[str]) -> Run:
+def load(path: Path | str | PathLike[str], *, max_size: int | None = None) -> Run:
     """The tables of a recorded run: a run directory, or a .zip of one. `profiler.run.frames` gives them as data frames.
 
     A notebook shows a run, as it shows the values of `read` and `compare`, as the first screen of its report.
 
-    :raises ProfilerError: there is no run at `path`, or it is damaged.
+    :param max_size: the most bytes of a file, unpacked; None: 2 GB.
+    :raises ProfilerError: there is no run at `path`, it cannot be read, or a file is too large.
     """
     from os import fspath
 
+    from profiler.core.checked import limited_to
     from profiler.report.notebook import show_in_notebooks
     from profiler.run.load import load as load_run
     from profiler.run.model import Run as LoadedRun
 
     show_in_notebooks(LoadedRun, analyse_run)
-    return load_run(fspath(path))
+    if max_size is None:
+        return load_run(fspath(path))
+    with limited_to(max_size):
+        return load_run(fspath(path))
 
 
 def read(path: Path | str | PathLike[str], *, timeline: bool = False) -> Analysis:
@@ -114,10 +119,11 @@ def analyse_run(run: Run, *, timeline: bool = False) -> Analysis:
     from profiler.report.verdict_text import with_verdict
     from profiler.run.trials import read_trials
 
-    analysis = analyse(run)
+    trials, problems = read_trials(run.path)
+    analysis = analyse(replace(run, problems=(*run.problems, *problems)))
     show_in_notebooks(type(analysis))
     findings, not_judged = find(analysis)
-    findings = with_trials(findings, read_trials(run.path))
+    findings = with_trials(findings, trials)
     analysis = replace(analysis, findings=findings, not_judged=not_judged, replay=None)
     analysis = with_verdict(analysis, diagnose_run(analysis))
     if timeline:

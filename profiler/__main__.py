@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from typing import Any, Final
 
 from profiler import __doc__ as purpose
@@ -73,7 +74,7 @@ class _HelpFormatter(argparse.HelpFormatter):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code (argparse exits with 2 on a usage error)."""
-    return guarded(lambda: _dispatch(argv))
+    return guarded(lambda: copy_context().run(_dispatch, argv))  # options that set a limit end with the command
 
 
 def _dispatch(argv: Sequence[str] | None) -> int:

@@ -20,6 +20,7 @@ import numpy as np
 from profiler.check.changepoints import Shift, level_shifts
 from profiler.check.model import GateResult
 from profiler.core.atomic_file import append_line
+from profiler.core.checked import read_bytes
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
 
@@ -154,8 +155,8 @@ def read(path: Path) -> History:
     :raises ProfilerError: it cannot be read, is no history, or a newer version wrote a line of it.
     """
     try:
-        data = path.read_bytes()
-    except OSError as error:
+        data = read_bytes(path)
+    except FileNotFoundError as error:
         raise ProfilerError(f"cannot read the history {path}: {error.strerror}") from error
     if data and not _is_history(data):
         raise ProfilerError(f"{path} is no history of checks: its first line does not begin as one of those does")

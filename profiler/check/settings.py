@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, S
 
 from profiler.check.counters.compare import suggestion
 from profiler.check.model import PATIENCE_S, Budget, Limit, Limits
+from profiler.core.checked import read_bytes
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
 from profiler.core.units import shorten
@@ -220,8 +221,8 @@ def _validate(table: Mapping[str, object], location: Callable[[str], str]) -> Se
 def _load(file: Path) -> Mapping[str, object]:
     """The table of a file; empty where it has none."""
     try:
-        value: Any = tomllib.loads(file.read_bytes().decode("utf-8"))
-    except OSError as error:
+        value: Any = tomllib.loads(read_bytes(file).decode("utf-8"))
+    except FileNotFoundError as error:
         raise ProfilerError(f"cannot read {file}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, endless numbers and brackets
         raise ProfilerError(f"{file} is not TOML: {' '.join(str(error).split())}") from None

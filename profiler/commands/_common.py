@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from profiler.core.checked import MaxSize
 from profiler.core.errors import ProfilerError
 from profiler.core.terminal import called_as
 from profiler.virtual.cards import CARDS
@@ -106,3 +107,9 @@ def add_privacy(parser: argparse.ArgumentParser, *, arguments: bool = True) -> N
 def privacy(args: argparse.Namespace) -> dict[str, Any]:
     """Return what these options say, as fields of `RunSpec`."""
     return {"source": not args.no_source, "arguments": not args.no_arguments, "shared": args.shared}
+
+
+def add_max_size(parser: argparse.ArgumentParser) -> None:
+    """Add the option that allows larger files to be read."""
+    what = "the most that is read of a file, unpacked, as in 20GB (default: 2GB)"
+    parser.add_argument("--max-size", action=MaxSize, metavar="SIZE", help=what)

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
-from profiler.commands._common import add_counting, add_privacy
+from profiler.commands._common import add_counting, add_max_size, add_privacy
 from profiler.core.errors import ProfilerError
 
 _EPILOG: Final = (
@@ -40,8 +40,9 @@ class CheckCommand:
         group.add_argument("--against", metavar="REV", help="compare speed and counters with this git revision")
         group.add_argument("--before", metavar="CMD", help="compare speed and counters with this command (in quotes)")
         group.add_argument("--after", metavar="CMD", help="the command to compare with --before")
-        without = "--against without the file that pyproject.toml names"
-        group.add_argument("--no-baseline", action="store_true", help=without)
+        group.add_argument(
+            "--no-baseline", action="store_true", help="--against without the file that pyproject.toml names"
+        )
         add = parser.add_argument
         add_counting(parser)
         add("--update", action="store_true", help="write the current counters to the baseline instead of comparing")
@@ -67,6 +68,7 @@ class CheckCommand:
         add("--environment", choices=("auto", "same"), help=environment)
         add("--no-explain", action="store_true", help="after a FAIL of speed, do not record where the time goes")
         add_privacy(parser, arguments=False)
+        add_max_size(parser)
         add("--github", action="store_true", help="print annotations for GitHub (default in GitHub jobs)")
         out = "directory of the reports and runs (default: reports/runs/TIME-check)"
         add("--out", type=Path, metavar="DIR", help=out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from profiler.commands._common import add_run, newest_run
+from profiler.commands._common import add_max_size, add_run, newest_run
 
 
 class DiagnoseCommand:
@@ -19,6 +19,7 @@ class DiagnoseCommand:
         changes = "predict the step with changes instead, such as sync=0,input=0.5 (docs/findings.md)"
         parser.add_argument("--what-if", metavar="CHANGES", help=changes)
         parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
+        add_max_size(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         from profiler import analyse_run, load

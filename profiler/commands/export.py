@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from profiler.commands._common import add_run, newest_run
+from profiler.commands._common import add_max_size, add_run, newest_run
 from profiler.core.errors import Exit, ProfilerError
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class ExportCommand:
         add("--pid", type=int, nargs="+", metavar="N", help="only these processes")
         add("--thread", type=int, nargs="+", metavar="N", help="only these threads")
         add("--threads", action="store_true", help="collapsed: begin each stack with its process and thread")
+        add_max_size(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         from profiler.report.write import write_chunks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from profiler.commands._common import add_run, newest_run
+from profiler.commands._common import add_max_size, add_run, newest_run
 
 
 class ReportCommand:
@@ -25,6 +25,7 @@ class ReportCommand:
             metavar="FILE",
             help="default: report.html (.md, .json) in the run directory, or beside a .zip",
         )
+        add_max_size(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         from profiler import analyse_run, load

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
-from profiler.commands._common import RUNS, newest_run, seconds
+from profiler.commands._common import RUNS, add_max_size, newest_run, seconds
 from profiler.core.errors import Exit, ProfilerError
 from profiler.core.masking import masked
 from profiler.core.terminal import called_as
@@ -41,6 +41,7 @@ class TryCommand:
         add("--findings", type=_count, default=3, metavar="N", help="findings to try, the largest first (default: 3)")
         add("--seconds", type=seconds(), metavar="S", help="the most for each finding (default: 3 times the recording)")
         add("--json", action="store_true", help="print the result as JSON")
+        add_max_size(parser)
         words = "RUN [-- CMD ARGS...] | -- CMD ARGS..."
         add(
             "words",

@@ -378,6 +378,8 @@ def _interleaved(values: Values) -> str:
     return f"The runs were interleaved, pair after pair; within a pair {order}."
 
 
+_MOST_NAMES: Final = 5
+"""Names of damaged values that a sentence lists."""
 NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     # a sentence that was made elsewhere: by a collector, a damaged table, a plug-in
     "text": "{text}",
@@ -414,9 +416,17 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "torn-record": "{file}: {bytes} bytes of an incomplete record were dropped",
     "torn-line": "{file}: an incomplete last line was ignored",
     "damaged-line": "{file}: the damaged line {line} was ignored",
+    "damaged-lines": "{file}: {lines:,} more damaged lines were ignored",
+    "file-unreadable": "{text}",
+    "impossible-records": "{file}: {records:,} records with impossible values were ignored",
+    "values-left-out": lambda values: (
+        f"{values['file']}: {listed(values['names'][:_MOST_NAMES])} "
+        f"{'is' if len(values['names']) == 1 else 'are'} of another type than expected and not used"
+    ),
     "lost-texts": "{file}: {records} records have lost their {column}",
     "events-without-time": "{file}: {events} events without a readable time were ignored",
     "trace-damaged": "{text}",
+    "trials-damaged": "{file} is damaged, or of another version: remove it, and use `try` again",
     "all-steps-traced": (
         "every measured step lies in the window that torch's profiler traced: their times include the tracing"
     ),

@@ -17,8 +17,8 @@ from profiler.run import tables
 from profiler.run.model import Run, Site, Table
 
 _TRACES: Final = (".json", ".json.gz")
-_OURS: Final = ("report.json", "compare.json")
-"""Reports that this package writes into the folder."""
+_OURS: Final = ("report.json", "compare.json", "source_text.json", "trials.json")
+"""Files that this package writes into the folder."""
 _RANK_IN_NAME: Final = re.compile(r"rank[-_.]?(\d+)", re.IGNORECASE)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -19,7 +20,7 @@ from profiler.run.groups import merge_ranks, ranks_of_names, trace_files
 from profiler.run.ingest.kineto import read_run as read_trace_as_run
 from profiler.run.ingest.run_trace import outside_traces, with_trace
 from profiler.run.model import Run, RunInfo, Site, StatedResult, Table
-from profiler.run.source import Source, dtype_of, read_source, unpacked
+from profiler.run.source import Lines, Source, dtype_of, read_source, unpacked, unreadable
 from profiler.run.source_text import read_source_text, with_source
 from profiler.run.steps import add_steps
 
@@ -50,55 +51,83 @@ def load(path: Path | str) -> Run:
             return replace(load(folder), path=path)
     if not path.is_dir():
         return read_trace_as_run(path)
-    if not (path / tables.MANIFEST).exists() and (files := trace_files(path)):
+    if not os.path.lexists(path / tables.MANIFEST) and (files := trace_files(path)):
         return _read_traces(files, path)
-    info = store.read_manifest(path)
+    problems: list[Notice] = []
+    info = store.read_manifest(path, problems)
     try:
         folders = sorted(entry for entry in path.iterdir() if entry.is_dir())
     except OSError as error:
         raise ProfilerError(f"cannot read {path}: {error.strerror}") from error
     folders = [each for each in folders if each.name == store.RECORDER or tables.pid_of(each.name) is not None]
-    lines, problems = read_source_text(path)
-    sources = [with_trace(read_source(folder, lines), folder) for folder in folders]
+    lines, damaged = read_source_text(path)
+    problems += damaged
+    sources = _read_sources(folders, lines, problems)
     for source in sources:
         source.facts = with_source(source.facts, lines)
-        source.problems += problems
-        problems = ()
+        problems += source.problems
     sources.sort(key=lambda source: (-len(source.tables["steps"]), -len(source.tables["boundaries"])))
-    return _with_facts(outside_traces(add_steps(_merge(path, info, sources)), sources), sources)
+    return _with_facts(outside_traces(add_steps(_merge(path, info, sources, problems)), sources), sources)
+
+
+def _read_sources(folders: Sequence[Path], lines: Lines, problems: list[Notice]) -> list[Source]:
+    """The records of all processes that can be read.
+
+    :raises ProfilerError: none of those that there are can be.
+    """
+    sources, refused = [], None
+    for folder in folders:
+        try:
+            sources.append(with_trace(read_source(folder, lines), folder))
+        except ProfilerError as error:
+            refused = error
+            problems.append(unreadable(folder, error))
+    if refused is not None and not any(source.name != store.RECORDER for source in sources):
+        raise refused
+    return sources
 
 
 def _read_traces(files: Sequence[Path], folder: Path) -> Run:
     """The traces of a folder as one run: each is of one rank of a job."""
-    runs = [read_trace_as_run(file) for file in files]
+    runs, read, problems = [], [], []
+    for file in files:
+        try:
+            runs.append(read_trace_as_run(file))
+            read.append(file)
+        except ProfilerError as error:
+            if not runs and file is files[-1]:
+                raise
+            problems.append(unreadable(file, error))
     if len(runs) == 1:
-        return runs[0]
+        return replace(runs[0], problems=(*runs[0].problems, *problems))
     sizes = {run.info.facts.get("world_size") for run in runs}
     if len(sizes) > 1:
         raise ProfilerError(f"{folder} has traces of jobs of different sizes: put the traces of one job into a folder")
     if sizes == {None}:  # old traces, and those of programs without a process group
-        for run, rank in zip(runs, ranks_of_names(files), strict=True):
+        for run, rank in zip(runs, ranks_of_names(read), strict=True):
             for table in tables.TABLES:
                 rows = getattr(run, table)
                 if "rank" in (rows.dtype.names or ()):
                     rows.setflags(write=True)
                     rows["rank"] = rank
-    return merge_ranks(runs, folder)
+    merged = merge_ranks(runs, folder)
+    return replace(merged, problems=(*merged.problems, *problems))
 
 
 class _Interned(Generic[H]):
     """A common numbering for the texts of all sources."""
 
-    def __init__(self, lost: H) -> None:
+    def __init__(self, lost: H, *, may_be_unknown: bool = False) -> None:
         self._numbers: dict[H, int] = {}
         self._lost = lost
+        self._may_be_unknown = may_be_unknown
 
     @property
     def values(self) -> tuple[H, ...]:
         return tuple(self._numbers)
 
     def remap(self, column: npt.NDArray[np.int32], texts: Mapping[int, H]) -> int:
-        """Replace the numbers of one source, in place, by common ones; -1 (unknown) stays.
+        """Replace the numbers of one source, in place, by common ones; -1 stays where a text may be unknown.
 
         :returns: how many records have lost their text.
         """
@@ -110,7 +139,8 @@ class _Interned(Generic[H]):
             part = column[start : start + _CHUNK]
             entries = np.searchsorted(olds, part)
             entries[~np.isin(part, olds)] = lost
-            entries[part == -1] = unknown
+            if self._may_be_unknown:
+                entries[part == -1] = unknown
             counts = np.bincount(entries, minlength=len(table))
             lost_count += int(counts[lost])
             for entry in np.flatnonzero((counts > 0) & (table == -1)).tolist():
@@ -121,17 +151,15 @@ class _Interned(Generic[H]):
         return lost_count
 
 
-def _merge(path: Path, info: RunInfo, sources: list[Source]) -> Run:
+def _merge(path: Path, info: RunInfo, sources: list[Source], damaged: Sequence[Notice]) -> Run:
     names = _Interned[str](LOST_NAME)
-    sites = _Interned[Site](_LOST_SITE)
+    sites = _Interned[Site](_LOST_SITE, may_be_unknown=True)
     stacks = _Interned[tuple[Site, ...]]((_LOST_SITE,))
 
     def id_columns(source: Source) -> tuple[tuple[str, _Interned[Any], dict[int, Any]], ...]:
         return ("name", names, source.names), ("site", sites, source.sites), ("stack", stacks, source.stacks)
 
-    problems = list(_manifest_problems(info))
-    for source in sources:
-        problems += source.problems
+    problems = [*_manifest_problems(info), *damaged]
 
     def together(table: str) -> Table:
         """The rows of all sources; those of a source are freed as soon as they are copied."""
@@ -192,8 +220,8 @@ def _with_facts(run: Run, sources: Iterable[Source]) -> Run:
     position = {pid: number for number, (_, _, pid) in enumerate(order)}
     ranked = sorted(sources, key=lambda source: position.get(source.pid, len(position)))
     facts = dict(next((source.facts for source in ranked if source.facts), {}))
-    masks = [source.facts.get("affinity") for source in ranked if source.pid in position]
-    if cores := reduce(or_, (int(mask, 16) for mask in masks if isinstance(mask, str)), 0):
+    masks = [source.facts["affinity"] for source in ranked if source.pid in position and "affinity" in source.facts]
+    if cores := reduce(or_, (int(mask, 16) for mask in masks), 0):
         facts["rank_cores"] = cores.bit_count()
     return replace(run, info=replace(run.info, facts={**run.info.facts, **facts}))
 

@@ -2,28 +2,65 @@
 
 from __future__ import annotations
 
-import json
+import lzma
+import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
+from profiler.core.checked import check_size, fits, open_file, read_json
+from profiler.core.checked import parse as parse_json
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
 from profiler.run import store, tables
+from profiler.run.declared import Facts, Positive, SourceMeta, with_known_types
 from profiler.run.model import Site, StatedResult, Table
 
 T = TypeVar("T")
 Lines = Mapping[tuple[str, int], str]
 """(file, line) -> the text of the line, without indentation."""
 _NUMPY: Final = {"q": "<i8", "i": "<i4", "d": "<f8"}
+_MAX_INT32: Final = (1 << 31) - 1
+_MAX_INT64: Final = (1 << 63) - 1
+_LATEST: Final = 1 << 58
+"""ns: a machine that has run for nine years."""
+_LARGEST: Final = 1 << 50
+"""A quadrillion bytes, tokens or operators at a time. The sum of 8,000 of them fits into 64 bits."""
+_RANGES: Final = {
+    **dict.fromkeys(("begin", "end", "time"), (-_LATEST, _LATEST)),
+    "blocked": (0, _LATEST),
+    **dict.fromkeys(("thread_cpu", "process_cpu", "device_cpu", "cpu", "delay"), (tables.NOT_READ, _LATEST)),
+    **dict.fromkeys(("bytes", "count", "tokens"), (-_LARGEST, _LARGEST)),
+    "depth": (0, _MAX_INT32),
+    "active": (-1, 1),
+    "step": (tables.STEP_OF_ANOTHER_PROCESS, _MAX_INT64),
+}
+"""Column -> its least and its largest value. Numbers of texts are checked where these are found."""
+_KINDS: Final[Mapping[str, type[IntEnum]]] = {
+    "calls": tables.CallKind,
+    "activities": tables.ActivityKind,
+    "values": tables.ValueKind,
+    "boundaries": tables.BoundaryKind,
+    "stages": tables.StageKind,
+    "counts": tables.CountKind,
+}
+"""Table -> what its column `kind` has."""
+_MAX_LINE: Final = 1 << 24
+"""Bytes of a line of a .jsonl; a stack of 1,000 frames has some 100 kB."""
+_MAX_NAMED: Final = 3
+"""Damaged lines of a file that are named one by one."""
+_MAX_ENTRIES: Final = 100_000
+"""Files in an archive: a process writes at most 20."""
 _HAVE_PID: Final = ("samples", "stacks", "gil_stacks")  # the recorder wrote these about other processes
 
 
@@ -40,15 +77,20 @@ def unpacked(archive: Path) -> Iterator[Path]:
     """Extract the run directory in `archive` into a temporary folder.
 
     The run may lie at the top of the archive or in a folder. Entries cannot be written outside of the temporary folder:
-    `zipfile` drops `..` and absolute paths. Errors of the run name the archive.
+    `zipfile` drops `..` and absolute paths, and writes no more of an entry than the archive's directory tells. Errors
+    of the run name the archive.
 
-    :raises ProfilerError: not a .zip, a damaged one, or one without a run or with several.
+    :raises ProfilerError: not a .zip, a damaged or too large one, or one without a run or with several.
     """
     with TemporaryDirectory(prefix="profiler-") as temporary:
         try:
-            with zipfile.ZipFile(archive) as file:
+            with open_file(archive) as opened, zipfile.ZipFile(opened) as file:
+                entries = file.infolist()
+                check_size(archive, sum(entry.file_size for entry in entries), "unpacks to")
+                if len(entries) > _MAX_ENTRIES:
+                    raise ProfilerError(f"{archive} has more than {_MAX_ENTRIES:,} files: pack one run directory")
                 file.extractall(temporary)
-        except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+        except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError) as error:
             raise ProfilerError(f"{archive} is damaged, or not a .zip that can be read: {error}") from error
         except OSError as error:
             raise ProfilerError(f"cannot unpack {archive}: {error.strerror or error}") from error
@@ -81,22 +123,20 @@ def read_source(folder: Path, lines: Lines | None = None) -> Source:
     """Read everything in `folder`; damaged parts are left out and reported in `problems`.
 
     :param lines: the text of lines, for the sites.
+    :raises ProfilerError: a newer version wrote it.
     """
     source = Source(folder.name)
-    try:
-        if folder.name != store.RECORDER:
-            _read_meta(folder, source)
-        if (folder / tables.STOPPED).exists():
-            source.problems.append(Notice("process-stopped", {"source": folder.name}))
-        for table in tables.TABLES:
-            source.tables[table] = _read_table(folder / f"{table}.bin", table, source.problems)
-        source.names = _read_texts(folder / tables.NAMES, lambda line: str(line["text"]), source.problems)
-        texts = lines or {}
-        source.sites = _read_texts(folder / tables.SITES, partial(_site, texts), source.problems)
-        source.stacks = _read_texts(folder / tables.STACK_TEXTS, partial(_frames, texts, {}), source.problems)
-        source.results = list(_read_lines(folder / tables.RESULTS, _result, source.problems))
-    except OSError as error:
-        raise ProfilerError(f"cannot read {error.filename or folder}: {error.strerror}") from error
+    if folder.name != store.RECORDER:
+        _read_meta(folder, source)
+    if os.path.lexists(folder / tables.STOPPED):
+        source.problems.append(Notice("process-stopped", {"source": folder.name}))
+    for table in tables.TABLES:
+        source.tables[table] = _read_table(folder / f"{table}.bin", table, source.problems)
+    source.names = _read_texts(folder / tables.NAMES, lambda line: str(line["text"]), source.problems)
+    texts = lines or {}
+    source.sites = _read_texts(folder / tables.SITES, partial(_site, texts), source.problems)
+    source.stacks = _read_texts(folder / tables.STACK_TEXTS, partial(_frames, texts, {}), source.problems)
+    source.results = list(_read_lines(folder / tables.RESULTS, _result, source.problems))
     return source
 
 
@@ -125,8 +165,15 @@ def read_lines(folder: Path) -> set[tuple[str, int]]:
     return {(site.file, site.line) for site in sites}
 
 
+def _integer(value: Any, most: int = _MAX_INT32, *, least: int = -_MAX_INT32) -> int:
+    """:raises ValueError: it is no integer from `least` to `most`."""
+    if not isinstance(value, int) or not least <= value <= most:
+        raise ValueError(f"{value!r} is out of range")
+    return value
+
+
 def _site(lines: Lines, line: Mapping[str, Any]) -> Site:
-    file, number = str(line["file"]), int(line["line"])
+    file, number = str(line["file"]), _integer(line["line"], _MAX_INT64)
     return Site(file, number, str(line["function"]), lines.get((file, number), ""))
 
 
@@ -136,67 +183,120 @@ def _frames(lines: Lines, sites: dict[tuple[Any, ...], Site], line: Mapping[str,
     for frame in line["frames"]:
         if (site := sites.get(tuple(frame))) is None:
             file, number, function = frame
-            site = Site(str(file), int(number), str(function), lines.get((str(file), int(number)), ""))
+            site = Site(str(file), _integer(number, _MAX_INT64), str(function), lines.get((str(file), number), ""))
             sites[tuple(frame)] = site
         frames.append(site)
     return tuple(frames)
 
 
 def _result(line: Mapping[str, Any]) -> StatedResult:
+    values, margins, count = line["values"], line["margins"], _integer(line["count"], _MAX_INT64)
+    if len(values) != tables.stored_results(count, has_margins=bool(margins)) or len(margins) not in (0, len(values)):
+        raise ValueError("another number of values than it tells")
     return StatedResult(
         name=str(line["name"]),
-        count=int(line["count"]),
-        values=tuple(line["values"]),
+        count=count,
+        values=tuple(map(float, values)),
         integer=bool(line["integer"]),
-        checksum=int(line["checksum"]),
+        checksum=_integer(line["checksum"], _MAX_INT64),
         rtol=float(line["rtol"]),
         atol=float(line["atol"]),
-        margins=tuple(line["margins"]),
+        margins=tuple(map(float, margins)),
     )
 
 
+def unreadable(path: Path, error: Exception) -> Notice:
+    """Tell that a file of a run cannot be read. The path of an unpacked archive would mean nothing to a reader."""
+    return Notice("file-unreadable", {"text": str(error).replace(str(path), f"{path.parent.name}/{path.name}")})
+
+
 def _read_meta(folder: Path, source: Source) -> None:
-    source.pid = tables.pid_of(folder.name) or 0
+    """:raises ProfilerError: a newer version wrote it."""
+    name = f"{folder.name}/{tables.SOURCE_META}"
+    source.pid = min(tables.pid_of(folder.name) or 0, _MAX_INT64)
     try:
-        meta = json.loads((folder / tables.SOURCE_META).read_text(encoding="utf-8"))
-        store.check_schema(meta["schema"], str(folder))
-        source.pid, source.rank = int(meta["pid"]), int(meta["rank"])
-        source.facts = dict(meta["facts"])
+        meta = dict(read_json(folder / tables.SOURCE_META))
+        schema = meta["schema"]
+        if not fits(schema, Positive):
+            raise ValueError("no number of a schema")
     except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
-        values = {"file": f"{folder.name}/{tables.SOURCE_META}", "error": type(error).__name__}
+        values = {"file": name, "error": type(error).__name__}
         source.problems.append(Notice("metadata-damaged", values))
+        return
+    except ProfilerError as error:
+        source.problems.append(unreadable(folder / tables.SOURCE_META, error))
+        return
+    store.check_schema(schema, str(folder))
+    known = with_known_types(meta, SourceMeta, file=name, problems=source.problems)
+    source.pid = known.get("pid", source.pid)
+    source.rank = known.get("rank", 0)
+    source.facts = with_known_types(known.get("facts", {}), Facts, file=name, problems=source.problems)
 
 
 def _read_table(path: Path, table: str, problems: list[Notice]) -> Table:
     """The complete records of `path`, mapped into memory; a missing file is an empty table."""
-    dtype = dtype_of(table, loaded=False)
+    dtype, name = dtype_of(table, loaded=False), f"{path.parent.name}/{path.name}"
     try:
-        size = path.stat().st_size
+        with open_file(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if torn := size % dtype.itemsize:
+                problems.append(Notice("torn-record", {"file": name, "bytes": torn}))
+            count = size // dtype.itemsize
+            rows: Table = np.memmap(file, dtype, "r", shape=(count,)) if count else np.empty(0, dtype)
     except FileNotFoundError:
         return np.empty(0, dtype)
-    if torn := size % dtype.itemsize:
-        problems.append(Notice("torn-record", {"file": f"{path.parent.name}/{path.name}", "bytes": torn}))
-    count = size // dtype.itemsize
-    return np.memmap(path, dtype, "r", shape=(count,)) if count else np.empty(0, dtype)
+    except (ProfilerError, OSError) as error:
+        problems.append(unreadable(path, error))
+        return np.empty(0, dtype)
+    wrong = _impossible(rows, table)
+    if wrong is None:
+        return rows
+    problems.append(Notice("impossible-records", {"file": name, "records": int(np.count_nonzero(wrong))}))
+    return rows[~wrong]
+
+
+def _impossible(rows: Table, table: str) -> npt.NDArray[np.bool_] | None:
+    """The records with values that nothing writes; None where there are none, which costs less."""
+    wrong: npt.NDArray[np.bool_] | None = None
+    ranges = {**_RANGES, "kind": (0, max(_KINDS.get(table, (_MAX_INT32,))))}
+    for column in ranges.keys() & set(rows.dtype.names or ()) if len(rows) else ():
+        values, (low, high) = rows[column], ranges[column]
+        if low == 0:  # a negative number is a large one without its sign: one search instead of two
+            is_right = int(values.view(f"<u{values.dtype.itemsize}").max()) <= high
+        else:
+            is_least, is_most = column != "end", column != "begin"  # an end lies behind its begin
+            is_right = (not is_least or int(values.min()) >= low) and (not is_most or int(values.max()) <= high)
+        if not is_right:
+            wrong = (values < low) | (values > high) | (False if wrong is None else wrong)
+        if column == "end" and (is_early := values < rows["begin"]).any():
+            wrong = is_early | (False if wrong is None else wrong)
+    return wrong
 
 
 def _read_texts(path: Path, parse: Callable[[Mapping[str, Any]], T], problems: list[Notice]) -> dict[int, T]:
     """Number -> value of a .jsonl."""
-    return dict(_read_lines(path, lambda line: (int(line["id"]), parse(line)), problems))
+    return dict(_read_lines(path, lambda line: (_integer(line["id"], least=0), parse(line)), problems))
 
 
 def _read_lines(path: Path, parse: Callable[[Mapping[str, Any]], T], problems: list[Notice]) -> Iterator[T]:
     """The values of a .jsonl; lines that cannot be read are left out and reported."""
+    damaged: list[int] = []
+    name, line, number = f"{path.parent.name}/{path.name}", b"", 0
     try:
-        lines = path.read_bytes().split(b"\n")
+        with open_file(path) as file:
+            for number, line in enumerate(iter(partial(file.readline, _MAX_LINE), b""), 1):
+                try:
+                    if line != b"\n":
+                        yield parse(parse_json(line))
+                except (ValueError, KeyError, TypeError, OverflowError):
+                    damaged.append(number)
     except FileNotFoundError:
         return
-    for number, line in enumerate(lines, 1):
-        if not line:
-            continue
-        try:
-            yield parse(json.loads(line))
-        except (ValueError, KeyError, TypeError):
-            torn = number == len(lines)
-            values = {"file": f"{path.parent.name}/{path.name}", "line": number}
-            problems.append(Notice("torn-line" if torn else "damaged-line", values))
+    except (ProfilerError, OSError) as error:
+        problems.append(unreadable(path, error))
+    if damaged and damaged[-1] == number and not line.endswith(b"\n"):
+        damaged.pop()
+        problems.append(Notice("torn-line", {"file": name, "line": number}))
+    problems += (Notice("damaged-line", {"file": name, "line": line}) for line in damaged[:_MAX_NAMED])
+    if len(damaged) > _MAX_NAMED:
+        problems.append(Notice("damaged-lines", {"file": name, "lines": len(damaged) - _MAX_NAMED}))

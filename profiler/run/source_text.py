@@ -17,16 +17,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, TypedDict
 
 from profiler.core import atomic_file
+from profiler.core.checked import fits, read_json
+from profiler.core.errors import ProfilerError
 from profiler.core.masking import masked_source
 from profiler.core.notice import Notice
 from profiler.core.procfs import CLOCK_TICKS, read_stat, uptime
 from profiler.core.samples import SOURCE_LINE
 from profiler.run import store, tables
 from profiler.run.code_origin import USER, code_owner, package_folders
-from profiler.run.source import Lines, read_facts, read_lines, read_names
+from profiler.run.source import Lines, read_facts, read_lines, read_names, unreadable
 
 SOURCE_TEXT: Final = "source_text.json"
 SCHEMA: Final = "source-text/1"
@@ -36,6 +38,15 @@ MAX_LINES: Final = 10_000
 """Lines of a run whose text is kept: more than a program has lines that take a visible share of its time."""
 MAX_FILE_BYTES: Final = 1 << 21
 """Longer files are not source code that a person wrote."""
+
+
+class _File(TypedDict):
+    lines: dict[str, str]
+
+
+class _Document(TypedDict):
+    schema: Literal["source-text/1"]
+    files: dict[str, _File]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +132,19 @@ def _kept_text(line: str) -> str:
 def read_source_text(run: Path) -> tuple[Lines, tuple[Notice, ...]]:
     """The text of the lines of a run, and what is wrong with its file; no lines where none were recorded."""
     try:
-        document = json.loads((run / SOURCE_TEXT).read_text(encoding="utf-8"))
-        if document["schema"] != SCHEMA:
-            raise ValueError("another schema")
+        document = read_json(run / SOURCE_TEXT)
+        if not fits(document, _Document):
+            raise TypeError("another schema, or values of other types")
         lines = {
-            (file, int(number)): str(text)[:MAX_CHARACTERS]
+            (file, int(number)): text[:MAX_CHARACTERS]
             for file, content in document["files"].items()
             for number, text in content["lines"].items()
         }
     except FileNotFoundError:
         return dict(_sampled_lines(read_names(run / store.RECORDER))), ()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except ProfilerError as error:
+        return {}, (unreadable(run / SOURCE_TEXT, error),)
+    except (ValueError, TypeError) as error:
         return {}, (Notice("metadata-damaged", {"file": SOURCE_TEXT, "error": type(error).__name__}),)
     return lines, ()
 

@@ -14,16 +14,19 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
+from profiler.core.checked import declared, fits, read_json
 from profiler.core.errors import ProfilerError
 from profiler.core.facts import program_name
 from profiler.run import tables
 
 if TYPE_CHECKING:  # model imports NumPy, which writing does not need
-    from profiler.run.model import CollectorStatus, RunInfo
+    from profiler.core.notice import Notice
+    from profiler.run.model import RunInfo
 
 RECORDER: Final = "recorder"
 """Folder of the recorder's own tables; recorded processes write to source-PID."""
@@ -38,6 +41,8 @@ _FLUSH_S: Final = 0.5  # kill -9 of the recorder loses at most so much
 _FLUSH_BYTES: Final = 1 << 16
 _MAX_TEXTS: Final = 20_000
 """Names and stacks that are remembered. One that occurs again later gets another number, which is equivalent."""
+_DEFAULTS: Final[Mapping[str, Any]] = {"run_id": "", "started_at": "1970-01-01T00:00:00+00:00", "argv": ()}
+"""Values of fields that every manifest has, where those are missing or of another type."""
 _OLD_HOOKS_LOADED: Final = re.compile(r"(\d+) of (\d+) Python processes imported torch")
 _TABLES: Final = ("samples", "stacks", "gil_stacks")
 
@@ -192,21 +197,20 @@ def write_manifest(path: Path, info: RunInfo) -> None:
     temporary.replace(path / tables.MANIFEST)
 
 
-def read_manifest(path: Path) -> RunInfo:
-    """The manifest of the run directory `path`.
+def read_manifest(path: Path, problems: list[Notice] | None = None) -> RunInfo:
+    """Read the manifest of the run directory `path`.
 
+    :param problems: gets what is wrong with single fields.
     :raises ProfilerError: not a run, damaged, or written by a newer version.
     """
     file = path / tables.MANIFEST
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = read_json(file)
     except FileNotFoundError as error:
         raise ProfilerError(f"{path} is not a run: there is no {tables.MANIFEST} in it") from error
-    except OSError as error:
-        raise ProfilerError(f"cannot read {file}: {error.strerror}") from error
     except ValueError as error:
-        raise ProfilerError(f"{file} is damaged: {error}") from error
-    return info_from_json(content, str(path))
+        raise ProfilerError(f"{file} is damaged: {error}. Without it the run cannot be read: record again") from error
+    return info_from_json(content, str(path), problems)
 
 
 def check_schema(schema: object, where: str) -> None:
@@ -219,46 +223,54 @@ def check_schema(schema: object, where: str) -> None:
         )
 
 
-def info_from_json(content: object, where: str) -> RunInfo:
+def info_from_json(content: object, where: str, problems: list[Notice] | None = None) -> RunInfo:
     """Convert a parsed manifest. Fields that this version does not know are left out.
 
-    :raises ProfilerError: a field is missing or of another type, or the schema is newer.
+    :param problems: gets the names of values that are left out, since they are of another type.
+    :raises ProfilerError: all fields are missing that every manifest has, or the schema is newer.
     """
-    from profiler.run.model import RunInfo
+    from profiler.run.declared import Device, Facts, Host, with_known_types
+    from profiler.run.model import CollectorStatus, RunInfo
 
     if not isinstance(content, Mapping):
         raise ProfilerError(f"{where} is damaged: {tables.MANIFEST} holds no object")
     check_schema(content.get("schema"), where)
-    fields = _known_fields(content, RunInfo)
+    known = partial(with_known_types, file=tables.MANIFEST, problems=[] if problems is None else problems)
+    fields = {name: value for name, value in content.items() if name in declared(RunInfo)}
+    kinds = {"host": Host, "facts": Facts, "devices": Device, "collectors": CollectorStatus}
+    for name, kind in kinds.items():
+        if isinstance(value := fields.get(name), Mapping):
+            fields[name] = known(value, kind)
+        elif isinstance(value, list | tuple):
+            fields[name] = [known(row, kind) if isinstance(row, Mapping) else row for row in value]
+    if not fields.keys() & _DEFAULTS.keys():
+        raise ProfilerError(f"{where} is damaged: {tables.MANIFEST}: {', '.join(_DEFAULTS)} are missing")
     try:
-        fields["argv"] = tuple(str(word) for word in fields.get("argv", ()))
-        fields["devices"] = tuple(dict(row) for row in fields.get("devices", ()))
-        fields["collectors"] = tuple(_collector_status(row) for row in fields.get("collectors", ()))
-        for name in ("host", "versions", "facts"):
-            fields[name] = dict(fields.get(name, {}))
-        return RunInfo(**fields)
-    except (TypeError, ValueError) as error:
-        raise ProfilerError(f"{where} is damaged: {tables.MANIFEST}: {error}") from error
+        datetime.fromisoformat(fields["started_at"])
+    except (KeyError, TypeError, ValueError):
+        fields["started_at"] = None
+    fields = {**_DEFAULTS, **known({**dict.fromkeys(_DEFAULTS), **fields}, RunInfo)}
+    statuses = (_current_status(row) for row in fields.get("collectors", ()))
+    fields["collectors"] = tuple(CollectorStatus(**status) for status in statuses)
+    fields["argv"], fields["devices"] = tuple(fields["argv"]), tuple(fields.get("devices", ()))
+    return RunInfo(**fields)
 
 
-def _collector_status(row: Mapping[str, Any]) -> CollectorStatus:
-    """A status of the manifest. Old ones name the hooks `inside` and have their numbers in the reason only."""
+def _current_status(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a status. Old manifests name the hooks `inside` and have their numbers in the reason only."""
+    from profiler.run.declared import HooksLoaded
     from profiler.run.model import HOOKS, CollectorStatus
 
-    fields = _known_fields(row, CollectorStatus)
-    fields["values"] = dict(fields.get("values", {}))
-    if fields.get("name") == "inside":
+    fields = {name: value for name, value in row.items() if name in declared(CollectorStatus)}
+    if fields["name"] == "inside":
         fields["name"] = HOOKS
         if numbers := _OLD_HOOKS_LOADED.match(fields.get("reason", "")):
             fields |= {"code": "hooks-loaded", "values": {"torch": int(numbers[1]), "python": int(numbers[2])}}
-        elif fields.get("state") == "unavailable":
+        elif fields["state"] == "unavailable":
             fields |= {"code": "hooks-not-loaded", "values": {}}
-    return CollectorStatus(**fields)
-
-
-def _known_fields(content: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
-    names = {field.name for field in dataclasses.fields(kind)}
-    return {name: value for name, value in content.items() if name in names}
+    if fields.get("code") == "hooks-loaded" and not fits(fields.get("values"), HooksLoaded):
+        fields |= {"code": "", "values": {}}
+    return fields
 
 
 # ---------------------------------------------------------------- the recorder's tables

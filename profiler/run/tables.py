@@ -30,14 +30,19 @@ _MAX_INDICES: Final = 1 << 16
 """Values of one result that are stored: of numbers, and of indices with margins, of which each one matters."""
 
 
+def stored_results(count: int, *, has_margins: bool) -> int:
+    """How many of the values of a result are stored."""
+    return min(count, _MAX_INDICES if has_margins else _MAX_RESULTS)
+
+
 def result_positions(count: int, *, has_margins: bool) -> Sequence[int]:
     """The positions of the values of a result that are stored, in ascending order.
 
     Of more values than are stored, one position lies in each stretch of equal length, at a pseudo-random place in it:
     evenly spaced positions in the values of a matrix could all lie in one column.
     """
-    most = _MAX_INDICES if has_margins else _MAX_RESULTS
-    if count <= most:
+    most = stored_results(count, has_margins=has_margins)
+    if count == most:
         return range(count)
     positions, random = [], count
     for number in range(most):
@@ -259,6 +264,8 @@ STEPS: Final = (
     ("tid", "q"),
     ("warmup", "i"),  # 1: not to be measured
 )
+LATEST_NS: Final = 1 << 62
+"""The year 2116 as ns since 1970. Nothing is recorded later, and sums of two such times still fit into 64 bits."""
 NOT_READ: Final = -1
 """CPU times of a boundary that came soon after another one."""
 BOUNDARIES: Final = (

@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, TypedDict
 
 from profiler.core import atomic_file
+from profiler.core.checked import declared, fits, read_json
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
 
@@ -62,6 +63,11 @@ class Trial:
         return bool(self.settings.get("replay"))
 
 
+class _Document(TypedDict):
+    schema: Literal["trials/1"]
+    trials: list[Trial]
+
+
 def write_trials(run: Path, trials: Iterable[Trial]) -> None:
     """Replace the trials of a run directory.
 
@@ -74,27 +80,23 @@ def write_trials(run: Path, trials: Iterable[Trial]) -> None:
         raise ProfilerError(f"cannot write {run / TRIALS_FILE}: {error.strerror}") from error
 
 
-def read_trials(run: Path) -> tuple[Trial, ...]:
-    """The trials of a run directory; empty where there are none.
-
-    :raises ProfilerError: the file is damaged, or was written by another version.
-    """
+def read_trials(run: Path) -> tuple[tuple[Trial, ...], tuple[Notice, ...]]:
+    """The trials of a run directory, none where there are none, and what is wrong with their file."""
     file = run / TRIALS_FILE
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-        if document["schema"] != _SCHEMA:
-            raise ProfilerError(f"{file} was written by another version: remove it, and use `try` again")
-        return tuple(_trial(each) for each in document["trials"])
-    except (FileNotFoundError, NotADirectoryError):
-        return ()
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ProfilerError(f"{file} is damaged ({type(error).__name__}): remove it, and use `try` again") from error
+        document = read_json(file)
+    except FileNotFoundError:
+        return (), ()
+    except (ProfilerError, ValueError):
+        document = None
+    if not fits(document, _Document):
+        return (), (Notice("trials-damaged", {"file": TRIALS_FILE}),)
+    return tuple(map(_trial, document["trials"])), ()
 
 
 def _trial(value: Mapping[str, Any]) -> Trial:
-    reason = value["reason"]
-    changed = {
-        "skipped": tuple(SkippedLine(**each) for each in value["skipped"]),
-        "reason": Notice(reason["code"], reason["values"]) if reason else None,
-    }
-    return Trial(**{**value, **changed})
+    fields = {name: each for name, each in value.items() if name in declared(Trial)}
+    reason = fields.get("reason")
+    fields["skipped"] = tuple(SkippedLine(**each) for each in fields.get("skipped", ()))
+    fields["reason"] = Notice(reason["code"], reason["values"]) if reason else None
+    return Trial(**fields)

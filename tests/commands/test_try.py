@@ -58,7 +58,7 @@ def test_a_measured_gain_is_printed_and_kept(run: Path, capsys: pytest.CaptureFi
     assert "1 trial of at most 5.00 s" in lines[3]
     assert lines[4].startswith("python-loop: measured ")
     assert lines[5] == "more: python -m profiler diagnose run"
-    (kept,) = read_trials(run)
+    (kept,), _ = read_trials(run)
     assert kept.rule == "python-loop"
     assert kept.factor is not None
     after = {name: value for name, value in fingerprint(run.parent).items() if not name.startswith("run")}
@@ -173,7 +173,7 @@ def test_where_a_finding_gains_nothing_the_next_one_about_the_same_time_is_tried
 
     monkeypatch.setattr(session, "measure", measured)
     assert main(["try", "run", "--yes", "--findings", "1"]) == 0
-    assert [trial.rule for trial in read_trials(run)] == tried
+    assert [trial.rule for trial in read_trials(run)[0]] == tried
     printed = capsys.readouterr().out
     assert "If no-workers gains nothing, the trial skips train.py" in printed
     assert "2 trials of at most" in printed

@@ -290,8 +290,8 @@ def test_trials_are_written_and_read(tmp_path: Path) -> None:
         Trial("b", reason=reason),
     )  # fmt: skip
     write_trials(tmp_path, trials)
-    assert read_trials(tmp_path) == trials
-    assert read_trials(tmp_path / "none") == ()
+    assert read_trials(tmp_path) == (trials, ())
+    assert read_trials(tmp_path / "none") == ((), ())
 
 
 def test_measured_gains_come_first_and_rank_findings() -> None:

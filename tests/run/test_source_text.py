@@ -79,9 +79,11 @@ def test_literals_of_secret_names_are_masked_also_where_the_line_is_cut(tmp_path
 
 def test_a_loaded_run_has_the_text_at_its_sites_stacks_and_facts(tmp_path: Path) -> None:
     file = script(tmp_path)
-    loader = {"file": file, "line": 1, "function": "main", "variable": "loader"}
+    settings = dict.fromkeys(("batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers"))
+    loader = {"file": file, "line": 1, "function": "main", "variable": "loader", **settings}
+    row = [False, "", 1, 0.1, 1, 0.1]
     run = recorded(
-        tmp_path, [(file, 3, "main")], loaders={"DataLoader": loader}, operators={"lines": [[[[file, 3, "f"]]]]}
+        tmp_path, [(file, 3, "main")], loaders={"DataLoader": loader}, operators={"lines": [[[[file, 3, "f"]], *row]]}
     )
     write_source_text(run, ProgramFiles(time.time() + LATER))
     loaded = load(run)
@@ -89,7 +91,7 @@ def test_a_loaded_run_has_the_text_at_its_sites_stacks_and_facts(tmp_path: Path)
     assert [site.source for site in (*read.sites.values(), *read.stacks[0])] == ["loss.backward()"] * 2
     assert loaded.info.facts["loaders"]["DataLoader"] == {**loader, "source": "import torch"}
     assert Site.from_fact(loaded.info.facts["loaders"]["DataLoader"]).source == "import torch"
-    assert loaded.info.facts["operators"] == {"lines": [[[[file, 3, "f", "loss.backward()"]]]]}
+    assert loaded.info.facts["operators"] == {"lines": [[[[file, 3, "f", "loss.backward()"]], *row]]}
     assert loaded.problems == ()
 
 

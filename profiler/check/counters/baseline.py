@@ -42,6 +42,7 @@ from profiler.check.counters.file_changes import FileChange, content_ids
 from profiler.check.counters.paths import missing_script, portable_command, portable_program, root_folder
 from profiler.check.model import Counted, Line, Location
 from profiler.core.atomic_file import locked
+from profiler.core.checked import read_bytes
 from profiler.core.errors import ProfilerError
 from profiler.core.masking import masked_command
 from profiler.core.metrics import STARTUP, counter_period
@@ -220,11 +221,9 @@ def read_sections(path: Path) -> tuple[BaselineSection, ...]:
     :raises ProfilerError: it cannot be read, or a newer version wrote it.
     """
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
     except FileNotFoundError:
         raise ProfilerError(f"there is no baseline at {path}: write one with --update") from None
-    except OSError as error:
-        raise ProfilerError(f"cannot read the baseline {path}: {error.strerror}") from error
     try:
         value = _parse(content)
         schema = value.get("schema") if isinstance(value, dict) else None

@@ -6,15 +6,17 @@ measurement needs them.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from profiler.core.checked import fits
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
 from profiler.run import tables
@@ -26,6 +28,7 @@ from profiler.run.source import Source, read_source, unpacked
 TRACE_FILE: Final = "kineto.json.gz"
 FACT: Final = "trace"
 """Name of the fact that profiler.agent.hooks.torch_trace writes."""
+_Pair = tuple[Annotated[int, 0], Annotated[int, 0]]
 _NEVER: Final = np.iinfo(np.int64).max
 _SLACK_NS: Final = 1_000  # two clocks, each read with an error below a µs
 
@@ -36,7 +39,7 @@ def with_trace(source: Source, folder: Path) -> Source:
     Nothing is added if the program recorded its device itself: everything would be there twice.
     """
     path = folder / TRACE_FILE
-    if not path.exists() or len(source.tables["activities"]):
+    if not os.path.lexists(path) or len(source.tables["activities"]):
         return source
     try:
         trace = read_trace(path)
@@ -67,11 +70,11 @@ def clock_pairs(facts: Mapping[str, Any]) -> tuple[tuple[int, int], tuple[int, i
 
     :raises ProfilerError: they are missing.
     """
-    try:
-        (ours, day), (later, later_day) = facts[FACT]["clock"]
-        return (int(ours), int(day)), (int(later), int(later_day))
-    except (KeyError, TypeError, ValueError) as error:
-        raise ProfilerError(f"{TRACE_FILE}: left out: the pairs that tie its clock to the run's are missing") from error
+    clock = facts.get(FACT, {}).get("clock")
+    if not fits(clock, tuple[_Pair, _Pair]):
+        raise ProfilerError(f"{TRACE_FILE}: left out: the pairs that tie its clock to the run's are missing")
+    (ours, day), (later, later_day) = clock
+    return (ours, day), (later, later_day)
 
 
 def shifted(table: Table, pairs: tuple[tuple[int, int], tuple[int, int]]) -> Table:
