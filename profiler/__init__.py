@@ -76,19 +76,18 @@ def load(path: Path | str | PathLike[str], *, max_size: int | None = None) -> Ru
     from profiler.run.model import Run as LoadedRun
 
     show_in_notebooks(LoadedRun, analyse_run)
-    if max_size is None:
-        return load_run(fspath(path))
     with limited_to(max_size):
         return load_run(fspath(path))
 
 
-def read(path: Path | str | PathLike[str], *, timeline: bool = False) -> Analysis:
+def read(path: Path | str | PathLike[str], *, timeline: bool = False, max_size: int | None = None) -> Analysis:
     """The analysis of a recorded run with its verdict, as `python -m profiler diagnose` shows it.
 
     :param timeline: add the stretch of the run that a page draws.
-    :raises ProfilerError: there is no run at `path`, or it is damaged.
+    :param max_size: as in `load`.
+    :raises ProfilerError: as `load`.
     """
-    return analyse_run(load(path), timeline=timeline)
+    return analyse_run(load(path, max_size=max_size), timeline=timeline)
 
 
 def findings(analysis: Analysis) -> DataFrame:

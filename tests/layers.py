@@ -177,7 +177,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "profiler.virtual": ("profiler.agent.patching",),
     "profiler.run": ("profiler.core",),
     "profiler.run.frames": ("profiler.run", "profiler.analyse.model", "profiler.core"),
-    "profiler.run.model": ("profiler.core.notice", "profiler.run.tables"),
+    "profiler.run.model": ("profiler.core.masking", "profiler.core.notice", "profiler.run.tables"),
     "profiler.run.tables": (),
     "profiler.core": (),
     "profiler.core.live": ("profiler.run.model",),

@@ -18,6 +18,7 @@ from profiler.check.counters.compare import suggestion
 from profiler.check.model import PATIENCE_S, Budget, Limit, Limits
 from profiler.core.checked import read_bytes
 from profiler.core.errors import ProfilerError
+from profiler.core.masking import PRIVATE, Privacy
 from profiler.core.notice import Notice
 from profiler.core.units import shorten
 from profiler.core.virtual_devices import virtual_devices
@@ -264,10 +265,8 @@ class Settings:
     github: bool = False
     explain: bool = True
     """Whether a FAIL of speed is followed by a recording of where the time of both sides goes."""
-    source: bool = True
-    """Whether the recorded runs keep the text of the lines that they name."""
-    shared: bool = False
-    """Whether the umask decides who may read them."""
+    privacy: Privacy = PRIVATE
+    """What the recorded runs keep, and who may read them."""
     named: frozenset[str] = frozenset()
     """Counters that --limit and --ignore name: the others are named in pyproject.toml."""
     notes: tuple[Notice, ...] = ()
@@ -323,8 +322,7 @@ def settings_from(args: argparse.Namespace, *, uses_baseline: bool) -> Settings:
         environment=args.environment or "auto",
         github=args.github,
         explain=not args.no_explain,
-        source=not args.no_source,
-        shared=args.shared,
+        privacy=Privacy(source=not args.no_source, shared=args.shared),
         named=frozenset((*(limits or ()), *(budgets or ()), *(args.ignore or ()))),
         notes=notes,
     )

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from profiler.core.checked import MaxSize
 from profiler.core.errors import ProfilerError
@@ -15,6 +15,7 @@ from profiler.core.terminal import called_as
 from profiler.virtual.cards import CARDS
 
 if TYPE_CHECKING:
+    from profiler.core.masking import Privacy
     from profiler.run.model import RunInfo
 
 RUNS: Final = Path("reports/runs")
@@ -29,9 +30,9 @@ def add_run(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def newest_run() -> Path:
-    """The run in RUNS that began last, of those that have ended, and say on stderr which it is.
+    """Return the ended run in RUNS that began last, and print its name on stderr.
 
-    The runs within a comparison or a check lie a folder deeper, and are none of these.
+    Runs inside a comparison or a check lie one folder deeper and do not count.
 
     :raises ProfilerError: there is none.
     """
@@ -104,9 +105,11 @@ def add_privacy(parser: argparse.ArgumentParser, *, arguments: bool = True) -> N
     add("--shared", action="store_true", help="let the umask decide who may read the runs (default: only you)")
 
 
-def privacy(args: argparse.Namespace) -> dict[str, Any]:
-    """Return what these options say, as fields of `RunSpec`."""
-    return {"source": not args.no_source, "arguments": not args.no_arguments, "shared": args.shared}
+def privacy(args: argparse.Namespace) -> Privacy:
+    """Return what these options say."""
+    from profiler.core.masking import Privacy
+
+    return Privacy(not args.no_source, not getattr(args, "no_arguments", False), args.shared)
 
 
 def add_max_size(parser: argparse.ArgumentParser) -> None:

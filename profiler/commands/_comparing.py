@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from profiler import analyse_run, load, read, read_ranks
 from profiler.analyse.compare.comparability import counted_mismatches, find_mismatches
@@ -17,6 +16,7 @@ from profiler.analyse.model import Extension, Mismatch
 from profiler.analyse.site_counts import run_counts
 from profiler.commands._common import RUNS, no_virtual_device
 from profiler.core.errors import Exit, ProfilerError
+from profiler.core.masking import Privacy
 from profiler.diagnose.comparison import diagnose_comparison
 from profiler.record.launch import last_output_line, record
 from profiler.record.schedule import RecordedRuns, SideCommand
@@ -94,12 +94,11 @@ def _side(program: SideCommand, recorded: RecordedRuns) -> SideRuns:
 
 
 def compare_counted(
-    commands: Sequence[SideCommand], out: Path, *, virtual_cuda: str, env: Mapping[str, str], **options: Any
+    commands: Sequence[SideCommand], out: Path, *, virtual_cuda: str, env: Mapping[str, str], privacy: Privacy
 ) -> int:
     """Count each program once, report on both, and return the exit code.
 
     :param virtual_cuda: number and name of the CUDA devices that they see; empty: none.
-    :param options: more fields of each `RunSpec`.
     :raises ProfilerError: a program failed.
     """
     runs = []
@@ -116,7 +115,7 @@ def compare_counted(
             virtual_cuda=virtual_cuda,
             count=True,
             env=env,
-            **options,
+            privacy=privacy,
         )
         info = record(spec)
         if info.state == "interrupted":

@@ -39,7 +39,7 @@ class AttachCommand:
         from profiler.run.store import default_directory
 
         attach.check_attachable(args.pid)
-        spec = attach.attach_spec(args.pid, args.out or Path(), **privacy(args))
+        spec = attach.attach_spec(args.pid, args.out or Path(), privacy(args))
         if args.out is None:
             spec = replace(spec, out=default_directory(spec.argv, RUNS).absolute())
         attach.attach(args.pid, spec, args.seconds)

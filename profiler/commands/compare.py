@@ -89,7 +89,7 @@ def _compare(args: argparse.Namespace, known: Mapping[str, Trainer], given: Mapp
     experiment = _commands(args) if args.before is not None else _trainer_experiment(args, known, given)
     check = None if args.anyway else partial(refuse_early, experiment, out=out)
     with signals_as_interrupt():
-        recorded = record_with_progress(experiment.tasks, out, check, **privacy(args))
+        recorded = record_with_progress(experiment.tasks, out, check, privacy(args))
     if recorded.interrupted and not recorded.pairs:
         raise _too_early(experiment, recorded, out)
     code = compare_recorded(experiment, recorded, out=out, anyway=args.anyway)
@@ -109,7 +109,7 @@ def _compare_counts(
     else:
         sides, environment = _trainer(args, known).counted_pair(given)
     with signals_as_interrupt():
-        return compare_counted(sides, out, virtual_cuda=devices, env=environment, **privacy(args))
+        return compare_counted(sides, out, virtual_cuda=devices, env=environment, privacy=privacy(args))
 
 
 def _options_by_name(known: Mapping[str, Trainer]) -> dict[str, dict[str, TrainerOption]]:

@@ -67,7 +67,7 @@ class RunCommand:
             collectors=() if is_counted else None,  # they measure times, which say nothing here
             virtual_cuda=devices,
             count=is_counted,
-            **privacy(args),
+            privacy=privacy(args),
         )
         code = record(spec, executable=executable).exit_code or 0
         try:

@@ -33,9 +33,9 @@ _max_size = ContextVar("max_size", default=MAX_SIZE)
 
 
 @contextmanager
-def limited_to(most: int) -> Iterator[None]:
-    """Read files of up to `most` bytes within the block."""
-    token = _max_size.set(most)
+def limited_to(most: int | None) -> Iterator[None]:
+    """Read files of up to `most` bytes within the block; None: of as many as before."""
+    token = _max_size.set(_max_size.get() if most is None else most)
     try:
         yield
     finally:
@@ -46,7 +46,7 @@ class MaxSize(argparse.Action):
     """Sets the most bytes of a file, by an option with a number and a unit, until the command ends."""
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, *_: Any) -> None:
-        match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(|B|kB|MB|GB|TB)", str(values), re.IGNORECASE)
+        match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?) ?(|B|kB|MB|GB|TB)", str(values), re.IGNORECASE)
         if match is None:
             parser.error(f"argument {self.option_strings[0]}: {values!r} is no size such as 500MB or 20GB")
         _max_size.set(int(float(match[1]) * _UNITS[match[2].upper()]))
@@ -54,14 +54,14 @@ class MaxSize(argparse.Action):
 
 
 def check_size(path: Path, number: int, what: str = "has") -> None:
-    """:raises ProfilerError: `path` has more bytes than may be read.
+    """Refuse a file with more bytes than may be read.
 
     :param what: what the file does with them: `has`, or `unpacks to`.
+    :raises ProfilerError: `path` is too large.
     """
     if number > (most := _max_size.get()):
         raise ProfilerError(
-            f"{path} {what} more than {size(most)}, the most that is read of a file: --max-size raises that "
-            "(--max-size 20GB)"
+            f"{path} {what} more than {size(most)}: read larger files with --max-size, as in --max-size 20GB"
         )
 
 
@@ -81,7 +81,7 @@ def open_file(path: Path) -> IO[bytes]:
     try:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise ProfilerError(f"{path} is a pipe, a device or a socket, and only regular files are read: remove it")
+            raise ProfilerError(f"{path} is a pipe, a device or a socket, and only files are read: copy it into one")
         check_size(path, status.st_size)
     except ProfilerError:
         file.close()
@@ -113,7 +113,10 @@ def read_json(path: Path) -> Any:
 
 
 def parse(text: bytes) -> Any:
-    """:raises ValueError: it is no JSON, or nested too deeply."""
+    """Parse JSON.
+
+    :raises ValueError: it is no JSON, or nested too deeply.
+    """
     try:
         return json.loads(text)
     except RecursionError as error:
@@ -130,8 +133,11 @@ def declared(kind: Any) -> Mapping[str, Any]:
 
 
 def fits(value: object, kind: Any) -> bool:
-    """Whether a value of JSON has a type: a plain one, `list[X]`, `tuple[X, ...]`, `dict[str, X]`, a union, a Literal,
-    a TypedDict or a dataclass, or Annotated with the least number or the pattern of a text."""
+    """Tell whether a JSON value has the type `kind`.
+
+    :param kind: a plain type, `list[X]`, `tuple[X, ...]`, `dict[str, X]`, a union, a Literal, a TypedDict, a dataclass,
+        or Annotated with the least number or the pattern of a text.
+    """
     if kind is Any:
         return not is_deep(value)
     if kind is int:
@@ -174,7 +180,7 @@ def _has_fields(value: Mapping[str, Any], kind: Any) -> bool:
 
 
 def is_deep(value: object, levels: int = _MAX_DEPTH) -> bool:
-    """Whether a value of JSON has more than so many levels."""
+    """Tell whether a JSON value is nested more deeply than `levels`."""
     if not isinstance(value, dict | list | tuple):
         return False
     inner = value.values() if isinstance(value, dict) else value
@@ -182,8 +188,10 @@ def is_deep(value: object, levels: int = _MAX_DEPTH) -> bool:
 
 
 def fitting(content: Mapping[str, Any], kind: Any) -> tuple[dict[str, Any], list[str]]:
-    """The entries of `content` that fit the fields of `kind`, and the names of those that do not. What `kind` does not
-    declare may be anything that is not nested deeply."""
+    """Split `content` into the entries that fit the fields of `kind` and the names of the others.
+
+    An entry that `kind` does not declare fits unless it is nested deeply.
+    """
     fields = declared(kind)
     kept = {name: value for name, value in content.items() if fits(value, fields.get(name, Any))}
     return kept, [name for name in content if name not in kept]

@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -43,6 +45,9 @@ _ENVIRONMENT: Final = {
 _OFFLINE: Final = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": ""}
 """A clone may lack objects, which git would fetch by a transport or an SSH command of the repository's choice."""
 _FILTERS: Final = ("config", "--null", "--name-only", "--get-regexp", r"^filter\.")
+
+_NO_FILTERS: Final = 1
+"""Exit code of git-config where no key matches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,8 @@ def run_git(
             out, err = process.communicate(stdin, seconds)
         except (KeyboardInterrupt, subprocess.TimeoutExpired) as error:
             if seconds is not None:
-                os.killpg(process.pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
             out, err = process.communicate()
             if isinstance(error, KeyboardInterrupt):
                 raise
@@ -118,10 +124,13 @@ def read_git(folder: Path, arguments: Sequence[str], seconds: float) -> str | No
     whose content git has to read again differs from its commit.
     """
     try:
-        keys = run_git(folder, _FILTERS, seconds=seconds).out.split("\0")
-        filters = {key.rpartition(".")[0] for key in keys if key}
-        if any("=" in name for name in filters):  # `-c` would take the name to end there, and leave the filter on
+        begin = time.monotonic()
+        listed = run_git(folder, _FILTERS, seconds=seconds)
+        filters = {key.rpartition(".")[0] for key in listed.out.split("\0") if key}
+        # In `-c`, the name of a filter ends at `=`, which would leave it on.
+        if listed.code not in {0, _NO_FILTERS} or any("=" in name for name in filters):
             return None
+        seconds -= time.monotonic() - begin
         settings = [f"{name}.{key}" for name in filters for key in ("clean=", "process=", "required=false")]
         options = [word for setting in settings for word in ("-c", setting)]
         result = run_git(folder, [*options, *arguments], seconds=seconds, variables=_OFFLINE)

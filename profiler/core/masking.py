@@ -1,4 +1,4 @@
-"""Masks secrets in what is recorded of commands and of source lines: the values of names that say key or password.
+"""Says what a run keeps, and masks secrets in commands and source lines: the values of names that say key or password.
 
 A name is split into words at `-`, `_`, `.` and changes of case: `--api-key`, `logger.token`, `apiKey`. It says a secret
 where one of its words does. `tokens`, `tokenizer`, `keys` and `author` are other words.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from profiler.core.facts import program, starts_programs
@@ -54,6 +55,21 @@ _USER: Final = re.compile(r"(?<=://)[^/\s?#\"']+(?=@)")
 """User and password in an address."""
 
 
+@dataclass(frozen=True, slots=True)
+class Privacy:
+    """What a run keeps of the user's code and command, and who may read it."""
+
+    source: bool = True
+    """Keep the text of the lines that the run names."""
+    arguments: bool = True
+    """Keep the arguments of the program; its secrets are masked all the same."""
+    shared: bool = False
+    """Let the umask decide who may read the run directory; False: only its owner."""
+
+
+PRIVATE: Final = Privacy()
+
+
 def recorded_arguments(command: Sequence[str], *, arguments: bool = True) -> tuple[str, ...]:
     """Return a command as it is recorded: without its secrets, or without all arguments, with MASK in their place."""
     return masked(command) if arguments else _program_only(command)
@@ -80,7 +96,7 @@ def masked_source(line: str) -> str:
 
 
 def masked_word(command: Sequence[str]) -> str:
-    """Return the first word of a command that has MASK in place of a value, after its option; empty: there is none."""
+    """Return the first word of a command in which MASK replaces a value, behind its option; empty: there is none."""
     for before, word, rest in zip(("", *command), command, _replaced(command, ""), strict=False):
         if word == MASK:
             return f"{before} {word}"

@@ -18,6 +18,7 @@ from profiler.core.errors import Exit, ProfilerError
 from profiler.core.masking import MASK, masked, masked_word, recorded_arguments
 from profiler.core.notice import Notice
 from profiler.core.procfs import available_memory
+from profiler.core.terminal import called_as
 from profiler.core.units import size
 from profiler.knockout.isolation import CHANGES_SHARE
 from profiler.knockout.plan import Plan, plan_trial
@@ -140,7 +141,7 @@ def _complete_command(run: Path, recorded: tuple[str, ...], command: tuple[str, 
     """
     complete = command or recorded
     if word := masked_word(complete):
-        again = f"try {shlex.quote(str(run))} -- {shlex.join(recorded)}"
+        again = f"{called_as()} try {shlex.quote(str(run))} -- {shlex.join(recorded)}"
         raise ProfilerError(f"a part of the command was not recorded ({word}): write it in place of {MASK} in: {again}")
     if masked(recorded) not in [recorded_arguments(complete, arguments=kept) for kept in (True, False)]:
         raise ProfilerError(f"{run} was recorded with another command: {shlex.join(masked(recorded))}")

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from profiler.core.errors import ProfilerError
 from profiler.core.facts import program_name
-from profiler.core.masking import recorded_arguments
+from profiler.core.masking import PRIVATE, Privacy, recorded_arguments
 from profiler.core.procfs import is_alive, is_python, process_tree, read_arguments, read_environment, wait_exit
 from profiler.record.collector import CollectorSet, Context
 from profiler.record.collectors.environment import git_commit
@@ -44,14 +44,11 @@ def check_attachable(pid: int) -> None:
         raise ProfilerError(f"process {pid} ({command(pid)}) is no Python, and nothing that it started is")
 
 
-def attach_spec(pid: int, out: Path, **options: Any) -> RunSpec:
-    """Specify the recording of `pid` into `out`.
-
-    :param options: more fields of `RunSpec`.
-    """
+def attach_spec(pid: int, out: Path, privacy: Privacy = PRIVATE) -> RunSpec:
+    """Specify the recording of `pid` into `out`."""
     argv = read_arguments(pid) or (f"process-{pid}",)
     label = f"{program_name(argv)} ({pid})"
-    return RunSpec(argv=argv, out=out.absolute(), level=LEVEL, label=label, hooks=False, **options)
+    return RunSpec(argv=argv, out=out.absolute(), level=LEVEL, label=label, hooks=False, privacy=privacy)
 
 
 def attach(pid: int, spec: RunSpec, seconds: float, *, watch: Callable[[], None] | None = None) -> RunInfo:
@@ -67,13 +64,13 @@ def attach(pid: int, spec: RunSpec, seconds: float, *, watch: Callable[[], None]
     chosen = ("environment", "gpu", "host") if refusal else ("environment", "gpu", "host", "stacks")
     collectors = CollectorSet(replace(spec, collectors=chosen))
     files = ProgramFiles.of_process(pid)
-    store.create(spec.out, shared=spec.shared)
+    store.create(spec.out, shared=spec.privacy.shared)
     fields = collectors.describe()
     fields |= {"versions": {}, "git_commit": git_commit(Path(f"/proc/{pid}/cwd"))}  # of the job, not of the recorder
     info = new_manifest(spec, fields)
     store.write_manifest(spec.out, info)
     writer = store.RunWriter(spec.out)
-    members = JobMembers(pid, arguments=spec.arguments)
+    members = JobMembers(pid, arguments=spec.privacy.arguments)
     signals: list[int] = []  # they end the recording, and what is recorded is kept
     with handled_signals(lambda number, _: signals.append(number)):
         collectors.start(Context(spec, pid, writer))

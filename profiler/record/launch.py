@@ -8,7 +8,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -55,8 +55,8 @@ def record(
     program = executable or find_program(spec.argv)
     spec = replace(spec, out=spec.out.absolute())
     collectors = CollectorSet(spec)
-    existed = spec.out.exists()
-    store.create(spec.out, shared=spec.shared)
+    existed, ignored = spec.out.exists(), (spec.out / store.IGNORE).exists()
+    store.create(spec.out, shared=spec.privacy.shared)
     _tell_missing_stacks(spec, collectors)
     writer = store.RunWriter(spec.out)
     with Target(spec) as target:
@@ -65,7 +65,7 @@ def record(
             store.write_manifest(spec.out, info)
             target.start(program)
         except OSError as error:
-            _remove(spec.out, keep_folder=existed)
+            _remove(spec.out, {store.IGNORE} if ignored else {} if existed else None)
             raise ProfilerError(f"cannot start {spec.argv[0]}: {error.strerror}") from error
         try:
             collectors.start(Context(spec, target.pid, writer))
@@ -84,7 +84,7 @@ def record(
 
 
 def _tell_missing_stacks(spec: RunSpec, collectors: CollectorSet) -> None:
-    """Say before the program starts that its stacks will be missing: at its end a whole recording would be lost."""
+    """Say before the start that the run will have no stacks: at its end it would have to be recorded again."""
     for status in collectors.statuses:
         missing = status.name == "stacks" and status.state == "unavailable"
         if missing and not spec.quiet and sys.stderr is not None:
@@ -109,7 +109,7 @@ def new_manifest(spec: RunSpec, fields: dict[str, Any]) -> RunInfo:
         schema=tables.SCHEMA,
         run_id=secrets.token_hex(6),
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        argv=recorded_arguments(spec.argv, arguments=spec.arguments),
+        argv=recorded_arguments(spec.argv, arguments=spec.privacy.arguments),
         label=spec.label or program_name(spec.argv),
         level=spec.level,
         begin=time.monotonic_ns(),
@@ -136,7 +136,7 @@ def close_run(spec: RunSpec, info: RunInfo, files: ProgramFiles | None = None) -
             file=sys.stderr,
         )
         return info
-    if spec.source:
+    if spec.privacy.source:
         try:
             write_source_text(spec.out, files)
         except (OSError, ProfilerError) as error:
@@ -203,10 +203,14 @@ def last_output_line(path: Path) -> str:
     return line if len(line) <= _MAX_LINE else line[:_MAX_LINE] + "..."
 
 
-def _remove(path: Path, *, keep_folder: bool) -> None:
-    """Remove what `store.create` made: the target never started."""
-    if not keep_folder:
+def _remove(path: Path, kept: Container[str] | None) -> None:
+    """Remove what `store.create` made: the target never started.
+
+    :param kept: names of what was in the folder before; None: there was no folder.
+    """
+    if kept is None:
         shutil.rmtree(path)
         return
     for entry in path.iterdir():
-        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        if entry.name not in kept:
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()

@@ -11,10 +11,10 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from profiler.core.errors import Exit, ProfilerError
-from profiler.core.masking import masked
+from profiler.core.masking import PRIVATE, Privacy, masked
 from profiler.record.launch import last_output_line, record
 from profiler.run.model import RunInfo, RunSpec
 
@@ -182,14 +182,13 @@ def record_all(
     out: Path,
     announce: Callable[[int, Task], None],
     check: Callable[[RecordedRuns], None] | None = None,
-    **options: Any,
+    privacy: Privacy = PRIVATE,
 ) -> RecordedRuns:
     """Make the recordings of `tasks` below `out`; `announce` is called with each before it starts.
 
     Ctrl-C ends it early: what is complete by then is returned.
 
     :param check: is called once, when the first round is complete; it may raise to end the recordings.
-    :param options: more fields of each `RunSpec`.
     :raises ProfilerError: a program failed, or recorded no step (its run and its output are kept); or one of ours
         refused its input, and then no run is left.
     """
@@ -210,7 +209,7 @@ def record_all(
                 check = None
             announce(number, task)
             made.append(path)
-            info = record(replace(task.spec(path), **options))
+            info = record(replace(task.spec(path), privacy=privacy))
             recorded.interrupted = info.state == "interrupted"
         except KeyboardInterrupt:
             recorded.interrupted = True
@@ -269,19 +268,21 @@ _MINUTES_FROM_S: Final = 90.0
 
 
 def record_with_progress(
-    tasks: Sequence[Task], out: Path, check: Callable[[RecordedRuns], None] | None = None, **options: Any
+    tasks: Sequence[Task],
+    out: Path,
+    check: Callable[[RecordedRuns], None] | None = None,
+    privacy: Privacy = PRIVATE,
 ) -> RecordedRuns:
     """Make the recordings of `tasks` below `out` under a progress bar; without a terminal, print a line a round.
 
     :param check: as in `record_all`.
-    :param options: as in `record_all`.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        return record_all(tasks, out, _print_rounds(tasks), check, **options)
+        return record_all(tasks, out, _print_rounds(tasks), check, privacy)
     print(describe_plan(tasks), file=sys.stderr, flush=True)
     with Progress(
         TextColumn("{task.description:<46.46}"),
@@ -298,7 +299,7 @@ def record_with_progress(
         def announce(number: int, task: Task) -> None:
             progress.update(bar, completed=number, description=f"{_PROGRESS_LABELS[task.kind]}: {task.side.label}")
 
-        return record_all(tasks, out, announce, check, **options)
+        return record_all(tasks, out, announce, check, privacy)
 
 
 def describe_plan(tasks: Sequence[Task]) -> str:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -20,6 +21,7 @@ from typing import Final, Self
 from profiler import marks
 from profiler.agent import bootstrap, installation, patching, recorder
 from profiler.core.errors import ProfilerError
+from profiler.core.masking import Privacy
 from profiler.core.terminal import called_as
 from profiler.record.target import target_environment
 from profiler.run import store, tables
@@ -43,7 +45,7 @@ from profiler.record.sidecar import main
 sys.exit(main())
 """
 
-_REQUESTED: Final = ("argv", "level", "label", "sample_period", "stack_rate", "source", "arguments", "shared")
+_REQUESTED: Final = ("argv", "level", "label", "sample_period", "stack_rate")
 """Settings that the sidecar needs."""
 _entering: Final = threading.Lock()
 _current: Recording | None = None
@@ -81,9 +83,7 @@ def record(
         label or path.name,
         sample_period,
         stack_rate,
-        source=source,
-        arguments=arguments,
-        shared=shared,
+        privacy=Privacy(source, arguments, shared),
     )
     return Recording(spec)
 
@@ -195,7 +195,8 @@ class _Sidecar:
         )
         self._process.wait()  # it goes on as a process that is no child of ours
         request = {name: getattr(spec, name) for name in _REQUESTED}
-        self.send(json.dumps({**request, "pid": os.getpid(), "out": str(out)}))
+        request |= {"privacy": asdict(spec.privacy), "pid": os.getpid(), "out": str(out)}
+        self.send(json.dumps(request))
         status, _, detail = self._receive().partition(" ")
         if status != "ready":
             self._close_pipes()

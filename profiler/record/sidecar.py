@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from profiler.core.errors import ProfilerError
+from profiler.core.masking import Privacy
 from profiler.core.procfs import is_alive
 from profiler.record.collector import CollectorSet, Context
 from profiler.record.launch import all_statuses, close_run, new_manifest
@@ -37,7 +38,8 @@ def main() -> int:
     if not request:
         return 0
     pid = int(request.pop("pid"))
-    spec = RunSpec(**{**request, "argv": tuple(request["argv"]), "out": Path(request["out"])})
+    privacy = Privacy(**request.pop("privacy"))
+    spec = RunSpec(**{**request, "argv": tuple(request["argv"]), "out": Path(request["out"]), "privacy": privacy})
     try:
         collectors = CollectorSet(spec)
         info = _begin(spec, collectors)
@@ -65,7 +67,7 @@ def main() -> int:
 def _begin(spec: RunSpec, collectors: CollectorSet) -> RunInfo:
     """Make the run directory, and write the manifest of a run that begins now."""
     existed = spec.out.exists()
-    store.create(spec.out, shared=spec.shared)
+    store.create(spec.out, shared=spec.privacy.shared)
     info = new_manifest(spec, collectors.describe())
     try:
         store.write_manifest(spec.out, info)

@@ -33,10 +33,13 @@ SITE: Final = str(Path(__file__).parents[1] / "agent" / "pythonpath")
 """The folder at the head of PYTHONPATH that brings our hooks into a Python."""
 _WAKE_S: Final = 0.1
 _SETTLE_S: Final = 0.2
-"""systemd and Slurm signal the processes of a job one by one, `timeout` its child first and then the group: what
-arrives within this time belongs together."""
+"""systemd and Slurm signal the processes of a job one by one; `timeout` signals its child, then the group. What arrives
+within this time belongs together."""
 _MAX_SETTLING: Final = 5
-"""The times that _SETTLE_S is waited for where signals come all the time."""
+"""At most so many waits of _SETTLE_S while signals keep coming."""
+_FORGET_S: Final = 1.0
+"""How often the witness is asked while the recorder gets nothing. What it has then was sent to the witness alone, as by
+`pkill -P`, and must not be taken for a later signal's. An answer takes 0.1 ms."""
 
 
 def find_program(argv: tuple[str, ...]) -> str:
@@ -48,7 +51,7 @@ def find_program(argv: tuple[str, ...]) -> str:
         raise ProfilerError("no command to record: write it after --, as in: run -- python train.py")
     if word := masked_word(argv):
         raise ProfilerError(
-            f"cannot start {argv[0]}: {MASK} in {word!r} stands for what was not recorded: write it there"
+            f"cannot start {argv[0]}: the value in {word!r} was not recorded: write it in place of {MASK}"
         )
     program = shutil.which(argv[0])
     if program is not None:
@@ -95,6 +98,10 @@ class Target:
     def __init__(self, spec: RunSpec) -> None:
         self._spec = spec
         self._received: list[int] = []
+        self._early = 0
+        """So many of them came before the target handled signals."""
+        self._seen: set[int] = set()
+        self._looked = 0.0
         self._handled: set[int] = set()
         self._signals = handled_signals(self._note, PASSED_ON)
         self._kill_at: float | None = None
@@ -124,7 +131,6 @@ class Target:
         """
         spec = self._spec
         environment = target_environment(spec, {**os.environ, **spec.env})
-        self._early = len(self._received)
         if spec.quiet:
             with open(spec.out / store.OUTPUT_LOG, "wb") as log:
                 self._process = subprocess.Popen(
@@ -138,6 +144,7 @@ class Target:
                 )
         else:
             self._process = subprocess.Popen(spec.argv, executable=program, cwd=spec.cwd, env=environment)
+        self._early = len(self._received)
         self._started = time.monotonic()
 
     @property
@@ -156,9 +163,13 @@ class Target:
         """
         timeout = self._spec.timeout
         while not wait_exit(self.pid, _WAKE_S):
+            now = time.monotonic()
             if self._received:
                 self._pass_on()
-            now = time.monotonic()
+            elif now - self._looked > _FORGET_S:
+                self._looked, self._seen = now, self._witness.seen()
+                if not self._received:
+                    self._seen.clear()
             if self.stopped or self.enough:
                 if self._kill_at is not None and now > self._kill_at:
                     self._kill_tree()
@@ -182,17 +193,20 @@ class Target:
 
     def _pass_on(self) -> None:
         """Send the target the signals that it has not got itself, as often as they came. It decides whether it ends."""
-        seen: set[int] = set()
         for _ in range(_MAX_SETTLING):  # until none arrives while the witness is asked
             count = len(self._received)
-            time.sleep(_SETTLE_S)
-            seen |= self._witness.seen()
+            if wait_exit(self.pid, _SETTLE_S):
+                return  # `note_signals` counts them
+            self._seen |= self._witness.seen()
             if len(self._received) == count:
                 break
+        else:
+            count = len(self._received)
         received, early, self._early = self._received[:count], self._early, 0
+        seen, self._seen = self._seen, set()
         del self._received[:count]
         self._handled.update(received)
-        if not self._handled.isdisjoint(STOP_SIGNALS):
+        if not set(received).isdisjoint(STOP_SIGNALS):
             self.stopped, self.enough, self._kill_at = True, False, None
         shares_group = _group(self.pid) == os.getpgrp()
         for place, number in enumerate(received):

@@ -172,9 +172,9 @@ def _typed(info: RunInfo) -> tuple[str, ...]:
     if not info.argv:
         return ()
     path, name = info.argv[0], PurePath(info.argv[0]).name
-    file, found = Path(info.cwd, path), Path(shutil.which(name) or "")
+    file, found = Path(info.cwd, path), shutil.which(name)
     # a Python of an environment is a link to another one, so only the folders are resolved
-    is_found = found.parent.resolve() == file.parent.resolve()
+    is_found = found is not None and Path(found).parent.resolve() == file.parent.resolve()
     return (path if os.access(file, os.X_OK) and not is_found else name, *info.argv[1:])
 
 

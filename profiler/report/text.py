@@ -421,7 +421,7 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "impossible-records": "{file}: {records:,} records with impossible values were ignored",
     "values-left-out": lambda values: (
         f"{values['file']}: {listed(values['names'][:_MOST_NAMES])} "
-        f"{'is' if len(values['names']) == 1 else 'are'} of another type than expected and not used"
+        f"{'was' if len(values['names']) == 1 else 'were'} ignored because of an unexpected type"
     ),
     "lost-texts": "{file}: {records} records have lost their {column}",
     "events-without-time": "{file}: {events} events without a readable time were ignored",

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from profiler.core.masking import PRIVATE, Privacy
 from profiler.core.notice import Notice
 from profiler.run.tables import COUNTED
 
@@ -47,12 +48,7 @@ class RunSpec:
     """True: the target's output goes to output.log in the run directory, not to the terminal."""
     hooks: bool = True
     """Put hooks into every Python of the target, which find steps, waits and syncs; False: only what it marks."""
-    source: bool = True
-    """Keep the text of the lines that the run names."""
-    arguments: bool = True
-    """Keep the arguments of the program; its secrets are masked all the same."""
-    shared: bool = False
-    """Let the umask decide who may read the run directory; False: only its owner."""
+    privacy: Privacy = PRIVATE
     virtual_cuda: str = ""
     """Number and name of the virtual CUDA devices that the program sees, as in `1:h100`; empty: none."""
     count: bool = False

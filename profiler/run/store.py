@@ -33,7 +33,7 @@ RECORDER: Final = "recorder"
 OUTPUT_LOG: Final = "output.log"
 RESERVE: Final = ".reserve"
 """A file that reserves space for the last manifest, for the case that the disk gets full."""
-_IGNORE: Final = ".gitignore"
+IGNORE: Final = ".gitignore"
 """A file that keeps git from adding the folder that it is in to a commit."""
 _PRIVATE: Final = 0o700
 _RESERVE_BYTES: Final = 1 << 16  # room for the last manifest when the disk is full; one takes about 4 KiB
@@ -72,7 +72,7 @@ def check_directory(path: Path) -> None:
     :raises ProfilerError: there is a file, a run or something else.
     """
     try:
-        names = [entry.name for entry in path.iterdir() if entry.name != _IGNORE]
+        names = [entry.name for entry in path.iterdir() if entry.name != IGNORE]
     except NotADirectoryError:
         if not path.exists():  # it is the one above it
             return
@@ -116,7 +116,7 @@ def make_folder(path: Path, *, shared: bool = False) -> None:
 
 
 def _have_git_ignore(folder: Path) -> None:
-    (folder / _IGNORE).write_text("*\n", encoding="ascii")
+    (folder / IGNORE).write_text("*\n", encoding="ascii")
 
 
 @contextmanager
@@ -137,8 +137,8 @@ def folder_of_runs(path: Path, *, shared: bool = False) -> Iterator[None]:
         yield
     finally:
         with suppress(OSError):  # a folder contains something
-            if was_empty and [entry.name for entry in path.iterdir()] == [_IGNORE]:
-                (path / _IGNORE).unlink()
+            if was_empty and [entry.name for entry in path.iterdir()] == [IGNORE]:
+                (path / IGNORE).unlink()
             for folder in new_folders:
                 folder.rmdir()
 
@@ -173,7 +173,7 @@ def point_latest(link: Path, directory: Path) -> str:
     temporary = link.parent / f".{link.name}-{os.getpid()}"
     try:
         link.parent.mkdir(parents=True, exist_ok=True)
-        if not (link.parent / _IGNORE).exists():
+        if not (link.parent / IGNORE).exists():
             _have_git_ignore(link.parent)
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(target, target_is_directory=True)
@@ -249,6 +249,7 @@ def info_from_json(content: object, where: str, problems: list[Notice] | None = 
         datetime.fromisoformat(fields["started_at"])
     except (KeyError, TypeError, ValueError):
         fields["started_at"] = None
+    # None is of no field's type, so that a missing field is named as one of another type is.
     fields = {**_DEFAULTS, **known({**dict.fromkeys(_DEFAULTS), **fields}, RunInfo)}
     statuses = (_current_status(row) for row in fields.get("collectors", ()))
     fields["collectors"] = tuple(CollectorStatus(**status) for status in statuses)

@@ -16,6 +16,7 @@ from profiler.__main__ import main
 from profiler.analyse.finding import Finding, KnockOut
 from profiler.analyse.model import Analysis, Measure
 from profiler.core.errors import ProfilerError
+from profiler.core.terminal import called_as
 from profiler.knockout import session, trial
 from profiler.knockout.plan import Plan
 from profiler.knockout.session import _worth_trying
@@ -135,13 +136,21 @@ def test_a_command_without_its_secret_has_to_be_given_anew(
         assert main(["try", "--yes", "run", *given]) == 2
         said = capsys.readouterr().err
         assert said == (
-            "error: a part of the command was not recorded (--api-key ***): write it in place of *** in: try run -- "
-            f"{sys.executable} train.py --api-key '***'\n"
+            "error: a part of the command was not recorded (--api-key ***): write it in place of *** in: "
+            f"{called_as()} try run -- {sys.executable} train.py --api-key '***'\n"
         )
     assert main(["try", "--yes", "run", "--", sys.executable, "train.py", "--lr", "1"]) == 2
     assert capsys.readouterr().err.startswith("error: run was recorded with another command: ")
     complete = (*words[:3], "hunter2")
     assert session.prepare(run, masked, command=complete).program.argv == complete
+
+
+@allowed
+@pytest.mark.slow
+def test_a_secret_that_is_given_anew_is_nowhere(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    complete = (sys.executable, "train.py", "--api-key", "hunter2")
+    info = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**info, "argv": [*complete[:3], "***"]}))
     assert main(["try", "run", "--yes", "--seconds", "5", "--", *complete]) == 0
     printed = capsys.readouterr()
     assert "hunter2" not in printed.out + printed.err

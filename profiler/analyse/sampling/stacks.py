@@ -79,14 +79,15 @@ class Stacks:
         return self._classified[number]
 
     def sample_count(self, samples: Table, ns: npt.NDArray[np.int64]) -> float:
-        """The number of samples at one rate that tell shares of time as well as `ns` of each row of `samples` do.
+        """Return how many samples of equal weight tell a share as precisely as `ns` of each row of `samples` do.
 
-        A row may stand for several samples. Windows have different rates, and a sample at 8 a second weighs as much as
-        ten at 80: one second of each tells as much as 29 samples, not 88.
+        This is the effective sample size of Kish (Survey Sampling, 1965). A row may stand for several samples. Windows
+        have different rates: a sample at 8 a second weighs as much as ten at 80, and one second of each tells as much
+        as 29 samples, not 88.
         """
         weight = ns.astype(np.float64)
         of_one = weight if self.period is None else np.zeros(len(samples))
-        for pid in np.unique(samples["pid"]).tolist() if self.period else ():
+        for pid in () if self.period is None else np.unique(samples["pid"]).tolist():
             own = samples["pid"] == pid
             windows = self._periods_of(pid)
             of_one[own] = windows["value"][_rows_at(windows, samples["begin"][own])] * NS_PER_S

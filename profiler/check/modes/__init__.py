@@ -28,7 +28,7 @@ def run_check(args: argparse.Namespace) -> int:
     without = (Mode.COMMANDS, Mode.RUNS, Mode.AGAINST_COUNTS)
     settings = settings_from(args, uses_baseline=mode not in without)
     check_early(settings, mode)
-    with folder_of_runs(settings.out, shared=settings.shared):
+    with folder_of_runs(settings.out, shared=settings.privacy.shared):
         if mode is Mode.RUNS:
             return counters.check_runs(runs, settings)
         if mode is Mode.COMMANDS:

@@ -66,8 +66,7 @@ def check_command(command: tuple[str, ...], settings: Settings) -> int:
     sides = {CANDIDATE: side}
     program = programs_of_sides(
         sides,
-        source=settings.source,
-        shared=settings.shared,
+        privacy=settings.privacy,
         virtual_cuda=settings.virtual_cuda,
         count=settings.count,
     )[CANDIDATE]
@@ -191,8 +190,7 @@ def check_revision(command: tuple[str, ...], settings: Settings, rev: str) -> in
         sides = {BASE: base, CANDIDATE: candidate}
         programs = programs_of_sides(
             sides,
-            source=settings.source,
-            shared=settings.shared,
+            privacy=settings.privacy,
             hint=LINK_HINT,
             virtual_cuda=settings.virtual_cuda,
             count=settings.count,

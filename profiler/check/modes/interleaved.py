@@ -64,7 +64,7 @@ def check_commands(before: str, after: str, settings: Settings) -> int:
         if not argv:
             raise ProfilerError(f"--{option}: there is no command in it")
         sides[label] = replace(working_tree_side(argv, Path.cwd()), what="", commit="")
-    programs = programs_of_sides(sides, source=settings.source, shared=settings.shared)
+    programs = programs_of_sides(sides, privacy=settings.privacy)
     return check_interleaved(sides, programs, settings, mode="commands")
 
 
@@ -82,7 +82,7 @@ def check_against(command: tuple[str, ...], settings: Settings, rev: str) -> int
             refuse_working_tree(process.controller.files, repository)
 
         sides = {BASE: base, CANDIDATE: candidate}
-        programs = programs_of_sides(sides, source=settings.source, shared=settings.shared, hint=LINK_HINT)
+        programs = programs_of_sides(sides, privacy=settings.privacy, hint=LINK_HINT)
         baseline = compare_to_baseline(candidate, programs[CANDIDATE], settings) if settings.baseline else None
         return check_interleaved(sides, programs, settings, mode="against", baseline=baseline, admit=admit)
 

@@ -22,7 +22,7 @@ from profiler.check.speed.controlled_process import Program, measured_spans
 from profiler.check.speed.counting import STEPS, record_steps
 from profiler.check.speed.interleave import WARMUP
 from profiler.core.errors import ProfilerError
-from profiler.core.masking import masked
+from profiler.core.masking import PRIVATE, Privacy, masked
 from profiler.core.notice import Notice
 from profiler.record.schedule import STEPS_FILES
 from profiler.record.trainers import trainers
@@ -54,16 +54,13 @@ def prepare_base(rev: str, command: tuple[str, ...], settings: Settings) -> Abst
 def programs_of_sides(
     sides: Mapping[str, PreparedSide],
     *,
-    source: bool = True,
-    shared: bool = False,
+    privacy: Privacy = PRIVATE,
     hint: str = "",
     virtual_cuda: str = "",
     count: bool = False,
 ) -> dict[str, Program]:
     """The programs of all sides. Hooks are installed in all or in none, since they cost time and count.
 
-    :param source: keep the text of the lines that a recording names.
-    :param shared: let the umask decide who may read the recordings.
     :param hint: a likely cause where the base fails.
     :param virtual_cuda: number and name of the virtual CUDA devices that they see; they need hooks.
     :param count: count operators and memory; that needs hooks.
@@ -78,7 +75,7 @@ def programs_of_sides(
         facts = {**machine, "git_commit": side.commit or None}
         cause = hint if label == BASE else ""
         programs[label] = Program(
-            label, side.argv, side.cwd, dict(side.env), hooked, facts, cause, source, shared, virtual_cuda, count
+            label, side.argv, side.cwd, dict(side.env), hooked, facts, cause, privacy, virtual_cuda, count
         )
         programs[label].executable()
     return programs
@@ -249,8 +246,7 @@ def record_explanation(program: Program, settings: Settings) -> Path | None:
         timeout=settings.patience,
         quiet=True,
         hooks=program.hooked,
-        source=program.source,
-        shared=program.shared,
+        privacy=program.privacy,
         cwd=program.cwd,
         env=program.env,
     )

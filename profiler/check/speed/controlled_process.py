@@ -23,6 +23,7 @@ from profiler.check.speed.process_tree import ProcessTree, Watch, die_with_paren
 from profiler.check.speed.stepping import Rank, StepController
 from profiler.check.speed.watchdog import watchdog_process
 from profiler.core.errors import ProfilerError
+from profiler.core.masking import PRIVATE, Privacy
 from profiler.record.launch import close_run, hook_statuses, last_output_line, new_manifest
 from profiler.record.target import find_program, target_environment
 from profiler.run import store, tables
@@ -59,10 +60,8 @@ class Program:
     """Machine, versions and commit, as fields of RunInfo."""
     hint: str = ""
     """Advice to add to the message if it fails."""
-    source: bool = True
-    """Keep the text of the lines that its runs name."""
-    shared: bool = False
-    """Let the umask decide who may read its runs."""
+    privacy: Privacy = PRIVATE
+    """What its runs keep, and who may read them."""
     virtual_cuda: str = ""
     """Number and name of the virtual CUDA devices that it sees, as in `1:h100`; empty: none."""
     count: bool = False
@@ -130,8 +129,7 @@ class ControlledProcess:
             level=level,
             label=program.side,
             hooks=program.hooked,
-            source=program.source,
-            shared=program.shared,
+            privacy=program.privacy,
             cwd=program.cwd,
             virtual_cuda=program.virtual_cuda,
             count=program.count,
@@ -144,7 +142,7 @@ class ControlledProcess:
         self._spans: list[tuple[int, int]] = []
         self._step_s = 0.0
         self.controller = StepController(sockets / f"{program.side}-{folder.name[:8]}")
-        store.create(self.spec.out, shared=self.spec.shared)
+        store.create(self.spec.out, shared=self.spec.privacy.shared)
         self._info: RunInfo = new_manifest(self.spec, dict(program.facts))
         store.write_manifest(self.spec.out, self._info)
         self._process = self._start(executable)
