@@ -89,7 +89,7 @@ profiler/report/console | x = 1\nimport profiler.diagnose.rank | console.py:2 im
 profiler/analyse/statistics | from profiler.run import store | imports profiler.run.store: profiler.analyse may
 profiler/diagnose/rank | from profiler.analyse import statistics | imports profiler.analyse.statistics
 profiler/run/load | from profiler.analyse import statistics | profiler.run may import profiler.core
-profiler/run/model | import profiler.core | profiler.run.model may import profiler.core.notice
+profiler/run/model | import profiler.core | profiler.run.model may import profiler.core.masking
 profiler/core/plugins | from profiler.run import model | profiler.core may import nothing of ours
 profiler/record/launch | from profiler.commands import run | imports profiler.commands
 profiler/record/launch | from ..commands import run | imports profiler.commands
