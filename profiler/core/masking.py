@@ -80,14 +80,18 @@ def masked(command: Sequence[str]) -> tuple[str, ...]:
     return _replaced(command, MASK)
 
 
+def shown(command: Sequence[str]) -> str:
+    """Return a command as one text for a shell, with its secrets masked."""
+    return shlex.join(masked(command))
+
+
 def masked_command(text: str) -> str:
     """Do the same with a command in one text, which need not be shell syntax."""
     try:
         words = tuple(shlex.split(text))
     except ValueError:
         return _in_text(_IN_TEXT, text, MASK)
-    shown = masked(words)
-    return text if words == shown else shlex.join(shown)
+    return text if words == masked(words) else shown(words)
 
 
 def masked_source(line: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import or_
@@ -20,11 +20,12 @@ from profiler.run.groups import merge_ranks, ranks_of_names, trace_files
 from profiler.run.ingest.kineto import read_run as read_trace_as_run
 from profiler.run.ingest.run_trace import outside_traces, with_trace
 from profiler.run.model import Run, RunInfo, Site, StatedResult, Table
-from profiler.run.source import Lines, Source, dtype_of, read_source, unpacked, unreadable
+from profiler.run.source import Source, dtype_of, read_source, unpacked, unreadable
 from profiler.run.source_text import read_source_text, with_source
 from profiler.run.steps import add_steps
 
 H = TypeVar("H", bound=Hashable)
+T = TypeVar("T")
 LOST_NAME = "(lost)"
 """Name of records whose text was lost."""
 _LOST_SITE = Site("(lost)", 0, "")
@@ -62,7 +63,8 @@ def load(path: Path | str) -> Run:
     folders = [each for each in folders if each.name == store.RECORDER or tables.pid_of(each.name) is not None]
     lines, damaged = read_source_text(path)
     problems += damaged
-    sources = _read_sources(folders, lines, problems)
+    read = _readable(folders, lambda folder: with_trace(read_source(folder, lines), folder), problems)
+    sources = list(read.values())
     for source in sources:
         source.facts = with_source(source.facts, lines)
         problems += source.problems
@@ -70,41 +72,36 @@ def load(path: Path | str) -> Run:
     return _with_facts(outside_traces(add_steps(_merge(path, info, sources, problems)), sources), sources)
 
 
-def _read_sources(folders: Sequence[Path], lines: Lines, problems: list[Notice]) -> list[Source]:
-    """The records of all processes that can be read.
+def _readable(paths: Iterable[Path], read: Callable[[Path], T], problems: list[Notice]) -> dict[Path, T]:
+    """Read each of `paths`. One that cannot be read becomes a problem, unless nothing else is left.
 
-    :raises ProfilerError: none of those that there are can be.
+    :raises ProfilerError: none of those that there are can be read.
     """
-    sources, refused = [], None
-    for folder in folders:
+    values: dict[Path, T] = {}
+    refused = None
+    for path in paths:
         try:
-            sources.append(with_trace(read_source(folder, lines), folder))
+            values[path] = read(path)
         except ProfilerError as error:
             refused = error
-            problems.append(unreadable(folder, error))
-    if refused is not None and not any(source.name != store.RECORDER for source in sources):
+            problems.append(unreadable(path, error))
+    if refused is not None and not any(path.name != store.RECORDER for path in values):
         raise refused
-    return sources
+    return values
 
 
 def _read_traces(files: Sequence[Path], folder: Path) -> Run:
     """The traces of a folder as one run: each is of one rank of a job."""
-    runs, read, problems = [], [], []
-    for file in files:
-        try:
-            runs.append(read_trace_as_run(file))
-            read.append(file)
-        except ProfilerError as error:
-            if not runs and file is files[-1]:
-                raise
-            problems.append(unreadable(file, error))
+    problems: list[Notice] = []
+    read = _readable(files, read_trace_as_run, problems)
+    runs = list(read.values())
     if len(runs) == 1:
         return replace(runs[0], problems=(*runs[0].problems, *problems))
     sizes = {run.info.facts.get("world_size") for run in runs}
     if len(sizes) > 1:
         raise ProfilerError(f"{folder} has traces of jobs of different sizes: put the traces of one job into a folder")
     if sizes == {None}:  # old traces, and those of programs without a process group
-        for run, rank in zip(runs, ranks_of_names(read), strict=True):
+        for run, rank in zip(runs, ranks_of_names(list(read)), strict=True):
             for table in tables.TABLES:
                 rows = getattr(run, table)
                 if "rank" in (rows.dtype.names or ()):

@@ -93,6 +93,7 @@ def test_a_program_is_named_so_that_it_is_found(tmp_path: Path, monkeypatch: pyt
         (tmp_path / name).chmod(0o755)
     recorded = info(cwd=str(tmp_path))
     absolute = f"{tmp_path}/bin/python"
+    monkeypatch.chdir(tmp_path)
     for program in ("./train.sh", "bin/python", absolute):
         assert command_text(replace(recorded, argv=(program, "a b"))) == f"{program} 'a b'"
     monkeypatch.setenv("PATH", f"{tmp_path}/bin")

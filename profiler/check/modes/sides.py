@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from profiler.check.speed.controlled_process import Program, measured_spans
 from profiler.check.speed.counting import STEPS, record_steps
 from profiler.check.speed.interleave import WARMUP
 from profiler.core.errors import ProfilerError
-from profiler.core.masking import PRIVATE, Privacy, masked
+from profiler.core.masking import PRIVATE, Privacy, shown
 from profiler.core.notice import Notice
 from profiler.record.schedule import STEPS_FILES
 from profiler.record.trainers import trainers
@@ -272,7 +271,7 @@ def record_explanation(program: Program, settings: Settings) -> Path | None:
 def describe_side(label: str, side: PreparedSide, recordings: Recordings, rounds: Sequence[Round] = ()) -> SideInfo:
     """A side as people know it; its speed is informational: that of its measured blocks, else of its runs."""
     steps, tokens = _speed_of_rounds(label, rounds) if rounds else _speed_of_runs(recordings.runs)
-    command = shlex.join(masked(side.argv))
+    command = shown(side.argv)
     first = recordings.runs[0] if recordings.runs else None
     return SideInfo(
         label,

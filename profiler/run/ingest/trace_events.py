@@ -158,7 +158,7 @@ class _Document:
         """Read at least as much again as is in memory; False at the end of the file."""
         rest = len(self._text) - self._at
         if rest > _LONGEST:
-            raise ValueError(f"a value, or the space before it, is longer than {size(_LONGEST)}")
+            raise ValueError(f"a value is no JSON, or longer than {size(_LONGEST)} with the space before it")
         data = self._file.read(max(_PIECE, rest))
         self._bytes += len(data)
         check_size(self._path, self._bytes, "unpacks to")
