@@ -60,6 +60,11 @@ AFTER_OPTIMIZER, ELSEWHERE = "after the optimizer", "elsewhere"
 UPDATE = "optimizer"
 """The phase of a step in which the optimizer updates the parameters."""
 
+DAMAGE = (
+    "run-not-ended", "process-stopped", "metadata-damaged", "damaged-line", "damaged-lines", "file-unreadable",
+    "impossible-records", "values-left-out", "lost-texts", "events-without-time", "trace-damaged",
+)  # fmt: skip
+"""Codes of problems of a run that was read in part. A torn last record is none: it is of the moment of a crash."""
 LOADED_MACHINE = ("other-programs", "other-machines")
 """Codes of warnings about other work on the machine: reports show them beside the verdict, which they qualify."""
 

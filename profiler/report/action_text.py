@@ -13,6 +13,7 @@ from typing import Final
 from profiler.analyse.finding import Finding, GainMethod
 from profiler.analyse.model import Analysis
 from profiler.core.facts import program as started_program
+from profiler.core.masking import MASK, masked_word
 from profiler.core.terminal import called_as
 from profiler.diagnose.model import RunVerdict
 from profiler.report.blocks import Action
@@ -24,6 +25,7 @@ from profiler.run.model import RunInfo
 
 ACTIONS: Final = 3
 _TRIAL: Final = "Without --yes it asks first. It runs the program without this cause, and changes no file of yours."
+_FILL_IN: Final = f"Write what was not recorded in place of {MASK}."
 KEPT: Final = "In CI, without --update, it fails when a step does more."
 """What `check` does with the baseline that it wrote."""
 
@@ -39,7 +41,13 @@ def run_actions(analysis: Analysis) -> tuple[Action, ...]:
     others = [each for each in leading(analysis.findings) if each is not lead]
     first = lead or without_gain(analysis.findings)
     cures = [_cure(each, is_lead=each is first) for each in ([first] if first else []) + others]
-    return (*repair, *cures, *_proofs(analysis, first))[:ACTIONS]
+    actions = (*repair, *cures, *_proofs(analysis, first))[:ACTIONS]
+    return tuple(_with_values(action) if MASK in action.command else action for action in actions)
+
+
+def _with_values(action: Action) -> Action:
+    """Tell what to write in place of a part of the command that was not recorded."""
+    return replace(action, note=f"{_FILL_IN} {action.note}".rstrip())
 
 
 def _cure(finding: Finding, *, is_lead: bool) -> Action:
@@ -189,6 +197,8 @@ def trial_commands(analysis: Analysis) -> tuple[str, str]:
         what = f"-- {command_text(info)}"
     else:
         what = shlex.quote(relative_path(path))
+        if masked_word(info.argv):  # the program cannot be started without what was not recorded
+            what += f" -- {command_text(info)}"
     return f"{called_as()} try {what}", f"{called_as()} try --yes {what}"
 
 

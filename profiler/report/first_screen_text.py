@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from pathlib import PurePath
 from typing import Final
 
 from profiler.analyse.finding import Finding, GainMethod
 from profiler.analyse.model import (
+    DAMAGE,
     LOADED_MACHINE,
     MIN_SAMPLES,
     UNATTRIBUTED,
@@ -39,7 +41,7 @@ from profiler.report.finding_text import (
     whole_text,
     without_gain,
 )
-from profiler.report.model import ReportSide, exit_status, has_no_steps, load_warnings
+from profiler.report.model import ReportSide, exit_status, group_warnings, has_no_steps, load_warnings
 from profiler.report.rank_text import other_ranks
 from profiler.report.text import THREAD_STATES, at, file_name, function_name, listed, plural
 from profiler.report.verdict_text import cause_text
@@ -381,6 +383,10 @@ def _doubts(analysis: Analysis) -> Iterator[Chip]:
     status = exit_status(analysis.info)
     if status and not has_no_steps(analysis):
         yield Chip("ended early", "warning", f"The program {status}: only its first part is here.")
+    if damage := [warning for warning in analysis.warnings if warning.code in DAMAGE]:
+        file = PurePath(str(damage[0].values.get("file", ""))).name
+        name = "the run never ended" if damage[0].code == DAMAGE[0] else f"damaged: {file or 'a part of the run'}"
+        yield Chip(name, "warning", f"{'; '.join(group_warnings(damage)[:2])}. All figures are of the rest.")
     if texts := load_warnings(analysis.warnings):
         other = any(notice.code == LOADED_MACHINE[0] for notice in analysis.warnings)
         name = "other programs took CPU" if other else "shared machine"
