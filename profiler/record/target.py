@@ -14,14 +14,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final, Self
 
 from profiler.core.errors import ProfilerError
 from profiler.core.masking import MASK, masked_word
-from profiler.core.procfs import descendants, wait_exit
+from profiler.core.procfs import descendants, read_status, wait_exit
 from profiler.record.signals import PASSED_ON, STOP_SIGNALS, Witness, handled_signals
 from profiler.run import store, tables
 from profiler.run.model import RunSpec
@@ -37,6 +37,8 @@ _SETTLE_S: Final = 0.2
 arrives within this time belongs together."""
 _MAX_SETTLING: Final = 5
 """The times that _SETTLE_S is waited for where signals come all the time."""
+_APART_S: Final = 0.01
+"""Time between two equal signals: the kernel and Python merge those that the program has not handled yet."""
 
 
 def find_program(argv: tuple[str, ...]) -> str:
@@ -96,7 +98,7 @@ class Target:
         self._spec = spec
         self._received: list[int] = []
         self._handled: set[int] = set()
-        self._signals = handled_signals(self._note, PASSED_ON)
+        self._signals = ExitStack()
         self._kill_at: float | None = None
         self.stopped = False
         """A signal that we forwarded, or the timeout, stopped it."""
@@ -104,7 +106,7 @@ class Target:
         """It was stopped because enough of it was recorded, and for no other reason."""
 
     def __enter__(self) -> Self:
-        self._signals.__enter__()
+        self._signals.enter_context(handled_signals(self._note, PASSED_ON))
         self._witness = Witness(self._spec.argv)
         return self
 
@@ -112,7 +114,7 @@ class Target:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._witness.end()
-        self._signals.__exit__(kind, value, trace)
+        self._signals.close()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._received.append(number)
@@ -124,7 +126,6 @@ class Target:
         """
         spec = self._spec
         environment = target_environment(spec, {**os.environ, **spec.env})
-        self._early = len(self._received)
         if spec.quiet:
             with open(spec.out / store.OUTPUT_LOG, "wb") as log:
                 self._process = subprocess.Popen(
@@ -138,6 +139,9 @@ class Target:
                 )
         else:
             self._process = subprocess.Popen(spec.argv, executable=program, cwd=spec.cwd, env=environment)
+        self._early = len(self._received)
+        # Only now: a program inherits that a signal is ignored, but no handler. It may handle the signal all the same.
+        self._signals.enter_context(handled_signals(self._note, PASSED_ON, also_ignored=True))
         self._started = time.monotonic()
 
     @property
@@ -191,13 +195,19 @@ class Target:
                 break
         received, early, self._early = self._received[:count], self._early, 0
         del self._received[:count]
-        self._handled.update(received)
+        self._handled.update(number for number in received if not self._ignores(number))
         if not self._handled.isdisjoint(STOP_SIGNALS):
             self.stopped, self.enough, self._kill_at = True, False, None
         shares_group = _group(self.pid) == os.getpgrp()
         for place, number in enumerate(received):
             if place < early or number not in seen or not shares_group:
+                if number in received[:place]:
+                    time.sleep(_APART_S)
                 self._send(number)
+
+    def _ignores(self, number: int) -> bool:
+        """Whether the target ignores the signal, so that it does not stop for it."""
+        return bool(int(read_status(self.pid, "SigIgn") or "0", 16) >> (number - 1) & 1)
 
     def _stop(self) -> None:
         self._kill_at = time.monotonic() + KILL_AFTER_S
