@@ -21,14 +21,7 @@ from types import FrameType
 from typing import Any, Final
 
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-PASSED_ON: Final = (
-    *STOP_SIGNALS,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGQUIT,
-    signal.SIGXCPU,
-    signal.SIGWINCH,
-)
+PASSED_ON: Final = (*STOP_SIGNALS, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT, signal.SIGXCPU, signal.SIGWINCH)
 """A program may handle the last five and go on: a scheduler's "write a checkpoint now", a dump of its stacks."""
 _ANSWER_S: Final = 10.0
 """Patience with the witness on a machine whose cores are all busy."""
