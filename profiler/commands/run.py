@@ -42,7 +42,7 @@ class RunCommand:
         """Exits with the program's own exit code, or by the signal that ended the program."""
         from profiler import analyse_run, load
         from profiler.record.launch import record
-        from profiler.record.signals import end_by
+        from profiler.record.signals import end_by, signals_as_interrupt
         from profiler.record.target import find_program
         from profiler.report.summary import print_summary
         from profiler.run.model import RunSpec
@@ -71,20 +71,21 @@ class RunCommand:
         )
         code = record(spec, executable=executable).exit_code or 0
         try:
-            run = load(spec.out)
-            if spec.virtual_cuda and (reason := no_virtual_device(run.info)):
-                print(f"profiler: the program {reason}", file=sys.stderr)
-                code = code or Exit.USAGE
-            elif run.info.is_counted:
-                from profiler.analyse.site_counts import run_counts
-                from profiler.report.count_text import print_counts
+            with signals_as_interrupt():
+                run = load(spec.out)
+                if spec.virtual_cuda and (reason := no_virtual_device(run.info)):
+                    print(f"profiler: the program {reason}", file=sys.stderr)
+                    code = code or Exit.USAGE
+                elif run.info.is_counted:
+                    from profiler.analyse.site_counts import run_counts
+                    from profiler.report.count_text import print_counts
 
-                print_counts(run_counts(run))
-            else:
-                print_summary(run, analyse_run)
+                    print_counts(run_counts(run))
+                else:
+                    print_summary(run, analyse_run)
         except ProfilerError as error:  # the run was removed meanwhile, for example: the program's exit code counts
             print(f"profiler: {error}", file=sys.stderr)
-        except OSError:  # the terminal has been closed
+        except (OSError, KeyboardInterrupt):  # the terminal has been closed, or a second Ctrl-C ends the summary
             pass
         return end_by(-code) if code < 0 else code
 

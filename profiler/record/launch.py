@@ -44,7 +44,7 @@ def record(
 
     Ctrl-C, SIGTERM and SIGHUP are passed on to the target while it runs, and the run is finished as interrupted. The
     target has all the time that it needs to end.
-    SIGUSR1, SIGUSR2, SIGQUIT and SIGWINCH are passed on, and the run goes on.
+    SIGUSR1, SIGUSR2, SIGQUIT, SIGXCPU and SIGWINCH are passed on, and the run goes on.
 
     :param watch: called about ten times a second while the target runs (a progress display).
     :param enough: called as often; once it returns True the target is stopped, and its run is complete.

@@ -21,8 +21,8 @@ from types import FrameType
 from typing import Any, Final
 
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-PASSED_ON: Final = (*STOP_SIGNALS, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT, signal.SIGWINCH)
-"""A program may handle the last four and go on: a scheduler's "write a checkpoint now", a dump of its stacks."""
+PASSED_ON: Final = (*STOP_SIGNALS, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT, signal.SIGXCPU, signal.SIGWINCH)
+"""A program may handle the last five and go on: a scheduler's "write a checkpoint now", a dump of its stacks."""
 _ANSWER_S: Final = 10.0
 """Patience with the witness on a machine whose cores are all busy."""
 _MAX_ANSWER: Final = 64
@@ -84,16 +84,19 @@ class Witness:
 
 @contextmanager
 def handled_signals(
-    handler: Callable[[int, FrameType | None], object], numbers: Sequence[signal.Signals] = STOP_SIGNALS
+    handler: Callable[[int, FrameType | None], object],
+    numbers: Sequence[signal.Signals] = STOP_SIGNALS,
+    *,
+    also_ignored: bool = False,
 ) -> Iterator[None]:
     """Have `handler` called for these signals until the block ends; outside the main thread, handle none.
 
-    A signal that is ignored, as SIGHUP is under nohup, stays so.
+    :param also_ignored: handle ignored signals too. Otherwise they stay ignored, as SIGHUP is under nohup.
     """
     before: dict[signal.Signals, Any] = {}
     if threading.current_thread() is threading.main_thread():
         for number in numbers:
-            if signal.getsignal(number) is not signal.SIG_IGN:
+            if also_ignored or signal.getsignal(number) is not signal.SIG_IGN:
                 before[number] = signal.signal(number, handler)
     try:
         yield

@@ -14,14 +14,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final, Self
 
 from profiler.core.errors import ProfilerError
 from profiler.core.masking import MASK, masked_word
-from profiler.core.procfs import descendants, wait_exit
+from profiler.core.procfs import descendants, read_status, wait_exit
 from profiler.record.signals import PASSED_ON, STOP_SIGNALS, Witness, handled_signals
 from profiler.run import store, tables
 from profiler.run.model import RunSpec
@@ -40,6 +40,8 @@ _MAX_SETTLING: Final = 5
 _FORGET_S: Final = 1.0
 """How often the witness is asked while the recorder gets nothing. What it has then was sent to the witness alone, as by
 `pkill -P`, and must not be taken for a later signal's. An answer takes 0.1 ms."""
+_APART_S: Final = 0.01
+"""Time between two equal signals: the kernel and Python merge those that the program has not handled yet."""
 
 
 def find_program(argv: tuple[str, ...]) -> str:
@@ -103,7 +105,9 @@ class Target:
         self._seen: set[int] = set()
         self._looked = 0.0
         self._handled: set[int] = set()
-        self._signals = handled_signals(self._note, PASSED_ON)
+        self._ignored = {number for number in PASSED_ON if signal.getsignal(number) is signal.SIG_IGN}
+        """As nohup has it; the target inherits that, and may handle the signal all the same."""
+        self._signals = ExitStack()
         self._kill_at: float | None = None
         self.stopped = False
         """A signal that we forwarded, or the timeout, stopped it."""
@@ -111,7 +115,7 @@ class Target:
         """It was stopped because enough of it was recorded, and for no other reason."""
 
     def __enter__(self) -> Self:
-        self._signals.__enter__()
+        self._signals.enter_context(handled_signals(self._note, PASSED_ON))
         self._witness = Witness(self._spec.argv)
         return self
 
@@ -119,7 +123,7 @@ class Target:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._witness.end()
-        self._signals.__exit__(kind, value, trace)
+        self._signals.close()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._received.append(number)
@@ -145,6 +149,8 @@ class Target:
         else:
             self._process = subprocess.Popen(spec.argv, executable=program, cwd=spec.cwd, env=environment)
         self._early = len(self._received)
+        # Only now, since a handler of ours would make it default for the target.
+        self._signals.enter_context(handled_signals(self._note, PASSED_ON, also_ignored=True))
         self._started = time.monotonic()
 
     @property
@@ -205,13 +211,20 @@ class Target:
         received, early, self._early = self._received[:count], self._early, 0
         seen, self._seen = self._seen, set()
         del self._received[:count]
-        self._handled.update(received)
-        if not set(received).isdisjoint(STOP_SIGNALS):
+        handled = {number for number in received if not (number in self._ignored and self._ignores(number))}
+        self._handled |= handled
+        if not handled.isdisjoint(STOP_SIGNALS):
             self.stopped, self.enough, self._kill_at = True, False, None
         shares_group = _group(self.pid) == os.getpgrp()
         for place, number in enumerate(received):
             if place < early or number not in seen or not shares_group:
+                if number in received[:place]:
+                    time.sleep(_APART_S)
                 self._send(number)
+
+    def _ignores(self, number: int) -> bool:
+        """Tell whether the target ignores a signal."""
+        return bool(int(read_status(self.pid, "SigIgn") or "0", 16) >> (number - 1) & 1)
 
     def _stop(self) -> None:
         self._kill_at = time.monotonic() + KILL_AFTER_S

@@ -13,10 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from profiler.__main__ import main
 from profiler.core.procfs import STOPPED_STATES, descendants, is_alive, read_stat
 from profiler.record.signals import PASSED_ON, Witness
+from profiler.record.target import Target
+from profiler.report import summary
 from profiler.run.load import load
-from tests.fakes.programs import ROOT, command_line, start
+from tests.fakes.programs import ROOT, command_line, spec, start
 
 pytestmark = pytest.mark.usefixtures("importable")
 
@@ -40,10 +43,10 @@ sys.exit(42)
 """Prints the signals that it got. It sends one of its own to the recorder, which passes it on behind all others."""
 
 
-def started(folder: Path, *words: str) -> subprocess.Popen[str]:
-    """COUNTING, recorded, once it handles signals."""
+def started(folder: Path, *words: str, program: str = COUNTING) -> subprocess.Popen[str]:
+    """Record `program`, and return once it handles signals."""
     options = ("--marks-only", "--level", "light", "--out", folder / "run")
-    process = start("run", *options, "--", PYTHON, "-c", COUNTING, *words)
+    process = start("run", *options, "--", PYTHON, "-c", program, *words)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     return process
@@ -117,6 +120,78 @@ def test_a_program_that_left_the_group_gets_what_was_sent_to_the_group(tmp_path:
     os.killpg(process.pid, signal.SIGTERM)
     output, errors = process.communicate(timeout=60)
     assert (output, process.returncode) == (f"{int(signal.SIGTERM)}\n", 42), errors
+
+
+def test_a_program_may_handle_what_its_starter_ignores(tmp_path: Path) -> None:
+    """nohup ignores SIGHUP, and a shell ignores SIGINT for what it starts in the background."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process = started(tmp_path)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    to_recorder(process, signal.SIGHUP)
+    output, errors = process.communicate(timeout=60)
+    assert (output, process.returncode) == (f"{int(signal.SIGHUP)}\n", 42), errors
+
+
+IGNORING = """
+import signal, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+signal.signal(signal.SIGUSR1, lambda *_: sys.exit())
+print("ready", flush=True)
+signal.pause()
+"""
+
+
+def test_a_signal_that_the_program_ignores_does_not_interrupt_the_run(tmp_path: Path) -> None:
+    process = started(tmp_path, program=IGNORING)
+    to_group(process, signal.SIGTERM)
+    to_recorder(process, signal.SIGUSR1)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert load(tmp_path / "run").info.state == "complete"
+
+
+def test_a_signal_that_comes_while_the_program_is_started_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program is not in the group yet when Ctrl-C reaches the group."""
+    with Target(spec(tmp_path, "sleep", "60")) as target:
+        (tmp_path / "run").mkdir()
+        start_program = subprocess.Popen
+
+        def interrupted(*words: object, **options: object) -> object:
+            for pid in (os.getpid(), pid_of(target._witness)):
+                os.kill(pid, signal.SIGTERM)
+            return start_program(*words, **options)  # type: ignore[call-overload]
+
+        monkeypatch.setattr(subprocess, "Popen", interrupted)
+        target.start("/bin/sleep")
+        target.wait()
+    assert target.exit_code == -signal.SIGTERM
+
+
+def test_equal_signals_are_sent_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel merges equal signals that the program has not handled yet."""
+    done: list[str] = []
+    (tmp_path / "run").mkdir()
+    with Target(spec(tmp_path, "sleep", "60")) as target:
+        target.start("/bin/sleep")
+        for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGUSR1):
+            target._note(number, None)
+        monkeypatch.setattr(time, "sleep", lambda _: done.append("pause"))
+        monkeypatch.setattr(target, "_send", lambda number: done.append(signal.Signals(number).name))
+        target._pass_on()
+        target.kill()
+    assert done == ["pause", "SIGUSR1", "SIGUSR2", "pause", "SIGUSR1"]
+
+
+def test_a_second_ctrl_c_during_the_summary_keeps_the_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(summary, "print_summary", lambda *_: signal.raise_signal(signal.SIGTERM))
+    words = ["run", "--marks-only", "--level", "light", "--out", str(tmp_path / "run"), "--", "sh", "-c", "exit 42"]
+    assert main(words) == 42
 
 
 def test_kill_9_of_the_group_leaves_nothing(tmp_path: Path) -> None:
