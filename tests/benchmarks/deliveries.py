@@ -28,6 +28,7 @@ from profiler.core.procfs import descendants
 from tests.fakes.programs import ROOT
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+HANDLED: Final = (*SIGNALS, signal.SIGUSR1)
 SAVING_S: Final = 1.0
 Argv = list[str]
 _BEGIN, _END = "<!-- deliveries: begin -->", "<!-- deliveries: end -->"
@@ -36,7 +37,7 @@ PROGRAM: Final = f"""
 import os, pathlib, signal, sys, time
 from profiler import marks
 rank, got = os.environ.get("RANK", "0"), []
-for number in {[int(number) for number in SIGNALS]}:
+for number in {[int(number) for number in HANDLED]}:
     signal.signal(number, lambda number, _: got.append(number))
 pathlib.Path("ready-" + rank).touch()
 while not got:
@@ -143,6 +144,10 @@ def alone(argv: Argv, folder: Path, number: signal.Signals) -> Outcome:
     return sent(argv, folder, lambda process: process.send_signal(number))
 
 
+def ignored(argv: Argv, folder: Path, number: signal.Signals) -> Outcome:
+    return alone(["sh", "-c", f"trap '' {int(number)}; exec \"$@\"", "sh", *argv], folder, number)
+
+
 def each(argv: Argv, folder: Path, number: signal.Signals) -> Outcome:
     return sent(
         argv, folder, lambda process: [os.kill(pid, number) for pid in (process.pid, *descendants(process.pid))]
@@ -187,6 +192,7 @@ class Case:
     script: str = "train.py"
     launcher: tuple[str, ...] = ()
     """Words before the script's name."""
+    signals: tuple[signal.Signals, ...] = SIGNALS
     varying: tuple[signal.Signals, ...] = ()
     """Signals that two senders send, so that one or two arrive, also bare."""
     command: tuple[str, ...] = ("run", "--out", "run", "--", "*")
@@ -194,8 +200,9 @@ class Case:
 
 
 CASES: Final = {
-    "group": Case("the process group (`kill -- -PGID`, CI runners)", group),
-    "alone": Case("the first process alone (`kill PID`, `docker stop`)", alone),
+    "group": Case("the process group (`kill -- -PGID`, CI runners, Slurm's warning SIGUSR1)", group, signals=HANDLED),
+    "alone": Case("the first process alone (`kill PID`, `docker stop`)", alone, signals=HANDLED),
+    "ignored": Case("the first process alone, where signals are ignored at the start (`nohup`, `&`)", ignored),
     "each": Case("each process of the job (systemd, Slurm)", each),
     "name": Case("by name (`pkill -f train.py`)", by_name),
     "timeout": Case("`timeout`", timeout),
@@ -226,18 +233,20 @@ def delivery(case: Case, number: signal.Signals, *, recorded: bool) -> Outcome:
 
 
 def table(cases: list[Case]) -> tuple[list[str], int]:
-    """The rows, and how many deliveries differ from bare."""
-    rows = ["| sent to | signal | bare | recorded |", "|---|---|---|---|"]
+    """Return a row for the signals of each way that had the same outcome, and how many deliveries differ from bare."""
+    rows = ["| sent to | signals | bare | recorded |", "|---|---|---|---|"]
     wrong = 0
     for case in cases:
-        for number in SIGNALS:
+        outcomes: dict[tuple[str, str], list[str]] = {}
+        for number in case.signals:
             bare, recorded = (delivery(case, number, recorded=recorded) for recorded in (False, True))
             is_equal = (
                 bool(bare.checkpoints) == bool(recorded.checkpoints) if number in case.varying else bare == recorded
             )
             wrong += not is_equal
-            rows.append(f"| {case.name} | {number.name} | {bare} | {recorded} |")
-            print(rows[-1], file=sys.stderr, flush=True)
+            outcomes.setdefault((str(bare), str(recorded)), []).append(number.name)
+            print(case.name, number.name, bare, recorded, sep=" | ", file=sys.stderr, flush=True)
+        rows += [f"| {case.name} | {', '.join(names)} | {' | '.join(each)} |" for each, names in outcomes.items()]
     return rows, wrong
 
 
@@ -248,7 +257,7 @@ def main() -> None:
     args = parser.parse_args()
     cases = [CASES[way] for way in args.ways or CASES]
     rows, wrong = table(cases)
-    summary = f"{2 * (len(rows) - 2)} deliveries, {wrong} differ from bare."
+    summary = f"{2 * sum(len(case.signals) for case in cases)} deliveries, {wrong} differ from bare."
     if args.write:
         page = args.write.read_text(encoding="utf-8")
         head, _, rest = page.partition(_BEGIN)
