@@ -32,13 +32,13 @@ _QUANTITIES: Final = frozenset({
 """With such a word in its name, a number is an amount: `--num-key-value-heads 8`, `--max-token 4096`."""
 _NUMBER: Final = re.compile(r"[+-]?[\d.,_]*\d(e[+-]?\d+)?[kmgb]?", re.IGNORECASE)
 _OF_DATA: Final = frozenset({
-    "audio", "begin", "best", "bos", "cache", "caption", "checkpoint", "class", "cls", "column", "data", "dataset", "dict",
-    "embedding", "encoder", "end", "eos", "feature", "file", "frame", "frames", "group", "hash", "image", "init",
-    "initializer", "input", "instance", "join", "label", "lang", "level", "loss", "mask", "metric", "mixer", "mode", "model",
-    "modifier", "monitor", "name", "norm", "order", "output", "pad", "padding", "path", "placeholder", "policy", "pool",
-    "pooling", "prefix", "primary", "prng", "query", "random", "resume", "rng", "sample", "score", "selection", "sep",
-    "shard", "sort", "special", "split", "src", "start", "state", "stop", "student", "suffix", "target", "teacher", "text",
-    "tgt", "type", "unk", "video", "weights",
+    "audio", "begin", "best", "bos", "cache", "caption", "checkpoint", "class", "cls", "column", "data", "dataset",
+    "dict", "ema", "embedding", "encoder", "end", "eos", "feature", "file", "frame", "frames", "group", "hash", "image",
+    "init", "initializer", "input", "instance", "join", "label", "lang", "level", "loss", "mask", "metric",
+    "mixer", "mode", "model", "modifier", "monitor", "name", "norm", "order", "output", "pad", "padding", "path",
+    "placeholder", "policy", "pool", "pooling", "prefix", "primary", "prng", "query", "random", "resume", "rng",
+    "sample", "score", "selection", "sep", "shard", "sort", "special", "split", "src", "start", "state", "stop",
+    "student", "suffix", "target", "teacher", "text", "tgt", "type", "unk", "video", "weights",
 })  # fmt: skip
 """With such a word, a `key` or `token` may be one of the data: `--sort-key length`, `--bos_token '<s>'`."""
 _MAY_BE_DATA: Final = frozenset({"key", "token", "signature"})
@@ -46,8 +46,8 @@ _PLAIN: Final = re.compile(
     r"</?s>|<\|?[a-z]+(?:[_-][a-z]+)*(?:_?\d{1,3})?\|?>|\[[A-Z]{1,12}\]|"
     r"[~./]{0,3}(?:(?:[A-Z]?[a-z]{1,12}|[A-Z]{1,4}|\d{1,4})(?:[._/:;,-]{1,2}|$))+"
 )
-"""Special tokens of a vocabulary, and words, small numbers and paths of them. What a service gives out is none of these:
-it mixes digits and cases."""
+"""Special tokens of a vocabulary, and words, small numbers and paths of them. What a service gives out is none of
+these: it mixes digits and cases."""
 _SWITCHES: Final = frozenset({"", "true", "false", "yes", "no", "on", "off", "none", "null"})
 """Values that turn something on or off."""
 
@@ -62,10 +62,13 @@ _IN_SOURCE: Final = re.compile(
     rf"[\"']?[\])]?\s+or\s+)[\s(\[]*[a-z]{{0,2}}(?=[\"'])",
     re.IGNORECASE,
 )
-"""In Python: `token = "X"`, `token: str = "X"`, `f(token="X")`, `{"token": "X"}`, `setdefault("TOKEN", "X")`, `token or "X"`."""
+"""In Python: `token = "X"`, `token: str = "X"`, `f(token="X")`, `{"token": "X"}`, `setdefault("TOKEN", "X")`,
+`token or "X"`."""
 _QUOTED: Final = r"(?P<quote>\"\"\"|'''|\"|')(?P<quoted>(?:\\.|(?!(?P=quote)).)*)"
-_LITERAL: Final = re.compile(_QUOTED, re.DOTALL)
-_TO_NEXT: Final = re.compile(r"(?:\"\"\"|'''|\"|')\s*(?P<comma>,?)\+?\s*[a-z]{0,2}(?=[\"'])", re.IGNORECASE)
+_LITERAL: Final = re.compile(rf"{_QUOTED}(?P=quote)?", re.DOTALL)
+_IN_LITERAL: Final = re.compile(rf"{_NAME}=(?=[^\s={{%])", re.IGNORECASE)
+"""In a literal of Python: `"host=h password=X"`, but neither `f"token={x}"` nor `"token=" + x`."""
+_TO_NEXT: Final = re.compile(r"\s*(?P<comma>,?)\+?\s*[a-z]{0,2}(?=[\"'])", re.IGNORECASE)
 """Between parts of a literal, and of a tuple: `"Bearer " + "X"`, `("me", "X")`."""
 _VALUE: Final = re.compile(
     rf"{_QUOTED}|(?P<plain>[|>][-+]?(?:\n[ \t]+[^\n]*)+|"
@@ -118,7 +121,7 @@ def masked_command(text: str) -> str:
 
 def masked_source(line: str) -> str:
     """Put MASK in place of each literal of a secret name, and of passwords in addresses, in a line of Python."""
-    return _in_text(_IN_SOURCE, line, MASK)
+    return _in_source(line, MASK)
 
 
 def masked_word(command: Sequence[str]) -> str:
@@ -179,7 +182,7 @@ def _replaced(command: Sequence[str], mask: str) -> tuple[str, ...]:
     before = ""
     for index, word in enumerate(command):
         if before == "-c" and not started and any(map(starts_programs, command[:index])):
-            shown = "\n".join(_in_text(_IN_SOURCE, line, mask) for line in word.split("\n"))
+            shown = "\n".join(_in_source(line, mask) for line in word.split("\n"))
         elif _SHELL.fullmatch(before):
             shown = _in_text(_IN_TEXT, word, mask)
         elif _is_value(before, word) and word != started and _is_secret(before, word):
@@ -196,6 +199,18 @@ def _replaced(command: Sequence[str], mask: str) -> tuple[str, ...]:
 
 def _is_value(before: str, word: str) -> bool:
     return not word.startswith("-") and (before.startswith("-") or _SETTING.fullmatch(before) is not None)
+
+
+def _in_source(line: str, mask: str) -> str:
+    def shown(literal: re.Match[str]) -> str:
+        return (
+            literal["quote"]
+            + _in_text(_IN_LITERAL, literal["quoted"], mask)
+            + line[literal.end("quoted") : literal.end()]
+        )
+
+    line = _in_text(_IN_SOURCE, line, mask)
+    return _LITERAL.sub(shown, line)
 
 
 def _in_text(names: re.Pattern[str], text: str, mask: str) -> str:
@@ -234,7 +249,7 @@ def _without_literals(name: str, text: str, found: re.Match[str], mask: str) -> 
     shown, end = "", found.end()
     in_brackets = found[0].rstrip(string.ascii_letters).endswith(("(", "["))
     while (value := _LITERAL.match(text, end)) and not _is_harmless(name, value["quoted"]):
-        shown, end = f"{shown}{value['quote']}{mask}", value.end()
+        shown, end = f"{shown}{value['quote']}{mask}{text[value.end('quoted') : value.end()]}", value.end()
         between = _TO_NEXT.match(text, end)
         if not between or (between["comma"] and not in_brackets):
             break

@@ -44,7 +44,7 @@ SECRET = "hunter2"
         "python train.py --clé_token=hunter2 'a.b[\"token\"]=hunter2' TOKEN+=hunter2",
         "python train.py postgres://me:a/hunter2@host/x --proxy me:hunter2@host:3128 'redis://:#hunter2@host'",
         "python train.py hf_hunter2hunter2hunter2hunter2hunter2 https://hooks.slack.com/services/T0/B0/hunter2",
-        "python train.py --model-key hunter2 --data-token a1-hunter2 --hub-token hunter --label_api_key=hunter --key hunter2",
+        "python train.py --model-key hunter2 --data-token a1-hunter2 --label_api_key=hunter2 --key hunter2",
         'python -c \'headers = {"Authorization": "Bearer " + "hunter2"}\'',
     ],
 )
@@ -71,7 +71,7 @@ def test_secrets_are_masked(command: str) -> None:
         "python train.py model.n_token=50 optimizer.lr=0.1 glob/***/x",
         "python -c 'for key in keys: print(key, token)'",
         "python --auth train.py",
-        "python train.py --sort-key length --monitor-key val/loss --state-dict-key model_ema --token_type bpe --rng-key 42",
+        "python train.py --sort-key length --monitor-key val/loss --ema-key model_ema --token_type bpe --rng-key 42",
         "python train.py --bos_token '<s>' --mask_token '[MASK]' --image_token '<|image_1|>' --tgt_lang_token en_XX",
         "python train.py --token-file data/tokens.bin --token_path=/run/secrets/token data.image_key=jpg;png",
         """python train.py '{"pad_token_id":0,"sort_key":"length","lr":1}' MODEL.CLS_TOKEN True""",
@@ -129,6 +129,7 @@ def test_the_option_of_a_mask_is_named() -> None:
         'SECRET = """hunter2',
         'password = SecretStr("hunter2")',
         'password = ("hunter2")',
+        'connect("host=h password=hunter2 dbname=d")',
         'get(address, auth=("me", "hunter2"))',
         '{"Authorization": "Bearer " + "hunter2"}',
         'token = args.token or "hunter2"',
@@ -153,6 +154,7 @@ def test_literals_in_source_are_masked(line: str) -> None:
         "attention(query, key, value)",
         'tokens = tokenizer("a text")',
         "x[1:n@m], {a:b@c}",
+        "print(f'token={token} key={x}', 'token=' + x, 'key=%s' % x)",
         'train(sort_key="length", bos_token="<s>")',
     ],
 )
