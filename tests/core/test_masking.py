@@ -154,7 +154,7 @@ def test_literals_in_source_are_masked(line: str) -> None:
         "attention(query, key, value)",
         'tokens = tokenizer("a text")',
         "x[1:n@m], {a:b@c}",
-        "print(f'token={token} key={x}', 'token=' + x, 'key=%s' % x)",
+        "print(f'token={token} key={x}', 'key=%s' % x)",
         'train(sort_key="length", bos_token="<s>")',
     ],
 )
