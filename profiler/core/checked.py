@@ -131,7 +131,7 @@ def declared(kind: Any) -> Mapping[str, Any]:
 
 def fits(value: object, kind: Any) -> bool:
     """Whether a value of JSON has a type: a plain one, `list[X]`, `tuple[X, ...]`, `dict[str, X]`, a union, a Literal,
-    a TypedDict or a dataclass, or Annotated with the least number or the pattern of a text."""
+    a TypedDict or a dataclass, or Annotated with the least number, a range, or the pattern of a text."""
     if kind is Any:
         return not is_deep(value)
     if kind is int:
@@ -148,7 +148,11 @@ def fits(value: object, kind: Any) -> bool:
 def _fits_generic(value: Any, origin: Any, arguments: tuple[Any, ...]) -> bool:
     if origin is Annotated:
         kind, limit = arguments
-        return fits(value, kind) and bool(re.fullmatch(limit, value) if isinstance(limit, str) else value >= limit)
+        if not fits(value, kind):
+            return False
+        if isinstance(limit, range):
+            return value in limit
+        return bool(re.fullmatch(limit, value) if isinstance(limit, str) else value >= limit)
     if origin in (Union, types.UnionType):
         return any(fits(value, each) for each in arguments)
     if origin is Literal:
