@@ -192,7 +192,7 @@ def _replaced(command: Sequence[str], mask: str) -> tuple[str, ...]:
         else:
             shown = _in_text(_IN_TEXT, word, mask)
         words.append(shown)
-        if shown != mask or not before.endswith("s"):  # `--api-keys X Y`: all words up to the next option
+        if shown != mask or not before.endswith(("keys", "tokens", "secrets")):  # `--api-keys X Y`
             before = word if "=" not in word else ""
     return tuple(words)
 
