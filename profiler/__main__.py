@@ -123,6 +123,11 @@ def guarded(work: Callable[[], int]) -> int:
         # the reader went away; what is still buffered must not raise again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
+    except OSError as error:  # most often of a folder that another user made
+        if error.filename is None:
+            return _internal(error)
+        _report(f"error: cannot use {os.fsdecode(error.filename)}: {error.strerror}")
+        return int(Exit.USAGE)
     except Exception as error:  # noqa: BLE001 - the edge of the process, and it reports
         return _internal(error)
 

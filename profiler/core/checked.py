@@ -136,7 +136,7 @@ def fits(value: object, kind: Any) -> bool:
     """Tell whether a JSON value has the type `kind`.
 
     :param kind: a plain type, `list[X]`, `tuple[X, ...]`, `dict[str, X]`, a union, a Literal, a TypedDict, a dataclass,
-        or Annotated with the least number or the pattern of a text.
+        or Annotated with the least number, a range, or the pattern of a text.
     """
     if kind is Any:
         return not is_deep(value)
@@ -154,7 +154,11 @@ def fits(value: object, kind: Any) -> bool:
 def _fits_generic(value: Any, origin: Any, arguments: tuple[Any, ...]) -> bool:
     if origin is Annotated:
         kind, limit = arguments
-        return fits(value, kind) and bool(re.fullmatch(limit, value) if isinstance(limit, str) else value >= limit)
+        if not fits(value, kind):
+            return False
+        if isinstance(limit, range):
+            return value in limit
+        return bool(re.fullmatch(limit, value) if isinstance(limit, str) else value >= limit)
     if origin in (Union, types.UnionType):
         return any(fits(value, each) for each in arguments)
     if origin is Literal:

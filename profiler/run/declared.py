@@ -13,6 +13,7 @@ from profiler.core.notice import Notice
 
 Natural = Annotated[int, 0]
 Positive = Annotated[int, 1]
+Rank = Annotated[int, range(1 << 31)]  # tables have 32 bits for it
 Mask = Annotated[str, "[0-9a-f]{1,2048}"]
 """Of the cores on which a process may run; Linux knows at most 8,192."""
 Frame = tuple[str, int, str]
@@ -156,7 +157,7 @@ class Process(TypedDict):
     """A process that the recorder listed."""
 
     pid: Natural
-    rank: int | None
+    rank: Rank | None
     command: str
 
 
@@ -185,7 +186,7 @@ class Facts(TypedDict, total=False):
     padding: dict[str, Padding]
     processes: list[Process]
     python_threads: list[str]
-    rank: Natural
+    rank: Rank
     rank_cores: Positive
     setting_lines: dict[str, Place]
     start_s: float
@@ -203,7 +204,7 @@ class SourceMeta(TypedDict):
     """The file `source.json` of a process."""
 
     pid: Natural
-    rank: Natural
+    rank: Rank
     facts: dict[str, Any]
 
 

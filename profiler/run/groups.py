@@ -19,7 +19,7 @@ from profiler.run.model import Run, Site, Table
 _TRACES: Final = (".json", ".json.gz")
 _OURS: Final = ("report.json", "compare.json", "source_text.json", "trials.json")
 """Files that this package writes into the folder."""
-_RANK_IN_NAME: Final = re.compile(r"rank[-_.]?(\d+)", re.IGNORECASE)
+_RANK_IN_NAME: Final = re.compile(r"rank[-_.]?(\d{1,9})(?!\d)", re.IGNORECASE)
 
 
 def trace_files(folder: Path) -> list[Path]:

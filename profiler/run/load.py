@@ -42,24 +42,27 @@ def load(path: Path | str) -> Run:
 
     :raises ProfilerError: no such path, not a run, a damaged manifest, or one that a newer version wrote.
     """
-    path = Path(path)
+    try:
+        return _load(Path(path))
+    except OSError as error:  # the folder is another user's, for example
+        raise ProfilerError(f"cannot read {error.filename or path}: {error.strerror}") from error
+
+
+def _load(path: Path) -> Run:
     if path.name == tables.MANIFEST:
         path = path.parent
     if not path.exists():
         raise ProfilerError(f"there is no run at {path}")
     if path.suffix == ".zip" and path.is_file():
         with unpacked(path) as folder:
-            return replace(load(folder), path=path)
+            return replace(_load(folder), path=path)
     if not path.is_dir():
         return read_trace_as_run(path)
     if not os.path.lexists(path / tables.MANIFEST) and (files := trace_files(path)):
         return _read_traces(files, path)
     problems: list[Notice] = []
     info = store.read_manifest(path, problems)
-    try:
-        folders = sorted(entry for entry in path.iterdir() if entry.is_dir())
-    except OSError as error:
-        raise ProfilerError(f"cannot read {path}: {error.strerror}") from error
+    folders = sorted(entry for entry in path.iterdir() if entry.is_dir())
     folders = [each for each in folders if each.name == store.RECORDER or tables.pid_of(each.name) is not None]
     lines, damaged = read_source_text(path)
     problems += damaged

@@ -35,6 +35,17 @@ SECRET = "hunter2"
         "'train --api-key hunter2'",
         "python train.py '--password=a;b&hunter2' --token 123456",
         "sh -c 'python a.py --key hunter2 && python train.py'",
+        "bash -lc 'cd x; TOKEN=\"a;\"hunter2 python train.py --key a\\ hunter2'",
+        "sh -c 'TOKEN=$(echo hunter2) python train.py'",
+        """python train.py '{"wandb": {"api_key": ["hunter2", "hunter2"]}}' 'model={secrets: [a, hunter2]}'""",
+        "python train.py --yaml 'lr: 1\npassword: |\n  hunter2\nsteps: 2'",
+        "python train.py --api-keys hunter2 hunter2 --api-tokens hunter2 --pw hunter2 --cookie a=hunter2",
+        "python train.py MODEL.API_KEY hunter2 SOLVER.LR 0.1",
+        "python train.py --clé_token=hunter2 'a.b[\"token\"]=hunter2' TOKEN+=hunter2",
+        "python train.py postgres://me:a/hunter2@host/x --proxy me:hunter2@host:3128 'redis://:#hunter2@host'",
+        "python train.py hf_hunter2hunter2hunter2hunter2hunter2 https://hooks.slack.com/services/T0/B0/hunter2",
+        "python train.py --model-key hunter2 --data-token a1-hunter2 --label_api_key=hunter2 --key hunter2",
+        'python -c \'headers = {"Authorization": "Bearer " + "hunter2"}\'',
     ],
 )
 def test_secrets_are_masked(command: str) -> None:
@@ -60,6 +71,12 @@ def test_secrets_are_masked(command: str) -> None:
         "python train.py model.n_token=50 optimizer.lr=0.1 glob/***/x",
         "python -c 'for key in keys: print(key, token)'",
         "python --auth train.py",
+        "python train.py --sort-key length --monitor-key val/loss --ema-key model_ema --token_type bpe --rng-key 42",
+        "python train.py --bos_token '<s>' --mask_token '[MASK]' --image_token '<|image_1|>' --tgt_lang_token en_XX",
+        "python train.py --token-file data/tokens.bin --token_path=/run/secrets/token data.image_key=jpg;png",
+        """python train.py '{"pad_token_id":0,"sort_key":"length","lr":1}' MODEL.CLS_TOKEN True""",
+        "sh -c 'python train.py --sort-key length'",
+        "python train.py http://host:8080/x@y https://host/@me image:tag@sha256:1 hf_model_for_classification",
     ],
 )
 def test_others_stay_readable(command: str) -> None:
@@ -111,6 +128,13 @@ def test_the_option_of_a_mask_is_named() -> None:
         'connect("postgres://me:hunter2@host/x")',
         'SECRET = """hunter2',
         'password = SecretStr("hunter2")',
+        'password = ("hunter2")',
+        'connect("host=h password=hunter2 dbname=d")',
+        'get(address, auth=("me", "hunter2"))',
+        '{"Authorization": "Bearer " + "hunter2"}',
+        'token = args.token or "hunter2"',
+        'token = os.environ.get("HF_TOKEN") or "hunter2"',
+        'login("ghp_hunter2hunter2hunter2hunter2hunter2")',
     ],
 )
 def test_literals_in_source_are_masked(line: str) -> None:
@@ -129,13 +153,19 @@ def test_literals_in_source_are_masked(line: str) -> None:
         'token = os.environ["HF_TOKEN"]',
         "attention(query, key, value)",
         'tokens = tokenizer("a text")',
+        "x[1:n@m], {a:b@c}",
+        "print(f'token={token} key={x}', 'key=%s' % x)",
+        'train(sort_key="length", bos_token="<s>")',
     ],
 )
 def test_other_source_stays_readable(line: str) -> None:
     assert masked_source(line) == line
 
 
-@pytest.mark.parametrize("word", ["a" * 200_000, "a." * 100_000, "a=" * 100_000, " " * 200_000, "'a" * 100_000])
+@pytest.mark.parametrize(
+    "word",
+    ["a" * 200_000, "a." * 100_000, "a=" * 100_000, " " * 200_000, "'a" * 100_000, "a:" * 100_000, "://a:" * 40_000],
+)
 def test_long_words_take_no_quadratic_time(word: str) -> None:
     """It would take minutes, and end with the time limit of a test."""
     assert masked(("python", "train.py", word))[2] == word

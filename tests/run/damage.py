@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import struct
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -14,7 +15,7 @@ from typing import Any, Final
 from profiler.run import tables
 from profiler.run.declared import Facts
 
-Damage = Callable[[Path], None]
+Damage = Callable[[Path], object]
 DEEP: Final = b'{"a":' * 100_000
 WEIRD: Final[tuple[Any, ...]] = (
     None, True, [], {}, [1, {"a": 2}], {"x": [1]}, "", "\ud800", "x" * 5000, -1, 0, 1e308, 10**25, -(10**25), 2**63,
@@ -73,7 +74,27 @@ def _grow(name: str, size: int, run: Path) -> None:
         file.truncate(size)
 
 
+def _folders_for_files(run: Path) -> None:
+    for path in [path for path in run.rglob("*") if path.is_file() and path.name != _MANIFEST]:
+        path.unlink()
+        path.mkdir()
+
+
+def _files_for_folders(run: Path) -> None:
+    for path in [path for path in run.iterdir() if path.is_dir()]:
+        shutil.rmtree(path)
+        path.write_bytes(b"x")
+
+
+def _reverse(table: str, run: Path) -> None:
+    size = tables.packer(table).size
+    for path in run.glob(f"*/{table}.bin"):
+        content = path.read_bytes()
+        path.write_bytes(b"".join(content[at : at + size] for at in reversed(range(0, len(content), size))))
+
+
 _META, _MANIFEST, _ALL_FACTS = "source-*/source.json", "run.json", tuple(Facts.__annotations__.keys() - {"counted"})
+_LONG_STACK: Final = json.dumps({"id": 0, "frames": [["f.py", 1, "g"]] * 50_000}).encode() + b"\n"
 _BAD_TRIALS: Final = [{"rule": 5, "factor": "x"}, None, []]
 _STATUS: Final = {"name": "hooks", "state": "ok", "code": "hooks-loaded", "values": {"python": "x"}}
 
@@ -86,6 +107,8 @@ DAMAGES: Final[dict[str, Damage]] = {
     "deep metadata": partial(_write, _META, DEEP),
     "metadata is a list": partial(_write, _META, b"[1]"),
     "huge pid": partial(_change, _META, {"pid": 10**30, "rank": -(10**20)}),
+    "rank beyond 32 bits": partial(_change, _META, {"rank": 1 << 40}),
+    "one rank for all": partial(_change, _META, {"rank": 0}),
     "damaged schema of a process": partial(_change, _META, {"schema": "x"}),
     "deep manifest": partial(_write, _MANIFEST, DEEP),
     "types of the manifest": partial(_change, _MANIFEST, {
@@ -99,6 +122,18 @@ DAMAGES: Final[dict[str, Damage]] = {
     "line beyond 64 bits": partial(_append, "*/sites.jsonl", b'{"id":1,"file":"f","line":%d,"function":""}\n' % 10**30),
     "frames of a stack": partial(_append, "*/stacks.jsonl", b'{"id":0,"frames":[[1,2]]}\n{"id":1,"frames":{"a":1}}\n'),
     "1,000 damaged lines": partial(_append, "*/names.jsonl", b"{\n" * 1000),
+    "names for a terminal": partial(_append, "*/names.jsonl", b'{"id":0,"text":"\\u001b]0;\\u0007</b>\\ud800"}\n'),
+    "a stack of 50,000 frames": partial(_append, "*/stacks.jsonl", _LONG_STACK),
+    "empty files": lambda run: [path.write_bytes(b"") for path in run.rglob("*.*") if path.name != _MANIFEST],
+    "folders for files": _folders_for_files,
+    "files for folders": _files_for_folders,
+    "steps that run backwards": partial(_reverse, "steps"),
+    "boundaries that run backwards": partial(_reverse, "boundaries"),
+    "regions that run backwards": partial(_reverse, "regions"),
+    "a folder whose name is no text": lambda run: source(run).rename(os.fsdecode(os.fsencode(run) + b"/source-7\xff")),
+    "begin after end": partial(_change, _MANIFEST, {"begin": 1 << 62, "end": 5}),
+    "a manifest of the future": partial(_change, _MANIFEST, {"schema": 999}),
+    "a manifest in UTF-16": lambda run: (run / _MANIFEST).write_text((run / _MANIFEST).read_text(), encoding="utf-16"),
     "deep line": partial(_append, "*/stacks.jsonl", DEEP + b"\n"),
     "results": partial(_make, "source-77/results.jsonl", '{"name":"a","count":9,"values":[1,"x"]}\n[]\n5\n'),
     "trials": partial(_make, "trials.json", json.dumps({"schema": "trials/1", "trials": _BAD_TRIALS})),

@@ -23,7 +23,9 @@ from tests.run.damage import DAMAGES, damages, mutant
 from tests.run.ingest.made_up import event, written
 
 RUNS = Path(__file__).parents[1] / "approval" / "runs"
-UNREADABLE = {"deep manifest", "FIFO for the manifest", "manifest is gone"}
+UNREADABLE = {
+    "deep manifest", "FIFO for the manifest", "manifest is gone", "a manifest of the future",
+}  # fmt: skip
 """Damages that leave nothing of the run to report."""
 DAMAGED = dict(damages(10))
 FURTHER = re.compile(r"seed|facts of type [1-46-9]|facts of type 1\d|(?!calls|boundaries)\w+ of -?\d")
@@ -104,6 +106,47 @@ def test_a_damaged_trace(seed: int, tmp_path: Path, trace: dict[str, Any]) -> No
     path = tmp_path / "trace.json"
     path.write_bytes(mutant(trace, seed))
     is_report(path)
+
+
+@pytest.mark.parametrize("names", [("a.json", "b.json"), (f"rank-{'9' * 30}.json", "rank-1.json")])
+def test_traces_with_impossible_ranks_get_others(names: tuple[str, str], tmp_path: Path) -> None:
+    for name, rank in zip(names, (1 << 40, -1), strict=True):
+        written(tmp_path / name, [event("cpu_op", "aten::mm", 5, 6)], distributedInfo={"rank": rank})
+    assert set(profiler.load(tmp_path).steps["rank"].tolist()) == {0, 1}
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may change its user")
+@pytest.mark.parametrize("mode", [0, 0o644])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("diagnose", "{}"),
+        ("report", "{}/run.json"),
+        ("export", "{}"),
+        ("run", "--out", "{}/x", "true"),
+    ],
+)
+def test_a_run_of_another_user_is_named(
+    words: tuple[str, ...],
+    mode: int,
+    tmp_path: Path,
+    recorded: zipfile.ZipFile,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    recorded.extractall(tmp_path)
+    run = next(tmp_path.rglob(tables.MANIFEST)).parent
+    main([word.format(run) for word in words])  # imports what another user may not read
+    run.chmod(mode)
+    capsys.readouterr()
+    os.seteuid(65534)
+    try:
+        assert main([word.format(run) for word in words]) == 2
+    finally:
+        os.seteuid(0)
+    said = capsys.readouterr().err
+    assert said.startswith("error: cannot ")
+    assert said.count("\n") == 1
+    assert str(run) in said
 
 
 @pytest.mark.parametrize("values", [{"cat": ["kernel"]}, {"pid": [1]}, {"tid": {}}, {"name": 5}, {"ts": "1e9999999"}])

@@ -16,8 +16,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from profiler.core.checked import fits
 from profiler.core.notice import Notice
 from profiler.run import tables
+from profiler.run.declared import Rank
 from profiler.run.ingest import trace_rows
 from profiler.run.ingest.trace_events import OnHost, Trace, read_trace
 from profiler.run.model import Run, RunInfo, Site, Table
@@ -123,7 +125,7 @@ def _distributed(meta: Mapping[str, Any], name: str) -> int | None:
     """The rank of the traced process, or the number of ranks (world_size); None where the trace does not tell it."""
     distributed = meta.get("distributedInfo")
     value = distributed.get(name) if isinstance(distributed, dict) else None
-    return value if isinstance(value, int) else None
+    return value if fits(value, Rank) else None
 
 
 # ---------------------------------------------------------------- the lines of calls
