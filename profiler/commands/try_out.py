@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from profiler.commands._common import RUNS, add_max_size, newest_run, seconds
 from profiler.core.errors import Exit, ProfilerError
-from profiler.core.masking import shown
+from profiler.core.masking import shown_command
 from profiler.core.terminal import called_as
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _describe(session: Session, out: TextIO) -> None:
         show(f"{start} trial {text}")
     if session.plans:
         # a command to copy stays whole
-        console.print(Text(f"The program runs in {session.program.cwd}: {shown(session.program.argv)}"))
+        console.print(Text(f"The program runs in {session.program.cwd}: {shown_command(session.program.argv)}"))
         text = duration_text(len(session.plans) + len(session.alternatives), session.seconds)
         show(f"{text}. Two copies of the program run in turn, without network; all files stay as they are.")
 

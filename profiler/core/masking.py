@@ -125,7 +125,7 @@ def masked(command: Sequence[str]) -> tuple[str, ...]:
     return _replaced(command, MASK)
 
 
-def shown(command: Sequence[str]) -> str:
+def shown_command(command: Sequence[str]) -> str:
     """Return a command as one text for a shell, with its secrets masked."""
     return shlex.join(masked(command))
 
@@ -136,7 +136,7 @@ def masked_command(text: str) -> str:
         words = tuple(shlex.split(text))
     except ValueError:
         return _in_text(_IN_TEXT, text, MASK)
-    return text if words == masked(words) else shown(words)
+    return text if words == masked(words) else shown_command(words)
 
 
 def masked_source(line: str) -> str:

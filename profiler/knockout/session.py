@@ -15,7 +15,7 @@ from profiler.analyse.finding import MUCH, Confidence, Finding, GainMethod, Knoc
 from profiler.analyse.model import Analysis
 from profiler.check.model import Round
 from profiler.core.errors import Exit, ProfilerError
-from profiler.core.masking import MASK, masked, masked_word, recorded_arguments, shown
+from profiler.core.masking import MASK, masked, masked_word, recorded_arguments, shown_command
 from profiler.core.notice import Notice
 from profiler.core.procfs import available_memory
 from profiler.core.terminal import called_as
@@ -144,7 +144,7 @@ def _complete_command(run: Path, recorded: tuple[str, ...], command: tuple[str, 
         again = f"{called_as()} try {shlex.quote(str(run))} -- {shlex.join(recorded)}"
         raise ProfilerError(f"a part of the command was not recorded ({word}): write it in place of {MASK} in: {again}")
     if masked(recorded) not in [recorded_arguments(complete, arguments=kept) for kept in (True, False)]:
-        raise ProfilerError(f"{run} was recorded with another command: {shown(recorded)}")
+        raise ProfilerError(f"{run} was recorded with another command: {shown_command(recorded)}")
     return complete
 
 

@@ -13,7 +13,7 @@ from random import Random
 from typing import Final, Literal
 
 from profiler.core.errors import Exit, ProfilerError
-from profiler.core.masking import PRIVATE, Privacy, shown
+from profiler.core.masking import PRIVATE, Privacy, shown_command
 from profiler.record.launch import last_output_line, record
 from profiler.run.model import RunInfo, RunSpec
 
@@ -233,7 +233,7 @@ def record_all(
             raise ProfilerError(message, Exit.TARGET_FAILED)
         else:
             raise ProfilerError(
-                f"{side.label} ({shown(side.argv)}) recorded no step to compare, no optimizer or loader "
+                f"{side.label} ({shown_command(side.argv)}) recorded no step to compare, no optimizer or loader "
                 f"was seen: mark its steps with profiler.step() (run and output are kept in {path})"
             )
     return recorded

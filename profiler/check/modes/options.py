@@ -18,7 +18,7 @@ from profiler.check.counters import baseline
 from profiler.check.counters.compare import EVERY, GATED, UNGATED
 from profiler.check.settings import Settings
 from profiler.core.errors import ProfilerError
-from profiler.core.masking import shown
+from profiler.core.masking import shown_command
 from profiler.core.metrics import COUNTERS
 from profiler.run.tables import MANIFEST
 
@@ -106,7 +106,7 @@ def _check_runs_exist(runs: list[str], args: argparse.Namespace, words: list[str
         raise ProfilerError(f"{missing} is no recorded run: there is no {MANIFEST} in it; a command goes after --")
     option = f"--against {args.against}" if args.against else f"--baseline {args.baseline or 'counters.json'}"
     raise ProfilerError(
-        f"{missing} is no recorded run: put -- before a command, as in: check {option} -- {shown(words)}"
+        f"{missing} is no recorded run: put -- before a command, as in: check {option} -- {shown_command(words)}"
     )
 
 

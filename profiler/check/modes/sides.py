@@ -21,7 +21,7 @@ from profiler.check.speed.controlled_process import Program, measured_spans
 from profiler.check.speed.counting import STEPS, record_steps
 from profiler.check.speed.interleave import WARMUP
 from profiler.core.errors import ProfilerError
-from profiler.core.masking import PRIVATE, Privacy, shown
+from profiler.core.masking import PRIVATE, Privacy, shown_command
 from profiler.core.notice import Notice
 from profiler.record.schedule import STEPS_FILES
 from profiler.record.trainers import trainers
@@ -271,7 +271,7 @@ def record_explanation(program: Program, settings: Settings) -> Path | None:
 def describe_side(label: str, side: PreparedSide, recordings: Recordings, rounds: Sequence[Round] = ()) -> SideInfo:
     """A side as people know it; its speed is informational: that of its measured blocks, else of its runs."""
     steps, tokens = _speed_of_rounds(label, rounds) if rounds else _speed_of_runs(recordings.runs)
-    command = shown(side.argv)
+    command = shown_command(side.argv)
     first = recordings.runs[0] if recordings.runs else None
     return SideInfo(
         label,
