@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -141,7 +142,8 @@ def _complete_command(run: Path, recorded: tuple[str, ...], command: tuple[str, 
     """
     complete = command or recorded
     if word := masked_word(complete):
-        again = f"{called_as()} try {shlex.quote(str(run))} -- {shlex.join(recorded)}"
+        asking = "" if sys.stdin.isatty() else "--yes "
+        again = f"{called_as()} try {asking}{shlex.quote(str(run))} -- {shlex.join(recorded)}"
         raise ProfilerError(f"a part of the command was not recorded ({word}): write it in place of {MASK} in: {again}")
     if masked(recorded) not in [recorded_arguments(complete, arguments=kept) for kept in (True, False)]:
         raise ProfilerError(f"{run} was recorded with another command: {shown_command(recorded)}")

@@ -25,7 +25,7 @@ from profiler.run.model import RunInfo
 
 ACTIONS: Final = 3
 _TRIAL: Final = "Without --yes it asks first. It runs the program without this cause, and changes no file of yours."
-_FILL_IN: Final = f"Write what was not recorded in place of {MASK}."
+_FILL_IN: Final = f"write what was not recorded in place of {MASK}"
 KEPT: Final = "In CI, without --update, it fails when a step does more."
 """What `check` does with the baseline that it wrote."""
 
@@ -47,7 +47,7 @@ def run_actions(analysis: Analysis) -> tuple[Action, ...]:
 
 def _with_values(action: Action) -> Action:
     """Tell what to write in place of a part of the command that was not recorded."""
-    return replace(action, note=f"{_FILL_IN} {action.note}".rstrip())
+    return replace(action, title=f"{action.title}: {_FILL_IN}")
 
 
 def _cure(finding: Finding, *, is_lead: bool) -> Action:
@@ -111,7 +111,12 @@ def _comparison(info: RunInfo) -> Action:
         return Action(title, command=f"{called_as()} check --against HEAD -- {before}")
     else:
         title, after = "Change a copy of the program, and measure what that gives", "COMMAND_OF_COPY"
-    return Action(title, command=f"{called_as()} compare --before {shlex.quote(before)} --after {shlex.quote(after)}")
+    return Action(title, command=f"{called_as()} compare --before {_quoted(before)} --after {_quoted(after)}")
+
+
+def _quoted(command: str) -> str:
+    """Quote a command as one word of a shell, in double quotes where it has single ones and nothing forbids that."""
+    return f'"{command}"' if "'" in command and not set('"$`\\!') & set(command) else shlex.quote(command)
 
 
 def _is_typed(info: RunInfo) -> bool:

@@ -137,7 +137,7 @@ def test_a_command_without_its_secret_has_to_be_given_anew(
         said = capsys.readouterr().err
         assert said == (
             "error: a part of the command was not recorded (--api-key ***): write it in place of *** in: "
-            f"{called_as()} try run -- {sys.executable} train.py --api-key '***'\n"
+            f"{called_as()} try --yes run -- {sys.executable} train.py --api-key '***'\n"
         )
     assert main(["try", "--yes", "run", "--", sys.executable, "train.py", "--lr", "1"]) == 2
     assert capsys.readouterr().err.startswith("error: run was recorded with another command: ")
