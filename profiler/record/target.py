@@ -103,7 +103,6 @@ class Target:
         self._early = 0
         """So many of them came before the target handled signals."""
         self._seen: set[int] = set()
-        self._looked = 0.0
         self._handled: set[int] = set()
         self._ignored = {number for number in PASSED_ON if signal.getsignal(number) is signal.SIG_IGN}
         """As nohup has it; the target inherits that, and may handle the signal all the same."""
@@ -151,7 +150,7 @@ class Target:
         self._early = len(self._received)
         # Only now, since a handler of ours would make it default for the target.
         self._signals.enter_context(handled_signals(self._note, PASSED_ON, also_ignored=True))
-        self._started = time.monotonic()
+        self._looked = self._started = time.monotonic()
 
     @property
     def pid(self) -> int:
