@@ -81,8 +81,8 @@ def run_git(
     stay on: only they tell what a file of git-lfs, for example, is in a checkout, and `check` runs the program of that
     checkout anyway.
 
-    :param seconds: it is killed after this time, and on Ctrl-C. None: it always completes, so that its effect can be
-        undone.
+    :param seconds: git is killed after this time, and on Ctrl-C. With None it always completes, so that its effect can
+        be undone.
     :param variables: for its environment.
     :raises ProfilerError: there is no git.
     """

@@ -251,7 +251,7 @@ class Target:
 
 
 def _group(pid: int) -> int | None:
-    """The process group of `pid`; a program may have made its own. None: it has ended."""
+    """Return the process group of `pid`, which may be one of its own, or None where it has ended."""
     try:
         return os.getpgid(pid)
     except ProcessLookupError:

@@ -15,7 +15,7 @@ Natural = Annotated[int, 0]
 Positive = Annotated[int, 1]
 Rank = Annotated[int, range(1 << 31)]  # tables have 32 bits for it
 Mask = Annotated[str, "[0-9a-f]{1,2048}"]
-"""Of the cores on which a process may run; Linux knows at most 8,192."""
+"""The cores on which a process may run, a bit each. Linux supports at most 8,192."""
 Frame = tuple[str, int, str]
 _Plain = int | bool | None
 

@@ -27,14 +27,6 @@ _TIMES: Final = ("begin", "end", "time")
 _DURATIONS: Final = ("blocked", "thread_cpu", "process_cpu", "device_cpu")
 _NS: Final = 1e-9
 _UNUSED: Final = ("pad",)
-_KINDS: Final = {
-    "calls": tables.CallKind,
-    "activities": tables.ActivityKind,
-    "values": tables.ValueKind,
-    "boundaries": tables.BoundaryKind,
-    "stages": tables.StageKind,
-    "counts": tables.CountKind,
-}
 
 
 def _import_pandas() -> Any:
@@ -155,7 +147,7 @@ def _column(run: Run, table: str, name: str, rows: Table) -> Any:
     if name == "stack":
         return _texts(values, [" > ".join(map(str, frames)) for frames in run.stack_frames])
     if name == "kind":
-        kinds = _KINDS[table]
+        kinds = tables.KINDS[table]
         return _texts(values, [kind.name.lower() for kind in kinds])
     return values.astype(values.dtype.newbyteorder("="))
 

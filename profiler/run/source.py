@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import IntEnum
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -46,15 +45,6 @@ _RANGES: Final = {
     "step": (tables.STEP_OF_ANOTHER_PROCESS, _MAX_INT64),
 }
 """Column -> its least and its largest value. Numbers of texts are checked where these are found."""
-_KINDS: Final[Mapping[str, type[IntEnum]]] = {
-    "calls": tables.CallKind,
-    "activities": tables.ActivityKind,
-    "values": tables.ValueKind,
-    "boundaries": tables.BoundaryKind,
-    "stages": tables.StageKind,
-    "counts": tables.CountKind,
-}
-"""Table -> what its column `kind` has."""
 _MAX_LINE: Final = 1 << 24
 """Bytes of a line of a .jsonl; a stack of 1,000 frames has some 100 kB."""
 _MAX_NAMED: Final = 3
@@ -258,7 +248,7 @@ def _read_table(path: Path, table: str, problems: list[Notice]) -> Table:
 def _impossible(rows: Table, table: str) -> npt.NDArray[np.bool_] | None:
     """The records with values that nothing writes; None where there are none, which costs less."""
     wrong: npt.NDArray[np.bool_] | None = None
-    ranges = {**_RANGES, "kind": (0, max(_KINDS.get(table, (_MAX_INT32,))))}
+    ranges = {**_RANGES, "kind": (0, max(tables.KINDS.get(table, (_MAX_INT32,))))}
     for column in ranges.keys() & set(rows.dtype.names or ()) if len(rows) else ():
         values, (low, high) = rows[column], ranges[column]
         if low == 0:  # a negative number is a large one without its sign: one search instead of two

@@ -360,6 +360,16 @@ COUNTS: Final = (
     ("site", "i"),  # -1: no line of the program
 )
 
+KINDS: Final[dict[str, type[IntEnum]]] = {
+    "calls": CallKind,
+    "activities": ActivityKind,
+    "values": ValueKind,
+    "boundaries": BoundaryKind,
+    "stages": StageKind,
+    "counts": CountKind,
+}
+"""Table -> what its column `kind` holds."""
+
 TABLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "steps": STEPS,
     "regions": REGIONS,
