@@ -8,7 +8,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -65,7 +65,7 @@ def record(
             store.write_manifest(spec.out, info)
             target.start(program)
         except OSError as error:
-            _remove(spec.out, {store.IGNORE} if ignored else {} if existed else None)
+            _remove(spec.out, keep_folder=existed, keep_ignore=ignored)
             raise ProfilerError(f"cannot start {spec.argv[0]}: {error.strerror}") from error
         try:
             collectors.start(Context(spec, target.pid, writer))
@@ -203,14 +203,14 @@ def last_output_line(path: Path) -> str:
     return line if len(line) <= _MAX_LINE else line[:_MAX_LINE] + "..."
 
 
-def _remove(path: Path, kept: Container[str] | None) -> None:
+def _remove(path: Path, *, keep_folder: bool, keep_ignore: bool) -> None:
     """Remove what `store.create` made: the target never started.
 
-    :param kept: names of what was in the folder before; None: there was no folder.
+    :param keep_ignore: the folder had a .gitignore before, which may be the user's.
     """
-    if kept is None:
+    if not keep_folder:
         shutil.rmtree(path)
         return
     for entry in path.iterdir():
-        if entry.name not in kept:
+        if entry.name != store.IGNORE or not keep_ignore:
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()

@@ -149,7 +149,7 @@ class Target:
             self._process = subprocess.Popen(spec.argv, executable=program, cwd=spec.cwd, env=environment)
         self._early = len(self._received)
         # Only now, since a handler of ours would make it default for the target.
-        self._signals.enter_context(handled_signals(self._note, PASSED_ON, also_ignored=True))
+        self._signals.enter_context(handled_signals(self._note, tuple(self._ignored), also_ignored=True))
         self._looked = self._started = time.monotonic()
 
     @property

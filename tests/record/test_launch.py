@@ -165,6 +165,10 @@ def test_a_target_that_cannot_start_leaves_nothing(tmp_path: Path, argv: str, mo
     with pytest.raises(ProfilerError):
         record(spec(tmp_path, argv))
     assert list((tmp_path / "run").iterdir()) == [], "an empty folder of the user stays"
+    (tmp_path / "run" / ".gitignore").write_text("mine\n")
+    with pytest.raises(ProfilerError):
+        record(spec(tmp_path, argv))
+    assert [path.read_text() for path in (tmp_path / "run").iterdir()] == ["mine\n"], "so does its .gitignore"
 
 
 IGNORING = """
