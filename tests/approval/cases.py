@@ -270,10 +270,8 @@ def _run(*words: str, expected: tuple[int, ...] = (0,)) -> str:
 @contextlib.contextmanager
 def _folder() -> Iterator[None]:
     """A new working directory, and a terminal of 80 columns."""
-    kept = {name: os.environ.get(name) for name in ("COLUMNS", "NO_COLOR", "GITHUB_ACTIONS", "CI")}
+    kept = {name: os.environ.get(name) for name in ("COLUMNS", "NO_COLOR")}
     os.environ.update(COLUMNS="80", NO_COLOR="1")
-    os.environ.pop("GITHUB_ACTIONS", None)
-    os.environ.pop("CI", None)
     try:
         with TemporaryDirectory() as folder, contextlib.chdir(folder):
             yield

@@ -17,8 +17,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder with a trainer in it; rounds have few blocks, and these are short."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    for name in ("CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(rounds, "BLOCK_S", 0.002)
     monkeypatch.setattr(rounds, "BLOCKS", ((float("inf"), 8),))
     (tmp_path / "train.py").write_text(STEPPING)
@@ -31,7 +29,6 @@ def baseline_text(tmp_path_factory: pytest.TempPathFactory) -> str:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("baseline"))
         patch.setenv("PYTHONPATH", str(ROOT))
-        patch.delenv("CI", raising=False)
         Path("train.py").write_text(STEPPING)
         assert main(["check", "--baseline", "b.json", "--update", "--out", "written", "--", *train()]) == 0
         return Path("b.json").read_text()

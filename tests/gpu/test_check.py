@@ -35,8 +35,6 @@ LINE = TRAIN[: TRAIN.index("    pass")].count("\n") + 1
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    for name in ("CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
-        monkeypatch.delenv(name, raising=False)
     (tmp_path / "train.py").write_text(TRAIN)
     return tmp_path
 
