@@ -96,10 +96,6 @@ class FixSet(Generic[P]):
     """In the order of the ladder: each stands after those that it requires."""
     as_found: P
     """The plan without any."""
-    sweep: tuple[int, ...] = ()
-    """Sizes of a step, in tokens, at which a ladder measures the quick fix that was tried first."""
-    tokens_per_chunk: int | None = None
-    """The default size of a step."""
 
     def fixes(self) -> dict[str, Fix]:
         """All fixes by name, in the order of the ladder."""
@@ -158,6 +154,4 @@ class FixSet(Generic[P]):
             "device": device,
             "fixes": listed,
             "fixed": self.variant_fixes("fixed", device),
-            "tokens_per_chunk": self.tokens_per_chunk,
-            "sweep": self.sweep,
         }

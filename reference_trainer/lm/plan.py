@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from reference_trainer.fixes import Fix, FixSet, LeftOut
-from reference_trainer.lm.settings import Settings
 
 __all__ = ["FIXES", "Fix", "Plan", "fixes", "listing", "plan", "variant_fixes"]
 
@@ -206,7 +205,5 @@ FIXES: Final = (
         left_out=LeftOut(silent="it is no part of the variant fixed"),
     ),
 )
-_SWEEP: Final = (375, 750, 1500, 3000)
-"""Tokens a chunk of the quick fix that was tried first: smaller chunks."""
-_FIX_SET: Final = FixSet(FIXES, Plan(), _SWEEP, Settings().tokens_per_chunk)
+_FIX_SET: Final = FixSet(FIXES, Plan())
 fixes, plan, variant_fixes, listing = _FIX_SET.fixes, _FIX_SET.plan, _FIX_SET.variant_fixes, _FIX_SET.listing

@@ -30,12 +30,10 @@ NO_PREDICTION: Final = Ratio(
 )
 NO_ROW: Final = Notice("text", {"text": "the ladder has no such row"})
 NOT_RECORDED: Final = Notice("text", {"text": "not recorded in the runs of this row"})
-_SIZE_FACTS: Final = frozenset({"tokens_per_chunk", "samples_per_chunk"})
-"""Facts in which rows of another chunk size differ on purpose."""
 _NAMED_GAINS: Final = 3
 """Fixes that the verdict names with their gains."""
 
-_FixSet = tuple[frozenset[str], int | None] | None
+_FixSet = frozenset[str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +41,15 @@ class PlannedRow:
     """One set of fixes of the ladder, before it is measured."""
 
     label: str
-    """as-found, + batch-tokenize, without async (and pooled), alone pooled (with async), pretokenize, learn,
-    750 tokens a chunk"""
+    """as-found, + batch-tokenize, without async (and pooled), alone pooled (with async), pretokenize, learn"""
     kind: str
-    """baseline | cumulative | without | alone | instead | work | chunk size"""
+    """baseline | cumulative | without | alone | instead | work"""
     program: str = ""
     """Label of the recorded program: rows with the same set of fixes share one."""
     against: str = ""
     """What `gain` compares with: as-found, fixed or the label of the row before; empty where there is no gain."""
     fix: str = ""
-    """The fix that the row is about; empty in the baseline and for chunk sizes."""
+    """The fix that the row is about; empty in the baseline."""
     also: tuple[str, ...] = ()
     """Fixes that are left out, or added, together with it."""
     fixes: tuple[str, ...] = ()
@@ -61,8 +58,6 @@ class PlannedRow:
     """The cost that `fix` removes, as text."""
     rule: str = ""
     """Name of the rule that detects this cost."""
-    tokens_per_chunk: int | None = None
-    """None: the trainer's default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +68,7 @@ class LadderRow(PlannedRow):
     """Over its runs: geometric mean, with the lowest and highest run as low and high."""
     gain: Ratio
     """tokens_per_s, paired by round. cumulative: over the row before it; without: fixed over this row, which is what
-    the fix gives on top of all others; alone and chunk size: over as-found; instead: over fixed; work: None."""
+    the fix gives on top of all others; alone: over as-found; instead: over fixed; work: None."""
     total: Ratio
     """tokens_per_s over as-found; None with its reason in rows that do other work."""
     predicted: Ratio = NO_PREDICTION
@@ -188,10 +183,7 @@ class Ladder:
 
     def _compared_programs(self) -> set[frozenset[_FixSet]]:
         """Pairs of programs with an interval: rows of the same two count once."""
-        default = self.rows[0].tokens_per_chunk
-        programs: dict[str, _FixSet] = {
-            row.label: (frozenset(row.fixes), row.tokens_per_chunk or default) for row in self.rows
-        }
+        programs: dict[str, _FixSet] = {row.label: frozenset(row.fixes) for row in self.rows}
         full = next((programs[row.label] for row in reversed(self.rows) if row.kind == "cumulative"), None)
         pairs = (
             frozenset({programs[row.label], programs.get(row.against, full)})
@@ -269,7 +261,7 @@ def _speed_ratio(row: PlannedRow, before: SideRuns, after: SideRuns, *, anyway: 
     pairs = min(len(before.light), len(after.light))
     if row.kind == "work":
         return Ratio(SPEED, None, None, None, pairs, different=False, reason=DIFFERENT_WORK)
-    mismatches = find_mismatches((before, after), ignored=_SIZE_FACTS if row.kind == "chunk size" else frozenset())
+    mismatches = find_mismatches((before, after))
     if mismatches and not anyway:
         reason = Notice("not-comparable", {"mismatches": mismatches})
         return Ratio(SPEED, None, None, None, pairs, different=False, reason=reason)

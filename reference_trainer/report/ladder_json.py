@@ -7,9 +7,8 @@ from typing import Any, Final
 from profiler.analyse.model import Measure
 from profiler.core.notice import Notice
 from profiler.report.model import ReportInput
-from profiler.report.render.json import Null, measures_json, number, ranges_json, ratio_json
+from profiler.report.render.json import Null, measures_json, ranges_json, ratio_json
 from profiler.report.text import describe
-from reference_trainer.report.claims import SOURCE, ClaimRow, claim_rows
 from reference_trainer.report.ladder import LadderRow, comparison_ladder
 
 ROW_KEYS: Final = (
@@ -39,23 +38,8 @@ def ladder_json(report_input: ReportInput) -> dict[str, Any]:
         "unavailable": [{"fix": fix, "reason": reason} for fix, reason in ladder.unavailable],
         "rounds": ladder.rounds,
         "interrupted": ladder.interrupted,
-        "claims": [_claim(row) for row in claim_rows(report_input)],
     }
     return {"ladder": document}
-
-
-def _claim(row: ClaimRow) -> dict[str, Any]:
-    """One claim: what was measured as the report words it, and as a number where it is one."""
-    cell = row.measured
-    return {
-        "what": row.what,
-        "side": row.side,
-        "claimed": row.claimed,
-        "measured": Null(cell.missing) if cell.missing else cell.one_line(),
-        "value": number(cell.sort, cell.missing or "in words only, see measured"),
-        "note": cell.small_print(),
-        "source": SOURCE,
-    }
 
 
 def _row(row: LadderRow) -> dict[str, Any]:
@@ -69,7 +53,6 @@ def _row(row: LadderRow) -> dict[str, Any]:
         "fixes": list(row.fixes),
         "removes": row.removes,
         "rule": row.rule,
-        "tokens_per_chunk": number(row.tokens_per_chunk, "the trainer's default"),
         **measures_json(measures),
         "ranges": ranges_json(measures),
         "gain": {**ratio_json(row.gain), "reason": describe(row.gain.reason)},

@@ -41,10 +41,6 @@ class FixList(BaseModel):
     fixes: tuple[ListedFix, ...]
     fixed: Annotated[tuple[str, ...], Field(min_length=1)]
     """The full set, in order."""
-    sweep: tuple[int, ...] = ()
-    """Chunk sizes, in tokens; empty: this trainer has no chunks."""
-    tokens_per_chunk: int | None = None
-    """The default chunk size; None: the trainer does not say."""
 
     def fix(self, name: str) -> ListedFix:
         """The fix of that name."""
@@ -108,8 +104,6 @@ class Program:
     folder: str
     """Name of the folder of its runs, after the number of the round."""
     fixes: tuple[str, ...] = ()
-    tokens_per_chunk: int | None = None
-    """None: the trainer's default."""
     warm: bool = False
     """It runs once before anything is measured."""
     optional: bool = False
@@ -128,7 +122,7 @@ class LadderPlan:
 
 
 def plan_ladder(listed: FixList) -> LadderPlan:
-    """Rows and programs, in this order: the baseline, cumulative, without, alone, instead, work, chunk sizes."""
+    """Rows and programs, in this order: the baseline, cumulative, without, alone, instead, work."""
     plan = _Planner(listed)
     plan.baseline()
     plan.cumulative()
@@ -140,7 +134,6 @@ def plan_ladder(listed: FixList) -> LadderPlan:
         for fix in listed.fixes:
             if fix.kind == kind and fix.available:
                 plan.in_place(fix.name)
-    plan.chunk_sizes()
     unavailable = tuple((fix.name, fix.why_not or "no reason given") for fix in listed.fixes if not fix.available)
     return LadderPlan(tuple(plan.rows), tuple(plan.programs.values()), unavailable)
 
@@ -151,13 +144,13 @@ class _Planner:
 
     listed: FixList
     rows: list[PlannedRow] = field(default_factory=list)
-    programs: dict[tuple[frozenset[str], int | None], Program] = field(default_factory=dict)
+    programs: dict[frozenset[str], Program] = field(default_factory=dict)
 
     def baseline(self) -> None:
         listed = self.listed
-        self.programs[frozenset(), None] = Program(BASELINE, BASELINE, warm=True)
-        self.programs[frozenset(listed.fixed), None] = Program(FIXED, FIXED, listed.ordered(listed.fixed), warm=True)
-        self.rows.append(PlannedRow(BASELINE, "baseline", BASELINE, BASELINE, tokens_per_chunk=listed.tokens_per_chunk))
+        self.programs[frozenset()] = Program(BASELINE, BASELINE, warm=True)
+        self.programs[frozenset(listed.fixed)] = Program(FIXED, FIXED, listed.ordered(listed.fixed), warm=True)
+        self.rows.append(PlannedRow(BASELINE, "baseline", BASELINE, BASELINE))
 
     def cumulative(self) -> None:
         before = BASELINE
@@ -182,13 +175,6 @@ class _Planner:
         kind = self.listed.fix(name).kind
         self._row(kind, name, chosen, FIXED if kind == "instead" else "", also=gone)
 
-    def chunk_sizes(self) -> None:
-        for size in self.listed.sweep:
-            size_option = None if size == self.listed.tokens_per_chunk else size
-            label = f"{size:,} tokens a chunk"
-            program = self._program(label, f"chunk-{size}", frozenset(), size_option, warm=False)
-            self.rows.append(PlannedRow(label, "chunk size", program.label, BASELINE, tokens_per_chunk=size))
-
     def _row(
         self, kind: str, name: str, chosen: AbstractSet[str], against: str, *, also: AbstractSet[str] = frozenset()
     ) -> None:
@@ -198,12 +184,12 @@ class _Planner:
             label += f" ({_ALSO[kind]} {', '.join(others)})"
         replaces = kind in ("instead", "work")
         folder = name if replaces else f"{kind}-{name}"
-        program = self._program(label, folder, chosen, None, warm=replaces)
+        program = self._program(label, folder, chosen, warm=replaces)
         fixes = self.listed.ordered(chosen)
         rule = fix.rule_left_out if kind == "without" else fix.rule
         self.rows.append(PlannedRow(label, kind, program.label, against, name, others, fixes, fix.removes, rule))
 
-    def _program(self, label: str, folder: str, chosen: AbstractSet[str], size: int | None, *, warm: bool) -> Program:
+    def _program(self, label: str, folder: str, chosen: AbstractSet[str], *, warm: bool) -> Program:
         """Return the program that runs this set; create it with that label if there is none yet."""
-        fresh = Program(label, folder, self.listed.ordered(chosen), size, warm, optional=warm)
-        return self.programs.setdefault((frozenset(chosen), size), fresh)
+        fresh = Program(label, folder, self.listed.ordered(chosen), warm, optional=warm)
+        return self.programs.setdefault(frozenset(chosen), fresh)

@@ -208,8 +208,7 @@ def _measured_ladder(
 
 
 def _fix_arguments(program: Program) -> tuple[str, ...]:
-    size = () if program.tokens_per_chunk is None else ("--tokens-per-chunk", str(program.tokens_per_chunk))
-    return ("--fixes", ",".join(program.fixes), *size)
+    return ("--fixes", ",".join(program.fixes))
 
 
 def _arguments(options: Mapping[str, str]) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ def document(**changes: Any) -> dict[str, Any]:
         fix("learn", kind="work", excludes=["prefetch"]),
     ]
     full = ["batch", "parallel", "async", "embed", "prefetch"]
-    base = {"device": "host", "fixes": fixes, "fixed": full, "sweep": [750, 3000], "tokens_per_chunk": 3000}
+    base = {"device": "host", "fixes": fixes, "fixed": full}
     return base | changes
 
 
@@ -59,7 +59,6 @@ def speeds(plan: LadderPlan, gains: Mapping[str, float], rounds: int = 3) -> dic
         for name in program.fixes:
             speed *= gains.get(name, 1.0)
         facts = {"work": "learn"} if "learn" in program.fixes else {}
-        facts |= {"tokens_per_chunk": program.tokens_per_chunk or 3000}
         runs = [speed * (1 + turn) * (1 + 0.001 * ((number + turn) % 3)) for turn in range(rounds)]
         programs[program.label] = SideRuns(program.label, "", tuple(light_run(run, **facts) for run in runs), None)
     return programs

@@ -79,12 +79,9 @@ def test_no_effect_is_recognisable(ladder: Ladder) -> None:
 
 
 def test_the_baseline_is_compared_with_itself(ladder: Ladder) -> None:
-    sizes = [item for item in ladder.rows if item.kind == "chunk size"]
-    for item in (ladder.rows[0], sizes[-1]):
-        assert (item.gain.value, item.gain.low, item.gain.high) == (1, 1, 1)
-        assert (item.gain.reason, item.gain.different) == (ITSELF, False)
-    assert [item.tokens_per_chunk for item in sizes] == [750, 3000]
-    assert sizes[0].gain.value == pytest.approx(1, rel=ALIKE), "another chunk size is compared all the same"
+    item = ladder.rows[0]
+    assert (item.gain.value, item.gain.low, item.gain.high) == (1, 1, 1)
+    assert (item.gain.reason, item.gain.different) == (ITSELF, False)
 
 
 def test_other_work_has_no_ratio(ladder: Ladder) -> None:
@@ -95,18 +92,12 @@ def test_other_work_has_no_ratio(ladder: Ladder) -> None:
 
 
 def test_a_row_that_is_not_comparable_has_no_gain_and_says_why() -> None:
-    another = tuple(light_run(9e6, tokens_per_chunk=3000, corpus="b") for _ in range(3))
+    another = tuple(light_run(9e6, corpus="b") for _ in range(3))
     item = row(changed("without parallel", light=another), "without", "parallel")
     assert (item.gain.value, describe(item.gain.reason)) == (None, "not comparable: corpus: b against not stated")
     assert describe(item.total.reason) == "not comparable: corpus: not stated against b"
     forced = row(changed("without parallel", anyway=True, light=another), "without", "parallel")
     assert forced.gain.value is not None
-
-
-def test_chunk_sizes_may_differ_in_their_size_only() -> None:
-    another = tuple(light_run(1000, tokens_per_chunk=750, preset="base") for _ in range(3))
-    sizes = [item for item in changed("750 tokens a chunk", light=another).rows if item.kind == "chunk size"]
-    assert describe(sizes[0].gain.reason) == "not comparable: preset: not stated against base"
 
 
 def test_rows_that_differ_on_purpose_leave_the_sides_comparable(ladder: Ladder) -> None:
@@ -129,8 +120,7 @@ def test_a_program_that_ran_twice_counts_with_the_mean_of_its_round() -> None:
     hiccups = [1, 0.25, 1], [0.25, 1, 0.25]
     rates = [run.measures["tokens_per_s"].value or 0 for run in fixed.light]
     light, repeated = (
-        tuple(light_run(rate * factor, tokens_per_chunk=3000) for rate, factor in zip(rates, factors, strict=True))
-        for factors in hiccups
+        tuple(light_run(rate * factor) for rate, factor in zip(rates, factors, strict=True)) for factors in hiccups
     )
     ladder = changed("fixed", light=light, again=repeated)
     item = row(ladder, "without", "async")

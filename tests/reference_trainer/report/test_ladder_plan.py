@@ -43,7 +43,7 @@ def test_alone_is_a_fix_with_what_it_requires() -> None:
 def test_each_set_of_fixes_is_run_once_and_serves_all_its_rows() -> None:
     plan = plan_ladder(fix_list())
     programs = {program.label: program for program in plan.programs}
-    sets = [(frozenset(program.fixes), program.tokens_per_chunk) for program in plan.programs]
+    sets = [frozenset(program.fixes) for program in plan.programs]
     assert len(sets) == len(set(sets)), "no program is run twice"
     assert len({program.folder for program in plan.programs}) == len(programs) == len(sets)
     for row in plan.rows:
@@ -71,7 +71,7 @@ def test_an_alternative_and_other_work_take_the_place_of_what_they_exclude() -> 
 def test_what_an_alternative_requires_comes_with_it() -> None:
     extra = [fix("a"), fix("b"), fix("helper", kind="instead"), fix("x", kind="instead", requires=["helper"])]
     extra[2]["excludes"] = ["b"]
-    rows = of_kind(plan_ladder(fix_list(fixes=extra, fixed=["a", "b"], sweep=[])), "instead")
+    rows = of_kind(plan_ladder(fix_list(fixes=extra, fixed=["a", "b"])), "instead")
     assert (rows["x"].fixes, rows["x"].also) == (("a", "helper", "x"), ("b",))
 
 
@@ -83,25 +83,8 @@ def test_what_cannot_run_here_is_named_and_has_no_row() -> None:
     assert plan_ladder(fix_list(fixes=silent)).unavailable == (("graph", "no reason given"),)
 
 
-def test_the_default_chunk_size_is_the_baseline_itself() -> None:
-    plan = plan_ladder(fix_list())
-    sizes = of_kind(plan, "chunk size")
-    assert {label: (row.program, row.tokens_per_chunk) for label, row in sizes.items()} == {
-        "750 tokens a chunk": ("750 tokens a chunk", 750), "3,000 tokens a chunk": (BASELINE, 3000),
-    }  # fmt: skip
-    assert [program.tokens_per_chunk for program in plan.programs if program.tokens_per_chunk] == [750]
-    assert plan.rows[0].tokens_per_chunk == 3000
-
-
-def test_where_the_default_is_not_stated_every_size_is_run() -> None:
-    text = {key: value for key, value in document().items() if key != "tokens_per_chunk"}
-    plan = plan_ladder(fix_list(**text, tokens_per_chunk=None))
-    assert [program.folder for program in plan.programs[-2:]] == ["chunk-750", "chunk-3000"]
-    assert plan.rows[0].tokens_per_chunk is None
-
-
 def test_a_single_fix_has_a_ladder_too() -> None:
-    plan = plan_ladder(fix_list(fixes=[fix("only")], fixed=["only"], sweep=[]))
+    plan = plan_ladder(fix_list(fixes=[fix("only")], fixed=["only"]))
     assert [(row.label, row.program) for row in plan.rows] == [
         (BASELINE, BASELINE), ("+ only", FIXED), ("without only", BASELINE), ("alone only", FIXED),
     ]  # fmt: skip

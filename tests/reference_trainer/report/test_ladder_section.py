@@ -25,7 +25,7 @@ def test_only_a_comparison_with_a_ladder_has_the_section() -> None:
     assert samples.build_section(PLUGIN, samples.comparison()) is None
     assert samples.build_section(PLUGIN, samples.analysis()) is None
     keys = [section.key for section in build_report(ladders.with_ladder()).sections]
-    assert keys[2:4] == ["ladder", "quick-fix"]
+    assert keys[2] == "ladder"
 
 
 def test_levels_climb_by_the_paired_factors() -> None:
