@@ -28,7 +28,10 @@ def _parser() -> Parser:
     defaults = Settings()
     parser = Parser(prog="python -m reference_trainer.lm", description=__doc__)
     add = parser.add_argument
-    add("--variant", help=f"as-found or fixed (default: {defaults.variant})")
+    add(
+        "--variant",
+        help=f"as-found or fixed, or in plain PyTorch torch-token or torch-batched (default: {defaults.variant})",
+    )
     add("--fixes", help="fixes by name, separated by commas, instead of a variant's; none: an empty text")
     add("--preset", default=defaults.preset, help="tiny, small, gpu or base (default: %(default)s)")
     add("--device", default=defaults.device, help=f"{', '.join(NAMES)} (default: %(default)s: CUDA where there is one)")
@@ -143,13 +146,14 @@ def _train(settings: Settings, result: Path | None) -> int:
     from reference_trainer.lm.model import preset
 
     preset(settings.preset)  # an unknown one is an error before the compiled code is imported, which takes a second
-    from reference_trainer.lm.loop import train
+    from reference_trainer.lm import loop, plain_torch
     from reference_trainer.lm.result import NotWrittenError
 
     if result:  # better known before the training than after
         check_output("--result", result)
     fault: TrainerError | None = None
     try:
+        train = plain_torch.train if settings.variant in plain_torch.VARIANTS else loop.train
         summary = train(settings, progress=lambda line: print(line, flush=True))
     except NotWrittenError as error:
         summary, fault = error.summary, error
