@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reference_trainer.devices import NAMES
 from reference_trainer.errors import TrainerError
-from reference_trainer.lm.settings import CHECKPOINT_EVERY, EVALUATE_EVERY, UNUSED, Settings
+from reference_trainer.lm.settings import CHECKPOINT_EVERY, EVALUATE_EVERY, PLAIN, UNUSED, Settings
 from reference_trainer.performance import add_options, from_options
 from reference_trainer.program import Parser, asked_fixes, check_output, guarded, path_of, write_output
 
@@ -30,7 +30,7 @@ def _parser() -> Parser:
     add = parser.add_argument
     add(
         "--variant",
-        help=f"as-found or fixed, or in plain PyTorch torch-token or torch-batched (default: {defaults.variant})",
+        help=f"as-found or fixed, or in plain PyTorch {' or '.join(PLAIN)} (default: {defaults.variant})",
     )
     add("--fixes", help="fixes by name, separated by commas, instead of a variant's; none: an empty text")
     add("--preset", default=defaults.preset, help="tiny, small, gpu or base (default: %(default)s)")
@@ -153,7 +153,7 @@ def _train(settings: Settings, result: Path | None) -> int:
         check_output("--result", result)
     fault: TrainerError | None = None
     try:
-        train = plain_torch.train if settings.variant in plain_torch.VARIANTS else loop.train
+        train = plain_torch.train if settings.variant in PLAIN else loop.train
         summary = train(settings, progress=lambda line: print(line, flush=True))
     except NotWrittenError as error:
         summary, fault = error.summary, error

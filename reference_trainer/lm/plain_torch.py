@@ -21,11 +21,9 @@ from reference_trainer.lm.chunks import Chunks
 from reference_trainer.lm.job import prepare
 from reference_trainer.lm.model import ModelConfig, Weights, initial_weights
 from reference_trainer.lm.result import Summary
-from reference_trainer.lm.settings import Settings
+from reference_trainer.lm.settings import PLAIN, Settings
 from reference_trainer.program import obey
 
-TOKEN, BATCHED = "torch-token", "torch-batched"
-VARIANTS: Final = (TOKEN, BATCHED)
 THREADS: Final = 1
 """Threads of torch on the CPU: a product of preset tiny is too short to be shared."""
 
@@ -44,7 +42,7 @@ class PlainModel:
     def chunk(self, ids: np.ndarray, variant: str) -> np.ndarray:
         """Predict each next token of a chunk, and move the modulator by the share that is right."""
         with self._torch.inference_mode():
-            predictions = self._token_by_token(ids) if variant == TOKEN else self._batched(ids)
+            predictions = self._token_by_token(ids) if variant == "torch-token" else self._batched(ids)
         self.modulator = 0.9 * self.modulator + 0.1 * float(np.mean(predictions == ids[1:]))
         return predictions
 
@@ -97,9 +95,11 @@ def train(settings: Settings, progress: Callable[[str], None]) -> Summary:
     marks.describe(
         variant=settings.variant, device=device, step="chunk", work="forward", torch_threads=THREADS, **known
     )
-    progress(f"{settings.variant}: plain PyTorch on {device}, preset {settings.preset}, corpus {known['corpus']}")
+    progress(
+        f"plain PyTorch, {PLAIN[settings.variant]}, on {device}, preset {settings.preset}, corpus {known['corpus']}"
+    )
     model = PlainModel(job.config, initial_weights(job.config, settings.seed), device)
-    source = Chunks(job.text, batch=settings.variant == BATCHED, verbose=settings.verbose)
+    source = Chunks(job.text, batch=settings.variant == "torch-batched", verbose=settings.verbose)
 
     def step(index: int, *, warmup: bool) -> float:
         obey()

@@ -17,7 +17,11 @@ from profiler.report.text import describe
 NAME: Final = "ladder"
 """Name of this extension in a comparison and in its JSON report."""
 SPEED: Final = "tokens_per_s"
-DIFFERENT_WORK: Final = Notice("text", {"text": "does other work: no like-for-like ratio"})
+NO_RATIO: Final = {
+    "work": Notice("text", {"text": "does other work: no like-for-like ratio"}),
+    "beside": Notice("text", {"text": "another program: no like-for-like ratio"}),
+}
+"""Kind of a row that has no ratio -> why."""
 ITSELF: Final = Notice("text", {"text": "the baseline itself"})
 NO_PREDICTION: Final = Ratio(
     SPEED,
@@ -33,23 +37,21 @@ NOT_RECORDED: Final = Notice("text", {"text": "not recorded in the runs of this 
 _NAMED_GAINS: Final = 3
 """Fixes that the verdict names with their gains."""
 
-_FixSet = frozenset[str] | None
-
 
 @dataclass(frozen=True, slots=True)
 class PlannedRow:
     """One set of fixes of the ladder, before it is measured."""
 
     label: str
-    """as-found, + batch-tokenize, without async (and pooled), alone pooled (with async), pretokenize, learn"""
+    """as-found, + batch-tokenize, without async (and pooled), alone pooled (with async), pretokenize, learn, tf32"""
     kind: str
-    """baseline | cumulative | without | alone | instead | work"""
+    """baseline | cumulative | without | alone | on top | instead | work | precision | beside"""
     program: str = ""
     """Label of the recorded program: rows with the same set of fixes share one."""
     against: str = ""
     """What `gain` compares with: as-found, fixed or the label of the row before; empty where there is no gain."""
     fix: str = ""
-    """The fix that the row is about; empty in the baseline."""
+    """The fix that the row is about; empty in the baseline and in rows of other programs."""
     also: tuple[str, ...] = ()
     """Fixes that are left out, or added, together with it."""
     fixes: tuple[str, ...] = ()
@@ -58,6 +60,8 @@ class PlannedRow:
     """The cost that `fix` removes, as text."""
     rule: str = ""
     """Name of the rule that detects this cost."""
+    what: str = ""
+    """What the program is, where it is no set of fixes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +72,9 @@ class LadderRow(PlannedRow):
     """Over its runs: geometric mean, with the lowest and highest run as low and high."""
     gain: Ratio
     """tokens_per_s, paired by round. cumulative: over the row before it; without: fixed over this row, which is what
-    the fix gives on top of all others; alone: over as-found; instead: over fixed; work: None."""
+    the fix gives on top of all others; alone: over as-found; on top, instead, precision: over fixed; others: None."""
     total: Ratio
-    """tokens_per_s over as-found; None with its reason in rows that do other work."""
+    """tokens_per_s over as-found; None with its reason where `gain` is."""
     predicted: Ratio = NO_PREDICTION
     """What the finding of `rule` in the breakdown pass of the program without the fix predicts, if that removed all of
     its cost: the most certain prediction, and the range of all of them, such as bound and replay."""
@@ -82,6 +86,14 @@ class LadderRow(PlannedRow):
     def measure(self, name: str) -> Measure:
         """A measure of this row; one that it lacks is None with the reason."""
         return self.measures.get(name) or Measure(name, None, "", reason=NOT_RECORDED)
+
+    @property
+    def cpu_time(self) -> float | None:
+        """CPU seconds of a step, of the process and its children; the threads of a host device are among its own."""
+        step, used = self.measure("step_time").value, self.measure("host_cpu").value
+        if step is None or used is None:
+            return None
+        return step * (used + sum(self.measure(name).value or 0.0 for name in ("device_cpu", "children_cpu")))
 
     @property
     def fix_with_companions(self) -> str:
@@ -181,16 +193,10 @@ class Ladder:
         rounds = f" (interrupted after {self.rounds} round{'s' * (self.rounds != 1)})" if self.interrupted else ""
         return f"Of the fixes, each left out of the full set{rounds}: {'; '.join(parts)}."
 
-    def _compared_programs(self) -> set[frozenset[_FixSet]]:
+    def _compared_programs(self) -> set[frozenset[str]]:
         """Pairs of programs with an interval: rows of the same two count once."""
-        programs: dict[str, _FixSet] = {row.label: frozenset(row.fixes) for row in self.rows}
-        full = next((programs[row.label] for row in reversed(self.rows) if row.kind == "cumulative"), None)
-        pairs = (
-            frozenset({programs[row.label], programs.get(row.against, full)})
-            for row in self.rows
-            if row.gain.low is not None and row.gain.reason != ITSELF
-        )
-        return {pair for pair in pairs if len(pair) > 1}
+        rows = (row for row in self.rows if row.gain.low is not None and row.gain.reason != ITSELF)
+        return {frozenset({row.program, row.against}) for row in rows}
 
 
 def measure_ladder(
@@ -259,9 +265,9 @@ def _prediction(rule: str, before: Analysis | None, finding: Finding | None) -> 
 def _speed_ratio(row: PlannedRow, before: SideRuns, after: SideRuns, *, anyway: bool) -> Ratio:
     """Ratio of the tokens per second, or why there is none."""
     pairs = min(len(before.light), len(after.light))
-    if row.kind == "work":
-        return Ratio(SPEED, None, None, None, pairs, different=False, reason=DIFFERENT_WORK)
-    mismatches = find_mismatches((before, after))
+    if row.kind in NO_RATIO:
+        return Ratio(SPEED, None, None, None, pairs, different=False, reason=NO_RATIO[row.kind])
+    mismatches = find_mismatches((before, after), ignored=("dtype",) if row.kind == "precision" else ())
     if mismatches and not anyway:
         reason = Notice("not-comparable", {"mismatches": mismatches})
         return Ratio(SPEED, None, None, None, pairs, different=False, reason=reason)

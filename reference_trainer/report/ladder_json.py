@@ -7,7 +7,7 @@ from typing import Any, Final
 from profiler.analyse.model import Measure
 from profiler.core.notice import Notice
 from profiler.report.model import ReportInput
-from profiler.report.render.json import Null, measures_json, ranges_json, ratio_json
+from profiler.report.render.json import Null, measures_json, number, ranges_json, ratio_json
 from profiler.report.text import describe
 from reference_trainer.report.ladder import LadderRow, comparison_ladder
 
@@ -53,6 +53,8 @@ def _row(row: LadderRow) -> dict[str, Any]:
         "fixes": list(row.fixes),
         "removes": row.removes,
         "rule": row.rule,
+        "what": row.what,
+        "cpu_time": number(row.cpu_time, describe(row.measure("host_cpu").reason)),
         **measures_json(measures),
         "ranges": ranges_json(measures),
         "gain": {**ratio_json(row.gain), "reason": describe(row.gain.reason)},

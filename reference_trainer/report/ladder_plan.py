@@ -24,9 +24,23 @@ class ListedFix(BaseModel):
     rule_left_out: str
     requires: tuple[str, ...]
     excludes: tuple[str, ...]
-    kind: Literal["cure", "instead", "work"]
+    kind: Literal["cure", "on top", "instead", "work"]
     available: bool
     why_not: str
+
+
+class ListedProgram(BaseModel):
+    """A program that is measured beside the fixes."""
+
+    model_config = ConfigDict(frozen=True)
+
+    label: str
+    kind: Literal["precision", "beside"]
+    """precision: the full set with narrower numbers | beside: another program of the same work"""
+    what: str
+    arguments: tuple[str, ...]
+    why_not: str = ""
+    """Why it cannot run here; empty: it can."""
 
 
 class FixList(BaseModel):
@@ -41,6 +55,7 @@ class FixList(BaseModel):
     fixes: tuple[ListedFix, ...]
     fixed: Annotated[tuple[str, ...], Field(min_length=1)]
     """The full set, in order."""
+    programs: tuple[ListedProgram, ...] = ()
 
     def fix(self, name: str) -> ListedFix:
         """The fix of that name."""
@@ -91,7 +106,7 @@ def read_fixes(text: str) -> FixList:
 
 BASELINE = "as-found"
 FIXED = "fixed"
-_LABELS: Final = {"cumulative": "+ {}", "without": "without {}", "alone": "alone {}", "instead": "{}", "work": "{}"}
+_LABELS: Final = {"cumulative": "+ {}", "without": "without {}", "alone": "alone {}"}
 _ALSO: Final = {"without": "and", "alone": "with"}
 """Kinds whose labels name the fixes that are left out or added together with the row's fix."""
 
@@ -107,7 +122,14 @@ class Program:
     warm: bool = False
     """It runs once before anything is measured."""
     optional: bool = False
-    """Its fix is not part of the full set: if it cannot run, the others are measured nevertheless."""
+    """It is no step of the ladder: if it cannot run, the others are measured nevertheless."""
+    options: tuple[str, ...] = ()
+    """Its arguments, where these are no set of fixes."""
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """What the trainer is started with."""
+        return self.options or ("--fixes", ",".join(self.fixes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +144,7 @@ class LadderPlan:
 
 
 def plan_ladder(listed: FixList) -> LadderPlan:
-    """Rows and programs, in this order: the baseline, cumulative, without, alone, instead, work."""
+    """Rows and programs, in this order: the baseline, cumulative, without, alone, on top, instead, work; others."""
     plan = _Planner(listed)
     plan.baseline()
     plan.cumulative()
@@ -130,12 +152,16 @@ def plan_ladder(listed: FixList) -> LadderPlan:
         plan.without(name)
     for name in listed.fixed:
         plan.alone(name)
-    for kind in ("instead", "work"):
+    for kind in ("on top", "instead", "work"):
         for fix in listed.fixes:
             if fix.kind == kind and fix.available:
                 plan.in_place(fix.name)
-    unavailable = tuple((fix.name, fix.why_not or "no reason given") for fix in listed.fixes if not fix.available)
-    return LadderPlan(tuple(plan.rows), tuple(plan.programs.values()), unavailable)
+    for program in listed.programs:
+        if not program.why_not:
+            plan.beside(program)
+    unavailable = [(fix.name, fix.why_not or "no reason given") for fix in listed.fixes if not fix.available]
+    unavailable += [(program.label, program.why_not) for program in listed.programs if program.why_not]
+    return LadderPlan(tuple(plan.rows), tuple(plan.programs.values()), tuple(unavailable))
 
 
 @dataclass(slots=True)
@@ -144,7 +170,7 @@ class _Planner:
 
     listed: FixList
     rows: list[PlannedRow] = field(default_factory=list)
-    programs: dict[frozenset[str], Program] = field(default_factory=dict)
+    programs: dict[frozenset[str] | str, Program] = field(default_factory=dict)
 
     def baseline(self) -> None:
         listed = self.listed
@@ -173,16 +199,22 @@ class _Planner:
         gone = {*self.listed.displaced_by(name)} & {*self.listed.fixed}
         chosen = ({*self.listed.fixed} - gone) | {*self.listed.with_needs(name)}
         kind = self.listed.fix(name).kind
-        self._row(kind, name, chosen, FIXED if kind == "instead" else "", also=gone)
+        self._row(kind, name, chosen, "" if kind == "work" else FIXED, also=gone)
+
+    def beside(self, listed: ListedProgram) -> None:
+        """Add a program that is no set of fixes."""
+        label, against = listed.label, FIXED if listed.kind == "precision" else ""
+        self.programs[label] = Program(label, label, warm=True, optional=True, options=listed.arguments)
+        self.rows.append(PlannedRow(label, listed.kind, label, against, what=listed.what))
 
     def _row(
         self, kind: str, name: str, chosen: AbstractSet[str], against: str, *, also: AbstractSet[str] = frozenset()
     ) -> None:
         fix, others = self.listed.fix(name), self.listed.ordered(also)
-        label = _LABELS[kind].format(name)
+        label = _LABELS.get(kind, "{}").format(name)
         if others and kind in _ALSO:
             label += f" ({_ALSO[kind]} {', '.join(others)})"
-        replaces = kind in ("instead", "work")
+        replaces = kind not in _LABELS
         folder = name if replaces else f"{kind}-{name}"
         program = self._program(label, folder, chosen, warm=replaces)
         fixes = self.listed.ordered(chosen)

@@ -22,10 +22,11 @@ from profiler.report.blocks import (
 )
 from profiler.report.build import SectionPlugin
 from profiler.report.model import ReportInput
-from profiler.report.table import factor, measure_cell, phrase, ratio_cell, ratio_text
+from profiler.report.table import factor, measure_cell, missing_cell, phrase, ratio_cell, ratio_text, seconds_cell
 from profiler.report.text import NO_REASON, describe, listed
 from reference_trainer.report.ladder import (
     NO_PREDICTION,
+    NO_RATIO,
     FixEffects,
     Ladder,
     LadderRow,
@@ -209,20 +210,32 @@ def _left_out_cell(row: LadderRow | None) -> Cell:
 
 
 def _rest(report_input: ReportInput, ladder: Ladder) -> tuple[Block, ...]:
-    """Build the table of rows without a like-for-like ratio, and the list of fixes that cannot run here."""
+    """Build the table of the other programs, and the list of those that cannot run here."""
     blocks: list[Block] = []
-    others = ladder.of_kind("instead", "work")
+    others = ladder.of_kind("on top", "precision", "instead", "work", "beside")
     if others:
-        sides = report_input.sides
-        fixed, speed = sides[-1].label, report_input.rate_phrase("tokens_per_s")
-        columns = (Column("What"), Column(speed.capitalize(), number=True), Column(f"Over {fixed}", number=True))
-        why = " ".join(f"{row.label}: {_why(row, speed)}." for row in others)
-        note = f"These rows do other work in a step than those above: no ratio of theirs is like for like. {why}"
-        blocks.append(Table("Not like for like", columns, tuple(map(_other, others)), note))
-    if ladder.unavailable:
-        items = tuple(f"{name}: {why or 'no reason was recorded'}" for name, why in ladder.unavailable)
-        blocks.append(Items(items, f"Not available on {on_device(report_input)}"))
+        speed = report_input.rate_phrase("tokens_per_s").capitalize()
+        columns = (
+            Column("Program"), Column(speed, number=True), Column("CPU time of a step", number=True),
+            Column("Over fixed", number=True),
+        )  # fmt: skip
+        full = ladder.of_kind("cumulative")[-1:]
+        rows = (*ladder.of_kind("baseline"), *(replace(row, label="fixed", removes="") for row in full), *others)
+        blocks.append(Table("Other programs", columns, tuple(map(_other, rows)), _OTHERS_NOTE))
+    reasons = dict.fromkeys(why for _, why in ladder.unavailable)
+    if reasons:
+        items = (
+            f"{', '.join(name for name, why in ladder.unavailable if why == reason)}: {reason or NO_REASON}"
+            for reason in reasons
+        )
+        blocks.append(Items(tuple(items), f"Not available on {on_device(report_input)}"))
     return tuple(blocks)
+
+
+_OTHERS_NOTE = (
+    "CPU time: of all threads of the process, those of a host device and waits that poll among it. Programs with no "
+    "ratio do other work, or are no variant of this trainer. With tf32 and bf16 the results are rounded too."
+)
 
 
 def _removes(cost: str) -> str:
@@ -230,18 +243,19 @@ def _removes(cost: str) -> str:
     return f"removes: {cost}" if cost else ""
 
 
-def _why(row: LadderRow, speed: str) -> str:
-    """Explain why no ratio of a row is like for like."""
-    if row.kind == "work":
-        return f"{describe(row.gain.reason) or 'does other work'}; its {speed} are held against nothing"
-    replaced = f"in place of {listed(row.also)}; " if row.also else ""
-    return f"{replaced}what was done before the run began is in none of its steps"
-
-
 def _other(row: LadderRow) -> tuple[Cell, ...]:
-    ratio = Cell("no ratio") if row.kind == "work" else ratio_cell(row.gain)
+    ratio = Cell("")
+    if row.kind not in ("baseline", "cumulative"):
+        ratio = Cell("no ratio") if row.kind in NO_RATIO else ratio_cell(row.gain)
+    replaced = (
+        f"in place of {listed(row.also)}; what it does before a run is in no step"
+        if row.kind == "instead" and row.also
+        else ""
+    )
+    note = "; ".join(filter(None, (row.what, _removes(row.removes), replaced)))
+    cpu = missing_cell(row.measure("host_cpu").reason) if row.cpu_time is None else seconds_cell(row.cpu_time)
     speed = measure_cell(row.measure("tokens_per_s"), spread=True, bare=True)
-    return Cell(row.label, note=_removes(row.removes), strong=True), speed, ratio
+    return Cell(row.label, note=note, strong=True), speed, cpu, ratio
 
 
 def waterfall(report_input: ReportInput, ladder: Ladder) -> Waterfall | NotMeasured:

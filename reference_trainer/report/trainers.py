@@ -96,7 +96,7 @@ class BundledTrainer:
         size = self._size(values, ladder=True)
         sides = self._variants(values, size)
         others = (
-            self._side(program.label, values, _fix_arguments(program), size, program)
+            self._side(program.label, values, program.arguments, size, program)
             for program in plan.programs[len(sides) :]
         )
         programs = (*sides, *others)
@@ -199,16 +199,12 @@ def _measured_ladder(
         runs,
         unavailable=(
             *plan.unavailable,
-            *((row.fix, failed[row.program]) for row in plan.rows if row.program in failed),
+            *((row.fix or row.label, failed[row.program]) for row in plan.rows if row.program in failed),
         ),
         interrupted=recorded.pairs < recorded.planned,
         anyway=anyway,
     )
     return {NAME: ladder}
-
-
-def _fix_arguments(program: Program) -> tuple[str, ...]:
-    return ("--fixes", ",".join(program.fixes))
 
 
 def _arguments(options: Mapping[str, str]) -> tuple[str, ...]:

@@ -152,14 +152,14 @@ def ladder(monkeypatch: pytest.MonkeyPatch, fake: FakeRecord) -> FakeRecord:
 
 
 FACTS = {"device": "host", "step": "chunk"}
-PROGRAMS = 12
-"""Number of different sets of fixes in the made-up list."""
+PROGRAMS = 13
+"""Number of different programs of the made-up list."""
 
 
 def test_a_ladder_is_recorded_in_rounds_and_reported(compare: Compare, ladder: FakeRecord) -> None:
     done = compare("--ladder", "--pairs", "3", "--out", "here")
     assert (done.code, rounds_said(done.err)) == (0, [1, 2, 3])
-    assert len(ladder.specs) == 4 + 3 * (PROGRAMS + 1) + 2 + 8
+    assert len(ladder.specs) == 5 + 3 * (PROGRAMS + 1) + 2 + 8
     names = [spec.out.name for spec in ladder.specs]
     assert [name for name in names if name.endswith("-full-set-again")] == [f"0{n}-full-set-again" for n in (1, 2, 3)]
     added = [f"detail-cumulative-{fix}" for fix in ("async", "batch", "embed", "parallel")]
@@ -193,9 +193,9 @@ def test_a_ladder_of_the_sweep(compare: Compare, fake: FakeRecord, monkeypatch: 
     assert measured.hooks, "it marks its steps, and hooks find the rest"
     found = report()
     assert {row["kind"] for row in found["ladder"]["rows"]} == {
-        "baseline", "cumulative", "without", "alone", "instead", "work",
+        "baseline", "cumulative", "without", "alone", "instead", "work", "beside",
     }  # fmt: skip
-    assert "points a second" in Path("here/compare.md").read_text()
+    assert "Points a second" in Path("here/compare.md").read_text()
     assert "tokens" not in Path("here/compare.md").read_text().lower()
 
 

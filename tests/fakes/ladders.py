@@ -20,8 +20,13 @@ def fix(name: str, *, kind: str = "cure", **changes: Any) -> dict[str, Any]:
     return {**entry, "kind": kind, "available": True, "why_not": "", **changes}
 
 
+def program(label: str, kind: str, **changes: Any) -> dict[str, Any]:
+    """One entry of the programs beside the fixes."""
+    return {"label": label, "kind": kind, "what": f"it is {label}", "arguments": ["--variant", label], **changes}
+
+
 def document(**changes: Any) -> dict[str, Any]:
-    """Five fixes of which two stand on others, an alternative, other work, and one that cannot run here."""
+    """Five fixes of which two stand on others, an alternative, other work, another program; two cannot run here."""
     fixes = [
         fix("batch"),
         fix("parallel", requires=["batch"]),
@@ -29,11 +34,12 @@ def document(**changes: Any) -> dict[str, Any]:
         fix("async"),
         fix("embed", requires=["async"]),
         fix("prefetch", requires=["embed"]),
-        fix("graph", available=False, why_not="no CUDA here", requires=["embed"]),
+        fix("graph", kind="on top", available=False, why_not="no CUDA here", requires=["embed"]),
         fix("learn", kind="work", excludes=["prefetch"]),
     ]
     full = ["batch", "parallel", "async", "embed", "prefetch"]
-    base = {"device": "host", "fixes": fixes, "fixed": full}
+    programs = [program("bf16", "precision", why_not="emulated here"), program("plain", "beside")]
+    base = {"device": "host", "fixes": fixes, "fixed": full, "programs": programs}
     return base | changes
 
 

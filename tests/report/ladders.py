@@ -52,6 +52,8 @@ def measures(speed: float, tokens: int = 3000) -> dict[str, Measure]:
     return {
         "tokens_per_s": Measure("tokens_per_s", speed, "tokens/s", 0.97 * speed, 1.02 * speed, 7),
         "step_time": Measure("step_time", time, "s", time / 1.02, time / 0.97, 7),
+        "host_cpu": Measure("host_cpu", 0.75, "cores"),
+        "device_cpu": Measure("device_cpu", 0.5, "cores"),
     }
 
 
@@ -60,7 +62,8 @@ def row(kind: str, fix: str, worth: Ratio, total: float, **another: Any) -> Ladd
     labels = {"cumulative": f"+ {fix}", "without": f"without {fix}", "alone": f"alone {fix}"}
     removes, rule = CURES[fix][:2] if fix in CURES else ("", "")
     against = {"without": "fixed", "instead": "fixed", "work": ""}.get(kind, "as-found")
-    fields: dict[str, Any] = {"label": labels.get(kind, fix), "also": (), "fixes": (fix,), "removes": removes}
+    label = labels.get(kind, fix)
+    fields: dict[str, Any] = {"label": label, "program": label, "also": (), "fixes": (fix,), "removes": removes}
     fields |= {"rule": rule, "measures": measures(BASE * total), "against": against, "total": gain(total)}
     if kind == "cumulative" and fix == "batch-embed":
         fields["predicted"] = gain(1.4)
@@ -112,7 +115,7 @@ def stuck() -> tuple[Series, ...]:
 
 
 def ladder() -> Ladder:
-    """Twelve fixes, one alternative, one row of other work, one fix that cannot run here."""
+    """Twelve fixes, one alternative, one row of other work, one other program, and two that cannot run here."""
     rows, full, names = (
         [row("baseline", "", gain(1.0), 1.0, label="as-found", fixes=())],
         1.0,
@@ -131,7 +134,10 @@ def ladder() -> Ladder:
     rows.append(row("instead", "pretokenize", gain(1.07), 1.07 * full, also=instead, removes="all tokenization"))
     work = row("work", "learn", none(REASON), 2.3, analysis=learner(), also=("quiet-logging",))
     rows.append(replace(work, total=none(REASON), removes="a loss that teaches nothing"))
-    return Ladder(tuple(rows), (("cuda-graph", "there is no CUDA device here"),), rounds=7)
+    plain = row("beside", "", none("another program: no like-for-like ratio"), 1.5, label="plain PyTorch", fixes=())
+    rows.append(replace(plain, what="the same by torch", total=plain.gain))
+    missing = ((name, "there is no CUDA device here") for name in ("cuda-graph", "bf16"))
+    return Ladder(tuple(rows), tuple(missing), rounds=7)
 
 
 def with_ladder(found: Ladder | None = None) -> Comparison:

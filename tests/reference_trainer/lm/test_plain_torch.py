@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from reference_trainer.lm.__main__ import main
-from reference_trainer.lm.plain_torch import VARIANTS, PlainModel
+from reference_trainer.lm.plain_torch import PlainModel
+from reference_trainer.lm.settings import PLAIN
 from tests.reference_trainer.lm.equivalence import CASES, CLOSE, GAP, check
 from tests.reference_trainer.lm.reference import ReferenceModel
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", PLAIN)
 @pytest.mark.parametrize("name", ["tiny", "one token", "odd widths"])
 def test_predictions_and_state_are_those_of_the_reference(name: str, variant: str) -> None:
     case = CASES[name]
@@ -30,11 +31,11 @@ def test_predictions_and_state_are_those_of_the_reference(name: str, variant: st
 @pytest.mark.usefixtures("own_cache")
 def test_the_variants_take_the_chunks_of_the_trainer(tmp_path: Path, corpus_file: Path) -> None:
     results = {}
-    for variant in ("as-found", *VARIANTS):
+    for variant in ("as-found", *PLAIN):
         size = "--device host --tokens-per-chunk 300 --samples-per-chunk 4 --max-chunks 2 --warmup-seconds 0"
         out = tmp_path / variant
         assert main([*size.split(), "--corpus", str(corpus_file), "--variant", variant, "--result", str(out)]) == 0
         results[variant] = json.loads(out.read_text())
-    for variant in VARIANTS:
+    for variant in PLAIN:
         for name in ("chunks", "tokens", "loss", "accuracy"):
             assert results[variant][name] == pytest.approx(results["as-found"][name]), f"{name} of {variant}"
