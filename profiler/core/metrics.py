@@ -84,6 +84,7 @@ _MEASURES: Final = (
     Metric("step_time_p95", "Time of a step, 95th percentile", "s"),
     Metric("steps", "Steps measured", "steps"),
     Metric("device_utilization", "Device busy", "1", is_share=True),
+    Metric("peak_share", "Share of the card's peak", "1", is_share=True),
     Metric("gc_time", "Garbage collections, per step", "s"),
     Metric("host_cpu", "Host CPU", "cores"),
     Metric("children_cpu", "CPU of its other processes", "cores"),

@@ -14,7 +14,16 @@ from profiler.report.blocks import Action, Chip, Headline
 from profiler.report.finding_text import NO_GAIN, finding_text, leading, prediction_texts
 from profiler.report.first_screen_text import WHY
 from profiler.report.model import ReportInput, ReportSide, exit_status, noisy_machine
-from profiler.report.text import at, describe, different_results, kernel_name, mismatches, plural, same_results
+from profiler.report.text import (
+    at,
+    describe,
+    different_results,
+    kernel_name,
+    mismatches,
+    part_of_time,
+    plural,
+    same_results,
+)
 
 _DIGITS: Final = 2
 """Significant digits of a ratio on the first screen: runs vary by more than a third digit tells."""
@@ -97,10 +106,10 @@ def comparison_why(report_input: ReportInput) -> tuple[str, ...]:
 
 def _device_sentences(first: ReportSide, last: ReportSide) -> tuple[str, ...]:
     """`before waits for the device twice for every token, and the device works 6% of the time.`"""
-    busy = [side.measure("device_utilization").value for side in (first, last)]
-    if None in busy:
+    busy = [(side.measure("device_utilization").value, side.measure("peak_share").value) for side in (first, last)]
+    works = [f"the device works {part_of_time(value, peak)}" for value, peak in busy if value is not None]
+    if len(works) < len(busy):
         return ()
-    works = [f"the device works {share(value)} of the time" for value in busy if value is not None]
     for name, verb, again in _WAITS:
         before, after = (side.measure(name).value for side in (first, last))
         if not before or not after or max(before, after) < _MUCH_LESS * min(before, after):
@@ -253,7 +262,7 @@ def _bound_of_host(side: ReportSide) -> Iterator[Action]:
     busy = side.measure("device_utilization").value
     if not busy or busy < 1 / _FINE or side.detailed.outcome == "":
         return
-    works = f"The device of {side.label} works {share(busy)} of the time"
+    works = f"The device of {side.label} works {part_of_time(busy, side.measure('peak_share').value)}"
     rest = f", so the host can give at most {_times(1 / busy)} more" if 1 / busy >= NO_GAIN else ""
     first = next(iter(side.detailed.kernels), None)
     most = f" {kernel_name(first.name)} takes {share(first.share)} of the kernels' time." if first else ""

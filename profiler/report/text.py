@@ -52,6 +52,13 @@ def capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def part_of_time(busy: float, peak: float | None) -> str:
+    """`100% of the time, at 12% of the card's peak`, the latter where it is known."""
+    return f"{units.share(busy)} of the time" + (
+        f", at {units.share(peak)} of the card's peak" if peak is not None else ""
+    )
+
+
 def commit_text(commit: str | None) -> str:
     """`3f2a9c1 with uncommitted changes`: the commit of a manifest."""
     if not commit:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import numpy as np
 
@@ -147,6 +147,17 @@ def busy_per_step(run: Run, window: Window) -> tuple[Times | Floats | None, str,
         return None, "", reason
     devices = [covered_within(busy, window.begin, window.end) for busy in busy_by_device(run, window).values()]
     return (devices[0] if len(devices) == 1 else np.mean(devices, axis=0)), "activities", None
+
+
+def peak_share(facts: Mapping[str, Any], speed: Measure) -> dict[str, Measure]:
+    """Compute how much of the card's peak the program's arithmetic takes, where the program states both."""
+    stated = facts.get("roofline")
+    flops, peak = (
+        (stated.get(name) for name in ("flops_per_token", "peak_flops")) if isinstance(stated, dict) else (0, 0)
+    )
+    if not (isinstance(flops, int | float) and isinstance(peak, int | float) and peak > 0 and speed.value):
+        return {}
+    return {"peak_share": Measure("peak_share", speed.value * flops / peak, "1", n=speed.n, source="stated operations")}
 
 
 def _utilization(run: Run, window: Window) -> Measure:

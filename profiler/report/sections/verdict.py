@@ -38,7 +38,7 @@ from profiler.report.text import (
     uncompared_results,
 )
 
-_SINGLE_RUN_MEASURES: Final = ("device_utilization", *HOST_MEASURES)
+_SINGLE_RUN_MEASURES: Final = ("device_utilization", "peak_share", *HOST_MEASURES)
 """Counters stand in a table of their own."""
 
 
