@@ -60,10 +60,10 @@ class BundledTrainer:
         labels = [side.label for side in alone]
 
         def extensions(runs: Mapping[str, Any], recorded: RecordedRuns, _anyway: bool) -> Mapping[str, Extension]:
-            from reference_trainer.report.calls_alone import NAME, CallsAloneFailed, measure_calls_alone
+            from reference_trainer.report.calls_alone import NAME, CallsAlone, measure_calls_alone
 
             if failed := [reason for label, reason in recorded.unavailable.items() if label in labels]:
-                return {NAME: CallsAloneFailed(failed[0])}
+                return {NAME: CallsAlone((), failed=failed[0])}
             measured = measure_calls_alone([side.label for side in sides], labels, runs)
             return {NAME: measured} if measured else {}
 
