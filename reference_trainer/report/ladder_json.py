@@ -12,17 +12,9 @@ from profiler.report.text import describe
 from reference_trainer.report.ladder import LadderRow, comparison_ladder
 
 ROW_KEYS: Final = (
-    "tokens_per_s",
-    "step_time",
-    "syncs_per_step",
-    "h2d_per_step",
-    "d2h_per_step",
-    "allocations_per_step",
-    "device_utilization",
-    "host_cpu",
-    "loss",
-    "accuracy",
-)
+    "tokens_per_s", "step_time", "syncs_per_step", "h2d_per_step", "d2h_per_step", "allocations_per_step",
+    "device_utilization", "host_cpu", "loss", "accuracy",
+)  # fmt: skip
 """Measures that every row has, measured or not."""
 
 
@@ -45,24 +37,19 @@ def ladder_json(report_input: ReportInput) -> dict[str, Any]:
 def _row(row: LadderRow) -> dict[str, Any]:
     absent = Measure("", None, "", reason=Notice("not-in-runs"))
     measures = {name: row.measures.get(name, absent) for name in ROW_KEYS}
+    plain = {name: getattr(row, name) for name in ("label", "kind", "fix", "removes", "rule", "what", "against")}
+    ratios = {
+        name: {**ratio_json(ratio), "reason": describe(ratio.reason)}
+        for name, ratio in (("gain", row.gain), ("predicted", row.predicted), ("total", row.total))
+    }
+    ratios["predicted"]["is_lower_bound"] = row.is_lower_bound
+    cpu_time = number(row.cpu_time, row.measure("host_cpu").reason)
+    lists = {"also": list(row.also), "fixes": list(row.fixes)}
     return {
-        "label": row.label,
-        "kind": row.kind,
-        "fix": row.fix,
-        "also": list(row.also),
-        "fixes": list(row.fixes),
-        "removes": row.removes,
-        "rule": row.rule,
-        "what": row.what,
-        "cpu_time": number(row.cpu_time, describe(row.measure("host_cpu").reason)),
+        **plain,
+        **lists,
+        "cpu_time": cpu_time,
         **measures_json(measures),
         "ranges": ranges_json(measures),
-        "gain": {**ratio_json(row.gain), "reason": describe(row.gain.reason)},
-        "predicted": {
-            **ratio_json(row.predicted),
-            "is_lower_bound": row.is_lower_bound,
-            "reason": describe(row.predicted.reason),
-        },
-        "against": row.against,
-        "total": {**ratio_json(row.total), "reason": describe(row.total.reason)},
+        **ratios,
     }
