@@ -47,10 +47,6 @@ class Work:
         self.prediction_row = 0
         self.predicted: list[int] | np.ndarray = []
         """Predicted ids that the host knows."""
-        self.logits: Any = None
-        """Logits (T, V) of the chunk on the device, without the bias; None: they are computed token by token."""
-        self.kept_logits: np.ndarray | None = None
-        """Pinned memory for the logits of this chunk; None: they stay on the device."""
 
     def upload(self, array: np.ndarray) -> Any:
         """Copy real numbers to the device."""

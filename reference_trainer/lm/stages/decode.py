@@ -44,8 +44,6 @@ class DecodeTokens(Stage):
             work.prediction_row = t
         rows = (work.prediction_row, readout_row)
         work.device.launch(decode_token.KERNEL, work.prediction, readout, *self._rest, *rows)
-        if work.kept_logits is not None:
-            work.device.fetch_into(work.kept_logits[t : t + 1], self._logits)
         if not self._fetches:
             return
         if self._pinned is None:
@@ -71,7 +69,6 @@ class DecodeChunk(Stage):
     def chunk(self) -> None:
         work, device, sizes = self._work, self._work.device, (self._work.tokens, self._work.config.vocabulary)
         logits, work.prediction = self._logits(), self._prediction()
-        work.logits = logits
         readouts = self._upload(work.visitor) if self._upload else work.readout
         device.matmul(logits, readouts, work.decoder, work.tokens)
         if self._counts:
