@@ -144,6 +144,7 @@ class _Loop:
             if self._statements:
                 self._statements.finish()
                 self._state_from_zero(0)
+                self._statements.repeat(self._run)
         except NotWrittenError:
             raise  # all was kept that can be
         except BaseException as error:

@@ -13,7 +13,7 @@ from reference_trainer.lm.chunks import ChunkedText, Chunks
 from reference_trainer.lm.corpus import load_corpus
 from reference_trainer.lm.job import check_performance, chunked_text
 from reference_trainer.lm.loop import program
-from reference_trainer.lm.model import ModelConfig, Weights, initial_weights, preset
+from reference_trainer.lm.model import Weights, initial_weights, preset
 from reference_trainer.lm.observed import ObservedDevice, Outcome
 from reference_trainer.lm.settings import Settings
 from reference_trainer.lm.stated import margins, tolerance
@@ -50,9 +50,9 @@ def agree(settings: Settings) -> tuple[str, bool]:
         device.close()
 
 
-def _outcomes(variant: str, text: ChunkedText, device: Device, config: ModelConfig, weights: Weights) -> list[Outcome]:
+def _outcomes(variant: str, text: ChunkedText, device: Device, weights: Weights) -> list[Outcome]:
     """What the variant leaves of the first chunks."""
-    source, observed = Chunks(text, batch=True), ObservedDevice(device, config.vocabulary)
+    source, observed = Chunks(text, batch=True), ObservedDevice(device, len(weights.decoder_bias))
     run = program(variant, source, cast("Device", observed), weights, text.tokens_per_chunk)
     with observed.observing():
         return [observed.outcome() for _ in run(iter(range(CHUNKS)))]
