@@ -48,7 +48,7 @@ def train(source: Source, device: Device, weights: Weights, rows: int) -> Run:
             device.wait(ticket)  # the one sync of a chunk
             if not in_flight and unread:  # the last chunk of all, with the metrics that nobody has read
                 metrics[:], covered = device.download(totals), unread
-            loss, accuracy = (float(sum_ / covered) for sum_ in metrics) if covered else (None, None)
+            loss, accuracy = (float(total) / covered for total in metrics) if covered else (None, None)
             return Result(tokens, loss, accuracy, covered, predicted=predicted)
 
         for position, number in enumerate(chunks):

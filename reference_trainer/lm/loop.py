@@ -161,7 +161,7 @@ class _Loop:
         metrics, first, last_report = Metrics(), self._collected, self._began
         seconds, chunks = self._settings.seconds, self._settings.max_chunks
         last = None if chunks is None else self._before + chunks
-        while self._goes_on(last, seconds):
+        while self._submitted == first or self._goes_on(last, seconds):
             self._evaluate()
             for result in self._run(self._numbers(last, seconds)):
                 metrics.add(self._step(result))
@@ -184,7 +184,7 @@ class _Loop:
         return self._collected - self._before
 
     def _goes_on(self, last: int | None, seconds: float) -> bool:
-        """Whether to submit another chunk: up to number `last`, or for so many seconds, but one at least."""
+        """Whether to submit another chunk: those below `last`, or as many as fit into so many seconds."""
         if last is not None:
             return self._submitted < last
         return time.perf_counter() - self._began < seconds
