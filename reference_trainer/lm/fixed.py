@@ -17,7 +17,7 @@ from reference_trainer.devices.protocol import Device
 from reference_trainer.kernels import accumulate, embed, modulate, scan, score
 from reference_trainer.lm.chunks import Source
 from reference_trainer.lm.model import Weights
-from reference_trainer.lm.result import IN_FLIGHT, KEPT_CHUNKS, QUIET_CHUNKS, Result, Run
+from reference_trainer.lm.result import IN_FLIGHT, KEPT_CHUNKS, QUIET_CHUNKS, Result, Run, kept_place
 
 
 def train(source: Source, device: Device, weights: Weights, rows: int) -> Run:
@@ -54,7 +54,7 @@ def train(source: Source, device: Device, weights: Weights, rows: int) -> Run:
         for position, number in enumerate(chunks):
             ids = source.ids(number)  # tokenized in background threads meanwhile
             tokens, slot, quiet = len(ids) - 1, position % IN_FLIGHT, position % QUIET_CHUNKS
-            chunk, prediction = on_device[slot], predictions[number if 0 <= number < KEPT_CHUNKS else KEPT_CHUNKS]
+            chunk, prediction = on_device[slot], predictions[kept_place(number)]
             staged[slot][: tokens + 1] = ids
             with marks.region("forward"):
                 device.prefetch_into(chunk, staged[slot][: tokens + 1])  # the one copy of a chunk

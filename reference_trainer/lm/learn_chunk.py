@@ -64,7 +64,7 @@ class LearnChunk:
 
     # ------------------------------------------------------------ a step
 
-    def submit(self, ids: np.ndarray) -> None:
+    def submit(self, ids: np.ndarray, number: int = 0) -> None:
         """Put a step on the chunk `ids` (T + 1,) into the device's queue and return."""
         if len(self._flying) == IN_FLIGHT:
             raise RuntimeError(f"{IN_FLIGHT} chunks are in flight already: collect one")

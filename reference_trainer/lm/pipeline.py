@@ -17,7 +17,7 @@ from reference_trainer.kernels import accumulate, modulate
 from reference_trainer.lm.model import ModelConfig, Weights
 from reference_trainer.lm.plan import Plan
 from reference_trainer.lm.replay import Replay
-from reference_trainer.lm.result import IN_FLIGHT, QUIET_CHUNKS, Result
+from reference_trainer.lm.result import IN_FLIGHT, KEPT_CHUNKS, QUIET_CHUNKS, Result, kept_place
 from reference_trainer.lm.stages import Stage, Work
 from reference_trainer.lm.stages.decode import DecodeChunk, DecodeTokens
 from reference_trainer.lm.stages.embed import EmbedChunk, EmbedTokens
@@ -36,6 +36,8 @@ class _InFlight:
     """Host memory that receives loss and accuracy; None: they were not requested."""
     covered_tokens: int
     """Number of tokens that the metrics cover; 0: they are not read with this chunk."""
+    predicted: Any
+    """Predicted ids on the device; None: the next chunk overwrites them."""
 
 
 class Pipeline:
@@ -70,13 +72,13 @@ class Pipeline:
         self._known: Result | None = None  # set if the host computed the loss
         self._unread = [0, 0]  # chunks and tokens whose metrics were summed up and not fetched yet
 
-    def submit(self, ids: np.ndarray) -> None:
-        """Run the chunk `ids` (T + 1,): predict ids[t + 1] from ids[: t + 1]; return once it is submitted."""
+    def submit(self, ids: np.ndarray, number: int = KEPT_CHUNKS) -> None:
+        """Run chunk `number`, `ids` (T + 1,): predict ids[t + 1] from ids[: t + 1]; return once it is submitted."""
         if len(self._flying) == IN_FLIGHT:
             raise RuntimeError(f"{IN_FLIGHT} chunks are in flight already: collect one")
         with marks.region("forward"):
             work, tokens = self._work, len(ids) - 1
-            work.tokens, work.ids = tokens, ids
+            work.tokens, work.ids, work.place = tokens, ids, kept_place(number)
             if self._needs_ids:
                 work.ids_on_device = self._upload_ids(ids)
             self._replay.run(self._submitted % IN_FLIGHT, tokens, self._launch)  # ids alternate between slots
@@ -84,7 +86,8 @@ class Pipeline:
             if right is None:
                 self._flying.append(self._fetch(tokens))
             else:
-                self._known = Result(tokens, 1 - right / tokens, right / tokens, tokens)
+                predicted = np.array(work.predicted, np.int32)
+                self._known = Result(tokens, 1 - right / tokens, right / tokens, tokens, predicted=predicted)
             self._submitted += 1
 
     def collect(self) -> Result:
@@ -101,10 +104,11 @@ class Pipeline:
             self._device.wait(flying.ticket)
         if metrics is None:
             if not flying.covered_tokens:
-                return Result(flying.tokens, None, None, 0)
+                return Result(flying.tokens, None, None, 0, predicted=flying.predicted)
             metrics = self._device.download(self._totals if self._plan.quiet else self._results)
         scale = 1 / flying.covered_tokens if self._plan.quiet else 1.0
-        return Result(flying.tokens, float(metrics[0]) * scale, float(metrics[1]) * scale, flying.covered_tokens)
+        loss, accuracy = float(metrics[0]) * scale, float(metrics[1]) * scale
+        return Result(flying.tokens, loss, accuracy, flying.covered_tokens, predicted=flying.predicted)
 
     def flush(self) -> Result | None:
         """Metrics of all chunks since the last reading, or None if there are none; waits for the device."""
@@ -142,17 +146,18 @@ class Pipeline:
     def _fetch(self, tokens: int) -> _InFlight:
         """Request the chunk's metrics; with quiet-logging, those of the last QUIET_CHUNKS chunks at once."""
         device, covers, source = self._device, tokens, self._results
+        kept = None if self._plan.graph else self._work.prediction
         if self._plan.quiet:
             chunks, before = self._unread
             device.launch(accumulate.KERNEL, self._totals, self._results, tokens, int(chunks == 0))
             self._unread = [chunks + 1, before + tokens]
             if chunks + 1 < QUIET_CHUNKS:
-                return _InFlight(tokens, device.mark(), None, 0)
+                return _InFlight(tokens, device.mark(), None, 0, kept)
             self._unread, covers, source = [0, 0], before + tokens, self._totals
         if not self._fetched:
-            return _InFlight(tokens, None, None, covers)
+            return _InFlight(tokens, None, None, covers, kept)
         metrics = self._fetched[self._submitted % IN_FLIGHT][: source.shape[0]]
-        return _InFlight(tokens, device.fetch_into(metrics, source), metrics, covers)
+        return _InFlight(tokens, device.fetch_into(metrics, source), metrics, covers, kept)
 
 
 def _loss(work: Work) -> LossTokens | LossChunk | LossOnDevice:

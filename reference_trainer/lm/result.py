@@ -17,7 +17,7 @@ IN_FLIGHT = 2
 QUIET_CHUNKS = 16
 """Chunks whose metrics are read together by `quiet-logging`: 16 of 3,000 tokens are some ms on a GPU."""
 KEPT_CHUNKS = 64
-"""First chunks whose predictions `fixed` keeps on the device: as-found does far fewer in the time of a comparison."""
+"""First chunks whose predictions a program keeps: as-found does far fewer in the time of a comparison."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Result:
     rates: Mapping[str, float] = field(default_factory=dict)
     """Other values of a learning step: learning rate, norm of the gradient."""
     predicted: Any = None
-    """The predicted ids, in a list or on the device; None: nobody keeps them."""
+    """The predicted ids on the host or on the device; None: nobody keeps them."""
 
 
 Run = Callable[[Iterator[int]], Iterator[Result]]
@@ -43,11 +43,16 @@ Run = Callable[[Iterator[int]], Iterator[Result]]
 The number of the next chunk is requested when its turn comes, so that the caller decides then whether to go on."""
 
 
+def kept_place(number: int) -> int:
+    """Where the predictions of chunk `number` are kept; all but the first KEPT_CHUNKS share the last place."""
+    return number if 0 <= number < KEPT_CHUNKS else KEPT_CHUNKS
+
+
 class Forward(Protocol):
     """A model that takes chunks and gives results, up to IN_FLIGHT chunks later."""
 
-    def submit(self, ids: np.ndarray) -> None:
-        """Begin with the chunk `ids` (T + 1,) int32."""
+    def submit(self, ids: np.ndarray, number: int = KEPT_CHUNKS) -> None:
+        """Begin with chunk `number`, whose ids are `ids` (T + 1,) int32."""
 
     def collect(self) -> Result:
         """Wait for the oldest chunk that was not collected yet."""
@@ -63,7 +68,7 @@ def running(model: Forward, source: Source, *, depth: int) -> Run:
         flying, number = 0, next(chunks, None)
         while number is not None or flying:
             if number is not None:
-                model.submit(source.ids(number))
+                model.submit(source.ids(number), number)
                 flying += 1
             result = model.collect() if flying == depth or number is None else None
             if number is not None:

@@ -237,7 +237,9 @@ class Statements:
         atol = 2 + _BLOCK * max(self._near_ties, default=0.0)
         predicted = {number: self._on_host(ids) for number, ids in sorted(self._predicted.items())}
         for ids in self._predicted.values():
-            if not isinstance(ids, list):  # what is not predicted the next time must not be right from this time
+            if not isinstance(
+                ids, list | np.ndarray
+            ):  # what is not predicted the next time must not be right from this time
                 self.device.upload_into(ids, np.full(ids.shape, -1, np.int32))
         self._predicted = predicted
         for ids in predicted.values():
@@ -270,7 +272,7 @@ class Statements:
         marks.result("chunks that a second pass predicts otherwise", wrong)
 
     def _on_host(self, predicted: Any) -> np.ndarray:
-        if not isinstance(predicted, list):
+        if not isinstance(predicted, list | np.ndarray):
             predicted = self.device.download(predicted)[: self._text.tokens_per_chunk]
         return np.array(predicted, np.int32)
 

@@ -66,7 +66,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, corpus_file: Path) -> Run:
         with pytest.MonkeyPatch.context() as patch, closing(marks.Recorder(folder, "light")) as recorder:
             patch.setattr(marks, "_recorder", recorder)
             patch.setattr(stated, "MAX_SECONDS", float("inf"))  # a busy machine may take long to compile the kernels
-            patch.setattr(stated, "SECOND_PASS_S", 0.0 if chosen in ("as-found", ()) else float("inf"))
+            patch.setattr(stated, "SECOND_PASS_S", float("inf"))
             loop.train(settings)
             recorder.flush()
         return load(folder).results
