@@ -237,9 +237,7 @@ class Statements:
         atol = 2 + _BLOCK * max(self._near_ties, default=0.0)
         predicted = {number: self._on_host(ids) for number, ids in sorted(self._predicted.items())}
         for ids in self._predicted.values():
-            if not isinstance(
-                ids, list | np.ndarray
-            ):  # what is not predicted the next time must not be right from this time
+            if not isinstance(ids, list | np.ndarray):  # what is left out later must not be right
                 self.device.upload_into(ids, np.full(ids.shape, -1, np.int32))
         self._predicted = predicted
         for ids in predicted.values():
