@@ -126,16 +126,21 @@ def facts(job: Job, device: Device) -> dict[str, Any]:
     }
 
 
+def training_text(job: Job) -> ChunkedText:
+    """The text of the chunks; if the model learns, without the text that is held out."""
+    if not job.plan.learn:
+        return job.text
+    from reference_trainer.lm.heldout import split
+
+    return split(job.text)[0]
+
+
 def open_source(job: Job) -> Source:
     """The same chunks whatever the plan; if the model learns, without the text that is held out. The caller closes it.
 
     :raises TrainerError: a text too short for a chunk, or shards that do not fit.
     """
-    settings, chosen, text = job.settings, job.plan, job.text
-    if chosen.learn:
-        from reference_trainer.lm.heldout import split
-
-        text, _ = split(text)
+    settings, chosen, text = job.settings, job.plan, training_text(job)
     if chosen.tokenize == "shards":
         from reference_trainer.lm.shard_writer import ensure_shards
         from reference_trainer.lm.shards import ShardChunks

@@ -22,7 +22,6 @@ from reference_trainer.lm.optimizer import Optimizer
 from reference_trainer.lm.parameters import Parameters, unflatten
 from reference_trainer.lm.replay import Replay
 from reference_trainer.lm.result import IN_FLIGHT, Result
-from reference_trainer.lm.stated import Outcome
 
 RESULTS: Final = 4  # what `kernels.learned` leaves
 
@@ -62,15 +61,11 @@ class LearnChunk:
         self._fetched = [device.pinned((RESULTS,)) for _ in slots]
         self._submitted = self._submitted_tokens = 0
         self._flying: deque[tuple[Any, np.ndarray, int]] = deque()
-        self._kept: deque[tuple[Any, Outcome]] = deque()
 
     # ------------------------------------------------------------ a step
 
-    def submit(self, ids: np.ndarray, *, keep: bool = False) -> None:
-        """Put a step on the chunk `ids` (T + 1,) into the device's queue and return.
-
-        :param keep: fetch what the chunk leaves on the device too, for `outcome`.
-        """
+    def submit(self, ids: np.ndarray, number: int = 0) -> None:
+        """Put a step on the chunk `ids` (T + 1,) into the device's queue and return."""
         if len(self._flying) == IN_FLIGHT:
             raise RuntimeError(f"{IN_FLIGHT} chunks are in flight already: collect one")
         device, tokens, slot = self._device, self._length(ids), self._submitted % IN_FLIGHT
@@ -78,8 +73,6 @@ class LearnChunk:
         staged[:] = ids
         device.prefetch_into(on_device, staged)
         self._replay.run(slot, tokens, lambda: self._launch(on_device, tokens))
-        if keep:
-            self._kept.append(self._fetch_outcome(tokens))
         self._flying.append((device.fetch_into(fetched, self._results), fetched, tokens))
         self._submitted += 1
         self._submitted_tokens = tokens
@@ -101,20 +94,6 @@ class LearnChunk:
         self._device.wait(ticket)
         loss, accuracy, rate, norm = map(float, fetched)
         return Result(tokens, loss, accuracy, tokens, {"learning_rate": rate, "gradient_norm": norm})
-
-    def outcome(self) -> Outcome:
-        """What the oldest chunk that was submitted with `keep` left on the device, and that was not returned yet."""
-        ticket, outcome = self._kept.popleft()
-        self._device.wait(ticket)
-        return outcome
-
-    def _fetch_outcome(self, tokens: int) -> tuple[Any, Outcome]:
-        device, network = self._device, self._network
-        predictions, losses = device.pinned((tokens,), "int32"), device.pinned((tokens,))
-        state = device.pinned(self._state.shape)
-        device.fetch_into(predictions, network.predictions)
-        device.fetch_into(losses, network.losses)
-        return device.fetch_into(state, self._state), Outcome(predictions, state, losses=losses)
 
     def flush(self) -> Result | None:
         """Every chunk gave its metrics back itself."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,13 +12,13 @@ from profiler import marks
 from reference_trainer.devices import open_device
 from reference_trainer.devices.protocol import Device
 from reference_trainer.errors import TrainerError
-from reference_trainer.lm import stated
+from reference_trainer.lm import as_found, fixed, stated
 from reference_trainer.lm.chunks import Source
 from reference_trainer.lm.history import History
 from reference_trainer.lm.job import Job, facts, open_source, prepare
-from reference_trainer.lm.model import initial_weights
+from reference_trainer.lm.model import Weights, initial_weights
 from reference_trainer.lm.pipeline import Pipeline
-from reference_trainer.lm.result import IN_FLIGHT, Forward, Metrics, NotWrittenError, Result, Summary
+from reference_trainer.lm.result import IN_FLIGHT, Metrics, NotWrittenError, Result, Run, Summary, running
 from reference_trainer.lm.settings import Settings
 from reference_trainer.performance import apply, emptying, get_memory_stats
 from reference_trainer.program import obey
@@ -57,16 +57,35 @@ def train(settings: Settings, progress: Callable[[str], None] | None = None) -> 
             say(device.note)
         rounding = "" if settings.products == "fp32" else f", products in {settings.products}"
         say(f"{job.label} on {device.label}, preset {settings.preset}{rounding}, corpus {corpus.name}")
+        weights = initial_weights(job.config, settings.seed)
+        statements = stated.statements(job, source, device, weights)
+        if statements:
+            source, device = statements, statements.device
         if not job.plan.learn:
-            weights = initial_weights(job.config, settings.seed)
-            forward = Pipeline(device, job.config, weights, settings.tokens_per_chunk, job.plan)
-            return _Loop(job, source, device, forward, history=history).run(say)
+            if settings.fixes is None:
+                run = program(settings.variant, source, device, weights, settings.tokens_per_chunk)
+            else:
+                pipeline = Pipeline(device, job.config, weights, settings.tokens_per_chunk, job.plan)
+                run = running(pipeline, source, depth=_depth(job))
+            return _Loop(job, device, run, history, statements).run(say)
         from reference_trainer.lm.learning import Learning
 
         learning = stack.enter_context(closing(Learning(job, device, history, checkpoints=checkpoints, say=say)))
         marks.describe(**learning.facts())
-        loop = _Loop(job, source, device, learning.model, history=history, learning=learning)
-        return loop.run(say)
+        run = running(learning.model, source, depth=_depth(job))
+        return _Loop(job, device, run, history, statements, learning=learning).run(say)
+
+
+def _depth(job: Job) -> int:
+    """Chunks in flight."""
+    return IN_FLIGHT if job.plan.prefetch else 1
+
+
+def program(variant: str, source: Source, device: Device, weights: Weights, tokens: int) -> Run:
+    """The loop of the variant, for chunks of so many predictions."""
+    if variant == "as-found":
+        return as_found.train(source, device, weights)
+    return fixed.train(source, device, weights, tokens)
 
 
 def _checkpoints(job: Job) -> AbstractContextManager[CheckpointFolder | None]:
@@ -83,38 +102,32 @@ def _silent(line: str) -> None:
 
 
 class _Loop:
-    """One run over the chunks: warm-up, then the measured steps.
+    """One run over the chunks: warm-up, then the measured steps, then what a recorded run states at its end.
 
-    Both begin and end with no chunk in flight: all the work of the measured chunks is measured, and no other.
+    Each of them begins and ends with no chunk in flight: all the work of the measured chunks is measured, and no other.
     """
 
     def __init__(
         self,
         job: Job,
-        source: Source,
         device: Device,
-        forward: Forward,
-        *,
+        run: Run,
         history: History,
+        statements: stated.Statements | None,
+        *,
         learning: Learning | None = None,
     ) -> None:
         self._settings = job.settings
-        fits = stated.are_stated(job.config, job.settings.tokens_per_chunk, learn=job.plan.learn)
-        is_stating = marks.recorder() is not None and not job.settings.empty_kernels and fits
-        self._stated = stated.CHUNKS if is_stating else 0
-        """Chunks of the warm-up whose results are stated."""
-        self._tolerance = stated.tolerance(job.settings.stated_dtype, job.config.width)
-        self._source = source
+        self._statements = statements
         self._device = device
         self._history = history
-        self._forward = forward
+        self._run = run
         self._learning = learning
         self._snapshots = learning.snapshots if learning else None
         self._empty_cache = emptying(job.settings.performance, device.kind)
-        self._depth = IN_FLIGHT if job.plan.prefetch else 1
+        self._measures = False
+        """The warm-up is over."""
         self._submitted = self._collected = 0  # chunks
-        self._last: int | None = None
-        """Chunk after which none is submitted; None: not known yet."""
         self._before = 0
         """Chunks of the warm-up."""
         self._tokens = 0
@@ -125,18 +138,20 @@ class _Loop:
 
     def run(self, say: Callable[[str], None]) -> Summary:
         marks.open_step()
-        measured = False
         try:
             self._warm_up()
             self._begin()
-            measured = True
             summary = self._finish(self._measure(say))
+            if self._statements:
+                self._statements.finish()
+                self._state_from_zero(0)
+                self._statements.repeat(self._run)
         except NotWrittenError:
             raise  # all was kept that can be
         except BaseException as error:
-            rescued = self._rescue(measured=measured)
+            rescued = self._rescue()
             if isinstance(error, KeyboardInterrupt) and rescued:
-                when = f"after step {self._step_number}" if measured else "in the warm-up"
+                when = f"after step {self._step_number}" if self._measures else "in the warm-up"
                 raise KeyboardInterrupt(f"interrupted {when}; {rescued}") from None
             raise
         # all is written by now: a GRU takes minutes, and Ctrl-C must not lose what was learned before
@@ -145,14 +160,18 @@ class _Loop:
     def _measure(self, say: Callable[[str], None]) -> Summary:
         """Run the measured steps; their summary, with the evaluation of a model that learned."""
         metrics, first, last_report = Metrics(), self._collected, self._began
-        while not self._ended:
+        seconds, chunks = self._settings.seconds, self._settings.max_chunks
+        last = None if chunks is None else self._before + chunks
+        while self._submitted == first or self._goes_on(last, seconds):
             self._evaluate()
-            metrics.add(self._step(warmup=False))
-            now = time.perf_counter()
-            if now - last_report > 1:
-                last_report = now
-                with marks.region("log"):
-                    say(f"chunk {self._step_number}: {self._tokens / (now - self._began):,.0f} tokens/s{self._note}")
+            for result in self._run(self._numbers(last, seconds)):
+                metrics.add(self._step(result))
+                now = time.perf_counter()
+                if now - last_report > 1:
+                    last_report = now
+                    with marks.region("log"):
+                        speed = self._tokens / (now - self._began)
+                        say(f"chunk {self._step_number}: {speed:,.0f} tokens/s{self._note}")
         seconds = time.perf_counter() - self._began
         loss, accuracy = (None, None) if self._settings.empty_kernels else metrics.means()
         steps = self._collected - first
@@ -165,36 +184,52 @@ class _Loop:
         """Counted from 1 without the warm-up; a resumed run counts on."""
         return self._collected - self._before
 
-    @property
-    def _ended(self) -> bool:
-        return self._last is not None and self._collected >= self._last
+    def _goes_on(self, last: int | None, seconds: float) -> bool:
+        """Whether to submit another chunk: those below `last`, or as many as fit into so many seconds."""
+        if last is not None:
+            return self._submitted < last
+        return time.perf_counter() - self._began < seconds
 
-    def _end_after(self, seconds: float, *, chunks: int = 0) -> None:
-        """Submit no more chunks once `seconds` have passed since `_began`; those in flight are still steps.
-
-        :param chunks: as many are submitted all the same, unless they take too long.
-        """
-        elapsed = time.perf_counter() - self._began
-        enough = self._submitted >= chunks or elapsed >= stated.MAX_SECONDS
-        if self._last is None and elapsed >= seconds and enough:
-            self._last = self._submitted
+    def _numbers(self, last: int | None, seconds: float) -> Iterator[int]:
+        """Numbers of the next chunks, one at least, up to an evaluation on held-out text."""
+        learning, measured = self._learning, self._measures
+        while True:
+            yield self._submitted
+            self._submitted += 1
+            if self._snapshots and measured:
+                self._snapshots.submitted(self._submitted)
+            if not self._goes_on(last, seconds) or (measured and learning and learning.pauses(self._submitted)):
+                return
 
     def _warm_up(self) -> None:
-        self._last = None if self._settings.warmup_seconds or self._stated else 1
-        self._began = time.perf_counter()
-        while not self._ended:
-            self._step(warmup=True)
+        self._began, seconds = time.perf_counter(), self._settings.warmup_seconds
+        if self._statements:
+            for result in self._statements.in_full(self._run, range(stated.CHUNKS), is_first=True):
+                self._step(result)
+            self._submitted = self._collected
+            self._state_from_zero()
+        if not self._collected or self._goes_on(None, seconds):
+            for result in self._run(self._numbers(None, seconds)):
+                self._step(result)
+
+    def _state_from_zero(self, *chunks: int) -> None:
+        """State the chunks of the vocabulary and these, beside the steps and from a state of zero."""
+        statements = self._statements
+        if statements and not self._learning and not statements.is_late:
+            statements.reset()
+            for _ in statements.in_full(self._run, (*statements.each_id(), *chunks)):
+                pass
+            marks.open_step()
 
     def _begin(self) -> None:
         """Discard the metrics of the warm-up, and what was learned in it."""
-        self._forward.flush()
-        self._before, max_chunks = self._collected, self._settings.max_chunks
+        self._before = self._collected
         if self._learning:
             self._learning.restart()
             self._submitted = self._collected = self._learning.first
             self._before = 0
             marks.open_step()
-        self._last = None if max_chunks is None else self._before + max_chunks
+        self._measures = True
         self._tokens = 0
         self._began = time.perf_counter()
 
@@ -226,66 +261,40 @@ class _Loop:
             raise NotWrittenError("; ".join(faults), summary)
         return summary
 
-    def _rescue(self, *, measured: bool) -> str:
+    def _rescue(self) -> str:
         """Keep what there is of a run that ends early; a phrase that names it.
 
-        :param measured: it came to the measured steps. Before, a file of metrics may have more rows than a checkpoint.
+        Before the measured steps, an earlier file of metrics may have more rows than a checkpoint: it stays.
         """
-        rescued = self._history.rescue() if measured else "", self._snapshots.rescued() if self._snapshots else ""
+        rescued = self._history.rescue() if self._measures else "", self._snapshots.rescued() if self._snapshots else ""
         return ", ".join(filter(None, rescued))
 
     # ------------------------------------------------------------ a step
 
-    def _step(self, *, warmup: bool) -> Result:
+    def _step(self, result: Result) -> Result:
+        """End the step of a chunk, which is done."""
         obey()
-        self._fill(warmup=warmup)
         with marks.region("results"):
-            result = self._forward.collect()
-            if warmup and self._collected < self._stated:
-                stated.state(self._forward.outcome(), self._tolerance, chunk=self._collected)
+            if self._statements:
+                self._statements.note(self._collected, result)
             self._collected += 1
             self._tokens += result.tokens
             self._empty_cache()
-            if warmup:
-                self._end_after(self._settings.warmup_seconds, chunks=self._stated)
-            else:
-                self._end_after(self._settings.seconds)
-            if result.loss is None and self._ended and not warmup:
-                result = self._with_unread(result)
             if result.loss is not None and not self._settings.empty_kernels:
-                self._report(result, warmup=warmup)
+                self._report(result)
             marks.gauge("device_memory", self._device.reserved_bytes)
-        if self._snapshots and not warmup:
+        if self._snapshots and self._measures:
             self._snapshots.collected(self._collected)
-        marks.step(tokens=result.tokens, warmup=warmup)
+        marks.step(tokens=result.tokens, warmup=not self._measures)
         return result
 
-    def _with_unread(self, last: Result) -> Result:
-        """The last measured chunk, with the accumulated metrics that were not read yet."""
-        unread = self._forward.flush()
-        if unread is None:
-            return last
-        return replace(last, loss=unread.loss, accuracy=unread.accuracy, covers=unread.covers)
-
-    def _fill(self, *, warmup: bool) -> None:
-        """Submit the next chunk; with prefetch also the one after it, while the device computes."""
-        learning = self._learning
-        while self._submitted - self._collected < self._depth and self._submitted != self._last:
-            if learning and self._submitted > self._collected and learning.pauses(self._submitted):
-                return  # the evaluation comes first, with nothing in flight
-            keep = warmup and self._submitted < self._stated
-            self._forward.submit(self._source.ids(self._submitted), keep=keep)
-            self._submitted += 1
-            if self._snapshots and not warmup:
-                self._snapshots.submitted(self._submitted)
-
-    def _report(self, result: Result, *, warmup: bool) -> None:
+    def _report(self, result: Result) -> None:
         assert result.loss is not None
         assert result.accuracy is not None
         values = {"loss": result.loss, "accuracy": result.accuracy, **self._held_out}
         self._held_out = {}
         for name, value in (*values.items(), *result.rates.items()):
             marks.gauge(name, value)
-        if not warmup:
+        if self._measures:
             speed = self._tokens / (time.perf_counter() - self._began)
             self._history.add(self._step_number, tokens_per_s=speed, lr=result.rates.get("learning_rate"), **values)

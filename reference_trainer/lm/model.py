@@ -68,7 +68,10 @@ class Weights:
 
 
 def initial_weights(config: ModelConfig, seed: int) -> Weights:
-    """Gaussian weights of variance 1 / fan-in; gate biases such that layers remember 2 to 50 tokens."""
+    """Gaussian weights of variance 1 / fan-in; gate biases such that layers remember 2 to 50 tokens.
+
+    Biases are random too: a program that leaves one out gives other results.
+    """
     random = np.random.default_rng(seed)
     width, vocabulary = config.width, config.vocabulary
 
@@ -77,23 +80,26 @@ def initial_weights(config: ModelConfig, seed: int) -> Weights:
 
     bias = np.zeros((config.layers, 2 * width), np.float32)
     bias[:, :width] = np.log(np.geomspace(2, 50, width) - 1)  # sigmoid(log(n - 1)) = 1 - 1 / n
-    return Weights(
+    weights = Weights(
         embedding=normal(vocabulary, width, fan_in=1),
         layer=normal(config.layers, width, 2 * width, fan_in=width),
         bias=bias,
         readout=normal(width, width, fan_in=width),
         decoder=normal(width, vocabulary, fan_in=width),
-        decoder_bias=np.zeros(vocabulary, np.float32),
+        decoder_bias=normal(vocabulary, fan_in=width),
     )
+    bias[:, width:] = normal(config.layers, width, fan_in=width)
+    return weights
 
 
 def initial_weights_for_learning(config: ModelConfig, seed: int) -> Weights:
     """`initial_weights` from which more is learned in a short time (docs/log.md).
 
-    Smaller embeddings change faster beside their size, and half of the layers' units begin with a memory of less than
-    five tokens.
+    Smaller embeddings change faster beside their size, half of the layers' units begin with a memory of less than five
+    tokens, and all other biases begin at 0.
     """
     weights = initial_weights(config, seed)
-    bias = weights.bias.copy()
+    bias, decoder_bias = np.zeros_like(weights.bias), np.zeros_like(weights.decoder_bias)
     bias[:, : config.width] = np.log(np.geomspace(1.1, 20, config.width) - 1)
-    return replace(weights, embedding=np.float32(0.3) * weights.embedding, bias=bias)
+    embedding = np.float32(0.3) * weights.embedding
+    return replace(weights, embedding=embedding, bias=bias, decoder_bias=decoder_bias)

@@ -17,16 +17,12 @@ from reference_trainer.kernels import accumulate, modulate
 from reference_trainer.lm.model import ModelConfig, Weights
 from reference_trainer.lm.plan import Plan
 from reference_trainer.lm.replay import Replay
-from reference_trainer.lm.result import IN_FLIGHT, Result
+from reference_trainer.lm.result import IN_FLIGHT, KEPT_CHUNKS, QUIET_CHUNKS, Result, kept_place
 from reference_trainer.lm.stages import Stage, Work
 from reference_trainer.lm.stages.decode import DecodeChunk, DecodeTokens
 from reference_trainer.lm.stages.embed import EmbedChunk, EmbedTokens
 from reference_trainer.lm.stages.loss import LossChunk, LossOnDevice, LossTokens
 from reference_trainer.lm.stages.recurrence import RecurrenceChunk, RecurrenceTokens
-from reference_trainer.lm.stated import Outcome, margins
-
-QUIET_CHUNKS = 16
-"""Chunks whose metrics are read together by `quiet-logging`: 16 of 3,000 tokens are some ms on a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +36,8 @@ class _InFlight:
     """Host memory that receives loss and accuracy; None: they were not requested."""
     covered_tokens: int
     """Number of tokens that the metrics cover; 0: they are not read with this chunk."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """What a chunk leaves on the device, on its way to host memory."""
-
-    ticket: Any
-    """Ticket to wait for."""
-    predictions: np.ndarray
-    logits: np.ndarray
-    """(T, V), without the bias."""
-    state: np.ndarray
-    results: np.ndarray
+    predicted: Any
+    """Predicted ids on the device; None: the next chunk overwrites them."""
 
 
 class Pipeline:
@@ -63,7 +48,6 @@ class Pipeline:
         self._plan = plan
         self._work = work = Work(device, config, weights, capacity, plan)
         self._loss = _loss(work)
-        self._bias = weights.decoder_bias
         self._segments = _segments(
             work,
             (
@@ -87,29 +71,23 @@ class Pipeline:
         self._flying: deque[_InFlight] = deque()
         self._known: Result | None = None  # set if the host computed the loss
         self._unread = [0, 0]  # chunks and tokens whose metrics were summed up and not fetched yet
-        self._kept: deque[_Kept] = deque()
 
-    def submit(self, ids: np.ndarray, *, keep: bool = False) -> None:
-        """Run the chunk `ids` (T + 1,): predict ids[t + 1] from ids[: t + 1]; return once it is submitted.
-
-        :param keep: fetch what the chunk leaves on the device too, for `outcome`.
-        """
+    def submit(self, ids: np.ndarray, number: int = KEPT_CHUNKS) -> None:
+        """Run chunk `number`, `ids` (T + 1,): predict ids[t + 1] from ids[: t + 1]; return once it is submitted."""
         if len(self._flying) == IN_FLIGHT:
             raise RuntimeError(f"{IN_FLIGHT} chunks are in flight already: collect one")
         with marks.region("forward"):
             work, tokens = self._work, len(ids) - 1
-            work.tokens, work.ids = tokens, ids
+            work.tokens, work.ids, work.place = tokens, ids, kept_place(number)
             if self._needs_ids:
                 work.ids_on_device = self._upload_ids(ids)
-            work.kept_logits = self._device.pinned((tokens, work.config.vocabulary)) if keep else None
             self._replay.run(self._submitted % IN_FLIGHT, tokens, self._launch)  # ids alternate between slots
-            if keep:
-                self._kept.append(self._fetch_outcome())
             right = self._loss.right()
             if right is None:
                 self._flying.append(self._fetch(tokens))
             else:
-                self._known = Result(tokens, 1 - right / tokens, right / tokens, tokens)
+                predicted = np.array(work.predicted, np.int32)
+                self._known = Result(tokens, 1 - right / tokens, right / tokens, tokens, predicted=predicted)
             self._submitted += 1
 
     def collect(self) -> Result:
@@ -126,10 +104,11 @@ class Pipeline:
             self._device.wait(flying.ticket)
         if metrics is None:
             if not flying.covered_tokens:
-                return Result(flying.tokens, None, None, 0)
+                return Result(flying.tokens, None, None, 0, predicted=flying.predicted)
             metrics = self._device.download(self._totals if self._plan.quiet else self._results)
         scale = 1 / flying.covered_tokens if self._plan.quiet else 1.0
-        return Result(flying.tokens, float(metrics[0]) * scale, float(metrics[1]) * scale, flying.covered_tokens)
+        loss, accuracy = float(metrics[0]) * scale, float(metrics[1]) * scale
+        return Result(flying.tokens, loss, accuracy, flying.covered_tokens, predicted=flying.predicted)
 
     def flush(self) -> Result | None:
         """Metrics of all chunks since the last reading, or None if there are none; waits for the device."""
@@ -140,34 +119,12 @@ class Pipeline:
         totals = self._device.download(self._totals)
         return Result(0, float(totals[0]) / covers, float(totals[1]) / covers, covers)
 
-    def outcome(self) -> Outcome:
-        """What the oldest chunk that was submitted with `keep` left on the device, and that was not returned yet."""
-        kept = self._kept.popleft()
-        self._device.wait(kept.ticket)
-        logits = kept.logits + self._bias
-        correct = round(float(kept.results[1]) * len(kept.predictions))
-        return Outcome(kept.predictions, kept.state, margins=margins(logits), correct=correct)
-
     def predictions(self) -> np.ndarray:
         """The predicted ids (T,) of the last submitted chunk. It may need a download, so it is for tests only."""
         work = self._work
         if len(work.predicted):
             return np.array(work.predicted, np.int32)
         return self._device.download(work.prediction)[: work.tokens]
-
-    def _fetch_outcome(self) -> _Kept:
-        work, device = self._work, self._device
-        assert work.kept_logits is not None
-        if work.logits is not None:
-            device.fetch_into(work.kept_logits, work.logits)
-        if len(work.predicted):
-            predictions = np.array(work.predicted, np.int32)
-        else:
-            predictions = device.pinned((work.tokens,), "int32")
-            device.fetch_into(predictions, work.prediction)
-        state, results = device.pinned(work.state.shape), device.pinned(self._results.shape)
-        device.fetch_into(state, work.state)
-        return _Kept(device.fetch_into(results, self._results), predictions, work.kept_logits, state, results)
 
     def _launch(self) -> None:
         work = self._work
@@ -189,17 +146,18 @@ class Pipeline:
     def _fetch(self, tokens: int) -> _InFlight:
         """Request the chunk's metrics; with quiet-logging, those of the last QUIET_CHUNKS chunks at once."""
         device, covers, source = self._device, tokens, self._results
+        kept = None if self._plan.graph else self._work.prediction
         if self._plan.quiet:
             chunks, before = self._unread
             device.launch(accumulate.KERNEL, self._totals, self._results, tokens, int(chunks == 0))
             self._unread = [chunks + 1, before + tokens]
             if chunks + 1 < QUIET_CHUNKS:
-                return _InFlight(tokens, device.mark(), None, 0)
+                return _InFlight(tokens, device.mark(), None, 0, kept)
             self._unread, covers, source = [0, 0], before + tokens, self._totals
         if not self._fetched:
-            return _InFlight(tokens, None, None, covers)
+            return _InFlight(tokens, None, None, covers, kept)
         metrics = self._fetched[self._submitted % IN_FLIGHT][: source.shape[0]]
-        return _InFlight(tokens, device.fetch_into(metrics, source), metrics, covers)
+        return _InFlight(tokens, device.fetch_into(metrics, source), metrics, covers, kept)
 
 
 def _loss(work: Work) -> LossTokens | LossChunk | LossOnDevice:

@@ -134,7 +134,7 @@ FIXES: Final = (
     Fix(
         name="prefetch",
         does="Upload the next chunk and put it into the queue while the device works on this one.",
-        code="pipeline.Pipeline._upload_ids, loop._Loop._fill",
+        code="pipeline.Pipeline._upload_ids, result.running",
         removes="a device that is idle while the host prepares the next chunk",
         rule="hidden-sync",
         changes={"prefetch": True},

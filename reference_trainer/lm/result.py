@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import numpy as np
 
 from reference_trainer.errors import TrainerError
+from reference_trainer.lm.chunks import Source
 from reference_trainer.lm.ngrams import Yardstick
-from reference_trainer.lm.stated import Outcome
 
 IN_FLIGHT = 2
 """Chunks: one that the device works on, and the next, so that it never waits for the host."""
+QUIET_CHUNKS = 16
+"""Chunks whose metrics are read together by `quiet-logging`: 16 of 3,000 tokens are some ms on a GPU."""
+KEPT_CHUNKS = 64
+"""First chunks whose predictions a program keeps: as-found does far fewer in the time of a comparison."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,25 +33,54 @@ class Result:
     """Tokens that loss and accuracy are the means of; more than the chunk's where several are read together."""
     rates: Mapping[str, float] = field(default_factory=dict)
     """Other values of a learning step: learning rate, norm of the gradient."""
+    predicted: Any = None
+    """The predicted ids on the host or on the device; None: nobody keeps them."""
+
+
+Run = Callable[[Iterator[int]], Iterator[Result]]
+"""Runs the chunks of these numbers and yields what each gave, in their order; nothing is in flight when it ends.
+
+The number of the next chunk is requested when its turn comes, so that the caller decides then whether to go on."""
+
+
+def kept_place(number: int) -> int:
+    """Where the predictions of chunk `number` are kept; all but the first KEPT_CHUNKS share the last place."""
+    return number if 0 <= number < KEPT_CHUNKS else KEPT_CHUNKS
 
 
 class Forward(Protocol):
-    """One way to run a chunk."""
+    """A model that takes chunks and gives results, up to IN_FLIGHT chunks later."""
 
-    def submit(self, ids: np.ndarray, *, keep: bool = False) -> None:
-        """Begin with the chunk `ids` (T + 1,) int32.
-
-        :param keep: fetch what the chunk leaves on the device too, for `outcome`.
-        """
-
-    def outcome(self) -> Outcome:
-        """What the oldest chunk that was submitted with `keep` left on the device, and that was not returned yet."""
+    def submit(self, ids: np.ndarray, number: int = KEPT_CHUNKS) -> None:
+        """Begin with chunk `number`, whose ids are `ids` (T + 1,) int32."""
 
     def collect(self) -> Result:
         """Wait for the oldest chunk that was not collected yet."""
 
     def flush(self) -> Result | None:
         """Metrics that no chunk has returned yet, if there are any; waits until the device is idle."""
+
+
+def running(model: Forward, source: Source, *, depth: int) -> Run:
+    """The function that runs `model` over chunks of `source`, with up to `depth` of them in flight."""
+
+    def run(chunks: Iterator[int]) -> Iterator[Result]:
+        flying, number = 0, next(chunks, None)
+        while number is not None or flying:
+            if number is not None:
+                model.submit(source.ids(number), number)
+                flying += 1
+            result = model.collect() if flying == depth or number is None else None
+            if number is not None:
+                number = next(chunks, None)
+            if result is not None:
+                flying -= 1
+                unread = model.flush() if number is None and not flying else None
+                if unread is not None:
+                    result = replace(result, loss=unread.loss, accuracy=unread.accuracy, covers=unread.covers)
+                yield result
+
+    return run
 
 
 class Metrics:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
 from reference_trainer.devices import kind_of, open_device
-from reference_trainer.lm.chunks import Chunks
+from reference_trainer.devices.protocol import Device
+from reference_trainer.lm.chunks import ChunkedText, Chunks
 from reference_trainer.lm.corpus import load_corpus
 from reference_trainer.lm.job import check_performance, chunked_text
-from reference_trainer.lm.model import initial_weights, preset
-from reference_trainer.lm.pipeline import Pipeline
-from reference_trainer.lm.plan import Plan, plan, variant_fixes
+from reference_trainer.lm.loop import program
+from reference_trainer.lm.model import Weights, initial_weights, preset
+from reference_trainer.lm.observed import ObservedDevice, Outcome
 from reference_trainer.lm.settings import Settings
-from reference_trainer.lm.stated import tolerance
+from reference_trainer.lm.stated import margins, tolerance
 
 CHUNKS = 3
 MOST_TOKENS = 500  # a chunk: the token loop takes its time at the larger presets
@@ -26,27 +28,19 @@ def agree(settings: Settings) -> tuple[str, bool]:
     short = replace(settings, tokens_per_chunk=min(settings.tokens_per_chunk, MOST_TOKENS))
     text = chunked_text(short, load_corpus(short.corpus), preset(short.preset))
     config = replace(preset(short.preset), vocabulary=text.tokenizer.vocab_size)
-    chunks = Chunks(text, batch=True)
     weights = initial_weights(config, short.seed)
     device = open_device(short.device, products=short.products)
     try:
-        fixed = plan(variant_fixes("fixed", device.kind), device.kind)
-        slow, quick = (Pipeline(device, config, weights, short.tokens_per_chunk, chosen) for chosen in (Plan(), fixed))
+        slow, quick = (_outcomes(way, text, device, weights) for way in ("as-found", "fixed"))
         allowed = tolerance(short.stated_dtype, config.width)
         different = ties = total = 0
-        for index in range(CHUNKS):
-            ids = chunks.ids(index)
-            outcomes = []
-            for way in (slow, quick):
-                way.submit(ids, keep=True)
-                way.collect()
-                outcomes.append(way.outcome())
-            expected, found = outcomes
-            assert expected.margins is not None
+        for expected, found in zip(slow, quick, strict=True):
+            assert expected.logits is not None
+            close = margins(expected.logits + weights.decoder_bias) <= allowed
             unequal = expected.predictions != found.predictions
-            different += int(np.sum(unequal & (expected.margins > allowed)))
-            ties += int(np.sum(unequal & (expected.margins <= allowed)))
-            total += len(ids) - 1
+            different += int(np.sum(unequal & ~close))
+            ties += int(np.sum(unequal & close))
+            total += len(unequal)
         rounding = "" if short.products == "fp32" else f", with products of whole chunks in {short.products}"
         same = f"{total - different - ties} of {total} tokens"
         near = f"; {ties} differ where the two largest logits differ by {allowed:g} or less" if ties else ""
@@ -54,3 +48,11 @@ def agree(settings: Settings) -> tuple[str, bool]:
         return line, not different
     finally:
         device.close()
+
+
+def _outcomes(variant: str, text: ChunkedText, device: Device, weights: Weights) -> list[Outcome]:
+    """What the variant leaves of the first chunks."""
+    source, observed = Chunks(text, batch=True), ObservedDevice(device, len(weights.decoder_bias))
+    run = program(variant, source, cast("Device", observed), weights, text.tokens_per_chunk)
+    with observed.observing():
+        return [observed.outcome() for _ in run(iter(range(CHUNKS)))]

@@ -1,27 +1,51 @@
-"""States the results of the first chunks of a recorded run, so that `compare` can tell whether two variants compute the
-same. These chunks belong to the warm-up: reading what they leave on the device costs no measured step anything.
+"""States the results of a recorded run, so that `compare` can tell whether two variants compute the same.
+
+Errors may begin late or be rare, so that no single sample of the run shows them all. Stated are:
+
+- the first chunks in full, each carrying the state of the one before on;
+- chunks with each id of the vocabulary once, in full: no row of a table and no logit is left out;
+- of the chunks after these: a running checksum of the text, sums over their predictions, and whether the reported
+  losses are those of these predictions;
+- at the end the chunks of the vocabulary and the first chunk again, in full, from a state of zero: the program that ran
+  for thousands of chunks still computes what it did at first;
+- whether the chunks after the first ones predict the same when they are run a second time;
+- whether each chunk was that of the text, which is tokenized anew one sample at a time.
+
+All of it lies outside the measured steps, but for a checksum of each chunk's ids. What nobody sees is an error that
+touches single chunks after the first KEPT_CHUNKS and leaves all others right.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Final
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
 
 import numpy as np
 
 from profiler import marks
-from reference_trainer.lm.model import ModelConfig
+from reference_trainer.devices.protocol import Device
+from reference_trainer.lm.chunks import ChunkedText, Chunks, Source
+from reference_trainer.lm.job import Job, training_text
+from reference_trainer.lm.model import ModelConfig, Weights
+from reference_trainer.lm.observed import ObservedDevice, Outcome
+from reference_trainer.lm.result import KEPT_CHUNKS, Metrics, Result, Run
 
 CHUNKS: Final = 3
-"""Chunks whose results are stated: the state and the modulator are carried into the second and the third, and a fix
-that uses two buffers in turn, or replays a captured graph, has used each of them again."""
+"""First chunks that are stated in full: the state and the modulator are carried into the second and the third, and a
+fix that uses two buffers in turn, or replays a captured graph, has used each of them again."""
 MAX_LOGITS: Final = 1 << 29
 """Bytes of a chunk's logits from which no results are stated: they are fetched into page-locked memory, 49 MB with the
 vocabulary of 4,096 of preset gpu, and 3 GB with 250,000."""
 MAX_SECONDS: Final = 60.0
-"""Time after which no further chunk is submitted for this alone: large models take minutes a chunk on the host. The
-first chunk compiles kernels, which takes more than 10 s on a busy machine."""
+"""Time in chunks that are stated in full, after which there are no more: large models take minutes a chunk on the host.
+The first chunk compiles kernels, which takes more than 10 s on a busy machine."""
+MAX_TOKENS: Final = 1 << 22
+"""Tokens of the text that are tokenized anew: that takes 2 s. The text that comes with the trainer has 185,000."""
+SECOND_PASS_S: Final = 0.5
+"""Seconds in which chunks are run a second time: two of as-found, all of fixed."""
 _FLOAT32: Final = 1e-4
 """Largest difference of two logits of order 1 in fp32. As-found and fixed differ by up to 6e-6 in tiny and small."""
 _LOW_PRECISION: Final = 0.05
@@ -33,22 +57,9 @@ _OF_STATE: Final = 0.1
 to 7e-7. The modulator is some 1e-4 of the state in the first chunks, and an error in it must be visible."""
 _LEARNING: Final = 10
 """A learning run may differ by so many times as much: each update carries the rounding of the one before on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a chunk has left on the device."""
-
-    predictions: np.ndarray
-    """(T,)"""
-    state: np.ndarray
-    """The recurrent state after the chunk."""
-    margins: np.ndarray | None = None
-    """(T,) For each prediction, the gap between the two largest logits; None: the model learns."""
-    correct: int = 0
-    """Number of correct predictions, as the device counted them."""
-    losses: np.ndarray | None = None
-    """(T,) Cross-entropy of each prediction, where the model learns."""
+_BLOCK: Final = 100
+"""Consecutive predictions whose sum is stated, each id standing for a random number from 0 to 1. Of 100 wrong ones the
+sum is off by 4 (standard deviation), and two that rounding decides otherwise move it by at most 2."""
 
 
 def margins(logits: np.ndarray) -> np.ndarray:
@@ -72,17 +83,211 @@ def tolerance(dtype: str, width: int) -> float:
     return largest * math.sqrt(max(1.0, width / _WIDTH))
 
 
-def state(outcome: Outcome, allowed: float, *, chunk: int) -> None:
-    """State the results of chunk number `chunk`, whose logits may differ by `allowed`."""
-    if outcome.losses is not None:
-        allowed *= _LEARNING
-        if chunk == 0:  # before the first update: the same kernels give the same bits
-            marks.result("predictions", outcome.predictions)
-        marks.result("losses", outcome.losses, rtol=allowed, atol=allowed)
-    else:
-        assert outcome.margins is not None
-        near_ties = int(np.sum(outcome.margins <= allowed))
-        marks.result("predictions", outcome.predictions, atol=allowed, margins=outcome.margins)
-        marks.result("correct predictions", float(outcome.correct), rtol=0, atol=near_ties + 0.5)
-    largest = float(np.abs(outcome.state).max())
-    marks.result("state", outcome.state, rtol=0, atol=_OF_STATE * allowed * largest)
+def vocabulary_chunks(vocabulary: int, tokens: int) -> list[np.ndarray]:
+    """Chunks of at most so many predictions, in which each id of the vocabulary is predicted from once."""
+    order = np.random.default_rng(0).permutation(vocabulary).astype(np.int32)
+    stream = np.append(order, order[0])
+    return [stream[begin : begin + tokens + 1] for begin in range(0, vocabulary, tokens)]
+
+
+def statements(job: Job, source: Source, device: Device, weights: Weights) -> Statements | None:
+    """What states the results of a recorded run; None where none are stated."""
+    settings, config = job.settings, job.config
+    if marks.recorder() is None or settings.empty_kernels:
+        return None
+    if not are_stated(config, settings.tokens_per_chunk, learn=job.plan.learn):
+        return None
+    allowed, bias = tolerance(settings.stated_dtype, config.width), weights.decoder_bias
+    return Statements(source, device, training_text(job), bias, allowed=allowed, learn=job.plan.learn)
+
+
+class Statements:
+    """States the results of a run; it is the source of the run's chunks, and has the device for its program.
+
+    :param text: the text that `source` reads.
+    :param bias: of the decoder (V,).
+    :ivar device: for the program, which reads its chunks from here. Chunks below 0 are those of the vocabulary.
+    """
+
+    def __init__(
+        self, source: Source, device: Device, text: ChunkedText, bias: np.ndarray, *, allowed: float, learn: bool
+    ) -> None:
+        self._source = source
+        self._text = text
+        self._bias = bias
+        self._allowed = allowed
+        self._learns = learn
+        self._spent = 0.0
+        """Seconds in chunks that were stated in full."""
+        self._of_vocabulary = [] if learn else vocabulary_chunks(len(bias), text.tokens_per_chunk)
+        self._observed = ObservedDevice(device, len(bias))
+        self.device: Any = self._observed
+        self._near_ties: list[float] = []
+        """Shares of predictions that rounding may decide otherwise, of the chunks stated in full."""
+        self._checksums: dict[int, int] = {}
+        """Number of each chunk that was read -> CRC-32 of its ids."""
+        self._predicted: dict[int, Any] = {}
+        """Number of a chunk -> its predictions, of those that the program keeps."""
+        self._unread: list[int] = []
+        self._reported: list[tuple[Sequence[int], Result]] = []
+        """Chunks whose predictions are all known, and the metrics that were read for them together."""
+
+    # ------------------------------------------------------------ the source of chunks
+
+    def ids(self, index: int) -> np.ndarray:
+        """Token ids of chunk `index`; see `Source.ids`."""
+        ids = self._of_vocabulary[~index] if index < 0 else self._source.ids(index)
+        if index >= 0 and index not in self._checksums:
+            self._checksums[index] = zlib.crc32(ids.tobytes())
+        return ids
+
+    def close(self) -> None:
+        self._source.close()
+
+    # ------------------------------------------------------------ chunks in full
+
+    def each_id(self) -> list[int]:
+        """The numbers of the chunks that hold the vocabulary; empty where the model learns."""
+        return [~number for number in range(len(self._of_vocabulary))]
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the chunks took so long that no more are stated in full, for the rest of the run."""
+        return self._spent >= MAX_SECONDS
+
+    def reset(self) -> None:
+        """Go on from a state of zero: wherever two runs were, they are at the same place then."""
+        self._observed.reset()
+
+    def in_full(self, run: Run, numbers: Iterable[int], *, is_first: bool = False) -> Iterator[Result]:
+        """Run these chunks, state in full what each leaves, and their mean loss.
+
+        :param is_first: nothing was learned before the first of them.
+        """
+        metrics = Metrics()
+        with self._observed.observing():
+            for result in run(self._in_time(numbers)):
+                self._state(is_first=is_first)
+                is_first = False
+                metrics.add(result)
+                yield result
+        loss, _ = metrics.means()
+        if loss is not None and not self._learns:
+            marks.result("loss", loss, rtol=1e-5, atol=max(self._near_ties, default=0.0))
+
+    def _in_time(self, numbers: Iterable[int]) -> Iterator[int]:
+        """The numbers, as long as there is time."""
+        for number in numbers:
+            if self.is_late:
+                return
+            began = time.perf_counter()
+            yield number
+            self._spent += time.perf_counter() - began
+
+    def _state(self, *, is_first: bool) -> None:
+        """State the oldest chunk that was run and not stated yet."""
+        outcome, allowed = self._observed.outcome(), self._allowed
+        if outcome.losses is not None:
+            allowed *= _LEARNING
+            if is_first:  # before the first update: the same kernels give the same bits
+                marks.result("predictions", outcome.predictions)
+            marks.result("losses", outcome.losses, rtol=allowed, atol=allowed)
+        else:
+            self._state_predictions(outcome)
+        largest = float(np.abs(outcome.state).max())
+        marks.result("state", outcome.state, rtol=0, atol=_OF_STATE * allowed * largest)
+
+    def _state_predictions(self, outcome: Outcome) -> None:
+        assert outcome.logits is not None
+        gaps = margins(outcome.logits + self._bias)
+        near_ties = int(np.sum(gaps <= self._allowed))
+        self._near_ties.append(near_ties / len(gaps))
+        marks.result("predictions", outcome.predictions, atol=self._allowed, margins=gaps)
+        correct = round(float(outcome.results[1]) * len(gaps))
+        marks.result("correct predictions", float(correct), rtol=0, atol=near_ties + 0.5)
+
+    # ------------------------------------------------------------ all other chunks
+
+    def note(self, number: int, result: Result) -> None:
+        """Keep what the program gave for a chunk; `finish` states it."""
+        self._unread.append(number)
+        if number < KEPT_CHUNKS and result.predicted is not None:
+            self._predicted[number] = result.predicted
+        if result.covers:
+            if all(each in self._predicted for each in self._unread):
+                self._reported.append((self._unread, result))
+            self._unread = []
+
+    def finish(self) -> None:
+        """State what is known of all chunks; before any of them is run again."""
+        text = self._true_text(max(self._checksums, default=0))
+        wrong = running = 0
+        for number, checksum in sorted(self._checksums.items()):
+            if number < KEPT_CHUNKS:
+                running = zlib.crc32(checksum.to_bytes(4, "little"), running)
+                marks.result("running checksum of the text", running)
+            ids = text(number)
+            wrong += ids is not None and zlib.crc32(ids) != checksum
+        marks.result("chunks that are not of the text", wrong)
+        if not self._learns:
+            self._state_sums(text)
+
+    def _state_sums(self, text: Callable[[int], Any]) -> None:
+        values = np.random.default_rng(1).random(len(self._bias))
+        atol = 2 + _BLOCK * max(self._near_ties, default=0.0)
+        predicted = {number: self._on_host(ids) for number, ids in sorted(self._predicted.items())}
+        for ids in self._predicted.values():
+            if not isinstance(ids, list | np.ndarray):  # what is left out later must not be right
+                self.device.upload_into(ids, np.full(ids.shape, -1, np.int32))
+        self._predicted = predicted
+        for ids in predicted.values():
+            sums = np.add.reduceat(values.take(ids, mode="wrap"), np.arange(0, len(ids), _BLOCK))
+            marks.result("sums over predictions", sums, rtol=0, atol=atol)
+        miscounted = 0.0
+        for numbers, result in self._reported:
+            right = sum(int(np.sum(predicted[number] == text(number)[1:])) for number in numbers)
+            assert result.loss is not None
+            assert result.accuracy is not None
+            reported = result.accuracy * result.covers, (1 - result.loss) * result.covers
+            miscounted = max(miscounted, *(abs(each - right) for each in reported))
+        if predicted:
+            marks.result("predictions that the reported loss miscounts", miscounted, rtol=0, atol=0.5)
+
+    def repeat(self, run: Run) -> None:
+        """Run the chunks of which predictions are kept a second time, and state how many predict something else."""
+        kept = [number for number in self._predicted if number >= CHUNKS]
+        if not kept or self._learns:
+            return
+        self.reset()  # as before these chunks
+        for _ in run(iter(self.each_id())):
+            pass
+        end = time.perf_counter() + SECOND_PASS_S
+        repeated = run(number for number in kept if time.perf_counter() < end)
+        wrong = sum(
+            not np.array_equal(self._on_host(result.predicted), self._predicted[number])
+            for number, result in zip(kept, repeated, strict=False)
+        )
+        marks.result("chunks that a second pass predicts otherwise", wrong)
+
+    def _on_host(self, predicted: Any) -> np.ndarray:
+        if not isinstance(predicted, list | np.ndarray):
+            predicted = self.device.download(predicted)[: self._text.tokens_per_chunk]
+        return np.array(predicted, np.int32)
+
+    def _true_text(self, last: int) -> Callable[[int], Any]:
+        """Tokenize the text anew up to chunk `last`, for a function that returns the ids of a chunk.
+
+        It returns None for a chunk that lies behind MAX_TOKENS.
+        """
+        again, tokens = Chunks(self._text, batch=False), self._text.tokens_per_chunk
+        groups, length, needed = list[np.ndarray](), 0, min(MAX_TOKENS, (last + 1) * tokens + 1)
+        while length < needed and len(groups) < self._text.samples.groups:
+            groups.append(again.group(len(groups)))
+            length += len(groups[-1])
+        stream, is_whole = np.concatenate(groups), len(groups) == self._text.samples.groups
+
+        def ids(number: int) -> Any:
+            end = (number + 1) * tokens + 1
+            return stream.take(range(end - tokens - 1, end), mode="wrap") if is_whole or end <= length else None
+
+        return ids

@@ -11,6 +11,7 @@ import numpy as np
 from reference_trainer.devices.protocol import Device
 from reference_trainer.lm.model import ModelConfig, Weights
 from reference_trainer.lm.plan import Plan
+from reference_trainer.lm.result import KEPT_CHUNKS
 
 
 class Work:
@@ -42,15 +43,13 @@ class Work:
         """Readouts (rows, D) on the device, with the same rows."""
         self.visitor: np.ndarray = np.zeros((0, 0))
         """Readouts that visit the host (1, D), or (T, D) where the recurrence or the decoder is batched."""
+        self.place = 0
+        """Where the predictions of this chunk are kept."""
         self.prediction: Any = None
         """Predicted ids (rows,) on the device, of which `prediction_row` is the current token's."""
         self.prediction_row = 0
         self.predicted: list[int] | np.ndarray = []
         """Predicted ids that the host knows."""
-        self.logits: Any = None
-        """Logits (T, V) of the chunk on the device, without the bias; None: they are computed token by token."""
-        self.kept_logits: np.ndarray | None = None
-        """Pinned memory for the logits of this chunk; None: they stay on the device."""
 
     def upload(self, array: np.ndarray) -> Any:
         """Copy real numbers to the device."""
@@ -62,6 +61,17 @@ class Work:
             return partial(self.device.empty, shape, dtype)  # no frame of its own: the site is the caller's line
         pooled = self.device.empty(shape, dtype)
         return lambda: pooled
+
+    def predictions(self) -> Callable[[], Any]:
+        """A function that returns device memory for the predicted ids of a chunk, which later chunks leave alone.
+
+        A captured graph knows one address only: its chunks share it.
+        """
+        shape = (self.capacity,)
+        if not self.plan.pooled or self.plan.graph:
+            return self.memory(shape, "int32")
+        pooled = [self.device.empty(shape, "int32") for _ in range(KEPT_CHUNKS + 1)]
+        return lambda: pooled[self.place]
 
     def uploader(self, shape: Sequence[int], dtype: str | None = None) -> Callable[[np.ndarray], Any]:
         """A function that copies an array of at most this shape to device memory, which it allocates unless pooled."""

@@ -19,7 +19,7 @@ class DecodeTokens(Stage):
         self._fetches = not plan.asynchronous and plan.loss == "host"
         """Each prediction goes to the host; else they stay on the device until the end of the chunk."""
         self._upload = work.uploader((1, config.width)) if self._visited else None
-        self._memory = work.memory((1 if self._fetches else work.capacity,), "int32")
+        self._memory = work.memory((1,), "int32") if self._fetches else work.predictions()
         self._logits = work.device.zeros((config.vocabulary,))
         self._rest = (work.decoder, work.decoder_bias, self._logits, config.width, config.vocabulary)
         self._pinned = work.device.pinned((1,), "int32") if self._fetches and plan.zero_copy else None
@@ -44,8 +44,6 @@ class DecodeTokens(Stage):
             work.prediction_row = t
         rows = (work.prediction_row, readout_row)
         work.device.launch(decode_token.KERNEL, work.prediction, readout, *self._rest, *rows)
-        if work.kept_logits is not None:
-            work.device.fetch_into(work.kept_logits[t : t + 1], self._logits)
         if not self._fetches:
             return
         if self._pinned is None:
@@ -65,13 +63,12 @@ class DecodeChunk(Stage):
         super().__init__(work)
         self._counts = work.plan.loss == "device"
         self._logits = work.memory((work.capacity, work.config.vocabulary))
-        self._prediction = work.memory((work.capacity,), "int32")
+        self._prediction = work.predictions()
         self._upload = None if work.plan.asynchronous else work.uploader((work.capacity, work.config.width))
 
     def chunk(self) -> None:
         work, device, sizes = self._work, self._work.device, (self._work.tokens, self._work.config.vocabulary)
         logits, work.prediction = self._logits(), self._prediction()
-        work.logits = logits
         readouts = self._upload(work.visitor) if self._upload else work.readout
         device.matmul(logits, readouts, work.decoder, work.tokens)
         if self._counts:

@@ -115,9 +115,9 @@ def test_held_out_text_is_never_learned_from(
     judged: list[list[bytes]] = []
     submit, evaluate = LearnChunk.submit, LearnChunk.evaluate
 
-    def spy_submit(model: LearnChunk, ids: np.ndarray, **options: bool) -> None:
+    def spy_submit(model: LearnChunk, ids: np.ndarray, number: int) -> None:
         observed.append(ids.tobytes())
-        submit(model, ids, **options)
+        submit(model, ids, number)
 
     def spy_evaluate(model: LearnChunk, chunks: Any) -> Any:
         judged.append([ids.tobytes() for ids in chunks])

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from reference_trainer.devices.host import HostDevice
-from reference_trainer.lm import as_found, fixed
+from reference_trainer.devices.protocol import Device
 from reference_trainer.lm.chunks import ChunkedText, Chunks
+from reference_trainer.lm.loop import program
 from reference_trainer.lm.model import preset
-from reference_trainer.lm.pipeline import QUIET_CHUNKS, Pipeline
+from reference_trainer.lm.observed import ObservedDevice
+from reference_trainer.lm.pipeline import Pipeline
 from reference_trainer.lm.plan import Plan, plan, variant_fixes
+from reference_trainer.lm.result import QUIET_CHUNKS, Result, Run, running
 from tests.reference_trainer.lm import equivalence
 
 CONFIG = preset("tiny")
@@ -28,82 +32,84 @@ def text(text: ChunkedText) -> ChunkedText:
     return replace(text, tokens_per_chunk=TOKENS)
 
 
-def with_pipeline(
-    device: HostDevice, text: ChunkedText, chosen: Plan, chunks: int
-) -> tuple[list[Any], list[np.ndarray]]:
-    """Losses of the chunks (of those read together: once), and their predictions."""
+def loop(variant: str, device: Device, text: ChunkedText) -> Run:
+    return program(variant, Chunks(text, batch=True), device, WEIGHTS, TOKENS)
+
+
+def pipeline(device: HostDevice, text: ChunkedText, chosen: Plan) -> Run:
     source = Chunks(text, batch=True)
-    pipeline = Pipeline(device, CONFIG, WEIGHTS, TOKENS, chosen)
-    losses, predictions = [], []
-    for number in range(chunks):
-        pipeline.submit(source.ids(number))
-        losses.append(pipeline.collect().loss)
-        predictions.append(pipeline.predictions())
-    unread = pipeline.flush()
-    losses.append(unread.loss if unread else None)
-    return [loss for loss in losses if loss is not None], predictions
+    return running(Pipeline(device, CONFIG, WEIGHTS, TOKENS, chosen), source, depth=2 if chosen.prefetch else 1)
 
 
-def loop(train: Callable[..., Iterator[Any]], device: HostDevice, text: ChunkedText, chunks: int) -> Iterator[Any]:
-    return train(text, device, CONFIG, WEIGHTS, chunks=chunks)
+def metrics(results: Iterable[Result]) -> list[tuple[int, float | None, float | None, int]]:
+    return [(result.tokens, result.loss, result.accuracy, result.covers) for result in results]
 
 
-def counted(device: HostDevice, steps: Iterator[Any], of: int) -> dict[str, int]:
-    """What `of` further steps ask of the device, after one that warms up."""
-    next(steps)
+def predictions(device: HostDevice, run: Callable[[Device], Run], chunks: int) -> list[np.ndarray]:
+    """Of each chunk, as they are on the device."""
+    observed = ObservedDevice(device, CONFIG.vocabulary)
+    chosen = run(cast("Device", observed))
+    with observed.observing():
+        return [observed.outcome().predictions for _ in chosen(iter(range(chunks)))]
+
+
+def on_host(device: HostDevice, result: Result) -> np.ndarray:
+    ids = result.predicted
+    return np.array(ids if isinstance(ids, list) else device.download(ids)[: result.tokens])
+
+
+def counted(device: HostDevice, run: Run, of: int) -> dict[str, int]:
+    """What `of` further chunks ask of the device, after one that warms up."""
+    results = run(itertools.count())
+    next(results)
     before = device.counts()
     for _ in range(of):
-        next(steps)
+        next(results)
     after = device.counts()
     return {name: getattr(after, name) - getattr(before, name) for name in COUNTS}
 
 
-def pipeline_steps(device: HostDevice, text: ChunkedText, chosen: Plan) -> Iterator[int]:
-    """The pipeline's chunks, as the training loop submits and collects them."""
-    source = Chunks(text, batch=True)
-    pipeline = Pipeline(device, CONFIG, WEIGHTS, TOKENS, chosen)
-    for number in range(100):
-        pipeline.submit(source.ids(number))
-        if not chosen.prefetch or number:
-            pipeline.collect()
-        yield number
+@pytest.mark.parametrize(("variant", "chunks"), [("as-found", 4), ("fixed", QUIET_CHUNKS), ("fixed", QUIET_CHUNKS + 3)])
+def test_a_loop_is_the_pipeline_with_its_fixes(
+    device: HostDevice, text: ChunkedText, variant: str, chunks: int
+) -> None:
+    chosen = plan(variant_fixes(variant, "host"))
+    results, expected = (
+        list(run(iter(range(chunks)))) for run in (loop(variant, device, text), pipeline(device, text, chosen))
+    )
+    assert metrics(results) == metrics(expected)
+    assert sum(result.covers for result in results) == chunks * TOKENS
+    ids = predictions(device, lambda observed: pipeline(observed, text, chosen), chunks)  # type: ignore[arg-type]
+    for result, of_pipeline in zip(results, ids, strict=True):
+        assert np.array_equal(on_host(device, result), of_pipeline)
+    assert len(set(np.concatenate(ids))) > 10, "the model predicts more than one token"
 
 
-def test_as_found_is_the_pipeline_without_fixes(device: HostDevice, text: ChunkedText) -> None:
-    expected_losses, expected = with_pipeline(device, text, Plan(), 4)
-    losses, predictions = zip(*loop(as_found.train, device, text, 4), strict=True)
-    assert list(losses) == expected_losses
-    assert all(np.array_equal(ids, another) for ids, another in zip(predictions, expected, strict=True))
-    assert len({ids for chunk in predictions for ids in chunk}) > 10, "the model predicts more than one token"
-
-
-def test_fixed_is_the_pipeline_with_every_fix(device: HostDevice, text: ChunkedText) -> None:
-    chunks = QUIET_CHUNKS + 3
-    expected_losses, expected = with_pipeline(device, text, plan(variant_fixes("fixed", "host")), chunks)
-    losses, predictions = [], []
-    for number, (loss, prediction) in enumerate(loop(fixed.train, device, text, chunks)):
-        losses.append(loss)
-        if number < chunks:
-            predictions.append(device.download(prediction)[: len(expected[number])])
-    assert [loss for loss in losses if loss is not None] == expected_losses
-    assert len(expected_losses) == 2
-    assert all(np.array_equal(ids, another) for ids, another in zip(predictions, expected, strict=True))
+def test_a_second_pass_of_a_loop_goes_on(device: HostDevice, text: ChunkedText) -> None:
+    """Chunks in two passes give what they give in one: the state is carried, and all metrics are read."""
+    for variant in ("as-found", "fixed"):
+        once, twice = loop(variant, device, text), loop(variant, device, text)
+        results = [*twice(iter(range(3))), *twice(iter(range(3, 5)))]
+        for result, expected in zip(results, once(iter(range(5))), strict=True):
+            assert np.array_equal(on_host(device, result), on_host(device, expected))
+        assert [result.covers > 0 for result in results][2::2] == [True, True]
 
 
 def test_illness_and_cure_compute_the_same(device: HostDevice, text: ChunkedText) -> None:
-    ill, cured = (loop(module.train, device, text, 3) for module in (as_found, fixed))
-    for (_, ids), (_, prediction) in zip(ill, cured, strict=False):
-        different = np.count_nonzero(device.download(prediction)[: len(ids)] != ids)
-        assert different <= equivalence.MOST_TIES * len(ids)
+    ill, cured = (predictions(device, lambda way, v=v: loop(v, way, text), 3) for v in ("as-found", "fixed"))  # type: ignore[misc]
+    for ids, others in zip(ill, cured, strict=True):
+        assert np.count_nonzero(ids != others) <= equivalence.MOST_TIES * len(ids)
 
 
-@pytest.mark.parametrize(
-    ("train", "fixes", "chunks"),
-    [(as_found.train, (), 3), (fixed.train, variant_fixes("fixed", "host"), 2 * QUIET_CHUNKS)],
-    ids=["as-found", "fixed"],
-)
+@pytest.mark.parametrize(("variant", "chunks"), [("as-found", 3), ("fixed", 2 * QUIET_CHUNKS)])
+@pytest.mark.parametrize("is_observed", [False, True])
 def test_they_ask_the_same_of_the_device(
-    device: HostDevice, text: ChunkedText, train: Callable[..., Iterator[Any]], fixes: tuple[str, ...], chunks: int
+    device: HostDevice, text: ChunkedText, variant: str, chunks: int, is_observed: bool
 ) -> None:
-    steps, reference = loop(train, device, text, 100), pipeline_steps(device, text, plan(fixes))
-    assert counted(device, steps, chunks) == counted(device, reference, chunks)
+    """Also where some chunks before were observed: nothing of that is left."""
+    way: Any = ObservedDevice(device, CONFIG.vocabulary) if is_observed else device
+    run, reference = loop(variant, way, text), pipeline(device, text, plan(variant_fixes(variant, "host")))
+    if is_observed:
+        with way.observing():
+            list(run(iter(range(2))))
+    assert counted(device, run, chunks) == counted(device, reference, chunks)
