@@ -84,12 +84,17 @@ class CallsAlone:
         return f"{sentence}; a step of {self.labels[0]} is {parts}." if parts else f"{sentence}."
 
 
-def measure_calls_alone(sides: Sequence[str], alone: Sequence[str], runs: Mapping[str, SideRuns]) -> CallsAlone | None:
+def measure_calls_alone(
+    sides: Sequence[str], alone: Sequence[str], runs: Mapping[str, SideRuns], failed: Mapping[str, str] | None = None
+) -> CallsAlone | None:
     """Compare both sides with the queue and without it; None where a side has no run without it.
 
     :param sides: labels of the sides, the baseline first.
     :param alone: labels of the same sides without the queue.
+    :param failed: programs that failed, by label, and why.
     """
+    if reasons := [failed[label] for label in alone if failed and label in failed]:
+        return CallsAlone((), failed=reasons[0])
     if not alone or not all(label in runs for label in alone):
         return None
     queue, direct = (_speeds([runs[label] for label in labels]) for labels in (sides, alone))

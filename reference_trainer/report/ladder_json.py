@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from profiler.analyse.model import Measure
+from profiler.analyse.model import Measure, Ratio
 from profiler.core.notice import Notice
 from profiler.report.model import ReportInput
 from profiler.report.render.json import Null, measures_json, number, ranges_json, ratio_json
@@ -37,19 +37,18 @@ def ladder_json(report_input: ReportInput) -> dict[str, Any]:
 def _row(row: LadderRow) -> dict[str, Any]:
     absent = Measure("", None, "", reason=Notice("not-in-runs"))
     measures = {name: row.measures.get(name, absent) for name in ROW_KEYS}
-    plain = {name: getattr(row, name) for name in ("label", "kind", "fix", "removes", "rule", "what", "against")}
-    ratios = {
-        name: {**ratio_json(ratio), "reason": describe(ratio.reason)}
-        for name, ratio in (("gain", row.gain), ("predicted", row.predicted), ("total", row.total))
-    }
-    ratios["predicted"]["is_lower_bound"] = row.is_lower_bound
-    cpu_time = number(row.cpu_time, row.measure("host_cpu").reason)
-    lists = {"also": list(row.also), "fixes": list(row.fixes)}
+    stated = {name: getattr(row, name) for name in ("label", "kind", "fix", "also", "fixes", "removes", "rule", "what")}
     return {
-        **plain,
-        **lists,
-        "cpu_time": cpu_time,
+        **{name: list(value) if isinstance(value, tuple) else value for name, value in stated.items()},
+        "cpu_time": number(row.cpu_time, row.measure("host_cpu").reason),
         **measures_json(measures),
         "ranges": ranges_json(measures),
-        **ratios,
+        "gain": _ratio(row.gain),
+        "predicted": _ratio(row.predicted, is_lower_bound=row.is_lower_bound),
+        "against": row.against,
+        "total": _ratio(row.total),
     }
+
+
+def _ratio(ratio: Ratio, **more: Any) -> dict[str, Any]:
+    return {**ratio_json(ratio), **more, "reason": describe(ratio.reason)}
