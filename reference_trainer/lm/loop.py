@@ -129,7 +129,7 @@ class _Loop:
             self._warm_up()
             self._begin()
             measured = True
-            summary = self._finish(self._measure(say))
+            return self._finish(self._measure(say))
         except NotWrittenError:
             raise  # all was kept that can be
         except BaseException as error:
@@ -138,8 +138,6 @@ class _Loop:
                 when = f"after step {self._step_number}" if measured else "in the warm-up"
                 raise KeyboardInterrupt(f"interrupted {when}; {rescued}") from None
             raise
-        # all is written by now: a GRU takes minutes, and Ctrl-C must not lose what was learned before
-        return replace(summary, yardsticks=self._learning.with_gru(summary.yardsticks)) if self._learning else summary
 
     def _measure(self, say: Callable[[str], None]) -> Summary:
         """Run the measured steps; their summary, with the evaluation of a model that learned."""

@@ -87,8 +87,6 @@ class Settings:
     """Folder of the checkpoint; None: none is written."""
     checkpoint_every: int | None = None
     """Fewest steps between two. None: CHECKPOINT_EVERY."""
-    gru: bool = False
-    """Train torch.nn.GRU on as many tokens after the measured steps, as a yardstick."""
     resume: bool = False
     """Go on from the checkpoint."""
 
@@ -150,5 +148,4 @@ _LEARNING: Final = (
     "checkpoint",
     "checkpoint_every",
     "resume",
-    "gru",
 )
