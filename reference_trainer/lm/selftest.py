@@ -26,7 +26,7 @@ def agree(settings: Settings) -> tuple[str, bool]:
     short = replace(settings, tokens_per_chunk=min(settings.tokens_per_chunk, MOST_TOKENS))
     text = chunked_text(short, load_corpus(short.corpus), preset(short.preset))
     config = replace(preset(short.preset), vocabulary=text.tokenizer.vocab_size)
-    chunks = Chunks(text, batch=True)
+    chunks = Chunks(text, batch=True, verbose=short.verbose)
     weights = initial_weights(config, short.seed)
     device = open_device(short.device, products=short.products)
     try:
