@@ -57,12 +57,12 @@ def test_pretokenized_samples_are_views_of_the_shards(tmp_path: Path, text: Chun
     samples = load_pretokenized_dataset(str(tmp_path))
     assert len(samples) == index.samples
     for (inputs, targets), sample in zip(samples, text.samples, strict=True):
-        assert not (inputs.flags.owndata or targets.flags.owndata)
+        assert not inputs.flags.owndata
+        assert not targets.flags.owndata
         assert [*inputs.tolist(), targets[-1]] == text.tokenizer.encode(sample)
         assert np.array_equal(inputs[1:], targets[:-1])
-    (tmp_path / "index.json").write_text(
-        (tmp_path / "index.json").read_text().replace('"complete": true', '"complete": false')
-    )
+    path = tmp_path / "index.json"
+    path.write_text(path.read_text().replace('"complete": true', '"complete": false'))
     assert "these shards are not complete" in refusal(load_pretokenized_dataset, tmp_path)
 
 
