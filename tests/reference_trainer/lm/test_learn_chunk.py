@@ -65,11 +65,15 @@ def test_a_step_on_views_makes_no_array_of_them() -> None:
     mapped = ids.astype("<u2")
     model, other = (LearnChunk(device, case.config, case.weights(), 60_000) for _ in range(2))
     first = model.train_step_zero_copy(mapped[:-1], mapped[1:])
+    before = device.counts()
     tracemalloc.start()
     second = model.train_step_zero_copy(mapped[:-1], mapped[1:])
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < mapped.nbytes
+    after = device.counts()
+    counted = ("syncs", "h2d", "d2h", "allocations")
+    assert [getattr(after, name) - getattr(before, name) for name in counted] == [1, 1, 1, 0]
     expected = [learn(other, ids) for _ in range(2)]
     assert [first, second] == [(result.loss, result.accuracy) for result in expected]
     with pytest.raises(ValueError, match="a target is not the input after it"):
