@@ -141,7 +141,7 @@ _NAMES_OF_THE_CASE: Final = {"max_gpu_load": "max_load", "max_gpu_memory": "max_
 
 
 class _Global:
-    """Settings that are set one by one, for a program that gets no others. docs/from-the-seeds.md has further names."""
+    """Holds the settings of a program that gets no others. Each is an attribute; three have a second name."""
 
     current = PerformanceConfig()
 

@@ -47,7 +47,7 @@ def get_memory_stats(device: str | torch.device = "cpu") -> dict[str, float | No
 
 
 def get_optimal_batch_size(n: int, gpu_memory_gb: float = 16) -> int:
-    """Return how many items fit `max_memory` of a GPU by a model, 50 MB each, but `n` at least. It measures nothing."""
+    """Model the items of a batch: 50 MB each in `max_memory` of the GPU, and `n` at least. It measures nothing."""
     return max(n, int(gpu_memory_gb * 1024 * perf_config.max_memory / _ITEM_MB))
 
 

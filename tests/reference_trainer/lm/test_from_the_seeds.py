@@ -40,8 +40,7 @@ SMALL = {
 }  # fmt: skip
 """Program -> options before those of the row, which take precedence."""
 MORE = {
-    "profiler compare": ("--seconds", "0.1", "--device", "cpu"),
-    "profiler compare --trainer ssm": ("--num-seeds", "1", "--student-dims", "4", "--device", "cpu"),
+    "profiler compare": ("--seconds", "0.1", "--device", "host"),
     "profiler run -- python -m reference_trainer.lm": SMALL["reference_trainer.lm"],
     "reference_trainer.ssm --test-optimizations": ("--num-seeds", "1", "--student-dims", "4"),
 }
