@@ -66,11 +66,39 @@ class LearnChunk:
 
     def submit(self, ids: np.ndarray, number: int = 0) -> None:
         """Put a step on the chunk `ids` (T + 1,) into the device's queue and return."""
+        staged = self._room(len(ids))
+        staged[:] = ids
+        self._submit(staged)
+
+    def train_step_zero_copy(self, input_ids: np.ndarray, target_ids: np.ndarray) -> tuple[float, float]:
+        """Learn from a chunk while none is in flight; return its loss and its accuracy.
+
+        The ids are written once, into the pinned memory that the device reads. No list or other array is made of them.
+
+        :param input_ids: (T,) of any integer type, such as a view of mapped shards.
+        :param target_ids: (T,): the token after each input.
+        """
+        if self._flying:
+            raise RuntimeError("chunks are in flight: collect them first")
+        staged = self._room(len(input_ids) + 1)
+        staged[:-1], staged[-1:] = input_ids, target_ids[-1:]
+        if not np.array_equal(staged[1:], target_ids):
+            raise ValueError("a target is not the input after it")
+        self._submit(staged)
+        result = self.collect()
+        assert result.loss is not None
+        assert result.accuracy is not None
+        return result.loss, result.accuracy
+
+    def _room(self, length: int) -> np.ndarray:
+        """Pinned memory for so many ids of the next chunk."""
         if len(self._flying) == IN_FLIGHT:
             raise RuntimeError(f"{IN_FLIGHT} chunks are in flight already: collect one")
-        device, tokens, slot = self._device, self._length(ids), self._submitted % IN_FLIGHT
-        staged, on_device, fetched = self._staged[slot][: tokens + 1], self._ids[slot], self._fetched[slot]
-        staged[:] = ids
+        return self._staged[self._submitted % IN_FLIGHT][: self._length(length) + 1]
+
+    def _submit(self, staged: np.ndarray) -> None:
+        device, tokens, slot = self._device, len(staged) - 1, self._submitted % IN_FLIGHT
+        on_device, fetched = self._ids[slot], self._fetched[slot]
         device.prefetch_into(on_device, staged)
         self._replay.run(slot, tokens, lambda: self._launch(on_device, tokens))
         self._flying.append((device.fetch_into(fetched, self._results), fetched, tokens))
@@ -99,11 +127,11 @@ class LearnChunk:
         """Every chunk gave its metrics back itself."""
         return None
 
-    def _length(self, ids: np.ndarray) -> int:
-        """Predictions of a chunk; no kernel would notice that they are too many."""
-        if not 1 <= len(ids) - 1 <= self._capacity:
-            raise ValueError(f"{len(ids) - 1} predictions in a chunk, there must be 1 to {self._capacity}")
-        return len(ids) - 1
+    def _length(self, ids: int) -> int:
+        """Predictions of a chunk of so many ids; no kernel would notice that they are too many."""
+        if not 1 <= ids - 1 <= self._capacity:
+            raise ValueError(f"{ids - 1} predictions in a chunk, there must be 1 to {self._capacity}")
+        return ids - 1
 
     def _update(self) -> None:
         """Clip the gradients and take a step."""
@@ -140,7 +168,7 @@ class LearnChunk:
         device, tokens, loss, accuracy = self._device, 0, 0.0, 0.0
         device.upload_into(self._evaluation_state, np.zeros(self._evaluation_state.shape, device.real))
         for ids in chunks:
-            length = self._length(ids)
+            length = self._length(len(ids))
             on_device = device.upload(ids)
             self._network.forward(on_device, length, self._evaluation_state)
             self._network.decode(on_device, length, learn=False)

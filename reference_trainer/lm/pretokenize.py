@@ -27,8 +27,8 @@ def _parser() -> Parser:
     defaults = Settings()
     parser = Parser(prog="python -m reference_trainer.lm.pretokenize", description=__doc__)
     add = parser.add_argument
-    add("--corpus", type=Path, help="what training takes (default: Python's own documentation)")
-    add("--out", type=Path, required=True, help="folder of the shards; finished shards in it are kept")
+    add("--dataset", type=Path, help="what training takes as --corpus (default: Python's own documentation)")
+    add("--output", type=Path, required=True, help="folder of the shards; finished shards in it are kept")
     add("--workers", type=int, default=available_cores(), help="threads (default: %(default)s, the cores)")
     add(
         "--preset",
@@ -58,20 +58,20 @@ def run(arguments: argparse.Namespace) -> int:
         if getattr(arguments, name) < 1:
             raise TrainerError(f"{flag(name)} {getattr(arguments, name)}: must be at least 1")
     vocabulary = preset(arguments.preset).vocabulary
-    corpus = load_corpus(arguments.corpus)
+    corpus = load_corpus(arguments.dataset)
     if corpus.skipped:
         print(f"skipped {corpus.skipped} broken lines of {corpus.name}; the first: {corpus.first_skipped}", flush=True)
     tokenizer = open_tokenizer(arguments.tokenizer, corpus, vocabulary)
     text = ChunkedText(corpus, tokenizer, arguments.tokens_per_chunk, arguments.samples_per_chunk)
     samples = len(text.samples)
-    existing = finished_shards(arguments.out)  # before the lock: nothing is made in a folder that is not ours
+    existing = finished_shards(arguments.output)  # before the lock: nothing is made in a folder that is not ours
     began = time.perf_counter()
     with _bar(samples) as bar:
-        index = write_shards(arguments.out, text, arguments.shard_tokens, workers=arguments.workers, progress=bar)
+        index = write_shards(arguments.output, text, arguments.shard_tokens, workers=arguments.workers, progress=bar)
     took = time.perf_counter() - began
     print(
         f"{corpus.name}: {count(index.tokens, 'token')} in {count(index.samples, 'sample')}, "
-        f"{count(len(index.shards), 'shard')} of {index.dtype} in {arguments.out}"
+        f"{count(len(index.shards), 'shard')} of {index.dtype} in {arguments.output}"
         f"{f' ({existing:,} kept, {len(index.shards) - existing:,} made)' if existing else ''}; {took:.2f} s"
     )
     return 0

@@ -9,7 +9,7 @@ import numpy as np
 
 from reference_trainer.devices import kind_of, open_device
 from reference_trainer.devices.protocol import Device
-from reference_trainer.lm.chunks import ChunkedText, Chunks
+from reference_trainer.lm.chunks import Chunks, Source
 from reference_trainer.lm.corpus import load_corpus
 from reference_trainer.lm.job import check_performance, chunked_text
 from reference_trainer.lm.loop import program
@@ -19,6 +19,7 @@ from reference_trainer.lm.settings import Settings
 from reference_trainer.lm.stated import margins, tolerance
 
 CHUNKS = 3
+VARIANTS = ("as-found", "fixed")
 MOST_TOKENS = 500  # a chunk: the token loop takes its time at the larger presets
 
 
@@ -31,7 +32,10 @@ def agree(settings: Settings) -> tuple[str, bool]:
     weights = initial_weights(config, short.seed)
     device = open_device(short.device, products=short.products)
     try:
-        slow, quick = (_outcomes(way, text, device, weights) for way in ("as-found", "fixed"))
+        sources = {way: Chunks(text, batch=True, verbose=short.verbose and way == "fixed") for way in VARIANTS}
+        slow, quick = (
+            _outcomes(way, source, device, weights, short.tokens_per_chunk) for way, source in sources.items()
+        )
         allowed = tolerance(short.stated_dtype, config.width)
         different = ties = total = 0
         for expected, found in zip(slow, quick, strict=True):
@@ -50,9 +54,9 @@ def agree(settings: Settings) -> tuple[str, bool]:
         device.close()
 
 
-def _outcomes(variant: str, text: ChunkedText, device: Device, weights: Weights) -> list[Outcome]:
+def _outcomes(variant: str, source: Source, device: Device, weights: Weights, tokens: int) -> list[Outcome]:
     """What the variant leaves of the first chunks."""
-    source, observed = Chunks(text, batch=True), ObservedDevice(device, len(weights.decoder_bias))
-    run = program(variant, source, cast("Device", observed), weights, text.tokens_per_chunk)
+    observed = ObservedDevice(device, len(weights.decoder_bias))
+    run = program(variant, source, cast("Device", observed), weights, tokens)
     with observed.observing():
         return [observed.outcome() for _ in run(iter(range(CHUNKS)))]

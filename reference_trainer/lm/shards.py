@@ -14,7 +14,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -179,7 +179,7 @@ def read_index(directory: Path) -> Index:
         try:
             content = path.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
-            raise TrainerError(f"{path} does not exist: make the shards with {MAKE} --out {directory}") from None
+            raise TrainerError(f"{path} does not exist: make the shards with {MAKE} --output {directory}") from None
     try:
         return Index.model_validate_json(content)
     except ValidationError as error:
@@ -196,13 +196,13 @@ def read_index(directory: Path) -> Index:
         raise TrainerError(f"{path} is damaged ({where}{': ' * bool(where)}{reason}): {REPEAT}") from None
 
 
-def check_index(directory: Path, planned: Index) -> Index:
-    """The index of a folder whose shards are of the planned text, and complete.
+def check_index(directory: Path, planned: Index | None = None) -> Index:
+    """The index of a folder whose shards are complete, and of the planned text if there is one.
 
     :raises TrainerError: they are not.
     """
     index = read_index(directory)
-    if difference := index.difference(planned):
+    if planned and (difference := index.difference(planned)):
         raise TrainerError(
             f"{directory / INDEX}: these shards are {difference}: name another folder, or make the shards with {MAKE}"
         )
@@ -233,6 +233,24 @@ def open_shard(directory: Path, index: Index, number: int) -> tuple[np.ndarray[A
     dtype = np.dtype(index.dtype).newbyteorder("<")
     ids = content[: shard.tokens * dtype.itemsize].view(dtype)
     return ids, content[_offsets_at(shard, index.dtype) :].view("<i8")
+
+
+def load_pretokenized_dataset(path: str | Path) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the input ids and the target ids of each sample in a folder of shards: views of the mapped files.
+
+    A target is the token after its input. A sample of less than two tokens has no target and is left out.
+
+    :raises TrainerError: the shards are incomplete, missing, damaged, or of another schema.
+    """
+    directory = Path(path)
+    index = check_index(directory)
+    shards = [open_shard(directory, index, number) for number in range(len(index.shards))]
+    return [
+        (ids[begin : end - 1], ids[begin + 1 : end])
+        for ids, offsets in shards
+        for begin, end in pairwise(offsets.tolist())
+        if end - begin > 1
+    ]
 
 
 class ShardChunks(TokenStream):

@@ -101,9 +101,9 @@ def _add_experiments(group: argparse._ArgumentGroup, defaults: Settings) -> None
     number("max_guesses", "maximum number of guesses")
     add(
         "--batch-size",
+        type=int,
         metavar="N",
-        help="guesses that are drawn together, with the fix batched-draws, or auto: the smallest number with 95%% of "
-        "the highest measured throughput (default: a number that grows while guesses get cheaper)",
+        help="guesses that are drawn together, with the fix batched-draws (default: more while guesses get cheaper)",
     )
     number("report_every", "updates or guesses between two reports")
 
@@ -125,8 +125,6 @@ def _settings(arguments: argparse.Namespace) -> Settings:
     values["gd"], values["gnc"] = (not gnc if gd is None else gd), (not gd if gnc is None else gnc)
     for name in ("teacher_ranks", "student_dims"):
         values[name] = _numbers(name, getattr(arguments, name))
-    if (size := arguments.batch_size) is not None:
-        values["batch_size"] = int(size) if size.removeprefix("-").isdecimal() else size
     of_engine = {name: value for name in _OF_ENGINE if (value := getattr(arguments, name)) is not None}
     values.update((name, path_of(arguments, name)) for name in _PATHS)
     settings = Settings(**values, **of_engine)

@@ -100,16 +100,15 @@ class GroupResult(NamedTuple):
 def prepare(context: SweepContext, slot: WorkerSlot, learned: Learned = ()) -> MemoryUse:
     """Do the first work of a worker: configure torch and do small jobs, which loads libraries and compiles kernels.
 
-    :param learned: the ways of the forward pass and the batch sizes that earlier workers have chosen.
+    :param learned: the ways of the forward pass that earlier workers have chosen.
     """
-    from reference_trainer.ssm import fastest, guess_and_check
+    from reference_trainer.ssm import fastest
 
     if context.settings.verbose:
         log_debug_messages()
     _divide(context, slot)
-    for ways, sizes in learned:
+    for ways in learned:
         fastest.adopt(ways)
-        guess_and_check.batch_sizes.update(sizes)
     _emptying[slot.device] = emptying(context.config, slot.device)
     for group in context.samples:
         (context.work or do_jobs)(group, context.short or context.settings, context.plan, slot.device)
@@ -118,13 +117,7 @@ def prepare(context: SweepContext, slot: WorkerSlot, learned: Learned = ()) -> M
     _log.debug(
         "worker on %s is ready after %d short groups; it holds %s bytes", slot.name, len(context.samples), use.used
     )
-    return replace(use, learned=(fastest.choices(), dict(guess_and_check.batch_sizes)))
-
-
-def batch_sizes(learned: Learned) -> dict[str, int]:
-    """The batch sizes that workers measured, by dimension and device."""
-    sizes = sorted(item for _, measured in learned for item in measured.items())
-    return {f"dimension {dim} on {device}": size for (dim, device, *_), size in sizes}
+    return replace(use, learned=fastest.choices())
 
 
 def do(context: SweepContext, group: Group, slot: WorkerSlot) -> GroupResult:

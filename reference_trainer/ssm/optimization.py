@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from reference_trainer.errors import TrainerError
-from reference_trainer.performance import PerformanceConfig, apply
+from reference_trainer.performance import PerformanceConfig, apply, perf_config
 from reference_trainer.performance.memory import Peak
 from reference_trainer.program import check_output, write_output
 from reference_trainer.ssm import fastest, gradient_descent, guess_and_check
@@ -113,7 +113,7 @@ def measured(
         student_dims=(max(settings.student_dims),),
     )
     where = torch.device(device)
-    config = config or PerformanceConfig()
+    config = config or perf_config.current
     parts: dict[str, Callable[[_Side], object]] = {"data generation": _Side.data, "forward": _Side.forward}
     if smaller.gd:
         parts["training"] = _Side.descend

@@ -12,7 +12,7 @@ from itertools import cycle, islice
 from typing import Any, Final, NamedTuple
 
 from reference_trainer.errors import TrainerError
-from reference_trainer.performance import PerformanceConfig, get_memory_stats
+from reference_trainer.performance import PerformanceConfig, memory_of
 
 CPU: Final = "cpu"
 CUDA: Final = "cuda"
@@ -116,7 +116,7 @@ def _wait_for_load(names: Sequence[str], config: PerformanceConfig) -> dict[Devi
 
 def look(name: str) -> Device:
     """The current state of a device."""
-    stats = get_memory_stats(name)
+    stats = memory_of(name)
     return Device(name, stats.total, stats.free, _load(name))
 
 
@@ -193,7 +193,7 @@ def shared(slots: Sequence[WorkerSlot]) -> list[WorkerSlot]:
 
 def memory_use(name: str) -> MemoryUse:
     """The memory that this process uses on a device now."""
-    stats = get_memory_stats(name)
+    stats = memory_of(name)
     used = stats.allocated if name == CPU else stats.reserved
     return MemoryUse(used, stats.total, stats.free)
 

@@ -85,8 +85,6 @@ class Statistics:
     """Jobs per second of the measured part."""
     points: int
     """Number of sequence values that students processed."""
-    batch_sizes: Mapping[str, int]
-    """Guesses that were drawn together, as measured with `--batch-size auto`, by dimension and device; else empty."""
     interrupted: bool
     cells: tuple[Cell, ...]
 

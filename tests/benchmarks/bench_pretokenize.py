@@ -46,7 +46,7 @@ def test_whole_command(tmp_path: Path) -> None:
     path.write_text(load_corpus().text * TIMES, encoding="utf-8")
 
     def run(workers: int, pair: int) -> float:
-        options = ["--corpus", str(path), "--out", str(tmp_path / f"{pair}-{workers}"), "--workers", str(workers)]
+        options = ["--dataset", str(path), "--output", str(tmp_path / f"{pair}-{workers}"), "--workers", str(workers)]
         command = [sys.executable, "-m", "reference_trainer.lm.pretokenize", *options]
         return seconds(lambda: subprocess.run(command, check=True, capture_output=True))
 

@@ -56,7 +56,7 @@ class Pool(WorkerEngine["_Process"]):
         """
         first = placement.first()
         memory_use = self._add(first, prepare)
-        self.learned = learned = tuple(use.learned for use in memory_use)
+        learned = tuple(use.learned for use in memory_use)
         slots = shared([*first, *placement.rest(memory_use)])
         for worker, slot in zip(self.pool, slots, strict=False):
             worker.slot, worker.learned = slot, learned

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,6 +56,32 @@ CASES = {
     "one channel": Case(ModelConfig(width=1, layers=1, vocabulary=3), (20, 20), tile=8),
 }
 each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+
+
+def test_a_step_on_views_makes_no_array_of_them() -> None:
+    """It learns what a submitted chunk teaches, from 16-bit ids, and NumPy allocates less than these ids take."""
+    case, device = Case(ModelConfig(width=4, layers=1, vocabulary=11), (60_000,), tile=64), HostDevice()
+    (ids,) = case.chunks()
+    mapped = ids.astype("<u2")
+    model, other = (LearnChunk(device, case.config, case.weights(), 60_000) for _ in range(2))
+    first = model.train_step_zero_copy(mapped[:-1], mapped[1:])
+    before = device.counts()
+    tracemalloc.start()
+    second = model.train_step_zero_copy(mapped[:-1], mapped[1:])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < mapped.nbytes
+    after = device.counts()
+    counted = ("syncs", "h2d", "d2h", "allocations")
+    assert [getattr(after, name) - getattr(before, name) for name in counted] == [1, 1, 1, 0]
+    expected = [learn(other, ids) for _ in range(2)]
+    assert [first, second] == [(result.loss, result.accuracy) for result in expected]
+    with pytest.raises(ValueError, match="a target is not the input after it"):
+        model.train_step_zero_copy(mapped[:-1], mapped[:-1])
+    model.submit(ids)
+    with pytest.raises(RuntimeError, match="chunks are in flight"):
+        model.train_step_zero_copy(mapped[:-1], mapped[1:])
+    device.close()
 
 
 def learn(model: LearnChunk, ids: np.ndarray) -> Result:

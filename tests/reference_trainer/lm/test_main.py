@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 import threading
@@ -117,8 +118,11 @@ def test_verbose_prints_what_tokenization_took(options: tuple[str, ...], capsys:
 
 
 def test_the_self_test_compares_both_variants(options: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*options, "--test"]) == 0
-    line = capsys.readouterr().out
+    assert main([*options, "--test", "--verbose"]) == 0
+    *tokenized, line = capsys.readouterr().out.splitlines(keepends=True)
+    assert tokenized
+    for each in tokenized:
+        assert re.fullmatch(r"Batch tokenized 4 samples in [\d.]+ ms \([\d.]+ ms per sample\)\n", each), each
     same, total = (int(word) for word in line.split() if word.isdigit())
     assert same == total > 500, line
     assert line.endswith("on host device (CPU)\n")

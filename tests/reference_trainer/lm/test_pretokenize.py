@@ -68,7 +68,7 @@ def finished(folder: Path) -> int:
 
 
 def command(corpus: Path, out: Path, *more: str) -> list[str]:
-    return ["--corpus", str(corpus), "--out", str(out), *more]
+    return ["--dataset", str(corpus), "--output", str(out), *more]
 
 
 def written(corpus: Path, out: Path, *more: str) -> dict[str, bytes]:
@@ -97,7 +97,7 @@ def undisturbed(long_file: Path, cache_home: Path, tmp_path_factory: pytest.Temp
 
 def test_default_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "new" / "shards"
-    assert main(["--out", str(out), "--preset", "small"]) == 0
+    assert main(["--output", str(out), "--preset", "small"]) == 0
     printed = capsys.readouterr()
     assert (printed.err, ", 1 shard of uint16" in printed.out) == ("", True), "a progress bar is for terminals"
     corpus = load_corpus()
@@ -299,10 +299,10 @@ def in_folder(tmp_path: Path, corpus_file: Path, monkeypatch: pytest.MonkeyPatch
         (("--tokens-per-chunk", "0"), "--tokens-per-chunk 0: must be at least 1"),
         (("--samples-per-chunk", "-1"), "--samples-per-chunk -1: must be at least 1"),
         (("--preset", "nope"), "unknown preset 'nope'"),
-        (("--corpus", "missing.txt"), "corpus missing.txt does not exist"),
+        (("--dataset", "missing.txt"), "corpus missing.txt does not exist"),
         (("--tokens-per-chunk", "1000000"), "is too short for one chunk"),
-        (("--out", "file"), "shards cannot be written to file: File exists"),
-        (("--out", "file/shards"), "shards cannot be written to file/shards: Not a directory"),
+        (("--output", "file"), "shards cannot be written to file: File exists"),
+        (("--output", "file/shards"), "shards cannot be written to file/shards: Not a directory"),
     ],
 )
 def test_bad_input(
@@ -315,7 +315,7 @@ def test_bad_input(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--corpus", "other.txt"), "of corpus small.txt (SHA-256 "),
+        (("--dataset", "other.txt"), "of corpus small.txt (SHA-256 "),
         (("--preset", "other"), "of tokenizer"),
         (("--tokens-per-chunk", "2000"), "of samples of "),
         (("--samples-per-chunk", "4"), "of samples of "),

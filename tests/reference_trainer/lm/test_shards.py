@@ -19,7 +19,7 @@ from reference_trainer.errors import TrainerError
 from reference_trainer.lm import shard_writer
 from reference_trainer.lm.chunks import ChunkedText, Chunks
 from reference_trainer.lm.shard_writer import ensure_shards, write_shards
-from reference_trainer.lm.shards import SCHEMA, SHARD_TOKENS, ShardChunks, read_index
+from reference_trainer.lm.shards import SCHEMA, SHARD_TOKENS, ShardChunks, load_pretokenized_dataset, read_index
 from tests.reference_trainer.lm.sources import Letters, assert_same, made_up
 from tests.reference_trainer.processes import refusal
 
@@ -50,6 +50,20 @@ def test_chunks_of_more_samples_need_no_other_shards(tmp_path: Path, text: Chunk
     twice = replace(text, tokens_per_chunk=800, samples_per_chunk=8)
     assert twice.sample_chars == text.sample_chars
     compare(tmp_path, twice, range(50))
+
+
+def test_pretokenized_samples_are_views_of_the_shards(tmp_path: Path, text: ChunkedText) -> None:
+    index = write_shards(tmp_path, text, 1_500)
+    samples = load_pretokenized_dataset(str(tmp_path))
+    assert len(samples) == index.samples
+    for (inputs, targets), sample in zip(samples, text.samples, strict=True):
+        assert not inputs.flags.owndata
+        assert not targets.flags.owndata
+        assert [*inputs.tolist(), targets[-1]] == text.tokenizer.encode(sample)
+        assert np.array_equal(inputs[1:], targets[:-1])
+    path = tmp_path / "index.json"
+    path.write_text(path.read_text().replace('"complete": true', '"complete": false'))
+    assert "these shards are not complete" in refusal(load_pretokenized_dataset, tmp_path)
 
 
 def test_samples_without_tokens(tmp_path: Path) -> None:
