@@ -152,9 +152,8 @@ def busy_per_step(run: Run, window: Window) -> tuple[Times | Floats | None, str,
 def peak_share(facts: Mapping[str, Any], speed: Measure) -> dict[str, Measure]:
     """Compute how much of the card's peak the program's arithmetic takes, where the program states both."""
     stated = facts.get("roofline")
-    flops, peak = (
-        (stated.get(name) for name in ("flops_per_token", "peak_flops")) if isinstance(stated, dict) else (0, 0)
-    )
+    stated = stated if isinstance(stated, dict) else {}
+    flops, peak = stated.get("flops_per_token"), stated.get("peak_flops")
     if not (isinstance(flops, int | float) and isinstance(peak, int | float) and peak > 0 and speed.value):
         return {}
     return {"peak_share": Measure("peak_share", speed.value * flops / peak, "1", n=speed.n, source="stated operations")}
