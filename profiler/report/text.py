@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 from typing import Any, Final
 
 from profiler.analyse.model import (
+    WAITS_FOR_CORE,
     HostState,
     IdleBlame,
     InputPart,
@@ -451,6 +452,7 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "no-gauge-in-steps": "no measured step reported this value",
     "not-finite": "not a finite number in {broken} of {steps} steps",
     "no-busy-time": "this device does not count its busy time, and there were no NVML samples",
+    "no-core-waits": "the kernel does not count waits for a core, or the load of the machine was not sampled",
     "no-cpu-times": "the steps have no CPU times",
     "no-device-threads": "no thread of this program acts as a device",
     "no-other-process": "no other process of the program was seen meanwhile",
@@ -488,6 +490,7 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "not-measured-in": lambda values: f"not measured in {values['side']}: {describe(values['reason'])}",
     "not-measured-in-pairs": "not measured in any pair of runs",
     "zero": "{side} has 0: no ratio",
+    WAITS_FOR_CORE: "{side} waited {share:.0%} of the time for a core that other programs had",
     "not-positive": "{side} has values that are not positive: no ratio",
     "not-comparable": lambda values: f"not comparable: {mismatches(values['mismatches'])}",
     # warnings

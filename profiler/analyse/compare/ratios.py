@@ -6,14 +6,26 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import Any, Final
 
 import numpy as np
 
-from profiler.analyse.model import Analysis, Measure, Ratio
+from profiler.analyse.model import WAITS_FOR_CORE, WITHOUT_CORE, Analysis, Measure, Ratio
 from profiler.analyse.statistics import mean_interval, median
+from profiler.core.metrics import RATES
 from profiler.core.notice import Notice
 
 ONE_PAIR = Notice("one-pair")
+BOUNDED: Final = (*RATES, "step_time")
+OF_WALL_TIME: Final = (
+    *BOUNDED, "step_time_p50", "step_time_p95", "steps", "host_cpu", "children_cpu", "device_cpu", "device_utilization",
+)  # fmt: skip
+"""Measures that change where the program waits for a core, and those of them of which a bound is known even then."""
+MAX_WITHOUT_CORE: Final = 0.05
+"""Share of a side's time up to which its waits for a core stay in a ratio: they change it by about that share, which is
+less than runs vary. On a quiet machine it is below 0.01."""
+_LEAST_WITH_CORE: Final = 1e-9
+"""Keeps the logarithm of a share of time finite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +80,10 @@ def paired_ratio(name: str, base: SideRuns, side: SideRuns) -> Ratio:
     reason = _no_ratio(name, base, side, measured)
     if reason:
         return Ratio(name, None, None, None, len(measured), different=False, reason=reason)
+    if name in OF_WALL_TIME and (waits := core_waits(base, side)):
+        bound = _bound(name, base, side) if name in BOUNDED else None
+        different = bound is not None
+        return Ratio(name, None, None, None, len(measured), different, Notice(WAITS_FOR_CORE, waits), bound)
     if len({*measured}) == 1 and len(measured) > 1:  # counted exactly alike in every pair: no spread, and no rounding
         exact = measured[0][1] / measured[0][0]
         return Ratio(name, exact, exact, exact, len(measured), different=exact != 1)
@@ -75,6 +91,33 @@ def paired_ratio(name: str, base: SideRuns, side: SideRuns) -> Ratio:
     if low is None or high is None:
         return Ratio(name, math.exp(mean), None, None, 1, different=False, reason=ONE_PAIR)
     return Ratio(name, math.exp(mean), math.exp(low), math.exp(high), len(measured), different=not low <= 0 <= high)
+
+
+def core_waits(base: SideRuns, side: SideRuns) -> dict[str, Any] | None:
+    """The side that waited for a core for the larger share of its time, and that share; None: neither did for long."""
+    known = [(each, [wait for wait in _values(each, WITHOUT_CORE) if wait is not None]) for each in (base, side)]
+    shares = [(fmean(waits), each.label) for each, waits in known if waits]
+    share, label = max(shares, default=(0.0, ""))
+    return {"side": label, "share": share} if share > MAX_WITHOUT_CORE else None
+
+
+def _bound(name: str, base: SideRuns, side: SideRuns) -> float | None:
+    """What the ratio of speeds, or of times, is beyond if no side waits for a core.
+
+    All waits of the faster side stay in its time, and those of the slower side are taken out of its own. So each pair
+    gives a ratio that is too near to 1, and the end of their interval that is nearest to 1 is the bound.
+    """
+    logs = []
+    columns = [_values(each, what) for each in (base, side) for what in (name, WITHOUT_CORE)]
+    for before, waits_before, after, waits_after in zip(*columns, strict=False):
+        if before and after:
+            is_base_slower = (after > before) is (name in RATES)
+            waits = (waits_before if is_base_slower else waits_after) or 0.0
+            ratio = math.log(after / before)
+            logs.append(math.copysign(1, ratio) * (abs(ratio) + math.log(max(1 - waits, _LEAST_WITH_CORE))))
+    mean, low, high = mean_interval(np.array(logs))
+    ends = [mean if end is None else end for end in (low, high)]
+    return math.exp(min(ends, key=abs)) if min(ends) * max(ends) > 0 else None
 
 
 def _no_ratio(name: str, base: SideRuns, side: SideRuns, pairs: Sequence[tuple[float, float]]) -> Notice | None:
