@@ -71,6 +71,9 @@ LOADED_MACHINE = ("other-programs", "other-machines")
 WITHOUT_CORE, WAITS_FOR_CORE = "without_core", "waits-for-core"
 """Measure of the share of a run in which it waited for a core that others had, and the reason not to compare times of
 such runs."""
+MAX_WITHOUT_CORE = 0.05
+"""Share of a side's time up to which its waits for a core stay in a ratio: they change it by about that share, which is
+less than runs vary. On a quiet machine it is below 0.01."""
 
 GIT_COMMIT, ABSENT = "git commit", "-"
 """In the environment of a comparison, the row of the commit, and the value of a side that has none."""

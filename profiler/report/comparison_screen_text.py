@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler.analyse.compare.ratios import MAX_WITHOUT_CORE
-from profiler.analyse.model import LOADED_MACHINE, WITHOUT_CORE, Comparison
+from profiler.analyse.model import LOADED_MACHINE, MAX_WITHOUT_CORE, WITHOUT_CORE, Comparison
 from profiler.core.metrics import PER_STEP, find_counter
 from profiler.core.terminal import called_as
 from profiler.core.units import count, rate, share, significant
@@ -80,7 +79,9 @@ def comparison_headline(report_input: ReportInput) -> Headline:
     is_faster = speed.known >= 1
     gain = f"{_times(speed.known if is_faster else 1 / speed.known)} {'faster' if is_faster else 'slower'}"
     if speed.value is None:
-        gain, amounts = f"at least {gain}", f": {describe(speed.reason)}"
+        least = significant(speed.known if is_faster else 1 / speed.known)  # as in the table and the verdict
+        gain = f"at least {least}× {'faster' if is_faster else 'slower'}"
+        amounts = f": {describe(speed.reason)}"
     if not comparison.comparable:
         return Headline(f"Not comparable, but compared: {last.label} trains ", gain, amounts, "bad")
     return Headline(f"{last.label} trains ", gain, amounts, "good" if is_faster else "bad")
@@ -145,7 +146,7 @@ def _count_sentence(first: ReportSide, last: ReportSide) -> str:
         counter = find_counter(name)
         if counter is not None and before is not None and after is not None and before != after:
             counts.append(f"{counter.plural} from {count(before)} to {count(after)}")
-    return f"What other programs do does not change the counts of a step: {listed(counts)}." if counts else ""
+    return f"Other programs do not change the counts of a step: {listed(counts)}." if counts else ""
 
 
 def _waits_for_core(report_input: ReportInput) -> bool:

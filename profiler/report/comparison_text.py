@@ -88,7 +88,9 @@ def _side_statement(side: SideDiagnosis) -> Statement:
     where = f" on the {' and the '.join(side.devices)}" if side.devices else ""
     if speed.value is None:
         least = f"at {'least' if speed.known > 1 else 'most'} {ratio_text(speed.known)}"
-        head = f"{side.side} runs {least} the {side.unit} of {side.base}{where} ({describe(side.reason)})"
+        head = (
+            f"{side.side} runs {least} the {side.unit} of {side.base}{where}, a bound because {describe(side.reason)}"
+        )
         return Statement(f"{head},", (more,)) if (more := _with_counts(side)) else Statement(head)
     interval = f" ({_ONE_PAIR if speed.n == 1 else describe(speed.reason)})" if speed.reason else ""
     if speed.low is not None and speed.high is not None:

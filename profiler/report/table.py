@@ -341,7 +341,7 @@ def bound_cell(ratio: Ratio) -> Cell:
     if ratio.bound is None:
         return missing_cell(ratio.reason)
     number, unit = factor(ratio.bound)
-    return Cell(f"{'≥' if ratio.bound > 1 else '≤'} {number}", unit, sort=ratio.bound, note=describe(ratio.reason))
+    return Cell(f"{'≥' if ratio.bound > 1 else '≤'} {number}", unit, sort=ratio.bound)
 
 
 def site_cell(site: Site | None, reason: str = "no site was recorded") -> Cell:

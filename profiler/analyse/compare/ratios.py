@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from profiler.analyse.model import WAITS_FOR_CORE, WITHOUT_CORE, Analysis, Measure, Ratio
+from profiler.analyse.model import MAX_WITHOUT_CORE, WAITS_FOR_CORE, WITHOUT_CORE, Analysis, Measure, Ratio
 from profiler.analyse.statistics import mean_interval, median
 from profiler.core.metrics import RATES
 from profiler.core.notice import Notice
@@ -21,9 +21,6 @@ OF_WALL_TIME: Final = (
     *BOUNDED, "step_time_p50", "step_time_p95", "steps", "host_cpu", "children_cpu", "device_cpu", "device_utilization",
 )  # fmt: skip
 """Measures that change where the program waits for a core, and those of them of which a bound is known even then."""
-MAX_WITHOUT_CORE: Final = 0.05
-"""Share of a side's time up to which its waits for a core stay in a ratio: they change it by about that share, which is
-less than runs vary. On a quiet machine it is below 0.01."""
 _LEAST_WITH_CORE: Final = 1e-9
 """Keeps the logarithm of a share of time finite."""
 
@@ -102,22 +99,20 @@ def core_waits(base: SideRuns, side: SideRuns) -> dict[str, Any] | None:
 
 
 def _bound(name: str, base: SideRuns, side: SideRuns) -> float | None:
-    """What the ratio of speeds, or of times, is beyond if no side waits for a core.
+    """What the ratio of speeds, or of times, is beyond if no side waits for a core; None: that is not known.
 
     All waits of the faster side stay in its time, and those of the slower side are taken out of its own. So each pair
-    gives a ratio that is too near to 1, and the end of their interval that is nearest to 1 is the bound.
+    gives a ratio that is too near to 1, and the end of their interval that is nearer to 1 is the bound.
     """
-    logs = []
-    columns = [_values(each, what) for each in (base, side) for what in (name, WITHOUT_CORE)]
-    for before, waits_before, after, waits_after in zip(*columns, strict=False):
-        if before and after:
-            is_base_slower = (after > before) is (name in RATES)
-            waits = (waits_before if is_base_slower else waits_after) or 0.0
-            ratio = math.log(after / before)
-            logs.append(math.copysign(1, ratio) * (abs(ratio) + math.log(max(1 - waits, _LEAST_WITH_CORE))))
-    mean, low, high = mean_interval(np.array(logs))
-    ends = [mean if end is None else end for end in (low, high)]
-    return math.exp(min(ends, key=abs)) if min(ends) * max(ends) > 0 else None
+    pairs = list(zip(*(_values(each, what) for what in (name, WITHOUT_CORE) for each in (base, side)), strict=False))
+    measured = [(math.log(after / before), *waits) for before, after, *waits in pairs if before and after]
+    direction = math.copysign(1, fmean(ratio for ratio, *_ in measured))
+    slower = 1 if (direction > 0) is (name in RATES) else 2
+    with_core = [max(1 - (pair[slower] or 0.0), _LEAST_WITH_CORE) for pair in measured]
+    logs = [direction * pair[0] + math.log(share) for pair, share in zip(measured, with_core, strict=True)]
+    mean, low, _ = mean_interval(logs)
+    nearest = mean if low is None else low
+    return math.exp(direction * nearest) if nearest > 0 else None
 
 
 def _no_ratio(name: str, base: SideRuns, side: SideRuns, pairs: Sequence[tuple[float, float]]) -> Notice | None:
