@@ -452,7 +452,6 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "no-gauge-in-steps": "no measured step reported this value",
     "not-finite": "not a finite number in {broken} of {steps} steps",
     "no-busy-time": "this device does not count its busy time, and there were no NVML samples",
-    "no-core-waits": "the kernel does not count waits for a core, or the load of the machine was not sampled",
     "no-cpu-times": "the steps have no CPU times",
     "no-device-threads": "no thread of this program acts as a device",
     "no-other-process": "no other process of the program was seen meanwhile",

@@ -64,7 +64,7 @@ def _over_runs(name: str, side: SideRuns) -> Measure:
 def ratios(base: SideRuns, side: SideRuns) -> Mapping[str, Ratio]:
     """Ratio of every measure that both sides have."""
     other = _names(side)
-    return {name: paired_ratio(name, base, side) for name in _names(base) if name in other}
+    return {name: paired_ratio(name, base, side) for name in _names(base) if name in other and name != WITHOUT_CORE}
 
 
 def paired_ratio(name: str, base: SideRuns, side: SideRuns) -> Ratio:

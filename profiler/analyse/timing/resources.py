@@ -64,11 +64,12 @@ NO_BUSY_TIME: Final = Notice("no-busy-time")
 
 
 def resources(run: Run, window: Window) -> dict[str, Measure]:
-    """host_cpu, device_cpu, children_cpu, device_utilization, without_core, peak_memory, and gc_time where there were
-    collections, memory_growth where memory grows, page_faults and kernel_time where each step gets much new memory."""
+    """host_cpu, device_cpu, children_cpu, device_utilization, peak_memory, and without_core where it was measured,
+    gc_time where there were collections, memory_growth where memory grows, page_faults and kernel_time where each step
+    gets much new memory."""
     if len(window):
         measures = (
-            *_cpu(window), _children_cpu(run, window), _utilization(run, window), _without_core(run, window),
+            *_cpu(window), _children_cpu(run, window), _utilization(run, window), *_without_core(run, window),
             _peak_memory(run), *_garbage_collections(run, window), *_memory_growth(run, window),
             *_page_faults(run, window),
         )  # fmt: skip
@@ -163,18 +164,17 @@ def _utilization(run: Run, window: Window) -> Measure:
     return Measure("device_utilization", share, "1", n=len(on_device), source=source)
 
 
-def _without_core(run: Run, window: Window) -> Measure:
+def _without_core(run: Run, window: Window) -> Iterator[Measure]:
     """The share of the measured time in which the program waited for a core because others had it.
 
     Threads of one program also wait for each other. So it is at most the time in which other programs and machines used
     a core.
     """
     waited, load = time_without_core(run, window), other_load(run, window)
-    if waited is None or load is None:
-        return Measure(WITHOUT_CORE, None, "1", reason=Notice("no-core-waits"))
-    others = load + run.info.host["cores"] * (mean_within(run, STEAL, window) or 0.0)
-    share = min(1.0, max(0.0, others), waited / window.wall_ns)
-    return Measure(WITHOUT_CORE, share, "1", n=len(window), source="thread clocks")
+    if waited is not None and load is not None:
+        others = load + run.info.host["cores"] * (mean_within(run, STEAL, window) or 0.0)
+        share = min(1.0, max(0.0, others), waited / window.wall_ns)
+        yield Measure(WITHOUT_CORE, share, "1", n=len(window), source="thread clocks")
 
 
 def _sampled_utilization(run: Run, window: Window) -> Measure:
