@@ -83,10 +83,11 @@ def program_blame(analysis: Analysis) -> list[IdleBlame]:
 def _mean_idle(analysis: Analysis, idle: float) -> float:
     """The idle share by the figure of busy time that all parts of a report have, which is a mean over the devices.
 
-    :param idle: the share in which none of them ran, where there is no such figure.
+    :param idle: the share in which none of them ran, where there is no such figure, or its counter is contradicted.
     """
     busy = analysis.measures.get("device_utilization")
-    return idle if busy is None or busy.value is None or is_sampled(busy) else 1 - busy.value
+    doubtful = any(notice.code == "busy-mismatch" for notice in analysis.warnings)
+    return idle if busy is None or busy.value is None or is_sampled(busy) or doubtful else 1 - busy.value
 
 
 def too_few_launches(analysis: Analysis) -> Notice | None:

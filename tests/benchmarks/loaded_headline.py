@@ -24,7 +24,7 @@ from typing import Any, Final
 from profiler.analyse.compare.ratios import BOUNDED
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-BUSY_LOOP: Final = "while True: pass"
+BUSY_LOOP: Final = "import os; parent = os.getppid()\nwhile os.getppid() == parent: sum(range(1_000_000))"
 WITHIN: Final = 1.25
 """How far a printed ratio may lie outside of the quiet interval."""
 POINTS: Final = 0.03

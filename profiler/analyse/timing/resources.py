@@ -316,7 +316,7 @@ def _step_series(run: Run, window: Window) -> list[Series]:
     traced = device_window(run, window) is not window  # then only those steps have activities
     busy, lacked, *_ = (None, np.zeros_like(window.wall)) if traced else busy_per_step(run, window)
     if busy is not None:  # of the time in which the device had a core
-        busy = busy * window.wall / np.maximum(window.wall - lacked, np.clip(busy, 1, window.wall))
+        busy = busy * window.wall / np.maximum(window.wall - lacked, np.maximum(busy, 1))
     process, device, tokens = (times(window.steps[name]) for name in ("process_cpu", "device_cpu", "tokens"))
     amounts: list[tuple[str, str, Floats | Times | None, float]] = [
         ("device_utilization", "1", busy, 1.0),
