@@ -36,7 +36,6 @@ def test_the_step_nearest_to_the_median_is_drawn_to_the_end_of_the_last_step() -
     assert (drawn.step, drawn.step_length, drawn.offset) == (2, 12e-9, 0.0)
     assert drawn.length == 30e-9
     assert parts(drawn, drawn.lanes[1]) == [(2, 10, "compute", "kernel"), (15, 20, "compute", "kernel")]
-    assert drawn.busy == ((2, 15), (10, 20))
 
 
 def test_calls_have_their_lines_and_a_wait_is_a_part_of_its_own() -> None:
