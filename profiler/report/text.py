@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 from typing import Any, Final
 
 from profiler.analyse.model import (
+    WAITS_FOR_CORE,
     HostState,
     IdleBlame,
     InputPart,
@@ -495,6 +496,7 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "not-measured-in": lambda values: f"not measured in {values['side']}: {describe(values['reason'])}",
     "not-measured-in-pairs": "not measured in any pair of runs",
     "zero": "{side} has 0: no ratio",
+    WAITS_FOR_CORE: "{side} waited {share:.0%} of the time for a core that other programs had",
     "not-positive": "{side} has values that are not positive: no ratio",
     "not-comparable": lambda values: f"not comparable: {mismatches(values['mismatches'])}",
     # warnings

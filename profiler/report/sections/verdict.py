@@ -22,6 +22,7 @@ from profiler.report.model import (
 )
 from profiler.report.sections.lines import compare_lines, compare_phases
 from profiler.report.table import (
+    bound_cell,
     compare_table,
     factor,
     measure_cell,
@@ -134,6 +135,8 @@ def _ratio_stats(report_input: ReportInput) -> Iterator[Stat]:
 
 
 def _ratio_cell(ratio: Ratio | None) -> Cell:
+    if ratio is not None and ratio.waits_for_core:
+        return replace(bound_cell(ratio), note=describe(ratio.reason))
     if ratio is None or ratio.value is None:
         return missing_cell(ratio.reason if ratio else "no pair of runs was measured")
     detail = describe(ratio.reason) or f"{ratio.n} pair{'s' * (ratio.n != 1)}"
