@@ -48,7 +48,7 @@ def _parser() -> Parser:
         help="append outcomes to this file as JSON lines; jobs that it already contains are skipped",
     )
     add("--log", metavar="FILE", help="write the reports of all fits to this file (default: reports are not stored)")
-    add("--verbose", action="store_true", help="write debug messages to stderr: devices, forward passes, groups")
+    add("--verbose", action="store_true", help="write debug messages to stderr: devices and groups")
     _add_experiments(parser.add_argument_group("experiments"), defaults)
     _add_engine(parser.add_argument_group("engine, with the fix flat-sweep"), defaults)
     add_options(parser, UNUSED)

@@ -1,12 +1,9 @@
-"""A student's forward pass, in several equivalent ways: outputs for sequences, and the impulse response.
+"""A student's forward pass, in two equivalent ways: outputs for sequences, and the impulse response.
 
-    loop      is as found: a Python loop over time makes new tensors at each step, once for the sequences and again
-              for the impulse; it combines parameters in fp32 with inputs in fp64
-    powers    computes k_t = sum_j c_j b_j a_j^t as a product with the powers of a, then y = sum_t x_{T-1-t} k_t
-    scan      computes the recurrence over time in one compiled kernel, and its gradient in another (kernels/scan.py)
-    fft       takes k from powers and convolves the sequences with it by FFT, which gives the outputs at all times
-
-The last three use one dtype throughout, that of the students. fastest.py measures which of them is fastest.
+loop      is as found: a Python loop over time makes new tensors at each step, once for the sequences and again
+          for the impulse; it combines parameters in fp32 with inputs in fp64
+scan      computes the recurrence over time in one compiled kernel, and its gradient in another (kernels/scan.py),
+          in the dtype of the students
 """
 
 from __future__ import annotations
@@ -19,10 +16,8 @@ import torch
 from reference_trainer.ssm.problem import Students
 
 LOOP: Final = "loop"
-POWERS: Final = "powers"
 SCAN: Final = "scan"
-FFT: Final = "fft"
-WAYS: Final = (LOOP, POWERS, SCAN, FFT)
+WAYS: Final = (LOOP, SCAN)
 
 
 @overload
@@ -48,13 +43,8 @@ def respond(
         outputs = _last_outputs(students, _repeat_for_students(inputs, len(students.a)))
         return outputs if outputs_only else (outputs, _impulse_response(students, inputs))
     inputs = inputs.to(students.a.dtype)
-    if way == SCAN:
-        arguments = students.a, students.b, students.c, inputs
-        graph = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in arguments[:3])
-        outputs, responses = _Scan.apply(*arguments) if graph else _scan(*arguments)
-    else:
-        responses = _response(students, inputs.shape[2])
-        outputs = (_convolve if way == FFT else _apply_response)(inputs, responses)
+    graph = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in students)
+    outputs, responses = _Scan.apply(*students, inputs) if graph else _scan(*students, inputs)
     return outputs if outputs_only else (outputs, responses)
 
 
@@ -64,7 +54,6 @@ def losses_and_gradient(
     """The work of one epoch: mean squared errors (S,), outputs (S, N), and the errors' gradient (3, S, d).
 
     For `scan` it is one kernel without a graph: for small students it takes less time than building the autograd graph.
-    The other ways use their graph.
 
     :param parameters: (3, S, d): a, b and c, contiguous.
     :param inputs: as in `respond`, (J, N, T).
@@ -116,35 +105,13 @@ def _impulse_response(students: Students, inputs: torch.Tensor) -> torch.Tensor:
     return torch.stack([_read_out(students, h)[:, 0] for h in states], -1)
 
 
-# ------------------------------------------------------------ products
-
-
-def _response(students: Students, length: int) -> torch.Tensor:
-    """The impulse responses (S, T), from all powers of a; each product doubles the number of powers."""
-    square = students.a[:, :, None]
-    powers = square**0  # ones, which belong to the graph even if length is 1
-    while powers.shape[2] < length:
-        powers = torch.cat((powers, square * powers[:, :, : length - powers.shape[2]]), 2)
-        square = square * square
-    return ((students.b * students.c)[:, None] @ powers)[:, 0]
+# ------------------------------------------------------------ the kernel
 
 
 def _apply_response(inputs: torch.Tensor, responses: torch.Tensor) -> torch.Tensor:
     """The outputs (S, N): the sum over time of each sequence, its latest value first, times the response."""
     weights = responses.flip(1).view(len(inputs), -1, responses.shape[1])
     return (weights @ inputs.transpose(1, 2)).view(len(responses), -1)
-
-
-def _convolve(inputs: torch.Tensor, responses: torch.Tensor) -> torch.Tensor:
-    """The outputs (S, N): the last time step of the convolution."""
-    length = responses.shape[1]
-    size = 2 * length  # zero padding prevents circular wrap-around
-    spectrum = torch.fft.rfft(responses, size).view(len(inputs), -1, 1, length + 1)
-    product = torch.fft.rfft(inputs, size)[:, None] * spectrum
-    return torch.fft.irfft(product, size)[..., length - 1].reshape(len(responses), -1)
-
-
-# ------------------------------------------------------------ the kernel
 
 
 def _scan(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

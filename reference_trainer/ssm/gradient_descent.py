@@ -10,7 +10,6 @@ import torch
 from profiler import marks
 from reference_trainer.ssm.draws import initial
 from reference_trainer.ssm.evaluation import Task, evaluate, training_losses
-from reference_trainer.ssm.fastest import fastest
 from reference_trainer.ssm.forward import LOOP, losses_and_gradient, respond
 from reference_trainer.ssm.problem import Fit, Students
 from reference_trainer.ssm.report_log import reported
@@ -62,19 +61,9 @@ LOOK_EVERY: Final = 16
 
 def fit(task: Task) -> list[Fit]:
     """Fit the student of each job."""
-    way = choose_way(task)
     if task.plan.batched_seeds:
-        return _Together(task, way).run()
-    return [_alone(single, way) for single in task.singles()]
-
-
-def choose_way(task: Task) -> str:
-    """The way of the forward pass, chosen once, for the initial number of students."""
-    if task.plan.recurrence == LOOP:
-        return LOOP
-    together = len(task.jobs) if task.plan.batched_seeds else 1
-    _, measured, length = task.data.inputs.shape
-    return fastest((together, measured, length, task.jobs[0].dim), task.device, backward=True)
+        return _Together(task).run()
+    return [_alone(single) for single in task.singles()]
 
 
 def _initial(task: Task) -> Students:
@@ -83,9 +72,9 @@ def _initial(task: Task) -> Students:
         return initial(task.jobs, scale, device_data=on_device, device=task.device)
 
 
-def _alone(task: Task, way: str) -> Fit:
+def _alone(task: Task) -> Fit:
     """Fit the student of the task's only job."""
-    settings, data = task.settings, task.data
+    settings, data, way = task.settings, task.data, task.plan.recurrence
     students = Students(*(values.detach().requires_grad_() for values in _initial(task)))
     kind = torch.optim.Adam if settings.optimizer == "adam" else torch.optim.SGD
     optimizer: torch.optim.Optimizer = kind([*students], lr=settings.lr)
@@ -111,15 +100,15 @@ def _alone(task: Task, way: str) -> Fit:
 class _Together:
     """Fits all students of a group at once."""
 
-    def __init__(self, task: Task, way: str) -> None:
-        self._task, self._settings, self._way = task, task.settings, way
+    def __init__(self, task: Task) -> None:
+        self._task, self._settings, self._way = task, task.settings, task.plan.recurrence
         self._parameters = torch.stack(_initial(task))
         kind = Adam if task.settings.optimizer == "adam" else Descent
         self._updates = kind(task.settings.lr, self._parameters)
         count = len(task.jobs)
         self._rows = list(range(count))
         """Positions in the group of the students that are still computed; the tensors below have a row for each."""
-        dtype = task.data.inputs.dtype if way == LOOP else self._parameters.dtype
+        dtype = task.data.inputs.dtype if self._way == LOOP else self._parameters.dtype
         self._inputs, self._targets = task.data.inputs.to(dtype), task.data.targets.to(dtype)
         self._running = torch.ones(count, dtype=torch.bool, device=task.device)
         self._epochs = torch.zeros(count, dtype=torch.int64, device=task.device)

@@ -100,15 +100,14 @@ class GroupResult(NamedTuple):
 def prepare(context: SweepContext, slot: WorkerSlot, learned: Learned = ()) -> MemoryUse:
     """Do the first work of a worker: configure torch and do small jobs, which loads libraries and compiles kernels.
 
-    :param learned: the ways of the forward pass and the batch sizes that earlier workers have chosen.
+    :param learned: the batch sizes that earlier workers have measured.
     """
-    from reference_trainer.ssm import fastest, guess_and_check
+    from reference_trainer.ssm import guess_and_check
 
     if context.settings.verbose:
         log_debug_messages()
     _divide(context, slot)
-    for ways, sizes in learned:
-        fastest.adopt(ways)
+    for sizes in learned:
         guess_and_check.batch_sizes.update(sizes)
     _emptying[slot.device] = emptying(context.config, slot.device)
     for group in context.samples:
@@ -118,12 +117,12 @@ def prepare(context: SweepContext, slot: WorkerSlot, learned: Learned = ()) -> M
     _log.debug(
         "worker on %s is ready after %d short groups; it holds %s bytes", slot.name, len(context.samples), use.used
     )
-    return replace(use, learned=(fastest.choices(), dict(guess_and_check.batch_sizes)))
+    return replace(use, learned=dict(guess_and_check.batch_sizes))
 
 
 def batch_sizes(learned: Learned) -> dict[str, int]:
     """The batch sizes that workers measured, by dimension and device."""
-    sizes = sorted(item for _, measured in learned for item in measured.items())
+    sizes = sorted(item for measured in learned for item in measured.items())
     return {f"dimension {dim} on {device}": size for (dim, device, *_), size in sizes}
 
 
@@ -173,7 +172,7 @@ def groups(jobs: Iterable[Job], settings: Settings, plan: Plan) -> tuple[Group, 
 def first_work(jobs: Sequence[Group], settings: Settings, plan: Plan) -> tuple[tuple[Group, ...], Settings]:
     """Choose the warm-up of a worker: a group of every method and dimension, and settings that cut it short.
 
-    The warm-up compiles kernels and measures the ways of the recurrence at the sizes of the sweep.
+    The warm-up compiles kernels and shows how much memory a worker takes at the sizes of the sweep.
     """
     samples = {group[0][::2]: group for group in jobs}  # (method, dim)
     guesses = 64 if plan.batched_draws else 2

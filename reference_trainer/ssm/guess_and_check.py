@@ -18,8 +18,7 @@ from profiler import marks
 from reference_trainer.performance import get_optimal_batch_size
 from reference_trainer.ssm import draws
 from reference_trainer.ssm.evaluation import Task, evaluate, training_losses
-from reference_trainer.ssm.fastest import fastest
-from reference_trainer.ssm.forward import LOOP, respond
+from reference_trainer.ssm.forward import respond
 from reference_trainer.ssm.problem import Fit, Job, Students
 from reference_trainer.ssm.report_log import reported
 
@@ -35,7 +34,7 @@ GPU_SHARE: Final = 8
 
 
 batch_sizes: dict[tuple[int, str, int, int], int] = {}
-"""The best batch size by dimension, device, measurements and length: plain values, as in `fastest.Choices`."""
+"""The best batch size by dimension, device, measurements and length."""
 
 
 def search(task: Task) -> list[Fit]:
@@ -46,14 +45,6 @@ def search(task: Task) -> list[Fit]:
         if task.plan.batched_draws:
             return [fit for single in task.singles() for fit in _Search(single).run()]
         return [_alone(single) for single in task.singles()]
-
-
-def _choose_way(task: Task, students: int) -> str:
-    """The way of the forward pass, chosen once, at the size of the first batch."""
-    if task.plan.recurrence == LOOP:
-        return LOOP
-    _, measured, length = task.data.inputs.shape
-    return fastest((students, measured, length, task.jobs[0].dim), task.device, backward=False)
 
 
 @dataclass(slots=True)
@@ -68,7 +59,7 @@ class _Best:
 def _alone(task: Task) -> Fit:
     """Draw and check one guess at a time, for the task's only job."""
     settings, data = task.settings, task.data
-    way = _choose_way(task, students=1)
+    way = task.plan.recurrence
     best: _Best | None = None
     for number in range(settings.max_guesses):
         with marks.region("data"):
@@ -99,7 +90,7 @@ class _Search:
         """Rows of the jobs that have no fitting guess yet."""
         self._best: dict[int, _Best] = {}
         self._batches = _Batches(task)
-        self._way = _choose_way(task, students=len(task.jobs) * self._batches.size(len(task.jobs)))
+        self._way = task.plan.recurrence
 
     def run(self) -> list[Fit]:
         first, max_guesses = 0, self._task.settings.max_guesses
@@ -187,12 +178,11 @@ def _best_batch_size(task: Task, largest: int) -> int:
     key = task.jobs[0].dim, str(task.device), measurements, length
     if key not in batch_sizes:
         single = task.singles()[0]
-        way = _choose_way(single, students=FIRST_BATCH)
 
         def draw_and_check(count: int) -> None:
             device_data = task.plan.device_data
             students = draws.guesses(single.jobs, 0, count, device_data=device_data, device=task.device)
-            outputs = respond(students, single.data.inputs, way, outputs_only=True).view(1, count, -1)
+            outputs = respond(students, single.data.inputs, task.plan.recurrence, outputs_only=True).view(1, count, -1)
             _look(training_losses(outputs, single.data.targets[:, None]), task.settings.gnc_loss)
 
         batch_sizes[key] = get_optimal_batch_size(draw_and_check, task.device, largest=largest)

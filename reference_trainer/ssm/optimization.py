@@ -28,11 +28,10 @@ from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig, apply
 from reference_trainer.performance.memory import Peak
 from reference_trainer.program import check_output, write_output
-from reference_trainer.ssm import fastest, gradient_descent, guess_and_check
+from reference_trainer.ssm import gradient_descent, guess_and_check
 from reference_trainer.ssm.data import measure
 from reference_trainer.ssm.draws import initial
 from reference_trainer.ssm.evaluation import Task
-from reference_trainer.ssm.fastest import Choices
 from reference_trainer.ssm.forward import respond
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.problem import GD, GNC, Fit, Students
@@ -166,7 +165,7 @@ class _Side:
         """Compute outputs and impulse responses of the initial students of gradient descent."""
         with torch.no_grad():
             for task, students in zip(self._tasks, self._students, strict=True):
-                respond(students, task.data.inputs, gradient_descent.choose_way(task))
+                respond(students, task.data.inputs, self._plan.recurrence)
 
     def descend(self) -> None:
         self.fits[GD] = [fit for task in self._tasks for fit in gradient_descent.fit(task)]
@@ -195,7 +194,7 @@ def _times(
     """Measure a row of seconds, for all seeds of the combination."""
     sides = as_found, fixed
     times: tuple[list[float], list[float]] = [], []
-    for side in sides:  # compiles kernels and chooses the ways of the forward pass
+    for side in sides:  # compiles kernels
         side()
     until, done = time.perf_counter() + seconds, 0
     while done < LEAST_ROUNDS or (done < MOST_ROUNDS and time.perf_counter() < until):
@@ -251,23 +250,17 @@ def median_ratio(ratios: Sequence[float]) -> Ratio:
 def _memory(settings: Settings, fixed: Plan, device: str, config: PerformanceConfig) -> dict[str, Any]:
     """Measure a row of bytes: the peak beyond what a process holds after a small job; both methods, all seeds."""
     plans = {"as_found": Plan(), "fixed": fixed}
-    chosen = fastest.choices()
     peaks: dict[str, list[float]] = {name: [] for name in plans}
     for _ in range(MEMORY_ROUNDS):
         for name, plan in plans.items():  # one process for each: it would reuse memory that an earlier job freed
             with ProcessPoolExecutor(1, get_context("spawn"), apply, (config, device)) as pool:
-                peaks[name].append(pool.submit(memory_of, settings, plan, device, chosen).result())
+                peaks[name].append(pool.submit(memory_of, settings, plan, device).result())
     return _row("memory", "bytes", peaks["as_found"], peaks["fixed"])
 
 
-def memory_of(settings: Settings, plan: Plan, device: str, chosen: Choices) -> int:
-    """Peak bytes of all seeds of a combination, measured in a process of its own.
-
-    :param chosen: the ways of the forward pass that another process chose. Trying them inside the measurement would be
-        counted; trying them before it would leave free memory that hides the work's own.
-    """
+def memory_of(settings: Settings, plan: Plan, device: str) -> int:
+    """Peak bytes of all seeds of a combination, measured in a process of its own."""
     torch.set_num_threads(1)
-    fastest.adopt(chosen)
     where = torch.device(device)
     small = replace(settings, num_seeds=1, student_dims=(2,), epochs=2, max_guesses=2)
     with _side(small, plan, where) as side:  # compiles

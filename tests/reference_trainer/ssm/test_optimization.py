@@ -8,7 +8,6 @@ import os
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,7 +20,7 @@ from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.settings import Settings
 from tests.reference_trainer.processes import raising
 
-CURED = Plan(device_data=True, recurrence="measured", batched_draws=True, quiet=True, batched_seeds=True, flat=True)
+CURED = Plan(device_data=True, recurrence="scan", batched_draws=True, quiet=True, batched_seeds=True, flat=True)
 SMALL = Settings(num_seeds=2, teacher_ranks=(1,), student_dims=(4, 8), sequence_length=8, epochs=5, max_guesses=20)
 
 
@@ -108,7 +107,7 @@ def test_memory_of_a_side() -> None:
     """More than nothing where more is kept; what it is in bytes is not ours to say."""
     import torch
 
-    assert memory_of(replace(SMALL, student_dims=(8,)), CURED, "cpu", {}) >= 0
+    assert memory_of(replace(SMALL, student_dims=(8,)), CURED, "cpu") >= 0
     with Peak(torch.device("cpu")) as peak:
         blocked = torch.ones(32 << 20)
     assert peak.bytes > 100 << 20
@@ -116,30 +115,6 @@ def test_memory_of_a_side() -> None:
     with Peak(torch.device("cpu")) as second:
         pass
     assert second.bytes < 32 << 20
-
-
-def test_memory_is_without_the_choice_of_ways(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process that is measured does not try ways that were chosen before."""
-    from reference_trainer.ssm import fastest
-
-    requested: list[int] = []
-    measure = fastest._measure
-
-    def noted(shape: fastest.Shape, *arguments: Any, **by_name: Any) -> Any:
-        requested.append(shape.dim)
-        return measure(shape, *arguments, **by_name)
-
-    monkeypatch.setattr(fastest, "_chosen", {})
-    monkeypatch.setattr(fastest, "_measure", noted)
-    settings = replace(SMALL, student_dims=(8,))
-    memory_of(settings, CURED, "cpu", {})
-    assert 8 in requested
-    chosen = fastest.choices()
-    fastest._chosen.clear()
-    requested.clear()
-    memory_of(settings, CURED, "cpu", {key: way for key, way in chosen.items() if key[2][-1] == 8})
-    assert requested
-    assert 8 not in requested
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
