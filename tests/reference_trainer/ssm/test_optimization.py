@@ -15,7 +15,7 @@ from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig
 from reference_trainer.performance.memory import Peak
 from reference_trainer.ssm import optimization
-from reference_trainer.ssm.optimization import measured, median_ratio, memory_of, notes, run, table
+from reference_trainer.ssm.optimization import measured, median_ratio, memory_of, run, table
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.settings import Settings
 from tests.reference_trainer.processes import raising
@@ -41,15 +41,13 @@ def test_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = {row["name"]: row for row in document["rows"]}
     assert list(rows) == ["data generation", "forward", "training", "guess and check", "memory"]
     assert (document["dim"], document["rank"], document["seeds"]) == (8, 1, 2)
-    assert rows["data generation"]["promised_saving"] == [0.3, 0.5]
-    assert rows["training"]["promised_saving"] == [0.25, 0.35]
     for name in ("data generation", "forward", "training", "guess and check"):
         ratio = rows[name]["ratio"]
         assert ratio["low"] <= ratio["value"] <= ratio["high"]
         assert ratio["n"] == optimization.LEAST_ROUNDS
         assert rows[name]["as_found"] > 0
     assert rows["memory"]["ratio"] is None
-    assert document["cured"]["device_data"]
+    assert document["plan"]["device_data"]
     assert document["results"]["jobs"] == document["results"]["same_epochs_and_guesses"] == 4
     printed = capsys.readouterr().out
     assert all(name in printed for name in rows)
@@ -71,16 +69,15 @@ def test_table_fits_a_terminal() -> None:
     console.print(table(document))
     text = console.export_text()
     assert "…" not in text
-    ratios = ("0.046 (0.046 to 0.046)", "336 (336 to 336)")
-    assert all(part in text for part in (*ratios, "95.4%", "30% to 50%", "1.22 s", "51.4 ms", "21.00 MiB")), text
+    ratios = ("0.042 (0.042 to 0.042)", "336.000 (336.000 to 336.000)")
+    assert all(part in text for part in (*ratios, "1,220.00 ms", "51.40 ms", "21.00 MiB")), text
 
 
 @pytest.mark.usefixtures("quick")
 def test_what_is_left_out_has_no_row() -> None:
-    document = measured(replace(SMALL, gnc=False), CURED, device="cpu", seconds=0)
+    document = measured(replace(SMALL, gnc=False), CURED, device="cpu", config=PerformanceConfig())
     assert [row["name"] for row in document["rows"]] == ["data generation", "forward", "training", "memory"]
     assert table(document).row_count == 4
-    assert len(notes(document)) == 3
 
 
 def test_median_and_its_interval() -> None:
@@ -90,16 +87,6 @@ def test_median_and_its_interval() -> None:
     six = median_ratio([1, 2, 3, 4, 5, 6])
     assert (six.low, six.high) == (1, 6)
     assert median_ratio([2.0]).low == 2.0
-
-
-def test_interval_covers_the_median() -> None:
-    """The interval covers the median of skewed numbers in at least 95% of the cases."""
-    import numpy as np
-
-    random = np.random.default_rng(1)
-    samples = np.exp(random.standard_normal((2000, 11)))
-    ratios = [median_ratio(sample.tolist()) for sample in samples]
-    assert np.mean([ratio.low <= 1 <= ratio.high for ratio in ratios]) > 0.94
 
 
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="its largest size is not forgotten")
@@ -117,17 +104,12 @@ def test_memory_of_a_side() -> None:
     assert second.bytes < 32 << 20
 
 
-def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(TrainerError, match="no folder"):
-        run(SMALL, CURED, device="cpu", result=tmp_path / "missing" / "result.json")
-
-
 @pytest.mark.slow
 def test_memory_in_processes_of_their_own() -> None:
     row = optimization._memory(replace(SMALL, student_dims=(8,)), CURED, "cpu", PerformanceConfig())
     assert row["unit"] == "bytes"
     assert row["as_found"] >= 0
-    assert row["cured"] >= 0
+    assert row["fixed"] >= 0
 
 
 @pytest.mark.usefixtures("quick")
