@@ -12,8 +12,14 @@ import pytest
 import zstandard
 
 from reference_trainer.errors import TrainerError
-from reference_trainer.lm.corpus import SEPARATOR, Corpus, Samples, load_corpus, without_repeated_paragraphs
-from reference_trainer.lm.documents import BROKEN_LINES_ALLOWED
+from reference_trainer.lm.corpus import (
+    BROKEN_LINES_ALLOWED,
+    SEPARATOR,
+    Corpus,
+    Samples,
+    load_corpus,
+    without_repeated_paragraphs,
+)
 from tests.reference_trainer.processes import raising, refusal
 
 DOCUMENTS = ["The first document, with an é.", "The second document.", "A third,\nof two lines."]
