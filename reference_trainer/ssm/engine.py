@@ -17,9 +17,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 
 from profiler import marks
 from reference_trainer.errors import TrainerError
@@ -58,13 +58,14 @@ class Failure:
     """Name of the device of its worker; empty if it is unknown, or if there was no worker."""
 
     @classmethod
-    def of(cls, error: BaseException) -> Self:
+    def of(cls, error: BaseException, device: str = "") -> Self:
         """The failure of a task that raised an exception, as plain text because not every exception can be pickled."""
         message = " ".join(str(error).split())
         if isinstance(error, TrainerError):
-            return cls(message, refused=True)
+            return cls(message, refused=True, device=device)
         kind = type(error).__name__
-        return cls(f"{kind}: {message}" if message else kind, "".join(traceback.format_exception(error)))
+        trace = "".join(traceback.format_exception(error))
+        return cls(f"{kind}: {message}" if message else kind, trace, device=device)
 
 
 Work = Callable[[T, WorkerSlot], R]
@@ -159,8 +160,7 @@ class Worker(ABC):
         cause = self.cause(error)
         if cause is None:
             raise WorkerDiedError
-        # the result, for example, cannot be pickled
-        return replace(Failure.of(cause), device=self.device_name)
+        return Failure.of(cause, self.device_name)  # the result, for example, cannot be pickled
 
     def memory_use(self) -> MemoryUse:
         """Wait until the first process is ready.
@@ -310,18 +310,12 @@ class WorkerEngine(Engine, Generic[W]):
         return False
 
 
-def attempt(function: Callable[..., R], *arguments: Any) -> R | Failure:
-    """Call a function; every exception becomes a `Failure`."""
+def attempt(function: Callable[..., R], *arguments: Any, device: str = "") -> R | Failure:
+    """Call a function in a worker; every exception becomes a `Failure` that names the device."""
     try:
         return function(*arguments)
     except Exception as error:  # noqa: BLE001 - every exception is reported, and the other tasks continue
-        return Failure.of(error)
-
-
-def attempt_task(work: Work[T, R], task: T, slot: WorkerSlot) -> R | Failure:
-    """Do a task in a worker; every exception becomes a `Failure` that names the device."""
-    result = attempt(work, task, slot)
-    return replace(result, device=slot.name) if isinstance(result, Failure) else result
+        return Failure.of(error, device)
 
 
 def accepted(result: MemoryUse | Failure) -> MemoryUse:
@@ -341,24 +335,14 @@ def use_one_thread() -> None:
         torch.set_num_threads(1)
 
 
-@dataclass(frozen=True, slots=True)
-class EnginePlugin:
+class EnginePlugin(NamedTuple):
     """How an engine is registered."""
 
     name: str
-    help: str
     open: Callable[[str | None], Engine]
     """Makes the engine; it receives the address of a cluster, or None."""
     takes_address: bool = False
     """The engine can use a cluster that runs already."""
-
-
-def engines() -> dict[str, EnginePlugin]:
-    """All engines by name."""
-    package: Any = importlib.import_module(_PACKAGE)
-    names = (module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_"))
-    result = [importlib.import_module(f"{_PACKAGE}.{name}").PLUGIN for name in names]
-    return {plugin.name: plugin for plugin in result}
 
 
 def open_engine(name: str, address: str | None = None) -> Engine:
@@ -367,9 +351,11 @@ def open_engine(name: str, address: str | None = None) -> Engine:
     :param address: the address of a cluster that runs already.
     :raises TrainerError: there is no such engine, it takes no address, it is not installed, or it cannot be reached.
     """
-    plugins = engines()
-    if name not in plugins:
-        raise TrainerError(f"unknown engine {name!r}: choose one of {', '.join(plugins)}")
-    if address is not None and not plugins[name].takes_address:
+    package: Any = importlib.import_module(_PACKAGE)
+    names = [module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_")]
+    if name not in names:
+        raise TrainerError(f"unknown engine {name!r}: choose one of {', '.join(names)}")
+    plugin: EnginePlugin = importlib.import_module(f"{_PACKAGE}.{name}").PLUGIN
+    if address is not None and not plugin.takes_address:
         raise TrainerError(f"engine {name} has no --address: leave it out, or choose an engine that uses a cluster")
-    return plugins[name].open(address)
+    return plugin.open(address)

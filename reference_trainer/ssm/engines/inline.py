@@ -6,18 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig
-from reference_trainer.ssm.engine import (
-    Engine,
-    EnginePlugin,
-    Failure,
-    Prepare,
-    R,
-    T,
-    Work,
-    accepted,
-    attempt,
-    attempt_task,
-)
+from reference_trainer.ssm.engine import Engine, EnginePlugin, Failure, Prepare, R, T, Work, accepted, attempt
 from reference_trainer.ssm.placement import Placement, WorkerSlot
 
 
@@ -49,10 +38,10 @@ class Inline(Engine):
     def run(self, work: Work[T, R], tasks: Iterable[T]) -> Iterator[tuple[T, R | Failure]]:
         """Do the tasks in their order."""
         for task in tasks:
-            yield task, attempt_task(work, task, self._slot)
+            yield task, attempt(work, task, self._slot, device=self._slot.name)
 
     def close(self) -> None:
         """Do nothing: there is no other process."""
 
 
-PLUGIN = EnginePlugin("inline", "this process, one task after another", lambda _: Inline())
+PLUGIN = EnginePlugin("inline", lambda _: Inline())

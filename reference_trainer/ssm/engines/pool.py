@@ -32,7 +32,6 @@ from reference_trainer.ssm.engine import (
     Worker,
     WorkerEngine,
     attempt,
-    attempt_task,
     use_one_thread,
 )
 from reference_trainer.ssm.placement import MemoryUse, Placement, WorkerSlot, shared
@@ -111,7 +110,7 @@ class _Process(Worker):
 
     def submit(self, work: Work[T, R], task: T) -> Future[R | Failure]:
         assert self._executor is not None
-        return self._executor.submit(attempt_task, work, task, self.slot)
+        return self._executor.submit(attempt, work, task, self.slot, device=self.slot.name)
 
     def cause(self, error: BaseException) -> BaseException | None:
         return None if isinstance(error, BrokenProcessPool) else error
@@ -159,4 +158,4 @@ def _end_with(pipe: Connection) -> None:
     os._exit(1)
 
 
-PLUGIN = EnginePlugin("pool", "processes of this machine", lambda _: Pool())
+PLUGIN = EnginePlugin("pool", lambda _: Pool())
