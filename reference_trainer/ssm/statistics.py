@@ -9,31 +9,26 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite
+from operator import itemgetter
 from statistics import fmean, quantiles
-from types import TracebackType
 from typing import Any, Final, Self
 
 from reference_trainer.ssm.engine import Engine
 from reference_trainer.ssm.group_work import GroupResult
 from reference_trainer.ssm.placement import CPU, cores
-from reference_trainer.ssm.problem import Job, Outcome
+from reference_trainer.ssm.problem import Fit, Outcome
 
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """How much one device was used during the measured part."""
+    """How much one device was used during the measured part: docs/ssm.md explains the fields."""
 
     jobs: int
     failed: int
-    """Attempts of jobs that failed here; a job that failed twice counts twice, and a group with each of its jobs."""
     success_rate: float | None
-    """Jobs over all attempts; None: there was no attempt."""
     memory_per_job: float | None
-    """Mean bytes per job in addition to what its process held before; None: no job was done here."""
     busy: float
-    """Share of its workers' time in which they had a job."""
     utilisation: float | None
-    """For a CPU the share of its cores that the workers used, for a GPU the value of its driver; None: unknown."""
     why_not: str = ""
 
 
@@ -55,7 +50,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Statistics of a sweep, which are kept with its results and in its summary."""
+    """Statistics of a sweep, which are kept with its results and in its summary: docs/ssm.md explains the fields."""
 
     variant: str
     fixes: tuple[str, ...]
@@ -63,41 +58,28 @@ class Statistics:
     workers: int
     device: str
     jobs: int
-    """Number of requested jobs."""
     done: int
-    """Number of jobs with an outcome."""
     kept: int
-    """Number of those that were already in the results file."""
     failures: Mapping[str, str]
-    """Jobs that failed twice, and why."""
     retried: int
     """Number of jobs that were tried a second time, and of groups that were started again because their worker died."""
     success_rate: float | None
-    """The success rate of the jobs that this sweep did; it is None if there were none to do."""
     memory_per_job: float | None
-    """Mean bytes per job in addition to what its process held before, over the jobs that this sweep did."""
     devices: Mapping[str, Used]
     wall_s: float
-    """Seconds of the measured part, which begins when workers are ready and ends with the last outcome."""
     start_s: float
-    """Seconds before it: workers start, load libraries, compile kernels, and do small jobs."""
     jobs_per_s: float | None
-    """Jobs per second of the measured part."""
     points: int
-    """Number of sequence values that students processed."""
     batch_sizes: Mapping[str, int]
-    """Guesses that were drawn together, as measured with `--batch-size auto`, by dimension and device; else empty."""
     interrupted: bool
     cells: tuple[Cell, ...]
 
     @property
     def total_s(self) -> float:
-        """Seconds including the start of the workers."""
         return self.start_s + self.wall_s
 
     @property
     def total_jobs_per_s(self) -> float | None:
-        """Jobs per second including the start of the workers, which is most of a short sweep."""
         return None if self.jobs_per_s is None else self.jobs_per_s * self.wall_s / self.total_s
 
     def as_json(self) -> dict[str, Any]:
@@ -116,27 +98,18 @@ def plain(value: Any) -> Any:
 
 def cells(outcomes: Iterable[Outcome]) -> tuple[Cell, ...]:
     """The cells, sorted by method, rank and dimension."""
-    groups: dict[tuple[str, int, int], list[Outcome]] = {}
+    groups: dict[tuple[str, int, int], list[Fit]] = {}
     for outcome in outcomes:
-        groups.setdefault(outcome.job[:3], []).append(outcome)
-    return tuple(_cell(Job(*key, 0), groups[key]) for key in sorted(groups))
-
-
-def _cell(job: Job, outcomes: Sequence[Outcome]) -> Cell:
-    fits = [outcome.fit for outcome in outcomes]
-    low, generalization, high = _quartiles([fit.generalization_loss for fit in fits])
-    return Cell(
-        job.method,
-        job.rank,
-        job.dim,
-        len(fits),
-        sum(fit.fitted for fit in fits),
-        _quartiles([fit.train_loss for fit in fits])[1],
-        generalization,
-        (low, high),
-        _quartiles([fit.epochs for fit in fits])[1],
-        _quartiles([fit.guesses for fit in fits])[1],
-    )
+        groups.setdefault(outcome.job[:3], []).append(outcome.fit)
+    result = []
+    for combination, fits in sorted(groups.items(), key=itemgetter(0)):
+        names = ("train_loss", "generalization_loss", "epochs", "guesses")
+        parts = {name: _quartiles([getattr(fit, name) for fit in fits]) for name in names}
+        low, _, high = parts["generalization_loss"]
+        medians: dict[str, Any] = {name: quartiles[1] for name, quartiles in parts.items()}
+        fitted = sum(fit.fitted for fit in fits)
+        result.append(Cell(*combination, len(fits), fitted, generalization_quartiles=(low, high), **medians))
+    return tuple(result)
 
 
 def _quartiles(values: Sequence[float]) -> tuple[float, float, float]:
@@ -161,11 +134,7 @@ class Utilization:
     """A context that samples the utilization of GPUs; the means are read after it."""
 
     def __init__(self, names: Sequence[str], read: Callable[[str], float] | None = None) -> None:
-        """Prepare to sample devices.
-
-        :param names: device names; a CPU is not sampled.
-        :param read: returns the current share for a device; None: NVML.
-        """
+        """:param read: returns the current share for a device; None: NVML."""
         self._read = read or _nvml
         self._sums = {name: 0.0 for name in names if name.startswith("cuda")}
         self._samples = 0
@@ -179,9 +148,7 @@ class Utilization:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()
