@@ -145,7 +145,7 @@ def run(arguments: argparse.Namespace) -> int:
         from reference_trainer.ssm.placement import kind_of
         from reference_trainer.ssm.plan import listing
 
-        print(json.dumps(listing(kind_of(arguments.device)[0])))
+        print(json.dumps(listing(kind_of(arguments.device))))
         return 0
     settings, config, result = _settings(arguments), from_options(arguments), path_of(arguments, "result")
     if settings.verbose:

@@ -26,8 +26,6 @@ FIRST: Final = 5
 class ReportLog:
     """Appends the reports of a group of jobs to a file, one line at a time, so that workers may share it.
 
-    Its cost is recorded: the counters `reports`, `logged_values` and `logged_bytes`, and the region `log`.
-
     :param path: None: reports are written to /dev/null.
     :param every: updates or guesses between two reports; in a quiet log the distance doubles with each report.
     :raises TrainerError: the file cannot be opened or written.

@@ -67,7 +67,7 @@ def chosen(settings: Settings) -> tuple[tuple[str, ...], Plan]:
     :raises TrainerError: there is no such fix, variant or device, or they cannot be combined.
     """
     # A cluster has its own devices, so this machine's devices do not matter.
-    kind = "" if settings.engine == "ray" else kind_of(settings.device)[0]
+    kind = "" if settings.engine == "ray" else kind_of(settings.device)
     names = variant_fixes(settings.variant, kind) if settings.fixes is None else settings.fixes
     result = plan(names, kind)
     if settings.batch_size is not None and not (result.batched_draws and settings.gnc):
