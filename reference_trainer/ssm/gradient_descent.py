@@ -137,23 +137,20 @@ class _Together:
             arguments = self._parameters, self._inputs, self._targets
             losses, outputs, gradient = losses_and_gradient(*arguments, self._way)
         if self._task.log.due(epoch):
-            self._report(epoch, reported(losses, outputs, Students(*self._parameters)))
+            with marks.region("log"):  # the students that reached this epoch, including those that stop at it
+                self._readouts += 1
+                rows = [index for index, running in enumerate(self._running.tolist()) if running]
+                jobs = [self._task.jobs[self._rows[index]] for index in rows]
+                if jobs:
+                    tensors = reported(losses, outputs, Students(*self._parameters))
+                    chosen = {name: values[rows] for name, values in tensors.items()}
+                    self._task.log.report(jobs, [epoch] * len(jobs), chosen)
         with marks.region("update"):
             self._losses = torch.where(self._running, losses, self._losses)
             self._running &= losses >= self._settings.gd_loss
             if epoch < self._settings.epochs:
                 self._epochs += self._running
                 self._updates.step(self._parameters, gradient, ~self._running[:, None])
-
-    def _report(self, epoch: int, tensors: dict[str, torch.Tensor]) -> None:
-        """Report the students that reached this epoch, including those that stop at it."""
-        with marks.region("log"):
-            self._readouts += 1
-            rows = [index for index, running in enumerate(self._running.tolist()) if running]
-            jobs = [self._task.jobs[self._rows[index]] for index in rows]
-            if jobs:
-                chosen = {name: values[rows] for name, values in tensors.items()}
-                self._task.log.report(jobs, [epoch] * len(jobs), chosen)
 
     def _look(self) -> None:
         """Leave out the students that have stopped. This waits for the device."""
@@ -165,8 +162,11 @@ class _Together:
         self._leave([index for index, still in enumerate(running) if not still])
         indices = [index for index, still in enumerate(running) if still]
         self._rows = [self._rows[index] for index in indices]
-        if indices:
-            self._keep(indices)
+        rows = torch.tensor(indices, dtype=torch.int64, device=self._running.device)
+        self._parameters = self._parameters.index_select(1, rows)
+        self._updates.keep(rows)
+        self._inputs, self._targets = self._inputs[rows], self._targets[rows]
+        self._running, self._epochs, self._losses = self._running[rows], self._epochs[rows], self._losses[rows]
 
     def _leave(self, indices: list[int]) -> None:
         if not indices:
@@ -176,10 +176,3 @@ class _Together:
         epochs, losses = self._epochs.tolist(), self._losses.tolist()
         for index in indices:
             self._found[self._rows[index]] = epochs[index], losses[index] < self._settings.gd_loss
-
-    def _keep(self, indices: list[int]) -> None:
-        rows = torch.tensor(indices, device=self._running.device)
-        self._parameters = self._parameters.index_select(1, rows)
-        self._updates.keep(rows)
-        self._inputs, self._targets = self._inputs[rows], self._targets[rows]
-        self._running, self._epochs, self._losses = self._running[rows], self._epochs[rows], self._losses[rows]

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 
@@ -47,13 +46,17 @@ def search(task: Task) -> list[Fit]:
         return [_alone(single) for single in task.singles()]
 
 
-@dataclass(slots=True)
-class _Best:
+class _Best(NamedTuple):
     """The best guess of a job so far."""
 
     loss: float
     number: int
     student: Students
+
+
+def _draw(task: Task, jobs: Sequence[Job], first: int, count: int) -> Students:
+    with marks.region("data"):
+        return draws.guesses(jobs, first, count, device_data=task.plan.device_data, device=task.device)
 
 
 def _alone(task: Task) -> Fit:
@@ -62,9 +65,7 @@ def _alone(task: Task) -> Fit:
     way = task.plan.recurrence
     best: _Best | None = None
     for number in range(settings.max_guesses):
-        with marks.region("data"):
-            device_data = task.plan.device_data
-            student = draws.guesses(task.jobs, number, 1, device_data=device_data, device=task.device)
+        student = _draw(task, task.jobs, number, 1)
         with marks.region("forward"):
             outputs = respond(student, data.inputs, way, outputs_only=True)
             losses = training_losses(outputs, data.targets)
@@ -123,9 +124,7 @@ class _Search:
         """Draw and check guesses `first` to `first + count` of all open jobs. The host waits once."""
         task = self._task
         jobs = [task.jobs[row] for row in self._open]
-        with marks.region("data"):
-            device_data = task.plan.device_data
-            students = draws.guesses(jobs, first, count, device_data=device_data, device=task.device)
+        students = _draw(task, jobs, first, count)
         with marks.region("forward"):
             inputs = task.data.inputs[self._open]  # one row per job, used by all of its guesses
             outputs = respond(students, inputs, self._way, outputs_only=True).view(len(jobs), count, -1)
@@ -133,7 +132,7 @@ class _Search:
             read = _look(losses, self._wanted)
         marks.count("readouts", 1)
         ends = [at if loss < self._wanted else count - 1 for at, loss in read]
-        self._report(jobs, first, ends, losses=losses, outputs=outputs, students=students)
+        self._report(jobs, first, ends, (losses, outputs, students))
         for row, (index, (at, loss)) in zip(list(self._open), enumerate(read), strict=True):
             if row in self._best and not loss < self._best[row].loss:
                 continue
@@ -144,19 +143,14 @@ class _Search:
                 self._open.remove(row)
 
     def _report(
-        self,
-        jobs: Sequence[Job],
-        first: int,
-        ends: Sequence[int],
-        *,
-        losses: torch.Tensor,
-        outputs: torch.Tensor,
-        students: Students,
+        self, jobs: Sequence[Job], first: int, ends: Sequence[int], found: tuple[torch.Tensor, torch.Tensor, Students]
     ) -> None:
         """Report the guesses for which a report is due, as if they had been drawn one by one, up to the one that fits.
 
         :param ends: for each job, the last guess of the batch that counts.
+        :param found: losses (jobs, count), outputs and students of the batch.
         """
+        losses, outputs, students = found
         count = losses.shape[1]
         due = [number - 1 - first for number in self._task.log.due_in(first + 1, first + count)]
         reports = [(index, at) for index, end in enumerate(ends) for at in due if at <= end]
