@@ -26,19 +26,15 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:  # type: ignore[override]
         """Read `--num_seeds` as `--num-seeds`."""
         words = sys.argv[1:] if args is None else list(args)
-        return super().parse_known_args([_with_hyphens(word) for word in words], namespace)
+        for index, word in enumerate(words):
+            if word.startswith("--"):
+                name, equals, value = word.partition("=")
+                words[index] = name.replace("_", "-") + equals + value
+        return super().parse_known_args(words, namespace)
 
     def error(self, message: str) -> Never:
         """End with the exit code of bad input."""
         self.exit(USAGE, f"error: {message}; --help lists all options\n")
-
-
-def _with_hyphens(word: str) -> str:
-    """An option's name with hyphens; its value and other words stay as they are."""
-    if not word.startswith("--"):
-        return word
-    name, equals, value = word.partition("=")
-    return name.replace("_", "-") + equals + value
 
 
 def log_debug_messages() -> None:
@@ -84,11 +80,9 @@ def check_output(option: str, path: Path) -> None:
         raise TrainerError(f"{option} {path} is a folder: name a file")
     if _in_place(path):
         return
-    try:
+    with _reported(option, path):
         _temporary(path).touch()
         _temporary(path).unlink()
-    except OSError as error:
-        raise TrainerError(f"{option} {path}: {error.strerror}") from None
 
 
 def write_output(option: str, path: Path, text: str) -> None:
@@ -96,15 +90,26 @@ def write_output(option: str, path: Path, text: str) -> None:
 
     :raises TrainerError: it cannot be written.
     """
-    try:
+    with _reported(option, path):
         if _in_place(path):
             path.write_text(text, encoding="utf-8")
-            return
-        try:
-            _temporary(path).write_text(text, encoding="utf-8")
-            _temporary(path).replace(path)
-        finally:  # Ctrl-C too
-            _temporary(path).unlink(missing_ok=True)
+        else:
+            replace_file(path, text.encode())
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file under another name, and give it its own when it is complete."""
+    try:
+        _temporary(path).write_bytes(content)
+        _temporary(path).replace(path)
+    finally:  # Ctrl-C too
+        _temporary(path).unlink(missing_ok=True)
+
+
+@contextmanager
+def _reported(option: str, path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise TrainerError(f"{option} {path}: {error.strerror}") from None
 
@@ -114,7 +119,7 @@ def _in_place(path: Path) -> bool:
 
 
 def _temporary(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}")
+    return path.with_name(f".{path.name}.new")
 
 
 INTERRUPTED: Final = 130

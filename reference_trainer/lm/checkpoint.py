@@ -87,27 +87,19 @@ def read(folder: Path, origin: Origin) -> Checkpoint:
         raise TrainerError(f"{path} cannot be read: {error.strerror or error}") from None
     if hashlib.sha256(content[:-_DIGEST].data).digest() != content[-_DIGEST:].tobytes():
         raise TrainerError(f"{path} is no checkpoint, damaged, or cut short: its SHA-256 is another: {_ANEW}")
-    header, begin = _header(path, content)
-    if different := origin.difference(header["origin"]):
-        raise TrainerError(f"{path} is of {different}: give the options that it was made with, or another --checkpoint")
-    arrays = {entry["name"]: _array(content, begin, entry) for entry in header["arrays"]}
-    return Checkpoint(header["step"], header["device"], arrays)
-
-
-def _header(path: Path, content: np.ndarray) -> tuple[dict[str, Any], int]:
-    """The first line, and the byte that the arrays begin at."""
     line, _, _ = content[:_LONGEST].tobytes().partition(b"\n")
     header = json.loads(line)
     if header["schema"] != SCHEMA:
         raise TrainerError(
             f"{path} is of schema {header['schema']}, this program reads {SCHEMA}: go on with the one that wrote it"
         )
-    return header, len(line) + 1
-
-
-def _array(content: np.ndarray, begin: int, entry: Mapping[str, Any]) -> np.ndarray:
-    at, dtype, shape = begin + entry["begin"], np.dtype(entry["dtype"]), tuple(entry["shape"])
-    return content[at : at + prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+    if different := origin.difference(header["origin"]):
+        raise TrainerError(f"{path} is of {different}: give the options that it was made with, or another --checkpoint")
+    arrays = {}
+    for entry in header["arrays"]:
+        begin, dtype, shape = len(line) + 1 + entry["begin"], np.dtype(entry["dtype"]), tuple(entry["shape"])
+        arrays[entry["name"]] = content[begin : begin + prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+    return Checkpoint(header["step"], header["device"], arrays)
 
 
 def write(folder: Path, origin: Origin, checkpoint: Checkpoint) -> None:
@@ -122,21 +114,11 @@ def write(folder: Path, origin: Origin, checkpoint: Checkpoint) -> None:
         dtype = array.dtype.newbyteorder("<").str
         entries.append({"name": name, "dtype": dtype, "shape": array.shape, "begin": size})
         size += array.nbytes + -array.nbytes % _ALIGNED
-    header = {
-        "schema": SCHEMA,
-        "step": checkpoint.step,
-        "device": checkpoint.device,
-        "origin": asdict(origin),
-        "arrays": entries,
-    }
-    line = json.dumps(header).encode()
+    about = {"schema": SCHEMA, "step": checkpoint.step, "device": checkpoint.device, "origin": asdict(origin)}
+    line = json.dumps({**about, "arrays": entries}).encode()
     parts: list[Any] = [line, b" " * (-(len(line) + 1) % _ALIGNED), b"\n"]
     for array in checkpoint.arrays.values():
         parts += [np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, bytes(-array.nbytes % _ALIGNED)]
-    _replace(folder, parts)
-
-
-def _replace(folder: Path, parts: list[Any]) -> None:
     digest, new = hashlib.sha256(), folder / NEW
     try:
         with open(new, "wb", buffering=0) as file:

@@ -36,7 +36,7 @@ from reference_trainer.lm.shards import (
     shard_path,
 )
 from reference_trainer.lm.tokenizer import cache_folder
-from reference_trainer.program import obey
+from reference_trainer.program import obey, replace_file
 
 BLOCK_CHARS: Final = 1 << 18
 """Characters of a block that a worker encodes, about: some milliseconds of work."""
@@ -107,26 +107,19 @@ def ensure_shards(text: ChunkedText, directory: Path | None = None) -> Path:
     key = [SCHEMA, planned.tokenizer, planned.corpus_sha256, planned.sample_chars]
     directory = cache_folder().parent / "shards" / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
     with locked(directory, wait=True):
-        if not _is_intact(directory, planned):
-            with disk_errors(directory):
-                for path in (directory / INDEX, *directory.glob("shard-*.bin")):
-                    path.unlink(missing_ok=True)
-            _write_shards(directory, text, planned)
+        try:
+            if (directory / INDEX).exists():
+                index = check_index(directory, planned)
+                for number in range(len(index.shards)):
+                    open_shard(directory, index, number)
+                return directory
+        except TrainerError as error:
+            _log.warning("making cached shards again: %s", error)
+        with disk_errors(directory):
+            for path in (directory / INDEX, *directory.glob("shard-*.bin")):
+                path.unlink(missing_ok=True)
+        _write_shards(directory, text, planned)
     return directory
-
-
-def _is_intact(directory: Path, planned: Index) -> bool:
-    """Whether a cached folder holds all shards; a damaged one is made again."""
-    if not (directory / INDEX).exists():
-        return False
-    try:
-        index = check_index(directory, planned)
-        for number in range(len(index.shards)):
-            open_shard(directory, index, number)
-    except TrainerError as error:
-        _log.warning("making cached shards again: %s", error)
-        return False
-    return True
 
 
 def _write_shards(
@@ -204,7 +197,8 @@ def _add_shard(directory: Path, index: Index, pieces: Sequence[np.ndarray]) -> I
     path, ids = shard_path(directory, len(index.shards)), np.concatenate(pieces)
     offsets = np.cumsum([0, *map(len, pieces)], dtype="<i8")
     content = b"".join((ids.tobytes(), bytes(-ids.nbytes % ALIGNMENT), offsets.tobytes()))
-    _replace(path, content)
+    with disk_errors(path):
+        replace_file(path, content)
     shard = Shard(
         file=path.name,
         samples=len(pieces),
@@ -216,16 +210,6 @@ def _add_shard(directory: Path, index: Index, pieces: Sequence[np.ndarray]) -> I
 
 
 def _write_index(directory: Path, index: Index) -> Index:
-    _replace(directory / INDEX, json.dumps(index.model_dump(by_alias=True)).encode() + b"\n")
+    with disk_errors(directory / INDEX):
+        replace_file(directory / INDEX, json.dumps(index.model_dump(by_alias=True)).encode() + b"\n")
     return index
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file under another name, and give it its own when it is complete."""
-    unfinished = path.with_name(f".{path.name}.new")
-    with disk_errors(path):
-        try:
-            unfinished.write_bytes(content)
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)

@@ -26,14 +26,12 @@ _LOCK: Final = ".lock"
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFolder:
-    """The folder of a run's checkpoints, locked against other runs until it is closed.
-
-    :ivar begun: the checkpoint to go on from; None: begin anew.
-    """
+    """The folder of a run's checkpoints, locked against other runs until it is closed."""
 
     folder: Path
     origin: Origin
     begun: Checkpoint | None
+    """The checkpoint to go on from; None: begin anew."""
     lock: IO[str]
 
     def close(self) -> None:
@@ -100,8 +98,14 @@ class Snapshots:
 
     def submitted(self, step: int) -> None:
         """Step `step` is in the queue: take a snapshot behind it if one is due."""
-        if step - self._taken >= self.every and self._fetching is None and self._free():
-            self._take(step)
+        if step - self._taken < self.every or self._fetching is not None:
+            return
+        if self._writing is not None:
+            if not self._writing[1].done():
+                return  # its pinned memory is in use
+            if fault := self._end():
+                self._say(fault)
+        self._take(step)
 
     def collected(self, step: int) -> None:
         """Step `step` is done, and with it the copies that were put into the queue before it: write them."""
@@ -157,18 +161,8 @@ class Snapshots:
         self._fetching = None
 
     def _save(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint, in the background thread."""
         write(self._folder.folder, self._folder.origin, checkpoint)
         self._saved = checkpoint.step
-
-    def _free(self) -> bool:
-        """Whether no checkpoint is being written, so that the pinned memory may be reused."""
-        if self._writing is not None:
-            if not self._writing[1].done():
-                return False
-            if fault := self._end():
-                self._say(fault)
-        return True
 
     def _end(self) -> str:
         """Wait for the checkpoint that is being written; its error in one line, or an empty text."""

@@ -12,16 +12,15 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.ssm.engine import (
-    ONE_THREAD,
     EnginePlugin,
     Failure,
     Learned,
@@ -99,7 +98,7 @@ class _Process(Worker):
             context = multiprocessing.get_context("spawn")
         try:
             theirs, self._pipe = context.Pipe(duplex=False)
-            with theirs, _environment(ONE_THREAD):
+            with theirs:
                 self._executor = ProcessPoolExecutor(1, context, _initialize, (theirs,))
                 self.first_work = self._executor.submit(attempt, self._prepare, self.slot, self.learned)
             with suppress(BrokenProcessPool):  # the first work tells that the process has died already
@@ -126,21 +125,6 @@ class _Process(Worker):
         self._executor.shutdown(wait=True, cancel_futures=True)
         self._pipe.close()
         self._executor = self._pid = None
-
-
-@contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Set environment variables for the processes that start meanwhile: libraries read them when they are loaded."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def _initialize(pipe: Connection) -> None:

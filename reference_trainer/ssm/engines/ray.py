@@ -40,8 +40,6 @@ _UNUSED: Final = dict.fromkeys(("max_load", "max_load_wait"), "Ray places work o
 _STORE: Final = 100 << 20
 """Bytes of the object store of a cluster that we start, close to Ray's minimum: results are small."""
 _ANSWER_S: Final = 10.0
-_FRAME_BYTES: Final = 9
-"""Length of the header of an HTTP/2 frame."""
 
 
 class Cluster(WorkerEngine["_Actor"]):
@@ -236,32 +234,20 @@ def imported() -> Any:
 
 
 def _check_address(address: str) -> None:
-    """Check that a gRPC server answers: Ray itself would wait for minutes if nothing or something else listens there.
+    """Check that something answers, because Ray itself would wait for minutes.
 
-    A gRPC server sends the SETTINGS of HTTP/2 (RFC 9113, 3.4 and 6.5).
-
-    :raises OSError: it does not answer so, or not in time.
+    :raises OSError: it does not answer, or not in time.
     """
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or "/" in host:
-        return
-    with socket.create_connection((host, int(port)), timeout=_ANSWER_S) as line:
-        if os.environ.get("RAY_USE_TLS"):
-            return
-        line.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
-        answer = b""
-        while len(answer) < _FRAME_BYTES and (more := line.recv(_FRAME_BYTES - len(answer))):
-            answer += more
-    if len(answer) < _FRAME_BYTES or answer[3:5] != b"\4\0":
-        raise OSError("what listens there is not Ray")
+    if host and port.isdecimal() and "/" not in host:
+        socket.create_connection((host, int(port)), timeout=_ANSWER_S).close()
 
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Delay Ctrl-C and SIGTERM until Ray has started: interrupted, it dies by SIGSEGV and leaves its processes behind.
+    """Delay the first Ctrl-C or SIGTERM until Ray has started: interrupted, Ray dies and leaves its processes behind.
 
-    A second signal is not delayed: if an address does not answer as Ray does, the start may take minutes. Ray installs
-    a handler of SIGTERM meanwhile; at the end the earlier handlers are restored.
+    Ray installs a handler of SIGTERM meanwhile; at the end the earlier handlers are restored.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
