@@ -97,11 +97,6 @@ def _add_learning(group: argparse._ArgumentGroup) -> None:
         metavar="CHUNKS",
         help=f"fewest from one to the next (default: {CHECKPOINT_EVERY})",
     )
-    add(
-        "--gru",
-        action="store_true",
-        help="afterwards train torch.nn.GRU of the same width and depth on as many tokens, to compare with",
-    )
     add("--resume", action="store_true", help="go on from the checkpoint; --max-chunks counts those before it too")
 
 

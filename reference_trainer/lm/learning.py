@@ -8,13 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from profiler import marks
 from reference_trainer.devices.protocol import Device
 from reference_trainer.errors import TrainerError
 from reference_trainer.lm.checkpoint import Origin
-from reference_trainer.lm.heldout import COUNTED_TOKENS, goal_of, read_ids, split
+from reference_trainer.lm.heldout import goal_of, split
 from reference_trainer.lm.history import COLUMNS, History
 from reference_trainer.lm.job import Job, optimizer
 from reference_trainer.lm.learn_chunk import LearnChunk
@@ -83,7 +81,7 @@ class Learning:
         self._buffers = self.model.everything()
         self._cpu_began = time.process_time()
         self._evaluating_s = 0.0
-        """CPU time of evaluations, which is not time of learning: that of a GRU beside it has none either."""
+        """CPU time of evaluations, which is not time of learning."""
         begun = checkpoints.begun if checkpoints else None
         self.first = begun.step if begun else 0
         self.snapshots: Snapshots | None = None
@@ -158,20 +156,6 @@ class Learning:
         yardsticks = (ours, *self.goal.counts)
         marks.describe(**values, yardsticks=[asdict(yardstick) for yardstick in yardsticks])
         return {**values, "yardsticks": yardsticks, "uniform_loss": self.goal.uniform_loss}
-
-    def with_gru(self, yardsticks: tuple[Yardstick, ...]) -> tuple[Yardstick, ...]:
-        """The yardsticks and, if it is requested, the result of a GRU that learned from as many tokens as the first."""
-        if not self._job.settings.gru:
-            return yardsticks
-        from reference_trainer.lm.gru import train_gru
-
-        with marks.region("yardstick"):
-            training, held_out = read_ids(self._training, COUNTED_TOKENS), self.goal.held_out
-            judged = np.concatenate([held_out[0][:1], *(ids[1:] for ids in held_out)])
-            seed, tokens = self._job.settings.seed, yardsticks[0].tokens or 0
-            gru = train_gru(self._job.config, training, judged, tokens=tokens, seed=seed)
-        marks.describe(yardsticks=[asdict(yardstick) for yardstick in (*yardsticks, gru)])
-        return (*yardsticks, gru)
 
     def close(self) -> None:
         """Wait for a checkpoint that is being written."""

@@ -20,7 +20,7 @@ from reference_trainer.lm.model import initial_weights
 from reference_trainer.lm.pipeline import Pipeline
 from reference_trainer.lm.result import IN_FLIGHT, Forward, Metrics, NotWrittenError, Result, Summary
 from reference_trainer.lm.settings import Settings
-from reference_trainer.performance import apply, emptying, get_memory_stats
+from reference_trainer.performance import apply, emptying, memory_of
 from reference_trainer.program import obey
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class _Loop:
             self._warm_up()
             self._begin()
             measured = True
-            summary = self._finish(self._measure(say))
+            return self._finish(self._measure(say))
         except NotWrittenError:
             raise  # all was kept that can be
         except BaseException as error:
@@ -138,8 +138,6 @@ class _Loop:
                 when = f"after step {self._step_number}" if measured else "in the warm-up"
                 raise KeyboardInterrupt(f"interrupted {when}; {rescued}") from None
             raise
-        # all is written by now: a GRU takes minutes, and Ctrl-C must not lose what was learned before
-        return replace(summary, yardsticks=self._learning.with_gru(summary.yardsticks)) if self._learning else summary
 
     def _measure(self, say: Callable[[str], None]) -> Summary:
         """Run the measured steps; their summary, with the evaluation of a model that learned."""
@@ -155,7 +153,7 @@ class _Loop:
         seconds = time.perf_counter() - self._began
         loss, accuracy = (None, None) if self._settings.empty_kernels else metrics.means()
         steps = self._collected - first
-        peak = get_memory_stats("cuda" if self._device.kind == "cuda" else "cpu").peak
+        peak = memory_of("cuda" if self._device.kind == "cuda" else "cpu").peak
         summary = Summary(steps, self._tokens, seconds, self._tokens / seconds, loss, accuracy, peak_memory_bytes=peak)
         return replace(summary, **self._learning.reached(steps)) if self._learning else summary
 

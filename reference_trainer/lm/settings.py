@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from reference_trainer.errors import TrainerError
-from reference_trainer.performance import PerformanceConfig
+from reference_trainer.performance import PerformanceConfig, perf_config
 from reference_trainer.program import flag
 
 EVALUATE_EVERY: Final = 20
@@ -68,7 +68,7 @@ class Settings:
     """File that gets a row for every reading of the metrics (every step, every 16 with the fix quiet-logging),
     metrics_history.json say."""
     verbose: bool = False
-    performance: PerformanceConfig = field(default_factory=PerformanceConfig)
+    performance: PerformanceConfig = field(default_factory=lambda: perf_config.current)
     """How much of the machine it may use; `reference_trainer.lm.job` refuses settings that have no effect here."""
 
     # The following settings are for the fix `learn`. None: as in `reference_trainer.lm.optimizer`.
@@ -87,8 +87,6 @@ class Settings:
     """Folder of the checkpoint; None: none is written."""
     checkpoint_every: int | None = None
     """Fewest steps between two. None: CHECKPOINT_EVERY."""
-    gru: bool = False
-    """Train torch.nn.GRU on as many tokens after the measured steps, as a yardstick."""
     resume: bool = False
     """Go on from the checkpoint."""
 
@@ -150,5 +148,4 @@ _LEARNING: Final = (
     "checkpoint",
     "checkpoint_every",
     "resume",
-    "gru",
 )

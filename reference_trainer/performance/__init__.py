@@ -1,4 +1,4 @@
-"""Limits on the use of a machine by a trainer, torch's switches, the memory of devices, and the best batch size.
+"""Limits on the use of a machine by a trainer, torch's switches, and the memory of devices.
 
 torch is imported only when a function needs a device: settings alone cost nothing.
 """
@@ -6,15 +6,19 @@ torch is imported only when a function needs a device: settings alone cost nothi
 from __future__ import annotations
 
 from reference_trainer.performance.apply import apply, autocast, emptying
-from reference_trainer.performance.batch_size import Probe, get_optimal_batch_size, probe_batch_sizes
-from reference_trainer.performance.config import PRECISIONS, PerformanceConfig, add_options, from_options, refuse
-from reference_trainer.performance.memory import MemoryStats, get_memory_stats
+from reference_trainer.performance.config import (
+    PRECISIONS,
+    PerformanceConfig,
+    add_options,
+    from_options,
+    perf_config,
+    refuse,
+)
+from reference_trainer.performance.memory import get_memory_stats, get_optimal_batch_size, memory_of
 
 __all__ = [
     "PRECISIONS",
-    "MemoryStats",
     "PerformanceConfig",
-    "Probe",
     "add_options",
     "apply",
     "autocast",
@@ -22,6 +26,7 @@ __all__ = [
     "from_options",
     "get_memory_stats",
     "get_optimal_batch_size",
-    "probe_batch_sizes",
+    "memory_of",
+    "perf_config",
     "refuse",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import tomllib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any, Final, Self
@@ -137,6 +137,25 @@ def _check_type(name: str, value: object) -> None:
         raise _wrong(name, repr(value), description)
 
 
+_NAMES_OF_THE_CASE: Final = {"max_gpu_load": "max_load", "max_gpu_memory": "max_memory", "max_gpus": "num_devices"}
+
+
+class _Global:
+    """Settings that are set one by one, for a program that gets no others. docs/from-the-seeds.md has further names."""
+
+    current = PerformanceConfig()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.current, _NAMES_OF_THE_CASE.get(name, name))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        changed = replace(self.current, **{_NAMES_OF_THE_CASE.get(name, name): value})
+        object.__setattr__(self, "current", changed)
+
+
+perf_config: Final = _Global()
+
+
 _NAMES: Final = tuple(field.name for field in fields(PerformanceConfig))
 
 
@@ -182,7 +201,7 @@ def add_options(parser: argparse.ArgumentParser, unused: Collection[str] = ()) -
 
 
 def from_options(arguments: argparse.Namespace) -> PerformanceConfig:
-    """Return the settings of a command line that `add_options` extended.
+    """Return the settings of a command line that `add_options` extended; `perf_config` has those that it leaves out.
 
     :raises TrainerError: the file or one of the settings is wrong.
     """
@@ -190,4 +209,5 @@ def from_options(arguments: argparse.Namespace) -> PerformanceConfig:
         raise TrainerError("--performance is empty: name a file, or leave --performance out")
     values: dict[str, Any] = read_section(Path(arguments.performance)) if arguments.performance else {}
     options = {name: getattr(arguments, name) for name in _NAMES}
-    return PerformanceConfig(**(values | {name: value for name, value in options.items() if value is not None}))
+    values |= {name: value for name, value in options.items() if value is not None}
+    return replace(perf_config.current, **values)

@@ -1,4 +1,4 @@
-"""Memory of a device and of this process, from torch's allocator or from the kernel."""
+"""Memory of a device and of this process, from torch's allocator or from the kernel, and a model of the batch size."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
+from reference_trainer.performance.config import perf_config
+
 if TYPE_CHECKING:
     import torch
 
 _UNLIMITED: Final = 1 << 62
 """A control group of version 1 reports about this number where there is no limit."""
+_AMOUNTS: Final = ("total", "free", "allocated", "reserved", "peak")
+_GB: Final = 1 << 30
+_ITEM_MB: Final = 50
+"""Memory of an item of a batch, as the case assumed it."""
 _NO_STORE: Final = "a CPU's memory is taken and given back as it is needed, none is kept in store"
 
 
@@ -33,8 +39,20 @@ class MemoryStats:
     reasons: dict[str, str] = field(default_factory=dict)
 
 
-def get_memory_stats(device: str | torch.device = "cpu", *, proc: Path = Path("/proc")) -> MemoryStats:
-    """The current state of a device's memory.
+def get_memory_stats(device: str | torch.device = "cpu") -> dict[str, float | None]:
+    """Return `allocated_gb`, `reserved_gb`, `free_gb`, `total_gb` and `peak_gb`, in GB of 2**30 bytes."""
+    stats = memory_of(device)
+    amounts = {name: getattr(stats, name) for name in _AMOUNTS}
+    return {f"{name}_gb": None if amount is None else amount / _GB for name, amount in amounts.items()}
+
+
+def get_optimal_batch_size(n: int, gpu_memory_gb: float = 16) -> int:
+    """Return how many items fit `max_memory` of a GPU by a model, 50 MB each, but `n` at least. It measures nothing."""
+    return max(n, int(gpu_memory_gb * 1024 * perf_config.max_memory / _ITEM_MB))
+
+
+def memory_of(device: str | torch.device = "cpu", *, proc: Path = Path("/proc")) -> MemoryStats:
+    """Return the current state of a device's memory.
 
     :param device: cpu, cuda, cuda:0, ...; for a missing device all values are None, with reasons.
     :param proc: the kernel's files, for tests.
@@ -75,22 +93,21 @@ class Peak:
 
     def __enter__(self) -> Self:
         reset_peak(self._device)
-        self._before = get_memory_stats(self._device).peak or 0
+        self._before = memory_of(self._device).peak or 0
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.bytes = max(0, (get_memory_stats(self._device).peak or 0) - self._before)
+        self.bytes = max(0, (memory_of(self._device).peak or 0) - self._before)
 
 
 def _of_cuda(name: str) -> MemoryStats:
     import torch
 
-    unknown = ("total", "free", "allocated", "reserved", "peak")
     try:
         free, total = torch.cuda.mem_get_info(name)
     except (RuntimeError, AssertionError, ValueError) as error:  # no such GPU, no driver, torch without CUDA
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        return MemoryStats(name, reasons=dict.fromkeys(unknown, reason))
+        return MemoryStats(name, reasons=dict.fromkeys(_AMOUNTS, reason))
     allocated, reserved = torch.cuda.memory_allocated(name), torch.cuda.memory_reserved(name)
     return MemoryStats(name, total, free, allocated, reserved, torch.cuda.max_memory_allocated(name))
 

@@ -73,12 +73,8 @@ def _parser() -> Parser:
     for name, what in _NUMBERS.items():
         value = getattr(defaults, name)
         add(flag(name), type=type(value), default=value, metavar="N", help=f"{what} (default: %(default)s)")
-    add(
-        "--batch-size",
-        metavar="N",
-        help="guesses that are drawn together, with the fix batched-draws, or auto: the smallest number with 95%% of "
-        "the highest measured throughput (default: a number that grows while guesses get cheaper)",
-    )
+    drawn = "guesses that are drawn together, with the fix batched-draws (default: more while guesses get cheaper)"
+    add("--batch-size", type=int, metavar="N", help=drawn)
 
     add = parser.add_argument_group("engine, with the fix flat-sweep").add_argument
     add("--engine", help=f"inline, pool or ray (default: {defaults.engine})")
@@ -98,8 +94,6 @@ def _settings(arguments: argparse.Namespace) -> Settings:
     values["gd"], values["gnc"] = (not gnc if gd is None else gd), (not gd if gnc is None else gnc)
     for name in ("teacher_ranks", "student_dims"):
         values[name] = _numbers(name, getattr(arguments, name))
-    if (size := arguments.batch_size) is not None:
-        values["batch_size"] = int(size) if size.removeprefix("-").isdecimal() else size
     of_engine = {name: value for name in _OF_ENGINE if (value := getattr(arguments, name)) is not None}
     values.update((name, path_of(arguments, name)) for name in _PATHS)
     settings = Settings(**values, **of_engine)

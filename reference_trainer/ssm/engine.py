@@ -69,9 +69,8 @@ class Failure:
 
 
 Work = Callable[[T, WorkerSlot], R]
-Learned = tuple[Any, ...]
-Prepare = Callable[[WorkerSlot, Learned], MemoryUse]
-"""The first work of a worker; it receives the `MemoryUse.learned` of earlier workers on its machine."""
+Prepare = Callable[[WorkerSlot], MemoryUse]
+"""The first work of a worker."""
 
 
 class Engine(ABC):
@@ -81,8 +80,6 @@ class Engine(ABC):
     """Number of workers that were started."""
     device_names: tuple[str, ...] = ()
     """The device name of each worker; empty if the workers are not on this machine."""
-    learned: Learned = ()
-    """What the first workers learned in their first work (`MemoryUse.learned`)."""
     redone: tuple[tuple[Any, str], ...] = ()
     """Tasks that were started again because their worker died, each with the name of that worker's device."""
 

@@ -13,7 +13,6 @@ from profiler import marks
 from reference_trainer.performance import PerformanceConfig, apply, emptying
 from reference_trainer.performance.memory import Peak
 from reference_trainer.program import log_debug_messages
-from reference_trainer.ssm.engine import Learned
 from reference_trainer.ssm.placement import MemoryUse, WorkerSlot, cores, memory_use
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.problem import GD, GNC, Fit, Job, Outcome
@@ -97,18 +96,11 @@ class GroupResult(NamedTuple):
     """Number of cores that the process could use."""
 
 
-def prepare(context: SweepContext, slot: WorkerSlot, learned: Learned = ()) -> MemoryUse:
-    """Do the first work of a worker: configure torch and do small jobs, which loads libraries and compiles kernels.
-
-    :param learned: the batch sizes that earlier workers have measured.
-    """
-    from reference_trainer.ssm import guess_and_check
-
+def prepare(context: SweepContext, slot: WorkerSlot) -> MemoryUse:
+    """Do the first work of a worker: configure torch and do small jobs, which loads libraries and compiles kernels."""
     if context.settings.verbose:
         log_debug_messages()
     _divide(context, slot)
-    for sizes in learned:
-        guess_and_check.batch_sizes.update(sizes)
     _emptying[slot.device] = emptying(context.config, slot.device)
     for group in context.samples:
         (context.work or do_jobs)(group, context.short or context.settings, context.plan, slot.device)
@@ -117,13 +109,7 @@ def prepare(context: SweepContext, slot: WorkerSlot, learned: Learned = ()) -> M
     _log.debug(
         "worker on %s is ready after %d short groups; it holds %s bytes", slot.name, len(context.samples), use.used
     )
-    return replace(use, learned=dict(guess_and_check.batch_sizes))
-
-
-def batch_sizes(learned: Learned) -> dict[str, int]:
-    """The batch sizes that workers measured, by dimension and device."""
-    sizes = sorted(item for measured in learned for item in measured.items())
-    return {f"dimension {dim} on {device}": size for (dim, device, *_), size in sizes}
+    return use
 
 
 def do(context: SweepContext, group: Group, slot: WorkerSlot) -> GroupResult:

@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 import torch
 
 from profiler import marks
-from reference_trainer.performance import get_optimal_batch_size
 from reference_trainer.ssm import draws
 from reference_trainer.ssm.evaluation import Task, evaluate, training_losses
 from reference_trainer.ssm.forward import respond
@@ -30,10 +29,6 @@ CPU_BYTES: Final = 64 << 20
 """Maximum bytes of a batch on a CPU, whose memory is shared by workers."""
 GPU_SHARE: Final = 8
 """On a GPU a batch takes at most 1 / GPU_SHARE of the free memory."""
-
-
-batch_sizes: dict[tuple[int, str, int, int], int] = {}
-"""The best batch size by dimension, device, measurements and length."""
 
 
 def search(task: Task) -> list[Fit]:
@@ -163,26 +158,6 @@ class _Search:
             self._task.log.report([jobs[index] for index, _ in reports], [first + at + 1 for _, at in reports], tensors)
 
 
-def _best_batch_size(task: Task, largest: int) -> int:
-    """The smallest batch with 95% of the highest rate of guesses, measured once per process and shape.
-
-    It is measured for a single job: of a student's forward pass, nothing depends on which job it belongs to.
-    """
-    _, measurements, length = task.data.inputs.shape
-    key = task.jobs[0].dim, str(task.device), measurements, length
-    if key not in batch_sizes:
-        single = task.singles()[0]
-
-        def draw_and_check(count: int) -> None:
-            device_data = task.plan.device_data
-            students = draws.guesses(single.jobs, 0, count, device_data=device_data, device=task.device)
-            outputs = respond(students, single.data.inputs, task.plan.recurrence, outputs_only=True).view(1, count, -1)
-            _look(training_losses(outputs, single.data.targets[:, None]), task.settings.gnc_loss)
-
-        batch_sizes[key] = get_optimal_batch_size(draw_and_check, task.device, largest=largest)
-    return batch_sizes[key]
-
-
 class _Batches:
     """Decides how many guesses of each job are drawn at once."""
 
@@ -198,8 +173,6 @@ class _Batches:
         self._least = float("inf")
         """Seconds per guess in the best batch."""
         wanted = task.settings.batch_size
-        if isinstance(wanted, str):
-            wanted = _best_batch_size(task, self._most)
         if wanted is not None:  # of all jobs together, and it does not grow
             self._most, self._size = min(self._most, wanted), wanted
 

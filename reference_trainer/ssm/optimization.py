@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from reference_trainer.errors import TrainerError
-from reference_trainer.performance import PerformanceConfig, apply
+from reference_trainer.performance import PerformanceConfig, apply, perf_config
 from reference_trainer.performance.memory import Peak
 from reference_trainer.program import write_output
 from reference_trainer.ssm import gradient_descent, guess_and_check
@@ -73,7 +73,7 @@ def run(
     duration = f"about {SECONDS:g} s per part and at least {LEAST_ROUNDS} rounds, then the memory of both"
     print(f"measuring as found and fixed in alternation: {duration}", flush=True)
     try:
-        document = measured(settings, fixed, device=device, config=config or PerformanceConfig())
+        document = measured(settings, fixed, device=device, config=config or perf_config.current)
     except (MemoryError, torch.OutOfMemoryError, BrokenProcessPool):
         raise TrainerError(
             "out of memory, or a process was killed: use smaller --student-dims or --num-seeds"

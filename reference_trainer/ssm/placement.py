@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from reference_trainer.errors import TrainerError
-from reference_trainer.performance import PerformanceConfig, get_memory_stats
+from reference_trainer.performance import PerformanceConfig, memory_of
 
 CPU: Final = "cpu"
 CUDA: Final = "cuda"
@@ -35,14 +35,12 @@ class WorkerSlot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """Memory of a worker's device in bytes after its first work (None: unknown), and what the worker learned."""
+    """Memory of a worker's device in bytes after its first work (None: unknown)."""
 
     used: int | None
     """Memory that the worker holds."""
     total: int | None
     free: int | None = None
-    learned: Any = None
-    """What later workers of the same machine need not measure themselves; picklable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +100,7 @@ def find_free_devices(name: str, config: PerformanceConfig, workers: int | None 
 
 def look(name: str) -> Device:
     """The current state of a device."""
-    stats = get_memory_stats(name)
+    stats = memory_of(name)
     device = Device(name, stats.total, stats.free, _load(name))
     _log.debug("%s: %s of %s bytes are free, load %s", name, device.free, device.total, device.load)
     return device
@@ -178,7 +176,7 @@ def shared(slots: Sequence[WorkerSlot]) -> list[WorkerSlot]:
 
 def memory_use(name: str) -> MemoryUse:
     """The memory that this process uses on a device now."""
-    stats = get_memory_stats(name)
+    stats = memory_of(name)
     used = stats.allocated if name == CPU else stats.reserved
     return MemoryUse(used, stats.total, stats.free)
 

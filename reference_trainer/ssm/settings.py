@@ -12,7 +12,6 @@ from reference_trainer.program import flag
 from reference_trainer.ssm.problem import DIMS, GD, GNC, RANKS, SEEDS, Job
 
 OPTIMIZERS: Final = ("adam", "sgd")
-AUTO: Final = "auto"
 UNUSED: Final = {"precision": "students, losses and responses are in fp32 in every variant"}
 """Performance settings that have no effect here, and why."""
 MOST_JOBS: Final = 1_000_000
@@ -45,9 +44,9 @@ class Settings:
     gnc_loss: float = 0.01
     """A guess with a training loss below it is accepted."""
     max_guesses: int = 10_000
-    batch_size: int | str | None = None
-    """Guesses that are drawn and checked together for all jobs of a group, or AUTO: measured before the sweep, for each
-    dimension. None: FIRST_BATCH of `guess_and_check` per job at first, and more while guesses get cheaper."""
+    batch_size: int | None = None
+    """Guesses that are drawn and checked together for all jobs of a group. None: FIRST_BATCH of `guess_and_check` per
+    job at first, and more while guesses get cheaper."""
     report_every: int = 10
     """Updates or guesses between two reports."""
 
@@ -86,8 +85,6 @@ class Settings:
             if len(set(values)) < len(values):
                 raise TrainerError(f"{flag(name)}: a value is given twice")
         self._check_size()
-        if isinstance(self.batch_size, str) and self.batch_size != AUTO:
-            raise TrainerError(f"--batch-size {self.batch_size!r}: must be a whole number, or {AUTO}")
         if not (self.gd or self.gnc):
             raise TrainerError("nothing to do: remove --no-gd or --no-gnc")
         if self.optimizer not in OPTIMIZERS:

@@ -70,7 +70,6 @@ class Statistics:
     start_s: float
     jobs_per_s: float | None
     points: int
-    batch_sizes: Mapping[str, int]
     interrupted: bool
     cells: tuple[Cell, ...]
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from profiler import marks
 from reference_trainer.errors import TrainerError
-from reference_trainer.performance import PerformanceConfig, refuse
+from reference_trainer.performance import PerformanceConfig, perf_config, refuse
 from reference_trainer.program import check_output, obey
 from reference_trainer.ssm import group_work
 from reference_trainer.ssm.engine import Engine, Failure, open_engine
@@ -48,7 +48,7 @@ def sweep(
     :raises TrainerError: bad input, workers that cannot be started, no space for results.
     :raises KeyboardInterrupt: with a message about what is kept.
     """
-    config = config or PerformanceConfig()
+    config = config or perf_config.current
     refuse(config, UNUSED)
     if settings.log is not None:
         check_output("--log", settings.log)
@@ -96,7 +96,6 @@ class _Sweep:
         self._failed_attempts: Counter[str] = Counter()
         """By name of the device, the attempts of jobs that ended with an error."""
         self._retries: list[Job] = []
-        self._batch_sizes: dict[str, int] = {}
         self._began = self._measured = time.perf_counter()
         self._last_progress = 0.0
 
@@ -149,14 +148,11 @@ class _Sweep:
         context = SweepContext(self._settings, self._plan, self._config, samples, short, self._work)
         if remaining:
             engine.start(placement, partial(group_work.prepare, context))
-            self._batch_sizes = group_work.batch_sizes(engine.learned)
         self._describe(engine, placement)
         self._say(
             f"{self._label} on {placement.kind}: {len(self._todo)} jobs in {len(remaining)} groups, "
             f"engine {self._engine_name}, workers: {engine.workers}"
         )
-        for what, size in self._batch_sizes.items():
-            self._say(f"batch size of {what}: {size:,} guesses, measured")
         return partial(group_work.do, replace(context, samples=(), short=None))  # it is sent with every group
 
     def _describe(self, engine: Engine, placement: Placement) -> None:
@@ -191,7 +187,6 @@ class _Sweep:
             engine=self._engine_name,
             workers=engine.workers,
             start_s=time.perf_counter() - self._began,
-            batch_sizes=self._batch_sizes,
         )
 
     # ------------------------------------------------------------ the measured part
@@ -284,7 +279,6 @@ class _Sweep:
             start_s=self._measured - self._began,
             jobs_per_s=len(own_outcomes) / wall if own_outcomes else None,
             points=sum(outcome.points for outcome in own_outcomes),
-            batch_sizes=self._batch_sizes,
             interrupted=interrupted,
             cells=cells(done),
         )

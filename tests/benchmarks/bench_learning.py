@@ -1,4 +1,4 @@
-"""What the trainer learns of the built-in corpus, on held-out text, beside n-gram counts and torch.nn.GRU.
+"""What the trainer learns of the built-in corpus, on held-out text, beside n-gram counts.
 
 `FIXES` and the options of `RUNS` are those of the commands in docs/trainer.md. PRESETS=tiny chooses one.
 """
@@ -45,7 +45,6 @@ def test_held_out_text(name: str) -> None:
         preset=name,
         tokens_per_chunk=500,
         evaluate_every=0,
-        gru=name == "tiny",
         **RUNS[name],
     )
     summary = train(settings)

@@ -1,7 +1,7 @@
 """The learning step on the host device beside its matrix products alone, and beside PyTorch on one thread.
 
 All in one process, round after round in changing order; ratios over the rounds. PyTorch's rows: its own products of the
-same sizes, and whole steps with the recurrence as a loop, by its associative scan (as it is, and compiled), and a GRU.
+same sizes, and whole steps with the recurrence as a loop, by its associative scan (as it is, and compiled).
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from threadpoolctl import threadpool_info
 
 from reference_trainer.devices.host import HostDevice
 from reference_trainer.kernels.matmul import TRANSPOSE_A, sizes
-from reference_trainer.lm.gru import Gru
 from reference_trainer.lm.learn_chunk import LearnChunk
 from reference_trainer.lm.model import ModelConfig, initial_weights, preset
 from tests.benchmarks.measure import ratio
@@ -94,7 +93,6 @@ def contestants(config: ModelConfig) -> Iterator[dict[str, Step]]:
     trainers = {
         "torch, associative scan": lambda: Trainer(config, Layers(config, associative)),
         "torch, compiled scan": lambda: Trainer(config, Layers(config, associative), compiled=True),
-        "torch, GRU": lambda: Trainer(config, Gru(config)),
         "torch, loop": lambda: Trainer(config, Layers(config, loop)),
     }
     for name, make in trainers.items():

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from reference_trainer.performance import PerformanceConfig, apply, get_memory_stats
+from reference_trainer.performance import PerformanceConfig, apply, memory_of
 
 pytestmark = pytest.mark.gpu
 
@@ -24,7 +24,7 @@ def _as_before() -> Iterator[None]:
 @pytest.mark.parametrize("device", ["cuda", "cuda:0"])
 def test_a_share_of_the_memory(device: str) -> None:
     """Among a hundred processes 2% of the memory are too much for one; for one alone they are not."""
-    total = get_memory_stats(device).total
+    total = memory_of(device).total
     assert total
     torch.cuda.empty_cache()
     apply(PerformanceConfig(max_memory=1), device, sharing=100)

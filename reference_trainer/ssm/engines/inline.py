@@ -33,7 +33,7 @@ class Inline(Engine):
         """Do the first work on the first device."""
         self._slot = placement.first()[0]
         self.device_names = (self._slot.name,)
-        self.learned = (accepted(attempt(prepare, self._slot, ())).learned,)
+        accepted(attempt(prepare, self._slot))
 
     def run(self, work: Work[T, R], tasks: Iterable[T]) -> Iterator[tuple[T, R | Failure]]:
         """Do the tasks in their order."""

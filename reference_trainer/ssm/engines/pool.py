@@ -23,7 +23,6 @@ from reference_trainer.errors import TrainerError
 from reference_trainer.ssm.engine import (
     EnginePlugin,
     Failure,
-    Learned,
     Prepare,
     R,
     T,
@@ -49,25 +48,21 @@ class Pool(WorkerEngine["_Process"]):
     def start(self, placement: Placement, prepare: Prepare) -> None:
         """Start one worker per device; the memory that it takes determines how many more are started.
 
-        These receive what the first ones learned and are ready sooner. The first ones have their device to themselves
-        until then, and share it from their next task on.
+        The first ones have their device to themselves until then, and share it from their next task on.
         """
         first = placement.first()
-        memory_use = self._add(first, prepare)
-        self.learned = learned = tuple(use.learned for use in memory_use)
-        slots = shared([*first, *placement.rest(memory_use)])
+        slots = shared([*first, *placement.rest(self._add(first, prepare))])
         for worker, slot in zip(self.pool, slots, strict=False):
-            worker.slot, worker.learned = slot, learned
-        self._add(slots[len(first) :], prepare, learned)
+            worker.slot = slot
+        self._add(slots[len(first) :], prepare)
 
-    def _add(self, slots: Sequence[WorkerSlot], prepare: Prepare, learned: Learned = ()) -> list[MemoryUse]:
+    def _add(self, slots: Sequence[WorkerSlot], prepare: Prepare) -> list[MemoryUse]:
         self.is_busy = True
-        added = len(self.pool)
-        for slot in slots:
-            worker = _Process(slot, prepare, learned)
+        added = [_Process(slot, prepare) for slot in slots]
+        for worker in added:
             worker.open()
             self.pool.append(worker)
-        memory_use = [worker.memory_use() for worker in self.pool[added:]]
+        memory_use = [worker.memory_use() for worker in added]
         self.is_busy = False
         return memory_use
 
@@ -75,10 +70,9 @@ class Pool(WorkerEngine["_Process"]):
 class _Process(Worker):
     """A worker that is a process."""
 
-    def __init__(self, slot: WorkerSlot, prepare: Prepare, learned: Learned) -> None:
+    def __init__(self, slot: WorkerSlot, prepare: Prepare) -> None:
         self.slot = slot
         self.device_name = slot.name
-        self.learned = learned
         self._prepare = prepare
         self._executor: ProcessPoolExecutor | None = None
         self._pid: Future[int] | None = None
@@ -100,7 +94,7 @@ class _Process(Worker):
             theirs, self._pipe = context.Pipe(duplex=False)
             with theirs:
                 self._executor = ProcessPoolExecutor(1, context, _initialize, (theirs,))
-                self.first_work = self._executor.submit(attempt, self._prepare, self.slot, self.learned)
+                self.first_work = self._executor.submit(attempt, self._prepare, self.slot)
             with suppress(BrokenProcessPool):  # the first work tells that the process has died already
                 self._pid = self._executor.submit(os.getpid)
         except (OSError, EOFError) as error:  # too many files or processes, or the server of forks died

@@ -90,7 +90,8 @@ class Cluster(WorkerEngine["_Actor"]):
         self.pool = [_Actor(self._ray, sharing, prepare) for _ in range(max(1, wanted))]
         starts = {actor.first_work: actor for actor in self._placed(self.pool)}
         done = wait(starts, self.patience_s).done or wait(starts, return_when=FIRST_COMPLETED).done
-        self.learned = tuple(starts[future].memory_use().learned for future in done)
+        for future in done:
+            starts[future].memory_use()  # raises the error of a first work that failed
 
     def why_none_starts(self, workers: Iterable[_Actor]) -> str:
         if any(actor.placed.done() for actor in workers):
@@ -213,7 +214,7 @@ class _Worker:
         """Return as soon as the actor is placed."""
 
     def do_first_work(self, prepare: Prepare) -> MemoryUse | Failure:
-        return attempt(prepare, self._slot, ())
+        return attempt(prepare, self._slot)
 
     def attempt(self, work: Work[T, R], task: T) -> R | Failure:
         return attempt(work, task, self._slot, device=self._slot.name)

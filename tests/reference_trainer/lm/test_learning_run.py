@@ -208,20 +208,6 @@ def test_the_built_in_corpus_is_learned_nearly_as_well_as_trigrams_count_it() ->
     assert own.loss < trigrams.loss + 0.2
 
 
-@pytest.mark.slow
-def test_a_gru_learns_from_as_many_tokens(corpus_file: Path) -> None:
-    """About as many: it learns from several parts of the text at once. It passes what counts of single tokens reach."""
-    settings = learner(corpus_file, max_chunks=400, gru=True, evaluate_every=0)
-    own, *counts, gru = train(settings).yardsticks
-    assert [model.name for model in (own, counts[-1], gru)] == ["this model", "4-gram counts", "torch.nn.GRU"]
-    assert gru.tokens == pytest.approx(own.tokens, rel=0.02)
-    assert gru.parameters == own.parameters - 2 * (32 * 64 + 64) + 2 * (6 * 32 * 32 + 6 * 32)
-    chunks, held_out = held_out_and_not(settings)
-    share = np.bincount(np.concatenate(chunks), minlength=256) + 1
-    unigram = float(-np.log(share / share.sum())[np.concatenate([ids[1:] for ids in held_out])].mean())
-    assert gru.loss < unigram, f"{gru}, {unigram}"
-
-
 def test_a_model_that_went_astray_leaves_files_that_can_be_read(corpus_file: Path, tmp_path: Path) -> None:
     """A loss that is no number is null: NaN is not JSON."""
     settings = learner(corpus_file, max_chunks=30, lr=10, warmup_steps=0, clip_norm=1e30, weight_decay=9.0)

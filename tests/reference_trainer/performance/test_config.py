@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from reference_trainer.errors import TrainerError
-from reference_trainer.performance import PerformanceConfig, add_options, from_options, refuse
+from reference_trainer.lm.settings import Settings
+from reference_trainer.performance import PerformanceConfig, add_options, from_options, perf_config, refuse
+from reference_trainer.ssm.settings import Settings as Sweep
+from reference_trainer.ssm.sweep import sweep
 from tests.reference_trainer.processes import refusal
 
 
@@ -104,6 +108,29 @@ def test_options_win_over_the_file(tmp_path: Path) -> None:
         parsed("--performance", str(path), "--cudnn-deterministic")
     with pytest.raises(TrainerError, match="--performance is empty"):
         parsed("--performance", "")
+
+
+@pytest.fixture
+def _unset() -> Iterator[None]:
+    yield
+    del perf_config.current
+
+
+@pytest.mark.usefixtures("_unset")
+def test_the_global_settings_are_those_of_programs_without_their_own() -> None:
+    perf_config.max_gpu_load, perf_config.max_gpu_memory, perf_config.max_gpus = 0.5, 0.25, 2
+    perf_config.cudnn_benchmark, perf_config.empty_cache_frequency = True, 7
+    values = {"max_load": 0.5, "max_memory": 0.25, "num_devices": 2, "cudnn_benchmark": True}
+    expected = PerformanceConfig(**values, empty_cache_frequency=7)
+    assert perf_config.current == parsed() == Settings().performance == expected
+    assert (perf_config.max_gpu_memory, perf_config.num_devices) == (0.25, 2)
+    overridden = PerformanceConfig(**{**values, "max_memory": 1.0})
+    assert parsed("--max-memory", "1", "--empty-cache-frequency", "0") == overridden
+    perf_config.precision = "bf16"
+    assert "precision means nothing here" in refusal(sweep, Sweep(num_seeds=1))
+    assert "max_load is 2" in refusal(setattr, perf_config, "max_gpu_load", 2)
+    with pytest.raises(TypeError, match="max_gpu"):
+        perf_config.max_gpu = 2
 
 
 def test_refusing_what_means_nothing() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from itertools import combinations
 from math import isnan
@@ -21,11 +21,11 @@ import torch
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.ssm import draws, guess_and_check
-from reference_trainer.ssm.group_work import batch_sizes, do_jobs, points
+from reference_trainer.ssm.group_work import do_jobs, points
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.problem import GD, GNC, Fit, Job
 from reference_trainer.ssm.report_log import ReportLog
-from reference_trainer.ssm.settings import AUTO, Settings
+from reference_trainer.ssm.settings import Settings
 from tests.reference_trainer.ssm.method_reference import reference
 
 CLOSE = 2e-3
@@ -93,29 +93,6 @@ def test_a_given_batch_size_is_of_all_jobs_together_and_changes_no_outcome(
     batches.clear()
     same(fits(GNC, plan, replace(SMALL, batch_size=1)), expected)
     assert {size for _, size in batches} == {1}
-
-
-def test_the_automatic_batch_size_is_measured_once_a_shape(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guess_and_check, "batch_sizes", {})
-    measured: list[tuple[str, int]] = []
-
-    def choose(run: Callable[[int], object], device: object, *, largest: int) -> int:
-        measured.append((str(device), largest))
-        run(3)
-        return 30
-
-    monkeypatch.setattr(guess_and_check, "get_optimal_batch_size", choose)
-    batches = recorded_batches(monkeypatch)
-    automatic = replace(SMALL, batch_size=AUTO)
-    same(fits(GNC, ALL, automatic), fits(GNC, ALL))
-    assert batches[:2] == [(1, 3), (6, 5)]
-    fits(GNC, ALL, automatic)
-    [(device, largest)] = measured
-    assert (device, largest > 10_000) == ("cpu", True)
-    assert guess_and_check.batch_sizes == {(12, "cpu", 3, 16): 30}
-    assert [type(key) for key in guess_and_check.batch_sizes] == [tuple], "a process without torch can receive it"
-    learned = (guess_and_check.batch_sizes,)
-    assert batch_sizes(learned) == {"dimension 12 on cpu": 30}
 
 
 def jobs(method: str, settings: Settings = SMALL) -> tuple[Job, ...]:
