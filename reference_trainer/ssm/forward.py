@@ -9,7 +9,7 @@ scan      computes the recurrence over time in one compiled kernel, and its grad
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, Literal, overload
+from typing import Any, Final
 
 import torch
 
@@ -20,32 +20,30 @@ SCAN: Final = "scan"
 WAYS: Final = (LOOP, SCAN)
 
 
-@overload
-def respond(
-    students: Students, inputs: torch.Tensor, way: str, *, outputs_only: Literal[False] = False
-) -> tuple[torch.Tensor, torch.Tensor]: ...
-@overload
-def respond(students: Students, inputs: torch.Tensor, way: str, *, outputs_only: Literal[True]) -> torch.Tensor: ...
-def respond(
-    students: Students, inputs: torch.Tensor, way: str, *, outputs_only: bool = False
-) -> tuple[torch.Tensor, torch.Tensor] | torch.Tensor:
+def respond(students: Students, inputs: torch.Tensor, way: str) -> tuple[torch.Tensor, torch.Tensor]:
     """The outputs of students at the end of sequences, (S, N), and their impulse responses, (S, T).
 
     :param students: (S, d); the results can be differentiated with respect to a, b and c.
     :param inputs: (S, N, T), or (J, N, T) with S a multiple of J: the first S / J students get the first sequences,
         and so on; an expanded (S, N, T) counts as (1, N, T). They are not differentiated.
     :param way: one of WAYS. With `loop` the dtypes differ, and the result has the wider one.
-    :param outputs_only: return the outputs alone; with `loop` that saves one pass.
     """
-    if inputs.stride(0) == 0:
-        inputs = inputs[:1]
     if way == LOOP:
-        outputs = _last_outputs(students, _repeat_for_students(inputs, len(students.a)))
-        return outputs if outputs_only else (outputs, _impulse_response(students, inputs))
-    inputs = inputs.to(students.a.dtype)
+        return last_outputs(students, inputs, way), _impulse_response(students, inputs)
+    inputs = (inputs[:1] if inputs.stride(0) == 0 else inputs).to(students.a.dtype)
     graph = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in students)
-    outputs, responses = _Scan.apply(*students, inputs) if graph else _scan(*students, inputs)
-    return outputs if outputs_only else (outputs, responses)
+    return _Scan.apply(*students, inputs) if graph else _scan(*students, inputs)
+
+
+def last_outputs(students: Students, inputs: torch.Tensor, way: str) -> torch.Tensor:
+    """The outputs alone: with `loop` that saves one pass."""
+    if way != LOOP:
+        return respond(students, inputs, way)[0]
+    if 1 < len(inputs) < len(students.a):
+        inputs = inputs.repeat_interleave(len(students.a) // len(inputs), 0)
+    for h in _states(students, inputs):  # noqa: B007 - nothing uses earlier outputs
+        pass
+    return _read_out(students, h)
 
 
 def losses_and_gradient(
@@ -62,7 +60,7 @@ def losses_and_gradient(
     if way != SCAN:
         leaf = parameters.detach().requires_grad_()
         with torch.enable_grad():
-            outputs = respond(Students(*leaf.unbind()), inputs, way, outputs_only=True)
+            outputs = last_outputs(Students(*leaf.unbind()), inputs, way)
             losses = (outputs - targets).square().mean(-1)
             (gradient,) = torch.autograd.grad(losses.sum(), leaf)
         return losses.detach(), outputs.detach(), gradient
@@ -70,10 +68,6 @@ def losses_and_gradient(
 
 
 # ------------------------------------------------------------ as found
-
-
-def _repeat_for_students(inputs: torch.Tensor, students: int) -> torch.Tensor:
-    return inputs.repeat_interleave(students // len(inputs), 0) if 1 < len(inputs) < students else inputs
 
 
 def _states(students: Students, inputs: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -88,13 +82,6 @@ def _states(students: Students, inputs: torch.Tensor) -> Iterator[torch.Tensor]:
 def _read_out(students: Students, h: torch.Tensor) -> torch.Tensor:
     """The outputs y (S, N) of one time step."""
     return (students.c[:, None] * h).sum(-1)
-
-
-def _last_outputs(students: Students, inputs: torch.Tensor) -> torch.Tensor:
-    """The outputs (S, N) at the end; nothing uses earlier ones."""
-    for h in _states(students, inputs):  # noqa: B007 - only the last state is used
-        pass
-    return _read_out(students, h)
 
 
 def _impulse_response(students: Students, inputs: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,7 @@ import torch
 from profiler import marks
 from reference_trainer.ssm.draws import initial
 from reference_trainer.ssm.evaluation import Task, evaluate, training_losses
-from reference_trainer.ssm.forward import LOOP, losses_and_gradient, respond
+from reference_trainer.ssm.forward import LOOP, last_outputs, losses_and_gradient
 from reference_trainer.ssm.problem import Fit, Students
 from reference_trainer.ssm.report_log import reported
 
@@ -80,7 +80,7 @@ def _alone(task: Task) -> Fit:
     optimizer: torch.optim.Optimizer = kind([*students], lr=settings.lr)
     for epoch in range(settings.epochs + 1):
         with marks.region("forward"):
-            outputs = respond(students, data.inputs, way, outputs_only=True)
+            outputs = last_outputs(students, data.inputs, way)
             losses = training_losses(outputs, data.targets)
             loss = losses.item()
         if task.log.due(epoch):

@@ -33,8 +33,6 @@ def do_jobs(jobs: tuple[Job, ...], settings: Settings, plan: Plan, device: str) 
     from reference_trainer.ssm.evaluation import Task
 
     where = torch.device(device)
-    if any(job[:3] != jobs[0][:3] for job in jobs):
-        raise ValueError("jobs of a group differ in their seeds only")
     began = time.perf_counter()
     log = ReportLog(settings.log, every=settings.report_every, quiet=plan.quiet)
     with log, Peak(where) as peak:
@@ -75,12 +73,8 @@ class SweepContext:
     settings: Settings
     plan: Plan
     config: PerformanceConfig
-    samples: tuple[Group, ...] = ()
-    """Groups that a worker does as warm-up."""
-    short: Settings | None = None
-    """Settings of the warm-up."""
-    work: JobWork | None = None
-    """The function that does the jobs of a group; None: `do_jobs`."""
+    work: JobWork = do_jobs
+    """The function that does the jobs of a group."""
 
 
 class GroupResult(NamedTuple):
@@ -96,19 +90,17 @@ class GroupResult(NamedTuple):
     """Number of cores that the process could use."""
 
 
-def prepare(context: SweepContext, slot: WorkerSlot) -> MemoryUse:
+def prepare(context: SweepContext, samples: Sequence[Group], short: Settings, slot: WorkerSlot) -> MemoryUse:
     """Do the first work of a worker: configure torch and do small jobs, which loads libraries and compiles kernels."""
     if context.settings.verbose:
         log_debug_messages()
     _divide(context, slot)
     _emptying[slot.device] = emptying(context.config, slot.device)
-    for group in context.samples:
-        (context.work or do_jobs)(group, context.short or context.settings, context.plan, slot.device)
+    for group in samples:
+        context.work(group, short, context.plan, slot.device)
     marks.worked()
     use = memory_use(slot.device)
-    _log.debug(
-        "worker on %s is ready after %d short groups; it holds %s bytes", slot.name, len(context.samples), use.used
-    )
+    _log.debug("worker on %s is ready after %d short groups; it holds %s bytes", slot.name, len(samples), use.used)
     return use
 
 
@@ -117,7 +109,7 @@ def do(context: SweepContext, group: Group, slot: WorkerSlot) -> GroupResult:
     if _sharing.get(slot.device) != slot.sharing:  # the first worker of a device starts before the others
         _divide(context, slot)
     began, cpu = time.perf_counter(), time.process_time()
-    outcomes = (context.work or do_jobs)(group, context.settings, context.plan, slot.device)
+    outcomes = context.work(group, context.settings, context.plan, slot.device)
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     if after := _emptying.get(slot.device):
         for _ in group:

@@ -16,7 +16,7 @@ import torch
 from profiler import marks
 from reference_trainer.ssm import draws
 from reference_trainer.ssm.evaluation import Task, evaluate, training_losses
-from reference_trainer.ssm.forward import respond
+from reference_trainer.ssm.forward import last_outputs
 from reference_trainer.ssm.problem import Fit, Job, Students
 from reference_trainer.ssm.report_log import reported
 
@@ -62,7 +62,7 @@ def _alone(task: Task) -> Fit:
     for number in range(settings.max_guesses):
         student = _draw(task, task.jobs, number, 1)
         with marks.region("forward"):
-            outputs = respond(student, data.inputs, way, outputs_only=True)
+            outputs = last_outputs(student, data.inputs, way)
             losses = training_losses(outputs, data.targets)
             loss = losses.item()
         if best is None or loss < best.loss:
@@ -122,7 +122,7 @@ class _Search:
         students = _draw(task, jobs, first, count)
         with marks.region("forward"):
             inputs = task.data.inputs[self._open]  # one row per job, used by all of its guesses
-            outputs = respond(students, inputs, self._way, outputs_only=True).view(len(jobs), count, -1)
+            outputs = last_outputs(students, inputs, self._way).view(len(jobs), count, -1)
             losses = training_losses(outputs, task.data.targets[self._open][:, None])
             read = _look(losses, self._wanted)
         marks.count("readouts", 1)

@@ -25,13 +25,13 @@ from rich.table import Table
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig, apply, perf_config
-from reference_trainer.performance.memory import Peak
 from reference_trainer.program import write_output
 from reference_trainer.ssm import gradient_descent, guess_and_check
 from reference_trainer.ssm.data import measure
 from reference_trainer.ssm.draws import initial
 from reference_trainer.ssm.evaluation import Task
 from reference_trainer.ssm.forward import respond
+from reference_trainer.ssm.group_work import do_jobs, groups
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.problem import GD, GNC, Fit, Students
 from reference_trainer.ssm.report_log import ReportLog
@@ -158,13 +158,6 @@ class _Side:
         guesses = [replace(task, jobs=tuple(job._replace(method=GNC) for job in task.jobs)) for task in self._tasks]
         self.fits[GNC] = [fit for task in guesses for fit in guess_and_check.search(task)]
 
-    def all(self) -> None:
-        """Run the methods that were requested."""
-        if self._settings.gd:
-            self.descend()
-        if self._settings.gnc:
-            self.check()
-
 
 @contextmanager
 def _side(settings: Settings, plan: Plan, device: torch.device) -> Iterator[_Side]:
@@ -216,7 +209,7 @@ def median_ratio(ratios: Sequence[float]) -> Ratio:
 
 
 def _memory(settings: Settings, fixed: Plan, device: str, config: PerformanceConfig) -> dict[str, Any]:
-    """Measure a row of bytes: the peak beyond what a process holds after a small job; both methods, all seeds."""
+    """Measure a row of bytes: the peak beyond what a process held before, both methods, all seeds."""
     plans = {"as_found": Plan(), "fixed": fixed}
     peaks: dict[str, list[float]] = {name: [] for name in plans}
     for _ in range(MEMORY_ROUNDS):
@@ -227,15 +220,13 @@ def _memory(settings: Settings, fixed: Plan, device: str, config: PerformanceCon
 
 
 def memory_of(settings: Settings, plan: Plan, device: str) -> int:
-    """Peak bytes of all seeds of a combination, measured in a process of its own."""
+    """Peak bytes of the largest group of a combination, measured in a process of its own."""
     torch.set_num_threads(1)
-    where = torch.device(device)
     small = replace(settings, num_seeds=1, student_dims=(2,), epochs=2, max_guesses=2)
-    with _side(small, plan, where) as side:  # compiles
-        side.all()
-    with Peak(where) as peak, _side(settings, plan, where) as side:
-        side.all()
-    return peak.bytes
+    for group in groups(small.jobs(), small, plan):  # compiles
+        do_jobs(group, small, plan, device)
+    done = [do_jobs(group, settings, plan, device) for group in groups(settings.jobs(), settings, plan)]
+    return max(sum(outcome.memory_bytes for outcome in outcomes) for outcomes in done)
 
 
 def _agreement(as_found: _Side, fixed: _Side) -> dict[str, Any]:

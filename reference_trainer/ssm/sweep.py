@@ -39,12 +39,12 @@ def sweep(
     config: PerformanceConfig | None = None,
     progress: Progress | None = None,
     *,
-    work: JobWork | None = None,
+    work: JobWork = group_work.do_jobs,
 ) -> Statistics:
     """Do all jobs that the results file does not contain yet.
 
     :param progress: receives a line about once per second.
-    :param work: does the jobs of a group; None: `group_work.do_jobs`. Picklable, and importable by name in workers.
+    :param work: does the jobs of a group. Picklable, and importable by name in workers.
     :raises TrainerError: bad input, workers that cannot be started, no space for results.
     :raises KeyboardInterrupt: with a message about what is kept.
     """
@@ -79,7 +79,7 @@ def chosen(settings: Settings) -> tuple[tuple[str, ...], Plan]:
 class _Sweep:
     """One run of a sweep."""
 
-    def __init__(self, settings: Settings, config: PerformanceConfig, progress: Progress, work: JobWork | None) -> None:
+    def __init__(self, settings: Settings, config: PerformanceConfig, progress: Progress, work: JobWork) -> None:
         self._settings, self._config, self._say, self._work = settings, config, progress, work
         self._names, self._plan = chosen(settings)
         self._engine_name = settings.engine if self._plan.flat else "inline"
@@ -144,16 +144,16 @@ class _Sweep:
 
     def _start(self, engine: Engine, placement: Placement, remaining: Sequence[Group]) -> Any:
         """Start the workers, describe the sweep to the profiler, and return the work of a group."""
-        samples, short = first_work(remaining, self._settings, self._plan)
-        context = SweepContext(self._settings, self._plan, self._config, samples, short, self._work)
+        context = SweepContext(self._settings, self._plan, self._config, self._work)
         if remaining:
-            engine.start(placement, partial(group_work.prepare, context))
+            samples, short = first_work(remaining, self._settings, self._plan)
+            engine.start(placement, partial(group_work.prepare, context, samples, short))
         self._describe(engine, placement)
         self._say(
             f"{self._label} on {placement.kind}: {len(self._todo)} jobs in {len(remaining)} groups, "
             f"engine {self._engine_name}, workers: {engine.workers}"
         )
-        return partial(group_work.do, replace(context, samples=(), short=None))  # it is sent with every group
+        return partial(group_work.do, context)
 
     def _describe(self, engine: Engine, placement: Placement) -> None:
         """State the facts of the sweep to the profiler."""

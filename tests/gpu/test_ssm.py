@@ -74,9 +74,9 @@ def test_one_set_of_sequences_for_many_guesses() -> None:
     students = drawn(shape, GPU)
     with torch.no_grad():
         given = inputs((2, 4, 24, 64), GPU)
-        loop = forward.respond(students, given, forward.LOOP, outputs_only=True).cpu()
+        loop = forward.last_outputs(students, given, forward.LOOP).cpu()
         for way in forward.WAYS:
-            close(forward.respond(students, given, way, outputs_only=True), loop)
+            close(forward.last_outputs(students, given, way), loop)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")

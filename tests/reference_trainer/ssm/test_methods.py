@@ -239,11 +239,6 @@ def test_outcomes() -> None:
     assert points(Fit(0, 0, fitted=True, epochs=4), SMALL) == 5 * 3 * 16
 
 
-def test_groups_are_of_one_combination() -> None:
-    with pytest.raises(ValueError, match="seeds only"):
-        do_jobs((Job(GD, 1, 8, 0), Job(GD, 1, 16, 0)), SMALL, ALL, "cpu")
-
-
 def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(TrainerError, match=r"--log .*No such file"):
         do_jobs(jobs(GD), replace(SMALL, log=tmp_path / "missing" / "log"), ALL, "cpu")
