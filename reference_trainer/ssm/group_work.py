@@ -29,8 +29,7 @@ def do_jobs(jobs: tuple[Job, ...], settings: Settings, plan: Plan, device: str) 
     import torch
 
     from reference_trainer.ssm import gradient_descent, guess_and_check
-    from reference_trainer.ssm.data import measure
-    from reference_trainer.ssm.evaluation import Task
+    from reference_trainer.ssm.data import Task, measure
 
     where = torch.device(device)
     began = time.perf_counter()

@@ -27,9 +27,8 @@ from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig, apply, perf_config
 from reference_trainer.program import write_output
 from reference_trainer.ssm import gradient_descent, guess_and_check
-from reference_trainer.ssm.data import measure
+from reference_trainer.ssm.data import Task, measure
 from reference_trainer.ssm.draws import initial
-from reference_trainer.ssm.evaluation import Task
 from reference_trainer.ssm.forward import respond
 from reference_trainer.ssm.group_work import do_jobs, groups
 from reference_trainer.ssm.plan import Plan
