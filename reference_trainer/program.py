@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import signal
 import sys
@@ -35,12 +34,6 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Never:
         """End with the exit code of bad input."""
         self.exit(USAGE, f"error: {message}; --help lists all options\n")
-
-
-def log_debug_messages() -> None:
-    """Write the debug messages of this package to stderr, for `--verbose`."""
-    logging.basicConfig(format="%(asctime)s %(process)d %(name)s: %(message)s")
-    logging.getLogger("reference_trainer").setLevel(logging.DEBUG)
 
 
 def flag(name: str) -> str:
@@ -78,11 +71,10 @@ def check_output(option: str, path: Path) -> None:
         raise TrainerError(f"{option} {path}: there is no folder {path.parent}")
     if path.is_dir():
         raise TrainerError(f"{option} {path} is a folder: name a file")
-    if _in_place(path):
-        return
-    with _reported(option, path):
-        _temporary(path).touch()
-        _temporary(path).unlink()
+    if path.is_file() or not path.exists():
+        with _reported(option, path):
+            _temporary(path).touch()
+            _temporary(path).unlink()
 
 
 def write_output(option: str, path: Path, text: str) -> None:
@@ -91,10 +83,10 @@ def write_output(option: str, path: Path, text: str) -> None:
     :raises TrainerError: it cannot be written.
     """
     with _reported(option, path):
-        if _in_place(path):
-            path.write_text(text, encoding="utf-8")
-        else:
+        if path.is_file() or not path.exists():
             replace_file(path, text.encode())
+        else:
+            path.write_text(text, encoding="utf-8")
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -112,10 +104,6 @@ def _reported(option: str, path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise TrainerError(f"{option} {path}: {error.strerror}") from None
-
-
-def _in_place(path: Path) -> bool:
-    return path.exists() and not path.is_file()
 
 
 def _temporary(path: Path) -> Path:
@@ -147,27 +135,24 @@ def guarded(work: Callable[[], int], interrupted: str = "interrupted") -> int:
         print(f"error: {missing}", file=sys.stderr)
         return USAGE
     with _signals():
-        return _guarded(work, interrupted)
-
-
-def _guarded(work: Callable[[], int], interrupted: str) -> int:
-    try:
-        code = work()
-        obey()
-        sys.stdout.flush()  # so that a full disk is handled below and not at the interpreter's exit
-        return code
-    except TrainerError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt as error:
-        print(str(error) or interrupted, file=sys.stderr)
-        return TERMINATED if signal.SIGTERM in _asked else INTERRUPTED
-    except OSError as error:  # other files raise a TrainerError: this is the output
-        _forget_output()
-        if isinstance(error, BrokenPipeError):  # the reader went away
-            return BROKEN_PIPE
-        print(f"error: cannot write the output: {error.strerror or error}", file=sys.stderr)
-        return USAGE
+        try:
+            code = work()
+            obey()
+            sys.stdout.flush()  # so that a full disk is handled below and not at the interpreter's exit
+            return code
+        except TrainerError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return error.exit_code
+        except KeyboardInterrupt as error:
+            print(str(error) or interrupted, file=sys.stderr)
+            return TERMINATED if signal.SIGTERM in _asked else INTERRUPTED
+        except OSError as error:  # other files raise a TrainerError: this is the output
+            with suppress(OSError, ValueError):  # what is buffered would fail again when the interpreter exits
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            if isinstance(error, BrokenPipeError):  # the reader went away
+                return BROKEN_PIPE
+            print(f"error: cannot write the output: {error.strerror or error}", file=sys.stderr)
+            return USAGE
 
 
 @contextmanager
@@ -202,9 +187,3 @@ def _signals() -> Iterator[None]:
 def _ask(number: int, _: FrameType | None) -> Never:
     _asked.append(number)
     raise KeyboardInterrupt
-
-
-def _forget_output() -> None:
-    """Discard buffered output, so that it does not fail again when the interpreter exits."""
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

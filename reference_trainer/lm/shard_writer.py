@@ -20,21 +20,9 @@ from typing import Final
 import numpy as np
 
 from reference_trainer.errors import TrainerError
+from reference_trainer.lm import shards
 from reference_trainer.lm.chunks import ChunkedText, worker_result
-from reference_trainer.lm.shards import (
-    ALIGNMENT,
-    INDEX,
-    REMOVE,
-    SCHEMA,
-    Index,
-    Shard,
-    check_index,
-    disk_errors,
-    open_shard,
-    planned_index,
-    read_index,
-    shard_path,
-)
+from reference_trainer.lm.shards import INDEX, Index, Shard, disk_errors, open_shard, shard_path
 from reference_trainer.lm.tokenizer import cache_folder
 from reference_trainer.program import obey, replace_file
 
@@ -73,12 +61,17 @@ def finished_shards(directory: Path) -> int:
 
     :raises TrainerError: the folder holds files of another program, or the index is damaged.
     """
+    index = _index(directory)
+    return len(index.shards) if index else 0
+
+
+def _index(directory: Path) -> Index | None:
     with disk_errors(directory):
         if (directory / INDEX).exists():
-            return len(read_index(directory).shards)
+            return shards.read_index(directory)
         if shard_path(directory, 0).exists():
             raise TrainerError(f"{directory} holds {shard_path(directory, 0).name} but no {INDEX}: name another folder")
-    return 0
+    return None
 
 
 def write_shards(
@@ -91,7 +84,7 @@ def write_shards(
         the disk is full.
     """
     with locked(directory):
-        return _write_shards(directory, text, planned_index(text, shard_tokens), workers, progress)
+        return _write_shards(directory, text, shards.planned_index(text, shard_tokens), workers, progress)
 
 
 def ensure_shards(text: ChunkedText, directory: Path | None = None) -> Path:
@@ -100,16 +93,16 @@ def ensure_shards(text: ChunkedText, directory: Path | None = None) -> Path:
     :raises TrainerError: the shards of `directory` are not of this corpus, tokenizer and sample size; the text is too
         short for one chunk; the cache cannot be written.
     """
-    planned = planned_index(text)
+    planned = shards.planned_index(text)
     if directory is not None:
-        check_index(directory, planned)
+        shards.check_index(directory, planned)
         return directory
-    key = [SCHEMA, planned.tokenizer, planned.corpus_sha256, planned.sample_chars]
+    key = [shards.SCHEMA, planned.tokenizer, planned.corpus_sha256, planned.sample_chars]
     directory = cache_folder().parent / "shards" / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
     with locked(directory, wait=True):
         try:
             if (directory / INDEX).exists():
-                index = check_index(directory, planned)
+                index = shards.check_index(directory, planned)
                 for number in range(len(index.shards)):
                     open_shard(directory, index, number)
                 return directory
@@ -148,15 +141,14 @@ def _write_shards(
 
 def _resumed_index(directory: Path, planned: Index) -> Index:
     """The index to continue from: finished shards are verified and kept."""
-    finished_shards(directory)  # refuses the files of another program
-    if not (directory / INDEX).exists():
+    index = _index(directory)
+    if index is None:
         return _write_index(directory, planned)
-    index = read_index(directory)
     difference = index.difference(planned)
     if not difference and index.shard_tokens != planned.shard_tokens:
         difference = f"of {index.shard_tokens} tokens, not {planned.shard_tokens} (--shard-tokens)"
     if difference:
-        raise TrainerError(f"{directory} holds other shards, {difference}: {REMOVE}")
+        raise TrainerError(f"{directory} holds other shards, {difference}: {shards.REMOVE}")
     for number in range(len(index.shards)):
         open_shard(directory, index, number)
     return index
@@ -196,7 +188,7 @@ def _add_shard(directory: Path, index: Index, pieces: Sequence[np.ndarray]) -> I
     """Write the ids of these samples as the next shard; the index with it."""
     path, ids = shard_path(directory, len(index.shards)), np.concatenate(pieces)
     offsets = np.cumsum([0, *map(len, pieces)], dtype="<i8")
-    content = b"".join((ids.tobytes(), bytes(-ids.nbytes % ALIGNMENT), offsets.tobytes()))
+    content = b"".join((ids.tobytes(), bytes(-ids.nbytes % shards.ALIGNMENT), offsets.tobytes()))
     with disk_errors(path):
         replace_file(path, content)
     shard = Shard(

@@ -11,16 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig, add_options, from_options
-from reference_trainer.program import (
-    Parser,
-    asked_fixes,
-    check_output,
-    flag,
-    guarded,
-    log_debug_messages,
-    path_of,
-    write_output,
-)
+from reference_trainer.program import Parser, asked_fixes, check_output, flag, guarded, path_of, write_output
 from reference_trainer.ssm.settings import OPTIMIZERS, UNUSED, Settings
 
 if TYPE_CHECKING:
@@ -56,7 +47,6 @@ def _parser() -> Parser:
     add("--device", default=defaults.device, help="auto, cpu, cuda or cuda:N (default: %(default)s: CUDA if available)")
     add("--results", metavar="FILE", help="append outcomes to this file as JSON lines; jobs in it are skipped")
     add("--log", metavar="FILE", help="write the reports of all fits to this file (default: reports are not stored)")
-    add("--verbose", action="store_true", help="write debug messages to stderr: devices and groups")
     add("--list-fixes", action="store_true", help="print all fixes as JSON, and exit")
     add("--test-optimizations", action="store_true", help="measure the parts of the work with and without the fixes")
     add("--result", metavar="FILE", help="write the summary as JSON to this file (for outcomes see --results)")
@@ -104,8 +94,6 @@ def _settings(arguments: argparse.Namespace) -> Settings:
             f"{unused[0]} has no effect without the fix 'flat-sweep', because jobs then run one after another: "
             f"add it to --fixes, or leave {unused[0]} out"
         )
-    if settings.address is not None and settings.engine != "ray":
-        raise TrainerError(f"--address has no effect with engine {settings.engine}: add --engine ray, or leave it out")
     return settings
 
 
@@ -142,8 +130,6 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(listing(kind_of(arguments.device))))
         return 0
     settings, config, result = _settings(arguments), from_options(arguments), path_of(arguments, "result")
-    if settings.verbose:
-        log_debug_messages()
     _keep_results(settings, result)
     if result:  # fail before the sweep rather than after it
         check_output("--result", result)

@@ -7,7 +7,6 @@ in the order in which they end. If a task raises an exception or its workers die
 from __future__ import annotations
 
 import importlib
-import logging
 import os
 import pkgutil
 import sys
@@ -40,7 +39,6 @@ ONE_THREAD: Final = dict.fromkeys(
 """Environment of a worker if there is one per core: more threads would compete for cores."""
 _PACKAGE: Final = "reference_trainer.ssm.engines"
 _DIED_EARLY: Final = "each died before it received a task"
-_log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +281,6 @@ class WorkerEngine(Engine, Generic[W]):
 
     def _reopen(self, worker: W) -> None:
         """Start a new process for a worker."""
-        _log.debug("a worker on %s died or failed to start: starting a new one", worker.device_name or "the cluster")
         worker.is_ready = False
         worker.open()
         self._watch(worker)

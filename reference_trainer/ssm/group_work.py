@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +11,6 @@ from typing import Final, NamedTuple
 from profiler import marks
 from reference_trainer.performance import PerformanceConfig, apply, emptying
 from reference_trainer.performance.memory import Peak
-from reference_trainer.program import log_debug_messages
 from reference_trainer.ssm.placement import MemoryUse, WorkerSlot, cores, memory_use
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.problem import GD, GNC, Fit, Job, Outcome
@@ -58,7 +56,6 @@ def points(fit: Fit, settings: Settings) -> int:
 Group = tuple[Job, ...]
 JobWork = Callable[[Group, Settings, Plan, str], list[Outcome]]
 
-_log: Final = logging.getLogger(__name__)
 _emptying: dict[str, Callable[[], None]] = {}
 """By device, a function to call after each job: it empties caches at the configured interval."""
 _sharing: dict[str, int] = {}
@@ -91,16 +88,12 @@ class GroupResult(NamedTuple):
 
 def prepare(context: SweepContext, samples: Sequence[Group], short: Settings, slot: WorkerSlot) -> MemoryUse:
     """Do the first work of a worker: configure torch and do small jobs, which loads libraries and compiles kernels."""
-    if context.settings.verbose:
-        log_debug_messages()
     _divide(context, slot)
     _emptying[slot.device] = emptying(context.config, slot.device)
     for group in samples:
         context.work(group, short, context.plan, slot.device)
     marks.worked()
-    use = memory_use(slot.device)
-    _log.debug("worker on %s is ready after %d short groups; it holds %s bytes", slot.name, len(samples), use.used)
-    return use
+    return memory_use(slot.device)
 
 
 def do(context: SweepContext, group: Group, slot: WorkerSlot) -> GroupResult:
@@ -114,7 +107,6 @@ def do(context: SweepContext, group: Group, slot: WorkerSlot) -> GroupResult:
         for _ in group:
             after()
     marks.worked()
-    _log.debug("%s, group of %d on %s: %.4f s", group[0].name, len(group), slot.name, seconds)
     return GroupResult(outcomes, slot.name, os.getpid(), seconds, cpu, cores())
 
 

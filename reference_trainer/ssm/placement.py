@@ -101,9 +101,7 @@ def find_free_devices(name: str, config: PerformanceConfig, workers: int | None 
 def look(name: str) -> Device:
     """The current state of a device."""
     stats = memory_of(name)
-    device = Device(name, stats.total, stats.free, _load(name))
-    _log.debug("%s: %s of %s bytes are free, load %s", name, device.free, device.total, device.load)
-    return device
+    return Device(name, stats.total, stats.free, _load(name))
 
 
 def cores() -> int:

@@ -62,17 +62,14 @@ class ReportLog:
         :param tensors: by name, (len(jobs), ...) each; the loss is one of them.
         """
         with marks.region("log"):
-            lists = {name: self._read(tensor) for name, tensor in tensors.items()}
+            if self._quiet:
+                tensors = {name: tensor[:, :FIRST] if tensor.dim() > 1 else tensor for name, tensor in tensors.items()}
+            lists = {name: tensor.detach().cpu().tolist() for name, tensor in tensors.items()}
             for row, (job, number) in enumerate(zip(jobs, numbers, strict=True)):
                 values = " ".join(f"{name} {column[row]}" for name, column in lists.items())
                 self._write(f"{job.name} {number}: {values}\n".encode())
             marks.count("reports", len(jobs))
-            marks.count("logged_values", sum(_values(column) for column in lists.values()))
-
-    def _read(self, tensor: torch.Tensor) -> list:
-        if not self._quiet:
-            return tensor.detach().cpu().tolist()
-        return (tensor.flatten(1)[:, :FIRST] if tensor.dim() > 1 else tensor).tolist()
+            marks.count("logged_values", sum(tensor.numel() for tensor in tensors.values()))
 
     def _write(self, line: bytes) -> None:
         try:
@@ -87,7 +84,3 @@ class ReportLog:
 def reported(losses: torch.Tensor, outputs: torch.Tensor, students: Students) -> dict[str, torch.Tensor]:
     """The tensors of a report by name: the losses are (S,), outputs (S, N)."""
     return {"loss": losses, "outputs": outputs, **students._asdict()}
-
-
-def _values(nested: list) -> int:
-    return sum(_values(value) if isinstance(value, list) else 1 for value in nested)

@@ -65,8 +65,14 @@ class ResultFile:
         :param variant: name of the variant, or names of the fixes, that they were done with.
         :raises TrainerError: there is no space; the file is unchanged.
         """
-        outcomes = list(outcomes)
-        self._append([{**_row(outcome), "variant": variant} for outcome in outcomes])
+        rows = []
+        for outcome in (outcomes := list(outcomes)):
+            values = asdict(outcome)
+            row = {**values.pop("job")._asdict(), **values.pop("fit"), **values, "variant": variant}
+            # JSON cannot represent nan and inf of a diverged training
+            odd = {name: str(item) for name, item in row.items() if isinstance(item, float) and not isfinite(item)}
+            rows.append(row | odd)
+        self._append(rows)
         self.done.update((outcome.job, outcome) for outcome in outcomes)
 
     def fail(self, jobs: Iterable[Job], reason: str, trace: str = "") -> None:
@@ -233,12 +239,3 @@ def _parsed(line: bytes) -> dict[str, Any]:
     except ValueError:
         return {}
     return row if isinstance(row, dict) else {}
-
-
-def _row(outcome: Outcome) -> dict[str, Any]:
-    values = asdict(outcome)
-    row = {**values.pop("job")._asdict(), **values.pop("fit"), **values}
-    # JSON cannot represent nan and inf of a diverged training
-    return {
-        name: str(value) if isinstance(value, float) and not isfinite(value) else value for name, value in row.items()
-    }

@@ -64,8 +64,6 @@ class Settings:
     """File that outcomes are appended to; jobs that it already contains are skipped."""
     log: Path | None = None
     """File that reports are written to; None: /dev/null."""
-    verbose: bool = False
-    """Workers write their debug messages to stderr."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

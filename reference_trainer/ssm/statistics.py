@@ -188,7 +188,13 @@ def used(
     for name in names:
         here = [group for group in worked if group.slot == name]
         workers = engine.device_names.count(name) or len({group.process for group in here}) or 1
-        share, why_not = _utilization(name, here, engine, utilization, wall)
+        share, why_not = utilization.mean(name), ""
+        if name.endswith(CPU):
+            share = sum(group.cpu_seconds for group in here) / (wall * (here[0].cores if here else cores()))
+        elif share is None:
+            missing = utilization.why or "no sample was taken"
+            unseen = "it belongs to a cluster and is not sampled from this machine"
+            why_not = missing if name in engine.device_names else unseen
         memory = [outcome.memory_bytes for group in here for outcome in group.outcomes]
         attempts = len(memory) + failed.get(name, 0)
         result[name] = Used(
@@ -201,15 +207,3 @@ def used(
             why_not=why_not,
         )
     return result
-
-
-def _utilization(
-    name: str, worked: Sequence[GroupResult], engine: Engine, utilization: Utilization, wall: float
-) -> tuple[float | None, str]:
-    if name.endswith(CPU):
-        available = worked[0].cores if worked else cores()
-        return sum(group.cpu_seconds for group in worked) / (wall * available), ""
-    if name not in engine.device_names:
-        return None, "it belongs to a cluster and is not sampled from this machine"
-    share = utilization.mean(name)
-    return share, "" if share is not None else utilization.why or "no sample was taken"

@@ -81,12 +81,6 @@ def test_inputs_are_those_of_the_seed() -> None:
     assert draws.teacher(job).key != draws.teacher(job._replace(rank=3)).key
 
 
-@pytest.mark.parametrize("job", [Job(GD, 1, 4, 2**63), Job(GD, 2**24, 4, 0), Job(GD, 1, 2**31, 0)])
-def test_what_does_not_fit_a_key_is_refused(job: Job) -> None:
-    with pytest.raises(ValueError, match="has no key of its own"):
-        draws.initial([job], 1.0, device_data=False, device=CPU)
-
-
 @both
 def test_distribution(device_data: bool) -> None:
     """Moments of 60,000 numbers each within five standard errors."""
