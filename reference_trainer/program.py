@@ -23,7 +23,6 @@ class Parser(argparse.ArgumentParser):
     """
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:  # type: ignore[override]
-        """Read `--num_seeds` as `--num-seeds`."""
         words = sys.argv[1:] if args is None else list(args)
         for index, word in enumerate(words):
             if word.startswith("--"):
@@ -32,7 +31,6 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(words, namespace)
 
     def error(self, message: str) -> Never:
-        """End with the exit code of bad input."""
         self.exit(USAGE, f"error: {message}; --help lists all options\n")
 
 
@@ -50,10 +48,7 @@ def path_of(arguments: argparse.Namespace, name: str) -> Path | None:
 
 
 def asked_fixes(arguments: argparse.Namespace) -> dict[str, Any]:
-    """`variant` or `fixes` as settings have them, where they are given.
-
-    :raises TrainerError: both are.
-    """
+    """`variant` or `fixes` as settings have them, where one of them is given."""
     if arguments.fixes is None:
         return {} if arguments.variant is None else {"variant": arguments.variant}
     if arguments.variant is not None:
@@ -63,10 +58,7 @@ def asked_fixes(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def check_output(option: str, path: Path) -> None:
-    """See whether the file can be written, by a temporary one beside it.
-
-    :raises TrainerError: it cannot.
-    """
+    """See whether the file can be written, by a temporary one beside it; if not, that is a `TrainerError`."""
     if not path.parent.is_dir():
         raise TrainerError(f"{option} {path}: there is no folder {path.parent}")
     if path.is_dir():
@@ -78,10 +70,7 @@ def check_output(option: str, path: Path) -> None:
 
 
 def write_output(option: str, path: Path, text: str) -> None:
-    """Replace the file; into what is none (a pipe, /dev/stdout) write directly.
-
-    :raises TrainerError: it cannot be written.
-    """
+    """Replace the file; into what is none (a pipe, /dev/stdout) write directly."""
     with _reported(option, path):
         if path.is_file() or not path.exists():
             replace_file(path, text.encode())

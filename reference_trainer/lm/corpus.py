@@ -73,15 +73,10 @@ def load_corpus(path: Path | None = None) -> Corpus:
 
 
 def _builtin() -> tuple[str, list[str]]:
-    try:
-        from pydoc_data.topics import topics
-    except ImportError:
-        raise TrainerError(
-            "this Python has no module pydoc_data.topics, the built-in corpus; name a text with --corpus FILE"
-        ) from None
-    return f"python-docs-{platform.python_version()}", without_repeated_paragraphs(
-        topics[key] for key in sorted(topics)
-    )
+    from pydoc_data.topics import topics
+
+    documents = without_repeated_paragraphs(topics[key] for key in sorted(topics))
+    return f"python-docs-{platform.python_version()}", documents
 
 
 _LEAST_REPEATED: Final = 80
@@ -229,11 +224,7 @@ class Samples:
     def __init__(
         self, corpus: Corpus, sample_chars: int, samples_per_chunk: int = 1, part: slice = slice(0, None)
     ) -> None:
-        """:raises TrainerError: a size below 1, or a text too short for one chunk."""
-        if sample_chars < 1 or samples_per_chunk < 1:
-            raise TrainerError(
-                f"a sample needs at least 1 character and a chunk 1 sample, not {sample_chars} and {samples_per_chunk}"
-            )
+        """:raises TrainerError: the text is too short for one chunk."""
         self.samples_per_chunk = samples_per_chunk
         self._samples = list(_cut(corpus.text, sample_chars))[part]
         if len(self._samples) < samples_per_chunk and part == slice(0, None):

@@ -79,11 +79,6 @@ class NgramModel:
             for n, (loss, accuracy) in enumerate(zip(losses / len(targets), correct / len(targets), strict=True), 1)
         ]
 
-    def probabilities(self, ids: np.ndarray) -> np.ndarray:
-        """The probabilities (T, V) of the successor of each token of `ids` (T,), by the longest n-grams."""
-        *_, result = self._interpolated(self._contexts(np.append(ids, 0)))  # nothing depends on the token appended
-        return result
-
     def _interpolated(self, contexts: list[np.ndarray]) -> Iterator[np.ndarray]:
         """The probabilities (rows, V) by n-grams of length 1, then 2, and so on: one array, changed in place."""
         probabilities = np.full((1, self._vocabulary), 1 / self._vocabulary)

@@ -40,10 +40,7 @@ Progress = Callable[[int, int], None]
 
 @contextmanager
 def locked(directory: Path, *, wait: bool = False) -> Iterator[None]:
-    """Make the folder and lock out every other writer; the lock ends with this process, however it ends.
-
-    :raises TrainerError: another process writes here (unless `wait`), or the folder cannot be written.
-    """
+    """Make the folder and lock out every other writer; the lock ends with this process, however it ends."""
     with disk_errors(f"shards cannot be written to {directory}"):
         directory.mkdir(parents=True, exist_ok=True)
         file = open(directory / _LOCK, "a", encoding="utf-8")  # noqa: SIM115  closed below, outside `disk_errors`
@@ -57,10 +54,7 @@ def locked(directory: Path, *, wait: bool = False) -> Iterator[None]:
 
 
 def finished_shards(directory: Path) -> int:
-    """The number of shards that the index of a folder lists; 0 without an index. Writes nothing.
-
-    :raises TrainerError: the folder holds files of another program, or the index is damaged.
-    """
+    """The number of shards that the index of a folder lists; 0 without an index. Writes nothing."""
     index = _index(directory)
     return len(index.shards) if index else 0
 
@@ -79,7 +73,6 @@ def write_shards(
 ) -> Index:
     """Write the shards that `directory` does not hold yet; the index of them all.
 
-    :param progress: called after every block.
     :raises TrainerError: the folder holds other shards or damaged ones, another process writes there, a worker failed,
         the disk is full.
     """

@@ -147,11 +147,7 @@ def _chunked_text(arguments: argparse.Namespace, corpus: Corpus, tokenizer: Toke
 
 
 def ways(text: ChunkedText, workers: int) -> Iterator[Way]:
-    """All ways; the first is the baseline.
-
-    :param workers: threads of the ways that use several.
-    :raises TrainerError: the text is too short for a chunk, or shards cannot be written.
-    """
+    """All ways; the first is the baseline. Some use as many threads as `workers`."""
     library = f"SentencePiece {version('sentencepiece')}"
     yield Way("sequential", library, "one call a sample", 1, lambda: Chunks(text, batch=False))
     yield Way("batch", library, "one call a chunk", 1, lambda: Chunks(text, batch=True))
@@ -217,10 +213,7 @@ def summary(rounds: Sequence[Round], first: Sequence[Round]) -> dict[str, Any]:
 
 
 def mean_ratio(ratios: Sequence[float]) -> dict[str, Any]:
-    """The geometric mean of the ratios of paired rounds, with its 95% t interval.
-
-    The logarithms are taken as independent.
-    """
+    """The geometric mean of the ratios of paired rounds, with its 95% t interval."""
     from scipy.special import stdtrit
 
     logs = [math.log(ratio) for ratio in ratios]

@@ -58,9 +58,6 @@ def c_scale(dim: int) -> float:
     return 1 / math.sqrt(dim * (math.atanh(A_HIGH) - math.atanh(A_LOW)) / (A_HIGH - A_LOW))
 
 
-# ------------------------------------------------------------ on the host, in fp64
-
-
 def words(stream: Stream, first: int, blocks: int) -> np.ndarray:
     """(4 * blocks,) uint64: the blocks of the stream that begin with block `first`."""
     generator = np.random.Philox(counter=first, key=np.array(stream.key, np.uint64))
@@ -94,9 +91,6 @@ def host_students(stream: Stream, first: int, count: int, dim: int) -> tuple[np.
     a = A_LOW + (A_HIGH - A_LOW) * uniforms(drawn[:, 0])
     b, c = normals(drawn[:, 1]), normals(drawn[:, 2])
     return a[:, :dim], b[:, :dim], c[:, :dim]
-
-
-# ------------------------------------------------------------ where they are used, in fp32
 
 
 def fill_normals(streams: Sequence[Stream], out: torch.Tensor) -> None:
@@ -146,9 +140,6 @@ def _keys(streams: Sequence[Stream]) -> np.ndarray:
 
 def _on(device: torch.device, values: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(values.view(np.int64)).to(device)
-
-
-# ------------------------------------------------------------ students
 
 
 def guesses(

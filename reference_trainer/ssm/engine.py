@@ -82,12 +82,7 @@ class Engine(ABC):
     """Tasks that were started again because their worker died, each with the name of that worker's device."""
 
     def find_devices(self, device: str, config: PerformanceConfig, workers: int | None) -> Placement:
-        """Find the devices that can be used; by default those of this machine.
-
-        :param device: the user's name for it.
-        :param workers: number of requested workers; None: as many as fit.
-        :raises TrainerError: there is no device of that name, or none is free.
-        """
+        """Find the devices that can be used; by default those of this machine, as `find_free_devices` does."""
         return find_free_devices(device, config, workers)
 
     @abstractmethod
@@ -135,10 +130,7 @@ class Worker(ABC):
 
     @abstractmethod
     def close(self, *, kill: bool) -> None:
-        """End the process.
-
-        :param kill: at once, whatever it is doing.
-        """
+        """End the process; `kill`: at once, whatever it is doing."""
 
     @abstractmethod
     def cause(self, error: BaseException) -> BaseException | None:
@@ -253,10 +245,7 @@ class WorkerEngine(Engine, Generic[W]):
         return ""
 
     def _next(self, *, idle: bool) -> Future[Any] | None:
-        """Wait for the next task or start that ends; None: there is none to wait for.
-
-        :param idle: no worker has a task.
-        """
+        """Wait for the next task or start that ends; None: no worker has a task (`idle`), and none starts."""
         while not idle or self._starting:
             with marks.region("workers"), suppress(Empty):
                 return self._ended.get(timeout=self.patience_s)
@@ -280,7 +269,6 @@ class WorkerEngine(Engine, Generic[W]):
         worker.first_work.add_done_callback(self._ended.put)
 
     def _reopen(self, worker: W) -> None:
-        """Start a new process for a worker."""
         worker.is_ready = False
         worker.open()
         self._watch(worker)
@@ -313,10 +301,7 @@ def attempt(function: Callable[..., R], *arguments: Any, device: str = "") -> R 
 
 
 def accepted(result: MemoryUse | Failure) -> MemoryUse:
-    """Return the result of the first work of a worker.
-
-    :raises TrainerError: it failed.
-    """
+    """Return the result of the first work of a worker; an error of it is one for the user."""
     if isinstance(result, Failure):
         raise TrainerError(result.reason if result.refused else f"the workers cannot be used: {result.reason}")
     return result
@@ -342,7 +327,6 @@ class EnginePlugin(NamedTuple):
 def open_engine(name: str, address: str | None = None) -> Engine:
     """Open the engine of that name without starting it.
 
-    :param address: the address of a cluster that runs already.
     :raises TrainerError: there is no such engine, it takes no address, it is not installed, or it cannot be reached.
     """
     package: Any = importlib.import_module(_PACKAGE)

@@ -19,11 +19,7 @@ from reference_trainer.ssm.settings import Settings
 
 
 def do_jobs(jobs: tuple[Job, ...], settings: Settings, plan: Plan, device: str) -> list[Outcome]:
-    """Do jobs of one method, rank and dimension; return an outcome for each, in their order.
-
-    :param device: cpu, cuda:0, ...
-    :raises TrainerError: the file of reports cannot be written.
-    """
+    """Do jobs of one method, rank and dimension; return an outcome for each, in their order."""
     import torch
 
     from reference_trainer.ssm import gradient_descent, guess_and_check

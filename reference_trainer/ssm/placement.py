@@ -125,7 +125,6 @@ class Placement:
 
     @property
     def kind(self) -> str:
-        """cpu or cuda."""
         return CPU if self.devices[0].name == CPU else CUDA
 
     def first(self) -> list[WorkerSlot]:
@@ -134,10 +133,7 @@ class Placement:
         return [WorkerSlot(device.name, device.name) for device in self.devices[:count]]
 
     def rest(self, memory_use: Sequence[MemoryUse]) -> list[WorkerSlot]:
-        """The other workers, placed on the devices in turn.
-
-        :param memory_use: what the first worker of each device took.
-        """
+        """The other workers, placed on the devices in turn; the first worker of each device took `memory_use`."""
         devices = [*zip(self.devices, memory_use, strict=False)]
         wanted = cores() if self.workers is None else self.workers  # each needs a core to launch from
         missing = max(0, self._at_most(wanted) - len(devices))
@@ -190,13 +186,18 @@ def _gpus(name: str) -> list[str]:
     return [name]
 
 
+def gpu_load(name: str) -> float:
+    """Share of the last moment in which a GPU was busy, as its driver reports it."""
+    import torch
+
+    return torch.cuda.utilization(name) / 100
+
+
 def _load(name: str) -> float | None:
     if name == CPU:
         return os.getloadavg()[0] / cores()
-    import torch
-
     try:
-        return torch.cuda.utilization(name) / 100
+        return gpu_load(name)
     except Exception:  # noqa: BLE001 - NVML and torch raise errors of their own; after any of them the load is unknown
         return None
 

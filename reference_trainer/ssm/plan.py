@@ -44,7 +44,6 @@ FIXES: Final = (
         removes="a Python loop over time: several launches, and new tensors of mixed dtypes, per time step",
         rule="many-small-operators",
         changes={"recurrence": "scan"},
-        left_out=LeftOut(),
     ),
     Fix(
         name="batched-draws",

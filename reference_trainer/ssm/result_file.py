@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -93,8 +92,6 @@ class ResultFile:
             os.close(self._file)
             self._file = -1
 
-    # ------------------------------------------------------------ reading
-
     def _begin(self, compared: Mapping[str, Any]) -> None:
         with open(os.dup(self._file), "rb") as file:
             content = file.read()
@@ -152,8 +149,6 @@ class ResultFile:
                 "or name another file"
             ) from None
 
-    # ------------------------------------------------------------ writing
-
     def _append(self, rows: Iterable[Mapping[str, Any]]) -> None:
         if self._file < 0:
             return
@@ -209,15 +204,13 @@ def is_result_file(path: Path) -> bool:
 
 def _opened(path: Path) -> int:
     check_output("--results", path)
+    if path.exists() and not path.is_file():
+        raise TrainerError(f"--results {path}: it is not a regular file, and outcomes must be read back: name another")
     try:
-        file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
+        file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
         raise TrainerError(f"--results {path}: {error.strerror}") from None
     try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise TrainerError(
-                f"--results {path}: it is not a regular file, and outcomes must be read back: name another"
-            )
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(file)
@@ -226,9 +219,6 @@ def _opened(path: Path) -> int:
         ) from None
     except OSError:
         pass  # a file system without locks
-    except BaseException:
-        os.close(file)
-        raise
     return file
 
 

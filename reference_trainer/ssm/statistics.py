@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 
 from reference_trainer.ssm.engine import Engine
 from reference_trainer.ssm.group_work import GroupResult
-from reference_trainer.ssm.placement import CPU, cores
+from reference_trainer.ssm.placement import CPU, cores, gpu_load
 from reference_trainer.ssm.problem import Fit, Outcome
 
 
@@ -82,7 +82,6 @@ class Statistics:
         return None if self.jobs_per_s is None else self.jobs_per_s * self.wall_s / self.total_s
 
     def as_json(self) -> dict[str, Any]:
-        """The statistics as values that JSON can represent: a value that is not finite is null."""
         return plain({**asdict(self), "total_s": self.total_s, "total_jobs_per_s": self.total_jobs_per_s})
 
 
@@ -122,9 +121,6 @@ def _quartiles(values: Sequence[float]) -> tuple[float, float, float]:
     return low, middle, high
 
 
-# ------------------------------------------------------------ utilization of devices
-
-
 _EVERY_S: Final = 0.2
 """Seconds between samples. The driver averages over the last 1/6 s to 1 s."""
 
@@ -134,16 +130,15 @@ class Utilization:
 
     def __init__(self, names: Sequence[str], read: Callable[[str], float] | None = None) -> None:
         """:param read: returns the current share for a device; None: NVML."""
-        self._read = read or _nvml
-        self._sums = {name: 0.0 for name in names if name.startswith("cuda")}
-        self._samples = 0
+        self._read = read or gpu_load
+        self._samples: dict[str, list[float]] = {name: [] for name in names if name.startswith("cuda")}
         self.why = ""
         """Why there is no mean."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
 
     def __enter__(self) -> Self:
-        if self._sums:
+        if self._samples:
             self._thread.start()
         return self
 
@@ -154,26 +149,19 @@ class Utilization:
 
     def mean(self, name: str) -> float | None:
         """The share of time in which a device was busy; it is None if the device was not sampled."""
-        return self._sums[name] / self._samples if self._samples and name in self._sums else None
+        samples = self._samples.get(name)
+        return fmean(samples) if samples else None
 
     def _sample(self) -> None:
         while True:
             try:
-                now = {name: self._read(name) for name in self._sums}
+                for name, samples in self._samples.items():
+                    samples.append(self._read(name))
             except Exception as error:  # noqa: BLE001 - a thread's edge; NVML and torch raise errors of their own
                 self.why = " ".join(str(error).split()) or type(error).__name__
                 return
-            for name, value in now.items():
-                self._sums[name] += value
-            self._samples += 1
             if self._ended.wait(_EVERY_S):
                 return
-
-
-def _nvml(name: str) -> float:
-    import torch
-
-    return torch.cuda.utilization(name) / 100
 
 
 def used(

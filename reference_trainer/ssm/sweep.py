@@ -124,7 +124,9 @@ class _Sweep:
             try:
                 if remaining:
                     with utilization:
-                        self._do(engine, work, remaining)
+                        self._pass(engine, work, remaining)
+                        if self._retries:  # each by itself: one bad job must not fail its whole group
+                            self._pass(engine, work, [(job,) for job in self._retries], last=True)
             except (KeyboardInterrupt, TrainerError):
                 with suppress(TrainerError):  # no space is left: the earlier outcomes are in the file
                     self.results.conclude(summary(interrupted=True).as_json())
@@ -188,13 +190,6 @@ class _Sweep:
             workers=engine.workers,
             start_s=time.perf_counter() - self._began,
         )
-
-    # ------------------------------------------------------------ the measured part
-
-    def _do(self, engine: Engine, work: Any, remaining: Sequence[Group]) -> None:
-        self._pass(engine, work, remaining)
-        if self._retries:  # each by itself: one bad job must not fail its whole group
-            self._pass(engine, work, [(job,) for job in self._retries], last=True)
 
     def _pass(self, engine: Engine, work: Any, remaining: Sequence[Group], *, last: bool = False) -> None:
         """Do groups. A job that fails is tried once more in the last pass."""

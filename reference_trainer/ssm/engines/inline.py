@@ -18,10 +18,6 @@ class Inline(Engine):
         self.device_names = (self._slot.name,)
 
     def find_devices(self, device: str, config: PerformanceConfig, workers: int | None) -> Placement:
-        """Find the devices of this machine.
-
-        :raises TrainerError: none is free, or several workers are requested.
-        """
         if workers is not None and workers > 1:
             raise TrainerError(
                 f"--workers {workers} means nothing with engine inline, this process is all there is: "
@@ -30,13 +26,11 @@ class Inline(Engine):
         return super().find_devices(device, config, workers)
 
     def start(self, placement: Placement, prepare: Prepare) -> None:
-        """Do the first work on the first device."""
         self._slot = placement.first()[0]
         self.device_names = (self._slot.name,)
         accepted(attempt(prepare, self._slot))
 
     def run(self, work: Work[T, R], tasks: Iterable[T]) -> Iterator[tuple[T, R | Failure]]:
-        """Do the tasks in their order."""
         for task in tasks:
             yield task, attempt(work, task, self._slot, device=self._slot.name)
 

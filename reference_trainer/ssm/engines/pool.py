@@ -42,7 +42,6 @@ class Pool(WorkerEngine["_Process"]):
 
     @property
     def device_names(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The device name of each worker."""
         return tuple(worker.slot.name for worker in self.pool)
 
     def start(self, placement: Placement, prepare: Prepare) -> None:
@@ -78,10 +77,6 @@ class _Process(Worker):
         self._pid: Future[int] | None = None
 
     def open(self) -> None:
-        """Start the process.
-
-        :raises TrainerError: the machine has no room for it.
-        """
         self.close(kill=False)
         # What CUDA has loaded does not survive a fork; without CUDA a forked process need not load torch again.
         context: Any

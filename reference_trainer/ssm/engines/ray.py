@@ -49,7 +49,6 @@ class Cluster(WorkerEngine["_Actor"]):
     """Seconds after which a sweep begins with the actors that have started: other programs may use the cluster."""
 
     def __init__(self, address: str | None) -> None:
-        """:raises TrainerError: Ray is not installed."""
         super().__init__()
         self._ray = imported()
         self._address = address
@@ -57,10 +56,6 @@ class Cluster(WorkerEngine["_Actor"]):
         self._joined = False
 
     def find_devices(self, device: str, config: PerformanceConfig, workers: int | None) -> Placement:
-        """Find the devices of the cluster.
-
-        :raises TrainerError: it cannot be reached, or has no such device.
-        """
         if device not in (AUTO, CPU, CUDA):
             raise TrainerError(f"device {device}: a cluster chooses among its GPUs, name cuda, cpu or auto")
         refuse(config, _UNUSED)
@@ -74,10 +69,7 @@ class Cluster(WorkerEngine["_Actor"]):
         return Placement(tuple(Device(name, None, None, None) for name in devices), config.max_memory, workers)
 
     def start(self, placement: Placement, prepare: Prepare) -> None:
-        """Start one actor per core, or as many as the GPUs hold, judging by the memory of a first one.
-
-        :raises TrainerError: one could not be started, or the cluster has no room for any.
-        """
+        """Start one actor per core, or as many as the GPUs hold, judging by the memory of a first one."""
         room = self._count("CPU")
         wanted = min(placement.workers or room, placement.limit or room, room)
         sharing = 0
@@ -106,10 +98,7 @@ class Cluster(WorkerEngine["_Actor"]):
             self._ray.shutdown()
 
     def _join(self, workers: int | None) -> None:
-        """Join the cluster, or start one with a core for each worker, unless that has been done.
-
-        :raises TrainerError: it cannot be reached.
-        """
+        """Join the cluster, or start one with a core for each worker, unless that has been done."""
         if self._joined:
             return
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
@@ -129,14 +118,10 @@ class Cluster(WorkerEngine["_Actor"]):
             raise TrainerError(message) from None
 
     def _count(self, resource: str) -> int:
-        """The number of CPU or GPU on all nodes."""
         return int(self._ray.cluster_resources().get(resource, 0))
 
     def _placed(self, actors: Sequence[_Actor]) -> list[_Actor]:
-        """Wait for room on a node and return the actors that have it: their first work may take any time.
-
-        :raises TrainerError: no actor has.
-        """
+        """Wait for room on a node and return the actors that have it: their first work may take any time."""
         wait([actor.placed for actor in actors], self.patience_s)
         placed = [actor for actor in actors if actor.placed.done()]
         if not placed:
@@ -221,10 +206,6 @@ class _Worker:
 
 
 def imported() -> Any:
-    """Import Ray.
-
-    :raises TrainerError: it is not installed.
-    """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         return importlib.import_module("ray")
@@ -235,10 +216,7 @@ def imported() -> Any:
 
 
 def _check_address(address: str) -> None:
-    """Check that something answers, because Ray itself would wait for minutes.
-
-    :raises OSError: it does not answer, or not in time.
-    """
+    """Check that something answers, because Ray itself would wait for minutes."""
     host, _, port = address.rpartition(":")
     if host and port.isdecimal() and "/" not in host:
         socket.create_connection((host, int(port)), timeout=_ANSWER_S).close()
