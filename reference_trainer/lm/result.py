@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from reference_trainer.errors import TrainerError
-from reference_trainer.lm.ngrams import Yardstick
+from reference_trainer.lm.heldout import Yardstick
 from reference_trainer.lm.stated import Outcome
 
 IN_FLIGHT = 2

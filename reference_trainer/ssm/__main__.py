@@ -153,7 +153,7 @@ def _test_optimizations(settings: Settings, config: PerformanceConfig, result: P
     [slot] = placement.first()
     apply(config, slot.device)
     names = variant_fixes("fixed", placement.kind) if settings.fixes is None else settings.fixes
-    return optimization.run(settings, plan(names, placement.kind), device=slot.device, result=result, config=config)
+    return optimization.run(settings, plan(names, placement.kind), device=slot.device, result=result)
 
 
 def _sweep(settings: Settings, config: PerformanceConfig, result: Path | None) -> int:

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from reference_trainer.lm.ngrams import NgramModel
+from reference_trainer.lm.heldout import NgramModel
 
 VOCABULARY = 7
 
@@ -51,7 +51,7 @@ def test_probabilities_are_those_of_the_definition(order: int) -> None:
 
 
 def test_results_are_the_means_over_all_tokens_but_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reference_trainer.lm.ngrams._TILE_ELEMENTS", 5 * VOCABULARY)  # 8 tiles, the last one shorter
+    monkeypatch.setattr("reference_trainer.lm.heldout._TILE_ELEMENTS", 5 * VOCABULARY)  # 8 tiles, the last one shorter
     random = np.random.default_rng(0)
     training, judged = random.integers(0, 6, 200).astype(np.int32), random.integers(0, VOCABULARY, 39).astype(np.int32)
     results = NgramModel(training, VOCABULARY, 3).evaluate(judged)

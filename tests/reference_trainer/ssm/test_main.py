@@ -221,7 +221,7 @@ def test_the_optimisation_test(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setattr(
         optimization,
         "run",
-        lambda settings, fixed, device, result, config: seen.append((fixed, device, result)) or 0,
+        lambda settings, fixed, device, result: seen.append((fixed, device, result)) or 0,
     )
     assert main([*QUICK, "--test-optimizations", "--result", str(tmp_path / "r.json")]) == 0
     assert main([*QUICK, "--test-optimizations", "--fixes", "quiet-logging"]) == 0
