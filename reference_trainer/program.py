@@ -116,10 +116,7 @@ def obey() -> None:
 
 
 def guarded(work: Callable[[], int], interrupted: str = "interrupted") -> int:
-    """Do the program's work and give its exit code.
-
-    :param interrupted: the message for Ctrl-C and SIGTERM where the KeyboardInterrupt has none.
-    """
+    """Do the program's work and give its exit code; `interrupted` is for a KeyboardInterrupt without a message."""
     if missing := missing_packages():
         print(f"error: {missing}", file=sys.stderr)
         return USAGE

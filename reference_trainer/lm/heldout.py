@@ -26,10 +26,7 @@ SHARE: Final = 0.05
 
 
 def split(text: ChunkedText) -> tuple[ChunkedText, ChunkedText]:
-    """The text that is learned from, over and over, and the one that is held out.
-
-    :raises TrainerError: the text has fewer than two groups of samples.
-    """
+    """The text that is learned from, over and over, and the one that is held out."""
     groups = text.samples.groups
     if groups < 2:
         raise TrainerError(
@@ -80,10 +77,7 @@ class Goal:
 
 
 def goal_of(training: ChunkedText, held_out: ChunkedText, vocabulary: int) -> Goal:
-    """Read the held-out text, and count n-grams in the training text: of large corpora in the first part of both.
-
-    :raises TrainerError: the held-out text has fewer than two tokens.
-    """
+    """Read the held-out text, and count n-grams in the training text: of large corpora in the first part of both."""
     judged, length = read_ids(held_out, JUDGED_TOKENS), held_out.tokens_per_chunk
     chunks = tuple(judged[begin : begin + length + 1] for begin in range(0, len(judged) - 1, length))
     if not chunks:

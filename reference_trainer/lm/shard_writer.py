@@ -71,21 +71,13 @@ def _index(directory: Path) -> Index | None:
 def write_shards(
     directory: Path, text: ChunkedText, shard_tokens: int, *, workers: int = 1, progress: Progress | None = None
 ) -> Index:
-    """Write the shards that `directory` does not hold yet; the index of them all.
-
-    :raises TrainerError: the folder holds other shards or damaged ones, another process writes there, a worker failed,
-        the disk is full.
-    """
+    """Write the shards that `directory` does not hold yet; the index of them all."""
     with locked(directory):
         return _write_shards(directory, text, shards.planned_index(text, shard_tokens), workers, progress)
 
 
 def ensure_shards(text: ChunkedText, directory: Path | None = None) -> Path:
-    """The folder of this text's shards: `directory`, whose index is checked, or one in the user's cache.
-
-    :raises TrainerError: the shards of `directory` are not of this corpus, tokenizer and sample size; the text is too
-        short for one chunk; the cache cannot be written.
-    """
+    """The folder of this text's shards: `directory`, whose index is checked, or one in the user's cache."""
     planned = shards.planned_index(text)
     if directory is not None:
         shards.check_index(directory, planned)
@@ -152,8 +144,6 @@ def _encoded_blocks(text: ChunkedText, index: Index, workers: int) -> Generator[
 
     Threads and not processes: the library gives arrays without holding the GIL, so that they run in parallel, share
     the text, and hand over their arrays at no cost (figures: docs/log.md).
-
-    :raises TrainerError: a worker failed.
     """
     samples, dtype = text.samples, np.dtype(index.dtype).newbyteorder("<")
 

@@ -84,10 +84,7 @@ class Checkpoint:
 
 
 def read(folder: Path, origin: Origin) -> Checkpoint:
-    """The checkpoint of `folder`.
-
-    :raises TrainerError: there is none, it is damaged, of a newer schema, or of another origin.
-    """
+    """The checkpoint of `folder`; a `TrainerError` if it is damaged, of a newer schema, or of another origin."""
     path = folder / FILE
     try:
         content = np.fromfile(path, np.uint8)
@@ -116,8 +113,6 @@ def write(folder: Path, origin: Origin, checkpoint: Checkpoint) -> None:
     """Put the checkpoint in the place of the one before, which stays until this one is on the disk.
 
     The GIL is held for microseconds of it: threads may do this beside the training.
-
-    :raises OSError: it cannot be written; the one before is as it was.
     """
     entries, size = [], 0
     for name, array in checkpoint.arrays.items():
@@ -199,7 +194,6 @@ def open_checkpoint_folder(folder: Path, origin: Origin, *, resume: bool) -> Che
 class Snapshots:
     """Takes a snapshot every so many steps, one at a time: where the one before is not on the disk yet, it waits.
 
-    :param buffers: what is saved, by name.
     :param history: rows (steps, columns) of the first so many steps, when they are all there.
     :param every: fewest steps between two.
     :param say: receives a line when a checkpoint cannot be written; the training continues.
@@ -244,10 +238,7 @@ class Snapshots:
             self._write()
 
     def finish(self, step: int) -> None:
-        """No chunk is in flight, `step` was the last: save it, and return when it is on the disk.
-
-        :raises TrainerError: it cannot be written.
-        """
+        """No chunk is in flight, `step` was the last: save it, and return when it is on the disk."""
         if self._fetching is not None:
             self._write()
         fault = self._end()

@@ -161,10 +161,7 @@ def ways(text: ChunkedText, workers: int) -> Iterator[Way]:
 
 
 def measure(ways: Sequence[Way], samples_per_chunk: int, seconds: float) -> dict[str, dict[str, Any]]:
-    """Figures of all ways by name, in about so many seconds.
-
-    :raises TrainerError: a way gives other ids than the first one.
-    """
+    """Figures of all ways by name, in about so many seconds."""
     expected = _first_chunks(ways[0])
     for way in ways[1:]:
         if not all(map(np.array_equal, expected, _first_chunks(way))):

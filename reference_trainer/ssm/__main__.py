@@ -98,10 +98,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
 
 
 def _keep_results(settings: Settings, result: Path | None) -> None:
-    """Refuse to overwrite outcomes: `--result` and `--results` differ by one letter.
-
-    :raises TrainerError: an output file contains outcomes.
-    """
+    """Refuse to overwrite outcomes: `--result` and `--results` differ by one letter."""
     from reference_trainer.ssm.result_file import is_result_file
 
     for option, path in (("--result", result), ("--log", settings.log)):
@@ -173,7 +170,6 @@ def _sweep(settings: Settings, config: PerformanceConfig, result: Path | None) -
 
 
 def _lines(summary: Statistics) -> Iterator[str]:
-    """Return the lines that are printed at the end."""
     before = f" ({summary.kept} by an earlier sweep)" if summary.kept else ""
     rate = "" if summary.success_rate is None else f"; success rate {summary.success_rate:.1%}"
     failed = f"{len(summary.failures)} failed, {summary.retried} retried"

@@ -152,11 +152,9 @@ def guesses(
     kind: int = GUESSES,
     scale: float = 1.0,
 ) -> Students:
-    """Draw `count` students for each of several jobs, (len(jobs) * count, d) in fp32, in the order of the jobs.
+    """Draw `count` students from number `first` on for each job, (len(jobs) * count, d) in fp32, in their order.
 
     :param jobs: all of one dimension.
-    :param first: number of the first student.
-    :param kind: GUESSES, or INIT for the initial students of gradient descent.
     :param scale: factor of b and c.
     """
     (dim,) = {job.dim for job in jobs}

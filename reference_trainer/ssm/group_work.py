@@ -135,10 +135,7 @@ def groups(jobs: Iterable[Job], settings: Settings, plan: Plan) -> tuple[Group, 
 
 
 def first_work(jobs: Sequence[Group], settings: Settings, plan: Plan) -> tuple[tuple[Group, ...], Settings]:
-    """Choose the warm-up of a worker: a group of every method and dimension, and settings that cut it short.
-
-    The warm-up compiles kernels and shows how much memory a worker takes at the sizes of the sweep.
-    """
+    """Choose the warm-up of a worker, which compiles and shows its memory: groups of all sizes, and short settings."""
     samples = {group[0][::2]: group for group in jobs}  # (method, dim)
     guesses = 64 if plan.batched_draws else 2
     epochs, guesses = min(2, settings.epochs), min(guesses, settings.max_guesses)

@@ -140,11 +140,7 @@ class _Search:
     def _report(
         self, jobs: Sequence[Job], first: int, ends: Sequence[int], found: tuple[torch.Tensor, torch.Tensor, Students]
     ) -> None:
-        """Report the guesses for which a report is due, as if they had been drawn one by one, up to the one that fits.
-
-        :param ends: for each job, the last guess of the batch that counts.
-        :param found: losses (jobs, count), outputs and students of the batch.
-        """
+        """Report as if guesses had been drawn one by one, for each job up to the last one that counts (`ends`)."""
         losses, outputs, students = found
         count = losses.shape[1]
         due = [number - 1 - first for number in self._task.log.due_in(first + 1, first + count)]

@@ -53,12 +53,7 @@ class Ratio(NamedTuple):
 
 
 def run(settings: Settings, fixed: Plan, *, device: str, result: Path | None = None) -> int:
-    """Measure, print the table, write the JSON, and return the exit code.
-
-    :param fixed: the plan that is compared with the as-found program.
-    :param device: cpu, cuda:0, ...
-    :raises TrainerError: the file cannot be written, or there was not enough memory.
-    """
+    """Compare the plan `fixed` with the as-found program, print a table, write JSON, and return the exit code."""
     print(
         f"measuring as found and fixed in alternation: about {SECONDS:g} s and at least {LEAST_ROUNDS} rounds per part"
     )

@@ -56,10 +56,7 @@ class Device:
 
 
 def kind_of(name: str) -> str:
-    """The kind of device, cpu or cuda, that has this name on this machine; `auto` selects CUDA if it is available.
-
-    :raises TrainerError: the name is invalid, or there is no such device.
-    """
+    """The kind of device, cpu or cuda, that has this name on this machine; `auto` selects CUDA if it is available."""
     kind, _, number = name.partition(":")
     if name not in (AUTO, CPU, CUDA) and not (kind == CUDA and number.isdecimal()):
         raise TrainerError(f"unknown device {name!r}: choose one of auto, cpu, cuda, cuda:0, cuda:1, ...")
@@ -71,10 +68,9 @@ def kind_of(name: str) -> str:
 
 
 def find_free_devices(name: str, config: PerformanceConfig, workers: int | None = None) -> Placement:
-    """Find the devices of that name that are free enough; the least busy comes first.
+    """Find the devices of that name that are free enough, or get so within `max_load_wait`; the least busy comes first.
 
     :param workers: number of workers, whatever memory they take; None: as many as fit.
-    :raises TrainerError: no device is free, nor becomes free within `max_load_wait`.
     """
     names = [CPU] if kind_of(name) == CPU else _gpus(name)
     began, is_announced = time.monotonic(), False

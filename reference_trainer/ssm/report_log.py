@@ -28,7 +28,6 @@ class ReportLog:
 
     :param path: None: reports are written to /dev/null.
     :param every: updates or guesses between two reports; in a quiet log the distance doubles with each report.
-    :raises TrainerError: the file cannot be opened or written.
     """
 
     def __init__(self, path: Path | None, *, every: int, quiet: bool) -> None:
@@ -56,11 +55,7 @@ class ReportLog:
         return [number for number in range(begin, last + 1, self._every) if self.due(number)]
 
     def report(self, jobs: Sequence[Job], numbers: Sequence[int], tensors: Mapping[str, torch.Tensor]) -> None:
-        """Write a line for each job.
-
-        :param numbers: the number of updates or guesses of each job.
-        :param tensors: by name, (len(jobs), ...) each; the loss is one of them.
-        """
+        """Write a line for each job: its number of updates or guesses, and its row of each tensor."""
         with marks.region("log"):
             if self._quiet:
                 tensors = {name: tensor[:, :FIRST] if tensor.dim() > 1 else tensor for name, tensor in tensors.items()}

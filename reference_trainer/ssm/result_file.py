@@ -59,11 +59,7 @@ class ResultFile:
                 raise
 
     def add(self, outcomes: Iterable[Outcome], variant: str) -> None:
-        """Append outcomes of jobs.
-
-        :param variant: name of the variant, or names of the fixes, that they were done with.
-        :raises TrainerError: there is no space; the file is unchanged.
-        """
+        """Append outcomes of jobs, done with a variant or the fixes named. Without space the file is unchanged."""
         rows = []
         for outcome in (outcomes := list(outcomes)):
             values = asdict(outcome)

@@ -167,10 +167,7 @@ class Utilization:
 def used(
     worked: Sequence[GroupResult], failed: Mapping[str, int], engine: Engine, utilization: Utilization, wall: float
 ) -> dict[str, Used]:
-    """How much each device was used, by name.
-
-    :param failed: by device, the attempts of jobs that failed; those whose device is unknown have an empty name.
-    """
+    """How much each device was used, by name; `failed` are attempts of jobs, an unknown device has an empty name."""
     result: dict[str, Used] = {}
     names = dict.fromkeys([*engine.device_names, *(group.slot for group in worked), *filter(None, failed)])
     for name in names:

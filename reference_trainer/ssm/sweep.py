@@ -62,10 +62,7 @@ def sweep(
 
 
 def chosen(settings: Settings) -> tuple[tuple[str, ...], Plan]:
-    """The requested fixes, and the plan that they make.
-
-    :raises TrainerError: there is no such fix, variant or device, or they cannot be combined.
-    """
+    """The requested fixes, and the plan that they make."""
     # A cluster has its own devices, so this machine's devices do not matter.
     kind = "" if settings.engine == "ray" else kind_of(settings.device)
     names = variant_fixes(settings.variant, kind) if settings.fixes is None else settings.fixes

@@ -20,6 +20,7 @@ import pytest
 import torch
 
 from reference_trainer.errors import TrainerError
+from reference_trainer.performance.memory import Peak
 from reference_trainer.ssm import draws, guess_and_check
 from reference_trainer.ssm.group_work import do_jobs, points
 from reference_trainer.ssm.plan import Plan
@@ -267,3 +268,14 @@ def test_outcomes_travel_between_processes() -> None:
     found = do_jobs(jobs(GD)[:1], SMALL, Plan(), "cpu")
     assert pickle.loads(pickle.dumps(found)) == found
     assert asdict(found[0])["fit"]["epochs"] == found[0].fit.epochs
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="its largest size is not forgotten")
+def test_the_peak_of_a_group_begins_anew() -> None:
+    with Peak(torch.device("cpu")) as peak:
+        blocked = torch.ones(32 << 20)
+    assert peak.bytes > 100 << 20
+    assert len(blocked)
+    with Peak(torch.device("cpu")) as second:
+        pass
+    assert second.bytes < 32 << 20
