@@ -1,18 +1,14 @@
-"""Makes the measurements of teachers, and judges how well students fit them and generalize."""
+"""Makes the measurements of teachers: input sequences, final outputs and impulse responses."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
-from profiler import marks
 from reference_trainer.ssm import draws, forward
-from reference_trainer.ssm.plan import Plan
-from reference_trainer.ssm.problem import Data, Job, Students
-from reference_trainer.ssm.report_log import ReportLog
+from reference_trainer.ssm.problem import Data, Job
 from reference_trainer.ssm.settings import Settings
 
 
@@ -57,35 +53,3 @@ def _on_device(jobs: Sequence[Job], settings: Settings, device: torch.device) ->
     targets, responses = forward.respond(teachers, inputs, forward.SCAN)
     norm = responses.norm(dim=1, keepdim=True)
     return Data(inputs, targets.div_(norm), responses.div_(norm))
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """Jobs of one rank and dimension whose students are fitted together."""
-
-    jobs: tuple[Job, ...]
-    data: Data
-    """Its S is in the order of the jobs."""
-    settings: Settings
-    plan: Plan
-    device: torch.device
-    log: ReportLog
-
-    def singles(self) -> list[Task]:
-        """A task for each job."""
-        parts = [Data(*(values[row : row + 1] for values in self.data)) for row in range(len(self.jobs))]
-        return [replace(self, jobs=(job,), data=data) for job, data in zip(self.jobs, parts, strict=True)]
-
-
-def training_losses(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Mean squared error of the measurements; outputs and targets are (..., N), and one may be broadcast."""
-    return (outputs - targets).square().mean(-1)
-
-
-def evaluate(students: Students, data: Data, way: str) -> list[tuple[float, float]]:
-    """(training loss, generalization loss) of each of the S students, on the data of the same S."""
-    with marks.region("evaluate"), torch.no_grad():
-        outputs, responses = forward.respond(students, data.inputs, way)
-        losses = training_losses(outputs, data.targets)
-        distances = (responses - data.responses).square().sum(-1)
-        return list(zip(losses.tolist(), distances.tolist(), strict=True))

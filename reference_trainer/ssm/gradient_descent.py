@@ -8,8 +8,8 @@ from typing import Final
 import torch
 
 from profiler import marks
-from reference_trainer.ssm.data import Task, evaluate, training_losses
 from reference_trainer.ssm.draws import initial
+from reference_trainer.ssm.evaluation import Task, evaluate, training_losses
 from reference_trainer.ssm.forward import LOOP, last_outputs, losses_and_gradient
 from reference_trainer.ssm.problem import Fit, Students
 from reference_trainer.ssm.report_log import reported

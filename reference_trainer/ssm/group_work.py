@@ -23,7 +23,8 @@ def do_jobs(jobs: tuple[Job, ...], settings: Settings, plan: Plan, device: str) 
     import torch
 
     from reference_trainer.ssm import gradient_descent, guess_and_check
-    from reference_trainer.ssm.data import Task, measure
+    from reference_trainer.ssm.data import measure
+    from reference_trainer.ssm.evaluation import Task
 
     where = torch.device(device)
     began = time.perf_counter()

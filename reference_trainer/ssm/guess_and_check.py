@@ -15,7 +15,7 @@ import torch
 
 from profiler import marks
 from reference_trainer.ssm import draws
-from reference_trainer.ssm.data import Task, evaluate, training_losses
+from reference_trainer.ssm.evaluation import Task, evaluate, training_losses
 from reference_trainer.ssm.forward import last_outputs
 from reference_trainer.ssm.problem import Fit, Job, Students
 from reference_trainer.ssm.report_log import reported

@@ -23,8 +23,9 @@ from rich.table import Table
 from reference_trainer.errors import TrainerError
 from reference_trainer.program import write_output
 from reference_trainer.ssm import gradient_descent, guess_and_check
-from reference_trainer.ssm.data import Task, measure
+from reference_trainer.ssm.data import measure
 from reference_trainer.ssm.draws import initial
+from reference_trainer.ssm.evaluation import Task
 from reference_trainer.ssm.forward import respond
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.problem import GD, GNC, Fit, Students
