@@ -44,7 +44,7 @@ def _parser() -> Parser:
     add("--samples-per-chunk", type=int, default=defaults.samples_per_chunk, help="default: %(default)s")
     add(
         "--corpus",
-        help=".txt or .jsonl, plain, .gz or .zst, or a folder of these, or hub:NAME; default: Python's own docs",
+        help=".txt or .jsonl, plain, .gz or .zst, or a folder of these; default: Python's own docs",
     )
     add("--tokenizer", metavar="MODEL", help="a SentencePiece model (default: one is trained on the corpus)")
     add("--seed", type=int, default=defaults.seed, help="of the initial weights (default: %(default)s)")

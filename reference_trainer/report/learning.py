@@ -34,7 +34,7 @@ LEARNING = "learning"
 THIS_MODEL: Final = "this model"
 """Name of the trainer's own model among the yardsticks (`reference_trainer.lm.learning`)."""
 _YARDSTICK: Final = {"name", "loss", "accuracy", "parameters", "tokens", "cpu_s"}
-"""Keys of a yardstick among the facts (`reference_trainer.lm.ngrams.Yardstick`)."""
+"""Keys of a yardstick among the facts (`reference_trainer.lm.heldout.Yardstick`)."""
 _YARDSTICKS_NOTE = (
     "n-gram counts are interpolated (Witten and Bell) over all lengths up to n and count the training text once. "
     "The best values are bold."
