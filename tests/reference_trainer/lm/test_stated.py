@@ -89,8 +89,8 @@ def test_what_is_stated(run: Run, expected: dict[str, tuple[StatedResult, ...]])
     assert names == {
         "predictions": full, "correct predictions": full, "state": full, "loss": 3,
         "running checksum of the text": others, "sums over predictions": others,
-        "chunks that are not of the text": 1, "predictions that the reported loss miscounts": 1,
-        "chunks that a second pass predicts otherwise": 1,
+        "chunks that are not of the text": 1, "tokens that are not counted once": 1,
+        "predictions that the reported loss miscounts": 1, "chunks that a second pass predicts otherwise": 1,
     }  # fmt: skip
     assert names.keys() == {result.name for result in run("fixed")}
     assert sum(result.values[0] for result in expected["forward"] if result.name == "correct predictions") > 1
@@ -142,7 +142,7 @@ def test_every_planted_error_is_refused(
     run: Run, expected: dict[str, tuple[StatedResult, ...]], error: plants.Mutation, monkeypatch: Patch
 ) -> None:
     error(monkeypatch)
-    after = run("fixed", max_chunks=2 * plants.LATE)
+    after = run("fixed", max_chunks=plants.CHUNKS)
     assert any(result.difference for result in comparisons(expected["forward"], after))
 
 
@@ -151,7 +151,7 @@ def test_rounding_is_not_refused(
     run: Run, expected: dict[str, tuple[StatedResult, ...]], change: plants.Mutation, monkeypatch: Patch
 ) -> None:
     change(monkeypatch)
-    after = run("fixed", max_chunks=2 * plants.LATE)
+    after = run("fixed", max_chunks=plants.CHUNKS)
     assert not any(result.difference for result in comparisons(expected["forward"], after))
 
 
@@ -161,7 +161,7 @@ def test_planted_errors_are_refused_in_the_switchable_pipeline(
     run: Run, expected: dict[str, tuple[StatedResult, ...]], error: plants.Mutation, monkeypatch: Patch
 ) -> None:
     error(monkeypatch)
-    after = run(FIXED, max_chunks=2 * plants.LATE)
+    after = run(FIXED, max_chunks=plants.CHUNKS)
     assert any(result.difference for result in comparisons(expected["forward"], after))
 
 
