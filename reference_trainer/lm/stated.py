@@ -176,20 +176,21 @@ class Statements:
         """Go on from a state of zero: wherever two runs were, they are at the same place then."""
         self._observed.reset()
 
-    def in_full(self, run: Run, numbers: Iterable[int], *, is_first: bool = False) -> Iterator[Result]:
-        """Run these chunks, state in full what each leaves, and their mean loss.
+    def in_full(self, run: Run, numbers: Sequence[int], *, is_first: bool = False) -> Iterator[Result]:
+        """Run these chunks, state in full what each leaves, and the mean loss of all of them.
 
         :param is_first: nothing was learned before the first of them.
         """
-        metrics = Metrics()
+        metrics, left = Metrics(), len(numbers)
         with self._observed.observing():
             for result in run(self._in_time(numbers)):
                 self._state(is_first=is_first)
                 is_first = False
                 metrics.add(result)
+                left -= 1
                 yield result
         loss, _ = metrics.means()
-        if loss is not None and not self._learns:
+        if loss is not None and not left and not self._learns:
             marks.result("loss", loss, rtol=1e-5, atol=max(self._near_ties, default=0.0))
 
     def _in_time(self, numbers: Iterable[int]) -> Iterator[int]:
@@ -264,8 +265,9 @@ class Statements:
             if not isinstance(ids, list | np.ndarray):  # what is left out later must not be right
                 self.device.upload_into(ids, np.full(ids.shape, -1, np.int32))
         self._predicted = predicted
+        begun = CHUNKS if self.is_late else KEPT_CHUNKS  # where it is late, chunks after these did not begin from zero
         for number, ids in predicted.items():
-            if number < KEPT_CHUNKS:
+            if number < begun:
                 sums = np.add.reduceat(values.take(ids, mode="wrap"), np.arange(0, len(ids), _BLOCK))
                 marks.result("sums over predictions", sums, rtol=0, atol=atol)
             if (targets := text(number)) is not None:
@@ -286,7 +288,7 @@ class Statements:
         """Run the chunks of which predictions are kept a second time, and state how many predict something else."""
         first = [number for number in self._predicted if CHUNKS <= number < KEPT_CHUNKS]
         last = [number for number in self._predicted if number >= KEPT_CHUNKS and number in self._right]
-        if not first or self._learns:
+        if not first or self._learns or self.is_late:  # late: the first of them may not have begun from zero
             return
         self.reset()  # as before these chunks
         for _ in run(iter(self.each_id())):

@@ -46,7 +46,9 @@ def comparisons(*sides: Sequence[StatedResult]) -> tuple[ResultComparison, ...]:
 def run(tmp_path_factory: pytest.TempPathFactory, corpus_file: Path) -> Run:
     """Call it to train a variant, or with fixes, recorded in this process, for the results that the run states."""
 
-    def train(chosen: str | Sequence[str], **values: Any) -> tuple[StatedResult, ...]:
+    def train(
+        chosen: str | Sequence[str], *, in_full_s: float = float("inf"), **values: Any
+    ) -> tuple[StatedResult, ...]:
         folder = tmp_path_factory.mktemp("run") / "run"
         store.create(folder)
         store.write_manifest(folder, info(state="complete"))
@@ -65,7 +67,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, corpus_file: Path) -> Run:
         )
         with pytest.MonkeyPatch.context() as patch, closing(marks.Recorder(folder, "light")) as recorder:
             patch.setattr(marks, "_recorder", recorder)
-            patch.setattr(stated, "MAX_SECONDS", float("inf"))  # a busy machine may take long to compile the kernels
+            patch.setattr(stated, "MAX_SECONDS", in_full_s)  # a busy machine may take long to compile the kernels
             patch.setattr(stated, "SECOND_PASS_S", float("inf"))
             loop.train(settings)
             recorder.flush()
@@ -124,6 +126,16 @@ def test_honest_variants_are_never_refused(run: Run, seed: int, tokens: int) -> 
             chosen = tuple(dict.fromkeys(another for name in chosen for another in closure(name)))
         after = run(chosen, tokens_per_chunk=tokens, seed=seed, max_chunks=70)
         assert not any(result.difference for result in comparisons(before, after))
+
+
+def test_a_slow_run_states_less(run: Run, expected: dict[str, tuple[StatedResult, ...]]) -> None:
+    """Only its first chunk is stated in full, and the next ones do not begin from a state of zero."""
+    slow = run("as-found", in_full_s=1e-9, max_chunks=4)
+    names = Counter(result.name for result in slow)
+    assert names["state"] == 1
+    assert names["chunks that a second pass predicts otherwise"] == 0
+    assert names["sums over predictions"] == stated.CHUNKS
+    assert not [each for each in comparisons(run("fixed", max_chunks=9), slow) if each.difference]
 
 
 def test_another_seed_has_other_results(run: Run, expected: dict[str, tuple[StatedResult, ...]]) -> None:
