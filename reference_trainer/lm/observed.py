@@ -99,7 +99,10 @@ class ObservedDevice:
         :raises TrainerError: there is none.
         """
         if not self._kept:
-            raise TrainerError("a chunk left no results on the device: launch the kernel that computes its loss")
+            raise TrainerError(
+                "the results of a chunk were not seen: the program has to launch the kernel that computes its loss, "
+                "and to look device.launch up for each chunk"
+            )
         ticket, blocks = self._kept.popleft()
         self._device.wait(ticket)
         return Outcome(**{name: np.concatenate(arrays) for name, arrays in blocks.items()})

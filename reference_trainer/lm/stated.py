@@ -103,7 +103,8 @@ def statements(job: Job, source: Source, device: Device, weights: Weights) -> St
     if not are_stated(config, settings.tokens_per_chunk, learn=job.plan.learn):
         return None
     allowed, bias = tolerance(settings.stated_dtype, config.width), weights.decoder_bias
-    return Statements(source, device, training_text(job), bias, allowed=allowed, learn=job.plan.learn)
+    keeps = settings.fixes is None or not job.plan.graph  # the address of predictions in a captured graph is fixed
+    return Statements(source, device, training_text(job), bias, allowed=allowed, keeps=keeps, learn=job.plan.learn)
 
 
 class Statements:
@@ -111,16 +112,26 @@ class Statements:
 
     :param text: the text that `source` reads.
     :param bias: of the decoder (V,).
+    :param keeps: the program has to keep the predictions of its first and its last chunks.
     :ivar device: for the program, which reads its chunks from here. Chunks below 0 are those of the vocabulary.
     """
 
     def __init__(
-        self, source: Source, device: Device, text: ChunkedText, bias: np.ndarray, *, allowed: float, learn: bool
+        self,
+        source: Source,
+        device: Device,
+        text: ChunkedText,
+        bias: np.ndarray,
+        *,
+        allowed: float,
+        keeps: bool,
+        learn: bool,
     ) -> None:
         self._source = source
         self._text = text
         self._bias = bias
         self._allowed = allowed
+        self._keeps = keeps
         self._learns = learn
         self._spent = 0.0
         """Seconds in chunks that were stated in full."""
@@ -254,6 +265,9 @@ class Statements:
         if not self._learns:
             uncovered = abs(self._covered - self._noted * self._text.tokens_per_chunk)
             marks.result("tokens that are not counted once", self._miscounted + uncovered)
+            if self._keeps:
+                kept = {*range(min(self._noted, KEPT_CHUNKS)), *range(max(0, self._noted - LAST_CHUNKS), self._noted)}
+                marks.result("chunks whose predictions are not kept", len(kept - self._predicted.keys()))
             self._modulator = self._observed.modulator()
             self._state_sums(text)
 

@@ -85,12 +85,12 @@ def skipped_chunks(patch: Patch) -> None:
     patch.setattr(stated.Statements, "ids", lambda self, index: ids(self, index + (index >= LATE)))
 
 
-def counted(change: Callable[[int], int]) -> Mutation:
-    """Change how many tokens a chunk is reported to have."""
+def results(change: Callable[[Result], Result]) -> Mutation:
+    """Change what the program gives back for each chunk."""
 
     def plant(patch: Patch) -> None:
         for module in (fixed, pipeline):
-            patch.setattr(module, "Result", lambda tokens, *rest, **more: Result(change(tokens), *rest, **more))
+            patch.setattr(module, "Result", lambda *values, **more: change(Result(*values, **more)))
 
     return plant
 
@@ -363,7 +363,8 @@ ERRORS |= {
         score.KERNEL, lambda *_: False, lambda number: number >= KEPT_CHUNKS
     ),
     "by number: late chunks are those after them": skipped_chunks,
-    "more tokens are counted than there are": counted(lambda tokens: tokens + 1),
+    "more tokens are counted than there are": results(lambda result: replace(result, tokens=result.tokens + 1)),
+    "no predictions are kept": results(lambda result: replace(result, predicted=None)),
 }
 ROUNDING: dict[str, Mutation] = {
     "halves are added": kernel_code(
