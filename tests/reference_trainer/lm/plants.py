@@ -367,6 +367,13 @@ ERRORS |= {
     "no predictions are kept": results(lambda result: replace(result, predicted=None)),
 }
 ROUNDING: dict[str, Mutation] = {
+    "biases are added first": kernel_code(scan.KERNEL, "+ bias[j] + modulator", "+ (bias[j] + modulator)"),
+    "the state is interpolated in another form": kernel_code(
+        scan.KERNEL,
+        "h = leaky_step(state[j], gate, projected[t, width + j] + bias[width + j])",
+        "v = projected[t, width + j] + bias[width + j]; "
+        "h = v + leaky_step(np.float32(1), gate, np.float32(0)) * (state[j] - v)",
+    ),
     "halves are added": kernel_code(
         scan.KERNEL, "x[t, j] += h", "x[t, j] = (x[t, j] + np.float32(0.5) * h) + np.float32(0.5) * h"
     ),
