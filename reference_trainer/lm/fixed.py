@@ -17,7 +17,7 @@ from reference_trainer.devices.protocol import Device
 from reference_trainer.kernels import accumulate, embed, modulate, scan, score
 from reference_trainer.lm.chunks import Source
 from reference_trainer.lm.model import Weights
-from reference_trainer.lm.result import IN_FLIGHT, KEPT_CHUNKS, QUIET_CHUNKS, Result, Run, kept_place
+from reference_trainer.lm.result import IN_FLIGHT, KEPT_CHUNKS, LAST_CHUNKS, QUIET_CHUNKS, Result, Run, kept_place
 
 
 def train(source: Source, device: Device, weights: Weights, rows: int) -> Run:
@@ -33,8 +33,8 @@ def train(source: Source, device: Device, weights: Weights, rows: int) -> Run:
     correct, results, totals = device.zeros((1,)), device.zeros((3,)), device.zeros((2,))
     x, readout = device.empty((rows, width)), device.empty((rows, width))
     projected, logits = device.empty((rows, 2 * width)), device.empty((rows, vocabulary))
-    # The first chunks keep their predictions, for the comparison with as-found; all later ones share the last buffer.
-    predictions = [device.empty((rows,), "int32") for _ in range(KEPT_CHUNKS + 1)]
+    # The first chunks keep their predictions, for the comparison with as-found; later ones do until others come.
+    predictions = [device.empty((rows,), "int32") for _ in range(KEPT_CHUNKS + LAST_CHUNKS)]
     # What the host shares with the device exists twice, once for each chunk in flight.
     staged = [device.pinned((rows + 1,), "int32") for _ in range(IN_FLIGHT)]
     on_device = [device.empty((rows + 1,), "int32") for _ in range(IN_FLIGHT)]

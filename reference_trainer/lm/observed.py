@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from reference_trainer.devices.protocol import Buffer, Device
+from reference_trainer.errors import TrainerError
 from reference_trainer.kernels import (
     Kernel,
     decode_token,
@@ -93,17 +94,29 @@ class ObservedDevice:
                 delattr(self, name)
 
     def outcome(self) -> Outcome:
-        """Wait for the oldest chunk whose outcome was not returned yet."""
+        """Wait for the oldest chunk whose outcome was not returned yet.
+
+        :raises TrainerError: there is none.
+        """
+        if not self._kept:
+            raise TrainerError(
+                "the results of a chunk were not seen: the program has to launch the kernel that computes its loss, "
+                "and to look device.launch up for each chunk"
+            )
         ticket, blocks = self._kept.popleft()
         self._device.wait(ticket)
         return Outcome(**{name: np.concatenate(arrays) for name, arrays in blocks.items()})
 
-    def reset(self) -> None:
-        """Set the recurrent state and the modulator to zero."""
-        for name in ("state", "modulator"):
+    def reset(self, modulator: float = 0.0) -> None:
+        """Set the recurrent state to zero, and the modulator to this number."""
+        for name, value in (("state", 0.0), ("modulator", modulator)):
             buffer = self._seen[name]
-            self._device.upload_into(buffer, np.zeros(buffer.shape, self._device.real))
+            self._device.upload_into(buffer, np.full(buffer.shape, value, self._device.real))
         self._device.synchronize()
+
+    def modulator(self) -> float:
+        """Wait for the device, and read the modulator."""
+        return float(self._device.download(self._seen["modulator"])[0])
 
     # ------------------------------------------------------------ what programs call
 

@@ -18,6 +18,8 @@ QUIET_CHUNKS = 16
 """Chunks whose metrics are read together by `quiet-logging`: 16 of 3,000 tokens are some ms on a GPU."""
 KEPT_CHUNKS = 64
 """First chunks whose predictions a program keeps: as-found does far fewer in the time of a comparison."""
+LAST_CHUNKS = 2 * QUIET_CHUNKS
+"""Last chunks whose predictions it keeps too: so many hold QUIET_CHUNKS whose metrics are read together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +46,8 @@ The number of the next chunk is requested when its turn comes, so that the calle
 
 
 def kept_place(number: int) -> int:
-    """Where the predictions of chunk `number` are kept; all but the first KEPT_CHUNKS share the last place."""
-    return number if 0 <= number < KEPT_CHUNKS else KEPT_CHUNKS
+    """Which of KEPT_CHUNKS + LAST_CHUNKS places keeps the predictions of chunk `number`; later chunks take turns."""
+    return number if 0 <= number < KEPT_CHUNKS else KEPT_CHUNKS + number % LAST_CHUNKS
 
 
 class Forward(Protocol):

@@ -11,7 +11,7 @@ import numpy as np
 from reference_trainer.devices.protocol import Device
 from reference_trainer.lm.model import ModelConfig, Weights
 from reference_trainer.lm.plan import Plan
-from reference_trainer.lm.result import KEPT_CHUNKS
+from reference_trainer.lm.result import KEPT_CHUNKS, LAST_CHUNKS
 
 
 class Work:
@@ -70,7 +70,7 @@ class Work:
         shape = (self.capacity,)
         if not self.plan.pooled or self.plan.graph:
             return self.memory(shape, "int32")
-        pooled = [self.device.empty(shape, "int32") for _ in range(KEPT_CHUNKS + 1)]
+        pooled = [self.device.empty(shape, "int32") for _ in range(KEPT_CHUNKS + LAST_CHUNKS)]
         return lambda: pooled[self.place]
 
     def uploader(self, shape: Sequence[int], dtype: str | None = None) -> Callable[[np.ndarray], Any]:

@@ -20,12 +20,15 @@ from reference_trainer.kernels import (
     scan,
     score,
 )
-from reference_trainer.lm import loop, parallel_tokenize
+from reference_trainer.lm import fixed, loop, parallel_tokenize, pipeline, stated
+from reference_trainer.lm.result import KEPT_CHUNKS, LAST_CHUNKS, Result
 
 Patch = pytest.MonkeyPatch
 Mutation = Callable[[Patch], None]
 LATE = 20
 """Chunks that the fixed program computes rightly before a late error begins: as-found does far fewer."""
+CHUNKS = KEPT_CHUNKS + LAST_CHUNKS + 9
+"""Measured chunks: so many that the predictions of some are not kept."""
 
 
 def always(chunk: int) -> bool:
@@ -56,6 +59,38 @@ def launches(
             chunks[0] += launched is modulate.KERNEL
 
         patch.setattr(HostDevice, "launch", changed)
+
+    return plant
+
+
+def numbered(kernel: Any, change: Callable[[HostDevice, list[Any]], Any], when: Callable[[int], bool]) -> Mutation:
+    """Do the same where the program itself goes by the number of the chunk that it has asked for."""
+
+    def plant(patch: Patch) -> None:
+        ids, asked = stated.Statements.ids, [0]
+
+        def noted(self: stated.Statements, index: int) -> np.ndarray:
+            asked[0] = index
+            return ids(self, index)
+
+        patch.setattr(stated.Statements, "ids", noted)
+        launches(kernel, change, lambda _: when(asked[0]))(patch)
+
+    return plant
+
+
+def skipped_chunks(patch: Patch) -> None:
+    """The program asks for another chunk than the one that it is to run."""
+    ids = stated.Statements.ids
+    patch.setattr(stated.Statements, "ids", lambda self, index: ids(self, index + (index >= LATE)))
+
+
+def results(change: Callable[[Result], Result]) -> Mutation:
+    """Change what the program gives back for each chunk."""
+
+    def plant(patch: Patch) -> None:
+        for module in (fixed, pipeline):
+            patch.setattr(module, "Result", lambda *values, **more: change(Result(*values, **more)))
 
     return plant
 
@@ -310,7 +345,35 @@ ERRORS |= {
     "products in TF32": fewer_bits(13),
     "products in bfloat16": fewer_bits(16),
 }
+# Errors of a program that goes by the number of a chunk, which a second pass by the same numbers would repeat.
+ERRORS |= {
+    "by number: each third recurrence is left out": numbered(
+        scan.KERNEL, lambda *_: False, lambda number: number >= LATE and number % 3 == 0
+    ),
+    "by number: the state is not carried between late chunks": numbered(
+        scan.KERNEL, zeros(3), lambda number: number >= LATE
+    ),
+    "by number: the modulator is ignored where no predictions are kept": numbered(
+        scan.KERNEL, zeros(4), lambda number: number >= KEPT_CHUNKS
+    ),
+    "by number: the recurrence ends early where no predictions are kept": numbered(
+        scan.KERNEL, argument(5, lambda tokens: tokens - 1), lambda number: number >= KEPT_CHUNKS
+    ),
+    "by number: chunks of which no predictions are kept are not predicted": numbered(
+        score.KERNEL, lambda *_: False, lambda number: number >= KEPT_CHUNKS
+    ),
+    "by number: late chunks are those after them": skipped_chunks,
+    "more tokens are counted than there are": results(lambda result: replace(result, tokens=result.tokens + 1)),
+    "no predictions are kept": results(lambda result: replace(result, predicted=None)),
+}
 ROUNDING: dict[str, Mutation] = {
+    "biases are added first": kernel_code(scan.KERNEL, "+ bias[j] + modulator", "+ (bias[j] + modulator)"),
+    "the state is interpolated in another form": kernel_code(
+        scan.KERNEL,
+        "h = leaky_step(state[j], gate, projected[t, width + j] + bias[width + j])",
+        "v = projected[t, width + j] + bias[width + j]; "
+        "h = v + leaky_step(np.float32(1), gate, np.float32(0)) * (state[j] - v)",
+    ),
     "halves are added": kernel_code(
         scan.KERNEL, "x[t, j] += h", "x[t, j] = (x[t, j] + np.float32(0.5) * h) + np.float32(0.5) * h"
     ),

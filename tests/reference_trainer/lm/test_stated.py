@@ -46,7 +46,9 @@ def comparisons(*sides: Sequence[StatedResult]) -> tuple[ResultComparison, ...]:
 def run(tmp_path_factory: pytest.TempPathFactory, corpus_file: Path) -> Run:
     """Call it to train a variant, or with fixes, recorded in this process, for the results that the run states."""
 
-    def train(chosen: str | Sequence[str], **values: Any) -> tuple[StatedResult, ...]:
+    def train(
+        chosen: str | Sequence[str], *, in_full_s: float = float("inf"), **values: Any
+    ) -> tuple[StatedResult, ...]:
         folder = tmp_path_factory.mktemp("run") / "run"
         store.create(folder)
         store.write_manifest(folder, info(state="complete"))
@@ -65,7 +67,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, corpus_file: Path) -> Run:
         )
         with pytest.MonkeyPatch.context() as patch, closing(marks.Recorder(folder, "light")) as recorder:
             patch.setattr(marks, "_recorder", recorder)
-            patch.setattr(stated, "MAX_SECONDS", float("inf"))  # a busy machine may take long to compile the kernels
+            patch.setattr(stated, "MAX_SECONDS", in_full_s)  # a busy machine may take long to compile the kernels
             patch.setattr(stated, "SECOND_PASS_S", float("inf"))
             loop.train(settings)
             recorder.flush()
@@ -89,8 +91,9 @@ def test_what_is_stated(run: Run, expected: dict[str, tuple[StatedResult, ...]])
     assert names == {
         "predictions": full, "correct predictions": full, "state": full, "loss": 3,
         "running checksum of the text": others, "sums over predictions": others,
-        "chunks that are not of the text": 1, "predictions that the reported loss miscounts": 1,
-        "chunks that a second pass predicts otherwise": 1,
+        "chunks that are not of the text": 1, "tokens that are not counted once": 1,
+        "chunks whose predictions are not kept": 1,
+        "predictions that the reported loss miscounts": 1, "chunks that a second pass predicts otherwise": 1,
     }  # fmt: skip
     assert names.keys() == {result.name for result in run("fixed")}
     assert sum(result.values[0] for result in expected["forward"] if result.name == "correct predictions") > 1
@@ -126,6 +129,16 @@ def test_honest_variants_are_never_refused(run: Run, seed: int, tokens: int) -> 
         assert not any(result.difference for result in comparisons(before, after))
 
 
+def test_a_slow_run_states_less(run: Run, expected: dict[str, tuple[StatedResult, ...]]) -> None:
+    """Only its first chunk is stated in full, and the next ones do not begin from a state of zero."""
+    slow = run("as-found", in_full_s=1e-9, max_chunks=4)
+    names = Counter(result.name for result in slow)
+    assert names["state"] == 1
+    assert names["chunks that a second pass predicts otherwise"] == 0
+    assert names["sums over predictions"] == stated.CHUNKS
+    assert not [each for each in comparisons(run("fixed", max_chunks=9), slow) if each.difference]
+
+
 def test_another_seed_has_other_results(run: Run, expected: dict[str, tuple[StatedResult, ...]]) -> None:
     different = {result.name for result in comparisons(expected["forward"], run("fixed", seed=1)) if result.difference}
     assert different >= {"predictions", "correct predictions", "state", "loss", "sums over predictions"}
@@ -142,7 +155,7 @@ def test_every_planted_error_is_refused(
     run: Run, expected: dict[str, tuple[StatedResult, ...]], error: plants.Mutation, monkeypatch: Patch
 ) -> None:
     error(monkeypatch)
-    after = run("fixed", max_chunks=2 * plants.LATE)
+    after = run("fixed", max_chunks=plants.CHUNKS)
     assert any(result.difference for result in comparisons(expected["forward"], after))
 
 
@@ -151,7 +164,7 @@ def test_rounding_is_not_refused(
     run: Run, expected: dict[str, tuple[StatedResult, ...]], change: plants.Mutation, monkeypatch: Patch
 ) -> None:
     change(monkeypatch)
-    after = run("fixed", max_chunks=2 * plants.LATE)
+    after = run("fixed", max_chunks=plants.CHUNKS)
     assert not any(result.difference for result in comparisons(expected["forward"], after))
 
 
@@ -161,7 +174,7 @@ def test_planted_errors_are_refused_in_the_switchable_pipeline(
     run: Run, expected: dict[str, tuple[StatedResult, ...]], error: plants.Mutation, monkeypatch: Patch
 ) -> None:
     error(monkeypatch)
-    after = run(FIXED, max_chunks=2 * plants.LATE)
+    after = run(FIXED, max_chunks=plants.CHUNKS)
     assert any(result.difference for result in comparisons(expected["forward"], after))
 
 
