@@ -20,8 +20,9 @@ _PACKAGE: Final = Path(__file__).parent
 _NAMES: Final = re.compile(r"\w+(?:\.\w+)*")
 P = TypeVar("P", bound="DataclassInstance")
 
-Kind = Literal["cure", "instead", "work"]
-"""cure: part of the variant fixed | instead: an alternative to those that it excludes | work: other work"""
+Kind = Literal["cure", "on top", "instead", "work"]
+"""cure: part of the variant fixed | on top: added to fixed by name only | instead: an alternative to those that it
+excludes | work: other work"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +62,6 @@ class Fix:
     kind: Kind = "cure"
     device: str = ""
     """The only kind of device that it is for; empty: any."""
-    unproven: str = ""
-    """Why it is not in the variant fixed: it must be requested by name."""
     left_out: LeftOut = LeftOut()
 
     @property
@@ -85,7 +84,7 @@ class Fix:
         """Why the fix is left out on a device of that kind (empty: whatever the device); empty: it is available."""
         if device and self.device not in ("", device):
             return f"needs device {self.device}, this is device {device}"
-        return self.unproven
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +95,6 @@ class FixSet(Generic[P]):
     """In the order of the ladder: each stands after those that it requires."""
     as_found: P
     """The plan without any."""
-    sweep: tuple[int, ...] = ()
-    """Sizes of a step, in tokens, at which a ladder measures the quick fix that was tried first."""
-    tokens_per_chunk: int | None = None
-    """The default size of a step."""
 
     def fixes(self) -> dict[str, Fix]:
         """All fixes by name, in the order of the ladder."""
@@ -158,6 +153,4 @@ class FixSet(Generic[P]):
             "device": device,
             "fixes": listed,
             "fixed": self.variant_fixes("fixed", device),
-            "tokens_per_chunk": self.tokens_per_chunk,
-            "sweep": self.sweep,
         }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import signal
 import sys
@@ -24,27 +23,15 @@ class Parser(argparse.ArgumentParser):
     """
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:  # type: ignore[override]
-        """Read `--num_seeds` as `--num-seeds`."""
         words = sys.argv[1:] if args is None else list(args)
-        return super().parse_known_args([_with_hyphens(word) for word in words], namespace)
+        for index, word in enumerate(words):
+            if word.startswith("--"):
+                name, equals, value = word.partition("=")
+                words[index] = name.replace("_", "-") + equals + value
+        return super().parse_known_args(words, namespace)
 
     def error(self, message: str) -> Never:
-        """End with the exit code of bad input."""
         self.exit(USAGE, f"error: {message}; --help lists all options\n")
-
-
-def _with_hyphens(word: str) -> str:
-    """An option's name with hyphens; its value and other words stay as they are."""
-    if not word.startswith("--"):
-        return word
-    name, equals, value = word.partition("=")
-    return name.replace("_", "-") + equals + value
-
-
-def log_debug_messages() -> None:
-    """Write the debug messages of this package to stderr, for `--verbose`."""
-    logging.basicConfig(format="%(asctime)s %(process)d %(name)s: %(message)s")
-    logging.getLogger("reference_trainer").setLevel(logging.DEBUG)
 
 
 def flag(name: str) -> str:
@@ -61,10 +48,7 @@ def path_of(arguments: argparse.Namespace, name: str) -> Path | None:
 
 
 def asked_fixes(arguments: argparse.Namespace) -> dict[str, Any]:
-    """`variant` or `fixes` as settings have them, where they are given.
-
-    :raises TrainerError: both are.
-    """
+    """`variant` or `fixes` as settings have them, where one of them is given."""
     if arguments.fixes is None:
         return {} if arguments.variant is None else {"variant": arguments.variant}
     if arguments.variant is not None:
@@ -74,47 +58,45 @@ def asked_fixes(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def check_output(option: str, path: Path) -> None:
-    """See whether the file can be written, by a temporary one beside it.
-
-    :raises TrainerError: it cannot.
-    """
+    """See whether the file can be written, by a temporary one beside it; if not, that is a `TrainerError`."""
     if not path.parent.is_dir():
         raise TrainerError(f"{option} {path}: there is no folder {path.parent}")
     if path.is_dir():
         raise TrainerError(f"{option} {path} is a folder: name a file")
-    if _in_place(path):
-        return
-    try:
-        _temporary(path).touch()
-        _temporary(path).unlink()
-    except OSError as error:
-        raise TrainerError(f"{option} {path}: {error.strerror}") from None
+    if path.is_file() or not path.exists():
+        with _reported(option, path):
+            _temporary(path).touch()
+            _temporary(path).unlink()
 
 
 def write_output(option: str, path: Path, text: str) -> None:
-    """Replace the file; into what is none (a pipe, /dev/stdout) write directly.
-
-    :raises TrainerError: it cannot be written.
-    """
-    try:
-        if _in_place(path):
+    """Replace the file; into what is none (a pipe, /dev/stdout) write directly."""
+    with _reported(option, path):
+        if path.is_file() or not path.exists():
+            replace_file(path, text.encode())
+        else:
             path.write_text(text, encoding="utf-8")
-            return
-        try:
-            _temporary(path).write_text(text, encoding="utf-8")
-            _temporary(path).replace(path)
-        finally:  # Ctrl-C too
-            _temporary(path).unlink(missing_ok=True)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file under another name, and give it its own when it is complete."""
+    try:
+        _temporary(path).write_bytes(content)
+        _temporary(path).replace(path)
+    finally:  # Ctrl-C too
+        _temporary(path).unlink(missing_ok=True)
+
+
+@contextmanager
+def _reported(option: str, path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise TrainerError(f"{option} {path}: {error.strerror}") from None
 
 
-def _in_place(path: Path) -> bool:
-    return path.exists() and not path.is_file()
-
-
 def _temporary(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}")
+    return path.with_name(f".{path.name}.new")
 
 
 INTERRUPTED: Final = 130
@@ -134,35 +116,29 @@ def obey() -> None:
 
 
 def guarded(work: Callable[[], int], interrupted: str = "interrupted") -> int:
-    """Do the program's work and give its exit code.
-
-    :param interrupted: the message for Ctrl-C and SIGTERM where the KeyboardInterrupt has none.
-    """
+    """Do the program's work and give its exit code; `interrupted` is for a KeyboardInterrupt without a message."""
     if missing := missing_packages():
         print(f"error: {missing}", file=sys.stderr)
         return USAGE
     with _signals():
-        return _guarded(work, interrupted)
-
-
-def _guarded(work: Callable[[], int], interrupted: str) -> int:
-    try:
-        code = work()
-        obey()
-        sys.stdout.flush()  # so that a full disk is handled below and not at the interpreter's exit
-        return code
-    except TrainerError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt as error:
-        print(str(error) or interrupted, file=sys.stderr)
-        return TERMINATED if signal.SIGTERM in _asked else INTERRUPTED
-    except OSError as error:  # other files raise a TrainerError: this is the output
-        _forget_output()
-        if isinstance(error, BrokenPipeError):  # the reader went away
-            return BROKEN_PIPE
-        print(f"error: cannot write the output: {error.strerror or error}", file=sys.stderr)
-        return USAGE
+        try:
+            code = work()
+            obey()
+            sys.stdout.flush()  # so that a full disk is handled below and not at the interpreter's exit
+            return code
+        except TrainerError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return error.exit_code
+        except KeyboardInterrupt as error:
+            print(str(error) or interrupted, file=sys.stderr)
+            return TERMINATED if signal.SIGTERM in _asked else INTERRUPTED
+        except OSError as error:  # other files raise a TrainerError: this is the output
+            with suppress(OSError, ValueError):  # what is buffered would fail again when the interpreter exits
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            if isinstance(error, BrokenPipeError):  # the reader went away
+                return BROKEN_PIPE
+            print(f"error: cannot write the output: {error.strerror or error}", file=sys.stderr)
+            return USAGE
 
 
 @contextmanager
@@ -197,9 +173,3 @@ def _signals() -> Iterator[None]:
 def _ask(number: int, _: FrameType | None) -> Never:
     _asked.append(number)
     raise KeyboardInterrupt
-
-
-def _forget_output() -> None:
-    """Discard buffered output, so that it does not fail again when the interpreter exits."""
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

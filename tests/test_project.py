@@ -9,7 +9,9 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -107,7 +109,7 @@ def test_dependencies_are_pinned_within_their_bounds_and_explained() -> None:
     pins = requirements()
     extras = PYPROJECT["project"]["optional-dependencies"]
     explained = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("## Dependencies")[2]
-    assert set(extras) == {"cuda", "cuda12", "dev", "docs", "frames", "hub", "ray", "tokenizers", "trainer"}
+    assert set(extras) == {"cuda", "cuda12", "dev", "docs", "frames", "ray", "trainer"}
     for text in [*PYPROJECT["project"]["dependencies"], *(text for extra in extras.values() for text in extra)]:
         wanted = Requirement(text)
         if wanted.name == PYPROJECT["project"]["name"]:
@@ -254,29 +256,110 @@ def test_baselines_of_the_makefile_are_there() -> None:
 
 
 GPU_STAGES = """
+echo "$*" >>"$CALLS"
 case "$*" in
-  *cuda_probe*) echo ;;
+  *cuda_probe*) echo; echo ;;
   *"-m pytest"*) echo "1 failed"; exit 1 ;;
-  *"-m profiler compare"*)
+  *"-m profiler compare --device"*)
     while [ "$1" != --out ]; do shift; done
-    mkdir -p "$2/01-fixed"; for form in html md json; do echo "$@" >"$2/compare.$form"; done ;;
-  *bench_gpu.py* | *bench_gpu_sweep.py*) echo '{}' ;;
+    mkdir -p "$2/01-fixed"; for form in html md json; do echo "$form" >"$2/compare.$form"; done ;;
+  *bench_gpu.py* | *bench_gpu_sweep.py*)
+    while [ "$1" != --out ]; do shift; done
+    echo '{}' >"$2" ;;
 esac
 """
+TIMEOUT = """
+echo "limit $3 $4" >>"$CALLS"
+ls "$OUT" >>"$CALLS"
+shift 4
+"$@"
+code=$?
+case "$*" in *"$CUT"*) exit 124 ;; esac
+exit $code
+"""
+"""Stands for `timeout`: writes down the limits and what is in the folder, and says of one stage that it was cut off."""
+REPORTS = ["compare.html", "compare.json", "compare.md", "environment.txt", "runs.tar.gz"]
 
 
-def test_gpu_script_goes_on_and_leaves_everything_in_one_folder(tmp_path: Path) -> None:
-    """Tests that fail do not keep the rest from being measured, and are not forgotten."""
-    out, script = tmp_path / "out", tmp_path / "scripts" / "gpu.sh"
+@pytest.fixture
+def gpu_script(tmp_path: Path) -> Callable[..., tuple[subprocess.CompletedProcess[str], list[str]]]:
+    """Runs a copy of gpu.sh with a Python that does nothing; gives what was called, line by line."""
+    script, calls, tools = tmp_path / "scripts" / "gpu.sh", tmp_path / "calls", tmp_path / "tools"
     script.parent.mkdir()
+    tools.mkdir()
     shutil.copy(ROOT / "scripts" / "gpu.sh", script)  # it works in the folder above its own
-    python = program(tmp_path, "python3", GPU_STAGES)
-    done = run(str(script), str(python), "--pairs", "3", OUT=str(out))
+    program(tools, "timeout", TIMEOUT)
+
+    def start(*options: str, cut: str = "no stage", stages: str = GPU_STAGES) -> Any:
+        python = program(tmp_path, "python3", stages)
+        more = {"OUT": str(tmp_path / "out"), "CALLS": str(calls), "CUT": cut, "PATH": f"{tools}:/usr/bin:/bin"}
+        done = run(str(script), str(python), *options, **more)
+        return done, calls.read_text(encoding="utf-8").splitlines() if calls.exists() else []
+
+    return start
+
+
+def test_gpu_script_goes_on_and_leaves_everything_in_one_folder(gpu_script: Any, tmp_path: Path) -> None:
+    """Tests that fail do not keep the rest from being measured, and are not forgotten."""
+    done, calls = gpu_script("--seconds", "2")
     assert done.returncode == 1, done.stderr
     assert "tests: exit code 1" in done.stderr
+    out = tmp_path / "out"
     found = sorted(path.name for path in out.iterdir())
-    reports = ["compare.html", "compare.json", "compare.md"]
-    assert found == ["bench_gpu.json", "bench_gpu_sweep.json", *reports, "environment.txt", "runs.tar.gz", "tests.txt"]
+    assert found == sorted([*REPORTS, "bench_gpu.json", "bench_gpu_sweep.json", "tests.txt"])
     assert (out / "tests.txt").read_text(encoding="utf-8") == "1 failed\n"
-    assert "--pairs 3" in (out / "compare.json").read_text(encoding="utf-8")
     assert "CPU cores" in (out / "environment.txt").read_text(encoding="utf-8")
+    [compare] = (call for call in calls if "profiler compare --device" in call)
+    assert compare.endswith(" --seconds 2")
+    assert "--preset gpu --pairs 3 " in compare
+    assert "--pairs 3 " in next(call for call in calls if "bench_gpu_sweep.py" in call)
+
+
+def test_gpu_script_probes_first_and_runs_what_is_worth_most_first(gpu_script: Any) -> None:
+    _, calls = gpu_script()
+    names = ("cuda_probe", "compare --help", "compare --device", "bench_gpu.py", "-m pytest", "bench_gpu_sweep.py")
+    positions = [next(number for number, call in enumerate(calls) if name in call) for name in names]
+    assert positions == sorted(positions)
+
+
+def test_gpu_script_plans_seven_minutes(gpu_script: Any) -> None:
+    done, calls = gpu_script()
+    limits = [[int(word.rpartition("=")[2]) for word in call.split()[1:]] for call in calls if call.startswith("limit")]
+    planned = [grace + limit for grace, limit in limits]
+    assert len(planned) == 4
+    assert sum(planned) <= 420
+    said = re.findall(r"== (\w+) \(at most (\d+) s\)", done.stderr)
+    assert [int(seconds) for _, seconds in said] == planned
+    page = (ROOT / "docs/gpu.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| (\w+) \| (\d+) s \|", page, re.MULTILINE) == said
+
+
+@pytest.mark.parametrize("cut", ["profiler compare", "bench_gpu.py", "bench_gpu_sweep.py"])
+def test_gpu_script_keeps_what_a_stage_left_that_was_cut_off(gpu_script: Any, tmp_path: Path, cut: str) -> None:
+    done, calls = gpu_script(cut=cut)
+    assert done.stderr.count("stopped at its limit") == 1
+    files = {"bench_gpu.json", "bench_gpu_sweep.json", "tests.txt", *REPORTS}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == files
+    begun: list[set[str]] = []
+    for call in calls:
+        if call.startswith("limit"):
+            begun.append(set())
+        elif call in files:
+            begun[-1].add(call)
+    begun[2].discard("tests.txt")  # tee has it before the tests begin, or not yet
+    reports = set(REPORTS)
+    expected = [{"environment.txt"}, reports, reports | {"bench_gpu.json"}, files - {"bench_gpu_sweep.json"}]
+    assert begun == expected, "a stage leaves its results before the next one begins"
+
+
+@pytest.mark.parametrize("broken", ["cuda_probe", "compare --help"])
+def test_gpu_script_names_what_is_missing_before_any_stage(gpu_script: Any, tmp_path: Path, broken: str) -> None:
+    says = (
+        "echo; echo 'it lacks pydantic, zstandard'" if broken == "cuda_probe" else "echo 'no such module' >&2; exit 1"
+    )
+    done, calls = gpu_script(stages=f'case "$*" in *"{broken}"*) {says}; exit ;; *cuda_probe*) echo; echo ;; esac')
+    said = "it lacks pydantic, zstandard" if broken == "cuda_probe" else "no such module"
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"error: {tmp_path / 'python3'} cannot run the comparison: {said}\n"
+    assert not calls, "no stage was started"
+    assert not (tmp_path / "out").exists()

@@ -21,6 +21,7 @@ from typing import Any, Final
 from profiler.agent.bootstrap import find_behind
 from profiler.agent.patching import STATE, Hook, on_unpatch, patch, patch_count, unpatch
 from profiler.agent.recorder import Recorder, start
+from profiler.run.tables import ENV_MARKS_ONLY
 
 _HOOKS: Final = "hooks"
 _AGENT: Final = os.path.dirname(__file__) + os.sep  # noqa: PTH120 - as code objects have it
@@ -93,6 +94,7 @@ def load_hooks(level: str) -> list[Hook]:
     """The hooks of that level: the `PLUGIN` of every module in the folder hooks. One that cannot load is reported."""
     package = f"{__name__.rpartition('.')[0]}.{_HOOKS}"  # our package has another name in a recorded program
     hooks: list[Hook] = []
+    marks_only = bool(os.environ.get(ENV_MARKS_ONLY))
     for file in sorted(os.listdir(Path(__file__).parent / _HOOKS)):  # noqa: PTH208 - a Path each costs more
         name, _, ending = file.partition(".")
         if ending != "py" or name.startswith("_"):
@@ -102,7 +104,7 @@ def load_hooks(level: str) -> list[Hook]:
         except Exception as error:  # noqa: BLE001 - the edge to a plug-in, and it reports
             report_failure(name, error)
         else:
-            if level in hook.levels:
+            if level in hook.levels and (hook.beside_marks or not marks_only):
                 hooks.append(hook)
     return hooks
 

@@ -55,11 +55,13 @@ class Hook:
         replaces its functions with `patch`. At level light a hook only counts: no times, no sites. An error of an
         installer is reported, and its patches are undone.
     :param levels: the levels at which it is installed.
+    :param beside_marks: it is also installed in a program of which only the marks are recorded.
     """
 
     name: str
     installers: Mapping[str, Callable[[ModuleType], object]]
     levels: tuple[str, ...] = LEVELS
+    beside_marks: bool = False
 
     def install(self, module: ModuleType) -> None:
         """Install it in `module`, which the program has imported or reloaded."""

@@ -50,7 +50,7 @@ from profiler.analyse.timing.device import (
 from profiler.analyse.timing.host_timeline import CODE, HostTimeline
 from profiler.analyse.timing.idle import idle_blame, split_off_core
 from profiler.analyse.timing.input import input_measures, input_parts, loader_use
-from profiler.analyse.timing.resources import recording_seconds, resources, series
+from profiler.analyse.timing.resources import peak_share, recording_seconds, resources, series
 from profiler.analyse.timing.scheduler import step_delays, waits_without_core
 from profiler.analyse.timing.throughput import counted_unit, throughput
 from profiler.analyse.timing.trace_timeline import full_timeline, trace_locations
@@ -100,6 +100,7 @@ def analyse(run: Run) -> Analysis:
         | throughput(window, counted_unit(run.info))
         | input_measures(run, window)
     )
+    measures |= peak_share(run.info.facts, measures["tokens_per_s"])
     missing = [
         *_missing_parts(Topic.HOST_BREAKDOWN, host_breakdown),
         *_missing_parts(Topic.DEVICE_BREAKDOWN, device),

@@ -68,6 +68,13 @@ DAMAGE = (
 LOADED_MACHINE = ("other-programs", "other-machines")
 """Codes of warnings about other work on the machine: reports show them beside the verdict, which they qualify."""
 
+WITHOUT_CORE, WAITS_FOR_CORE = "without_core", "waits-for-core"
+"""Measure of the share of a run in which it waited for a core that others had, and the reason not to compare times of
+such runs."""
+MAX_WITHOUT_CORE = 0.05
+"""Share of a side's time up to which its waits for a core stay in a ratio: they change it by about that share, which is
+less than runs vary. On a quiet machine it is below 0.01."""
+
 GIT_COMMIT, ABSENT = "git commit", "-"
 """In the environment of a comparison, the row of the commit, and the value of a side that has none."""
 
@@ -787,14 +794,7 @@ class Timeline:
     """Tokens of that step; 0: the program counts none."""
     parts: int = 0
     """The parts of the host's lane in that step, of which the timeline may show some only."""
-    busy: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
-    """Begins and ends, in ns from that of the timeline, of the stretches in which any lane of the device has an
-    activity; ascending and disjoint."""
     reason: Notice | None = None
-
-    def device_share(self, length: int) -> float:
-        """The share of the first `length` nanoseconds in which any lane of the device has an activity."""
-        return sum(max(0, min(end, length) - begin) for begin, end in zip(*self.busy, strict=True)) / length
 
 
 @dataclass(frozen=True, slots=True)
@@ -804,7 +804,8 @@ class Analysis:
     info: RunInfo
     measures: Mapping[str, Measure]
     """tokens_per_s, steps_per_s, step_time, steps, device_utilization (0..1), host_cpu (cores), device_cpu (cores),
-    peak_memory (bytes), loss, accuracy, and X_per_step for every counter X (syncs, h2d, d2h, h2d_bytes, ...)."""
+    without_core (0..1), peak_memory (bytes), loss, accuracy, and X_per_step for every counter X (syncs, h2d, d2h,
+    h2d_bytes, ...)."""
     breakdown: Mapping[str, Measure]
     """Host seconds per step of each of HOST_CATEGORIES; exclusive, they sum to step_time."""
     device_breakdown: Mapping[str, Measure]
@@ -946,6 +947,19 @@ class Ratio:
     """False: the interval contains 1, no difference seen."""
     reason: Notice | None = None
     """Why there is no value or no interval."""
+    bound: float | None = None
+    """Where a side waited for a core, so that there is no value: on a quiet machine it is at least that, or at most
+    that if it is below 1. None: not known either."""
+
+    @property
+    def known(self) -> float | None:
+        """The value or, where there is none, the bound."""
+        return self.bound if self.value is None else self.value
+
+    @property
+    def waits_for_core(self) -> bool:
+        """Whether there is no value because a side waited for a core."""
+        return self.reason is not None and self.reason.code == WAITS_FOR_CORE
 
 
 @dataclass(frozen=True, slots=True)

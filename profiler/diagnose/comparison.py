@@ -59,9 +59,12 @@ def _start(side: Side) -> float | None:
 def _diagnose_side(comparison: Comparison, side: Side) -> SideDiagnosis:
     base, ratios = comparison.sides[0], comparison.ratios.get(side.label, {})
     speeds = [ratios[name] for name in RATES if name in ratios]
-    speed = next((ratio for ratio in speeds if ratio.value is not None), None)
-    if speed is None or speed.value is None:
-        return SideDiagnosis(base.label, side.label, None, reason=speeds[0].reason if speeds else Notice("no-pairs"))
+    speed = next((ratio for ratio in speeds if ratio.known is not None), None)
+    if speed is None or speed.known is None:
+        reason = speeds[0].reason if speeds else Notice("no-pairs")
+        waits = bool(speeds) and speeds[0].waits_for_core
+        either = tuple(each for faster in (True, False) for each in _counter_changes(base, side, faster=faster))
+        return SideDiagnosis(base.label, side.label, None, reason=reason, counters=either if waits else ())
     units = (measure.unit for each in (base, side) if (measure := each.measures.get(speed.name)) and measure.unit)
     infos = [_info(base), _info(side)]
     result = SideDiagnosis(
@@ -71,6 +74,10 @@ def _diagnose_side(comparison: Comparison, side: Side) -> SideDiagnosis:
         unit=next(units, speed.name),
         devices=tuple(dict.fromkeys(stated_device(i.facts, i.devices) for i in infos if i and i.facts.get("device"))),
     )
+    faster = speed.known > 1
+    changes = tuple(_counter_changes(base, side, faster=faster))
+    if speed.waits_for_core:  # times of the breakdown pass tell no more than those of the light runs
+        return replace(result, reason=speed.reason, counters=changes)
     if speed.n > 1 and not speed.different:
         return result
     before, after = ({} if info is None else info.facts for info in infos)
@@ -79,14 +86,13 @@ def _diagnose_side(comparison: Comparison, side: Side) -> SideDiagnosis:
         return replace(
             result, moved=WorkerMove(str(after.get("engine", "none")), workers if isinstance(workers, int) else 1)
         )
-    faster = speed.value > 1
     change = largest_change(base.detail, side.detail, faster=faster) if base.detail and side.detail else None
     slowed = _slowed(base, side) if change and (change.is_cause or change.is_several) else None
     return replace(
         result,
         change=change,
         explained=change is not None and change.is_cause and speed.n > 1 and slowed is None,
-        counters=tuple(_counter_changes(base, side, faster=faster))[:_MAX_COUNTERS],
+        counters=changes[:_MAX_COUNTERS],
         busy=None if change else _busy(base, side),
         slowed=slowed,
     )

@@ -81,9 +81,13 @@ def program_blame(analysis: Analysis) -> list[IdleBlame]:
 
 
 def _mean_idle(analysis: Analysis, idle: float) -> float:
-    """The mean idle share of several devices; `idle` is the share in which none of them ran."""
-    busy = next((notice.values["busy"] for notice in analysis.warnings if notice.code == "several-devices"), ())
-    return 1 - sum(share for _, share in busy) / len(busy) if busy else idle
+    """The idle share by the figure of busy time that all parts of a report have, which is a mean over the devices.
+
+    :param idle: the share in which none of them ran, where there is no such figure, or its counter is contradicted.
+    """
+    busy = analysis.measures.get("device_utilization")
+    doubtful = any(notice.code == "busy-mismatch" for notice in analysis.warnings)
+    return idle if busy is None or busy.value is None or is_sampled(busy) or doubtful else 1 - busy.value
 
 
 def too_few_launches(analysis: Analysis) -> Notice | None:

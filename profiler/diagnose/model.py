@@ -183,6 +183,8 @@ class RunDiagnosis:
     """The upper end of that interval."""
     findings: tuple[Finding, ...] = ()
     """What the rules recognized, the largest gain first."""
+    peak_share: float | None = None
+    """Share of the card's peak that the program's arithmetic takes; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,8 @@ informative."""
 
 def diagnose_run(analysis: Analysis) -> RunDiagnosis:
     """Why the device was idle, that it was busy, or why that is not known; and which rank makes the others wait."""
-    return replace(_diagnose_rank(analysis), ranks=analysis.ranks, findings=analysis.findings)
+    found, peak = _diagnose_rank(analysis), analysis.value("peak_share")
+    return replace(found, ranks=analysis.ranks, findings=analysis.findings, peak_share=peak)
 
 
 def _diagnose_rank(analysis: Analysis) -> RunDiagnosis:

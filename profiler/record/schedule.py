@@ -16,6 +16,8 @@ from profiler.core.errors import Exit, ProfilerError
 from profiler.core.masking import PRIVATE, Privacy, shown_command
 from profiler.record.launch import last_output_line, record
 from profiler.run.model import RunInfo, RunSpec
+from profiler.run.source import read_facts
+from profiler.run.tables import ENV_TRACE_SECONDS, ENV_TRACE_STEPS
 
 AGAIN: Final = "full-set-again"
 """Folder of the second run that a program has in each round: a name that no pattern for the first runs matches."""
@@ -25,6 +27,8 @@ _BAD_INPUT: Final = 2
 """Exit code of a program of ours that refuses its options."""
 _ERROR_PREFIX: Final = "error: "
 """The line with which a program of ours reports an error begins so."""
+_TRACE: Final = {ENV_TRACE_STEPS: "50", ENV_TRACE_SECONDS: "0.5"}
+"""Length of the trace in a detailed run on CUDA: a step may take a millisecond, or a second with many launches."""
 _SEED: Final = 1
 """Seed of the orders of shuffled rounds."""
 
@@ -128,17 +132,18 @@ def schedule(
     extras: Sequence[SideCommand] = (),
 ) -> Iterator[Task]:
     """Warm-ups; then rounds of one light run a side, every other round in reverse order so that no side always
-    comes first; then one detailed run a side. The floor is run in the first and the last round, the extras also in the
-    middle one.
+    comes first. A detailed run a side comes after the first round, so that a comparison that is interrupted has it. The
+    floor is run in the first and the last round, the extras also in the middle one.
     """
     yield from (Task(side, "warmup") for side in sides)
     for number in range(1, pairs + 1):
         yield from (Task(side, "light", number) for side in (sides if number % 2 else reversed(sides)))
+        if number == 1:
+            yield from (Task(side, "detail") for side in sides)
         if floor and number in (1, pairs):
             yield Task(floor, "floor", number)
         if number in (1, (pairs + 1) // 2, pairs):
             yield from (Task(extra, "extra", number) for extra in extras)
-    yield from (Task(side, "detail") for side in sides)
 
 
 def shuffled_schedule(
@@ -208,7 +213,10 @@ def record_all(
                 check = None
             announce(number, task)
             made.append(path)
-            info = record(replace(task.spec(path), privacy=privacy))
+            spec = task.spec(path)
+            if task.kind == "detail" and _uses_cuda(recorded.light[side.label][0]):
+                spec = replace(spec, level="full", env=_TRACE)  # kernels and copies are in torch's trace only
+            info = record(replace(spec, privacy=privacy))
             recorded.interrupted = info.state == "interrupted"
         except KeyboardInterrupt:
             recorded.interrupted = True
@@ -237,6 +245,11 @@ def record_all(
                 f"was seen: mark its steps with profiler.step() (run and output are kept in {path})"
             )
     return recorded
+
+
+def _uses_cuda(path: Path) -> bool:
+    """Whether a program of the run in `path` says that it uses CUDA, or hooks saw it."""
+    return any(read_facts(folder).get("device") == "cuda" for folder in path.glob("source-*"))
 
 
 def _reason(info: RunInfo, path: Path) -> str:

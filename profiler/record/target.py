@@ -76,12 +76,15 @@ def target_environment(spec: RunSpec, base: Mapping[str, str] | None = None) -> 
         tables.ENV_RECORDER: str(os.getpid()),
     }
     environment.pop(tables.ENV_HOOKS, None)
+    environment.pop(tables.ENV_MARKS_ONLY, None)
     environment.pop(tables.ENV_CONTROL, None)
     before = environment.pop("PYTHONPATH", "")
     paths = [path for path in before.split(os.pathsep) if path != SITE] if before else []
-    if spec.hooks:
+    if spec.hooks or spec.level == "full":  # torch's trace has what a program cannot mark
         environment[tables.ENV_HOOKS] = SITE
         paths.insert(0, SITE)
+    if not spec.hooks:
+        environment[tables.ENV_MARKS_ONLY] = "1"
     if spec.virtual_cuda:
         environment[tables.ENV_VIRTUAL_CUDA] = spec.virtual_cuda
     if spec.count:

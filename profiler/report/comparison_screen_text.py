@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from profiler.analyse.model import LOADED_MACHINE, Comparison
-from profiler.core.metrics import PER_STEP
+from profiler.analyse.model import LOADED_MACHINE, MAX_WITHOUT_CORE, WITHOUT_CORE, Comparison
+from profiler.core.metrics import PER_STEP, find_counter
 from profiler.core.terminal import called_as
 from profiler.core.units import count, rate, share, significant
 from profiler.report.action_text import ACTIONS, KEPT, command_text, trial_commands
@@ -14,7 +14,17 @@ from profiler.report.blocks import Action, Chip, Headline
 from profiler.report.finding_text import NO_GAIN, finding_text, leading, prediction_texts
 from profiler.report.first_screen_text import WHY
 from profiler.report.model import ReportInput, ReportSide, exit_status, noisy_machine
-from profiler.report.text import at, describe, different_results, kernel_name, mismatches, plural, same_results
+from profiler.report.text import (
+    at,
+    describe,
+    different_results,
+    kernel_name,
+    listed,
+    mismatches,
+    part_of_time,
+    plural,
+    same_results,
+)
 
 _DIGITS: Final = 2
 """Significant digits of a ratio on the first screen: runs vary by more than a third digit tells."""
@@ -27,6 +37,8 @@ _WAITS: Final = (
     (f"h2d{PER_STEP}", "copies to the device", "copies"),
 )
 """Counters that tell how often the host turns to the device, the most telling first, and verbs for both sides."""
+EXACT: Final = ("syncs", "h2d", "d2h", "allocations", "launches")
+"""Counters that a comparison names where it cannot compare times."""
 _MUCH_LESS: Final = 2.0
 """Factor from which a counter of two sides tells why one is faster."""
 
@@ -57,15 +69,20 @@ def comparison_headline(report_input: ReportInput) -> Headline:
         return Headline(speed_text)
     speed = report_input.ratio(last.label, report_input.rate)
     before, after = (side.measure(report_input.rate) for side in (first, last))
-    if speed is None or speed.value is None or before.value is None or after.value is None:
-        return Headline(f"The speed of {last.label} relative to {first.label} is not known", judged="open")
+    if speed is None or speed.known is None or before.value is None or after.value is None:
+        reason = f": {describe(speed.reason)}" if speed is not None and speed.waits_for_core else ""
+        return Headline(f"The speed of {last.label} relative to {first.label} is not known", "", reason, "open")
     amounts = f": {rate(before.value, '').strip()} → {rate(after.value, report_input.rate_unit(report_input.rate))}"
     if speed.n > 1 and not speed.different:
         return Headline(f"{last.label} and {first.label}: ", "no difference seen", amounts, judged="open")
-    if abs(speed.value - 1) < _SAME and comparison.comparable:
+    if abs(speed.known - 1) < _SAME and comparison.comparable:
         return Headline(f"{last.label} trains as fast as {first.label}", "", amounts, "open")
-    is_faster = speed.value >= 1
-    gain = f"{_times(speed.value if is_faster else 1 / speed.value)} {'faster' if is_faster else 'slower'}"
+    is_faster = speed.known >= 1
+    gain = f"{_times(speed.known if is_faster else 1 / speed.known)} {'faster' if is_faster else 'slower'}"
+    if speed.value is None:
+        least = significant(speed.known if is_faster else 1 / speed.known)  # as in the table and the verdict
+        gain = f"at least {least}× {'faster' if is_faster else 'slower'}"
+        amounts = f": {describe(speed.reason)}"
     if not comparison.comparable:
         return Headline(f"Not comparable, but compared: {last.label} trains ", gain, amounts, "bad")
     return Headline(f"{last.label} trains ", gain, amounts, "good" if is_faster else "bad")
@@ -90,6 +107,8 @@ def comparison_why(report_input: ReportInput) -> tuple[str, ...]:
     if not comparison.comparable:
         return (f"They differ: {mismatches(comparison.mismatches)}.",)
     first, last = report_input.sides[0], report_input.sides[-1]
+    if _waits_for_core(report_input):
+        return tuple(filter(None, (_busy_sentence(first, last), _count_sentence(first, last)))) or comparison.why[:WHY]
     if first is not last and (sentences := _device_sentences(first, last)):
         return sentences
     return comparison.why[:WHY] or (comparison.verdict,)
@@ -97,17 +116,45 @@ def comparison_why(report_input: ReportInput) -> tuple[str, ...]:
 
 def _device_sentences(first: ReportSide, last: ReportSide) -> tuple[str, ...]:
     """`before waits for the device twice for every token, and the device works 6% of the time.`"""
-    busy = [side.measure("device_utilization").value for side in (first, last)]
-    if None in busy:
+    works = _works(first, last)
+    if not works:
         return ()
-    works = [f"the device works {share(value)} of the time" for value in busy if value is not None]
     for name, verb, again in _WAITS:
         before, after = (side.measure(name).value for side in (first, last))
         if not before or not after or max(before, after) < _MUCH_LESS * min(before, after):
             continue
         often = [_how_often(side, value) for side, value in ((first, before), (last, after))]
         return f"{first.label} {verb} {often[0]}, and {works[0]}.", f"{last.label} {again} {often[1]}, and {works[1]}."
-    return (f"In {first.label} {works[0]}, and in {last.label} {works[1]}.",)
+    return (_busy_sentence(first, last),)
+
+
+def _works(first: ReportSide, last: ReportSide) -> list[str]:
+    """`the device works 6% of the time` for each side; empty where one of them does not tell."""
+    busy = [(side.measure("device_utilization").value, side.measure("peak_share").value) for side in (first, last)]
+    works = [f"the device works {part_of_time(value, peak)}" for value, peak in busy if value is not None]
+    return works if len(works) == len(busy) else []
+
+
+def _busy_sentence(first: ReportSide, last: ReportSide) -> str:
+    works = _works(first, last)
+    return f"In {first.label} {works[0]}, and in {last.label} {works[1]}." if works else ""
+
+
+def _count_sentence(first: ReportSide, last: ReportSide) -> str:
+    """The counts of a step, which are the same however busy the machine is."""
+    counts = []
+    for name in EXACT:
+        before, after = (side.measure(f"{name}{PER_STEP}").value for side in (first, last))
+        counter = find_counter(name)
+        if counter is not None and before is not None and after is not None and before != after:
+            counts.append(f"{counter.plural} from {count(before)} to {count(after)}")
+    return f"Other programs do not change the counts of a step: {listed(counts)}." if counts else ""
+
+
+def _waits_for_core(report_input: ReportInput) -> bool:
+    """Whether a side waited for a core so long that the speed of the last side is at most known as a bound."""
+    speed = report_input.ratio(report_input.sides[-1].label, report_input.rate)
+    return speed is not None and speed.waits_for_core
 
 
 def _how_often(side: ReportSide, per_step: float) -> str:
@@ -148,6 +195,9 @@ def comparison_chips(report_input: ReportInput) -> tuple[Chip, ...]:
 
 def _interval_chips(report_input: ReportInput) -> Iterator[Chip]:
     speed = report_input.ratio(report_input.sides[-1].label, report_input.rate)
+    if speed is not None and speed.bound is not None:
+        reason = "one pair of runs: it may be chance" if speed.n == 1 else f"with 95% confidence, {speed.n} pairs"
+        yield Chip(f"a lower bound, {reason}", "warning")
     if speed is None or speed.value is None:
         return
     if speed.low is None or speed.high is None:
@@ -181,7 +231,7 @@ def _doubts(report_input: ReportInput, comparison: Comparison) -> Iterator[Chip]
     ended = [status for side in report_input.sides for run in side.runs if (status := exit_status(run.info))]
     if ended:
         yield Chip("ended early", "warning", f"A program {ended[0]}. Ratios are of the part before that.")
-    if load := noisy_machine(report_input):
+    if (load := noisy_machine(report_input)) and not _waits_for_core(report_input):
         yield Chip(f"shared machine: {_taken(report_input)} of the CPU", "warning", load)
 
 
@@ -231,9 +281,9 @@ def _is_worth_keeping(report_input: ReportInput) -> bool:
     """Whether the last side ended well, can be compared with the first, and is not slower."""
     comparison, last = report_input.comparison, report_input.sides[-1]
     speed = report_input.ratio(last.label, report_input.rate)
-    if comparison is None or not comparison.comparable or speed is None or speed.value is None:
+    if comparison is None or not comparison.comparable or speed is None or speed.known is None:
         return False
-    is_slower = speed.value <= 1 - _SAME and (speed.different or speed.n <= 1)
+    is_slower = speed.known <= 1 - _SAME and (speed.different or speed.n <= 1)
     return not is_slower and not any(exit_status(run.info) for run in last.analyses())
 
 
@@ -253,8 +303,9 @@ def _bound_of_host(side: ReportSide) -> Iterator[Action]:
     busy = side.measure("device_utilization").value
     if not busy or busy < 1 / _FINE or side.detailed.outcome == "":
         return
-    works = f"The device of {side.label} works {share(busy)} of the time"
-    rest = f", so the host can give at most {_times(1 / busy)} more" if 1 / busy >= NO_GAIN else ""
+    works = f"The device of {side.label} works {part_of_time(busy, side.measure('peak_share').value)}"
+    waited = (side.measure(WITHOUT_CORE).value or 0.0) > MAX_WITHOUT_CORE  # then the host was late for that reason too
+    rest = f", so the host can give at most {_times(1 / busy)} more" if 1 / busy >= NO_GAIN and not waited else ""
     first = next(iter(side.detailed.kernels), None)
     most = f" {kernel_name(first.name)} takes {share(first.share)} of the kernels' time." if first else ""
     yield Action("Look at the kernels", f"{works}{rest}.{most}")

@@ -82,9 +82,16 @@ def comparison_statement(diagnosis: ComparisonDiagnosis) -> Statement:
 
 def _side_statement(side: SideDiagnosis) -> Statement:
     speed = side.speed
-    if speed is None or speed.value is None:
-        return Statement(f"the speed of {side.side} relative to {side.base} is not known:", (describe(side.reason),))
+    if speed is None or speed.known is None:
+        details = ", ".join((describe(side.reason), *filter(None, [_with_counts(side)])))
+        return Statement(f"the speed of {side.side} relative to {side.base} is not known:", (details,))
     where = f" on the {' and the '.join(side.devices)}" if side.devices else ""
+    if speed.value is None:
+        least = f"at {'least' if speed.known > 1 else 'most'} {ratio_text(speed.known)}"
+        head = (
+            f"{side.side} runs {least} the {side.unit} of {side.base}{where}, a bound because {describe(side.reason)}"
+        )
+        return Statement(f"{head},", (more,)) if (more := _with_counts(side)) else Statement(head)
     interval = f" ({_ONE_PAIR if speed.n == 1 else describe(speed.reason)})" if speed.reason else ""
     if speed.low is not None and speed.high is not None:
         interval = f" (95% {factor(speed.low)[0]} to {factor(speed.high)[0]})"
@@ -109,9 +116,7 @@ def _moved(side: SideDiagnosis) -> str:
 
 def _changed(side: SideDiagnosis) -> str:
     """The changes along with the speed; `because` only where the recordings show time that explains most of it."""
-    counted = [f"{_COUNTERS[one.name]} from {count(one.before)} to {count(one.after)}" for one in side.counters]
-    if counted:
-        counted[-1] += " a step"
+    counted = _counts(side)
     more = f", with {' and '.join(counted)}" if counted else ""
     slowed = ""
     if side.slowed:
@@ -126,6 +131,16 @@ def _changed(side: SideDiagnosis) -> str:
         first = f"device utilization from {share(side.busy[0])} to {share(side.busy[1])}"
     parts = list(filter(None, (first, *counted)))
     return f"with {listed(parts)}{slowed}" if parts else ""
+
+
+def _counts(side: SideDiagnosis) -> list[str]:
+    """`syncs from 6,000 to 1`, `H2D copies from 9,000 to 1 a step`"""
+    counted = [f"{_COUNTERS[one.name]} from {count(one.before)} to {count(one.after)}" for one in side.counters]
+    return [*counted[:-1], f"{counted[-1]} a step"] if counted else []
+
+
+def _with_counts(side: SideDiagnosis) -> str:
+    return f"with {listed(counted)}" if (counted := _counts(side)) else ""
 
 
 _COUNTERS: Final[Mapping[str, str]] = {

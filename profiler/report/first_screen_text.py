@@ -43,7 +43,7 @@ from profiler.report.finding_text import (
 )
 from profiler.report.model import ReportSide, exit_status, group_warnings, has_no_steps, load_warnings
 from profiler.report.rank_text import other_ranks
-from profiler.report.text import THREAD_STATES, at, file_name, function_name, listed, plural
+from profiler.report.text import THREAD_STATES, at, file_name, function_name, listed, part_of_time, plural
 from profiler.report.verdict_text import cause_text
 from profiler.run.model import Site, StepKind
 
@@ -151,7 +151,7 @@ def _outcome(analysis: Analysis, devices: str) -> str:
         case RunVerdict.DEVICE_IDLE | RunVerdict.DEVICE_IDLE_UNEXPLAINED:
             return f"The {devices} is idle {part} of the time"
         case RunVerdict.DEVICE_BUSY | RunVerdict.DEVICE_BUSY_SAMPLED:
-            return f"The {devices} is busy {part} of the time"
+            return f"The {devices} is busy {part_of_time(analysis.outcome_share, analysis.value('peak_share'))}"
         case RunVerdict.COMPUTING:
             return f"{_computing(analysis)} {part} of every step"
         case RunVerdict.CAUSE:

@@ -20,7 +20,7 @@ from profiler.report.text import capitalized, describe
 from profiler.run.model import RunInfo
 
 Results = Analysis | Comparison
-DEVICE_MEASURES: Final = ("device_utilization", "syncs_per_step", "h2d_per_step", "d2h_per_step")
+DEVICE_MEASURES: Final = ("device_utilization", "peak_share", "syncs_per_step", "h2d_per_step", "d2h_per_step")
 HOST_MEASURES: Final = ("host_cpu", "children_cpu", "peak_memory", "loss", "accuracy")
 _KEY_MEASURES: Final = (
     "tokens_per_s",
@@ -303,6 +303,8 @@ def key_measures(report_input: ReportInput) -> tuple[str, ...]:
     rate = report_input.rate
     if rate == RATES[0] and not on_cpu(report_input):
         return tuple(
-            name for name in _KEY_MEASURES if name != "accuracy" or any(side.has(name) for side in report_input.sides)
+            name
+            for name in _KEY_MEASURES
+            if name not in ("accuracy", "peak_share") or any(side.has(name) for side in report_input.sides)
         )
     return tuple(name for name in (rate, *_OTHER_MEASURES) if any(side.has(name) for side in report_input.sides))

@@ -321,6 +321,8 @@ def ratio_cell(ratio: Ratio | None, before: Measure | None = None, after: Measur
             elif before is not None and after is not None and before.value and after.value:
                 value = after.value / before.value  # of an exact counter, the ratio of the numbers beside it
         return Cell(*factor(value), sort=value, note=note, interval=interval)
+    if ratio is not None and ratio.waits_for_core:
+        return bound_cell(ratio)
     if before is not None and after is not None and before.value is not None and after.value is not None:
         if before.value == after.value:
             return Cell("same", sort=1.0)
@@ -332,6 +334,14 @@ def ratio_cell(ratio: Ratio | None, before: Measure | None = None, after: Measur
         note = "" if is_of_one_run else "of these values"
         return Cell(*factor(after.value / before.value), sort=after.value / before.value, note=note)
     return missing_cell(ratio.reason if ratio is not None else "one side was not measured")
+
+
+def bound_cell(ratio: Ratio) -> Cell:
+    """What a ratio is at least or at most, where a side waited for a core."""
+    if ratio.bound is None:
+        return missing_cell(ratio.reason)
+    number, unit = factor(ratio.bound)
+    return Cell(f"{'≥' if ratio.bound > 1 else '≤'} {number}", unit, sort=ratio.bound)
 
 
 def site_cell(site: Site | None, reason: str = "no site was recorded") -> Cell:

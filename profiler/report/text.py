@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 from typing import Any, Final
 
 from profiler.analyse.model import (
+    WAITS_FOR_CORE,
     HostState,
     IdleBlame,
     InputPart,
@@ -50,6 +51,13 @@ def relative_path(path: Path) -> str:
 def capitalized(text: str) -> str:
     """The text with a capital letter at its begin; all other letters stay."""
     return text[:1].upper() + text[1:]
+
+
+def part_of_time(busy: float, peak: float | None) -> str:
+    """`100% of the time, at 12% of the card's peak`, the latter where it is known."""
+    return f"{units.share(busy)} of the time" + (
+        f", at {units.share(peak)} of the card's peak" if peak is not None else ""
+    )
 
 
 def commit_text(commit: str | None) -> str:
@@ -488,6 +496,7 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "not-measured-in": lambda values: f"not measured in {values['side']}: {describe(values['reason'])}",
     "not-measured-in-pairs": "not measured in any pair of runs",
     "zero": "{side} has 0: no ratio",
+    WAITS_FOR_CORE: "{side} waited {share:.0%} of the time for a core that other programs had",
     "not-positive": "{side} has values that are not positive: no ratio",
     "not-comparable": lambda values: f"not comparable: {mismatches(values['mismatches'])}",
     # warnings

@@ -132,8 +132,8 @@ def _kind(event: TimelineEvent) -> TimelineKind:
 
 
 def _note(timelines: Sequence[tuple[ReportSide, Timeline]], length: int, compared: bool) -> str:
-    """Which stretch of each side it is, and how much recording slows the programs."""
-    texts = [_stretch(timeline, length) for _, timeline in timelines]
+    """Which stretch of each side it is, how busy its device is, and how much recording slows the programs."""
+    texts = [f"{_stretch(timeline, length)}{_works(side)}" for side, timeline in timelines]
     if compared:
         texts = [f"{side.label}: {text}" for (side, _), text in zip(timelines, texts, strict=True)]
     else:
@@ -148,14 +148,16 @@ def _note(timelines: Sequence[tuple[ReportSide, Timeline]], length: int, compare
 
 
 def _stretch(timeline: Timeline, length: int) -> str:
-    """`1.20 ms within step 12, of about median length (353 ms); here the device works 7.9% of the time`
-
-    Figures elsewhere are means of all steps.
-    """
+    """`1.20 ms within step 12, of about median length (353 ms)`"""
     step = f"step {timeline.step:,}, of about median length"
-    works = f"here the device works {units.share(timeline.device_share(length))} of the time"
     if not timeline.offset and length >= _NEARLY_ALL * 1e9 * timeline.step_length:  # the whole step
-        return f"{step}; {works}"
+        return step
     drawn, whole = units.seconds(length / 1e9), units.seconds(timeline.step_length)
-    of = f"{step} ({whole}); {works}"
+    of = f"{step} ({whole})"
     return f"{drawn} within {of}" if timeline.offset else f"the first {drawn} of {of}"
+
+
+def _works(side: ReportSide) -> str:
+    """The figure that the report has everywhere: a stretch of its own would have another one."""
+    busy = side.measure("device_utilization").value
+    return "" if busy is None else f"; over all steps the device works {units.share(busy)} of the time"

@@ -67,6 +67,7 @@ from profiler.report.text import (
     host_state,
     input_part,
     listed,
+    part_of_time,
     plural,
     too_few,
 )
@@ -252,7 +253,7 @@ def _idle_device(run: RunDiagnosis) -> Iterable[str]:
 
 
 def _busy_device(run: RunDiagnosis) -> Iterable[str]:
-    busy = f"The {run.device} was busy {share(run.share)} of the time"
+    busy = f"The {run.device} was busy {part_of_time(run.share, run.peak_share)}"
     if run.computing is None:
         yield f"{busy}: the host is not what limits this run."
     elif not run.computing:
@@ -275,6 +276,8 @@ def _busy_by_nvml(run: RunDiagnosis) -> Iterable[str]:
         f"The {run.device} was busy {share(run.share)} of the time according to NVML, which does not see short gaps: "
         "the host is not what limits this run."
     )
+    if run.peak_share is not None:
+        yield f"Its arithmetic takes {share(run.peak_share)} of the card's peak."
     yield from (_cause(cause, "of each step ") for cause in run.causes)
 
 

@@ -413,6 +413,9 @@ ENV_RECORDER: Final = "PROFILER_RECORDER_PID"
 ENV_VIRTUAL_CUDA: Final = "PROFILER_VIRTUAL_CUDA"  # number and name of virtual devices, as in 1:h100
 ENV_COUNT: Final = "PROFILER_COUNT"  # not empty: count operators, memory and reads by line
 ENV_CONTROL: Final = "PROFILER_TURNS"  # the socket of a gate that says how many steps to run
+ENV_TRACE_STEPS: Final = "PROFILER_TRACE_STEPS"  # how many steps torch's trace covers
+ENV_TRACE_SECONDS: Final = "PROFILER_TRACE_SECONDS"  # of long steps: begin so long after the first, last as long
+ENV_MARKS_ONLY: Final = "PROFILER_MARKS_ONLY"  # not empty: of all hooks, only those that leave the program as it is
 ENV_HOOKS: Final = "PROFILER_HOOKS"  # where PYTHONPATH brings our hooks in: taken off again for the program
 LEVELS: Final = ("light", "standard", "full")
 

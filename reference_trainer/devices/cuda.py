@@ -32,6 +32,7 @@ __all__ = ["CudaDevice", "unavailable"]
 
 _UNRECORDED = (0, -1)
 _COPIES = {"h2d": (records.H2D_CALL, "memcpy H2D"), "d2h": (records.D2H_CALL, "memcpy D2H")}
+_MOST_ELEMENTS = 1 << 31  # the kernels' uint32 counters may pass the end by a stride of the grid
 _NON_BLOCKING = "non-blocking"
 """End of the name of a copy for which the host does not wait: nothing has a length there to tell it by."""
 _now = marks.now
@@ -136,6 +137,8 @@ class CudaDevice:
 
     def _empty(self, shape: tuple[int, ...], dtype: np.dtype, began: tuple[int, int]) -> CudaBuffer:
         self._not_in_graph("memory is requested")
+        if prod(shape) > _MOST_ELEMENTS:
+            raise TrainerError(f"a buffer of {prod(shape):,} elements: the kernels count to {_MOST_ELEMENTS:,}")
         size = size_class(prod(shape) * dtype.itemsize)
         pool = self._pools[size]
         if pool:

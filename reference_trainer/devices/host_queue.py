@@ -43,8 +43,8 @@ D2H_BYTES = 288
 LAUNCHES = 296
 CROSSINGS = 304  # calls from Python into compiled code
 CALLS = 312  # records written
-STALLED_NS = 368  # the part of recorded waits in which the worker or the host had no core, in sum
-DELAYED_NS = 376  # the part of recorded waits in which the host had none
+STALLED_NS = 368  # the part of waits in which the worker or the host had no core, in sum
+DELAYED_NS = 376  # the part of waits in which the host had none
 STAGING_HEAD = 320
 ACTIVITIES_READ = 328
 WORKER_SEMAPHORE = 384
@@ -258,23 +258,18 @@ def _log_call(queue, begin, end, blocked_from, size, correlation, kind, name, si
 @njit("int64(int64, int64)", cache=True)
 def _wait(queue, sequence):
     """Block until command `sequence` has finished; return when blocking began (0: not recording)."""
-    began = now(queue + HOST_TIMESPEC) if get64(queue + CALL_LOG) != 0 else 0
-    if began != 0:
-        worker_lacked, host_lacked = get64(queue + LACKED_NS), get64(queue + _HOST_LACKED_NS)
-        put64(queue + _HOST_SEEN_NS, began)
+    began = now(queue + HOST_TIMESPEC)
+    worker_lacked, host_lacked = get64(queue + LACKED_NS), get64(queue + _HOST_LACKED_NS)
+    put64(queue + _HOST_SEEN_NS, began)
     poll = get64(queue + HOST_POLL_NS)
     _await(queue + DONE, sequence, queue + HOST_SLEEPS, queue + HOST_SEMAPHORE, queue + HOST_TIMESPEC, poll)
-    if began != 0:  # the worker has run the command, so that its words are up to date
-        waited = _seen(queue + HOST_TIMESPEC) - began
-        worker_lacked, host_lacked = (
-            get64(queue + LACKED_NS) - worker_lacked,
-            get64(queue + _HOST_LACKED_NS) - host_lacked,
-        )
-        # the host often loses its core while the worker has none, and sees only later that the worker is done
-        _add(queue, STALLED_NS, min(waited, worker_lacked + host_lacked))
-        _add(queue, DELAYED_NS, min(waited, host_lacked))
+    waited = _seen(queue + HOST_TIMESPEC) - began  # the worker has run the command, so that its words are up to date
+    worker_lacked, host_lacked = get64(queue + LACKED_NS) - worker_lacked, get64(queue + _HOST_LACKED_NS) - host_lacked
+    # the host often loses its core while the worker has none, and sees only later that the worker is done
+    _add(queue, STALLED_NS, min(waited, worker_lacked + host_lacked))
+    _add(queue, DELAYED_NS, min(waited, host_lacked))
     _add(queue, SYNCS, 1)
-    return began
+    return began if get64(queue + CALL_LOG) != 0 else 0
 
 
 @njit(cache=True)

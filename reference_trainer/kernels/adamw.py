@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy import uint32
 
 from reference_trainer.kernels import Kernel
 from reference_trainer.kernels.arguments import number, vector
@@ -81,11 +82,13 @@ def update(params, grads, m, v, state, size, decayed):
     spread = np.float32(1) / math.sqrt(one_minus(state[BETA2], step))
     decay = np.float32(1) - rate * state[WEIGHT_DECAY]
     beta1, beta2, eps = np.float32(1) - state[BETA1], np.float32(1) - state[BETA2], state[EPS]
-    for i in range(gpu.grid(1), size, gpu.gridsize(1)):
-        retained = decay if i < decayed else np.float32(1)
+    i, threads, end, begin_undecayed = uint32(gpu.grid(1)), uint32(gpu.gridsize(1)), uint32(size), uint32(decayed)
+    while i < end:
+        retained = decay if i < begin_undecayed else np.float32(1)
         params[i], m[i], v[i] = updated(
             params[i], clip * grads[i], m[i], v[i], beta1, beta2, eps, moved, retained, spread
         )
+        i = uint32(i + threads)
 
 
 def cuda(device, params, grads, m, v, norm, step_state, size, decayed):

@@ -5,11 +5,19 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy import uint32
 
 from reference_trainer.kernels import Kernel
 from reference_trainer.kernels.arguments import indices, matrix, number, vector
 from reference_trainer.kernels.elementwise import exp, exponential
-from reference_trainer.kernels.on_cuda import device_function, device_helper, gpu, on_cuda, threads_for
+from reference_trainer.kernels.on_cuda import (
+    device_function,
+    device_helper,
+    gpu,
+    on_cuda,
+    place_in_columns,
+    threads_for,
+)
 from reference_trainer.kernels.reductions import add_to, block_argmax, block_sum, maxnum
 
 _STRIP = 64  # rows that a CUDA thread adds up of a column: 3,000 tokens are 47 strips, enough for all multiprocessors
@@ -69,6 +77,7 @@ def host(command):
 argmax = device_helper(block_argmax)
 total_of = device_helper(block_sum)
 power = device_function(exp)
+place = device_function(place_in_columns)
 
 
 @on_cuda("void(float32[:, ::1], float32[::1], float32[::1], int32[::1], int32[::1], int64, int64, int64)")
@@ -77,49 +86,57 @@ def differentiate_rows(logits, bias, losses, predictions, ids, begin, tokens, vo
 
     Storing the exponentials would cost a write and a read of the row.
     """
-    r = gpu.blockIdx.x
+    r = uint32(gpu.blockIdx.x)
     row = logits[r]
+    thread, threads, end = uint32(gpu.threadIdx.x), uint32(gpu.blockDim.x), uint32(vocabulary)
     first = argmax(row, bias, vocabulary)
     best = row[first] + bias[first]
     partial = np.float32(0)
-    for v in range(gpu.threadIdx.x, vocabulary, gpu.blockDim.x):
+    v = thread
+    while v < end:
         partial += power(row[v] + bias[v] - best)
+        v = uint32(v + threads)
     total = total_of(partial)
-    following = ids[begin + r + 1]
-    if gpu.threadIdx.x == 0:
+    following = uint32(ids[begin + r + 1])
+    if thread == 0:
         losses[begin + r] = math.log(total) + (best - (row[following] + bias[following]))
         predictions[begin + r] = first
     gpu.syncthreads()  # the loss is read from what comes next
     share = np.float32(1) / (total * np.float32(tokens))
-    for v in range(gpu.threadIdx.x, vocabulary, gpu.blockDim.x):
+    v = thread
+    while v < end:
         term = power(row[v] + bias[v] - best)
         if v == following:
             term -= total
         row[v] = term * share
+        v = uint32(v + threads)
 
 
 @on_cuda("void(float32[::1], float32[:, ::1], int64, int64)")
 def add_strips(parts, gradients, rows, vocabulary):
     """Sum the columns over each strip of rows; neighbouring threads read neighbouring columns."""
-    groups = (vocabulary + gpu.blockDim.x - 1) // gpu.blockDim.x
-    strip = gpu.blockIdx.x // groups
-    v = (gpu.blockIdx.x - strip * groups) * gpu.blockDim.x + gpu.threadIdx.x
+    strip, v = place(vocabulary)
     if v >= vocabulary:
         return
     total = np.float32(0)
-    for r in range(strip * _STRIP, min((strip + 1) * _STRIP, rows)):
+    r = uint32(strip * _STRIP)
+    end = uint32(min(uint32(r + _STRIP), uint32(rows)))
+    while r < end:
         total += gradients[r, v]
-    parts[strip * vocabulary + v] = total
+        r = uint32(r + 1)
+    parts[uint32(strip * vocabulary + v)] = total
 
 
 @on_cuda("void(float32[::1], float32[::1], int64, int64, int64)")
 def add_to_dbias(dbias, parts, strips, vocabulary, begin):
     """Sum dbias over all strips in order, and add that of earlier tiles."""
-    v = gpu.grid(1)
+    v = uint32(gpu.grid(1))
     if v < vocabulary:
         total = np.float32(0)
-        for strip in range(strips):
-            total += parts[strip * vocabulary + v]
+        at, end = v, uint32(strips * vocabulary)
+        while at < end:
+            total += parts[at]
+            at = uint32(at + vocabulary)
         dbias[v] = total + dbias[v] if begin > 0 else total
 
 

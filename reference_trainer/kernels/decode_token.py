@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy import uint32
 
 from reference_trainer.kernels import Kernel
 from reference_trainer.kernels.arguments import indices, matrix, number, vector
@@ -38,11 +39,15 @@ argmax = device_helper(block_argmax)
 def decode_in_one_block(predictions, readouts, weight, bias, logits, width, vocabulary, row, readout_row):
     """Compute product and argmax by one block; neighbouring threads read neighbouring columns of the weight."""
     readout = readouts[readout_row]
-    for v in range(gpu.threadIdx.x, vocabulary, gpu.blockDim.x):
+    v, threads, rows = uint32(gpu.threadIdx.x), uint32(gpu.blockDim.x), uint32(width)
+    while v < vocabulary:
         total = np.float32(0)
-        for k in range(width):
+        k = uint32(0)
+        while k < rows:
             total += readout[k] * weight[k, v]
+            k = uint32(k + 1)
         logits[v] = total
+        v = uint32(v + threads)
     gpu.syncthreads()
     first = argmax(logits, bias, vocabulary)
     if gpu.threadIdx.x == 0:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numpy import uint32
+
 from reference_trainer.kernels import Kernel
 from reference_trainer.kernels.arguments import indices, matrix, number
 from reference_trainer.kernels.on_cuda import gpu, on_cuda, threads_for
@@ -22,10 +24,12 @@ def host(command):
 @on_cuda("void(float32[:, ::1], float32[:, ::1], int32[::1], int64)")
 def embed_rows(x, table, ids, width):
     """Copy the row of one token per block."""
-    t = gpu.blockIdx.x
-    row = ids[t]
-    for j in range(gpu.threadIdx.x, width, gpu.blockDim.x):
+    t = uint32(gpu.blockIdx.x)
+    row = uint32(ids[t])
+    j, threads, end = uint32(gpu.threadIdx.x), uint32(gpu.blockDim.x), uint32(width)
+    while j < end:
         x[t, j] = table[row, j]
+        j = uint32(j + threads)
 
 
 def cuda(device, x, table, ids, tokens, width, vocabulary):

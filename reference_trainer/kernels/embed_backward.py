@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy import uint32
 
 from reference_trainer.kernels import Kernel
 from reference_trainer.kernels.arguments import indices, matrix, number
-from reference_trainer.kernels.on_cuda import device_helper, gpu, on_cuda, threads_for
+from reference_trainer.kernels.on_cuda import (
+    device_function,
+    device_helper,
+    gpu,
+    on_cuda,
+    place_in_columns,
+    threads_for,
+)
 from reference_trainer.kernels.reductions import block_sum
 
 _TILE = 16  # rows whose loads are in flight together
@@ -34,6 +42,7 @@ def host(command):
 
 
 total_of = device_helper(block_sum)
+place = device_function(place_in_columns)
 
 
 @on_cuda("void(int32[::1], float32[:, ::1], int32[::1], int64, int64, int64)")
@@ -43,46 +52,53 @@ def sort_by_token(order, dtable, ids, tokens, width, vocabulary):
     A block per t counts those before it, which is exact in fp32 up to 2^24; T^2 comparisons in all, 9 million for 3,000
     tokens. It also sets its share of dtable to 0.
     """
-    t = gpu.blockIdx.x
+    t, thread, threads = uint32(gpu.blockIdx.x), uint32(gpu.threadIdx.x), uint32(gpu.blockDim.x)
     token_id = ids[t]
     before = np.float32(0)
     count = np.float32(0)
-    for s in range(gpu.threadIdx.x, tokens, gpu.blockDim.x):
+    s = thread
+    while s < tokens:
         previous = ids[s]
         if previous < token_id or (previous == token_id and s < t):
             before += np.float32(1)
         if previous == token_id and s >= t:
             count += np.float32(1)
-    row = total_of(before)
+        s = uint32(s + threads)
+    row = uint32(total_of(before))
     count = total_of(count)
-    if gpu.threadIdx.x == 0:
-        order[np.int64(row)] = t
-        order[tokens + np.int64(row)] = np.int32(count)
-    for v in range(t, vocabulary, gpu.gridDim.x):
-        for j in range(gpu.threadIdx.x, width, gpu.blockDim.x):
+    if thread == 0:
+        order[row] = t
+        order[uint32(tokens + row)] = np.int32(count)
+    v, blocks, columns = t, uint32(gpu.gridDim.x), uint32(width)
+    while v < vocabulary:
+        j = thread
+        while j < columns:
             dtable[v, j] = np.float32(0)
+            j = uint32(j + threads)
+        v = uint32(v + blocks)
 
 
 @on_cuda("void(float32[:, ::1], float32[:, ::1], int32[::1], int32[::1], int64, int64)")
 def add_rows(dtable, grad, ids, order, tokens, width):
     """Sum a token's rows in order of time by the threads of its first occurrence, one thread per channel."""
-    groups = (width + gpu.blockDim.x - 1) // gpu.blockDim.x
-    row = gpu.blockIdx.x // groups
-    j = (gpu.blockIdx.x - row * groups) * gpu.blockDim.x + gpu.threadIdx.x
-    token = ids[order[row]]
-    if j >= width or (row > 0 and ids[order[row - 1]] == token):
+    row, j = place(width)
+    token = uint32(ids[uint32(order[row])])
+    if j >= width or (row > 0 and ids[uint32(order[uint32(row - 1)])] == token):
         return
     rows = gpu.local.array(_TILE, np.float32)
     total = np.float32(0)
-    end = row + order[tokens + row]
-    while row + _TILE <= end:
+    end = uint32(row + order[uint32(tokens + row)])
+    while uint32(row + _TILE) <= end:
+        tile = order[row:]
         for i in range(_TILE):
-            rows[i] = grad[order[row + i], j]
+            rows[i] = grad[uint32(tile[i]), j]
+        gpu.threadfence_block()  # ptxas would move each load down to its sum
         for i in range(_TILE):
             total += rows[i]
-        row += _TILE
-    for p in range(row, end):
-        total += grad[order[p], j]
+        row = uint32(row + _TILE)
+    while row < end:
+        total += grad[uint32(order[row]), j]
+        row = uint32(row + 1)
     dtable[token, j] = total
 
 

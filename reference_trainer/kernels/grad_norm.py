@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy import uint32
 
 from reference_trainer.kernels import Kernel
 from reference_trainer.kernels.arguments import number, vector
@@ -38,19 +39,19 @@ total_of = device_helper(block_sum)
 @on_cuda("void(float32[::1], float32[::1], int64)")
 def add_squares(parts, grads, size):
     """Sum the squares of each block's share of the gradients."""
-    threads = gpu.blockDim.x * gpu.gridDim.x
+    threads, end = uint32(gpu.gridsize(1)), uint32(size)
     sums = gpu.local.array(_LANES, np.float32)
     for vector_lane in range(_LANES):
         sums[vector_lane] = np.float32(0)
-    i = gpu.grid(1)
-    while i + (_LANES - 1) * threads < size:
+    i = uint32(gpu.grid(1))
+    while uint32(i + (_LANES - 1) * threads) < end:
         for vector_lane in range(_LANES):
-            value = grads[i + vector_lane * threads]
+            value = grads[uint32(i + vector_lane * threads)]
             sums[vector_lane] += value * value
-        i += _LANES * threads
-    while i < size:
+        i = uint32(i + _LANES * threads)
+    while i < end:
         sums[0] += grads[i] * grads[i]
-        i += threads
+        i = uint32(i + threads)
     total = total_of((sums[0] + sums[1]) + (sums[2] + sums[3]))
     if gpu.threadIdx.x == 0:
         parts[gpu.blockIdx.x] = total
@@ -60,8 +61,10 @@ def add_squares(parts, grads, size):
 def root_of_sum(norm, parts, blocks):
     """Compute the root of the sum of all parts by one block."""
     partial = np.float32(0)
-    for i in range(gpu.threadIdx.x, blocks, gpu.blockDim.x):
+    i, threads = uint32(gpu.threadIdx.x), uint32(gpu.blockDim.x)
+    while i < blocks:
         partial += parts[i]
+        i = uint32(i + threads)
     total = total_of(partial)
     if gpu.threadIdx.x == 0:
         norm[0] = math.sqrt(total)

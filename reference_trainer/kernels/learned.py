@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy import uint32
 
 from reference_trainer.kernels import Kernel
 from reference_trainer.kernels.adamw import LAST_RATE, NORM
@@ -43,10 +44,12 @@ def close_learned(results, losses, predictions, ids, state, tokens):
     """Do it by one block."""
     loss = np.float32(0)
     right = np.float32(0)
-    for t in range(gpu.threadIdx.x, tokens, gpu.blockDim.x):
+    t, threads = uint32(gpu.threadIdx.x), uint32(gpu.blockDim.x)
+    while t < tokens:
         loss += losses[t]
-        if predictions[t] == ids[t + 1]:
+        if predictions[t] == ids[uint32(t + 1)]:
             right += np.float32(1)
+        t = uint32(t + threads)
     losses_sum = total_of(loss)
     right_sum = total_of(right)
     if gpu.threadIdx.x == 0:

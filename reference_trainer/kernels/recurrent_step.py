@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy import uint32
 
 from reference_trainer.kernels import Kernel
 from reference_trainer.kernels.arguments import matrix, number, vector
@@ -60,35 +61,47 @@ def step_in_one_block(
     """Compute everything by one block; neighbouring threads read neighbouring columns of the weights."""
     readout = readouts[readout_row]
     x = xs[x_row]
-    thread = gpu.threadIdx.x
-    threads = gpu.blockDim.x
-    for layer in range(layers):
-        for j in range(thread, 2 * width, threads):
+    thread, threads, columns = uint32(gpu.threadIdx.x), uint32(gpu.blockDim.x), uint32(width)
+    layer = uint32(0)
+    while layer < layers:
+        j = thread
+        while j < 2 * columns:
             total = bias[layer, j]
-            for k in range(width):
-                total += x[k] * weights[layer * width + k, j]
+            k = uint32(0)
+            while k < columns:
+                total += x[k] * weights[uint32(layer * columns + k), j]
+                k = uint32(k + 1)
             projected[j] = total
+            j = uint32(j + threads)
         gpu.syncthreads()
-        for j in range(thread, width, threads):
-            h = step(state[layer, j], projected[j] + modulator[0], projected[width + j])
+        j = thread
+        while j < columns:
+            h = step(state[layer, j], projected[j] + modulator[0], projected[uint32(columns + j)])
             state[layer, j] = h
             x[j] += h
+            j = uint32(j + threads)
         gpu.syncthreads()
-    for j in range(thread, width, threads):
+        layer = uint32(layer + 1)
+    j = thread
+    while j < columns:
         total = np.float32(0)
-        for k in range(width):
+        k = uint32(0)
+        while k < columns:
             total += x[k] * readout_weight[k, j]
+            k = uint32(k + 1)
         readout[j] = total
+        j = uint32(j + threads)
 
 
 @on_cuda("void(float32[:, ::1], float32[::1], float32[:, ::1], float32[:, ::1], float32[::1], int64, int64, int64)")
 def leak(xs, projected, bias, state, modulator, width, layer, x_row):
     """Compute one layer after its product, one thread per channel."""
     x = xs[x_row]
-    j = gpu.grid(1)
+    j = uint32(gpu.grid(1))
     if j < width:
+        value = uint32(width + j)
         gate = projected[j] + bias[layer, j] + modulator[0]
-        h = step(state[layer, j], gate, projected[width + j] + bias[layer, width + j])
+        h = step(state[layer, j], gate, projected[value] + bias[layer, value])
         state[layer, j] = h
         x[j] += h
 

@@ -11,9 +11,12 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
+from numpy import uint32
 
 from reference_trainer.jit import njit
 from reference_trainer.kernels.on_cuda import SHARED_THREADS, gpu
+
+_LANES = 4
 
 
 @intrinsic
@@ -61,15 +64,27 @@ def block_argmax(compiled):
     @compiled
     def argmax(row, bias, length):
         sums = gpu.shared.array(SHARED_THREADS, np.float32)
-        firsts = gpu.shared.array(SHARED_THREADS, np.int32)
-        thread = gpu.threadIdx.x
+        firsts = gpu.shared.array(SHARED_THREADS, np.uint32)
+        thread, threads, end = uint32(gpu.threadIdx.x), uint32(gpu.blockDim.x), uint32(length)
         best = np.float32(-np.inf)
-        first = np.int32(length)  # of a thread that saw no element
-        for v in range(thread, length, gpu.blockDim.x):
+        first = end  # of a thread that saw no element
+        v = thread
+        lanes = gpu.local.array(_LANES, np.float32)
+        while uint32(v + (_LANES - 1) * threads) < end:
+            for lane in range(_LANES):  # loads of as many are in flight
+                at = uint32(v + lane * threads)
+                lanes[lane] = row[at] + bias[at]
+            for lane in range(_LANES):
+                if lanes[lane] > best or first == end:
+                    best = lanes[lane]
+                    first = uint32(v + lane * threads)
+            v = uint32(v + _LANES * threads)
+        while v < end:
             total = row[v] + bias[v]
-            if total > best or first == length:
+            if total > best or first == end:
                 best = total
-                first = np.int32(v)
+                first = v
+            v = uint32(v + threads)
         sums[thread] = best
         firsts[thread] = first
         half = gpu.blockDim.x // 2

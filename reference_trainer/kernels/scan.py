@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy import uint32
 
 from reference_trainer.kernels import Kernel
 from reference_trainer.kernels.arguments import matrix, number, vector
 from reference_trainer.kernels.elementwise import leaky_integrator, leaky_step, retention
-from reference_trainer.kernels.on_cuda import device_helper, gpu, on_cuda, threads_for
+from reference_trainer.kernels.on_cuda import (
+    device_function,
+    device_helper,
+    gpu,
+    on_cuda,
+    place_in_columns,
+    threads_for,
+)
 from reference_trainer.kernels.time_blocks import GROUP, TILE, fold_before, time_blocks
 
 _WARP = 32  # threads of a CUDA block of a serial scan: one warp, so that the channels spread over all multiprocessors
@@ -36,6 +44,7 @@ def host(command):
 keep_of = device_helper(retention)
 step = device_helper(leaky_integrator)
 before = device_helper(fold_before)
+place = device_function(place_in_columns)
 
 
 @on_cuda(
@@ -44,9 +53,7 @@ before = device_helper(fold_before)
 )
 def scan_ends(ends, projected, bias, state, saved, modulator, tokens, width, layer, length, blocks, modulated, saving):
     """Compute (A, B) of each block of time, in `ends` as in `fold_before`; one thread per block and channel."""
-    groups = (width + gpu.blockDim.x - 1) // gpu.blockDim.x
-    block = gpu.blockIdx.x // groups
-    j = (gpu.blockIdx.x - block * groups) * gpu.blockDim.x + gpu.threadIdx.x
+    block, j = place(width)
     if j >= width:
         return
     gates = gpu.local.array(TILE, np.float32)
@@ -54,31 +61,35 @@ def scan_ends(ends, projected, bias, state, saved, modulator, tokens, width, lay
     gate_bias = bias[layer, j]
     if modulated:
         gate_bias += modulator[0]
-    value_bias = bias[layer, width + j]
+    value = uint32(width + j)
+    value_bias = bias[layer, value]
     retained = np.float32(1)
     h = np.float32(0)
     if block == 0:
         h = state[layer, j]
-        ends[2 * blocks * width + j] = h
+        ends[uint32(2 * blocks * width + j)] = h
         if saving:
             saved[layer, j] = h
-    end = min((block + 1) * length, tokens)
-    begin = block * length
-    while begin + TILE <= end:
+    t = uint32(block * length)
+    end = uint32(min(uint32(t + length), uint32(tokens)))
+    while uint32(t + TILE) <= end:
+        tile = projected[t:]
         for i in range(TILE):
-            gates[i] = projected[begin + i, j]
-            values[i] = projected[begin + i, width + j]
+            gates[i] = tile[i, j]
+            values[i] = tile[i, value]
+        gpu.threadfence_block()  # ptxas would move the loads down to where they are used: two in flight, not 32
         for i in range(TILE):
             keep = keep_of(gates[i] + gate_bias)
             retained *= keep
             h = keep * h + (np.float32(1) - keep) * (values[i] + value_bias)
-        begin += TILE
-    for t in range(begin, end):
+        t = uint32(t + TILE)
+    while t < end:
         keep = keep_of(projected[t, j] + gate_bias)
         retained *= keep
-        h = keep * h + (np.float32(1) - keep) * (projected[t, width + j] + value_bias)
-    ends[block * width + j] = h
-    ends[(blocks + block) * width + j] = retained
+        h = keep * h + (np.float32(1) - keep) * (projected[t, value] + value_bias)
+        t = uint32(t + 1)
+    ends[uint32(block * width + j)] = h
+    ends[uint32((blocks + block) * width + j)] = retained
 
 
 @on_cuda(
@@ -107,9 +118,7 @@ def scan_block(
 
     y may be x. Only with `saving` are `saved` and `hidden` written, only with `modulated` is `modulator` read.
     """
-    groups = (width + gpu.blockDim.x - 1) // gpu.blockDim.x
-    block = gpu.blockIdx.x // groups
-    j = (gpu.blockIdx.x - block * groups) * gpu.blockDim.x + gpu.threadIdx.x
+    block, j = place(width)
     if j >= width:
         return
     gates = gpu.local.array(TILE, np.float32)
@@ -118,31 +127,34 @@ def scan_block(
     gate_bias = bias[layer, j]
     if modulated:
         gate_bias += modulator[0]
-    value_bias = bias[layer, width + j]
+    value = uint32(width + j)
+    value_bias = bias[layer, value]
     if blocks == 1:
         h = state[layer, j]
         if saving:
             saved[layer, j] = h
     else:
         h = before(ends, block, blocks, width, j)
-    end = min((block + 1) * length, tokens)
-    begin = block * length
-    while begin + TILE <= end:
+    t = uint32(block * length)
+    end = uint32(min(uint32(t + length), uint32(tokens)))
+    while uint32(t + TILE) <= end:
+        tile, x_tile, y_tile, hidden_tile = projected[t:], x[t:], y[t:], hidden[t:]
         for i in range(TILE):
-            gates[i] = projected[begin + i, j]
-            values[i] = projected[begin + i, width + j]
-            inputs[i] = x[begin + i, j]
+            gates[i] = tile[i, j]
+            values[i] = tile[i, value]
+            inputs[i] = x_tile[i, j]
         for i in range(TILE):
             h = step(h, gates[i] + gate_bias, values[i] + value_bias)
-            y[begin + i, j] = inputs[i] + h
+            y_tile[i, j] = inputs[i] + h
             if saving:
-                hidden[begin + i, j] = h
-        begin += TILE
-    for t in range(begin, end):
-        h = step(h, projected[t, j] + gate_bias, projected[t, width + j] + value_bias)
+                hidden_tile[i, j] = h
+        t = uint32(t + TILE)
+    while t < end:
+        h = step(h, projected[t, j] + gate_bias, projected[t, value] + value_bias)
         y[t, j] = x[t, j] + h
         if saving:
             hidden[t, j] = h
+        t = uint32(t + 1)
     if end == tokens:
         state[layer, j] = h
 

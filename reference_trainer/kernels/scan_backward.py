@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy import uint32
 
 from reference_trainer.kernels import Kernel
 from reference_trainer.kernels.arguments import matrix, number
 from reference_trainer.kernels.elementwise import keep_share, retention
-from reference_trainer.kernels.on_cuda import device_helper, gpu, on_cuda, threads_for
+from reference_trainer.kernels.on_cuda import (
+    device_function,
+    device_helper,
+    gpu,
+    on_cuda,
+    place_in_columns,
+    threads_for,
+)
 from reference_trainer.kernels.time_blocks import GROUP, TILE, fold_behind, time_blocks
 
 _WARP = 32  # threads of a CUDA block of a serial pass: one warp, so that the channels spread over all multiprocessors
@@ -55,14 +63,13 @@ def host(command):
 
 keep_of = device_helper(retention)
 behind = device_helper(fold_behind)
+place = device_function(place_in_columns)
 
 
 @on_cuda("void(float32[::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], int64, int64, int64, int64, int64)")
 def backward_ends(ends, grad, projected, bias, tokens, width, layer, length, blocks):
     """Compute (A, B) of each block of time for c <- a_t (grad_t + c), backward; one thread per block and channel."""
-    groups = (width + gpu.blockDim.x - 1) // gpu.blockDim.x
-    block = gpu.blockIdx.x // groups
-    j = (gpu.blockIdx.x - block * groups) * gpu.blockDim.x + gpu.threadIdx.x
+    block, j = place(width)
     if j >= width:
         return
     gates = gpu.local.array(TILE, np.float32)
@@ -70,23 +77,26 @@ def backward_ends(ends, grad, projected, bias, tokens, width, layer, length, blo
     gate_bias = bias[layer, j]
     retained = np.float32(1)
     carry = np.float32(0)
-    begin = block * length
-    end = min(begin + length, tokens)
-    while begin + TILE <= end:
-        end -= TILE
+    begin = uint32(block * length)
+    t = uint32(min(uint32(begin + length), uint32(tokens)))
+    while uint32(begin + TILE) <= t:
+        t = uint32(t - TILE)
+        tile, grad_tile = projected[t:], grad[t:]
         for i in range(TILE):
-            gates[i] = projected[end + i, j]
-            grads[i] = grad[end + i, j]
+            gates[i] = tile[i, j]
+            grads[i] = grad_tile[i, j]
+        gpu.threadfence_block()  # as in scan_ends: all loads are in flight together
         for back in range(TILE):
             keep = keep_of(gates[TILE - 1 - back] + gate_bias)
             retained *= keep
             carry = keep * (grads[TILE - 1 - back] + carry)
-    for t in range(end - 1, begin - 1, -1):
+    while t > begin:
+        t = uint32(t - 1)
         keep = keep_of(projected[t, j] + gate_bias)
         retained *= keep
         carry = keep * (grad[t, j] + carry)
-    ends[block * width + j] = carry
-    ends[(blocks + block) * width + j] = retained
+    ends[uint32(block * width + j)] = carry
+    ends[uint32((blocks + block) * width + j)] = retained
 
 
 @on_cuda(
@@ -95,9 +105,7 @@ def backward_ends(ends, grad, projected, bias, tokens, width, layer, length, blo
 )
 def backward_block(dprojected, grad, projected, bias, hidden, saved, dbias, ends, tokens, width, layer, length, blocks):
     """Compute one block of time of one channel per thread; its part of dbias goes to `ends`, or to dbias."""
-    groups = (width + gpu.blockDim.x - 1) // gpu.blockDim.x
-    block = gpu.blockIdx.x // groups
-    j = (gpu.blockIdx.x - block * groups) * gpu.blockDim.x + gpu.threadIdx.x
+    block, j = place(width)
     if j >= width:
         return
     gates = gpu.local.array(TILE, np.float32)
@@ -105,19 +113,21 @@ def backward_block(dprojected, grad, projected, bias, hidden, saved, dbias, ends
     grads = gpu.local.array(TILE, np.float32)
     befores = gpu.local.array(TILE, np.float32)
     gate_bias = bias[layer, j]
-    value_bias = bias[layer, width + j]
+    value = uint32(width + j)
+    value_bias = bias[layer, value]
     gate_sum = np.float32(0)
     value_sum = np.float32(0)
     carry = behind(ends, block, blocks, width, j)
-    begin = block * length
-    end = min(begin + length, tokens)
-    while begin + TILE <= end:
-        end -= TILE
+    begin = uint32(block * length)
+    t = uint32(min(uint32(begin + length), uint32(tokens)))
+    while uint32(begin + TILE) <= t:
+        t = uint32(t - TILE)
+        tile, grad_tile, target = projected[t:], grad[t:], dprojected[t:]
         for i in range(TILE):
-            gates[i] = projected[end + i, j]
-            values[i] = projected[end + i, width + j]
-            grads[i] = grad[end + i, j]
-            befores[i] = hidden[end + i - 1, j] if end + i > 0 else saved[layer, j]
+            gates[i] = tile[i, j]
+            values[i] = tile[i, value]
+            grads[i] = grad_tile[i, j]
+            befores[i] = hidden[uint32(t + i - 1), j] if uint32(t + i) > 0 else saved[layer, j]
         for back in range(TILE):
             i = TILE - 1 - back
             keep = keep_of(gates[i] + gate_bias)
@@ -127,35 +137,38 @@ def backward_block(dprojected, grad, projected, bias, hidden, saved, dbias, ends
             carry = dh * keep
             gate_sum += dgate
             value_sum += dvalue
-            dprojected[end + i, j] = dgate
-            dprojected[end + i, width + j] = dvalue
-    for t in range(end - 1, begin - 1, -1):
-        earlier = hidden[t - 1, j] if t > 0 else saved[layer, j]
+            target[i, j] = dgate
+            target[i, value] = dvalue
+    while t > begin:
+        t = uint32(t - 1)
+        earlier = hidden[uint32(t - 1), j] if t > 0 else saved[layer, j]
         keep = keep_of(projected[t, j] + gate_bias)
         dh = grad[t, j] + carry
         dvalue = dh * (np.float32(1) - keep)
-        dgate = dvalue * keep * (earlier - (projected[t, width + j] + value_bias))
+        dgate = dvalue * keep * (earlier - (projected[t, value] + value_bias))
         carry = dh * keep
         gate_sum += dgate
         value_sum += dvalue
         dprojected[t, j] = dgate
-        dprojected[t, width + j] = dvalue
+        dprojected[t, value] = dvalue
     if blocks == 1:
         dbias[layer, j] = gate_sum
-        dbias[layer, width + j] = value_sum
+        dbias[layer, value] = value_sum
     else:
-        ends[2 * (blocks + block) * width + j] = gate_sum
-        ends[2 * (blocks + block) * width + width + j] = value_sum
+        ends[uint32(2 * (blocks + block) * width + j)] = gate_sum
+        ends[uint32(2 * (blocks + block) * width + value)] = value_sum
 
 
 @on_cuda("void(float32[:, ::1], float32[::1], int64, int64, int64)")
 def add_blocks(dbias, ends, width, layer, blocks):
     """Sum dbias over the blocks in order of time: the same bits each time."""
-    j = gpu.grid(1)
+    j = uint32(gpu.grid(1))
     if j < 2 * width:
         total = np.float32(0)
-        for block in range(blocks):
-            total += ends[2 * (blocks + block) * width + j]
+        at, end = uint32(2 * blocks * width + j), uint32(4 * blocks * width)
+        while at < end:
+            total += ends[at]
+            at = uint32(at + 2 * width)
         dbias[layer, j] = total
 
 

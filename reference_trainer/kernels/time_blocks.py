@@ -18,6 +18,7 @@ second-level cache holds: blocks times channels are about THREADS.
 from __future__ import annotations
 
 import numpy as np
+from numpy import uint32
 
 TILE = 16
 """Time steps whose loads are in flight together; up to 4 registers each."""
@@ -52,11 +53,12 @@ def fold_before(compiled):
     @compiled
     def before(ends, block, blocks, width, channel):
         if block == 0:
-            return ends[2 * blocks * width + channel]
+            return ends[uint32(2 * blocks * width + channel)]
         h = ends[channel]
-        for n in range(1, block):
-            index = n * width + channel
-            h = ends[blocks * width + index] * h + ends[index]
+        at, end = uint32(width + channel), uint32(block * width)
+        while at < end:
+            h = ends[uint32(blocks * width + at)] * h + ends[at]
+            at = uint32(at + width)
         return h
 
     return before
@@ -68,9 +70,10 @@ def fold_behind(compiled):
     @compiled
     def behind(ends, block, blocks, width, channel):
         carry = np.float32(0)
-        for back in range(blocks - 1 - block):
-            index = (blocks - 1 - back) * width + channel
-            carry = ends[blocks * width + index] * carry + ends[index]
+        at, end = uint32(blocks * width + channel), uint32((block + 1) * width + channel)
+        while at > end:
+            at = uint32(at - width)
+            carry = ends[uint32(blocks * width + at)] * carry + ends[at]
         return carry
 
     return behind

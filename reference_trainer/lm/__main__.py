@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reference_trainer.devices import NAMES
 from reference_trainer.errors import TrainerError
-from reference_trainer.lm.settings import CHECKPOINT_EVERY, EVALUATE_EVERY, UNUSED, Settings
+from reference_trainer.lm.settings import CHECKPOINT_EVERY, EVALUATE_EVERY, PLAIN, UNUSED, Settings
 from reference_trainer.performance import add_options, from_options
 from reference_trainer.program import Parser, asked_fixes, check_output, guarded, path_of, write_output
 
@@ -28,7 +28,10 @@ def _parser() -> Parser:
     defaults = Settings()
     parser = Parser(prog="python -m reference_trainer.lm", description=__doc__)
     add = parser.add_argument
-    add("--variant", help=f"as-found or fixed (default: {defaults.variant})")
+    add(
+        "--variant",
+        help=f"as-found or fixed, or in plain PyTorch {' or '.join(PLAIN)} (default: {defaults.variant})",
+    )
     add("--fixes", help="fixes by name, separated by commas, instead of a variant's; none: an empty text")
     add("--preset", default=defaults.preset, help="tiny, small, gpu or base (default: %(default)s)")
     add("--device", default=defaults.device, help=f"{', '.join(NAMES)} (default: %(default)s: CUDA where there is one)")
@@ -41,7 +44,7 @@ def _parser() -> Parser:
     add("--samples-per-chunk", type=int, default=defaults.samples_per_chunk, help="default: %(default)s")
     add(
         "--corpus",
-        help=".txt or .jsonl, plain, .gz or .zst, or a folder of these, or hub:NAME; default: Python's own docs",
+        help=".txt or .jsonl, plain, .gz or .zst, or a folder of these; default: Python's own docs",
     )
     add("--tokenizer", metavar="MODEL", help="a SentencePiece model (default: one is trained on the corpus)")
     add("--seed", type=int, default=defaults.seed, help="of the initial weights (default: %(default)s)")
@@ -138,13 +141,14 @@ def _train(settings: Settings, result: Path | None) -> int:
     from reference_trainer.lm.model import preset
 
     preset(settings.preset)  # an unknown one is an error before the compiled code is imported, which takes a second
-    from reference_trainer.lm.loop import train
+    from reference_trainer.lm import loop, plain_torch
     from reference_trainer.lm.result import NotWrittenError
 
     if result:  # better known before the training than after
         check_output("--result", result)
     fault: TrainerError | None = None
     try:
+        train = plain_torch.train if settings.variant in PLAIN else loop.train
         summary = train(settings, progress=lambda line: print(line, flush=True))
     except NotWrittenError as error:
         summary, fault = error.summary, error

@@ -11,15 +11,13 @@ from typing import Any
 from profiler import marks
 from reference_trainer.devices.protocol import Device
 from reference_trainer.errors import TrainerError
-from reference_trainer.lm.checkpoint import Origin
-from reference_trainer.lm.heldout import goal_of, split
+from reference_trainer.lm.heldout import Yardstick, goal_of, split
 from reference_trainer.lm.history import COLUMNS, History
 from reference_trainer.lm.job import Job, optimizer
 from reference_trainer.lm.learn_chunk import LearnChunk
 from reference_trainer.lm.model import initial_weights_for_learning
-from reference_trainer.lm.ngrams import Yardstick
 from reference_trainer.lm.settings import CHECKPOINT_EVERY, EVALUATE_EVERY
-from reference_trainer.lm.snapshots import HISTORY, CheckpointFolder, Snapshots, open_checkpoint_folder
+from reference_trainer.lm.snapshots import HISTORY, CheckpointFolder, Origin, Snapshots, open_checkpoint_folder
 
 
 def origin(job: Job) -> Origin:

@@ -50,7 +50,8 @@ def train(settings: Settings, progress: Callable[[str], None] | None = None) -> 
         if device.kind == "cuda":
             from reference_trainer.lm import roofline
 
-            if model := roofline.facts(job.config, device.label, settings.products, settings.tokens_per_chunk):
+            size = settings.products, settings.tokens_per_chunk
+            if model := roofline.facts(job.config, device.label, *size, learn=job.plan.learn):
                 marks.describe(roofline=model)
         if device.note:
             say(device.note)

@@ -6,10 +6,10 @@ A variant is a named set of fixes over the as-found plan.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from reference_trainer.fixes import Fix, FixSet, LeftOut
-from reference_trainer.lm.settings import Settings
+from reference_trainer.lm.settings import PLAIN
 
 __all__ = ["FIXES", "Fix", "Plan", "fixes", "listing", "plan", "variant_fixes"]
 
@@ -178,8 +178,8 @@ FIXES: Final = (
         rule="many-small-kernels",
         changes={"graph": True},
         requires=("async", "batch-embed", "batch-recurrence", "batch-decode", "device-loss", "pooled"),
+        kind="on top",  # it has never run on a GPU: until then it is no part of fixed
         device="cuda",
-        unproven="never run on a GPU yet: ask for it by name",
         left_out=LeftOut(silent="it is for CUDA only"),
     ),
     Fix(
@@ -206,7 +206,30 @@ FIXES: Final = (
         left_out=LeftOut(silent="it is no part of the variant fixed"),
     ),
 )
-_SWEEP: Final = (375, 750, 1500, 3000)
-"""Tokens a chunk of the quick fix that was tried first: smaller chunks."""
-_FIX_SET: Final = FixSet(FIXES, Plan(), _SWEEP, Settings().tokens_per_chunk)
-fixes, plan, variant_fixes, listing = _FIX_SET.fixes, _FIX_SET.plan, _FIX_SET.variant_fixes, _FIX_SET.listing
+_FIX_SET: Final = FixSet(FIXES, Plan())
+fixes, plan, variant_fixes = _FIX_SET.fixes, _FIX_SET.plan, _FIX_SET.variant_fixes
+
+
+def listing(device: str) -> dict[str, Any]:
+    """All fixes, and the programs that a ladder measures beside them: narrower products, and plain PyTorch."""
+    everything = ",".join((*variant_fixes("fixed", device), "cuda-graph"))
+    narrower = [
+        {
+            "label": dtype,
+            "kind": "precision",
+            "what": f"fixed with cuda-graph, inputs of products rounded to {dtype}",
+            "arguments": ["--fixes", everything, "--dtype", dtype],
+            "why_not": "" if device == "cuda" else "the host device emulates this rounding, which makes it slower",
+        }
+        for dtype in ("tf32", "bf16")
+    ]
+    plain = [
+        {
+            "label": f"plain PyTorch, {how}",
+            "kind": "beside",
+            "what": "the same predictions by torch's own operators; no fix of this trainer",
+            "arguments": ["--variant", variant],
+        }
+        for variant, how in PLAIN.items()
+    ]
+    return {**_FIX_SET.listing(device), "programs": [*narrower, *plain]}

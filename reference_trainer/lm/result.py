@@ -10,7 +10,7 @@ import numpy as np
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.lm.chunks import Source
-from reference_trainer.lm.ngrams import Yardstick
+from reference_trainer.lm.heldout import Yardstick
 
 IN_FLIGHT = 2
 """Chunks: one that the device works on, and the next, so that it never waits for the host."""

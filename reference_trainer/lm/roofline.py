@@ -237,14 +237,19 @@ def find_card(label: str) -> Card | None:
     return next((card for key, card in CARDS.items() if re.search(rf"\b{key}\b", label, re.IGNORECASE)), None)
 
 
-def facts(config: ModelConfig, label: str, dtype: str, tokens: int) -> dict[str, Any] | None:
-    """The estimate for a device that a run is recorded on, for the report; None: the card is not known."""
+def facts(config: ModelConfig, label: str, dtype: str, tokens: int, *, learn: bool = False) -> dict[str, Any] | None:
+    """The estimate for a device that a run is recorded on, for the report; None: the card is not known.
+
+    :param learn: a step also computes the gradients of the inputs and of the weights of every product.
+    """
     card = find_card(label)
     if card is None:
         return None
     ends = _ends(config, card, dtype, tokens)
     names = ("as_found_s", "as_found_busy", "fixed_s", "fixed_busy", "ratio")
-    return {"card": card.name, **{name: [getattr(end, name) for end in ends] for name in names}}
+    flops = sum(call.flops for call in fixed_chunk(config, tokens)) / tokens
+    peak = {"flops_per_token": flops * (3 if learn else 1), "peak_flops": card.flops[dtype]}
+    return {"card": card.name, **peak, **{name: [getattr(end, name) for end in ends] for name in names}}
 
 
 def _ends(config: ModelConfig, card: Card, dtype: str, tokens: int, *, graph: bool = False) -> list[Estimate]:

@@ -21,6 +21,8 @@ DTYPES: Final = {
     "bf16": "float32 with bf16 products",
 }
 """Option --dtype -> the fact by which runs are compared."""
+PLAIN: Final = {"torch-token": "token by token", "torch-batched": "batched"}
+"""Variants that compute the chunk in plain PyTorch, without this trainer's device -> how they do it."""
 UNUSED: Final[Mapping[str, str]] = {
     "max_load": "the language model runs on the one device that it is given, however busy that is",
     "max_load_wait": "the language model runs on the one device that it is given, however busy that is",
@@ -37,7 +39,7 @@ class Settings:
     """The settings of a run."""
 
     variant: str = "as-found"
-    """A named set of fixes: as-found or fixed."""
+    """A named set of fixes: as-found or fixed; or one of PLAIN."""
     fixes: tuple[str, ...] | None = None
     """Fixes by name instead of a variant's."""
     preset: str = "tiny"

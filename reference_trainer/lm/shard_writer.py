@@ -20,23 +20,11 @@ from typing import Final
 import numpy as np
 
 from reference_trainer.errors import TrainerError
+from reference_trainer.lm import shards
 from reference_trainer.lm.chunks import ChunkedText, worker_result
-from reference_trainer.lm.shards import (
-    ALIGNMENT,
-    INDEX,
-    REMOVE,
-    SCHEMA,
-    Index,
-    Shard,
-    check_index,
-    disk_errors,
-    open_shard,
-    planned_index,
-    read_index,
-    shard_path,
-)
+from reference_trainer.lm.shards import INDEX, Index, Shard, disk_errors, open_shard, shard_path
 from reference_trainer.lm.tokenizer import cache_folder
-from reference_trainer.program import obey
+from reference_trainer.program import obey, replace_file
 
 BLOCK_CHARS: Final = 1 << 18
 """Characters of a block that a worker encodes, about: some milliseconds of work."""
@@ -52,10 +40,7 @@ Progress = Callable[[int, int], None]
 
 @contextmanager
 def locked(directory: Path, *, wait: bool = False) -> Iterator[None]:
-    """Make the folder and lock out every other writer; the lock ends with this process, however it ends.
-
-    :raises TrainerError: another process writes here (unless `wait`), or the folder cannot be written.
-    """
+    """Make the folder and lock out every other writer; the lock ends with this process, however it ends."""
     with disk_errors(f"shards cannot be written to {directory}"):
         directory.mkdir(parents=True, exist_ok=True)
         file = open(directory / _LOCK, "a", encoding="utf-8")  # noqa: SIM115  closed below, outside `disk_errors`
@@ -69,64 +54,50 @@ def locked(directory: Path, *, wait: bool = False) -> Iterator[None]:
 
 
 def finished_shards(directory: Path) -> int:
-    """The number of shards that the index of a folder lists; 0 without an index. Writes nothing.
+    """The number of shards that the index of a folder lists; 0 without an index. Writes nothing."""
+    index = _index(directory)
+    return len(index.shards) if index else 0
 
-    :raises TrainerError: the folder holds files of another program, or the index is damaged.
-    """
+
+def _index(directory: Path) -> Index | None:
     with disk_errors(directory):
         if (directory / INDEX).exists():
-            return len(read_index(directory).shards)
+            return shards.read_index(directory)
         if shard_path(directory, 0).exists():
             raise TrainerError(f"{directory} holds {shard_path(directory, 0).name} but no {INDEX}: name another folder")
-    return 0
+    return None
 
 
 def write_shards(
     directory: Path, text: ChunkedText, shard_tokens: int, *, workers: int = 1, progress: Progress | None = None
 ) -> Index:
-    """Write the shards that `directory` does not hold yet; the index of them all.
-
-    :param progress: called after every block.
-    :raises TrainerError: the folder holds other shards or damaged ones, another process writes there, a worker failed,
-        the disk is full.
-    """
+    """Write the shards that `directory` does not hold yet; the index of them all."""
     with locked(directory):
-        return _write_shards(directory, text, planned_index(text, shard_tokens), workers, progress)
+        return _write_shards(directory, text, shards.planned_index(text, shard_tokens), workers, progress)
 
 
 def ensure_shards(text: ChunkedText, directory: Path | None = None) -> Path:
-    """The folder of this text's shards: `directory`, whose index is checked, or one in the user's cache.
-
-    :raises TrainerError: the shards of `directory` are not of this corpus, tokenizer and sample size; the text is too
-        short for one chunk; the cache cannot be written.
-    """
-    planned = planned_index(text)
+    """The folder of this text's shards: `directory`, whose index is checked, or one in the user's cache."""
+    planned = shards.planned_index(text)
     if directory is not None:
-        check_index(directory, planned)
+        shards.check_index(directory, planned)
         return directory
-    key = [SCHEMA, planned.tokenizer, planned.corpus_sha256, planned.sample_chars]
+    key = [shards.SCHEMA, planned.tokenizer, planned.corpus_sha256, planned.sample_chars]
     directory = cache_folder().parent / "shards" / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
     with locked(directory, wait=True):
-        if not _is_intact(directory, planned):
-            with disk_errors(directory):
-                for path in (directory / INDEX, *directory.glob("shard-*.bin")):
-                    path.unlink(missing_ok=True)
-            _write_shards(directory, text, planned)
+        try:
+            if (directory / INDEX).exists():
+                index = shards.check_index(directory, planned)
+                for number in range(len(index.shards)):
+                    open_shard(directory, index, number)
+                return directory
+        except TrainerError as error:
+            _log.warning("making cached shards again: %s", error)
+        with disk_errors(directory):
+            for path in (directory / INDEX, *directory.glob("shard-*.bin")):
+                path.unlink(missing_ok=True)
+        _write_shards(directory, text, planned)
     return directory
-
-
-def _is_intact(directory: Path, planned: Index) -> bool:
-    """Whether a cached folder holds all shards; a damaged one is made again."""
-    if not (directory / INDEX).exists():
-        return False
-    try:
-        index = check_index(directory, planned)
-        for number in range(len(index.shards)):
-            open_shard(directory, index, number)
-    except TrainerError as error:
-        _log.warning("making cached shards again: %s", error)
-        return False
-    return True
 
 
 def _write_shards(
@@ -155,15 +126,14 @@ def _write_shards(
 
 def _resumed_index(directory: Path, planned: Index) -> Index:
     """The index to continue from: finished shards are verified and kept."""
-    finished_shards(directory)  # refuses the files of another program
-    if not (directory / INDEX).exists():
+    index = _index(directory)
+    if index is None:
         return _write_index(directory, planned)
-    index = read_index(directory)
     difference = index.difference(planned)
     if not difference and index.shard_tokens != planned.shard_tokens:
         difference = f"of {index.shard_tokens} tokens, not {planned.shard_tokens} (--shard-tokens)"
     if difference:
-        raise TrainerError(f"{directory} holds other shards, {difference}: {REMOVE}")
+        raise TrainerError(f"{directory} holds other shards, {difference}: {shards.REMOVE}")
     for number in range(len(index.shards)):
         open_shard(directory, index, number)
     return index
@@ -174,8 +144,6 @@ def _encoded_blocks(text: ChunkedText, index: Index, workers: int) -> Generator[
 
     Threads and not processes: the library gives arrays without holding the GIL, so that they run in parallel, share
     the text, and hand over their arrays at no cost (figures: docs/log.md).
-
-    :raises TrainerError: a worker failed.
     """
     samples, dtype = text.samples, np.dtype(index.dtype).newbyteorder("<")
 
@@ -203,8 +171,9 @@ def _add_shard(directory: Path, index: Index, pieces: Sequence[np.ndarray]) -> I
     """Write the ids of these samples as the next shard; the index with it."""
     path, ids = shard_path(directory, len(index.shards)), np.concatenate(pieces)
     offsets = np.cumsum([0, *map(len, pieces)], dtype="<i8")
-    content = b"".join((ids.tobytes(), bytes(-ids.nbytes % ALIGNMENT), offsets.tobytes()))
-    _replace(path, content)
+    content = b"".join((ids.tobytes(), bytes(-ids.nbytes % shards.ALIGNMENT), offsets.tobytes()))
+    with disk_errors(path):
+        replace_file(path, content)
     shard = Shard(
         file=path.name,
         samples=len(pieces),
@@ -216,16 +185,6 @@ def _add_shard(directory: Path, index: Index, pieces: Sequence[np.ndarray]) -> I
 
 
 def _write_index(directory: Path, index: Index) -> Index:
-    _replace(directory / INDEX, json.dumps(index.model_dump(by_alias=True)).encode() + b"\n")
+    with disk_errors(directory / INDEX):
+        replace_file(directory / INDEX, json.dumps(index.model_dump(by_alias=True)).encode() + b"\n")
     return index
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file under another name, and give it its own when it is complete."""
-    unfinished = path.with_name(f".{path.name}.new")
-    with disk_errors(path):
-        try:
-            unfinished.write_bytes(content)
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)

@@ -16,7 +16,7 @@ from reference_trainer.errors import missing_packages
 if TYPE_CHECKING:
     import subprocess
 
-SCHEMA: Final = "tokenization/1"
+SCHEMA: Final = "tokenization/2"
 _MODULE: Final = "reference_trainer.lm.tokenization"
 _WAKE_S: Final = 0.1
 _GRACE_S: Final = 5.0  # from Ctrl-C until it is killed

@@ -8,34 +8,32 @@ from typing import Final
 
 from profiler.analyse.compare.comparability import find_mismatches
 from profiler.analyse.compare.ratios import SideRuns, over_runs, paired_ratio
-from profiler.analyse.finding import Finding
 from profiler.analyse.model import Analysis, Comparison, Measure, Ratio
 from profiler.core.notice import Notice
 from profiler.core.units import ratio, significant
-from profiler.report.text import describe
+from profiler.report.text import describe, plural
 
 NAME: Final = "ladder"
 """Name of this extension in a comparison and in its JSON report."""
 SPEED: Final = "tokens_per_s"
-DIFFERENT_WORK: Final = Notice("text", {"text": "does other work: no like-for-like ratio"})
+
+
+def _none(reason: str) -> Ratio:
+    """The ratio of what has none."""
+    return Ratio(SPEED, None, None, None, 0, different=False, reason=Notice("text", {"text": reason}))
+
+
+NO_RATIO: Final = {
+    "work": _none("does other work: no like-for-like ratio"),
+    "beside": _none("another program: no like-for-like ratio"),
+}
+"""Kind of a row that has no ratio -> that with the reason."""
 ITSELF: Final = Notice("text", {"text": "the baseline itself"})
-NO_PREDICTION: Final = Ratio(
-    SPEED,
-    None,
-    None,
-    None,
-    0,
-    different=False,
-    reason=Notice("text", {"text": "predictions are for fixes that are added"}),
-)
+NO_PREDICTION: Final = _none("predictions are for fixes that are added")
 NO_ROW: Final = Notice("text", {"text": "the ladder has no such row"})
 NOT_RECORDED: Final = Notice("text", {"text": "not recorded in the runs of this row"})
-_SIZE_FACTS: Final = frozenset({"tokens_per_chunk", "samples_per_chunk"})
-"""Facts in which rows of another chunk size differ on purpose."""
 _NAMED_GAINS: Final = 3
 """Fixes that the verdict names with their gains."""
-
-_FixSet = tuple[frozenset[str], int | None] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +41,15 @@ class PlannedRow:
     """One set of fixes of the ladder, before it is measured."""
 
     label: str
-    """as-found, + batch-tokenize, without async (and pooled), alone pooled (with async), pretokenize, learn,
-    750 tokens a chunk"""
+    """as-found, + batch-tokenize, without async (and pooled), alone pooled (with async), pretokenize, learn, tf32"""
     kind: str
-    """baseline | cumulative | without | alone | instead | work | chunk size"""
+    """baseline | cumulative | without | alone | on top | instead | work | precision | beside"""
     program: str = ""
     """Label of the recorded program: rows with the same set of fixes share one."""
     against: str = ""
     """What `gain` compares with: as-found, fixed or the label of the row before; empty where there is no gain."""
     fix: str = ""
-    """The fix that the row is about; empty in the baseline and for chunk sizes."""
+    """The fix that the row is about; empty in the baseline and in rows of other programs."""
     also: tuple[str, ...] = ()
     """Fixes that are left out, or added, together with it."""
     fixes: tuple[str, ...] = ()
@@ -61,8 +58,8 @@ class PlannedRow:
     """The cost that `fix` removes, as text."""
     rule: str = ""
     """Name of the rule that detects this cost."""
-    tokens_per_chunk: int | None = None
-    """None: the trainer's default."""
+    what: str = ""
+    """What the program is, where it is no set of fixes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +70,9 @@ class LadderRow(PlannedRow):
     """Over its runs: geometric mean, with the lowest and highest run as low and high."""
     gain: Ratio
     """tokens_per_s, paired by round. cumulative: over the row before it; without: fixed over this row, which is what
-    the fix gives on top of all others; alone and chunk size: over as-found; instead: over fixed; work: None."""
+    the fix gives on top of all others; alone: over as-found; on top, instead, precision: over fixed; others: None."""
     total: Ratio
-    """tokens_per_s over as-found; None with its reason in rows that do other work."""
+    """tokens_per_s over as-found; None with its reason where `gain` is."""
     predicted: Ratio = NO_PREDICTION
     """What the finding of `rule` in the breakdown pass of the program without the fix predicts, if that removed all of
     its cost: the most certain prediction, and the range of all of them, such as bound and replay."""
@@ -89,29 +86,17 @@ class LadderRow(PlannedRow):
         return self.measures.get(name) or Measure(name, None, "", reason=NOT_RECORDED)
 
     @property
+    def cpu_time(self) -> float | None:
+        """CPU seconds of a step, of the process and its children; the threads of a host device are among its own."""
+        step, used = self.measure("step_time").value, self.measure("host_cpu").value
+        if step is None or used is None:
+            return None
+        return step * (used + sum(self.measure(name).value or 0.0 for name in ("device_cpu", "children_cpu")))
+
+    @property
     def fix_with_companions(self) -> str:
         """The fix, with the fixes that are left out together with it."""
         return self.fix + (f" (and {', '.join(self.also)})" if self.also else "")
-
-
-@dataclass(frozen=True, slots=True)
-class FixEffects:
-    """One fix of the full set, with its three effects."""
-
-    fix: str
-    removes: str
-    rule: str
-    alone: LadderRow | None
-    """As-found with it, and with what it requires."""
-    added: LadderRow | None
-    """On top of those before it."""
-    without: LadderRow | None
-    """The full set without it and without what requires it."""
-
-    @property
-    def on_top(self) -> Ratio:
-        """What it gives on top of all others: the full set over the full set without it."""
-        return gain(self.without)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,34 +121,27 @@ class Ladder:
         """Rows of these kinds, in their order."""
         return tuple(row for row in self.rows if row.kind in kinds)
 
-    def effects(self) -> tuple[FixEffects, ...]:
-        """Every fix of the full set, in the order of the ladder."""
-        kinds = ("alone", "cumulative", "without")
-        rows = self.of_kind(*kinds)
-        by_effect = {(row.fix, row.kind): row for row in rows}
-        first = {row.fix: row for row in reversed(rows)}
-        return tuple(
-            FixEffects(fix, first[fix].removes, first[fix].rule, *(by_effect.get((fix, kind)) for kind in kinds))
-            for fix in dict.fromkeys(row.fix for row in rows)
-        )
+    def by_fix(self) -> dict[str, dict[str, LadderRow]]:
+        """The rows about each fix of the full set, by kind; a fix's first row is the one on top of those before it."""
+        fixes: dict[str, dict[str, LadderRow]] = {}
+        for row in self.of_kind("cumulative", "without", "alone"):
+            fixes.setdefault(row.fix, {})[row.kind] = row
+        return fixes
 
     def method_sentences(self) -> Iterator[str]:
         """Describe how the ladder was measured."""
-        rounds = f"{self.rounds} round{'s' * (self.rounds != 1)}{', then it was interrupted' * self.interrupted}"
         yield (
-            f"Every program of the ladder ran once in each of {rounds}, and the full set twice; each round was in an "
-            "order of its own, and a gain is over pairs of the same round, of the geometric mean where a program ran "
-            "twice."
+            f"{plural(self.rounds, 'round')} of the ladder: in each, every program ran once and the full set twice, in "
+            "an order of its own. A gain is over pairs of the same round; two runs count by their geometric mean."
         )
         yield (
-            "Gains of fixes that were left out share their numerator, the runs of the full set, and gains over "
-            "as-found share their denominator: such gains are correlated, and a hiccup of the shared runs moves all "
-            "of them."
+            "Gains of fixes that were left out share the runs of the full set, and gains over as-found share its runs: "
+            "such gains are correlated, and a hiccup of the shared runs moves all of them."
         )
-        yield "A fix that others require was left out together with them."
-        if intervals := len(self._compared_programs()):
+        rows = (row for row in self.rows if row.gain.low is not None and row.gain.reason != ITSELF)
+        if pairs := {frozenset({row.program, row.against}) for row in rows}:
             yield (
-                f"One in twenty of the {intervals} intervals, each of two different programs, excludes 1 by chance, "
+                f"One in twenty of the {len(pairs)} intervals, each of two different programs, excludes 1 by chance, "
                 "where a fix does nothing."
             )
 
@@ -174,31 +152,13 @@ class Ladder:
     def verdict_sentence(self) -> str:
         """Name the fixes that matter on top of all others, and those without a measurable effect here."""
         rows = self.of_kind("without")
-        without_interval = [row for row in rows if row.gain.value is not None and row.gain.low is None]
-        if without_interval:
-            parts = [f"no fix can be told from no effect: {describe(without_interval[0].gain.reason)}"]
+        if alone := [row for row in rows if row.gain.value is not None and row.gain.low is None]:
+            parts = [f"no fix can be told from no effect: {describe(alone[0].gain.reason)}"]
         else:
             parts = list(_effects([row for row in rows if row.gain.low is not None]))
         if unmeasured := [row for row in rows if row.gain.value is None]:
             parts.append(f"not known of {_names(unmeasured)}: {describe(unmeasured[0].gain.reason)}")
-        if not parts:
-            return ""
-        rounds = f" (interrupted after {self.rounds} round{'s' * (self.rounds != 1)})" if self.interrupted else ""
-        return f"Of the fixes, each left out of the full set{rounds}: {'; '.join(parts)}."
-
-    def _compared_programs(self) -> set[frozenset[_FixSet]]:
-        """Pairs of programs with an interval: rows of the same two count once."""
-        default = self.rows[0].tokens_per_chunk
-        programs: dict[str, _FixSet] = {
-            row.label: (frozenset(row.fixes), row.tokens_per_chunk or default) for row in self.rows
-        }
-        full = next((programs[row.label] for row in reversed(self.rows) if row.kind == "cumulative"), None)
-        pairs = (
-            frozenset({programs[row.label], programs.get(row.against, full)})
-            for row in self.rows
-            if row.gain.low is not None and row.gain.reason != ITSELF
-        )
-        return {pair for pair in pairs if len(pair) > 1}
+        return f"Of the fixes, each left out of the full set: {'; '.join(parts)}." if parts else ""
 
 
 def measure_ladder(
@@ -229,50 +189,39 @@ def _measure_row(row: PlannedRow, programs: Mapping[str, SideRuns], base: SideRu
     before, after = programs.get(row.against, base), side
     if row.kind == "without":
         before, after = after, before
-    finding = _finding(row.rule, before.detail)
+    predicted, is_lower_bound = _prediction(row.rule, before.detail)
     return LadderRow(
         **{field.name: getattr(row, field.name) for field in fields(row)},
         measures=over_runs(side),
         gain=_speed_ratio(row, before, after, anyway=anyway),
         total=_speed_ratio(row, base, side, anyway=anyway),
-        predicted=_prediction(row.rule, before.detail, finding),
-        is_lower_bound=bool(finding and finding.gains and finding.gains[0].is_least),
+        predicted=predicted,
+        is_lower_bound=is_lower_bound,
         analysis=side.detail or (side.light[-1] if side.light else None),
     )
 
 
-def _finding(rule: str, before: Analysis | None) -> Finding | None:
-    """The finding of a rule about a program."""
-    return next((finding for finding in before.findings if finding.rule.name == rule), None) if before else None
-
-
-def _prediction(rule: str, before: Analysis | None, finding: Finding | None) -> Ratio:
-    """The gain that the finding of a rule predicts, or why there is none."""
-
-    def none(reason: str) -> Ratio:
-        return Ratio(SPEED, None, None, None, 0, different=False, reason=Notice("text", {"text": reason}))
-
+def _prediction(rule: str, before: Analysis | None) -> tuple[Ratio, bool]:
+    """The gain that the finding of a rule predicts, or why there is none, and whether it is a lower bound."""
     if not rule:
-        return none("no rule recognizes its cost")
+        return _none("no rule recognizes its cost"), False
     if before is None:
-        return none("no breakdown pass of the program before it")
-    if finding is None:
-        return none("its rule names nothing in the program before it")
-    if not finding.gains:
-        return none("the finding predicts no gain")
-    low, high = min(gain.low for gain in finding.gains), max(gain.high for gain in finding.gains)
-    return Ratio(SPEED, finding.gains[0].factor, low, high, 1, different=low > 1)
+        return _none("no breakdown pass of the program before it"), False
+    gains = next((finding.gains for finding in before.findings if finding.rule.name == rule), None)
+    if not gains:
+        silent = "its rule names nothing in the program before it" if gains is None else "the finding predicts no gain"
+        return _none(silent), False
+    low, high = min(gain.low for gain in gains), max(gain.high for gain in gains)
+    return Ratio(SPEED, gains[0].factor, low, high, 1, different=low > 1), gains[0].is_least
 
 
 def _speed_ratio(row: PlannedRow, before: SideRuns, after: SideRuns, *, anyway: bool) -> Ratio:
     """Ratio of the tokens per second, or why there is none."""
-    pairs = min(len(before.light), len(after.light))
-    if row.kind == "work":
-        return Ratio(SPEED, None, None, None, pairs, different=False, reason=DIFFERENT_WORK)
-    mismatches = find_mismatches((before, after), ignored=_SIZE_FACTS if row.kind == "chunk size" else frozenset())
+    if row.kind in NO_RATIO:
+        return NO_RATIO[row.kind]
+    mismatches = find_mismatches((before, after), ignored=("dtype",) if row.kind == "precision" else ())
     if mismatches and not anyway:
-        reason = Notice("not-comparable", {"mismatches": mismatches})
-        return Ratio(SPEED, None, None, None, pairs, different=False, reason=reason)
+        return replace(_none(""), reason=Notice("not-comparable", {"mismatches": mismatches}))
     paired = paired_ratio(SPEED, before, after)
     if before is after and paired.value is not None:
         return replace(paired, low=1.0, high=1.0, reason=ITSELF)
@@ -283,13 +232,6 @@ def comparison_ladder(comparison: Comparison | None) -> Ladder | None:
     """The ladder of a comparison that has one."""
     ladder = comparison.extensions.get(NAME) if comparison is not None else None
     return ladder if isinstance(ladder, Ladder) else None
-
-
-def gain(row: LadderRow | None) -> Ratio:
-    """The gain of a row; None with the reason where the ladder lacks the row."""
-    if row is None:
-        return Ratio(SPEED, None, None, None, 0, different=False, reason=NO_ROW)
-    return row.gain
 
 
 def _effects(rows: Sequence[LadderRow]) -> Iterator[str]:
@@ -314,7 +256,4 @@ def _names(rows: Iterable[LadderRow]) -> str:
 
 
 def _amount(gain: Ratio) -> str:
-    assert gain.value is not None
-    assert gain.low is not None
-    assert gain.high is not None
-    return f"{ratio(gain.value)} (95% {significant(gain.low)} to {significant(gain.high)})"
+    return f"{ratio(gain.value or 0.0)} (95% {' to '.join(significant(end or 0.0) for end in (gain.low, gain.high))})"

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from profiler.analyse.model import Measure
+from profiler.analyse.model import Measure, Ratio
 from profiler.core.notice import Notice
 from profiler.report.model import ReportInput
 from profiler.report.render.json import Null, measures_json, number, ranges_json, ratio_json
 from profiler.report.text import describe
-from reference_trainer.report.claims import SOURCE, ClaimRow, claim_rows
 from reference_trainer.report.ladder import LadderRow, comparison_ladder
 
 ROW_KEYS: Final = (
-    "tokens_per_s",
-    "step_time",
-    "syncs_per_step",
-    "h2d_per_step",
-    "d2h_per_step",
-    "allocations_per_step",
-    "device_utilization",
-    "host_cpu",
-    "loss",
-    "accuracy",
-)
+    "tokens_per_s", "step_time", "syncs_per_step", "h2d_per_step", "d2h_per_step", "allocations_per_step",
+    "device_utilization", "host_cpu", "loss", "accuracy",
+)  # fmt: skip
 """Measures that every row has, measured or not."""
 
 
@@ -39,45 +30,25 @@ def ladder_json(report_input: ReportInput) -> dict[str, Any]:
         "unavailable": [{"fix": fix, "reason": reason} for fix, reason in ladder.unavailable],
         "rounds": ladder.rounds,
         "interrupted": ladder.interrupted,
-        "claims": [_claim(row) for row in claim_rows(report_input)],
     }
     return {"ladder": document}
-
-
-def _claim(row: ClaimRow) -> dict[str, Any]:
-    """One claim: what was measured as the report words it, and as a number where it is one."""
-    cell = row.measured
-    return {
-        "what": row.what,
-        "side": row.side,
-        "claimed": row.claimed,
-        "measured": Null(cell.missing) if cell.missing else cell.one_line(),
-        "value": number(cell.sort, cell.missing or "in words only, see measured"),
-        "note": cell.small_print(),
-        "source": SOURCE,
-    }
 
 
 def _row(row: LadderRow) -> dict[str, Any]:
     absent = Measure("", None, "", reason=Notice("not-in-runs"))
     measures = {name: row.measures.get(name, absent) for name in ROW_KEYS}
+    stated = {name: getattr(row, name) for name in ("label", "kind", "fix", "also", "fixes", "removes", "rule", "what")}
     return {
-        "label": row.label,
-        "kind": row.kind,
-        "fix": row.fix,
-        "also": list(row.also),
-        "fixes": list(row.fixes),
-        "removes": row.removes,
-        "rule": row.rule,
-        "tokens_per_chunk": number(row.tokens_per_chunk, "the trainer's default"),
+        **{name: list(value) if isinstance(value, tuple) else value for name, value in stated.items()},
+        "cpu_time": number(row.cpu_time, row.measure("host_cpu").reason),
         **measures_json(measures),
         "ranges": ranges_json(measures),
-        "gain": {**ratio_json(row.gain), "reason": describe(row.gain.reason)},
-        "predicted": {
-            **ratio_json(row.predicted),
-            "is_lower_bound": row.is_lower_bound,
-            "reason": describe(row.predicted.reason),
-        },
+        "gain": _ratio(row.gain),
+        "predicted": _ratio(row.predicted, is_lower_bound=row.is_lower_bound),
         "against": row.against,
-        "total": {**ratio_json(row.total), "reason": describe(row.total.reason)},
+        "total": _ratio(row.total),
     }
+
+
+def _ratio(ratio: Ratio, **more: Any) -> dict[str, Any]:
+    return {**ratio_json(ratio), **more, "reason": describe(ratio.reason)}

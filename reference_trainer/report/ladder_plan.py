@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -24,9 +23,23 @@ class ListedFix(BaseModel):
     rule_left_out: str
     requires: tuple[str, ...]
     excludes: tuple[str, ...]
-    kind: Literal["cure", "instead", "work"]
+    kind: Literal["cure", "on top", "instead", "work"]
     available: bool
     why_not: str
+
+
+class ListedProgram(BaseModel):
+    """A program that is measured beside the fixes."""
+
+    model_config = ConfigDict(frozen=True)
+
+    label: str
+    kind: Literal["precision", "beside"]
+    """precision: the full set with narrower numbers | beside: another program of the same work"""
+    what: str
+    arguments: tuple[str, ...]
+    why_not: str = ""
+    """Why it cannot run here; empty: it can."""
 
 
 class FixList(BaseModel):
@@ -41,10 +54,7 @@ class FixList(BaseModel):
     fixes: tuple[ListedFix, ...]
     fixed: Annotated[tuple[str, ...], Field(min_length=1)]
     """The full set, in order."""
-    sweep: tuple[int, ...] = ()
-    """Chunk sizes, in tokens; empty: this trainer has no chunks."""
-    tokens_per_chunk: int | None = None
-    """The default chunk size; None: the trainer does not say."""
+    programs: tuple[ListedProgram, ...] = ()
 
     def fix(self, name: str) -> ListedFix:
         """The fix of that name."""
@@ -93,27 +103,36 @@ def read_fixes(text: str) -> FixList:
         raise ProfilerError(f"the trainer's list of fixes (--list-fixes) is wrong: {reason}") from None
 
 
-BASELINE = "as-found"
-FIXED = "fixed"
-_LABELS: Final = {"cumulative": "+ {}", "without": "without {}", "alone": "alone {}", "instead": "{}", "work": "{}"}
-_ALSO: Final = {"without": "and", "alone": "with"}
-"""Kinds whose labels name the fixes that are left out or added together with the row's fix."""
+BASELINE, FIXED = "as-found", "fixed"
+_LABELS: Final = {
+    "cumulative": ("+ {}", ""),
+    "without": ("without {}", " (and {})"),
+    "alone": ("alone {}", " (with {})"),
+}
+"""Kind of a row -> its label, and what names the fixes that were left out or added together with the row's fix."""
+_AGAINST: Final = {"alone": BASELINE, "work": "", "beside": ""}
+"""Kind of a row -> what its gain is over; all others, but cumulative ones, are held against the full set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The trainer with one set of fixes."""
+    """The trainer with one set of fixes, or another program."""
 
     label: str
     folder: str
     """Name of the folder of its runs, after the number of the round."""
     fixes: tuple[str, ...] = ()
-    tokens_per_chunk: int | None = None
-    """None: the trainer's default."""
     warm: bool = False
     """It runs once before anything is measured."""
     optional: bool = False
-    """Its fix is not part of the full set: if it cannot run, the others are measured nevertheless."""
+    """It is no step of the ladder: if it cannot run, the others are measured nevertheless."""
+    options: tuple[str, ...] = ()
+    """Its arguments, where these are no set of fixes."""
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """What the trainer is started with."""
+        return self.options or ("--fixes", ",".join(self.fixes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,86 +143,52 @@ class LadderPlan:
     programs: tuple[Program, ...]
     """The baseline first, then the full set."""
     unavailable: tuple[tuple[str, str], ...] = ()
-    """Fixes that cannot run here, and why."""
+    """Fixes and other programs that cannot run here, and why."""
 
 
 def plan_ladder(listed: FixList) -> LadderPlan:
-    """Rows and programs, in this order: the baseline, cumulative, without, alone, instead, work, chunk sizes."""
-    plan = _Planner(listed)
-    plan.baseline()
-    plan.cumulative()
-    for name in listed.fixed:
-        plan.without(name)
-    for name in listed.fixed:
-        plan.alone(name)
-    for kind in ("instead", "work"):
+    """Plan the baseline, the rows of `_sets`, and the programs that are no set of fixes."""
+    full = frozenset(listed.fixed)
+    programs: dict[frozenset[str] | str, Program] = {
+        frozenset(): Program(BASELINE, BASELINE, warm=True),
+        full: Program(FIXED, FIXED, listed.ordered(full), warm=True),
+    }
+    rows = [PlannedRow(BASELINE, "baseline", BASELINE, BASELINE)]
+    for kind, fix, chosen in _sets(listed):
+        others = frozenset() if kind == "cumulative" else chosen if kind == "alone" else full - chosen
+        also, fixes = listed.ordered(others - {fix.name}), listed.ordered(chosen)
+        name, together = _LABELS.get(kind, ("{}", ""))
+        label = name.format(fix.name) + (together.format(", ".join(also)) if also else "")
+        extra = kind not in _LABELS
+        folder = fix.name if extra else f"{kind}-{fix.name}"
+        program = programs.setdefault(chosen, Program(label, folder, fixes, warm=extra, optional=extra))
+        against = rows[-1].program if kind == "cumulative" else _AGAINST.get(kind, FIXED)
+        rule = fix.rule_left_out if kind == "without" else fix.rule
+        rows.append(PlannedRow(label, kind, program.label, against, fix.name, also, fixes, fix.removes, rule))
+    for other in listed.programs:
+        if not other.why_not:
+            label = other.label
+            programs[label] = Program(label, label, warm=True, optional=True, options=other.arguments)
+            rows.append(PlannedRow(label, other.kind, label, _AGAINST.get(other.kind, FIXED), what=other.what))
+    unavailable = [(fix.name, fix.why_not or "no reason given") for fix in listed.fixes if not fix.available]
+    unavailable += [(other.label, other.why_not) for other in listed.programs if other.why_not]
+    return LadderPlan(tuple(rows), tuple(programs.values()), tuple(unavailable))
+
+
+def _sets(listed: FixList) -> Iterator[tuple[str, ListedFix, frozenset[str]]]:
+    """Yield kind, fix and set of fixes of each row.
+
+    A fix is left out together with all that require it, and comes with what it requires. One that is no part of the
+    full set takes the place of all that it excludes and of all that require those.
+    """
+    full, cures = frozenset(listed.fixed), [listed.fix(name) for name in listed.fixed]
+    for number, fix in enumerate(cures, start=1):
+        yield "cumulative", fix, frozenset(listed.fixed[:number])
+    for fix in cures:
+        yield "without", fix, full - {*listed.with_dependents([fix.name])}
+    for fix in cures:
+        yield "alone", fix, frozenset(listed.with_needs(fix.name))
+    for kind in ("on top", "instead", "work"):
         for fix in listed.fixes:
             if fix.kind == kind and fix.available:
-                plan.in_place(fix.name)
-    plan.chunk_sizes()
-    unavailable = tuple((fix.name, fix.why_not or "no reason given") for fix in listed.fixes if not fix.available)
-    return LadderPlan(tuple(plan.rows), tuple(plan.programs.values()), unavailable)
-
-
-@dataclass(slots=True)
-class _Planner:
-    """Collects rows, and one program for each set of fixes that they need."""
-
-    listed: FixList
-    rows: list[PlannedRow] = field(default_factory=list)
-    programs: dict[tuple[frozenset[str], int | None], Program] = field(default_factory=dict)
-
-    def baseline(self) -> None:
-        listed = self.listed
-        self.programs[frozenset(), None] = Program(BASELINE, BASELINE, warm=True)
-        self.programs[frozenset(listed.fixed), None] = Program(FIXED, FIXED, listed.ordered(listed.fixed), warm=True)
-        self.rows.append(PlannedRow(BASELINE, "baseline", BASELINE, BASELINE, tokens_per_chunk=listed.tokens_per_chunk))
-
-    def cumulative(self) -> None:
-        before = BASELINE
-        for number, name in enumerate(self.listed.fixed):
-            self._row("cumulative", name, {*self.listed.fixed[: number + 1]}, before)
-            before = self.rows[-1].program
-
-    def without(self, name: str) -> None:
-        """Leave the fix out together with all that require it; their gain is `fixed` over this row."""
-        gone = {*self.listed.with_dependents([name])} & {*self.listed.fixed}
-        self._row("without", name, {*self.listed.fixed} - gone, FIXED, also=gone - {name})
-
-    def alone(self, name: str) -> None:
-        """Add this fix and what it requires to as-found."""
-        chosen = {*self.listed.with_needs(name)}
-        self._row("alone", name, chosen, BASELINE, also=chosen - {name})
-
-    def in_place(self, name: str) -> None:
-        """Put this fix in place of all that it excludes and all that require those."""
-        gone = {*self.listed.displaced_by(name)} & {*self.listed.fixed}
-        chosen = ({*self.listed.fixed} - gone) | {*self.listed.with_needs(name)}
-        kind = self.listed.fix(name).kind
-        self._row(kind, name, chosen, FIXED if kind == "instead" else "", also=gone)
-
-    def chunk_sizes(self) -> None:
-        for size in self.listed.sweep:
-            size_option = None if size == self.listed.tokens_per_chunk else size
-            label = f"{size:,} tokens a chunk"
-            program = self._program(label, f"chunk-{size}", frozenset(), size_option, warm=False)
-            self.rows.append(PlannedRow(label, "chunk size", program.label, BASELINE, tokens_per_chunk=size))
-
-    def _row(
-        self, kind: str, name: str, chosen: AbstractSet[str], against: str, *, also: AbstractSet[str] = frozenset()
-    ) -> None:
-        fix, others = self.listed.fix(name), self.listed.ordered(also)
-        label = _LABELS[kind].format(name)
-        if others and kind in _ALSO:
-            label += f" ({_ALSO[kind]} {', '.join(others)})"
-        replaces = kind in ("instead", "work")
-        folder = name if replaces else f"{kind}-{name}"
-        program = self._program(label, folder, chosen, None, warm=replaces)
-        fixes = self.listed.ordered(chosen)
-        rule = fix.rule_left_out if kind == "without" else fix.rule
-        self.rows.append(PlannedRow(label, kind, program.label, against, name, others, fixes, fix.removes, rule))
-
-    def _program(self, label: str, folder: str, chosen: AbstractSet[str], size: int | None, *, warm: bool) -> Program:
-        """Return the program that runs this set; create it with that label if there is none yet."""
-        fresh = Program(label, folder, self.listed.ordered(chosen), size, warm, optional=warm)
-        return self.programs.setdefault((frozenset(chosen), size), fresh)
+                yield kind, fix, (full - {*listed.displaced_by(fix.name)}) | {*listed.with_needs(fix.name)}

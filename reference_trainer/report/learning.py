@@ -21,7 +21,6 @@ from profiler.report.table import (
     missing_cell,
     percent,
     phrase,
-    ratio_text,
     seconds_cell,
 )
 from profiler.report.text import describe
@@ -35,7 +34,7 @@ LEARNING = "learning"
 THIS_MODEL: Final = "this model"
 """Name of the trainer's own model among the yardsticks (`reference_trainer.lm.learning`)."""
 _YARDSTICK: Final = {"name", "loss", "accuracy", "parameters", "tokens", "cpu_s"}
-"""Keys of a yardstick among the facts (`reference_trainer.lm.ngrams.Yardstick`)."""
+"""Keys of a yardstick among the facts (`reference_trainer.lm.heldout.Yardstick`)."""
 _YARDSTICKS_NOTE = (
     "n-gram counts are interpolated (Witten and Bell) over all lengths up to n and count the training text once. "
     "The best values are bold."
@@ -198,17 +197,11 @@ def _levels(run: Curves, name: str) -> tuple[Level, ...]:
 
 
 def summary(learner: Curves, stuck: Curves | None) -> str:
-    """Where the losses and accuracies began and ended, and how that stands to what has to be beaten."""
-    parts = [f"{learner.label} {_loss_phrase(learner)}{_accuracy_phrase(learner)}.", *_ranking(learner)]
-    if stuck is not None:
-        loss, accuracy = stuck.ends("loss"), stuck.ends("accuracy")
-        parts += (
-            [f"The 0/1 loss of {stuck.label} was {count(loss[0])} at first and {count(loss[1])} at last."]
-            if loss
-            else []
-        )
-        parts += [f"Its accuracy ended at {percent(accuracy[1])}."] if accuracy else []
-    return " ".join(parts)
+    """Where the losses and accuracies began and ended."""
+    text = f"{learner.label} {_loss_phrase(learner)}{_accuracy_phrase(learner)}."
+    if stuck is not None and (loss := stuck.ends("loss")):
+        text += f" The 0/1 loss of {stuck.label} was {count(loss[0])} at first and {count(loss[1])} at last."
+    return text
 
 
 def _loss_phrase(learner: Curves) -> str:
@@ -216,45 +209,17 @@ def _loss_phrase(learner: Curves) -> str:
     ends, where = (held_out, "on held-out text") if held_out else (learner.ends("loss"), "on its training text")
     if ends is None:
         return "left no curve of its loss"
-    took = learner.analysis.measures.get("steps")
+    took, vocabulary = learner.analysis.measures.get("steps"), learner.fact("vocabulary")
     steps = f" in {phrase(took.value, 'steps')} steps" if took and took.value else ""
-    vocabulary = learner.fact("vocabulary")
-    guessing = (
-        f", {count(ends[1] / math.log(vocabulary))} of the ln V that guessing costs"
-        if vocabulary and vocabulary > 1
-        else ""
-    )
-    return f"brought the cross-entropy {where} from {count(ends[0])} to {count(ends[1])} nats{steps}{guessing}"
+    guessing = math.log(vocabulary) if vocabulary else 0.0
+    part = f", {count(ends[1] / guessing)} of the ln V that guessing costs" if guessing > 0 else ""
+    return f"brought the cross-entropy {where} from {count(ends[0])} to {count(ends[1])} nats{steps}{part}"
 
 
 def _accuracy_phrase(learner: Curves) -> str:
     held_out = learner.ends("heldout_accuracy")
     ends = held_out or learner.ends("accuracy")
-    if ends is None:
-        return ""
-    least = next(iter(learner.others), None)
-    against = (
-        f", {ratio_text(ends[1] / least['accuracy'])} the {percent(least['accuracy'])} of {least['name']}"
-        if least and least["accuracy"]
-        else ""
-    )
-    return f", and the {'held-out ' if held_out else ''}accuracy to {percent(ends[1])}{against}"
-
-
-def _ranking(learner: Curves) -> list[str]:
-    """The yardsticks that this model beats, and those that beat it."""
-    losses = {model["name"]: model["loss"] for model in learner.yardsticks}
-    own = losses.pop(THIS_MODEL, None)
-    if own is None:
-        return []
-    beaten = [f"{name} ({significant(loss, 4)})" for name, loss in losses.items() if loss > own]
-    better = [f"{name} ({significant(loss, 4)})" for name, loss in losses.items() if loss <= own]
-    sentences = []
-    if beaten:
-        sentences.append(f"Its cross-entropy of {significant(own, 4)} nats is below that of {', '.join(beaten)}.")
-    if better:
-        sentences.append(f"The cross-entropy of {', '.join(better)} is no higher than its own.")
-    return sentences
+    return f", and the {'held-out ' if held_out else ''}accuracy to {percent(ends[1])}" if ends else ""
 
 
 _SAME_TIME = "Sides run for the same time: the faster one has seen more text."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from profiler.report.blocks import Cell, Column, Section, Table, Text
@@ -37,18 +37,22 @@ def _model(side: ReportSide) -> dict[str, Any] | None:
     return stated if isinstance(stated, dict) else None
 
 
-def _rows(side: ReportSide) -> list[tuple[Cell, ...]]:
+def _rows(side: ReportSide) -> Iterator[tuple[Cell, ...]]:
     model, names = _model(side), _SIDES.get(str(side.info.facts.get("variant")))
     if model is None or names is None:
-        return []
-    speed, busy = side.measure("tokens_per_s"), side.measure("device_utilization")
-    per_token = Cell(phrase(1 / speed.value, "s")) if speed.value else missing_cell(speed.reason)
-    utilization = Cell(percent(busy.value)) if busy.value is not None else missing_cell(busy.reason)
-    seconds, shares = names
-    return [
-        (Cell("time per token", note=side.label), Cell(_range([phrase(s, "s") for s in model[seconds]])), per_token),
-        (Cell("device busy", note=side.label), Cell(_range([percent(share) for share in model[shares]])), utilization),
+        return
+    seconds, busy = (model[name] for name in names)
+    figures: list[tuple[str, list[str], str, Callable[[float], str]]] = [
+        ("time per token", [phrase(s, "s") for s in seconds], "tokens_per_s", lambda speed: phrase(1 / speed, "s")),
+        ("device busy", [percent(share) for share in busy], "device_utilization", percent),
     ]
+    if "flops_per_token" in model:  # runs of older versions do not state it
+        least = model["flops_per_token"] / model["peak_flops"]
+        figures.append(("share of the card's peak", [percent(least / s) for s in seconds], "peak_share", percent))
+    for what, modeled, name, shown in figures:
+        measure = side.measure(name)
+        measured = Cell(shown(measure.value)) if measure.value else missing_cell(measure.reason)
+        yield Cell(what, note=side.label), Cell(_range(modeled)), measured
 
 
 def _range(texts: Sequence[str]) -> str:

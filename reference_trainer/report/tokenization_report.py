@@ -8,7 +8,7 @@ from typing import Any
 from profiler.analyse.model import Ratio
 from profiler.core import units
 from profiler.report.blocks import Callout, Cell, Column, Report, Section, Table
-from profiler.report.table import missing_cell, ratio_cell, ratio_text
+from profiler.report.table import ratio_cell, ratio_text
 
 _COLUMNS = (
     Column("Way"),
@@ -21,7 +21,7 @@ _COLUMNS = (
 
 
 def tokenization_report(document: Mapping[str, Any]) -> Report:
-    """A report of a document of schema `tokenization/1`."""
+    """A report of a document of schema `tokenization/2`."""
     subtitle = (
         f"{document['corpus']} · {document['vocabulary']:,} tokens · chunks of {document['samples_per_chunk']:,} "
         f"samples of {document['sample_chars']:,} characters · {document['cores']} cores"
@@ -32,7 +32,7 @@ def tokenization_report(document: Mapping[str, Any]) -> Report:
 
 def sentence(document: Mapping[str, Any]) -> str:
     """Which way is fastest, and where that one tokenizes nothing, which of the others."""
-    ways = [way for way in document["ways"] if way["measured"]]
+    ways = document["ways"]
     best = max(ways, key=_ratio)
     if not best["measured"]["ratio"]["different"]:
         return f"No way is seen to be faster here than {document['baseline']}."
@@ -63,13 +63,12 @@ def _interval(way: Mapping[str, Any]) -> str:
 
 
 def _table(document: Mapping[str, Any]) -> Table:
-    why, baseline = document["not_measured"], document["baseline"]
-    rows = [_row(way, why.get(f"ways.{i}.measured", ""), baseline) for i, way in enumerate(document["ways"])]
+    baseline = document["baseline"]
     libraries = dict.fromkeys(way["library"] for way in document["ways"])
     return Table(
         f"Medians and ranges over {document['rounds']} interleaved rounds; ratios over {baseline} with 95% intervals",
         _COLUMNS,
-        tuple(rows),
+        tuple(_row(way, baseline) for way in document["ways"]),
         " ".join(f"{library}: {_how(document, library)}." for library in libraries),
     )
 
@@ -78,14 +77,12 @@ def _how(document: Mapping[str, Any], library: str) -> str:
     return ", ".join(f"{way['name']} ({way['how']})" for way in document["ways"] if way["library"] == library)
 
 
-def _row(way: Mapping[str, Any], why: str, baseline: str) -> tuple[Cell, ...]:
-    begin = (Cell(way["name"]), Cell(str(way["threads"]), sort=way["threads"]))
+def _row(way: Mapping[str, Any], baseline: str) -> tuple[Cell, ...]:
     measured = way["measured"]
-    if not measured:
-        return (*begin, *(missing_cell(why) for _ in _COLUMNS[2:]))
     rate, tokens, each = (measured[key] for key in ("samples_per_s", "tokens_per_s", "ms_per_sample"))
     return (
-        *begin,
+        Cell(way["name"]),
+        Cell(str(way["threads"]), sort=way["threads"]),
         Cell(_rate(rate["median"]), sort=rate["median"], note=f"{_rate(rate['low'])} to {_rate(rate['high'])}"),
         Cell(_rate(tokens["median"]), sort=tokens["median"]),
         Cell(units.significant(each["median"]), sort=each["median"]),

@@ -16,7 +16,7 @@ from reference_trainer.errors import missing_packages
 if TYPE_CHECKING:
     from profiler.analyse.model import Extension
     from profiler.record.schedule import RecordedRuns, SideCommand
-    from reference_trainer.report.ladder_plan import LadderPlan, Program
+    from reference_trainer.report.ladder_plan import Program
 
 FLOOR_LABEL: Final = "the same calls with empty kernels"
 _ALONE_SIZE: Final = ("--seconds", "0.5")
@@ -54,20 +54,18 @@ class BundledTrainer:
         from profiler.record.schedule import schedule
 
         values = self._checked(values)
-        sides = self._variants(values, self._size(values, ladder=False))
-        floor = self._floor(values, self._size(values, ladder=False))
-        alone = self._calls_alone(values)
-        labels = [side.label for side in alone]
+        size = self._size(values, ladder=False)
+        sides, alone = self._variants(values, size), self._calls_alone(values)
 
         def extensions(runs: Mapping[str, Any], recorded: RecordedRuns, _anyway: bool) -> Mapping[str, Extension]:
-            from reference_trainer.report.calls_alone import NAME, CallsAloneFailed, measure_calls_alone
+            from reference_trainer.report.calls_alone import NAME, measure_calls_alone
 
-            if failed := [reason for label, reason in recorded.unavailable.items() if label in labels]:
-                return {NAME: CallsAloneFailed(failed[0])}
-            measured = measure_calls_alone([side.label for side in sides], labels, runs)
+            both, direct = ([side.label for side in pair] for pair in (sides, alone))
+            measured = measure_calls_alone(both, direct, runs, recorded.unavailable)
             return {NAME: measured} if measured else {}
 
-        return Experiment(sides, list(schedule(sides, rounds, floor, alone)), extensions=extensions)
+        tasks = list(schedule(sides, rounds, self._floor(values, size), alone))
+        return Experiment(sides, tasks, extensions=extensions)
 
     def counted_pair(self, values: Mapping[str, str]) -> tuple[tuple[SideCommand, SideCommand], Mapping[str, str]]:
         """As found and fixed, with a few steps on a virtual CUDA device; kernels are those of Numba's simulator.
@@ -89,6 +87,7 @@ class BundledTrainer:
         :raises ProfilerError: as of `pair`, or the trainer does not list its fixes.
         """
         from profiler.record.schedule import shuffled_schedule
+        from reference_trainer.report.ladder import NAME, measure_ladder
         from reference_trainer.report.ladder_plan import plan_ladder, read_fixes
 
         values = self._checked(values)
@@ -96,7 +95,7 @@ class BundledTrainer:
         size = self._size(values, ladder=True)
         sides = self._variants(values, size)
         others = (
-            self._side(program.label, values, _fix_arguments(program), size, program)
+            self._side(program.label, values, program.arguments, size, program)
             for program in plan.programs[len(sides) :]
         )
         programs = (*sides, *others)
@@ -112,7 +111,12 @@ class BundledTrainer:
         )
 
         def extensions(runs: Mapping[str, Any], recorded: RecordedRuns, anyway: bool) -> Mapping[str, Extension]:
-            return _measured_ladder(plan, runs, recorded, anyway=anyway)
+            failed = recorded.unavailable  # programs that are no step of the ladder
+            rows = [row for row in plan.rows if row.program not in failed]
+            others = ((row.fix or row.label, failed[row.program]) for row in plan.rows if row.program in failed)
+            interrupted = recorded.pairs < recorded.planned
+            missing = (*plan.unavailable, *others)
+            return {NAME: measure_ladder(rows, runs, unavailable=missing, interrupted=interrupted, anyway=anyway)}
 
         return Experiment(programs, list(tasks), len(sides), "round", extensions)
 
@@ -187,31 +191,6 @@ class BundledTrainer:
         )
 
 
-def _measured_ladder(
-    plan: LadderPlan, runs: Mapping[str, Any], recorded: RecordedRuns, *, anyway: bool
-) -> Mapping[str, Extension]:
-    """The ladder as an extension of a comparison; programs that failed are unavailable fixes."""
-    from reference_trainer.report.ladder import NAME, measure_ladder
-
-    failed = recorded.unavailable
-    ladder = measure_ladder(
-        [row for row in plan.rows if row.program not in failed],
-        runs,
-        unavailable=(
-            *plan.unavailable,
-            *((row.fix, failed[row.program]) for row in plan.rows if row.program in failed),
-        ),
-        interrupted=recorded.pairs < recorded.planned,
-        anyway=anyway,
-    )
-    return {NAME: ladder}
-
-
-def _fix_arguments(program: Program) -> tuple[str, ...]:
-    size = () if program.tokens_per_chunk is None else ("--tokens-per-chunk", str(program.tokens_per_chunk))
-    return ("--fixes", ",".join(program.fixes), *size)
-
-
 def _arguments(options: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(argument for name, value in options.items() for argument in (f"--{name}", value))
 
@@ -241,6 +220,10 @@ def seconds(text: str) -> str:
     return str(value)
 
 
+# empty kernels: the simulator takes seconds for a token, and what is counted does not depend on results
+_COUNTED: Final = (
+    "--device", "cuda", "--max-chunks", "6", "--tokens-per-chunk", "300", "--warmup-seconds", "0", "--empty-kernels",
+)  # fmt: skip
 LM: Final = BundledTrainer(
     name="lm",
     description="the language model",
@@ -253,18 +236,7 @@ LM: Final = BundledTrainer(
     },
     warmup=("--max-chunks", "1", "--warmup-seconds", "0"),
     floor=("--empty-kernels",),
-    # empty kernels: the simulator takes seconds for a token, and what is counted does not depend on results
-    counted=(
-        "--device",
-        "cuda",
-        "--max-chunks",
-        "6",
-        "--tokens-per-chunk",
-        "300",
-        "--warmup-seconds",
-        "0",
-        "--empty-kernels",
-    ),
+    counted=_COUNTED,
     device_without_queue="host-direct",
     is_default=True,
 )

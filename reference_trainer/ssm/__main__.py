@@ -11,26 +11,29 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig, add_options, from_options
-from reference_trainer.program import (
-    Parser,
-    asked_fixes,
-    check_output,
-    flag,
-    guarded,
-    log_debug_messages,
-    path_of,
-    write_output,
-)
+from reference_trainer.program import Parser, asked_fixes, check_output, flag, guarded, path_of, write_output
 from reference_trainer.ssm.settings import OPTIMIZERS, UNUSED, Settings
 
 if TYPE_CHECKING:
-    from reference_trainer.ssm.statistics import Statistics, Used
+    from reference_trainer.ssm.statistics import Statistics
 
 _PATHS: Final = ("results", "log")
-"""Settings that are paths."""
 _OF_ENGINE: Final = ("engine", "address", "workers")
 """Settings that apply only if an engine can be chosen."""
-_FAILED: Final = 1
+_NUMBERS: Final = {
+    "num_seeds": "seeds of every combination",
+    "first_seed": "the first seed",
+    "sequence_length": "length of sequences and impulse responses",
+    "measurements": "sequences that a student is fitted to",
+    "lr": "learning rate",
+    "init_scale": "scale of the initial parameters of gradient descent, relative to a guess",
+    "epochs": "maximum number of updates",
+    "gd_loss": "gradient descent stops below this training loss",
+    "gnc_loss": "a guess below this training loss is taken",
+    "max_guesses": "maximum number of guesses",
+    "report_every": "updates or guesses between two reports",
+}
+"""Settings that are numbers."""
 _MAX_PRINTED_FAILURES: Final = 10
 """At most this many failures are printed; the summary file contains all."""
 
@@ -38,81 +41,37 @@ _MAX_PRINTED_FAILURES: Final = 10
 def _parser() -> Parser:
     defaults = Settings()
     parser = Parser(prog="python -m reference_trainer.ssm", description=__doc__)
-    add = parser.add_argument
+    add, switch = parser.add_argument, argparse.BooleanOptionalAction
     add("--variant", help=f"as-found or fixed (default: {defaults.variant})")
     add("--fixes", help="names of fixes, separated by commas, instead of --variant; an empty text means none")
     add("--device", default=defaults.device, help="auto, cpu, cuda or cuda:N (default: %(default)s: CUDA if available)")
-    add(
-        "--results",
-        metavar="FILE",
-        help="append outcomes to this file as JSON lines; jobs that it already contains are skipped",
-    )
+    add("--results", metavar="FILE", help="append outcomes to this file as JSON lines; jobs in it are skipped")
     add("--log", metavar="FILE", help="write the reports of all fits to this file (default: reports are not stored)")
-    add("--verbose", action="store_true", help="write debug messages to stderr: devices, forward passes, groups")
-    _add_experiments(parser.add_argument_group("experiments"), defaults)
-    _add_engine(parser.add_argument_group("engine, with the fix flat-sweep"), defaults)
-    add_options(parser, UNUSED)
     add("--list-fixes", action="store_true", help="print all fixes as JSON, and exit")
-    add(
-        "--test-optimizations",
-        action="store_true",
-        help="measure data generation, forward pass, training and memory without and with the fixes, and exit",
-    )
-    add(
-        "--result",
-        metavar="FILE",
-        help="write the summary as JSON to this file, replacing it (for outcomes see --results)",
-    )
-    return parser
+    add("--test-optimizations", action="store_true", help="measure the parts of the work with and without the fixes")
+    add("--result", metavar="FILE", help="write the summary as JSON to this file (for outcomes see --results)")
 
-
-def _add_experiments(group: argparse._ArgumentGroup, defaults: Settings) -> None:
-    add, switch = group.add_argument, argparse.BooleanOptionalAction
-
-    def number(name: str, help: str, kind: type = int) -> None:  # noqa: A002
-        add(flag(name), type=kind, default=getattr(defaults, name), metavar="N", help=f"{help} (default: %(default)s)")
-
-    def numbers(name: str, help: str) -> None:  # noqa: A002
-        values = getattr(defaults, name)
-        shown_default = " ".join(map(str, values))
-        add(
-            flag(name),
-            nargs="+",
-            default=values,
-            metavar="N",
-            help=f"{help}, separated by spaces or commas (default: {shown_default})",
-        )
-
-    number("num_seeds", "seeds of every combination")
-    number("first_seed", "the first seed")
-    numbers("teacher_ranks", "ranks of teachers")
-    numbers("student_dims", "dimensions of students")
+    add = parser.add_argument_group("experiments").add_argument
     methods = "(default: both methods; {} alone selects only this one)"
-    number("sequence_length", "length of sequences and impulse responses")
-    number("measurements", "sequences that a student is fitted to")
     add("--gd", action=switch, default=None, help=f"fit by gradient descent {methods.format('--gd')}")
     add("--gnc", action=switch, default=None, help=f"fit by guess and check {methods.format('--gnc')}")
     add("--optimizer", default=defaults.optimizer, help=f"{' or '.join(OPTIMIZERS)} (default: %(default)s)")
-    number("lr", "learning rate", float)
-    number("init_scale", "scale of the initial parameters of gradient descent, relative to a guess", float)
-    number("epochs", "maximum number of updates")
-    number("gd_loss", "gradient descent stops below this training loss", float)
-    number("gnc_loss", "a guess below this training loss is taken", float)
-    number("max_guesses", "maximum number of guesses")
-    add(
-        "--batch-size",
-        type=int,
-        metavar="N",
-        help="guesses that are drawn together, with the fix batched-draws (default: more while guesses get cheaper)",
-    )
-    number("report_every", "updates or guesses between two reports")
+    for name, what in (("teacher_ranks", "ranks of teachers"), ("student_dims", "dimensions of students")):
+        values = getattr(defaults, name)
+        shown = f"{what}, separated by spaces or commas (default: {' '.join(map(str, values))})"
+        add(flag(name), nargs="+", default=values, metavar="N", help=shown)
+    for name, what in _NUMBERS.items():
+        value = getattr(defaults, name)
+        add(flag(name), type=type(value), default=value, metavar="N", help=f"{what} (default: %(default)s)")
+    drawn = "guesses that are drawn together, with the fix batched-draws (default: more while guesses get cheaper)"
+    add("--batch-size", type=int, metavar="N", help=drawn)
 
-
-def _add_engine(group: argparse._ArgumentGroup, defaults: Settings) -> None:
-    add = group.add_argument
+    add = parser.add_argument_group("engine, with the fix flat-sweep").add_argument
     add("--engine", help=f"inline, pool or ray (default: {defaults.engine})")
     add("--address", metavar="HOST:PORT", help="address of a Ray cluster, or auto (default: start one on this machine)")
     add("--workers", type=int, metavar="N", help="processes or actors (default: as many as cores and memory allow)")
+    add_options(parser, UNUSED)
+    return parser
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
@@ -135,16 +94,11 @@ def _settings(arguments: argparse.Namespace) -> Settings:
             f"{unused[0]} has no effect without the fix 'flat-sweep', because jobs then run one after another: "
             f"add it to --fixes, or leave {unused[0]} out"
         )
-    if settings.address is not None and settings.engine != "ray":
-        raise TrainerError(f"--address has no effect with engine {settings.engine}: add --engine ray, or leave it out")
     return settings
 
 
 def _keep_results(settings: Settings, result: Path | None) -> None:
-    """Refuse to overwrite outcomes: `--result` and `--results` differ by one letter.
-
-    :raises TrainerError: an output file contains outcomes.
-    """
+    """Refuse to overwrite outcomes: `--result` and `--results` differ by one letter."""
     from reference_trainer.ssm.result_file import is_result_file
 
     for option, path in (("--result", result), ("--log", settings.log)):
@@ -157,13 +111,11 @@ def _keep_results(settings: Settings, result: Path | None) -> None:
 
 
 def _numbers(name: str, texts: tuple[int, ...] | list[str]) -> tuple[int, ...]:
-    result = []
-    for word in (part for text in texts for part in str(text).split(",") if part):
-        try:
-            result.append(int(word))
-        except ValueError:
-            raise TrainerError(f"{flag(name)} {word!r}: must be a whole number") from None
-    return tuple(result)
+    words = [part for text in texts for part in str(text).split(",") if part]
+    for word in words:
+        if not word.removeprefix("-").isdecimal():
+            raise TrainerError(f"{flag(name)} {word!r}: must be a whole number")
+    return tuple(map(int, words))
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -172,11 +124,9 @@ def run(arguments: argparse.Namespace) -> int:
         from reference_trainer.ssm.placement import kind_of
         from reference_trainer.ssm.plan import listing
 
-        print(json.dumps(listing(kind_of(arguments.device)[0])))
+        print(json.dumps(listing(kind_of(arguments.device))))
         return 0
     settings, config, result = _settings(arguments), from_options(arguments), path_of(arguments, "result")
-    if settings.verbose:
-        log_debug_messages()
     _keep_results(settings, result)
     if result:  # fail before the sweep rather than after it
         check_output("--result", result)
@@ -200,7 +150,7 @@ def _test_optimizations(settings: Settings, config: PerformanceConfig, result: P
     [slot] = placement.first()
     apply(config, slot.device)
     names = variant_fixes("fixed", placement.kind) if settings.fixes is None else settings.fixes
-    return optimization.run(settings, plan(names, placement.kind), device=slot.device, result=result, config=config)
+    return optimization.run(settings, plan(names, placement.kind), device=slot.device, result=result)
 
 
 def _sweep(settings: Settings, config: PerformanceConfig, result: Path | None) -> int:
@@ -216,11 +166,10 @@ def _sweep(settings: Settings, config: PerformanceConfig, result: Path | None) -
         print(f"error: {name}: {reason}", file=sys.stderr)
     if len(summary.failures) > _MAX_PRINTED_FAILURES:
         print(f"error: and {len(summary.failures) - _MAX_PRINTED_FAILURES} more", file=sys.stderr)
-    return _FAILED if summary.failures else 0
+    return 1 if summary.failures else 0
 
 
 def _lines(summary: Statistics) -> Iterator[str]:
-    """Return the lines that are printed at the end."""
     before = f" ({summary.kept} by an earlier sweep)" if summary.kept else ""
     rate = "" if summary.success_rate is None else f"; success rate {summary.success_rate:.1%}"
     failed = f"{len(summary.failures)} failed, {summary.retried} retried"
@@ -232,19 +181,14 @@ def _lines(summary: Statistics) -> Iterator[str]:
         f"including their start {summary.total_s:.2f} s, {summary.total_jobs_per_s or 0:,.1f} jobs/s"
     )
     for name, used in summary.devices.items():
-        yield f"{name}: {', '.join(_parts(used))}"
+        parts = [f"{used.jobs:,} {'job' if used.jobs == 1 else 'jobs'}"]
+        if used.success_rate is not None:
+            parts.append(f"{used.failed} failed attempts, success rate {used.success_rate:.1%}")
+        if used.memory_per_job is not None:
+            parts.append(f"{used.memory_per_job / 2**20:.2f} MiB per job")
+        share = f"utilization unknown: {used.why_not}" if used.utilisation is None else f"{used.utilisation:.0%} used"
+        yield f"{name}: {', '.join(parts)}, workers busy {used.busy:.0%} of the time, {share}"
     yield f"memory: {(summary.memory_per_job or 0) / 2**20:.2f} MiB per job in addition to what its process held before"
-
-
-def _parts(used: Used) -> Iterator[str]:
-    """Return what is printed about a device."""
-    yield f"{used.jobs:,} {'job' if used.jobs == 1 else 'jobs'}"
-    if used.success_rate is not None:
-        yield f"{used.failed} failed attempts, success rate {used.success_rate:.1%}"
-    if used.memory_per_job is not None:
-        yield f"{used.memory_per_job / 2**20:.2f} MiB per job"
-    yield f"workers busy {used.busy:.0%} of the time"
-    yield f"utilization unknown: {used.why_not}" if used.utilisation is None else f"{used.utilisation:.0%} used"
 
 
 def _print_cells(summary: Statistics) -> None:

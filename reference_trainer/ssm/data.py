@@ -49,7 +49,7 @@ def _on_device(jobs: Sequence[Job], settings: Settings, device: torch.device) ->
     inputs = torch.empty(count, measurements, length, dtype=torch.float32, device=device)
     draws.fill_normals([draws.inputs(job) for job in jobs], inputs.view(count, -1))
     (rank,) = {job.rank for job in jobs}
-    teachers = draws.draw_students([draws.teacher(job) for job in jobs], [0] * count, 1, rank, device=device)
-    targets, responses = forward.respond(teachers, inputs, forward.SCAN if device.type == "cpu" else forward.POWERS)
+    teachers = draws.draw_students([draws.teacher(job) for job in jobs], 0, 1, rank, device=device)
+    targets, responses = forward.respond(teachers, inputs, forward.SCAN)
     norm = responses.norm(dim=1, keepdim=True)
     return Data(inputs, targets.div_(norm), responses.div_(norm))

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import torch
 
-from reference_trainer.ssm.problem import DIMS, RANKS, SEEDS, Job, Students
+from reference_trainer.ssm.problem import Job, Students
 
 A_LOW: Final = 0.5
 A_HIGH: Final = 0.95
@@ -36,8 +36,6 @@ class Stream(NamedTuple):
     @property
     def key(self) -> tuple[int, int]:
         """The Philox key: two 64-bit words. The settings of a sweep are limited so that they fit into it."""
-        if not (0 <= self.seed < SEEDS and 0 <= self.rank < RANKS and 0 <= self.dim < DIMS):
-            raise ValueError(f"{self} has no key of its own")
         return self.seed, self.kind | self.rank << 8 | self.dim << 32
 
 
@@ -51,16 +49,6 @@ def inputs(job: Job) -> Stream:
     return Stream(job.seed, INPUTS)
 
 
-def init(job: Job) -> Stream:
-    """The stream of the initial parameters of gradient descent."""
-    return Stream(job.seed, INIT, job.rank, job.dim)
-
-
-def guess_stream(job: Job) -> Stream:
-    """The stream of the guessed students of guess and check."""
-    return Stream(job.seed, GUESSES, job.rank, job.dim)
-
-
 def c_scale(dim: int) -> float:
     """The factor of a drawn student's C that gives its infinite impulse response E ||k||^2 = 1.
 
@@ -68,9 +56,6 @@ def c_scale(dim: int) -> float:
     (artanh(high) - artanh(low)) / (high - low) for a uniform between the two.
     """
     return 1 / math.sqrt(dim * (math.atanh(A_HIGH) - math.atanh(A_LOW)) / (A_HIGH - A_LOW))
-
-
-# ------------------------------------------------------------ on the host, in fp64
 
 
 def words(stream: Stream, first: int, blocks: int) -> np.ndarray:
@@ -108,9 +93,6 @@ def host_students(stream: Stream, first: int, count: int, dim: int) -> tuple[np.
     return a[:, :dim], b[:, :dim], c[:, :dim]
 
 
-# ------------------------------------------------------------ where they are used, in fp32
-
-
 def fill_normals(streams: Sequence[Stream], out: torch.Tensor) -> None:
     """Fill `out` (S, n) in fp32: row i gets the first normals of stream i."""
     from reference_trainer.ssm.kernels import fill, launch
@@ -126,14 +108,14 @@ def fill_normals(streams: Sequence[Stream], out: torch.Tensor) -> None:
 
 def draw_students(
     streams: Sequence[Stream],
-    firsts: Sequence[int],
+    first: int,
     count: int,
     dim: int,
     *,
     scales: tuple[float, float] = (1.0, 1.0),
     device: torch.device,
 ) -> Students:
-    """(len(streams) * count, dim), fp32: `count` students of each stream, beginning at its entry of `firsts`.
+    """(len(streams) * count, dim), fp32: `count` students of each stream, beginning with student `first`.
 
     :param scales: factors of b and of c.
     """
@@ -141,17 +123,14 @@ def draw_students(
 
     rows = len(streams) * count
     a, b, c = torch.empty(3, rows, dim, dtype=torch.float32, device=device).unbind()
-    keys, begin = _keys(streams), np.array(firsts, np.int64)
     numbers = tuple(np.float32(value) for value in (A_LOW, A_HIGH - A_LOW, *scales))
     if launch.on_host(device):
-        fill.host_students(*launch.arrays(a, b, c), keys, begin, count, *numbers)
+        fill.host_students(*launch.arrays(a, b, c), _keys(streams), first, count, *numbers)
         return Students(a, b, c)
     blocks = -(-dim // _WORDS)
     grid = -(-rows * 3 * blocks // fill.THREADS)
-    sizes = rows, blocks, count
-    launch.launch(
-        fill.fill_students, grid, fill.THREADS, a, b, c, _on(device, keys), _on(device, begin), *sizes, *numbers
-    )
+    sizes = rows, blocks, first, count
+    launch.launch(fill.fill_students, grid, fill.THREADS, a, b, c, _on(device, _keys(streams)), *sizes, *numbers)
     return Students(a, b, c)
 
 
@@ -163,47 +142,33 @@ def _on(device: torch.device, values: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(values.view(np.int64)).to(device)
 
 
-# ------------------------------------------------------------ students
-
-
-def initial(jobs: Sequence[Job], init_scale: float, *, device_data: bool, device: torch.device) -> Students:
-    """The initial students of gradient descent, (S, d) in fp32: drawn as guesses are, with b and c times `init_scale`.
-
-    :param jobs: all of one dimension.
-    """
-    return _students(
-        [init(job) for job in jobs], [0] * len(jobs), 1, init_scale, device_data=device_data, device=device
-    )
-
-
 def guesses(
-    jobs: Sequence[Job], first: Sequence[int] | int, count: int, *, device_data: bool, device: torch.device
-) -> Students:
-    """Draw `count` students for each of several jobs, (len(jobs) * count, d) in fp32, in the order of the jobs.
-
-    :param jobs: all of one dimension.
-    :param first: number of the first student, one for all jobs or one per job.
-    """
-    firsts = [first] * len(jobs) if isinstance(first, int) else first
-    streams = [guess_stream(job) for job in jobs]
-    return _students(streams, firsts, count, 1.0, device_data=device_data, device=device)
-
-
-def _students(
-    streams: Sequence[Stream],
-    firsts: Sequence[int],
+    jobs: Sequence[Job],
+    first: int,
     count: int,
-    scale: float,
     *,
     device_data: bool,
     device: torch.device,
+    kind: int = GUESSES,
+    scale: float = 1.0,
 ) -> Students:
-    (dim,) = {stream.dim for stream in streams}
+    """Draw `count` students from number `first` on for each job, (len(jobs) * count, d) in fp32, in their order.
+
+    :param jobs: all of one dimension.
+    :param scale: factor of b and c.
+    """
+    (dim,) = {job.dim for job in jobs}
+    streams = [Stream(job.seed, kind, job.rank, dim) for job in jobs]
     scales = scale, scale * c_scale(dim)
     if device_data:
-        return draw_students(streams, firsts, count, dim, scales=scales, device=device)
-    drawn = [host_students(stream, first, count, dim) for stream, first in zip(streams, firsts, strict=True)]
+        return draw_students(streams, first, count, dim, scales=scales, device=device)
+    drawn = [host_students(stream, first, count, dim) for stream in streams]
     a, b, c = (np.concatenate(part) if len(part) > 1 else part[0] for part in zip(*drawn, strict=True))
     # an fp64 tensor converted to fp32, as parameters of torch are
     a, b, c = (torch.from_numpy(part).to(device, torch.float32) for part in (a, scales[0] * b, scales[1] * c))
     return Students(a, b, c)
+
+
+def initial(jobs: Sequence[Job], init_scale: float, *, device_data: bool, device: torch.device) -> Students:
+    """The initial students of gradient descent, (S, d) in fp32: drawn as guesses are, with b and c times a scale."""
+    return guesses(jobs, 0, 1, device_data=device_data, device=device, kind=INIT, scale=init_scale)

@@ -7,7 +7,6 @@ in the order in which they end. If a task raises an exception or its workers die
 from __future__ import annotations
 
 import importlib
-import logging
 import os
 import pkgutil
 import sys
@@ -17,9 +16,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 
 from profiler import marks
 from reference_trainer.errors import TrainerError
@@ -40,7 +39,6 @@ ONE_THREAD: Final = dict.fromkeys(
 """Environment of a worker if there is one per core: more threads would compete for cores."""
 _PACKAGE: Final = "reference_trainer.ssm.engines"
 _DIED_EARLY: Final = "each died before it received a task"
-_log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +56,19 @@ class Failure:
     """Name of the device of its worker; empty if it is unknown, or if there was no worker."""
 
     @classmethod
-    def of(cls, error: BaseException) -> Self:
+    def of(cls, error: BaseException, device: str = "") -> Self:
         """The failure of a task that raised an exception, as plain text because not every exception can be pickled."""
         message = " ".join(str(error).split())
         if isinstance(error, TrainerError):
-            return cls(message, refused=True)
+            return cls(message, refused=True, device=device)
         kind = type(error).__name__
-        return cls(f"{kind}: {message}" if message else kind, "".join(traceback.format_exception(error)))
+        trace = "".join(traceback.format_exception(error))
+        return cls(f"{kind}: {message}" if message else kind, trace, device=device)
 
 
 Work = Callable[[T, WorkerSlot], R]
-Learned = tuple[Any, ...]
-Prepare = Callable[[WorkerSlot, Learned], MemoryUse]
-"""The first work of a worker; it receives the `MemoryUse.learned` of earlier workers on its machine."""
+Prepare = Callable[[WorkerSlot], MemoryUse]
+"""The first work of a worker."""
 
 
 class Engine(ABC):
@@ -84,12 +82,7 @@ class Engine(ABC):
     """Tasks that were started again because their worker died, each with the name of that worker's device."""
 
     def find_devices(self, device: str, config: PerformanceConfig, workers: int | None) -> Placement:
-        """Find the devices that can be used; by default those of this machine.
-
-        :param device: the user's name for it.
-        :param workers: number of requested workers; None: as many as fit.
-        :raises TrainerError: there is no device of that name, or none is free.
-        """
+        """Find the devices that can be used; by default those of this machine, as `find_free_devices` does."""
         return find_free_devices(device, config, workers)
 
     @abstractmethod
@@ -137,10 +130,7 @@ class Worker(ABC):
 
     @abstractmethod
     def close(self, *, kill: bool) -> None:
-        """End the process.
-
-        :param kill: at once, whatever it is doing.
-        """
+        """End the process; `kill`: at once, whatever it is doing."""
 
     @abstractmethod
     def cause(self, error: BaseException) -> BaseException | None:
@@ -157,8 +147,7 @@ class Worker(ABC):
         cause = self.cause(error)
         if cause is None:
             raise WorkerDiedError
-        # the result, for example, cannot be pickled
-        return replace(Failure.of(cause), device=self.device_name)
+        return Failure.of(cause, self.device_name)  # the result, for example, cannot be pickled
 
     def memory_use(self) -> MemoryUse:
         """Wait until the first process is ready.
@@ -256,10 +245,7 @@ class WorkerEngine(Engine, Generic[W]):
         return ""
 
     def _next(self, *, idle: bool) -> Future[Any] | None:
-        """Wait for the next task or start that ends; None: there is none to wait for.
-
-        :param idle: no worker has a task.
-        """
+        """Wait for the next task or start that ends; None: no worker has a task (`idle`), and none starts."""
         while not idle or self._starting:
             with marks.region("workers"), suppress(Empty):
                 return self._ended.get(timeout=self.patience_s)
@@ -283,8 +269,6 @@ class WorkerEngine(Engine, Generic[W]):
         worker.first_work.add_done_callback(self._ended.put)
 
     def _reopen(self, worker: W) -> None:
-        """Start a new process for a worker."""
-        _log.debug("a worker on %s died or failed to start: starting a new one", worker.device_name or "the cluster")
         worker.is_ready = False
         worker.open()
         self._watch(worker)
@@ -308,25 +292,16 @@ class WorkerEngine(Engine, Generic[W]):
         return False
 
 
-def attempt(function: Callable[..., R], *arguments: Any) -> R | Failure:
-    """Call a function; every exception becomes a `Failure`."""
+def attempt(function: Callable[..., R], *arguments: Any, device: str = "") -> R | Failure:
+    """Call a function in a worker; every exception becomes a `Failure` that names the device."""
     try:
         return function(*arguments)
     except Exception as error:  # noqa: BLE001 - every exception is reported, and the other tasks continue
-        return Failure.of(error)
-
-
-def attempt_task(work: Work[T, R], task: T, slot: WorkerSlot) -> R | Failure:
-    """Do a task in a worker; every exception becomes a `Failure` that names the device."""
-    result = attempt(work, task, slot)
-    return replace(result, device=slot.name) if isinstance(result, Failure) else result
+        return Failure.of(error, device)
 
 
 def accepted(result: MemoryUse | Failure) -> MemoryUse:
-    """Return the result of the first work of a worker.
-
-    :raises TrainerError: it failed.
-    """
+    """Return the result of the first work of a worker; an error of it is one for the user."""
     if isinstance(result, Failure):
         raise TrainerError(result.reason if result.refused else f"the workers cannot be used: {result.reason}")
     return result
@@ -339,35 +314,26 @@ def use_one_thread() -> None:
         torch.set_num_threads(1)
 
 
-@dataclass(frozen=True, slots=True)
-class EnginePlugin:
+class EnginePlugin(NamedTuple):
     """How an engine is registered."""
 
     name: str
-    help: str
     open: Callable[[str | None], Engine]
     """Makes the engine; it receives the address of a cluster, or None."""
     takes_address: bool = False
     """The engine can use a cluster that runs already."""
 
 
-def engines() -> dict[str, EnginePlugin]:
-    """All engines by name."""
-    package: Any = importlib.import_module(_PACKAGE)
-    names = (module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_"))
-    result = [importlib.import_module(f"{_PACKAGE}.{name}").PLUGIN for name in names]
-    return {plugin.name: plugin for plugin in result}
-
-
 def open_engine(name: str, address: str | None = None) -> Engine:
     """Open the engine of that name without starting it.
 
-    :param address: the address of a cluster that runs already.
     :raises TrainerError: there is no such engine, it takes no address, it is not installed, or it cannot be reached.
     """
-    plugins = engines()
-    if name not in plugins:
-        raise TrainerError(f"unknown engine {name!r}: choose one of {', '.join(plugins)}")
-    if address is not None and not plugins[name].takes_address:
+    package: Any = importlib.import_module(_PACKAGE)
+    names = [module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_")]
+    if name not in names:
+        raise TrainerError(f"unknown engine {name!r}: choose one of {', '.join(names)}")
+    plugin: EnginePlugin = importlib.import_module(f"{_PACKAGE}.{name}").PLUGIN
+    if address is not None and not plugin.takes_address:
         raise TrainerError(f"engine {name} has no --address: leave it out, or choose an engine that uses a cluster")
-    return plugins[name].open(address)
+    return plugin.open(address)

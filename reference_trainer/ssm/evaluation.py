@@ -38,10 +38,7 @@ def training_losses(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tenso
 
 
 def evaluate(students: Students, data: Data, way: str) -> list[tuple[float, float]]:
-    """(training loss, generalization loss) of each of the S students, on the data of the same S.
-
-    :param way: of `forward.respond`.
-    """
+    """(training loss, generalization loss) of each of the S students, on the data of the same S."""
     with marks.region("evaluate"), torch.no_grad():
         outputs, responses = respond(students, data.inputs, way)
         losses = training_losses(outputs, data.targets)

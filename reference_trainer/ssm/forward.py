@@ -1,61 +1,49 @@
-"""A student's forward pass, in several equivalent ways: outputs for sequences, and the impulse response.
+"""A student's forward pass, in two equivalent ways: outputs for sequences, and the impulse response.
 
-    loop      is as found: a Python loop over time makes new tensors at each step, once for the sequences and again
-              for the impulse; it combines parameters in fp32 with inputs in fp64
-    powers    computes k_t = sum_j c_j b_j a_j^t as a product with the powers of a, then y = sum_t x_{T-1-t} k_t
-    scan      computes the recurrence over time in one compiled kernel, and its gradient in another (kernels/scan.py)
-    fft       takes k from powers and convolves the sequences with it by FFT, which gives the outputs at all times
-
-The last three use one dtype throughout, that of the students. fastest.py measures which of them is fastest.
+loop      is as found: a Python loop over time makes new tensors at each step, once for the sequences and again
+          for the impulse; it combines parameters in fp32 with inputs in fp64
+scan      computes the recurrence over time in one compiled kernel, and its gradient in another (kernels/scan.py),
+          in the dtype of the students
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, Literal, overload
+from typing import Any, Final
 
 import torch
 
 from reference_trainer.ssm.problem import Students
 
 LOOP: Final = "loop"
-POWERS: Final = "powers"
 SCAN: Final = "scan"
-FFT: Final = "fft"
-WAYS: Final = (LOOP, POWERS, SCAN, FFT)
+WAYS: Final = (LOOP, SCAN)
 
 
-@overload
-def respond(
-    students: Students, inputs: torch.Tensor, way: str, *, outputs_only: Literal[False] = False
-) -> tuple[torch.Tensor, torch.Tensor]: ...
-@overload
-def respond(students: Students, inputs: torch.Tensor, way: str, *, outputs_only: Literal[True]) -> torch.Tensor: ...
-def respond(
-    students: Students, inputs: torch.Tensor, way: str, *, outputs_only: bool = False
-) -> tuple[torch.Tensor, torch.Tensor] | torch.Tensor:
+def respond(students: Students, inputs: torch.Tensor, way: str) -> tuple[torch.Tensor, torch.Tensor]:
     """The outputs of students at the end of sequences, (S, N), and their impulse responses, (S, T).
 
     :param students: (S, d); the results can be differentiated with respect to a, b and c.
     :param inputs: (S, N, T), or (J, N, T) with S a multiple of J: the first S / J students get the first sequences,
         and so on; an expanded (S, N, T) counts as (1, N, T). They are not differentiated.
     :param way: one of WAYS. With `loop` the dtypes differ, and the result has the wider one.
-    :param outputs_only: return the outputs alone; with `loop` that saves one pass.
     """
-    if inputs.stride(0) == 0:
-        inputs = inputs[:1]
     if way == LOOP:
-        outputs = _last_outputs(students, _repeat_for_students(inputs, len(students.a)))
-        return outputs if outputs_only else (outputs, _impulse_response(students, inputs))
-    inputs = inputs.to(students.a.dtype)
-    if way == SCAN:
-        arguments = students.a, students.b, students.c, inputs
-        graph = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in arguments[:3])
-        outputs, responses = _Scan.apply(*arguments) if graph else _scan(*arguments)
-    else:
-        responses = _response(students, inputs.shape[2])
-        outputs = (_convolve if way == FFT else _apply_response)(inputs, responses)
-    return outputs if outputs_only else (outputs, responses)
+        return last_outputs(students, inputs, way), _impulse_response(students, inputs)
+    inputs = (inputs[:1] if inputs.stride(0) == 0 else inputs).to(students.a.dtype)
+    graph = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in students)
+    return _Scan.apply(*students, inputs) if graph else _scan(*students, inputs)
+
+
+def last_outputs(students: Students, inputs: torch.Tensor, way: str) -> torch.Tensor:
+    """The outputs alone: with `loop` that saves one pass."""
+    if way != LOOP:
+        return respond(students, inputs, way)[0]
+    if 1 < len(inputs) < len(students.a):
+        inputs = inputs.repeat_interleave(len(students.a) // len(inputs), 0)
+    for h in _states(students, inputs):  # noqa: B007 - nothing uses earlier outputs
+        pass
+    return _read_out(students, h)
 
 
 def losses_and_gradient(
@@ -64,7 +52,6 @@ def losses_and_gradient(
     """The work of one epoch: mean squared errors (S,), outputs (S, N), and the errors' gradient (3, S, d).
 
     For `scan` it is one kernel without a graph: for small students it takes less time than building the autograd graph.
-    The other ways use their graph.
 
     :param parameters: (3, S, d): a, b and c, contiguous.
     :param inputs: as in `respond`, (J, N, T).
@@ -73,7 +60,7 @@ def losses_and_gradient(
     if way != SCAN:
         leaf = parameters.detach().requires_grad_()
         with torch.enable_grad():
-            outputs = respond(Students(*leaf.unbind()), inputs, way, outputs_only=True)
+            outputs = last_outputs(Students(*leaf.unbind()), inputs, way)
             losses = (outputs - targets).square().mean(-1)
             (gradient,) = torch.autograd.grad(losses.sum(), leaf)
         return losses.detach(), outputs.detach(), gradient
@@ -81,10 +68,6 @@ def losses_and_gradient(
 
 
 # ------------------------------------------------------------ as found
-
-
-def _repeat_for_students(inputs: torch.Tensor, students: int) -> torch.Tensor:
-    return inputs.repeat_interleave(students // len(inputs), 0) if 1 < len(inputs) < students else inputs
 
 
 def _states(students: Students, inputs: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -101,13 +84,6 @@ def _read_out(students: Students, h: torch.Tensor) -> torch.Tensor:
     return (students.c[:, None] * h).sum(-1)
 
 
-def _last_outputs(students: Students, inputs: torch.Tensor) -> torch.Tensor:
-    """The outputs (S, N) at the end; nothing uses earlier ones."""
-    for h in _states(students, inputs):  # noqa: B007 - only the last state is used
-        pass
-    return _read_out(students, h)
-
-
 def _impulse_response(students: Students, inputs: torch.Tensor) -> torch.Tensor:
     """The outputs at all times for an impulse that is made on the host and copied."""
     impulse = torch.zeros(1, 1, inputs.shape[2], dtype=inputs.dtype)
@@ -116,35 +92,13 @@ def _impulse_response(students: Students, inputs: torch.Tensor) -> torch.Tensor:
     return torch.stack([_read_out(students, h)[:, 0] for h in states], -1)
 
 
-# ------------------------------------------------------------ products
-
-
-def _response(students: Students, length: int) -> torch.Tensor:
-    """The impulse responses (S, T), from all powers of a; each product doubles the number of powers."""
-    square = students.a[:, :, None]
-    powers = square**0  # ones, which belong to the graph even if length is 1
-    while powers.shape[2] < length:
-        powers = torch.cat((powers, square * powers[:, :, : length - powers.shape[2]]), 2)
-        square = square * square
-    return ((students.b * students.c)[:, None] @ powers)[:, 0]
+# ------------------------------------------------------------ the kernel
 
 
 def _apply_response(inputs: torch.Tensor, responses: torch.Tensor) -> torch.Tensor:
     """The outputs (S, N): the sum over time of each sequence, its latest value first, times the response."""
     weights = responses.flip(1).view(len(inputs), -1, responses.shape[1])
     return (weights @ inputs.transpose(1, 2)).view(len(responses), -1)
-
-
-def _convolve(inputs: torch.Tensor, responses: torch.Tensor) -> torch.Tensor:
-    """The outputs (S, N): the last time step of the convolution."""
-    length = responses.shape[1]
-    size = 2 * length  # zero padding prevents circular wrap-around
-    spectrum = torch.fft.rfft(responses, size).view(len(inputs), -1, 1, length + 1)
-    product = torch.fft.rfft(inputs, size)[:, None] * spectrum
-    return torch.fft.irfft(product, size)[..., length - 1].reshape(len(responses), -1)
-
-
-# ------------------------------------------------------------ the kernel
 
 
 def _scan(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -10,8 +10,7 @@ import torch
 from profiler import marks
 from reference_trainer.ssm.draws import initial
 from reference_trainer.ssm.evaluation import Task, evaluate, training_losses
-from reference_trainer.ssm.fastest import fastest
-from reference_trainer.ssm.forward import LOOP, losses_and_gradient, respond
+from reference_trainer.ssm.forward import LOOP, last_outputs, losses_and_gradient
 from reference_trainer.ssm.problem import Fit, Students
 from reference_trainer.ssm.report_log import reported
 
@@ -62,19 +61,9 @@ LOOK_EVERY: Final = 16
 
 def fit(task: Task) -> list[Fit]:
     """Fit the student of each job."""
-    way = choose_way(task)
     if task.plan.batched_seeds:
-        return _Together(task, way).run()
-    return [_alone(single, way) for single in task.singles()]
-
-
-def choose_way(task: Task) -> str:
-    """The way of the forward pass, chosen once, for the initial number of students."""
-    if task.plan.recurrence == LOOP:
-        return LOOP
-    together = len(task.jobs) if task.plan.batched_seeds else 1
-    _, measured, length = task.data.inputs.shape
-    return fastest((together, measured, length, task.jobs[0].dim), task.device, backward=True)
+        return _Together(task).run()
+    return [_alone(single) for single in task.singles()]
 
 
 def _initial(task: Task) -> Students:
@@ -83,15 +72,15 @@ def _initial(task: Task) -> Students:
         return initial(task.jobs, scale, device_data=on_device, device=task.device)
 
 
-def _alone(task: Task, way: str) -> Fit:
+def _alone(task: Task) -> Fit:
     """Fit the student of the task's only job."""
-    settings, data = task.settings, task.data
+    settings, data, way = task.settings, task.data, task.plan.recurrence
     students = Students(*(values.detach().requires_grad_() for values in _initial(task)))
     kind = torch.optim.Adam if settings.optimizer == "adam" else torch.optim.SGD
     optimizer: torch.optim.Optimizer = kind([*students], lr=settings.lr)
     for epoch in range(settings.epochs + 1):
         with marks.region("forward"):
-            outputs = respond(students, data.inputs, way, outputs_only=True)
+            outputs = last_outputs(students, data.inputs, way)
             losses = training_losses(outputs, data.targets)
             loss = losses.item()
         if task.log.due(epoch):
@@ -111,15 +100,15 @@ def _alone(task: Task, way: str) -> Fit:
 class _Together:
     """Fits all students of a group at once."""
 
-    def __init__(self, task: Task, way: str) -> None:
-        self._task, self._settings, self._way = task, task.settings, way
+    def __init__(self, task: Task) -> None:
+        self._task, self._settings, self._way = task, task.settings, task.plan.recurrence
         self._parameters = torch.stack(_initial(task))
         kind = Adam if task.settings.optimizer == "adam" else Descent
         self._updates = kind(task.settings.lr, self._parameters)
         count = len(task.jobs)
         self._rows = list(range(count))
         """Positions in the group of the students that are still computed; the tensors below have a row for each."""
-        dtype = task.data.inputs.dtype if way == LOOP else self._parameters.dtype
+        dtype = task.data.inputs.dtype if self._way == LOOP else self._parameters.dtype
         self._inputs, self._targets = task.data.inputs.to(dtype), task.data.targets.to(dtype)
         self._running = torch.ones(count, dtype=torch.bool, device=task.device)
         self._epochs = torch.zeros(count, dtype=torch.int64, device=task.device)
@@ -148,23 +137,20 @@ class _Together:
             arguments = self._parameters, self._inputs, self._targets
             losses, outputs, gradient = losses_and_gradient(*arguments, self._way)
         if self._task.log.due(epoch):
-            self._report(epoch, reported(losses, outputs, Students(*self._parameters)))
+            with marks.region("log"):  # the students that reached this epoch, including those that stop at it
+                self._readouts += 1
+                rows = [index for index, running in enumerate(self._running.tolist()) if running]
+                jobs = [self._task.jobs[self._rows[index]] for index in rows]
+                if jobs:
+                    tensors = reported(losses, outputs, Students(*self._parameters))
+                    chosen = {name: values[rows] for name, values in tensors.items()}
+                    self._task.log.report(jobs, [epoch] * len(jobs), chosen)
         with marks.region("update"):
             self._losses = torch.where(self._running, losses, self._losses)
             self._running &= losses >= self._settings.gd_loss
             if epoch < self._settings.epochs:
                 self._epochs += self._running
                 self._updates.step(self._parameters, gradient, ~self._running[:, None])
-
-    def _report(self, epoch: int, tensors: dict[str, torch.Tensor]) -> None:
-        """Report the students that reached this epoch, including those that stop at it."""
-        with marks.region("log"):
-            self._readouts += 1
-            rows = [index for index, running in enumerate(self._running.tolist()) if running]
-            jobs = [self._task.jobs[self._rows[index]] for index in rows]
-            if jobs:
-                chosen = {name: values[rows] for name, values in tensors.items()}
-                self._task.log.report(jobs, [epoch] * len(jobs), chosen)
 
     def _look(self) -> None:
         """Leave out the students that have stopped. This waits for the device."""
@@ -176,8 +162,11 @@ class _Together:
         self._leave([index for index, still in enumerate(running) if not still])
         indices = [index for index, still in enumerate(running) if still]
         self._rows = [self._rows[index] for index in indices]
-        if indices:
-            self._keep(indices)
+        rows = torch.tensor(indices, dtype=torch.int64, device=self._running.device)
+        self._parameters = self._parameters.index_select(1, rows)
+        self._updates.keep(rows)
+        self._inputs, self._targets = self._inputs[rows], self._targets[rows]
+        self._running, self._epochs, self._losses = self._running[rows], self._epochs[rows], self._losses[rows]
 
     def _leave(self, indices: list[int]) -> None:
         if not indices:
@@ -187,10 +176,3 @@ class _Together:
         epochs, losses = self._epochs.tolist(), self._losses.tolist()
         for index in indices:
             self._found[self._rows[index]] = epochs[index], losses[index] < self._settings.gd_loss
-
-    def _keep(self, indices: list[int]) -> None:
-        rows = torch.tensor(indices, device=self._running.device)
-        self._parameters = self._parameters.index_select(1, rows)
-        self._updates.keep(rows)
-        self._inputs, self._targets = self._inputs[rows], self._targets[rows]
-        self._running, self._epochs, self._losses = self._running[rows], self._epochs[rows], self._losses[rows]

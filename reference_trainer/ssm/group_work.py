@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -12,8 +11,6 @@ from typing import Final, NamedTuple
 from profiler import marks
 from reference_trainer.performance import PerformanceConfig, apply, emptying
 from reference_trainer.performance.memory import Peak
-from reference_trainer.program import log_debug_messages
-from reference_trainer.ssm.engine import Learned
 from reference_trainer.ssm.placement import MemoryUse, WorkerSlot, cores, memory_use
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.problem import GD, GNC, Fit, Job, Outcome
@@ -22,11 +19,7 @@ from reference_trainer.ssm.settings import Settings
 
 
 def do_jobs(jobs: tuple[Job, ...], settings: Settings, plan: Plan, device: str) -> list[Outcome]:
-    """Do jobs of one method, rank and dimension; return an outcome for each, in their order.
-
-    :param device: cpu, cuda:0, ...
-    :raises TrainerError: the file of reports cannot be written.
-    """
+    """Do jobs of one method, rank and dimension; return an outcome for each, in their order."""
     import torch
 
     from reference_trainer.ssm import gradient_descent, guess_and_check
@@ -34,8 +27,6 @@ def do_jobs(jobs: tuple[Job, ...], settings: Settings, plan: Plan, device: str) 
     from reference_trainer.ssm.evaluation import Task
 
     where = torch.device(device)
-    if any(job[:3] != jobs[0][:3] for job in jobs):
-        raise ValueError("jobs of a group differ in their seeds only")
     began = time.perf_counter()
     log = ReportLog(settings.log, every=settings.report_every, quiet=plan.quiet)
     with log, Peak(where) as peak:
@@ -62,7 +53,6 @@ def points(fit: Fit, settings: Settings) -> int:
 Group = tuple[Job, ...]
 JobWork = Callable[[Group, Settings, Plan, str], list[Outcome]]
 
-_log: Final = logging.getLogger(__name__)
 _emptying: dict[str, Callable[[], None]] = {}
 """By device, a function to call after each job: it empties caches at the configured interval."""
 _sharing: dict[str, int] = {}
@@ -76,12 +66,8 @@ class SweepContext:
     settings: Settings
     plan: Plan
     config: PerformanceConfig
-    samples: tuple[Group, ...] = ()
-    """Groups that a worker does as warm-up."""
-    short: Settings | None = None
-    """Settings of the warm-up."""
-    work: JobWork | None = None
-    """The function that does the jobs of a group; None: `do_jobs`."""
+    work: JobWork = do_jobs
+    """The function that does the jobs of a group."""
 
 
 class GroupResult(NamedTuple):
@@ -97,27 +83,14 @@ class GroupResult(NamedTuple):
     """Number of cores that the process could use."""
 
 
-def prepare(context: SweepContext, slot: WorkerSlot, learned: Learned = ()) -> MemoryUse:
-    """Do the first work of a worker: configure torch and do small jobs, which loads libraries and compiles kernels.
-
-    :param learned: the ways of the forward pass that earlier workers have chosen.
-    """
-    from reference_trainer.ssm import fastest
-
-    if context.settings.verbose:
-        log_debug_messages()
+def prepare(context: SweepContext, samples: Sequence[Group], short: Settings, slot: WorkerSlot) -> MemoryUse:
+    """Do the first work of a worker: configure torch and do small jobs, which loads libraries and compiles kernels."""
     _divide(context, slot)
-    for ways in learned:
-        fastest.adopt(ways)
     _emptying[slot.device] = emptying(context.config, slot.device)
-    for group in context.samples:
-        (context.work or do_jobs)(group, context.short or context.settings, context.plan, slot.device)
+    for group in samples:
+        context.work(group, short, context.plan, slot.device)
     marks.worked()
-    use = memory_use(slot.device)
-    _log.debug(
-        "worker on %s is ready after %d short groups; it holds %s bytes", slot.name, len(context.samples), use.used
-    )
-    return replace(use, learned=fastest.choices())
+    return memory_use(slot.device)
 
 
 def do(context: SweepContext, group: Group, slot: WorkerSlot) -> GroupResult:
@@ -125,13 +98,12 @@ def do(context: SweepContext, group: Group, slot: WorkerSlot) -> GroupResult:
     if _sharing.get(slot.device) != slot.sharing:  # the first worker of a device starts before the others
         _divide(context, slot)
     began, cpu = time.perf_counter(), time.process_time()
-    outcomes = (context.work or do_jobs)(group, context.settings, context.plan, slot.device)
+    outcomes = context.work(group, context.settings, context.plan, slot.device)
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     if after := _emptying.get(slot.device):
         for _ in group:
             after()
     marks.worked()
-    _log.debug("%s, group of %d on %s: %.4f s", group[0].name, len(group), slot.name, seconds)
     return GroupResult(outcomes, slot.name, os.getpid(), seconds, cpu, cores())
 
 
@@ -164,10 +136,7 @@ def groups(jobs: Iterable[Job], settings: Settings, plan: Plan) -> tuple[Group, 
 
 
 def first_work(jobs: Sequence[Group], settings: Settings, plan: Plan) -> tuple[tuple[Group, ...], Settings]:
-    """Choose the warm-up of a worker: a group of every method and dimension, and settings that cut it short.
-
-    The warm-up compiles kernels and measures the ways of the recurrence at the sizes of the sweep.
-    """
+    """Choose the warm-up of a worker, which compiles and shows its memory: groups of all sizes, and short settings."""
     samples = {group[0][::2]: group for group in jobs}  # (method, dim)
     guesses = 64 if plan.batched_draws else 2
     epochs, guesses = min(2, settings.epochs), min(guesses, settings.max_guesses)

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 
 from profiler import marks
 from reference_trainer.ssm import draws
 from reference_trainer.ssm.evaluation import Task, evaluate, training_losses
-from reference_trainer.ssm.fastest import fastest
-from reference_trainer.ssm.forward import LOOP, respond
+from reference_trainer.ssm.forward import last_outputs
 from reference_trainer.ssm.problem import Fit, Job, Students
 from reference_trainer.ssm.report_log import reported
 
@@ -43,16 +41,7 @@ def search(task: Task) -> list[Fit]:
         return [_alone(single) for single in task.singles()]
 
 
-def _choose_way(task: Task, students: int) -> str:
-    """The way of the forward pass, chosen once, at the size of the first batch."""
-    if task.plan.recurrence == LOOP:
-        return LOOP
-    _, measured, length = task.data.inputs.shape
-    return fastest((students, measured, length, task.jobs[0].dim), task.device, backward=False)
-
-
-@dataclass(slots=True)
-class _Best:
+class _Best(NamedTuple):
     """The best guess of a job so far."""
 
     loss: float
@@ -60,17 +49,20 @@ class _Best:
     student: Students
 
 
+def _draw(task: Task, jobs: Sequence[Job], first: int, count: int) -> Students:
+    with marks.region("data"):
+        return draws.guesses(jobs, first, count, device_data=task.plan.device_data, device=task.device)
+
+
 def _alone(task: Task) -> Fit:
     """Draw and check one guess at a time, for the task's only job."""
     settings, data = task.settings, task.data
-    way = _choose_way(task, students=1)
+    way = task.plan.recurrence
     best: _Best | None = None
     for number in range(settings.max_guesses):
-        with marks.region("data"):
-            device_data = task.plan.device_data
-            student = draws.guesses(task.jobs, number, 1, device_data=device_data, device=task.device)
+        student = _draw(task, task.jobs, number, 1)
         with marks.region("forward"):
-            outputs = respond(student, data.inputs, way, outputs_only=True)
+            outputs = last_outputs(student, data.inputs, way)
             losses = training_losses(outputs, data.targets)
             loss = losses.item()
         if best is None or loss < best.loss:
@@ -94,7 +86,7 @@ class _Search:
         """Rows of the jobs that have no fitting guess yet."""
         self._best: dict[int, _Best] = {}
         self._batches = _Batches(task)
-        self._way = _choose_way(task, students=len(task.jobs) * self._batches.size(len(task.jobs)))
+        self._way = task.plan.recurrence
 
     def run(self) -> list[Fit]:
         first, max_guesses = 0, self._task.settings.max_guesses
@@ -127,17 +119,15 @@ class _Search:
         """Draw and check guesses `first` to `first + count` of all open jobs. The host waits once."""
         task = self._task
         jobs = [task.jobs[row] for row in self._open]
-        with marks.region("data"):
-            device_data = task.plan.device_data
-            students = draws.guesses(jobs, first, count, device_data=device_data, device=task.device)
+        students = _draw(task, jobs, first, count)
         with marks.region("forward"):
             inputs = task.data.inputs[self._open]  # one row per job, used by all of its guesses
-            outputs = respond(students, inputs, self._way, outputs_only=True).view(len(jobs), count, -1)
+            outputs = last_outputs(students, inputs, self._way).view(len(jobs), count, -1)
             losses = training_losses(outputs, task.data.targets[self._open][:, None])
             read = _look(losses, self._wanted)
         marks.count("readouts", 1)
         ends = [at if loss < self._wanted else count - 1 for at, loss in read]
-        self._report(jobs, first, ends, losses=losses, outputs=outputs, students=students)
+        self._report(jobs, first, ends, (losses, outputs, students))
         for row, (index, (at, loss)) in zip(list(self._open), enumerate(read), strict=True):
             if row in self._best and not loss < self._best[row].loss:
                 continue
@@ -148,19 +138,10 @@ class _Search:
                 self._open.remove(row)
 
     def _report(
-        self,
-        jobs: Sequence[Job],
-        first: int,
-        ends: Sequence[int],
-        *,
-        losses: torch.Tensor,
-        outputs: torch.Tensor,
-        students: Students,
+        self, jobs: Sequence[Job], first: int, ends: Sequence[int], found: tuple[torch.Tensor, torch.Tensor, Students]
     ) -> None:
-        """Report the guesses for which a report is due, as if they had been drawn one by one, up to the one that fits.
-
-        :param ends: for each job, the last guess of the batch that counts.
-        """
+        """Report as if guesses had been drawn one by one, for each job up to the last one that counts (`ends`)."""
+        losses, outputs, students = found
         count = losses.shape[1]
         due = [number - 1 - first for number in self._task.log.due_in(first + 1, first + count)]
         reports = [(index, at) for index, end in enumerate(ends) for at in due if at <= end]

@@ -1,7 +1,7 @@
-"""Measures what the fixes change in data generation, forward pass, training and memory.
+"""Measures what the fixes change in data generation, forward pass, training, and guess and check.
 
 The as-found and the fixed program are measured in alternation, in one process. Each round gives a ratio; the result is
-the median ratio with a distribution-free interval, beside the saving that was claimed for the fixes beforehand.
+the median ratio with a distribution-free interval.
 """
 
 from __future__ import annotations
@@ -10,29 +10,22 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from functools import partial
-from multiprocessing import get_context
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
 from reference_trainer.errors import TrainerError
-from reference_trainer.performance import PerformanceConfig, apply, perf_config
-from reference_trainer.performance.memory import Peak
-from reference_trainer.program import check_output, write_output
-from reference_trainer.ssm import fastest, gradient_descent, guess_and_check
+from reference_trainer.program import write_output
+from reference_trainer.ssm import gradient_descent, guess_and_check
 from reference_trainer.ssm.data import measure
 from reference_trainer.ssm.draws import initial
 from reference_trainer.ssm.evaluation import Task
-from reference_trainer.ssm.fastest import Choices
 from reference_trainer.ssm.forward import respond
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.problem import GD, GNC, Fit, Students
@@ -40,22 +33,18 @@ from reference_trainer.ssm.report_log import ReportLog
 from reference_trainer.ssm.settings import Settings
 from reference_trainer.ssm.statistics import plain
 
-SCHEMA: Final = "ssm-optimizations/1"
+SCHEMA: Final = "ssm-optimizations/2"
 """Schema of the JSON. Its number increases when a key changes its meaning or is removed."""
 SECONDS: Final = 10.0
 """Approximate measuring time of each part."""
 LEAST_ROUNDS: Final = 7
-"""With fewer than 6 rounds the interval would cover less than 95%."""
 MOST_ROUNDS: Final = 301
-MEMORY_ROUNDS: Final = 3
-"""Rounds of the measurement of memory: each starts two processes, which takes seconds."""
 MOST_SEEDS: Final = 10
-CLAIMED: Final = {"data generation": (0.30, 0.50), "training": (0.25, 0.35)}
-"""Shares of the time that the fixes were claimed to save, before anything was measured: lowest and highest."""
+_LEAST_OF_AN_INTERVAL: Final = 6
+"""With fewer ratios, no interval covers 95%."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ratio:
+class Ratio(NamedTuple):
     """Median of the rounds' ratios, fixed over as found, with an interval of at least 95%."""
 
     value: float
@@ -64,66 +53,43 @@ class Ratio:
     n: int
 
 
-def run(
-    settings: Settings,
-    fixed: Plan,
-    *,
-    device: str,
-    result: Path | None = None,
-    config: PerformanceConfig | None = None,
-) -> int:
-    """Measure, print the table, write the JSON, and return the exit code.
-
-    :param fixed: the plan that is compared with the as-found program.
-    :param device: cpu, cuda:0, ...
-    :param config: the configuration that this process has applied; processes that measure memory apply it too.
-    :raises TrainerError: the file cannot be written, or there was not enough memory.
-    """
-    if result:
-        check_output("--result", result)
-    duration = f"about {SECONDS:g} s per part and at least {LEAST_ROUNDS} rounds, then the memory of both"
-    print(f"measuring as found and fixed in alternation: {duration}", flush=True)
+def run(settings: Settings, fixed: Plan, *, device: str, result: Path | None = None) -> int:
+    """Compare the plan `fixed` with the as-found program, print a table, write JSON, and return the exit code."""
+    print(
+        f"measuring as found and fixed in alternation: about {SECONDS:g} s and at least {LEAST_ROUNDS} rounds per part"
+    )
     try:
-        document = measured(settings, fixed, device=device, seconds=SECONDS, config=config)
-    except (MemoryError, torch.OutOfMemoryError, BrokenProcessPool):
-        raise TrainerError(
-            "out of memory, or a process was killed: use smaller --student-dims or --num-seeds"
-        ) from None
+        document = measured(settings, fixed, device)
+    except (MemoryError, torch.OutOfMemoryError):
+        raise TrainerError("out of memory: use smaller --student-dims or --num-seeds") from None
     Console(width=None if sys.stdout.isatty() else 100).print(table(document))
-    for line in notes(document):
-        print(line)
+    results = document["results"]
+    print("Medians of alternating rounds with 95% intervals.")
+    print(
+        f"{results['same_epochs_and_guesses']} of {results['jobs']} jobs took as many epochs or guesses in both; "
+        f"losses differ by {results['largest_difference_of_losses']:.1e} or less."
+    )
     if result:
         write_output("--result", result, json.dumps(plain(document), indent=2, allow_nan=False) + "\n")
     return 0
 
 
-def measured(
-    settings: Settings, fixed: Plan, *, device: str, seconds: float, config: PerformanceConfig | None = None
-) -> dict[str, Any]:
-    """Measure everything; return it as values for JSON.
-
-    :param settings: their largest student, first rank and first seeds are measured.
-    :param fixed: the plan that is compared with the as-found program.
-    :param seconds: measuring time of each part.
-    """
+def measured(settings: Settings, fixed: Plan, device: str) -> dict[str, Any]:
+    """Measure the largest student with the first rank and the first seeds; return it as values for JSON."""
     smaller = replace(
         settings,
         num_seeds=min(settings.num_seeds, MOST_SEEDS),
         teacher_ranks=settings.teacher_ranks[:1],
         student_dims=(max(settings.student_dims),),
     )
-    where = torch.device(device)
-    config = config or perf_config.current
     parts: dict[str, Callable[[_Side], object]] = {"data generation": _Side.data, "forward": _Side.forward}
     if smaller.gd:
         parts["training"] = _Side.descend
     if smaller.gnc:
         parts["guess and check"] = _Side.check
-    with _side(smaller, Plan(), where) as as_found, _side(smaller, fixed, where) as after:
-        rows = [
-            _times(name, partial(part, as_found), partial(part, after), where, seconds) for name, part in parts.items()
-        ]
-    rows.append(_memory(smaller, fixed, device, config))
+    with ExitStack() as stack:
+        sides = as_found, after = [_Side(smaller, plan, torch.device(device), stack) for plan in (Plan(), fixed)]
+        rows = [_times(name, part, sides, torch.device(device)) for name, part in parts.items()]
     return {
         "schema": SCHEMA,
         "device": device,
@@ -133,8 +99,7 @@ def measured(
         "dim": smaller.student_dims[0],
         "measurements": smaller.measurements,
         "sequence_length": smaller.sequence_length,
-        "cured": asdict(fixed),
-        "performance": asdict(config),
+        "plan": asdict(fixed),
         "rows": rows,
         "results": _agreement(as_found, after),
     }
@@ -143,8 +108,9 @@ def measured(
 class _Side:
     """The parts of the work under one plan."""
 
-    def __init__(self, settings: Settings, plan: Plan, device: torch.device, log: ReportLog) -> None:
+    def __init__(self, settings: Settings, plan: Plan, device: torch.device, stack: ExitStack) -> None:
         self._settings, self._plan = settings, plan
+        log = stack.enter_context(ReportLog(settings.log, every=settings.report_every, quiet=plan.quiet))
         jobs = tuple(job for job in replace(settings, gd=True).jobs() if job.method == GD)
         groups = [jobs] if plan.batched_seeds else [(job,) for job in jobs]
         data = [measure(group, settings, device_data=plan.device_data, device=device) for group in groups]
@@ -166,7 +132,7 @@ class _Side:
         """Compute outputs and impulse responses of the initial students of gradient descent."""
         with torch.no_grad():
             for task, students in zip(self._tasks, self._students, strict=True):
-                respond(students, task.data.inputs, gradient_descent.choose_way(task))
+                respond(students, task.data.inputs, self._plan.recurrence)
 
     def descend(self) -> None:
         self.fits[GD] = [fit for task in self._tasks for fit in gradient_descent.fit(task)]
@@ -175,42 +141,22 @@ class _Side:
         guesses = [replace(task, jobs=tuple(job._replace(method=GNC) for job in task.jobs)) for task in self._tasks]
         self.fits[GNC] = [fit for task in guesses for fit in guess_and_check.search(task)]
 
-    def all(self) -> None:
-        """Run the methods that were requested."""
-        if self._settings.gd:
-            self.descend()
-        if self._settings.gnc:
-            self.check()
 
-
-@contextmanager
-def _side(settings: Settings, plan: Plan, device: torch.device) -> Iterator[_Side]:
-    with ReportLog(settings.log, every=settings.report_every, quiet=plan.quiet) as log:
-        yield _Side(settings, plan, device, log)
-
-
-def _times(
-    name: str, as_found: Callable[[], object], fixed: Callable[[], object], device: torch.device, seconds: float
-) -> dict[str, Any]:
+def _times(name: str, part: Callable[[_Side], object], sides: Sequence[_Side], device: torch.device) -> dict[str, Any]:
     """Measure a row of seconds, for all seeds of the combination."""
-    sides = as_found, fixed
-    times: tuple[list[float], list[float]] = [], []
-    for side in sides:  # compiles kernels and chooses the ways of the forward pass
-        side()
-    until, done = time.perf_counter() + seconds, 0
+    times: dict[_Side, list[float]] = {side: [] for side in sides}
+    for side in sides:
+        part(side)  # compiles kernels
+    until, done = time.perf_counter() + SECONDS, 0
     while done < LEAST_ROUNDS or (done < MOST_ROUNDS and time.perf_counter() < until):
-        for number in (1, 0) if done % 2 else (0, 1):  # so that neither always comes first
-            times[number].append(_seconds(sides[number], device))
+        for side in sides if done % 2 == 0 else reversed(sides):  # so that neither always comes first
+            _synchronize(device)
+            began = time.perf_counter()
+            part(side)
+            _synchronize(device)
+            times[side].append(time.perf_counter() - began)
         done += 1
-    return _row(name, "s", *times)
-
-
-def _seconds(side: Callable[[], object], device: torch.device) -> float:
-    _synchronize(device)
-    began = time.perf_counter()
-    side()
-    _synchronize(device)
-    return time.perf_counter() - began
+    return _row(name, *times.values())
 
 
 def _synchronize(device: torch.device) -> None:
@@ -218,63 +164,21 @@ def _synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _row(name: str, unit: str, as_found: Sequence[float], fixed: Sequence[float]) -> dict[str, Any]:
-    """Medians of both, and their ratio, which is None if an as-found or fixed value is 0."""
-    ratio = None
-    if all(as_found):
-        ratio = asdict(median_ratio([after / before for before, after in zip(as_found, fixed, strict=True)]))
-    return {
-        "name": name,
-        "unit": unit,
-        "as_found": statistics.median(as_found),
-        "cured": statistics.median(fixed),
-        "ratio": ratio,
-        "promised_saving": CLAIMED.get(name),
-    }
+def _row(name: str, as_found: Sequence[float], fixed: Sequence[float]) -> dict[str, Any]:
+    """Medians of both in seconds, and their ratio."""
+    ratio = median_ratio([after / before for before, after in zip(as_found, fixed, strict=True)])
+    medians = {"as_found": statistics.median(as_found), "fixed": statistics.median(fixed)}
+    return {"name": name, "unit": "s", **medians, "ratio": ratio._asdict()}
 
 
 def median_ratio(ratios: Sequence[float]) -> Ratio:
-    """The median of ratios, and the order statistics between which the true median lies in at least 95 of 100 cases.
+    """The median of ratios with the 95% interval of the sign test; of few ratios, with their range."""
+    from scipy.stats import quantile_test
 
-    Each round falls below the true median with probability 1/2 (the interval of the sign test). With fewer than 6
-    rounds the interval is their range and covers less.
-    """
-    from scipy.special import bdtr
-
-    ordered, n = sorted(ratios), len(ratios)
-    left_out = 0  # at either end
-    while 2 * float(bdtr(left_out + 1, n, 0.5)) <= 0.05:  # P(at most so many of n are below it)
-        left_out += 1
-    return Ratio(statistics.median(ordered), ordered[left_out], ordered[n - 1 - left_out], n)
-
-
-def _memory(settings: Settings, fixed: Plan, device: str, config: PerformanceConfig) -> dict[str, Any]:
-    """Measure a row of bytes: the peak beyond what a process holds after a small job; both methods, all seeds."""
-    plans = {"as_found": Plan(), "fixed": fixed}
-    chosen = fastest.choices()
-    peaks: dict[str, list[float]] = {name: [] for name in plans}
-    for _ in range(MEMORY_ROUNDS):
-        for name, plan in plans.items():  # one process for each: it would reuse memory that an earlier job freed
-            with ProcessPoolExecutor(1, get_context("spawn"), apply, (config, device)) as pool:
-                peaks[name].append(pool.submit(memory_of, settings, plan, device, chosen).result())
-    return _row("memory", "bytes", peaks["as_found"], peaks["fixed"])
-
-
-def memory_of(settings: Settings, plan: Plan, device: str, chosen: Choices) -> int:
-    """Peak bytes of all seeds of a combination, measured in a process of its own.
-
-    :param chosen: the ways of the forward pass that another process chose. Trying them inside the measurement would be
-        counted; trying them before it would leave free memory that hides the work's own.
-    """
-    torch.set_num_threads(1)
-    fastest.adopt(chosen)
-    where = torch.device(device)
-    small = replace(settings, num_seeds=1, student_dims=(2,), epochs=2, max_guesses=2)
-    with _side(small, plan, where) as side:  # compiles
-        side.all()
-    with Peak(where) as peak, _side(settings, plan, where) as side:
-        side.all()
-    return peak.bytes
+    low, high = min(ratios), max(ratios)
+    if len(ratios) >= _LEAST_OF_AN_INTERVAL:
+        low, high = quantile_test(ratios, p=0.5).confidence_interval(0.95)
+    return Ratio(statistics.median(ratios), float(low), float(high), len(ratios))
 
 
 def _agreement(as_found: _Side, fixed: _Side) -> dict[str, Any]:
@@ -292,43 +196,9 @@ def table(document: dict[str, Any]) -> Table:
     title = f"{document['seeds']} seeds, rank {document['rank']}, dimension {document['dim']}, {document['device']}"
     drawn = Table(title=title, title_justify="left", box=None, pad_edge=False, collapse_padding=True)
     drawn.add_column("part", no_wrap=True)
-    for name in ("as found", "fixed", "fixed / as found", "saved", "claimed"):
+    for name in ("as found", "fixed", "fixed / as found"):
         drawn.add_column(name, justify="right", no_wrap=True)
     for row in document["rows"]:
-        drawn.add_row(*_cells(row))
+        times = (f"{1e3 * row[side]:,.2f} ms" for side in ("as_found", "fixed"))
+        drawn.add_row(row["name"], *times, "{value:,.3f} ({low:,.3f} to {high:,.3f})".format(**row["ratio"]))
     return drawn
-
-
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    texts = [_shown(row[side], row["unit"]) for side in ("as_found", "cured")]
-    claimed = "{:.0%} to {:.0%}".format(*row["promised_saving"]) if row["promised_saving"] else "-"
-    ratio = row["ratio"]
-    if ratio is None:
-        return row["name"], *texts, "undefined", "-", claimed
-    interval = "{} ({} to {})".format(*(_short(ratio[name]) for name in ("value", "low", "high")))
-    saved = f"{1 - ratio['value']:.1%}" if ratio["value"] < 1 else "none"
-    return row["name"], *texts, interval, saved, claimed
-
-
-def _shown(value: float, unit: str) -> str:
-    if unit == "bytes":
-        return f"{value / 2**20:.2f} MiB"
-    return f"{value:.2f} s" if value >= 1 else f"{value * 1e3:.3g} ms"
-
-
-def _short(value: float) -> str:
-    return f"{value:.2g}" if value < 10 else f"{value:,.0f}"
-
-
-def notes(document: dict[str, Any]) -> list[str]:
-    """The notes below the table, which explain it."""
-    results = document["results"]
-    counts = {row["ratio"]["n"] for row in document["rows"] if row["ratio"]}
-    rounds = f"{min(counts)}" if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
-    same, jobs = results["same_epochs_and_guesses"], results["jobs"]
-    largest = results["largest_difference_of_losses"]
-    return [
-        f"Medians of {rounds} alternating rounds with 95% intervals; for memory their range.",
-        "Saved: share of the time, measured here; claimed: the share that was stated for the fixes beforehand.",
-        f"{same} of {jobs} jobs took as many epochs or guesses in both; losses differ by {largest:.1e} or less.",
-    ]

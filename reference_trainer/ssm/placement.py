@@ -6,10 +6,10 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import cycle, islice
-from typing import Any, Final, NamedTuple
+from itertools import islice
+from typing import Final, NamedTuple
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig, memory_of
@@ -35,14 +35,12 @@ class WorkerSlot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """Memory of a worker's device in bytes after its first work (None: unknown), and what the worker learned."""
+    """Memory of a worker's device in bytes after its first work (None: unknown)."""
 
     used: int | None
     """Memory that the worker holds."""
     total: int | None
     free: int | None = None
-    learned: Any = None
-    """What later workers of the same machine need not measure themselves; picklable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,61 +55,43 @@ class Device:
     """Share of it that other programs use; None: unknown."""
 
 
-def kind_of(name: str) -> tuple[str, str]:
-    """The kind of device, cpu or cuda, that has this name on this machine, and a note for the user.
-
-    `auto` selects CUDA if it is available.
-
-    :raises TrainerError: the name is invalid, or there is no such device.
-    """
+def kind_of(name: str) -> str:
+    """The kind of device, cpu or cuda, that has this name on this machine; `auto` selects CUDA if it is available."""
     kind, _, number = name.partition(":")
     if name not in (AUTO, CPU, CUDA) and not (kind == CUDA and number.isdecimal()):
         raise TrainerError(f"unknown device {name!r}: choose one of auto, cpu, cuda, cuda:0, cuda:1, ...")
     if name == CPU:
-        return CPU, ""
+        return CPU
     from reference_trainer.devices import cuda_or
 
-    return cuda_or(CPU, name)
+    return cuda_or(CPU, name)[0]
 
 
 def find_free_devices(name: str, config: PerformanceConfig, workers: int | None = None) -> Placement:
-    """Find the devices of that name that are free enough; the least busy comes first.
+    """Find the devices of that name that are free enough, or get so within `max_load_wait`; the least busy comes first.
 
     :param workers: number of workers, whatever memory they take; None: as many as fit.
-    :raises TrainerError: no device is free, nor becomes free within `max_load_wait`.
     """
-    kind, _ = kind_of(name)
-    names = [CPU] if kind == CPU else _gpus(name)
-    began = time.monotonic()
-    why_not = _wait_for_load(names, config)
-    left_out = tuple(why for why in why_not.values() if why)
-    if len(left_out) == len(names):
+    names = [CPU] if kind_of(name) == CPU else _gpus(name)
+    began, is_announced = time.monotonic(), False
+    while True:
+        why_not = {device: _too_busy(device, config) for device in map(look, names)}
         waited = time.monotonic() - began
+        remaining = config.max_load_wait - waited
+        # only a load falls by itself
+        if not all(why_not.values()) or remaining <= 0 or not any(_is_over_load(device, config) for device in why_not):
+            break
+        if not is_announced:
+            _log.warning("waiting at most %g s: %s", config.max_load_wait, "; ".join(why_not.values()))
+            is_announced = True
+        time.sleep(min(remaining, _LOOK_EVERY_S))
+    left_out = tuple(filter(None, why_not.values()))
+    if len(left_out) == len(names):
         after = f" after {waited:.1f} s" if waited >= 0.1 else ""
         raise TrainerError(f"no device has room for a sweep{after}: {'; '.join(left_out)}")
     fit = (device for device, why in why_not.items() if not why)
     devices = sorted(fit, key=lambda device: (device.load or 0, -(device.free or 0)))
     return Placement(tuple(devices[: config.num_devices]), config.max_memory, workers, left_out)
-
-
-def _wait_for_load(names: Sequence[str], config: PerformanceConfig) -> dict[Device, str]:
-    """Look at devices until one of them is free enough or `max_load_wait` is over.
-
-    :returns: for each device why it gets no work; empty: it gets work.
-    """
-    until, is_announced = time.monotonic() + config.max_load_wait, False
-    while True:
-        looks = [look(name) for name in names]
-        for device in looks:
-            _log.debug("%s: %s of %s bytes are free, load %s", device.name, device.free, device.total, device.load)
-        why_not = {device: _too_busy(device, config) for device in looks}
-        remaining = until - time.monotonic()
-        if not all(why_not.values()) or not any(_is_over_load(device, config) for device in looks) or remaining <= 0:
-            return why_not
-        if not is_announced:
-            _log.warning("waiting at most %g s: %s", config.max_load_wait, "; ".join(why_not.values()))
-            is_announced = True
-        time.sleep(min(remaining, _LOOK_EVERY_S))
 
 
 def look(name: str) -> Device:
@@ -141,7 +121,6 @@ class Placement:
 
     @property
     def kind(self) -> str:
-        """cpu or cuda."""
         return CPU if self.devices[0].name == CPU else CUDA
 
     def first(self) -> list[WorkerSlot]:
@@ -150,19 +129,13 @@ class Placement:
         return [WorkerSlot(device.name, device.name) for device in self.devices[:count]]
 
     def rest(self, memory_use: Sequence[MemoryUse]) -> list[WorkerSlot]:
-        """The other workers, placed on the devices in turn.
-
-        :param memory_use: what the first worker of each device took.
-        """
-        names = [device.name for device in self.devices[: len(memory_use)]]
-        turns: Iterator[str]
-        if self.workers is not None:
-            wanted, turns = self.workers, cycle(names)
-        else:
-            wanted = cores()  # each worker needs one to launch from, whatever its device
-            more = [self._fit(device, use) - 1 for device, use in zip(self.devices, memory_use, strict=False)]
-            turns = (name for turn in range(max(more)) for name, count in zip(names, more, strict=True) if turn < count)
-        return [WorkerSlot(name, name) for name in islice(turns, max(0, self._at_most(wanted) - len(memory_use)))]
+        """The other workers, placed on the devices in turn; the first worker of each device took `memory_use`."""
+        devices = [*zip(self.devices, memory_use, strict=False)]
+        wanted = cores() if self.workers is None else self.workers  # each needs a core to launch from
+        missing = max(0, self._at_most(wanted) - len(devices))
+        room = {device.name: missing if self.workers else self._fit(device, use) - 1 for device, use in devices}
+        turns = (name for turn in range(missing) for name, more in room.items() if turn < more)
+        return [WorkerSlot(name, name) for name in islice(turns, missing)]
 
     def _at_most(self, workers: int) -> int:
         return workers if self.limit is None else min(workers, self.limit)
@@ -209,13 +182,18 @@ def _gpus(name: str) -> list[str]:
     return [name]
 
 
+def gpu_load(name: str) -> float:
+    """Share of the last moment in which a GPU was busy, as its driver reports it."""
+    import torch
+
+    return torch.cuda.utilization(name) / 100
+
+
 def _load(name: str) -> float | None:
     if name == CPU:
         return os.getloadavg()[0] / cores()
-    import torch
-
     try:
-        return torch.cuda.utilization(name) / 100
+        return gpu_load(name)
     except Exception:  # noqa: BLE001 - NVML and torch raise errors of their own; after any of them the load is unknown
         return None
 

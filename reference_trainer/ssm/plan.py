@@ -15,7 +15,7 @@ class Plan:
     device_data: bool = False
     """False: data is made on the host in fp64 and copied | True: data is made where it is used, in fp32"""
     recurrence: str = "loop"
-    """loop: a Python loop over time with mixed dtypes | measured: the fastest way at these sizes"""
+    """loop: a Python loop over time with mixed dtypes | scan: one kernel in fp32"""
     batched_draws: bool = False
     """False: one guess is drawn and checked at a time | True: many are drawn and checked together, with one wait"""
     quiet: bool = False
@@ -39,12 +39,11 @@ FIXES: Final = (
     ),
     Fix(
         name="fused-recurrence",
-        does="Compute the recurrence by one kernel, powers or a convolution: whichever is fastest at these sizes.",
-        code="forward, fastest",
+        does="Compute the recurrence over time by one kernel, and its gradient by another.",
+        code="forward, kernels.scan",
         removes="a Python loop over time: several launches, and new tensors of mixed dtypes, per time step",
         rule="many-small-operators",
-        changes={"recurrence": "measured"},
-        left_out=LeftOut(),
+        changes={"recurrence": "scan"},
     ),
     Fix(
         name="batched-draws",

@@ -26,11 +26,8 @@ FIRST: Final = 5
 class ReportLog:
     """Appends the reports of a group of jobs to a file, one line at a time, so that workers may share it.
 
-    Its cost is recorded: the counters `reports`, `logged_values` and `logged_bytes`, and the region `log`.
-
     :param path: None: reports are written to /dev/null.
     :param every: updates or guesses between two reports; in a quiet log the distance doubles with each report.
-    :raises TrainerError: the file cannot be opened or written.
     """
 
     def __init__(self, path: Path | None, *, every: int, quiet: bool) -> None:
@@ -58,23 +55,16 @@ class ReportLog:
         return [number for number in range(begin, last + 1, self._every) if self.due(number)]
 
     def report(self, jobs: Sequence[Job], numbers: Sequence[int], tensors: Mapping[str, torch.Tensor]) -> None:
-        """Write a line for each job.
-
-        :param numbers: the number of updates or guesses of each job.
-        :param tensors: by name, (len(jobs), ...) each; the loss is one of them.
-        """
+        """Write a line for each job: its number of updates or guesses, and its row of each tensor."""
         with marks.region("log"):
-            lists = {name: self._read(tensor) for name, tensor in tensors.items()}
+            if self._quiet:
+                tensors = {name: tensor[:, :FIRST] if tensor.dim() > 1 else tensor for name, tensor in tensors.items()}
+            lists = {name: tensor.detach().cpu().tolist() for name, tensor in tensors.items()}
             for row, (job, number) in enumerate(zip(jobs, numbers, strict=True)):
                 values = " ".join(f"{name} {column[row]}" for name, column in lists.items())
                 self._write(f"{job.name} {number}: {values}\n".encode())
             marks.count("reports", len(jobs))
-            marks.count("logged_values", sum(_values(column) for column in lists.values()))
-
-    def _read(self, tensor: torch.Tensor) -> list:
-        if not self._quiet:
-            return tensor.detach().cpu().tolist()
-        return (tensor.flatten(1)[:, :FIRST] if tensor.dim() > 1 else tensor).tolist()
+            marks.count("logged_values", sum(tensor.numel() for tensor in tensors.values()))
 
     def _write(self, line: bytes) -> None:
         try:
@@ -89,7 +79,3 @@ class ReportLog:
 def reported(losses: torch.Tensor, outputs: torch.Tensor, students: Students) -> dict[str, torch.Tensor]:
     """The tensors of a report by name: the losses are (S,), outputs (S, N)."""
     return {"loss": losses, "outputs": outputs, **students._asdict()}
-
-
-def _values(nested: list) -> int:
-    return sum(_values(value) if isinstance(value, list) else 1 for value in nested)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import isfinite
 from pathlib import Path
 from typing import Final
@@ -64,14 +64,12 @@ class Settings:
     """File that outcomes are appended to; jobs that it already contains are skipped."""
     log: Path | None = None
     """File that reports are written to; None: /dev/null."""
-    verbose: bool = False
-    """Workers write their debug messages to stderr."""
 
     def __post_init__(self) -> None:
-        for name, minimum in _LEAST.items():
-            value = getattr(self, name)
-            if isinstance(value, int) and value < minimum:
-                raise TrainerError(f"{flag(name)} {value}: must be at least {minimum}")
+        for field in fields(self):
+            value, minimum = getattr(self, field.name), int(field.name != "first_seed")
+            if isinstance(value, int) and not isinstance(value, bool) and value < minimum:
+                raise TrainerError(f"{flag(field.name)} {value}: must be at least {minimum}")
         for name in ("lr", "init_scale", "gd_loss", "gnc_loss"):
             value = getattr(self, name)
             if not (isfinite(value) and value > 0):
@@ -105,12 +103,10 @@ class Settings:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The requested methods."""
         return tuple(name for name, wanted in ((GD, self.gd), (GNC, self.gnc)) if wanted)
 
     @property
     def seeds(self) -> range:
-        """The seeds of every combination."""
         return range(self.first_seed, self.first_seed + self.num_seeds)
 
     def jobs(self) -> tuple[Job, ...]:
@@ -122,16 +118,3 @@ class Settings:
             for dim in self.student_dims
             for seed in self.seeds
         )
-
-
-_LEAST: Final = {
-    "num_seeds": 1,
-    "first_seed": 0,
-    "sequence_length": 1,
-    "measurements": 1,
-    "epochs": 1,
-    "max_guesses": 1,
-    "batch_size": 1,
-    "report_every": 1,
-    "workers": 1,
-}

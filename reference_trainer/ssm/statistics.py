@@ -9,31 +9,26 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite
+from operator import itemgetter
 from statistics import fmean, quantiles
-from types import TracebackType
 from typing import Any, Final, Self
 
 from reference_trainer.ssm.engine import Engine
 from reference_trainer.ssm.group_work import GroupResult
-from reference_trainer.ssm.placement import CPU, cores
-from reference_trainer.ssm.problem import Job, Outcome
+from reference_trainer.ssm.placement import CPU, cores, gpu_load
+from reference_trainer.ssm.problem import Fit, Outcome
 
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """How much one device was used during the measured part."""
+    """How much one device was used during the measured part: docs/ssm.md explains the fields."""
 
     jobs: int
     failed: int
-    """Attempts of jobs that failed here; a job that failed twice counts twice, and a group with each of its jobs."""
     success_rate: float | None
-    """Jobs over all attempts; None: there was no attempt."""
     memory_per_job: float | None
-    """Mean bytes per job in addition to what its process held before; None: no job was done here."""
     busy: float
-    """Share of its workers' time in which they had a job."""
     utilisation: float | None
-    """For a CPU the share of its cores that the workers used, for a GPU the value of its driver; None: unknown."""
     why_not: str = ""
 
 
@@ -55,7 +50,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Statistics of a sweep, which are kept with its results and in its summary."""
+    """Statistics of a sweep, which are kept with its results and in its summary: docs/ssm.md explains the fields."""
 
     variant: str
     fixes: tuple[str, ...]
@@ -63,43 +58,30 @@ class Statistics:
     workers: int
     device: str
     jobs: int
-    """Number of requested jobs."""
     done: int
-    """Number of jobs with an outcome."""
     kept: int
-    """Number of those that were already in the results file."""
     failures: Mapping[str, str]
-    """Jobs that failed twice, and why."""
     retried: int
     """Number of jobs that were tried a second time, and of groups that were started again because their worker died."""
     success_rate: float | None
-    """The success rate of the jobs that this sweep did; it is None if there were none to do."""
     memory_per_job: float | None
-    """Mean bytes per job in addition to what its process held before, over the jobs that this sweep did."""
     devices: Mapping[str, Used]
     wall_s: float
-    """Seconds of the measured part, which begins when workers are ready and ends with the last outcome."""
     start_s: float
-    """Seconds before it: workers start, load libraries, compile kernels, and do small jobs."""
     jobs_per_s: float | None
-    """Jobs per second of the measured part."""
     points: int
-    """Number of sequence values that students processed."""
     interrupted: bool
     cells: tuple[Cell, ...]
 
     @property
     def total_s(self) -> float:
-        """Seconds including the start of the workers."""
         return self.start_s + self.wall_s
 
     @property
     def total_jobs_per_s(self) -> float | None:
-        """Jobs per second including the start of the workers, which is most of a short sweep."""
         return None if self.jobs_per_s is None else self.jobs_per_s * self.wall_s / self.total_s
 
     def as_json(self) -> dict[str, Any]:
-        """The statistics as values that JSON can represent: a value that is not finite is null."""
         return plain({**asdict(self), "total_s": self.total_s, "total_jobs_per_s": self.total_jobs_per_s})
 
 
@@ -114,27 +96,18 @@ def plain(value: Any) -> Any:
 
 def cells(outcomes: Iterable[Outcome]) -> tuple[Cell, ...]:
     """The cells, sorted by method, rank and dimension."""
-    groups: dict[tuple[str, int, int], list[Outcome]] = {}
+    groups: dict[tuple[str, int, int], list[Fit]] = {}
     for outcome in outcomes:
-        groups.setdefault(outcome.job[:3], []).append(outcome)
-    return tuple(_cell(Job(*key, 0), groups[key]) for key in sorted(groups))
-
-
-def _cell(job: Job, outcomes: Sequence[Outcome]) -> Cell:
-    fits = [outcome.fit for outcome in outcomes]
-    low, generalization, high = _quartiles([fit.generalization_loss for fit in fits])
-    return Cell(
-        job.method,
-        job.rank,
-        job.dim,
-        len(fits),
-        sum(fit.fitted for fit in fits),
-        _quartiles([fit.train_loss for fit in fits])[1],
-        generalization,
-        (low, high),
-        _quartiles([fit.epochs for fit in fits])[1],
-        _quartiles([fit.guesses for fit in fits])[1],
-    )
+        groups.setdefault(outcome.job[:3], []).append(outcome.fit)
+    result = []
+    for combination, fits in sorted(groups.items(), key=itemgetter(0)):
+        names = ("train_loss", "generalization_loss", "epochs", "guesses")
+        parts = {name: _quartiles([getattr(fit, name) for fit in fits]) for name in names}
+        low, _, high = parts["generalization_loss"]
+        medians: dict[str, Any] = {name: quartiles[1] for name, quartiles in parts.items()}
+        fitted = sum(fit.fitted for fit in fits)
+        result.append(Cell(*combination, len(fits), fitted, generalization_quartiles=(low, high), **medians))
+    return tuple(result)
 
 
 def _quartiles(values: Sequence[float]) -> tuple[float, float, float]:
@@ -148,9 +121,6 @@ def _quartiles(values: Sequence[float]) -> tuple[float, float, float]:
     return low, middle, high
 
 
-# ------------------------------------------------------------ utilization of devices
-
-
 _EVERY_S: Final = 0.2
 """Seconds between samples. The driver averages over the last 1/6 s to 1 s."""
 
@@ -159,68 +129,57 @@ class Utilization:
     """A context that samples the utilization of GPUs; the means are read after it."""
 
     def __init__(self, names: Sequence[str], read: Callable[[str], float] | None = None) -> None:
-        """Prepare to sample devices.
-
-        :param names: device names; a CPU is not sampled.
-        :param read: returns the current share for a device; None: NVML.
-        """
-        self._read = read or _nvml
-        self._sums = {name: 0.0 for name in names if name.startswith("cuda")}
-        self._samples = 0
+        """:param read: returns the current share for a device; None: NVML."""
+        self._read = read or gpu_load
+        self._samples: dict[str, list[float]] = {name: [] for name in names if name.startswith("cuda")}
         self.why = ""
         """Why there is no mean."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
 
     def __enter__(self) -> Self:
-        if self._sums:
+        if self._samples:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def mean(self, name: str) -> float | None:
         """The share of time in which a device was busy; it is None if the device was not sampled."""
-        return self._sums[name] / self._samples if self._samples and name in self._sums else None
+        samples = self._samples.get(name)
+        return fmean(samples) if samples else None
 
     def _sample(self) -> None:
         while True:
             try:
-                now = {name: self._read(name) for name in self._sums}
+                for name, samples in self._samples.items():
+                    samples.append(self._read(name))
             except Exception as error:  # noqa: BLE001 - a thread's edge; NVML and torch raise errors of their own
                 self.why = " ".join(str(error).split()) or type(error).__name__
                 return
-            for name, value in now.items():
-                self._sums[name] += value
-            self._samples += 1
             if self._ended.wait(_EVERY_S):
                 return
-
-
-def _nvml(name: str) -> float:
-    import torch
-
-    return torch.cuda.utilization(name) / 100
 
 
 def used(
     worked: Sequence[GroupResult], failed: Mapping[str, int], engine: Engine, utilization: Utilization, wall: float
 ) -> dict[str, Used]:
-    """How much each device was used, by name.
-
-    :param failed: by device, the attempts of jobs that failed; those whose device is unknown have an empty name.
-    """
+    """How much each device was used, by name; `failed` are attempts of jobs, an unknown device has an empty name."""
     result: dict[str, Used] = {}
     names = dict.fromkeys([*engine.device_names, *(group.slot for group in worked), *filter(None, failed)])
     for name in names:
         here = [group for group in worked if group.slot == name]
         workers = engine.device_names.count(name) or len({group.process for group in here}) or 1
-        share, why_not = _utilization(name, here, engine, utilization, wall)
+        share, why_not = utilization.mean(name), ""
+        if name.endswith(CPU):
+            share = sum(group.cpu_seconds for group in here) / (wall * (here[0].cores if here else cores()))
+        elif share is None:
+            missing = utilization.why or "no sample was taken"
+            unseen = "it belongs to a cluster and is not sampled from this machine"
+            why_not = missing if name in engine.device_names else unseen
         memory = [outcome.memory_bytes for group in here for outcome in group.outcomes]
         attempts = len(memory) + failed.get(name, 0)
         result[name] = Used(
@@ -233,15 +192,3 @@ def used(
             why_not=why_not,
         )
     return result
-
-
-def _utilization(
-    name: str, worked: Sequence[GroupResult], engine: Engine, utilization: Utilization, wall: float
-) -> tuple[float | None, str]:
-    if name.endswith(CPU):
-        available = worked[0].cores if worked else cores()
-        return sum(group.cpu_seconds for group in worked) / (wall * available), ""
-    if name not in engine.device_names:
-        return None, "it belongs to a cluster and is not sampled from this machine"
-    share = utilization.mean(name)
-    return share, "" if share is not None else utilization.why or "no sample was taken"

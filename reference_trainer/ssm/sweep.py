@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -25,42 +25,6 @@ from reference_trainer.ssm.result_file import ResultFile
 from reference_trainer.ssm.settings import UNUSED, Settings
 from reference_trainer.ssm.statistics import Statistics, Utilization, cells, used
 
-_PATHS: Final = ("results", "log")
-
-
-def facts(
-    settings: Settings, config: PerformanceConfig, placement: Placement, *, fixes: Sequence[str], **about: Any
-) -> dict[str, Any]:
-    """Facts about the sweep for `marks.describe`.
-
-    :param fixes: names of the fixes that are on.
-    :param about: facts besides the settings: the variant's label, jobs, engine, workers, start_s, ...
-    """
-    stated = {name: str(value) if name in _PATHS else value for name, value in asdict(settings).items()}
-    return {
-        "trainer": "reference_trainer.ssm",
-        "fixes": list(fixes),
-        "device": placement.kind,
-        "device_label": ", ".join(device.name for device in placement.devices),
-        "work": "teacher-student sweep",
-        "unit": "points",
-        "point": "a value of a sequence that went through a student",
-        "step": "combination of method, rank and dimension",
-        "dtype": "float32 with TF32 products" if config.tf32 else "float32",
-        "methods": ", ".join(settings.methods),
-        "seeds": f"{settings.seeds[0]} to {settings.seeds[-1]}",
-        "teacher_ranks": ", ".join(map(str, settings.teacher_ranks)),
-        "student_dims": ", ".join(map(str, settings.student_dims)),
-        "sequence_length": settings.sequence_length,
-        "measurements": settings.measurements,
-        "budget": f"{settings.optimizer} {settings.lr} from {settings.init_scale} to {settings.gd_loss} in "
-        f"{settings.epochs} updates, guesses to {settings.gnc_loss} in {settings.max_guesses}",
-        "settings": stated,
-        "performance": asdict(config),
-        **about,
-    }
-
-
 Progress = Callable[[str], None]
 
 _PROGRESS_S: Final = 1.0
@@ -75,12 +39,12 @@ def sweep(
     config: PerformanceConfig | None = None,
     progress: Progress | None = None,
     *,
-    work: JobWork | None = None,
+    work: JobWork = group_work.do_jobs,
 ) -> Statistics:
     """Do all jobs that the results file does not contain yet.
 
     :param progress: receives a line about once per second.
-    :param work: does the jobs of a group; None: `group_work.do_jobs`. Picklable, and importable by name in workers.
+    :param work: does the jobs of a group. Picklable, and importable by name in workers.
     :raises TrainerError: bad input, workers that cannot be started, no space for results.
     :raises KeyboardInterrupt: with a message about what is kept.
     """
@@ -88,23 +52,19 @@ def sweep(
     refuse(config, UNUSED)
     if settings.log is not None:
         check_output("--log", settings.log)
-    chosen(settings)  # refuses bad settings before the results file is created
     running = None
     try:
-        with closing(ResultFile(settings.results, settings, tf32=config.tf32)) as results:
-            running = _Sweep(settings, config, progress or _ignore, work, results)
+        running = _Sweep(settings, config, progress or (lambda _: None), work)
+        with closing(running.results):
             return running.run()
     except KeyboardInterrupt:
         raise KeyboardInterrupt(running.kept() if running else "interrupted after 0 jobs") from None
 
 
 def chosen(settings: Settings) -> tuple[tuple[str, ...], Plan]:
-    """The requested fixes, and the plan that they make.
-
-    :raises TrainerError: there is no such fix, variant or device, or they cannot be combined.
-    """
+    """The requested fixes, and the plan that they make."""
     # A cluster has its own devices, so this machine's devices do not matter.
-    kind = "" if settings.engine == "ray" else kind_of(settings.device)[0]
+    kind = "" if settings.engine == "ray" else kind_of(settings.device)
     names = variant_fixes(settings.variant, kind) if settings.fixes is None else settings.fixes
     result = plan(names, kind)
     if settings.batch_size is not None and not (result.batched_draws and settings.gnc):
@@ -116,21 +76,14 @@ def chosen(settings: Settings) -> tuple[tuple[str, ...], Plan]:
 class _Sweep:
     """One run of a sweep."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        config: PerformanceConfig,
-        progress: Progress,
-        work: JobWork | None,
-        results: ResultFile,
-    ) -> None:
+    def __init__(self, settings: Settings, config: PerformanceConfig, progress: Progress, work: JobWork) -> None:
         self._settings, self._config, self._say, self._work = settings, config, progress, work
-        self._results = results
         self._names, self._plan = chosen(settings)
         self._engine_name = settings.engine if self._plan.flat else "inline"
         self._label = settings.variant if settings.fixes is None else "+".join(settings.fixes) or "as-found"
         self._jobs = settings.jobs()
-        self._todo = [job for job in self._jobs if job not in results.done]
+        self.results = ResultFile(settings.results, settings, tf32=config.tf32)  # after bad settings were refused
+        self._todo = [job for job in self._jobs if job not in self.results.done]
         self._left = Counter(job[:3] for job in self._todo)
         """By combination, the number of jobs that have not ended."""
         self._points: Counter[tuple[str, int, int]] = Counter()
@@ -139,7 +92,7 @@ class _Sweep:
         self._failures: dict[str, str] = {}
         self._failed_attempts: Counter[str] = Counter()
         """By name of the device, the attempts of jobs that ended with an error."""
-        self._retried = 0
+        self._retries: list[Job] = []
         self._began = self._measured = time.perf_counter()
         self._last_progress = 0.0
 
@@ -149,14 +102,17 @@ class _Sweep:
         return sum(len(group.outcomes) for group in self._worked)
 
     def run(self) -> Statistics:
-        """Run the sweep."""
-        if self._results.note:
-            self._say(self._results.note)
+        if self.results.note:
+            self._say(self.results.note)
         if before := len(self._jobs) - len(self._todo):
-            self._say(f"{before} of {len(self._jobs)} jobs are in {self._results.path}")
+            self._say(f"{before} of {len(self._jobs)} jobs are in {self.results.path}")
         with closing(open_engine(self._engine_name, self._settings.address)) as engine:
             remaining = groups(self._todo, self._settings, self._plan)
-            placement = self._place(engine, limit=len(remaining))
+            workers = self._settings.workers if self._plan.flat else None
+            placement = engine.find_devices(self._settings.device, self._config, workers)
+            for why in placement.left_out:
+                self._say(f"left out: {why}")
+            placement = replace(placement, limit=len(remaining))
             work = self._start(engine, placement, remaining)
             utilization = Utilization(engine.device_names)
             summary = partial(self._statistics, placement.kind, engine, utilization)
@@ -165,65 +121,75 @@ class _Sweep:
             try:
                 if remaining:
                     with utilization:
-                        self._do(engine, work, remaining)
+                        self._pass(engine, work, remaining)
+                        if self._retries:  # each by itself: one bad job must not fail its whole group
+                            self._pass(engine, work, [(job,) for job in self._retries], last=True)
             except (KeyboardInterrupt, TrainerError):
                 with suppress(TrainerError):  # no space is left: the earlier outcomes are in the file
-                    self._results.conclude(summary(interrupted=True).as_json())
+                    self.results.conclude(summary(interrupted=True).as_json())
                 raise
             result = summary(interrupted=False)
             self._state_results()
-            self._results.conclude(result.as_json())
+            self.results.conclude(result.as_json())
             return result
 
     def kept(self) -> str:
         """What is kept of a sweep that is interrupted."""
-        if self._results.path is None:
+        if self.results.path is None:
             return f"interrupted after {self._done} jobs; nothing is kept because --results was not given"
-        done = sum(job in self._results.done for job in self._jobs)
-        kept = f"{done} of {len(self._jobs)} jobs are in {self._results.path}"
+        done = sum(job in self.results.done for job in self._jobs)
+        kept = f"{done} of {len(self._jobs)} jobs are in {self.results.path}"
         return f"interrupted: {kept}, the same command continues from there"
-
-    def _place(self, engine: Engine, limit: int) -> Placement:
-        workers = self._settings.workers if self._plan.flat else None
-        placement = engine.find_devices(self._settings.device, self._config, workers)
-        for why in placement.left_out:
-            self._say(f"left out: {why}")
-        return replace(placement, limit=limit)
 
     def _start(self, engine: Engine, placement: Placement, remaining: Sequence[Group]) -> Any:
         """Start the workers, describe the sweep to the profiler, and return the work of a group."""
-        samples, short = first_work(remaining, self._settings, self._plan)
-        context = SweepContext(self._settings, self._plan, self._config, samples, short, self._work)
+        context = SweepContext(self._settings, self._plan, self._config, self._work)
         if remaining:
-            engine.start(placement, partial(group_work.prepare, context))
-        about = {
-            "variant": self._label,
-            "jobs": len(self._jobs),
-            "jobs_kept": len(self._jobs) - len(self._todo),
-            "jobs_to_do": len(self._todo),
-            "engine": self._engine_name,
-            "workers": engine.workers,
-            "start_s": time.perf_counter() - self._began,
-        }
-        marks.describe(**facts(self._settings, self._config, placement, fixes=self._names, **about))
+            samples, short = first_work(remaining, self._settings, self._plan)
+            engine.start(placement, partial(group_work.prepare, context, samples, short))
+        self._describe(engine, placement)
         self._say(
             f"{self._label} on {placement.kind}: {len(self._todo)} jobs in {len(remaining)} groups, "
             f"engine {self._engine_name}, workers: {engine.workers}"
         )
-        return partial(group_work.do, replace(context, samples=(), short=None))  # it is sent with every group
+        return partial(group_work.do, context)
 
-    # ------------------------------------------------------------ the measured part
+    def _describe(self, engine: Engine, placement: Placement) -> None:
+        """State the facts of the sweep to the profiler."""
+        settings = self._settings
+        budget = f"{settings.optimizer} {settings.lr} from {settings.init_scale} to {settings.gd_loss}"
+        guesses = f"guesses to {settings.gnc_loss} in {settings.max_guesses}"
+        stated = {name: str(value) if name in ("results", "log") else value for name, value in asdict(settings).items()}
+        marks.describe(
+            trainer="reference_trainer.ssm",
+            variant=self._label,
+            fixes=list(self._names),
+            device=placement.kind,
+            device_label=", ".join(device.name for device in placement.devices),
+            work="teacher-student sweep",
+            unit="points",
+            point="a value of a sequence that went through a student",
+            step="combination of method, rank and dimension",
+            dtype="float32 with TF32 products" if self._config.tf32 else "float32",
+            methods=", ".join(settings.methods),
+            seeds=f"{settings.seeds[0]} to {settings.seeds[-1]}",
+            teacher_ranks=", ".join(map(str, settings.teacher_ranks)),
+            student_dims=", ".join(map(str, settings.student_dims)),
+            sequence_length=settings.sequence_length,
+            measurements=settings.measurements,
+            budget=f"{budget} in {settings.epochs} updates, {guesses}",
+            settings=stated,
+            performance=asdict(self._config),
+            jobs=len(self._jobs),
+            jobs_kept=len(self._jobs) - len(self._todo),
+            jobs_to_do=len(self._todo),
+            engine=self._engine_name,
+            workers=engine.workers,
+            start_s=time.perf_counter() - self._began,
+        )
 
-    def _do(self, engine: Engine, work: Any, remaining: Sequence[Group]) -> None:
-        retries = list(self._pass(engine, work, remaining, last=False))
-        self._retried = len(retries)
-        if retries:
-            # each by itself: one bad job must not fail its whole group
-            for _ in self._pass(engine, work, [(job,) for job in retries], last=True):
-                raise AssertionError("the second attempt must not ask for a third")
-
-    def _pass(self, engine: Engine, work: Any, remaining: Sequence[Group], *, last: bool) -> Iterator[Job]:
-        """Do groups, and yield the jobs to retry."""
+    def _pass(self, engine: Engine, work: Any, remaining: Sequence[Group], *, last: bool = False) -> None:
+        """Do groups. A job that fails is tried once more in the last pass."""
         for group, result in engine.run(work, remaining):
             obey()
             if not isinstance(result, Failure):
@@ -231,19 +197,19 @@ class _Sweep:
                 continue
             self._failed_attempts[result.device] += len(group)
             if result.refused:  # for example no space for reports: other jobs would fail in the same way
-                path = self._results.path
+                path = self.results.path
                 where = f", which are in {path}: the same command continues from there" if path else ""
                 raise TrainerError(f"{result.reason}; the sweep ended after {self._done} jobs{where}")
-            elif last or (result.died and len(group) == 1):
+            if last or (result.died and len(group) == 1):
                 self._give_up(group, result)
             else:
                 self._say(f"{_named(group)} failed, {result.reason}: trying once more")
-                yield from group
+                self._retries += group
 
     def _keep(self, group: Group, worked: GroupResult) -> None:
         self._worked.append(worked)
         with marks.region("checkpoint"):
-            self._results.add(worked.outcomes, self._label)
+            self.results.add(worked.outcomes, self._label)
         now = time.perf_counter()
         if now - self._last_progress > _PROGRESS_S:
             self._last_progress = now
@@ -252,11 +218,11 @@ class _Sweep:
         self._end(group, sum(outcome.points for outcome in worked.outcomes))
 
     def _give_up(self, group: Group, failure: Failure) -> None:
-        kept = f"in {self._results.path}" if self._results.path is not None else "kept only with --results"
+        kept = f"in {self.results.path}" if self.results.path is not None else "kept only with --results"
         where = f"; its traceback is {kept}" if failure.trace else ""
         self._say(f"{_named(group)} failed for good, {failure.reason}{where}")
         self._failures.update((job.name, failure.reason) for job in group)
-        self._results.fail(group, failure.reason, failure.trace)
+        self.results.fail(group, failure.reason, failure.trace)
         self._end(group)
 
     def _end(self, group: Group, points: int = 0) -> None:
@@ -269,7 +235,7 @@ class _Sweep:
 
     def _state_results(self) -> None:
         """State the outcomes for `compare`, in the order of the jobs, whichever worker was done first."""
-        fits = [self._results.done[job].fit for job in self._jobs if job in self._results.done]
+        fits = [self.results.done[job].fit for job in self._jobs if job in self.results.done]
         if not fits:
             return
         marks.result("guesses", [fit.guesses for fit in fits])
@@ -286,7 +252,7 @@ class _Sweep:
         failed = self._failed_attempts.copy()
         for group, device in engine.redone:
             failed[device] += len(group)
-        done = [self._results.done[job] for job in self._jobs if job in self._results.done]
+        done = [self.results.done[job] for job in self._jobs if job in self.results.done]
         return Statistics(
             variant=self._label,
             fixes=self._names,
@@ -297,7 +263,7 @@ class _Sweep:
             done=len(done),
             kept=len(self._jobs) - len(self._todo),
             failures=self._failures,
-            retried=self._retried + len(engine.redone),
+            retried=len(self._retries) + len(engine.redone),
             success_rate=len(own_outcomes) / attempted if attempted else None,
             memory_per_job=fmean(outcome.memory_bytes for outcome in own_outcomes) if own_outcomes else None,
             devices=used(self._worked, failed, engine, utilization, wall),
@@ -308,10 +274,6 @@ class _Sweep:
             interrupted=interrupted,
             cells=cells(done),
         )
-
-
-def _ignore(_: str) -> None:
-    """Ignore progress."""
 
 
 def _named(group: Group) -> str:

@@ -188,7 +188,7 @@ def made_up_ladder(name: str) -> Output:
     """The sections that the bundled trainers add to `compare --ladder`, for made-up rows."""
     subject = ladders.EVERYTHING[name]()
     subject = with_comparison_verdict(subject, diagnose_comparison(subject))
-    document, added = json.loads(rendered(subject, "json")), ("ladder", "quick-fix", "claims", "learning")
+    document, added = json.loads(rendered(subject, "json")), ("ladder", "learning")
     report = build_report(subject)
     report = replace(report, sections=tuple(section for section in report.sections if section.key in added))
     return Output({key: document[key] for key in ("verdict", "ladder")}, {"Markdown": report_markdown.render(report)})

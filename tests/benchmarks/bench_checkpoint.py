@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from reference_trainer.devices import open_device
-from reference_trainer.lm.checkpoint import FILE
 from reference_trainer.lm.history import History
 from reference_trainer.lm.job import open_source, prepare
 from reference_trainer.lm.learning import Learning, checkpoint_folder
 from reference_trainer.lm.loop import _Loop
 from reference_trainer.lm.settings import CHECKPOINT_EVERY
+from reference_trainer.lm.snapshots import FILE
 from tests.benchmarks.measure import Interval, ratio
 from tests.reference_trainer.lm.learners import AHEAD, learner
 

@@ -1,9 +1,11 @@
 """What the trainer does on a real GPU: speed of the variants, utilisation, each kernel's time, each call's cost.
 
-    python tests/benchmarks/bench_gpu.py [--preset gpu] [--seconds 5] > bench_gpu.json
+    python tests/benchmarks/bench_gpu.py [--preset gpu] [--seconds 5] --out bench_gpu.json
 
-prints one JSON object; interrupted, what it has by then. Kernels are rated by what the mathematics needs at least, as a
-share of peaks measured in the same call. Where there is no GPU it says why on standard error and prints nothing.
+writes one JSON object, part by part: what ends it leaves the parts before. Kernels work on the first chunk of the
+trainer's text and on its weights. They are rated by what the mathematics needs at least, as a share of peaks measured
+in the same call; data that fits into the second-level cache stays there, as from kernel to kernel of a chunk. Where
+there is no GPU it says why on standard error and writes nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -26,18 +29,21 @@ import numpy as np
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from profiler.core.atomic_file import write_text
 from reference_trainer.devices import cuda
 from reference_trainer.devices.cuda import CudaDevice
 from reference_trainer.kernels import decode_token, embed, empty, modulate, recurrent_step, scan, score
 from reference_trainer.lm import roofline
+from reference_trainer.lm.job import open_source, prepare
 from reference_trainer.lm.loop import train
-from reference_trainer.lm.model import ModelConfig, preset
+from reference_trainer.lm.model import ModelConfig, initial_weights
 from reference_trainer.lm.plan import fixes, variant_fixes
 from reference_trainer.lm.settings import Settings
 from tests.benchmarks import gpu_learning
+from tests.benchmarks.gpu_learning import Data, noise
 
-TOKENS = 3000
-REPEATS = 20
+REPEATS = 7
+LAUNCHES, REPLAYS = 10, 2  # calls in a graph, and how often it is replayed between two events
 PEAK_BYTES = 2 << 30  # copied to find the bandwidth: far more than the second-level cache holds
 PEAK_SIZE = 8192  # of a product that finds the peak in fp32
 NVML_PERIOD = 0.05  # seconds; NVML itself averages over a sixth of a second to a second
@@ -131,19 +137,44 @@ def variants() -> dict[str, tuple[tuple[str, ...], str]]:
     }
 
 
-def device_seconds(work: Callable[[], object]) -> float:
-    """Median of REPEATS, between two CUDA events around it."""
+class HostEvent:
+    """Stands for a CUDA event where tensors are on the CPU and everything is done at once."""
+
+    def record(self) -> None:
+        self.time = time.perf_counter()
+
+    def synchronize(self) -> None:
+        """Do nothing: no work is in flight."""
+
+    def elapsed_time(self, end: HostEvent) -> float:
+        return 1000 * (end.time - self.time)
+
+
+def device_seconds(device: CudaDevice, work: Callable[[], object], launches: int = LAUNCHES) -> float:
+    """The device's time for a call of `work`: median of REPEATS, each between two events around replays of a graph.
+
+    A launch by Numba takes the host longer than most kernels take the device: between events around single launches,
+    mostly a waiting stream would be timed. In a graph about a microsecond between two kernels remains.
+    """
     import torch
 
+    def several() -> None:
+        for _ in range(launches):
+            work()
+
     work()
-    times = []
+    graph, times = device.capture(several), []
+    device.replay(graph)
     for _ in range(REPEATS):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin, end = (
+            torch.cuda.Event(enable_timing=True) if torch.cuda.is_available() else HostEvent() for _ in range(2)
+        )
         begin.record()
-        work()
+        for _ in range(REPLAYS):
+            device.replay(graph)
         end.record()
         end.synchronize()
-        times.append(begin.elapsed_time(end) / 1000)
+        times.append(begin.elapsed_time(end) / 1000 / (REPLAYS * launches))
     return statistics.median(times)
 
 
@@ -172,10 +203,10 @@ class Peaks:
 
 
 def peaks(device: CudaDevice) -> Peaks:
-    source, target = (device.empty((PEAK_BYTES // 4,)) for _ in range(2))
-    copy = device_seconds(lambda: target.tensor.copy_(source.tensor))
-    a, b, out = (device.empty((PEAK_SIZE, PEAK_SIZE)) for _ in range(3))
-    product = device_seconds(lambda: device.matmul(out, a, b, PEAK_SIZE))
+    source, target = (noise(device, (PEAK_BYTES // 4,)) for _ in range(2))
+    copy = device_seconds(device, lambda: target.tensor.copy_(source.tensor), launches=1)
+    a, b, out = (noise(device, (PEAK_SIZE, PEAK_SIZE)) for _ in range(3))
+    product = device_seconds(device, lambda: device.matmul(out, a, b, PEAK_SIZE), launches=1)
     return Peaks(2 * PEAK_BYTES / copy / 1e9, 2 * PEAK_SIZE**3 / product / 1e12)
 
 
@@ -191,16 +222,25 @@ def rated(seconds: float, *, flops: float = 0.0, moved: float = 0.0, best: Peaks
     return found
 
 
-def chunk_kernels(device: CudaDevice, config: ModelConfig, best: Peaks) -> dict[str, Any]:
-    """Each kernel of the whole chunk on its own, of TOKENS tokens, and those that learning adds."""
-    width, vocabulary, tokens = config.width, config.vocabulary, TOKENS
+def first_chunk(preset_name: str) -> Data:
+    """The first chunk of the trainer's text, and the weights that it begins with."""
+    job = prepare(Settings(preset=preset_name, device="cuda"))
+    with closing(open_source(job)) as source:
+        return Data(job.config, initial_weights(job.config, seed=0), source.ids(0))
+
+
+def chunk_kernels(device: CudaDevice, data: Data, best: Peaks) -> dict[str, Any]:
+    """Each kernel of the whole chunk on its own, in the order of a chunk but for the scan, which changes its input;
+    and those that learning adds."""
+    config, weights, tokens = data.config, data.weights, data.tokens
+    width, vocabulary = config.width, config.vocabulary
     x, projected = device.zeros((tokens, width)), device.zeros((tokens, 2 * width))
     logits, readouts = device.zeros((tokens, vocabulary)), device.zeros((tokens, width))
-    table, layer = device.zeros((vocabulary, width)), device.zeros((width, 2 * width))
-    readout, decoder = device.zeros((width, width)), device.zeros((width, vocabulary))
-    bias, state, one = device.zeros((1, 2 * width)), device.zeros((1, width)), device.zeros((1,))
-    decoder_bias, results = device.zeros((vocabulary,)), device.zeros((3,))
-    ids, predictions = device.zeros((tokens + 1,), "int32"), device.zeros((tokens,), "int32")
+    table, layer = device.upload(weights.embedding), device.upload(weights.layer[0])
+    readout, decoder = device.upload(weights.readout), device.upload(weights.decoder)
+    bias, decoder_bias = device.upload(weights.bias[:1]), device.upload(weights.decoder_bias)
+    state, one, results = device.zeros((1, width)), device.zeros((1,)), device.zeros((3,))
+    ids, predictions = device.upload(data.ids), device.zeros((tokens,), "int32")
     works: dict[str, tuple[Callable[[], object], float, float]] = {
         "embed": (
             lambda: device.launch(embed.KERNEL, x, table, ids, tokens, width, vocabulary), 0, 8 * tokens * width,
@@ -208,10 +248,6 @@ def chunk_kernels(device: CudaDevice, config: ModelConfig, best: Peaks) -> dict[
         "layer matmul": (
             lambda: device.matmul(projected, x, layer, tokens), 4 * tokens * width**2,
             4 * (3 * tokens * width + 2 * width**2),
-        ),
-        "scan": (
-            lambda: device.launch(scan.KERNEL, x, projected, bias, state, one, tokens, width, 0, 1), 0,
-            16 * tokens * width,
         ),
         "readout matmul": (
             lambda: device.matmul(readouts, x, readout, tokens), 2 * tokens * width**2,
@@ -226,10 +262,14 @@ def chunk_kernels(device: CudaDevice, config: ModelConfig, best: Peaks) -> dict[
             4 * tokens * vocabulary,
         ),
         "modulate": (lambda: device.launch(modulate.KERNEL, results, one, one, tokens), 0, 0),
+        "scan": (
+            lambda: device.launch(scan.KERNEL, x, projected, bias, state, one, tokens, width, 0, 1), 0,
+            16 * tokens * width,
+        ),
     }  # fmt: skip
-    works |= gpu_learning.learning_kernels(device, config, tokens)
+    works |= gpu_learning.learning_kernels(device, data)
     return {
-        name: rated(device_seconds(work), flops=flops, moved=moved, best=best)
+        name: rated(device_seconds(device, work), flops=flops, moved=moved, best=best)
         for name, (work, flops, moved) in works.items()
     }
 
@@ -280,45 +320,50 @@ def call_costs(device: CudaDevice) -> dict[str, float]:
     }
 
 
-def measure(preset_name: str, seconds: float, found: dict[str, Any]) -> None:
-    """Fill `found`, the dearest last: an interrupt leaves what is there."""
-    device, config = CudaDevice(), preset(preset_name)
+def measure(preset_name: str, seconds: float) -> Iterator[tuple[str, Any]]:
+    """Name and figures of each part, what is worth most first."""
+    yield "environment", environment()
+    device, data = CudaDevice(), first_chunk(preset_name)
+    config, tokens = data.config, data.tokens
     best = peaks(device)
-    found["environment"] = environment()
-    found["preset"] = {"name": preset_name, **asdict(config)}
-    found["tokens_per_chunk"] = TOKENS
-    found["modeled, not measured"] = {
-        dtype: roofline.facts(config, device.label, dtype, TOKENS) for dtype in ("fp32", "tf32", "bf16")
-    }
-    found["peaks"] = asdict(best)
-    found["chunk"] = chunk_kernels(device, config, best)
-    found["scan"] = gpu_learning.scans_over_width(device, TOKENS, device_seconds)
-    found["graph"] = gpu_learning.graph_costs(device, wall_seconds)
-    step = gpu_learning.learning_step(device, config, TOKENS)
-    found["learning step"] = {**step, "share_of_tflops": step["tflops"] / best.tflops}
-    found["calls"] = call_costs(device)
-    found["token at preset"] = token_kernels(device, config)
-    widths = (32, 64, 128, 256, 362, 512)
-    found["token"] = {str(width): token_kernels(device, ModelConfig(width, 2, 16 * width)) for width in widths}
-    device.close()
-    del device
-    found["variants"] = {}
+    yield "preset", {"name": preset_name, **asdict(config), "tokens_per_chunk": tokens}
+    models = {dtype: roofline.facts(config, device.label, dtype, tokens) for dtype in ("fp32", "tf32", "bf16")}
+    yield "modeled, not measured", models
+    yield "peaks", asdict(best)
+    yield "chunk", chunk_kernels(device, data, best)
+    step = gpu_learning.learning_step(device, data)
+    yield "learning step", {**step, "share_of_tflops": step["tflops"] / best.tflops}
+    yield "graph", gpu_learning.graph_costs(device, wall_seconds)
+    yield "calls", call_costs(device)
+    yield "scan", gpu_learning.scans_over_width(device, tokens, device_seconds)
+    done = {}
     for name, (chosen, dtype) in variants().items():
-        found["variants"][name] = variant(chosen, dtype, preset_name, seconds)
+        done[name] = variant(chosen, dtype, preset_name, seconds)
+        yield "variants", done
+    yield "token at preset", token_kernels(device, config)
+    widths = (32, 64, 128, 256, 362, 512)
+    yield "token", {str(width): token_kernels(device, ModelConfig(width, 2, 16 * width)) for width in widths}
+    device.close()
+
+
+def save(path: Path, measured: dict[str, Any]) -> None:
+    write_text(path, json.dumps(measured, indent=2) + "\n")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", default="gpu")
     parser.add_argument("--seconds", type=float, default=5.0, help="measured time of each variant")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="where the results go")
     arguments = parser.parse_args()
     if reason := cuda.unavailable():
         print(f"skipped: {reason}", file=sys.stderr)
         sys.exit()
     measured: dict[str, Any] = {}
     try:
-        measure(arguments.preset, arguments.seconds, measured)
+        for part, figures in measure(arguments.preset, arguments.seconds):
+            measured[part] = figures
+            save(arguments.out, measured)
     except KeyboardInterrupt:
-        measured["interrupted"] = True
-        print("interrupted: what was measured by then follows", file=sys.stderr)
-    print(json.dumps(measured, indent=2))
+        save(arguments.out, {**measured, "interrupted": True})
+        sys.exit(f"interrupted: what was measured by then is in {arguments.out}")

@@ -1,10 +1,9 @@
 """The sweep on a GPU at large students: as found against all cures, and how busy the device was with each.
 
-    python tests/benchmarks/bench_gpu_sweep.py [--student-dims 512 1024] [--seconds 60] > bench_gpu_sweep.json
+    python tests/benchmarks/bench_gpu_sweep.py [--student-dims 512 1024] [--seconds 60] --out bench_gpu_sweep.json
 
-prints one JSON object: of as many pairs as fit into that time, one at least; interrupted, of those that it has. Every
-sweep is the trainer as a program, by turns. Fits end at their caps, so that both do the same work, and as found it ends
-in time.
+writes one JSON object after each pair: of as many pairs as fit into that time, one at least. Every sweep is the trainer
+as a program, by turns. Fits end at their caps, so that both do the same work, and as found it ends in time.
 """
 
 from __future__ import annotations
@@ -16,12 +15,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from profiler.core.atomic_file import write_text
 from tests.benchmarks.measure import Interval, ratio
 
 SCHEMA = "ssm-gpu/1"
@@ -40,16 +41,16 @@ def sweep(folder: Path, variant: str, options: tuple[str, ...]) -> dict[str, Any
     return {name: summary[name] for name in KEPT}
 
 
-def measure(seconds: float, options: tuple[str, ...], found: dict[str, Any]) -> None:
-    """Fills in pair by pair; none is begun for which the last one says that there is no time."""
-    found |= {"schema": SCHEMA, "options": list(options), "pairs": []}
-    start, longest, pairs = time.monotonic(), 0.0, found["pairs"]
+def measure(most: int, seconds: float, options: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """The results after each pair; none is begun for which the longest one says that there is no time."""
+    start, longest = time.monotonic(), 0.0
+    pairs: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch:
-        while not pairs or time.monotonic() - start + longest < seconds:
+        while not pairs or (len(pairs) < most and time.monotonic() - start + longest < seconds):
             began = time.monotonic()
             order = ("as-found", "fixed") if len(pairs) % 2 else ("fixed", "as-found")
             pairs.append({variant: sweep(Path(scratch), variant, options) for variant in order})
-            found |= summed_up(pairs)
+            yield {"schema": SCHEMA, "options": list(options), "pairs": pairs, **summed_up(pairs)}
             longest = max(longest, time.monotonic() - began)
 
 
@@ -89,16 +90,13 @@ def main() -> None:
     parser.add_argument("--num-seeds", default="4")
     parser.add_argument("--student-dims", nargs="+", default=["512", "1024"])
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--pairs", type=int, default=100, help="at most so many")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="where the results go")
     arguments = parser.parse_args()
     sizes = ("--num-seeds", arguments.num_seeds, "--teacher-ranks", "1", "--student-dims", *arguments.student_dims)
-    found: dict[str, Any] = {}
-    try:
-        measure(arguments.seconds, ("--device", arguments.device, *sizes, *BUDGET), found)
-    except KeyboardInterrupt:
-        found["interrupted"] = True
-    finally:
-        if found.get("pairs"):
-            print(json.dumps(found, indent=2))
+    options = ("--device", arguments.device, *sizes, *BUDGET)
+    for found in measure(arguments.pairs, arguments.seconds, options):
+        write_text(arguments.out, json.dumps(found, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import pytest
 from reference_trainer.lm.chunks import ChunkedText, Chunks, Source
 from reference_trainer.lm.corpus import load_corpus
 from reference_trainer.lm.parallel_tokenize import ParallelChunks
-from reference_trainer.lm.tokenization_ways import Way, run_round
+from reference_trainer.lm.tokenization import Way, run_round
 from reference_trainer.lm.tokenizer import train_or_load
 from tests.benchmarks.measure import BAR, interleaved, ratio, two_cores
 

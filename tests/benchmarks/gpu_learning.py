@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from reference_trainer.devices.cuda import CudaDevice
+from reference_trainer.devices.cuda_memory import CudaBuffer
 from reference_trainer.kernels import (
     adamw,
     cross_entropy,
@@ -24,9 +26,9 @@ from reference_trainer.kernels import (
 )
 from reference_trainer.kernels.matmul import ACCUMULATE, TRANSPOSE_A, TRANSPOSE_B
 from reference_trainer.lm.learn_chunk import LearnChunk
-from reference_trainer.lm.model import ModelConfig, initial_weights
+from reference_trainer.lm.model import ModelConfig, Weights
 from reference_trainer.lm.optimizer import Optimizer
-from reference_trainer.lm.parameters import layout
+from reference_trainer.lm.parameters import flatten, layout
 
 Works = dict[str, tuple[Callable[[], object], float, float]]
 """Name -> what to time, the operations and the bytes that it needs at least."""
@@ -35,19 +37,45 @@ STEPS = 10
 GRAPH_LAUNCHES = 100
 
 
-def learning_kernels(device: CudaDevice, config: ModelConfig, tokens: int) -> Works:
-    """Each kernel and product of a learning step that the forward pass does not have."""
-    width, vocabulary, size = config.width, config.vocabulary, layout(config).size
-    x, y, hidden, grad = (device.zeros((tokens, width)) for _ in range(4))
-    projected, dprojected = (device.zeros((tokens, 2 * width)) for _ in range(2))
-    layer, dlayer = (device.zeros((width, 2 * width)) for _ in range(2))
-    bias, dbias, state, saved = (device.zeros(shape) for shape in [(1, 2 * width)] * 2 + [(1, width)] * 2)
-    logits, decoder = device.zeros((tokens, vocabulary)), device.zeros((width, vocabulary))
+@dataclass(frozen=True)
+class Data:
+    """What kernels are timed on."""
+
+    config: ModelConfig
+    weights: Weights
+    ids: np.ndarray
+    """Of a chunk, (T + 1,)."""
+
+    @property
+    def tokens(self) -> int:
+        return len(self.ids) - 1
+
+
+def noise(device: CudaDevice, shape: tuple[int, ...]) -> CudaBuffer:
+    """Normal numbers: with zeros, a GPU needs less power and its clocks may be higher."""
+    buffer = device.empty(shape)
+    buffer.tensor.normal_()
+    return buffer
+
+
+def learning_kernels(device: CudaDevice, data: Data) -> Works:
+    """Each kernel and product of a learning step that the forward pass does not have. Gradients are noise."""
+    config, weights, tokens = data.config, data.weights, data.tokens
+    width, vocabulary, places = config.width, config.vocabulary, layout(config)
+    size = places.size
+    x, y, hidden, grad = (noise(device, (tokens, width)) for _ in range(4))
+    projected, dprojected = (noise(device, (tokens, 2 * width)) for _ in range(2))
+    layer, dlayer = device.upload(weights.layer[0]), device.zeros((width, 2 * width))
+    bias, dbias = device.upload(weights.bias[:1]), device.zeros((1, 2 * width))
+    state, saved = (device.zeros((1, width)) for _ in range(2))
+    logits, decoder = device.zeros((tokens, vocabulary)), device.upload(weights.decoder)
     decoder_bias, ddecoder_bias, losses = (device.zeros((length,)) for length in (vocabulary, vocabulary, tokens))
-    random = np.random.default_rng(0)
-    ids = device.upload(random.integers(0, vocabulary, tokens + 1).astype(np.int32))
-    predictions, table = device.zeros((tokens,), "int32"), device.zeros((vocabulary, width))
-    params, grads, m, v = (device.zeros((size,)) for _ in range(4))
+    ids = device.upload(data.ids)
+    predictions, table = device.zeros((tokens,), "int32"), device.upload(weights.embedding)
+    params, grads = device.upload(flatten(weights, places, device.real)), noise(device, (size,))
+    m, v = (device.zeros((size,)) for _ in range(2))
+    device.matmul(projected, x, layer, tokens)
+    device.matmul(logits, x, decoder, tokens)
     norm, results, step_state = (
         device.zeros((1,)),
         device.zeros((4,)),
@@ -101,13 +129,13 @@ def cut(serial_width: int) -> Iterator[None]:
 
 
 def scans_over_width(
-    device: CudaDevice, tokens: int, seconds_of: Callable[[Callable[[], object]], float]
+    device: CudaDevice, tokens: int, seconds_of: Callable[[CudaDevice, Callable[[], object]], float]
 ) -> dict[str, Any]:
     """Seconds of a scan forward and backward, in blocks of time and serial: where SERIAL_WIDTH should be."""
     found: dict[str, Any] = {"SERIAL_WIDTH": time_blocks.SERIAL_WIDTH, "tokens": tokens}
     for width in WIDTHS:
-        grad, hidden = (device.zeros((tokens, width)) for _ in range(2))
-        projected, dprojected = (device.zeros((tokens, 2 * width)) for _ in range(2))
+        grad, hidden = (noise(device, (tokens, width)) for _ in range(2))
+        projected, dprojected = (noise(device, (tokens, 2 * width)) for _ in range(2))
         bias, dbias = (device.zeros((1, 2 * width)) for _ in range(2))
         state, saved, modulator = device.zeros((1, width)), device.zeros((1, width)), device.zeros((1,))
         sizes = tokens, width, 0, 1
@@ -117,10 +145,10 @@ def scans_over_width(
         for name, serial_width in (("in blocks", 1 << 62), ("serial", 1)):
             with cut(serial_width):
                 row[f"forward, {name}"] = seconds_of(
-                    lambda arguments=(*forward, *sizes): device.launch(scan.KERNEL, *arguments)
+                    device, lambda arguments=(*forward, *sizes): device.launch(scan.KERNEL, *arguments)
                 )
                 row[f"backward, {name}"] = seconds_of(
-                    lambda arguments=(*backward, *sizes): device.launch(scan_backward.KERNEL, *arguments)
+                    device, lambda arguments=(*backward, *sizes): device.launch(scan_backward.KERNEL, *arguments)
                 )
     return found
 
@@ -141,10 +169,10 @@ def graph_costs(device: CudaDevice, wall_seconds: Callable[..., float]) -> dict[
     }
 
 
-def learning_step(device: CudaDevice, config: ModelConfig, tokens: int) -> dict[str, Any]:
+def learning_step(device: CudaDevice, data: Data) -> dict[str, Any]:
     """A step of learning, two chunks in flight; operations of its products alone, once forward and twice backward."""
-    chunk = LearnChunk(device, config, initial_weights(config, seed=0), tokens)
-    ids = np.random.default_rng(0).integers(0, config.vocabulary, tokens + 1).astype(np.int32)
+    config, tokens, ids = data.config, data.tokens, data.ids
+    chunk = LearnChunk(device, config, data.weights, tokens)
     for _ in range(2):
         chunk.submit(ids)
         chunk.collect()

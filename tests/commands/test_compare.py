@@ -146,21 +146,20 @@ def test_sides_that_are_not_comparable_are_refused_and_their_runs_kept(compare: 
 def ladder(monkeypatch: pytest.MonkeyPatch, fake: FakeRecord) -> FakeRecord:
     """The bundled trainer lists made-up fixes, and is recorded as 40 ms a step as found, 10 ms with anything."""
     monkeypatch.setattr(trainers, "_printed_by", lambda argv: json.dumps(document()))
-    fake.step_ms = {"as-found": 40, "without parallel": 10.0, "750 tokens a chunk": 40}
-    fake.hooks = {f"{n:02}-chunk-750": lambda: {"facts": FACTS | {"tokens_per_chunk": 750}} for n in range(9)}
-    fake.hooks |= {f"{n:02}-learn": lambda: {"facts": FACTS | {"work": "learn"}} for n in range(9)}
+    fake.step_ms = {"as-found": 40, "without parallel": 10.0}
+    fake.hooks = {f"{n:02}-learn": lambda: {"facts": FACTS | {"work": "learn"}} for n in range(9)}
     return fake
 
 
 FACTS = {"device": "host", "step": "chunk"}
 PROGRAMS = 13
-"""Number of different sets of fixes and chunk sizes in the made-up list."""
+"""Number of different programs of the made-up list."""
 
 
 def test_a_ladder_is_recorded_in_rounds_and_reported(compare: Compare, ladder: FakeRecord) -> None:
     done = compare("--ladder", "--pairs", "3", "--out", "here")
     assert (done.code, rounds_said(done.err)) == (0, [1, 2, 3])
-    assert len(ladder.specs) == 4 + 3 * (PROGRAMS + 1) + 2 + 8
+    assert len(ladder.specs) == 5 + 3 * (PROGRAMS + 1) + 2 + 8
     names = [spec.out.name for spec in ladder.specs]
     assert [name for name in names if name.endswith("-full-set-again")] == [f"0{n}-full-set-again" for n in (1, 2, 3)]
     added = [f"detail-cumulative-{fix}" for fix in ("async", "batch", "embed", "parallel")]
@@ -175,32 +174,28 @@ def test_a_ladder_is_recorded_in_rounds_and_reported(compare: Compare, ladder: F
     assert rows["+ batch"]["gain"]["value"] == pytest.approx(4, rel=0.05)
     assert rows["+ parallel"]["gain"]["value"] == pytest.approx(1, rel=0.05)
     assert rows["learn"]["gain"]["value"] is None
-    assert rows["750 tokens a chunk"]["gain"]["value"] == pytest.approx(1, rel=0.05)
     assert (found["ladder"]["rounds"], found["ladder"]["interrupted"]) == (3, False)
     assert "Of the fixes, each left out of the full set: " in found["verdict"]
     assert {path.name for path in Path("here").iterdir() if path.is_file()} == {".gitignore", *REPORTS}
 
 
-def test_a_ladder_of_a_trainer_without_chunks(
-    compare: Compare, fake: FakeRecord, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The sweep's: its jobs have no chunks, and it has no runs with empty kernels."""
-    listed = {name: value for name, value in document().items() if name not in ("sweep", "tokens_per_chunk")}
-    monkeypatch.setattr(trainers, "_printed_by", lambda argv: json.dumps(listed))
+def test_a_ladder_of_the_sweep(compare: Compare, fake: FakeRecord, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no runs with empty kernels."""
+    monkeypatch.setattr(trainers, "_printed_by", lambda argv: json.dumps(document()))
     facts = {"device": "cpu", "unit": "points", "trainer": "reference_trainer.ssm", "methods": "gd", "seeds": "0 to 6"}
     fake.always = {"facts": facts}
     done = compare("--trainer", "ssm", "--ladder", "--pairs", "2", "--num-seeds", "7", "--out", "here")
     assert (done.code, rounds_said(done.err, 2)) == (0, [1, 2])
-    assert not [spec.out.name for spec in fake.specs if "floor" in spec.out.name or "chunk" in spec.out.name]
+    assert not [spec.out.name for spec in fake.specs if "floor" in spec.out.name]
     measured = next(spec for spec in fake.specs if spec.out.name == "01-as-found")
     assert measured.argv[1:3] == ("-m", "reference_trainer.ssm")
     assert measured.argv[measured.argv.index("--num-seeds") + 1] == "7"
     assert measured.hooks, "it marks its steps, and hooks find the rest"
     found = report()
     assert {row["kind"] for row in found["ladder"]["rows"]} == {
-        "baseline", "cumulative", "without", "alone", "instead", "work",
+        "baseline", "cumulative", "without", "alone", "instead", "work", "beside",
     }  # fmt: skip
-    assert "points a second" in Path("here/compare.md").read_text()
+    assert "Points a second" in Path("here/compare.md").read_text()
     assert "tokens" not in Path("here/compare.md").read_text().lower()
 
 
@@ -226,8 +221,9 @@ def test_ctrl_c_in_a_ladder_after_a_round(
     assert done.code == 130
     found = report()
     assert (found["ladder"]["rounds"], found["ladder"]["interrupted"]) == (rounds, marked)
-    assert {row["gain"]["n"] for row in found["ladder"]["rows"]} == {rounds}
-    assert ("interrupted after" in found["verdict"]) == marked
+    gains = [row["gain"] for row in found["ladder"]["rows"]]
+    assert {gain["n"] for gain in gains if gain["value"] is not None} == {rounds}
+    assert ("ladder was interrupted after" in Path("here/compare.md").read_text()) == marked
 
 
 def test_ctrl_c_in_the_first_round_of_a_ladder(compare: Compare, ladder: FakeRecord) -> None:

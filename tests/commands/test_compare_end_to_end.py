@@ -63,7 +63,7 @@ from profiler import marks
 
 COSTS = {"first": 2_000_000, "second": 200_000}
 parser = argparse.ArgumentParser()
-for option in ("variant", "fixes", "tokens-per-chunk", "seconds", "max-chunks", "warmup-seconds", "device"):
+for option in ("variant", "fixes", "seconds", "max-chunks", "warmup-seconds", "device"):
     parser.add_argument("--" + option)
 parser.add_argument("--list-fixes", action="store_true")
 parser.add_argument("--empty-kernels", action="store_true")
@@ -75,19 +75,17 @@ def fix(name, kind, requires=()):
 
 if args.list_fixes:
     fixes = [fix("first", "cure"), fix("second", "cure", ["first"]), fix("learn", "work")]
-    full = {"fixed": ["first", "second"], "sweep": [10, 100], "tokens_per_chunk": 100}
-    print(json.dumps({"device": "cpu", "fixes": fixes, **full}))
+    print(json.dumps({"device": "cpu", "fixes": fixes, "fixed": ["first", "second"]}))
     raise SystemExit
 names = ["first", "second"] if args.variant == "fixed" else (args.fixes or "").split(",")
-tokens = int(args.tokens_per_chunk or 100)
-marks.describe(device="cpu", step="chunk", tokens_per_chunk=tokens, work="learn" if "learn" in names else "forward")
+marks.describe(device="cpu", step="chunk", work="learn" if "learn" in names else "forward")
 marks.open_step()
 for chunk in range(8):
     for name, cost in COSTS.items():
-        sum(range(0 if name in names else cost * tokens // 100))
+        sum(range(0 if name in names else cost))
     sum(range(10_000))
     marks.gauge("loss", 0.5)
-    marks.step(tokens=tokens)
+    marks.step(tokens=100)
 """
 """A trainer that offers fixes: each takes away a sum that a chunk computes, ten times what remains or more."""
 
@@ -115,12 +113,18 @@ def check_keys(report: dict[str, Any]) -> None:
             assert missing == (f"{side}.{name}" in report["not_measured"]), f"{side}.{name} needs a value or a reason"
 
 
+def speed_ratio(report: dict[str, Any]) -> float:
+    """The ratio of the sides' speeds, which the report does not have where one of them waited for a core."""
+    after, before = (report[side]["tokens_per_s"] or report[side]["steps_per_s"] for side in ("after", "before"))
+    return float(after / before)
+
+
 def check_bundled_pair(folder: Path, report: dict[str, Any], *runs_as_found: str) -> None:
     """Exact counts of the language model as found and fixed, and what its report must name."""
     check_keys(report)
     assert report["comparable"] is True
     assert report["device"] == "host device (CPU)"
-    assert report["throughput_ratio"]["value"] > 5, report["throughput_ratio"]
+    assert speed_ratio(report) > 5
     after = report["after"]
     syncs, uploads, downloads, allocations = (
         after[f"{name}_per_step"] for name in ("syncs", "h2d", "d2h", "allocations")
@@ -176,7 +180,7 @@ def test_the_pair_of_the_sweep(tmp_path: Path) -> None:
     assert report["comparable"] is True, report["reasons"]
     assert report["device"] == "CPU"
     assert report["floor"] is None
-    assert report["throughput_ratio"]["value"] > 1, report["throughput_ratio"]
+    assert speed_ratio(report) > 1
     assert "the points/s of as-found" in report["verdict"]
     assert "tokens" not in printed
     found, fixed = (load(tmp_path / "out" / f"01-{label}") for label in ("as-found", "fixed"))
@@ -208,7 +212,7 @@ def test_two_programs_of_ones_own(tmp_path: Path) -> None:
     check_keys(report)
     assert [report[side]["syncs_per_step"] for side in ("before", "after")] == [12, 3]
     assert [report[side]["steps"] for side in ("before", "after")] == [8, 8]
-    assert report["throughput_ratio"]["value"] > 1, report["throughput_ratio"]
+    assert speed_ratio(report) > 1
     assert report["before"]["device_utilization"] is None, "plain Python has no device that could be busy"
     assert report["before"]["breakdown"]["input"] > 0
     assert report["floor"] is None
@@ -230,7 +234,7 @@ def test_a_ladder_of_fixes(tmp_path: Path) -> None:
     rows = {row["label"]: row for row in report["ladder"]["rows"]}
     assert list(rows) == [
         "as-found", "+ first", "+ second", "without first (and second)", "without second", "alone first",
-        "alone second (with first)", "learn", "10 tokens a chunk", "100 tokens a chunk",
+        "alone second (with first)", "learn",
     ]  # fmt: skip
     for label in ("+ first", "+ second", "without first (and second)", "without second", "alone first"):
         gain = rows[label]["gain"]
@@ -239,9 +243,8 @@ def test_a_ladder_of_fixes(tmp_path: Path) -> None:
     assert rows["without second"]["tokens_per_s"] == rows["+ first"]["tokens_per_s"], "the same runs"
     assert rows["learn"]["gain"]["value"] is None
     assert rows["learn"]["fixes"] == ["first", "second", "learn"]
-    assert rows["10 tokens a chunk"]["step_time"] < rows["as-found"]["step_time"]
     runs = sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_dir())
-    assert len(runs) == 3 + 2 * 6 + 2 + 3, runs
+    assert len(runs) == 3 + 2 * 5 + 2 + 3, runs
     assert "Of the fixes" in report["verdict"]
     assert "fixed trains " in printed
     assert "## The ladder of fixes" in (tmp_path / "out" / "compare.md").read_text()

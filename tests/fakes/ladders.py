@@ -20,8 +20,13 @@ def fix(name: str, *, kind: str = "cure", **changes: Any) -> dict[str, Any]:
     return {**entry, "kind": kind, "available": True, "why_not": "", **changes}
 
 
+def program(label: str, kind: str, **changes: Any) -> dict[str, Any]:
+    """One entry of the programs beside the fixes."""
+    return {"label": label, "kind": kind, "what": f"it is {label}", "arguments": ["--variant", label], **changes}
+
+
 def document(**changes: Any) -> dict[str, Any]:
-    """Five fixes of which two stand on others, an alternative, other work, and one that cannot run here."""
+    """Five fixes of which two stand on others, an alternative, other work, another program; two cannot run here."""
     fixes = [
         fix("batch"),
         fix("parallel", requires=["batch"]),
@@ -29,11 +34,12 @@ def document(**changes: Any) -> dict[str, Any]:
         fix("async"),
         fix("embed", requires=["async"]),
         fix("prefetch", requires=["embed"]),
-        fix("graph", available=False, why_not="no CUDA here", requires=["embed"]),
+        fix("graph", kind="on top", available=False, why_not="no CUDA here", requires=["embed"]),
         fix("learn", kind="work", excludes=["prefetch"]),
     ]
     full = ["batch", "parallel", "async", "embed", "prefetch"]
-    base = {"device": "host", "fixes": fixes, "fixed": full, "sweep": [750, 3000], "tokens_per_chunk": 3000}
+    programs = [program("bf16", "precision", why_not="emulated here"), program("plain", "beside")]
+    base = {"device": "host", "fixes": fixes, "fixed": full, "programs": programs}
     return base | changes
 
 
@@ -59,7 +65,6 @@ def speeds(plan: LadderPlan, gains: Mapping[str, float], rounds: int = 3) -> dic
         for name in program.fixes:
             speed *= gains.get(name, 1.0)
         facts = {"work": "learn"} if "learn" in program.fixes else {}
-        facts |= {"tokens_per_chunk": program.tokens_per_chunk or 3000}
         runs = [speed * (1 + turn) * (1 + 0.001 * ((number + turn) % 3)) for turn in range(rounds)]
         programs[program.label] = SideRuns(program.label, "", tuple(light_run(run, **facts) for run in runs), None)
     return programs

@@ -15,13 +15,15 @@ from tests.recorded.directories import steps as step_rows
 MS = 1_000_000
 
 
-def write_run(path: Path, *, step_ms: float = 10, steps: int = 20, level: str = "light", **changes: Any) -> RunInfo:
+def write_run(
+    path: Path, *, step_ms: float = 10, steps: int = 20, level: str = "light", device: str = "host", **changes: Any
+) -> RunInfo:
     """A run directory of `steps` steps of 100 tokens; `facts` and other fields of RunInfo may be given."""
     length = round(step_ms * MS)
-    facts = {"device": "host", "step": "chunk"}
+    facts = {"device": device, "step": "chunk"}
     fields = {"run_id": path.name, "level": level, "exit_code": 0, "end": steps * length, "facts": facts, **changes}
     store.create(path)
-    write_source(path, steps=step_rows(steps, length, tokens=100))
+    write_source(path, steps=step_rows(steps, length, tokens=100), facts={"device": device})
     write_manifest(path, **fields)
     return info(**{"state": "complete", **fields})
 
@@ -37,6 +39,8 @@ class FakeRecord:
     hooks: Mapping[str, Callable[[], dict[str, Any]]] = field(default_factory=dict)
     always: Mapping[str, Any] = field(default_factory=dict)
     """Fields of RunInfo of every run."""
+    devices: Mapping[str, str] = field(default_factory=dict)
+    """By label: the device that a program states; host where it is not given."""
     specs: list[RunSpec] = field(default_factory=list)
 
     def __call__(self, spec: RunSpec) -> RunInfo:
@@ -45,4 +49,7 @@ class FakeRecord:
         # each run a little slower than the one before, as no two runs are alike
         slower = 1 + len(self.specs) / 1000
         step_ms = self.step_ms.get(spec.label, 10) * slower
-        return write_run(spec.out, step_ms=step_ms, level=spec.level, label=spec.label, argv=spec.argv, **changes)
+        device = self.devices.get(spec.label, "host")
+        return write_run(
+            spec.out, device=device, step_ms=step_ms, level=spec.level, label=spec.label, argv=spec.argv, **changes
+        )

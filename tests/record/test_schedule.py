@@ -71,10 +71,9 @@ def interrupt() -> dict[str, Any]:
 def test_rounds_alternate_and_the_floor_is_in_the_first_and_the_last() -> None:
     assert [task.folder for task in schedule(SIDES, 3, FLOOR)] == [
         "warmup-before", "warmup-after",
-        "01-before", "01-after", "01-floor",
+        "01-before", "01-after", "detail-before", "detail-after", "01-floor",
         "02-after", "02-before",
         "03-before", "03-after", "03-floor",
-        "detail-before", "detail-after",
     ]  # fmt: skip
     assert [task.folder for task in schedule(SIDES, 1, FLOOR)].count("01-floor") == 1
     assert not any(task.kind == "floor" for task in schedule(SIDES, 2))
@@ -144,6 +143,18 @@ def test_every_recording_is_at_its_place(tmp_path: Path, monkeypatch: pytest.Mon
     assert (recorded.pairs, recorded.interrupted) == (2, False)
 
 
+def test_on_cuda_the_detailed_run_has_a_trace(make: Make) -> None:
+    """Nothing else records kernels. What a program uses is in the facts of its first run."""
+    on_gpu = SideCommand("on a GPU", ("g",), ours=True)
+    fake = FakeRecord(devices={"on a GPU": "cuda"})
+    recorded = make(list(schedule((SIDES[0], on_gpu), 2)), fake)
+    detailed = {spec.label: spec for spec in fake.specs if spec.out in recorded.detail.values()}
+    assert {label: spec.level for label, spec in detailed.items()} == {"before": "standard", "on a GPU": "full"}
+    assert not detailed["before"].env
+    assert detailed["on a GPU"].env == {"PROFILER_TRACE_STEPS": "50", "PROFILER_TRACE_SECONDS": "0.5"}
+    assert {spec.level for spec in fake.specs if spec.out not in recorded.detail.values()} == {"light"}
+
+
 def test_hooks_go_into_programs_that_mark_at_most_their_steps(make: Make) -> None:
     fake = FakeRecord()
     sides = [
@@ -160,7 +171,7 @@ def test_hooks_go_into_programs_that_mark_at_most_their_steps(make: Make) -> Non
 
 
 @pytest.mark.parametrize("how", [interrupt, lambda: {"state": "interrupted"}], ids=["between runs", "in a run"])
-@pytest.mark.parametrize(("folder", "rounds"), [("01-after", 0), ("02-before", 1), ("detail-after", 2)])
+@pytest.mark.parametrize(("folder", "rounds"), [("01-after", 0), ("detail-after", 1), ("02-before", 1)])
 def test_an_interruption_keeps_complete_rounds(make: Make, how: Any, folder: str, rounds: int) -> None:
     recorded = make(list(schedule(SIDES, 2, FLOOR)), FakeRecord(hooks={folder: how}))
     assert (recorded.interrupted, recorded.pairs, recorded.planned) == (True, rounds, 2)
@@ -278,6 +289,6 @@ def test_a_log_shows_rounds_with_an_estimate_of_the_remaining_time(
     module.record_with_progress(list(schedule(SIDES, 3)), tmp_path)
     assert capsys.readouterr().err.splitlines() == [
         "round 1 of 3",
-        "round 2 of 3, about 2 min left of all recordings",
-        "round 3 of 3, about 80 s left of all recordings",
+        "round 2 of 3, about 80 s left of all recordings",
+        "round 3 of 3, about 40 s left of all recordings",
     ]

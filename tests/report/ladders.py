@@ -52,6 +52,8 @@ def measures(speed: float, tokens: int = 3000) -> dict[str, Measure]:
     return {
         "tokens_per_s": Measure("tokens_per_s", speed, "tokens/s", 0.97 * speed, 1.02 * speed, 7),
         "step_time": Measure("step_time", time, "s", time / 1.02, time / 0.97, 7),
+        "host_cpu": Measure("host_cpu", 0.75, "cores"),
+        "device_cpu": Measure("device_cpu", 0.5, "cores"),
     }
 
 
@@ -60,7 +62,8 @@ def row(kind: str, fix: str, worth: Ratio, total: float, **another: Any) -> Ladd
     labels = {"cumulative": f"+ {fix}", "without": f"without {fix}", "alone": f"alone {fix}"}
     removes, rule = CURES[fix][:2] if fix in CURES else ("", "")
     against = {"without": "fixed", "instead": "fixed", "work": ""}.get(kind, "as-found")
-    fields: dict[str, Any] = {"label": labels.get(kind, fix), "also": (), "fixes": (fix,), "removes": removes}
+    label = labels.get(kind, fix)
+    fields: dict[str, Any] = {"label": label, "program": label, "also": (), "fixes": (fix,), "removes": removes}
     fields |= {"rule": rule, "measures": measures(BASE * total), "against": against, "total": gain(total)}
     if kind == "cumulative" and fix == "batch-embed":
         fields["predicted"] = gain(1.4)
@@ -112,9 +115,9 @@ def stuck() -> tuple[Series, ...]:
 
 
 def ladder() -> Ladder:
-    """Twelve fixes, one alternative, one row of other work, a sweep of chunk sizes, one fix that cannot run here."""
+    """Twelve fixes, one alternative, one row of other work, one other program, and two that cannot run here."""
     rows, full, names = (
-        [row("baseline", "", gain(1.0), 1.0, label="as-found", fixes=(), tokens_per_chunk=3000)],
+        [row("baseline", "", gain(1.0), 1.0, label="as-found", fixes=())],
         1.0,
         [],
     )
@@ -131,10 +134,10 @@ def ladder() -> Ladder:
     rows.append(row("instead", "pretokenize", gain(1.07), 1.07 * full, also=instead, removes="all tokenization"))
     work = row("work", "learn", none(REASON), 2.3, analysis=learner(), also=("quiet-logging",))
     rows.append(replace(work, total=none(REASON), removes="a loss that teaches nothing"))
-    for tokens, factor in ((1500, 1.004), (750, 0.996), (375, 0.99), (187, 0.985)):
-        sweep = {"label": f"{tokens:,} tokens a chunk", "tokens_per_chunk": tokens, "fixes": ()}
-        rows.append(row("chunk size", "", gain(factor), factor, measures=measures(BASE * factor, tokens), **sweep))
-    return Ladder(tuple(rows), (("cuda-graph", "there is no CUDA device here"),), rounds=7)
+    plain = row("beside", "", none("another program: no like-for-like ratio"), 1.5, label="plain PyTorch", fixes=())
+    rows.append(replace(plain, what="the same by torch", total=plain.gain))
+    missing = ((name, "there is no CUDA device here") for name in ("cuda-graph", "bf16"))
+    return Ladder(tuple(rows), tuple(missing), rounds=7)
 
 
 def with_ladder(found: Ladder | None = None) -> Comparison:
@@ -142,11 +145,9 @@ def with_ladder(found: Ladder | None = None) -> Comparison:
     plain = samples.comparison(title="SYNTHETIC: fixed against as-found")
     first = plain.sides[0]
     runs = tuple(replace(run, series=(*run.series, *stuck())) for run in first.runs)
-    counted = Measure("tokenized_samples_per_step", 8.0, "1/step")
-    detail = replace(first.detail, measures={**first.detail.measures, counted.name: counted})
     return replace(
         plain,
-        sides=(replace(first, runs=runs, detail=detail), *plain.sides[1:]),
+        sides=(replace(first, runs=runs), *plain.sides[1:]),
         extensions={"ladder": found or ladder()},
     )
 
@@ -176,23 +177,13 @@ def in_points() -> Comparison:
         lambda side: replace(counted(side), runs=tuple(map(counted, side.runs))),
     )
     climbed = comparison_ladder(found)
-    rows = tuple(counted(row) for row in climbed.rows if row.kind != "chunk size")
+    rows = tuple(counted(row) for row in climbed.rows)
     return replace(found, floor=None, verdict="", extensions={"ladder": replace(climbed, rows=rows)})
 
 
 def empty_ladder() -> Comparison:
     """Stopped before any round was complete."""
     return with_ladder(Ladder((), interrupted=True))
-
-
-def with_gains(kind: str, **gains: Ratio) -> Ladder:
-    """The made-up ladder with other gains in rows of one kind: a fix's name with _ for -, t375 for a chunk size."""
-    ladder_ = ladder()
-    rows = []
-    for item in ladder_.rows:
-        name = f"t{item.tokens_per_chunk}" if item.kind == "chunk size" else item.fix.replace("-", "_")
-        rows.append(replace(item, gain=gains[name]) if item.kind == kind and name in gains else item)
-    return replace(ladder_, rows=tuple(rows))
 
 
 def one_round() -> Comparison:
@@ -203,11 +194,12 @@ def one_round() -> Comparison:
 
 
 def without_effect() -> Comparison:
-    """No fix can be told from no effect; one is slower; chunk sizes spread widely."""
-    gains = {name.replace("-", "_"): gain(1.001) for name in CURES} | {"async": gain(0.5)}
-    fixes, sizes = with_gains("without", **gains), with_gains("chunk size", t375=gain(0.8, 0.7), t187=gain(0.6))
-    pairs = zip(fixes.rows, sizes.rows, strict=True)
-    return with_ladder(replace(fixes, rows=tuple(size if size.kind == "chunk size" else fix for fix, size in pairs)))
+    """No fix can be told from no effect; one is slower."""
+    rows = (
+        replace(item, gain=gain(0.5 if item.fix == "async" else 1.001)) if item.kind == "without" else item
+        for item in ladder().rows
+    )
+    return with_ladder(replace(ladder(), rows=tuple(rows)))
 
 
 def unmeasured() -> Comparison:
@@ -215,7 +207,7 @@ def unmeasured() -> Comparison:
     missing = none("the program failed")
     rows = tuple(
         replace(item, gain=missing, total=missing)
-        if item.kind == "chunk size" or (item.kind, item.fix) in {("cumulative", "async"), ("without", "prefetch")}
+        if (item.kind, item.fix) in {("cumulative", "async"), ("without", "prefetch")}
         else item
         for item in ladder().rows
     )
@@ -223,9 +215,9 @@ def unmeasured() -> Comparison:
 
 
 def partial() -> Comparison:
-    """Rows of two kinds only, and an as-found that does not state its chunk size."""
-    rows = [item for item in ladder().rows if item.kind in {"baseline", "alone"}]
-    return with_ladder(replace(ladder(), rows=(replace(rows[0], tokens_per_chunk=None), *rows[1:])))
+    """Rows of two kinds only."""
+    rows = tuple(item for item in ladder().rows if item.kind in {"baseline", "alone"})
+    return with_ladder(replace(ladder(), rows=rows))
 
 
 EVERYTHING: dict[str, Callable[[], Comparison]] = {

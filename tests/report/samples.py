@@ -235,8 +235,8 @@ def _timeline(step: float, calls: int) -> Timeline:
         TimelineLane("device", True, host[1::2], tuple(third - every // 9 for *_, third in cuts), (2,) * len(cuts)),
     )
     length = cuts[-1][-1] / 1e9
-    busy, offset = (lanes[1].begin, lanes[1].end), step / 2 if calls > 1 else 0.0
-    return Timeline(lanes, events, length, 41, step, offset, tokens=3000, parts=2 * calls, busy=busy)
+    offset = step / 2 if calls > 1 else 0.0
+    return Timeline(lanes, events, length, 41, step, offset, tokens=3000, parts=2 * calls)
 
 
 def side(label: str, values: Mapping[str, float], *, detail: bool = True, slowdown: float = 1.29) -> Side:

@@ -28,8 +28,7 @@ def recorded(step: float, *, parts: int = 10, offset: float = 0.0, streams: int 
     lanes = [TimelineLane("host", False, begin, tuple(at + every // 2 for at in begin), (0, 1) * (count // 2))]
     device = TimelineLane("device", True, begin, tuple(at + every // 4 for at in begin), (2,) * count)
     lanes += [replace(device, name=f"stream {number}") for number in range(streams)] if streams > 1 else [device]
-    busy = (device.begin, device.end)
-    return Timeline(tuple(lanes), EVENTS, length, 3, step, offset, tokens=400, parts=parts, busy=busy)
+    return Timeline(tuple(lanes), EVENTS, length, 3, step, offset, tokens=400, parts=parts)
 
 
 def side(label: str, timeline: Timeline | None) -> ReportSide:
@@ -78,12 +77,12 @@ def test_a_stream_is_idle_where_there_are_several() -> None:
     assert [track.idle.label for track in chart.groups[0].tracks] == ["unknown", "stream idle", "stream idle"]
 
 
-def test_the_note_tells_how_much_the_device_works_in_the_stretch_that_is_drawn() -> None:
-    chart = timeline_chart([side("run", recorded(0.01))])
+def test_the_note_tells_how_much_the_device_works_as_all_other_parts_of_the_report_do() -> None:
+    """The stretch that is drawn has 25%."""
+    busy = {"device_utilization": Measure("device_utilization", 0.41, "1")}
+    chart = timeline_chart([replace(side("run", recorded(0.01)), measures=busy)])
     assert chart is not None
-    assert chart.note == "Step 3, of about median length; here the device works 25% of the time."
-    timeline = Timeline(busy=((0, 60), (20, 100)))
-    assert [timeline.device_share(length) for length in (10, 40, 80, 100)] == [1.0, 0.5, 0.5, 0.6]
+    assert chart.note == "Step 3, of about median length; over all steps the device works 41% of the time."
 
 
 @pytest.mark.parametrize("timeline", [None, Timeline(reason=Notice("no-queue"))])
@@ -112,7 +111,7 @@ def test_the_note_tells_which_sides_recording_slows(slowdowns: tuple[float, floa
     ]
     chart = timeline_chart(sides)
     assert chart is not None
-    one_step = "step 3, of about median length; here the device works 25% of the time"
+    one_step = "step 3, of about median length"
     assert chart.note == f"before: {one_step}. after: {one_step}. {text}"
 
 

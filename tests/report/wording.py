@@ -88,6 +88,8 @@ RUNS = {
     ),
     "trace without events": RunDiagnosis(RunVerdict.UNKNOWN_STEP, unknown=UnknownShare(1.0, 0, in_trace=True)),
     "busy alone": RunDiagnosis(RunVerdict.DEVICE_BUSY, "H200", 0.9),
+    "busy, of the peak": RunDiagnosis(RunVerdict.DEVICE_BUSY, "H200", 1.0, computing=0.99, peak_share=0.12),
+    "NVML, of the peak": RunDiagnosis(RunVerdict.DEVICE_BUSY_SAMPLED, "H200", 1.0, peak_share=0.12),
     "NVML": RunDiagnosis(RunVerdict.DEVICE_BUSY_SAMPLED, "H200", 0.85, (Cause("log", 0.2, 0.1, 0.3, IN_FUNCTION),)),
     "computing": RunDiagnosis(
         RunVerdict.COMPUTING,

@@ -64,6 +64,8 @@ class ProfilerWindow:
     ended in ns (the session covers begin to end; before and after it is started and read), and the session's facts.
 
     :param skip: the number of steps before the window, and `steps` in it.
+    :param enough_ns: where steps are long, the window begins at the first end of a step so long after the first one,
+        and is cut off after about as long; 0: neither.
     """
 
     is_starting = False
@@ -77,13 +79,16 @@ class ProfilerWindow:
         *,
         skip: int,
         steps: int,
+        enough_ns: int = 0,
     ) -> None:
         self._fact, self._make_session, self._skip, self._steps = fact, session, skip, steps
         self._session: TorchProfilerSession | None = None
+        self._enough_ns = enough_ns
         self._recorder: Recorder | None = recorder
         self._torch: Any = sys.modules["torch"]  # the program may remove it there
         self._tid = 0
         self._counts: dict[_Boundary, int] = {}
+        self._first: dict[_Boundary, int] = {}
         self._counted: _Boundary = None
         self._left = 0
         self._memory = 0
@@ -110,14 +115,15 @@ class ProfilerWindow:
         at = recorder.open_boundary
         if self._session is None:
             count = self._counts[at] = self._counts.get(at, 0) + 1
-            if count >= self._needed(at):
+            since, needed = now() - self._first.setdefault(at, now()), self._needed(at)
+            if count >= needed or (needed < math.inf and 0 < self._enough_ns <= since):
                 self._begin(recorder, at)
         elif recorder.thread.tid == self._tid:
             if at == self._counted:
                 self._left -= 1
             elif self._counted and (at is None or _rank(at) < _rank(self._counted)):  # a better boundary of steps
                 self._counted, self._left = at, self._steps
-            if self._left <= 0 or now() - self._session.begin > _MAX_NS:
+            if self._left <= 0 or now() - self._session.begin > (self._enough_ns or _MAX_NS):
                 self._end(recorder)
             elif at == self._counted:
                 self._next_step(recorder)
@@ -153,9 +159,12 @@ class ProfilerWindow:
     def _is_too_large(self) -> bool:
         """Whether the window must end now, at a boundary or not."""
         session = self._session
-        if session is None or now() - session.begin < CUT_NS:
+        if session is None:
             return False
-        return _resident() - self._memory >= CUT_BYTES
+        lasted = now() - session.begin
+        if 0 < self._enough_ns <= lasted:
+            return True
+        return lasted >= CUT_NS and _resident() - self._memory >= CUT_BYTES
 
     def _cut(self) -> None:
         recorder = self._recorder

@@ -15,12 +15,12 @@ from typing import Any, Final
 from profiler.agent.hooks._profiler_window import ProfilerWindow
 from profiler.agent.patching import STATE, Hook
 from profiler.agent.recorder import now
+from profiler.run.tables import ENV_TRACE_SECONDS, ENV_TRACE_STEPS
 
 SKIP: Final = 5
 """Steps before the window: compilers, caches and allocators settle in them."""
 STEPS: Final = 5
-"""Steps in the window, unless the environment variable ENV_STEPS is set."""
-ENV_STEPS: Final = "PROFILER_TRACE_STEPS"
+"""Steps in the window, unless the environment variable ENV_TRACE_STEPS is set."""
 TRACE: Final = "kineto.json.gz"
 _LOG_LEVEL: Final = "KINETO_LOG_LEVEL"
 _SILENT: Final = "99"
@@ -32,12 +32,16 @@ def install(module: ModuleType) -> ProfilerWindow | None:
     """Trace one window in the life of the recorder, unless the program uses torch's profiler itself."""
     if STATE.recorder is None:
         return None
-    return ProfilerWindow(STATE.recorder, "trace", KinetoSession, skip=SKIP, steps=_steps()).install(module)
+    enough = round(_number(ENV_TRACE_SECONDS, 0.0) * 1e9)
+    steps = round(_number(ENV_TRACE_STEPS, STEPS))
+    window = ProfilerWindow(STATE.recorder, "trace", KinetoSession, skip=SKIP, steps=steps, enough_ns=enough)
+    return window.install(module)
 
 
-def _steps() -> int:
-    number = os.environ.get(ENV_STEPS, "")
-    return int(number) if number.isdecimal() and int(number) else STEPS
+def _number(variable: str, default: float) -> float:
+    """A variable's value above 0, else the default."""
+    text = os.environ.get(variable, "")
+    return (float(text) if text.replace(".", "", 1).isdecimal() else 0.0) or default
 
 
 class KinetoSession:
@@ -130,4 +134,4 @@ def _check_complete(path: Path) -> None:
             raise OSError(f"{path.name} is cut off: is the disk full?")
 
 
-PLUGIN = Hook("torch-trace", {"torch.autograd.profiler": install}, levels=("full",))
+PLUGIN = Hook("torch-trace", {"torch.autograd.profiler": install}, levels=("full",), beside_marks=True)

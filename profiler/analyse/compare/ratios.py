@@ -6,14 +6,23 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import Any, Final
 
 import numpy as np
 
-from profiler.analyse.model import Analysis, Measure, Ratio
+from profiler.analyse.model import MAX_WITHOUT_CORE, WAITS_FOR_CORE, WITHOUT_CORE, Analysis, Measure, Ratio
 from profiler.analyse.statistics import mean_interval, median
+from profiler.core.metrics import RATES
 from profiler.core.notice import Notice
 
 ONE_PAIR = Notice("one-pair")
+BOUNDED: Final = (*RATES, "step_time")
+OF_WALL_TIME: Final = (
+    *BOUNDED, "step_time_p50", "step_time_p95", "steps", "host_cpu", "children_cpu", "device_cpu", "device_utilization",
+)  # fmt: skip
+"""Measures that change where the program waits for a core, and those of them of which a bound is known even then."""
+_LEAST_WITH_CORE: Final = 1e-9
+"""Keeps the logarithm of a share of time finite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +64,7 @@ def _over_runs(name: str, side: SideRuns) -> Measure:
 def ratios(base: SideRuns, side: SideRuns) -> Mapping[str, Ratio]:
     """Ratio of every measure that both sides have."""
     other = _names(side)
-    return {name: paired_ratio(name, base, side) for name in _names(base) if name in other}
+    return {name: paired_ratio(name, base, side) for name in _names(base) if name in other and name != WITHOUT_CORE}
 
 
 def paired_ratio(name: str, base: SideRuns, side: SideRuns) -> Ratio:
@@ -68,6 +77,10 @@ def paired_ratio(name: str, base: SideRuns, side: SideRuns) -> Ratio:
     reason = _no_ratio(name, base, side, measured)
     if reason:
         return Ratio(name, None, None, None, len(measured), different=False, reason=reason)
+    if name in OF_WALL_TIME and (waits := core_waits(base, side)):
+        bound = _bound(name, base, side) if name in BOUNDED else None
+        different = bound is not None
+        return Ratio(name, None, None, None, len(measured), different, Notice(WAITS_FOR_CORE, waits), bound)
     if len({*measured}) == 1 and len(measured) > 1:  # counted exactly alike in every pair: no spread, and no rounding
         exact = measured[0][1] / measured[0][0]
         return Ratio(name, exact, exact, exact, len(measured), different=exact != 1)
@@ -75,6 +88,31 @@ def paired_ratio(name: str, base: SideRuns, side: SideRuns) -> Ratio:
     if low is None or high is None:
         return Ratio(name, math.exp(mean), None, None, 1, different=False, reason=ONE_PAIR)
     return Ratio(name, math.exp(mean), math.exp(low), math.exp(high), len(measured), different=not low <= 0 <= high)
+
+
+def core_waits(base: SideRuns, side: SideRuns) -> dict[str, Any] | None:
+    """The side that waited for a core for the larger share of its time, and that share; None: neither did for long."""
+    known = [(each, [wait for wait in _values(each, WITHOUT_CORE) if wait is not None]) for each in (base, side)]
+    shares = [(fmean(waits), each.label) for each, waits in known if waits]
+    share, label = max(shares, default=(0.0, ""))
+    return {"side": label, "share": share} if share > MAX_WITHOUT_CORE else None
+
+
+def _bound(name: str, base: SideRuns, side: SideRuns) -> float | None:
+    """What the ratio of speeds, or of times, is beyond if no side waits for a core; None: that is not known.
+
+    All waits of the faster side stay in its time, and those of the slower side are taken out of its own. So each pair
+    gives a ratio that is too near to 1, and the end of their interval that is nearer to 1 is the bound.
+    """
+    pairs = list(zip(*(_values(each, what) for what in (name, WITHOUT_CORE) for each in (base, side)), strict=False))
+    measured = [(math.log(after / before), *waits) for before, after, *waits in pairs if before and after]
+    direction = math.copysign(1, fmean(ratio for ratio, *_ in measured))
+    slower = 1 if (direction > 0) is (name in RATES) else 2
+    with_core = [max(1 - (pair[slower] or 0.0), _LEAST_WITH_CORE) for pair in measured]
+    logs = [direction * pair[0] + math.log(share) for pair, share in zip(measured, with_core, strict=True)]
+    mean, low, _ = mean_interval(logs)
+    nearest = mean if low is None else low
+    return math.exp(direction * nearest) if nearest > 0 else None
 
 
 def _no_ratio(name: str, base: SideRuns, side: SideRuns, pairs: Sequence[tuple[float, float]]) -> Notice | None:

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from profiler.analyse.intervals import Segments, innermost, times, union
+from profiler.analyse.intervals import Segments, innermost, times
 from profiler.analyse.model import HOST_CATEGORIES, Timeline, TimelineEvent, TimelineLane
 from profiler.analyse.timing.device import ACTIVITY_CATEGORIES, NO_ACTIVITIES, no_queue_reason
 from profiler.analyse.timing.host_timeline import BLOCKED, REGION, HostTimeline
@@ -50,7 +50,6 @@ def timeline_excerpt(run: Run) -> Timeline:
     lanes = [events.host_lane(host, end), *(events.device_lane(*device, end) for device in devices)]
     if not any(len(lane.begin) for lane in lanes[1:]):
         return Timeline(reason=NO_ACTIVITIES)
-    busy = union(np.concatenate([lane.begin for lane in lanes[1:]]), np.concatenate([lane.end for lane in lanes[1:]]))
     return Timeline(
         lanes=tuple(lanes),
         events=tuple(events.numbers),
@@ -60,7 +59,6 @@ def timeline_excerpt(run: Run) -> Timeline:
         offset=(begin - step_begin) / NS_PER_S,
         tokens=int(window.steps["tokens"][chosen]),
         parts=len(_rows(host.segments, step_begin, step_end)),
-        busy=(tuple(busy.begin.tolist()), tuple(busy.end.tolist())),
     )
 
 

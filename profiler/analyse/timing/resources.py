@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import numpy as np
 
 from profiler.analyse.intervals import Floats, Times, covered_within, overlaps, times
-from profiler.analyse.model import Measure, Series
+from profiler.analyse.model import WITHOUT_CORE, Measure, Series
 from profiler.analyse.timing.counters import counter_sums, gauge_per_step
 from profiler.analyse.timing.device import busy_by_device, no_queue_reason
+from profiler.analyse.timing.scheduler import STEAL, time_without_core
 from profiler.analyse.timing.throughput import counted_unit
 from profiler.analyse.window import (
     NS_PER_S,
@@ -41,7 +42,9 @@ FAULTS, SYSTEM_S = "thread.minor_faults", "thread.system_s"
 _MANY_PAGES: Final = 4096.0
 """Pages per step from which they are reported: 16 MiB, which take the kernel some 6 ms (1.4 µs each, measured on a
 virtual machine)."""
-BUSY: Final = "device_busy_ns"
+BUSY, LACKED = "device_busy_ns", "device_lacked_ns"
+"""Counters of a device: the time in which it worked, and, of one that is a thread, the time in which it could have run
+and other threads had its core."""
 GPU_BUSY: Final = "gpu.util"
 SAMPLED: Final = "nvml"
 """Short gaps between kernels are not seen: at most this much of the time was the device busy."""
@@ -61,12 +64,13 @@ NO_BUSY_TIME: Final = Notice("no-busy-time")
 
 
 def resources(run: Run, window: Window) -> dict[str, Measure]:
-    """host_cpu, device_cpu, children_cpu, device_utilization, peak_memory, and gc_time where there were collections,
-    memory_growth where memory grows, page_faults and kernel_time where each step gets much new memory."""
+    """host_cpu, device_cpu, children_cpu, device_utilization, peak_memory, and without_core where it was measured,
+    gc_time where there were collections, memory_growth where memory grows, page_faults and kernel_time where each step
+    gets much new memory."""
     if len(window):
         measures = (
-            *_cpu(window), _children_cpu(run, window), _utilization(run, window), _peak_memory(run),
-            *_garbage_collections(run, window), *_memory_growth(run, window),
+            *_cpu(window), _children_cpu(run, window), _utilization(run, window), *_without_core(run, window),
+            _peak_memory(run), *_garbage_collections(run, window), *_memory_growth(run, window),
             *_page_faults(run, window),
         )  # fmt: skip
         return {measure.name: measure for measure in measures}
@@ -133,30 +137,54 @@ def _children_cpu(run: Run, window: Window) -> Measure:
     return Measure("children_cpu", cores, "cores", n=processes, source="sampled CPU times")
 
 
-def busy_per_step(run: Run, window: Window) -> tuple[Times | Floats | None, str, Notice | None]:
-    """Device busy ns of each measured step with its source; None with the reason.
+def busy_per_step(run: Run, window: Window) -> tuple[Times | Floats | None, Times, str, Notice | None]:
+    """Device busy ns of each measured step, ns that others took from its core, and the source; None with the reason.
 
     The device's own counter where there is one, since it exists at every level; else the union of activities, averaged
-    over several devices.
+    over several devices. What others took from the core of a device that is a thread is neither busy nor idle time.
     """
-    counted = counter_sums(run, window, (BUSY,))
-    if counted and device_kind(run) != "cpu":
-        return counted[BUSY], "counters", None
+    counted, none = counter_sums(run, window, (BUSY, LACKED)), np.zeros_like(window.wall)
+    if BUSY in counted and device_kind(run) != "cpu":
+        return counted[BUSY], times(counted.get(LACKED, none)), "counters", None
     reason = no_queue_reason(run, window)
     if reason:
-        return None, "", reason
+        return None, none, "", reason
     devices = [covered_within(busy, window.begin, window.end) for busy in busy_by_device(run, window).values()]
-    return (devices[0] if len(devices) == 1 else np.mean(devices, axis=0)), "activities", None
+    return (devices[0] if len(devices) == 1 else np.mean(devices, axis=0)), none, "activities", None
+
+
+def peak_share(facts: Mapping[str, Any], speed: Measure) -> dict[str, Measure]:
+    """Compute how much of the card's peak the program's arithmetic takes, where the program states both."""
+    stated = facts.get("roofline")
+    stated = stated if isinstance(stated, dict) else {}
+    flops, peak = stated.get("flops_per_token"), stated.get("peak_flops")
+    if not (isinstance(flops, int | float) and isinstance(peak, int | float) and peak > 0 and speed.value):
+        return {}
+    return {"peak_share": Measure("peak_share", speed.value * flops / peak, "1", n=speed.n, source="stated operations")}
 
 
 def _utilization(run: Run, window: Window) -> Measure:
     on_device = device_window(run, window)
-    busy, source, reason = busy_per_step(run, on_device)
+    busy, lacked, source, reason = busy_per_step(run, on_device)
     if busy is None and device_kind(run) == "cuda":
         return _sampled_utilization(run, window)
     if busy is None:
         return Measure("device_utilization", None, "1", reason=reason)
-    return Measure("device_utilization", float(busy.sum()) / on_device.wall_ns, "1", n=len(on_device), source=source)
+    share = float(busy.sum() / max(on_device.wall_ns - lacked.sum(), busy.sum(), 1))
+    return Measure("device_utilization", share, "1", n=len(on_device), source=source)
+
+
+def _without_core(run: Run, window: Window) -> Iterator[Measure]:
+    """The share of the measured time in which the program waited for a core because others had it.
+
+    Threads of one program also wait for each other. So it is at most the time in which other programs and machines used
+    a core.
+    """
+    waited, load = time_without_core(run, window), other_load(run, window)
+    if waited is not None and load is not None:
+        others = load + run.info.host["cores"] * (mean_within(run, STEAL, window) or 0.0)
+        share = min(1.0, max(0.0, others), waited / window.wall_ns)
+        yield Measure(WITHOUT_CORE, share, "1", n=len(window), source="thread clocks")
 
 
 def _sampled_utilization(run: Run, window: Window) -> Measure:
@@ -260,6 +288,21 @@ def free_cores(run: Run, window: Window) -> float | None:
     return max(0.0, min(cores * free, allowed - sum(program) / len(program)))
 
 
+def other_load(run: Run, window: Window) -> float | None:
+    """Mean number of cores that other programs used in the measured time; None: not measured."""
+    used, cores = mean_within(run, "machine.cpu_util", window), run.info.host.get("cores")
+    program = _values_within(window, *process_tree_sum(run, "process.cpu"))
+    if used is None or not program or not isinstance(cores, int | float):
+        return None
+    return used * cores - sum(program) / len(program)
+
+
+def mean_within(run: Run, name: str, window: Window) -> float | None:
+    """The mean of the samples of `name` within the measured time; None: there are none."""
+    values = _values_within(window, *_column(sample_rows(run, name)))
+    return sum(values) / len(values) if values else None
+
+
 def _column(rows: Table) -> tuple[Times, Floats]:
     return times(rows["time"]), rows["value"].astype(np.float64)
 
@@ -281,7 +324,9 @@ def series(run: Run, window: Window) -> tuple[Series, ...]:
 def _step_series(run: Run, window: Window) -> list[Series]:
     """Amounts per step over the step's wall time."""
     traced = device_window(run, window) is not window  # then only those steps have activities
-    busy = None if traced else busy_per_step(run, window)[0]
+    busy, lacked, *_ = (None, np.zeros_like(window.wall)) if traced else busy_per_step(run, window)
+    if busy is not None:  # of the time in which the device had a core
+        busy = busy * window.wall / np.maximum(window.wall - lacked, np.maximum(busy, 1))
     process, device, tokens = (times(window.steps[name]) for name in ("process_cpu", "device_cpu", "tokens"))
     amounts: list[tuple[str, str, Floats | Times | None, float]] = [
         ("device_utilization", "1", busy, 1.0),

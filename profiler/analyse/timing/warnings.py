@@ -14,7 +14,8 @@ from profiler.analyse.statistics import variation
 from profiler.analyse.timing.counters import calls_in_steps, counter_sums
 from profiler.analyse.timing.device import busy_intervals, no_queue_reason
 from profiler.analyse.timing.host_timeline import RECORDING
-from profiler.analyse.timing.resources import BUSY, process_tree_sum, sample_rows
+from profiler.analyse.timing.resources import BUSY, LACKED, mean_within, other_load
+from profiler.analyse.timing.scheduler import STEAL
 from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
 from profiler.core.notice import Notice
 from profiler.run.filter import rows_by
@@ -44,7 +45,8 @@ _KINDS: Final = {
 _BYTES: Final = {"h2d_bytes": CallKind.H2D, "d2h_bytes": CallKind.D2H}
 BUSY_TOLERANCE: Final = 0.02
 """Share of wall time by which the device's own busy time may differ from its activities: one of them cuts an activity
-that crosses the end of a step there, the other counts all of it."""
+that crosses the end of a step there, the other counts all of it. Activities also contain the time in which a device
+that is a thread had no core."""
 DEBUG_SYNCS: Final = "debug_syncs"
 DEBUG_SYNCS_HOOKED: Final = "debug_syncs_seen"
 """Counters of warnings of torch's sync debug mode: all, and those within an operation that a hook recorded."""
@@ -107,24 +109,11 @@ def _steps(window: Window) -> Iterator[Notice]:
 
 
 def _machine(run: Run, window: Window) -> Iterator[Notice]:
-    first, last = int(window.begin[0]), int(window.end[-1])
-    steal = _mean_within(run, "machine.steal", first, last)
+    steal, load = mean_within(run, STEAL, window), other_load(run, window)
     if steal is not None and steal > MAX_STEAL:
         yield Notice("other-machines", {"share": steal})
-    used, cores = _mean_within(run, "machine.cpu_util", first, last), run.info.host.get("cores")
-    moments, program = process_tree_sum(run, "process.cpu")
-    inside = (moments >= first) & (moments <= last)
-    if used is None or not inside.any() or not isinstance(cores, (int, float)):
-        return
-    load = used * cores - float(program[inside].mean())
-    if load > MAX_OTHER_LOAD:
-        yield Notice("other-programs", {"used": load, "cores": cores})
-
-
-def _mean_within(run: Run, name: str, first: int, last: int) -> float | None:
-    rows = sample_rows(run, name)
-    inside = (rows["time"] >= first) & (rows["time"] <= last)
-    return float(rows["value"][inside].mean()) if inside.any() else None
+    if load is not None and load > MAX_OTHER_LOAD:
+        yield Notice("other-programs", {"used": load, "cores": run.info.host["cores"]})
 
 
 def contradictions(run: Run, window: Window) -> tuple[Notice, ...]:
@@ -158,12 +147,12 @@ def _call_counters(run: Run, window: Window, calls: Table) -> Iterator[Notice]:
 
 
 def _busy_counter(run: Run, window: Window) -> Iterator[Notice]:
-    counted = counter_sums(run, window, (BUSY,)).get(BUSY)
-    if counted is None or no_queue_reason(run, window):
+    sums = counter_sums(run, window, (BUSY, LACKED))
+    if BUSY not in sums or no_queue_reason(run, window):
         return
-    by_counter = float(counted.sum()) / window.wall_ns
+    by_counter, lacked = (float(sums[name].sum()) / window.wall_ns if name in sums else 0.0 for name in (BUSY, LACKED))
     by_activities = intersect(busy_intervals(run, window), window.spans).measure() / window.wall_ns
-    if abs(by_counter - by_activities) > BUSY_TOLERANCE:
+    if not -BUSY_TOLERANCE <= by_activities - by_counter <= BUSY_TOLERANCE + lacked:
         yield Notice("busy-mismatch", {"counted": by_counter, "recorded": by_activities})
 
 

@@ -375,7 +375,8 @@ def ratio_json(ratio: Ratio | None) -> dict[str, Any]:
     ratio = ratio or Ratio("", None, None, None, 0, different=False, reason=Notice("no-pair"))
     why = ratio.reason or "too few pairs for an interval"
     ends = {key: number(getattr(ratio, key), why) for key in ("value", "low", "high")}
-    return {**ends, **_fields(ratio, "n", "different")}
+    bound = {} if ratio.bound is None else {"bound": ratio.bound}
+    return {**ends, **_fields(ratio, "n", "different"), **bound}
 
 
 def ranges_json(measures: Mapping[str, Measure]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from profiler.report.model import (
 )
 from profiler.report.sections.lines import compare_lines, compare_phases
 from profiler.report.table import (
+    bound_cell,
     compare_table,
     factor,
     measure_cell,
@@ -38,7 +39,7 @@ from profiler.report.text import (
     uncompared_results,
 )
 
-_SINGLE_RUN_MEASURES: Final = ("device_utilization", *HOST_MEASURES)
+_SINGLE_RUN_MEASURES: Final = ("device_utilization", "peak_share", *HOST_MEASURES)
 """Counters stand in a table of their own."""
 
 
@@ -134,6 +135,8 @@ def _ratio_stats(report_input: ReportInput) -> Iterator[Stat]:
 
 
 def _ratio_cell(ratio: Ratio | None) -> Cell:
+    if ratio is not None and ratio.waits_for_core:
+        return replace(bound_cell(ratio), note=describe(ratio.reason))
     if ratio is None or ratio.value is None:
         return missing_cell(ratio.reason if ratio else "no pair of runs was measured")
     detail = describe(ratio.reason) or f"{ratio.n} pair{'s' * (ratio.n != 1)}"

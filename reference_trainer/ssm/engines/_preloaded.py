@@ -25,6 +25,10 @@ def _ignore_orphans(kind: type[BaseException], error: BaseException, trace: Trac
 sys.excepthook = _ignore_orphans
 
 with suppress(Exception):  # else there would be no server to fork from; a worker meets the same error and reports it
+    from reference_trainer.ssm.engine import use_one_thread
+
+    use_one_thread()  # libraries read that when they are loaded
+
     import torch
 
     import reference_trainer.ssm.group_work  # noqa: F401

@@ -6,18 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig
-from reference_trainer.ssm.engine import (
-    Engine,
-    EnginePlugin,
-    Failure,
-    Prepare,
-    R,
-    T,
-    Work,
-    accepted,
-    attempt,
-    attempt_task,
-)
+from reference_trainer.ssm.engine import Engine, EnginePlugin, Failure, Prepare, R, T, Work, accepted, attempt
 from reference_trainer.ssm.placement import Placement, WorkerSlot
 
 
@@ -29,10 +18,6 @@ class Inline(Engine):
         self.device_names = (self._slot.name,)
 
     def find_devices(self, device: str, config: PerformanceConfig, workers: int | None) -> Placement:
-        """Find the devices of this machine.
-
-        :raises TrainerError: none is free, or several workers are requested.
-        """
         if workers is not None and workers > 1:
             raise TrainerError(
                 f"--workers {workers} means nothing with engine inline, this process is all there is: "
@@ -41,18 +26,16 @@ class Inline(Engine):
         return super().find_devices(device, config, workers)
 
     def start(self, placement: Placement, prepare: Prepare) -> None:
-        """Do the first work on the first device."""
         self._slot = placement.first()[0]
         self.device_names = (self._slot.name,)
-        accepted(attempt(prepare, self._slot, ()))
+        accepted(attempt(prepare, self._slot))
 
     def run(self, work: Work[T, R], tasks: Iterable[T]) -> Iterator[tuple[T, R | Failure]]:
-        """Do the tasks in their order."""
         for task in tasks:
-            yield task, attempt_task(work, task, self._slot)
+            yield task, attempt(work, task, self._slot, device=self._slot.name)
 
     def close(self) -> None:
         """Do nothing: there is no other process."""
 
 
-PLUGIN = EnginePlugin("inline", "this process, one task after another", lambda _: Inline())
+PLUGIN = EnginePlugin("inline", lambda _: Inline())

@@ -12,19 +12,17 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.ssm.engine import (
-    ONE_THREAD,
     EnginePlugin,
     Failure,
-    Learned,
     Prepare,
     R,
     T,
@@ -32,7 +30,6 @@ from reference_trainer.ssm.engine import (
     Worker,
     WorkerEngine,
     attempt,
-    attempt_task,
     use_one_thread,
 )
 from reference_trainer.ssm.placement import MemoryUse, Placement, WorkerSlot, shared
@@ -45,31 +42,26 @@ class Pool(WorkerEngine["_Process"]):
 
     @property
     def device_names(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The device name of each worker."""
         return tuple(worker.slot.name for worker in self.pool)
 
     def start(self, placement: Placement, prepare: Prepare) -> None:
         """Start one worker per device; the memory that it takes determines how many more are started.
 
-        These receive what the first ones learned and are ready sooner. The first ones have their device to themselves
-        until then, and share it from their next task on.
+        The first ones have their device to themselves until then, and share it from their next task on.
         """
         first = placement.first()
-        memory_use = self._add(first, prepare)
-        learned = tuple(use.learned for use in memory_use)
-        slots = shared([*first, *placement.rest(memory_use)])
+        slots = shared([*first, *placement.rest(self._add(first, prepare))])
         for worker, slot in zip(self.pool, slots, strict=False):
-            worker.slot, worker.learned = slot, learned
-        self._add(slots[len(first) :], prepare, learned)
+            worker.slot = slot
+        self._add(slots[len(first) :], prepare)
 
-    def _add(self, slots: Sequence[WorkerSlot], prepare: Prepare, learned: Learned = ()) -> list[MemoryUse]:
+    def _add(self, slots: Sequence[WorkerSlot], prepare: Prepare) -> list[MemoryUse]:
         self.is_busy = True
-        added = len(self.pool)
-        for slot in slots:
-            worker = _Process(slot, prepare, learned)
+        added = [_Process(slot, prepare) for slot in slots]
+        for worker in added:
             worker.open()
             self.pool.append(worker)
-        memory_use = [worker.memory_use() for worker in self.pool[added:]]
+        memory_use = [worker.memory_use() for worker in added]
         self.is_busy = False
         return memory_use
 
@@ -77,19 +69,14 @@ class Pool(WorkerEngine["_Process"]):
 class _Process(Worker):
     """A worker that is a process."""
 
-    def __init__(self, slot: WorkerSlot, prepare: Prepare, learned: Learned) -> None:
+    def __init__(self, slot: WorkerSlot, prepare: Prepare) -> None:
         self.slot = slot
         self.device_name = slot.name
-        self.learned = learned
         self._prepare = prepare
         self._executor: ProcessPoolExecutor | None = None
         self._pid: Future[int] | None = None
 
     def open(self) -> None:
-        """Start the process.
-
-        :raises TrainerError: the machine has no room for it.
-        """
         self.close(kill=False)
         # What CUDA has loaded does not survive a fork; without CUDA a forked process need not load torch again.
         context: Any
@@ -100,9 +87,9 @@ class _Process(Worker):
             context = multiprocessing.get_context("spawn")
         try:
             theirs, self._pipe = context.Pipe(duplex=False)
-            with theirs, _environment(ONE_THREAD):
+            with theirs:
                 self._executor = ProcessPoolExecutor(1, context, _initialize, (theirs,))
-                self.first_work = self._executor.submit(attempt, self._prepare, self.slot, self.learned)
+                self.first_work = self._executor.submit(attempt, self._prepare, self.slot)
             with suppress(BrokenProcessPool):  # the first work tells that the process has died already
                 self._pid = self._executor.submit(os.getpid)
         except (OSError, EOFError) as error:  # too many files or processes, or the server of forks died
@@ -111,7 +98,7 @@ class _Process(Worker):
 
     def submit(self, work: Work[T, R], task: T) -> Future[R | Failure]:
         assert self._executor is not None
-        return self._executor.submit(attempt_task, work, task, self.slot)
+        return self._executor.submit(attempt, work, task, self.slot, device=self.slot.name)
 
     def cause(self, error: BaseException) -> BaseException | None:
         return None if isinstance(error, BrokenProcessPool) else error
@@ -129,21 +116,6 @@ class _Process(Worker):
         self._executor = self._pid = None
 
 
-@contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Set environment variables for the processes that start meanwhile: libraries read them when they are loaded."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
 def _initialize(pipe: Connection) -> None:
     """Prepare the worker's process: the sweep handles Ctrl-C, and the process ends when the sweep does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -159,4 +131,4 @@ def _end_with(pipe: Connection) -> None:
     os._exit(1)
 
 
-PLUGIN = EnginePlugin("pool", "processes of this machine", lambda _: Pool())
+PLUGIN = EnginePlugin("pool", lambda _: Pool())

@@ -32,7 +32,6 @@ from reference_trainer.ssm.engine import (
     Worker,
     WorkerEngine,
     attempt,
-    attempt_task,
     use_one_thread,
 )
 from reference_trainer.ssm.placement import AUTO, CPU, CUDA, Device, MemoryUse, Placement, WorkerSlot, cores
@@ -41,8 +40,6 @@ _UNUSED: Final = dict.fromkeys(("max_load", "max_load_wait"), "Ray places work o
 _STORE: Final = 100 << 20
 """Bytes of the object store of a cluster that we start, close to Ray's minimum: results are small."""
 _ANSWER_S: Final = 10.0
-_FRAME_BYTES: Final = 9
-"""Length of the header of an HTTP/2 frame."""
 
 
 class Cluster(WorkerEngine["_Actor"]):
@@ -52,46 +49,37 @@ class Cluster(WorkerEngine["_Actor"]):
     """Seconds after which a sweep begins with the actors that have started: other programs may use the cluster."""
 
     def __init__(self, address: str | None) -> None:
-        """:raises TrainerError: Ray is not installed."""
         super().__init__()
         self._ray = imported()
-        self._cluster = Membership(self._ray, address)
+        self._address = address
+        """None: a cluster of its own, on this machine."""
+        self._joined = False
 
     def find_devices(self, device: str, config: PerformanceConfig, workers: int | None) -> Placement:
-        """Find the devices of the cluster.
-
-        :raises TrainerError: it cannot be reached, or has no such device.
-        """
         if device not in (AUTO, CPU, CUDA):
             raise TrainerError(f"device {device}: a cluster chooses among its GPUs, name cuda, cpu or auto")
         refuse(config, _UNUSED)
-        self._cluster.join(workers)
-        gpus = self._cluster.count("GPU")
+        self._join(workers)
+        gpus = self._count("GPU")
         if device == CUDA and not gpus:
             raise TrainerError("device cuda: no node of the cluster has a GPU")
-        if device == CPU or not gpus:
-            devices = [CPU]
-        else:
+        devices = [CPU]
+        if device != CPU and gpus:
             devices = [f"{CUDA}:{number}" for number in range(min(gpus, config.num_devices or gpus))]
         return Placement(tuple(Device(name, None, None, None) for name in devices), config.max_memory, workers)
 
     def start(self, placement: Placement, prepare: Prepare) -> None:
-        """Start one actor per core, or as many as the GPUs hold, judging by the memory of a first one.
-
-        :raises TrainerError: one could not be started, or the cluster has no room for any.
-        """
-        room = self._cluster.count("CPU")
+        """Start one actor per core, or as many as the GPUs hold, judging by the memory of a first one."""
+        room = self._count("CPU")
         wanted = min(placement.workers or room, placement.limit or room, room)
-        options: dict[str, float] = {"num_cpus": 1}
-        sharing = 1
+        sharing = 0
         if placement.kind == CUDA:
             gpus = len(placement.devices)
             sharing = max(1, -(-wanted // gpus))  # more would divide its memory among actors that have no core
             if not placement.workers:
                 sharing = min(sharing, self._fit(placement, prepare))
-            options["num_gpus"] = _share(sharing)
             wanted = min(wanted, gpus * sharing)
-        self.pool = [_Actor(self._ray, options, sharing, prepare) for _ in range(max(1, wanted))]
+        self.pool = [_Actor(self._ray, sharing, prepare) for _ in range(max(1, wanted))]
         starts = {actor.first_work: actor for actor in self._placed(self.pool)}
         done = wait(starts, self.patience_s).done or wait(starts, return_when=FIRST_COMPLETED).done
         for future in done:
@@ -105,17 +93,39 @@ class Cluster(WorkerEngine["_Actor"]):
     def close(self) -> None:
         """End the actors and leave the cluster; a cluster that the sweep started ends."""
         super().close()
-        self._cluster.leave()
+        if self._joined:
+            self._joined = False
+            self._ray.shutdown()
+
+    def _join(self, workers: int | None) -> None:
+        """Join the cluster, or start one with a core for each worker, unless that has been done."""
+        if self._joined:
+            return
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        if self._address is None:
+            local = {"num_cpus": workers or cores(), "object_store_memory": _STORE, "_node_ip_address": "127.0.0.1"}
+            options |= {"address": "local", "include_dashboard": False, **local}
+        else:
+            options["address"] = self._address
+        try:
+            _check_address(self._address or "")
+            with _uninterrupted():
+                self._ray.init(**options)
+                self._joined = True
+        except Exception as error:  # noqa: BLE001 - Ray raises many kinds; each is reported
+            where = "engine ray" if self._address is None else f"--address {self._address}"
+            message = f"{where}: no cluster could be reached: {' '.join(str(error).split())}"
+            raise TrainerError(message) from None
+
+    def _count(self, resource: str) -> int:
+        return int(self._ray.cluster_resources().get(resource, 0))
 
     def _placed(self, actors: Sequence[_Actor]) -> list[_Actor]:
-        """Wait for room on a node and return the actors that have it: their first work may take any time.
-
-        :raises TrainerError: no actor has.
-        """
+        """Wait for room on a node and return the actors that have it: their first work may take any time."""
         wait([actor.placed for actor in actors], self.patience_s)
         placed = [actor for actor in actors if actor.placed.done()]
         if not placed:
-            what = "a core and a share of a GPU" if actors[0].uses_gpu else "a core"
+            what = "a core and a share of a GPU" if "num_gpus" in actors[0].options else "a core"
             raise TrainerError(
                 f"engine ray: no node of the cluster had {what} free for a worker within {self.patience_s:.0f} s: "
                 "wait until its other work is done, or name another cluster with --address"
@@ -124,7 +134,7 @@ class Cluster(WorkerEngine["_Actor"]):
 
     def _fit(self, placement: Placement, prepare: Prepare) -> int:
         """How many actors a GPU holds, judging by one that has it for itself."""
-        actor = _Actor(self._ray, {"num_cpus": 1, "num_gpus": 1}, 1, prepare)
+        actor = _Actor(self._ray, 1, prepare)
         try:
             [placed] = self._placed([actor])
             return max(1, floor(1 / placement.share(placed.memory_use())))
@@ -135,19 +145,19 @@ class Cluster(WorkerEngine["_Actor"]):
 class _Actor(Worker):
     """A worker that is an actor.
 
-    :param options: what Ray reserves for it.
-    :param sharing: number of actors that share its GPU.
+    :param sharing: number of actors that share its GPU; 0: it uses none.
     """
 
-    def __init__(self, ray: Any, options: dict[str, float], sharing: int, prepare: Prepare) -> None:
-        self._ray, self._options, self._sharing, self._prepare = ray, options, sharing, prepare
+    def __init__(self, ray: Any, sharing: int, prepare: Prepare) -> None:
+        self._ray, self._sharing, self._prepare = ray, sharing, prepare
         self._handle: Any = None
-        self.uses_gpu = "num_gpus" in options
+        self.options = {"num_cpus": 1.0} | ({"num_gpus": _share(sharing)} if sharing else {})
+        """What Ray reserves for it."""
         self.open()
 
     def open(self) -> None:
         self.close(kill=True)
-        self._handle = self._ray.remote(**self._options)(_Worker).remote(self._sharing)
+        self._handle = self._ray.remote(**self.options)(_Worker).remote(max(1, self._sharing))
         self.placed: Future[None] = self._handle.do_nothing.remote().future()
         """It is done when a node has room for the actor."""
         self.first_work = self._handle.do_first_work.remote(self._prepare).future()
@@ -181,26 +191,21 @@ class _Worker:
         ray = imported()
         node = ray.get_runtime_context().get_node_id()[:8]
         numbers = ray.get_gpu_ids()
-        device, name = (
-            (f"{CUDA}:0", f"{CUDA}:{numbers[0]}") if numbers else (CPU, CPU)
-        )  # Ray shows an actor its GPU only
+        # Ray shows an actor its GPU only
+        device, name = (f"{CUDA}:0", f"{CUDA}:{numbers[0]}") if numbers else (CPU, CPU)
         self._slot = WorkerSlot(device, f"{node}/{name}", sharing)
 
     def do_nothing(self) -> None:
         """Return as soon as the actor is placed."""
 
     def do_first_work(self, prepare: Prepare) -> MemoryUse | Failure:
-        return attempt(prepare, self._slot, ())
+        return attempt(prepare, self._slot)
 
     def attempt(self, work: Work[T, R], task: T) -> R | Failure:
-        return attempt_task(work, task, self._slot)
+        return attempt(work, task, self._slot, device=self._slot.name)
 
 
 def imported() -> Any:
-    """Import Ray.
-
-    :raises TrainerError: it is not installed.
-    """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         return importlib.import_module("ray")
@@ -210,79 +215,18 @@ def imported() -> Any:
         ) from None
 
 
-class Membership:
-    """The membership of this process in a cluster.
-
-    :param ray: the library.
-    :param address: None: a cluster of its own, on this machine.
-    """
-
-    def __init__(self, ray: Any, address: str | None) -> None:
-        self._ray, self._address = ray, address
-        self._joined = False
-
-    def join(self, workers: int | None) -> None:
-        """Join the cluster, or start one, unless that has been done.
-
-        :param workers: number of workers for which a cluster of its own gets cores; None: all cores.
-        :raises TrainerError: it cannot be reached.
-        """
-        if self._joined:
-            return
-        options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-        if self._address is None:
-            local = {"num_cpus": workers or cores(), "object_store_memory": _STORE, "_node_ip_address": "127.0.0.1"}
-            options |= {"address": "local", "include_dashboard": False, **local}
-        else:
-            options["address"] = self._address
-        try:
-            _check_address(self._address or "")
-            with _uninterrupted():
-                self._ray.init(**options)
-                self._joined = True
-        except Exception as error:  # noqa: BLE001 - Ray raises many kinds; each is reported
-            where = "engine ray" if self._address is None else f"--address {self._address}"
-            message = f"{where}: no cluster could be reached: {' '.join(str(error).split())}"
-            raise TrainerError(message) from None
-
-    def leave(self) -> None:
-        """Leave the cluster; one that we started ends."""
-        if self._joined:
-            self._joined = False
-            self._ray.shutdown()
-
-    def count(self, resource: str) -> int:
-        """The number of CPU or GPU on all nodes."""
-        return int(self._ray.cluster_resources().get(resource, 0))
-
-
 def _check_address(address: str) -> None:
-    """Check that a gRPC server answers: Ray itself would wait for minutes if nothing or something else listens there.
-
-    A gRPC server sends the SETTINGS of HTTP/2 (RFC 9113, 3.4 and 6.5).
-
-    :raises OSError: it does not answer so, or not in time.
-    """
+    """Check that something answers, because Ray itself would wait for minutes."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or "/" in host:
-        return
-    with socket.create_connection((host, int(port)), timeout=_ANSWER_S) as line:
-        if os.environ.get("RAY_USE_TLS"):
-            return
-        line.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
-        answer = b""
-        while len(answer) < _FRAME_BYTES and (more := line.recv(_FRAME_BYTES - len(answer))):
-            answer += more
-    if len(answer) < _FRAME_BYTES or answer[3:5] != b"\4\0":
-        raise OSError("what listens there is not Ray")
+    if host and port.isdecimal() and "/" not in host:
+        socket.create_connection((host, int(port)), timeout=_ANSWER_S).close()
 
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Delay Ctrl-C and SIGTERM until Ray has started: interrupted, it dies by SIGSEGV and leaves its processes behind.
+    """Delay the first Ctrl-C or SIGTERM until Ray has started: interrupted, Ray dies and leaves its processes behind.
 
-    A second signal is not delayed: if an address does not answer as Ray does, the start may take minutes. Ray installs
-    a handler of SIGTERM meanwhile; at the end the earlier handlers are restored.
+    Ray installs a handler of SIGTERM meanwhile; at the end the earlier handlers are restored.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -309,6 +253,4 @@ def _uninterrupted() -> Iterator[None]:
             signal.raise_signal(number)
 
 
-PLUGIN = EnginePlugin(
-    "ray", "a Ray cluster: the one at --address, or one of its own on this machine", Cluster, takes_address=True
-)
+PLUGIN = EnginePlugin("ray", Cluster, takes_address=True)

@@ -74,8 +74,8 @@ def host_normals(out, keys):
 
 
 @njit(cache=True, nogil=True)
-def host_students(a, b, c, keys, firsts, count, low, width, b_scale, c_scale):
-    """a, b, c (J * count, d) float32: `count` students from number firsts[j] on of the stream of keys[j], for each j.
+def host_students(a, b, c, keys, begin, count, low, width, b_scale, c_scale):
+    """a, b, c (J * count, d) float32: `count` students from number `begin` on of the stream of each of J keys.
 
     a is uniform over [low, low + width), b and c are normal times their scales; all four are float32.
     """
@@ -86,7 +86,7 @@ def host_students(a, b, c, keys, firsts, count, low, width, b_scale, c_scale):
     for row in range(len(a)):
         job = row // count
         key = keys[job]
-        first = (firsts[job] + row - job * count) * 3 * blocks
+        first = (begin + row - job * count) * 3 * blocks
         if 3 * row_words <= TILE:  # all three at once
             _draw_bits(bits, key[0], key[1], first, 3 * blocks)
             _uniforms(a[row], bits, low, width)
@@ -133,10 +133,10 @@ def fill_normals(out, keys, rows, blocks):
 
 
 @on_cuda(
-    "void(float32[:, ::1], float32[:, ::1], float32[:, ::1], int64[:, ::1], int64[::1],"
-    " int64, int64, int64, float32, float32, float32, float32)"
+    "void(float32[:, ::1], float32[:, ::1], float32[:, ::1], int64[:, ::1],"
+    " int64, int64, int64, int64, float32, float32, float32, float32)"
 )
-def fill_students(a, b, c, keys, firsts, rows, blocks, count, low, width, b_scale, c_scale):
+def fill_students(a, b, c, keys, rows, blocks, begin, count, low, width, b_scale, c_scale):
     """Do the work of host_students with one thread per block of words."""
     thread = gpu.grid(1)
     row = thread // (3 * blocks)
@@ -144,7 +144,7 @@ def fill_students(a, b, c, keys, firsts, rows, blocks, count, low, width, b_scal
         return
     offset = thread - row * 3 * blocks  # first those of a, then of b, then of c
     job = row // count
-    number = (firsts[job] + row - job * count) * 3 * blocks + offset
+    number = (begin + row - job * count) * 3 * blocks + offset
     w0, w1, w2, w3 = block_of(np.uint64(number), np.uint64(keys[job, 0]), np.uint64(keys[job, 1]))
     u0, u1, u2, u3 = uniform(bits_of(w0)), uniform(bits_of(w1)), uniform(bits_of(w2)), uniform(bits_of(w3))
     if offset < blocks:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -21,11 +20,6 @@ _TYPES: Final = {torch.float32: "<f4", torch.int64: "<i8"}
 def on_host(device: torch.device) -> bool:
     """Whether compiled functions of the host do the work of this device."""
     return device.type == "cpu"
-
-
-def available() -> bool:
-    """Whether kernels for a GPU can be compiled."""
-    return find_spec("numba_cuda") is not None
 
 
 def launch(function: CudaFunction, blocks: int, threads: int, *arguments: Any) -> None:

@@ -12,6 +12,7 @@ c b sum_t w_t a^t: a polynomial in a. Horner's scheme, a recurrence backward in 
 from __future__ import annotations
 
 import numpy as np
+from numpy import uint32
 
 from reference_trainer.jit import njit
 from reference_trainer.kernels.elementwise import advance_on_host, linear_step
@@ -137,13 +138,14 @@ def response_block(responses, a, b, c, channels, length, tiles):
 
     The state before a tile needs no other tile: a is the same at all times, so it is c b a^t.
     """
-    student = gpu.blockIdx.x // tiles
-    begin = (gpu.blockIdx.x - student * tiles) * TILE
-    thread = gpu.threadIdx.x
+    number, thread, end = uint32(gpu.blockIdx.x), uint32(gpu.threadIdx.x), uint32(channels)
+    student = uint32(number // uint32(tiles))
+    begin = uint32((number - student * tiles) * TILE)
     totals = gpu.local.array(TILE, np.float32)
     for i in range(TILE):
         totals[i] = np.float32(0)
-    for j in range(thread, channels, THREADS):
+    j = thread
+    while j < end:
         keep = a[student, j]
         h = b[student, j] * c[student, j]
         square = keep
@@ -152,10 +154,11 @@ def response_block(responses, a, b, c, channels, length, tiles):
             if remaining & 1:
                 h *= square
             square *= square
-            remaining >>= 1
+            remaining = uint32(remaining >> 1)
         for i in range(TILE):
             totals[i] += h
             h = keep * h
+        j = uint32(j + THREADS)
     parts = gpu.shared.array(_TERMS, np.float32)
     sums = gpu.shared.array(THREADS, np.float32)
     for i in range(TILE):
@@ -166,11 +169,12 @@ def response_block(responses, a, b, c, channels, length, tiles):
         total += parts[(thread // _PARTS) * THREADS + i * _PARTS + thread % _PARTS]
     sums[thread] = total
     gpu.syncthreads()
-    if thread < TILE and begin + thread < length:
+    t = uint32(begin + thread)
+    if thread < TILE and t < length:
         total = np.float32(0)
         for i in range(_PARTS):
             total += sums[thread * _PARTS + i]
-        responses[student, begin + thread] = total
+        responses[student, t] = total
 
 
 @on_cuda(
@@ -180,25 +184,27 @@ def response_block(responses, a, b, c, channels, length, tiles):
 def response_gradients(da, db, dc, a, b, c, weights, students, channels, length):
     """Compute the gradient of one channel per thread; weights (S, T) are w_t of the module's docstring."""
     thread = gpu.grid(1)
-    s = thread // channels
+    s = uint32(thread // channels)
     if s >= students:
         return
-    j = thread - s * channels
+    j = uint32(thread - s * channels)
     loaded = gpu.local.array(TILE, np.float32)
-    keep = a[s, j]
+    keep, row = a[s, j], weights[s]
     value = np.float32(0)
     slope = np.float32(0)
-    end = length
-    while end >= TILE:
-        end -= TILE
+    t = uint32(length)
+    while t >= TILE:
+        t = uint32(t - TILE)
+        tile = row[t:]
         for i in range(TILE):
-            loaded[i] = weights[s, end + i]
+            loaded[i] = tile[i]
         for back in range(TILE):
             slope = advance(slope, keep, value)
             value = advance(value, keep, loaded[TILE - 1 - back])
-    for t in range(end - 1, -1, -1):
+    while t > 0:
+        t = uint32(t - 1)
         slope = advance(slope, keep, value)
-        value = advance(value, keep, weights[s, t])
+        value = advance(value, keep, row[t])
     da[s, j] = b[s, j] * c[s, j] * slope
     db[s, j] = c[s, j] * value
     dc[s, j] = b[s, j] * value

@@ -13,9 +13,12 @@ import pytest
 import torch
 
 from profiler.agent.hooks import torch_trace
+from profiler.record.launch import record
 from profiler.run.ingest.run_trace import FACT, TRACE_FILE
 from profiler.run.ingest.trace_events import Trace, read_trace
+from profiler.run.model import RunSpec
 from profiler.run.source import read_source
+from profiler.run.tables import SOURCE_META
 from tests.fakes.programs import ROOT
 
 PROGRAM = """
@@ -123,6 +126,15 @@ _profiler_window.CUT_NS = _profiler_window.CUT_BYTES = -(1 << 62)
 while trace._session is not None:
     x.add_(1)
 _profiler_window.CUT_NS = 1 << 62
+# steps that are long for a trace: it begins after the second one, and ends in the third
+os.environ["PROFILER_TRACE_SECONDS"] = "0.000001"
+recorder, trace = scenario("long")
+steps(recorder, 1)
+said["long"] = [trace._session is None]
+steps(recorder, 1)
+while trace._session is not None:
+    x.add_(1)
+del os.environ["PROFILER_TRACE_SECONDS"]
 recorder, trace = scenario("captured")
 real = _profiler_window._capturing
 _profiler_window._capturing = lambda torch: True
@@ -202,6 +214,7 @@ def test_which_steps_are_traced(scenarios: Scenarios, name: str, prefix: str, an
     [
         ("callbacks left", 0),
         ("captured", [True, False]),  # no window begins or ends while a graph is captured
+        ("long", [True]),
         ("taken back", [0, False]),  # the recording of a block leaves nothing behind
         ("fork", 0),
         ("environment", ""),
@@ -264,6 +277,7 @@ def test_a_profiler_of_the_program_is_not_disturbed(scenarios: Scenarios, name: 
         ("broken", "failed", "ZeroDivisionError"),
         ("full disk", "failed", "is the disk full?"),
         ("endless", "recorded", "ended early: its steps were too long"),
+        ("long", "recorded", "ended early: its steps were too long"),
         ("captured", "recorded", ""),
         ("short", "waiting", "the program ended before its 5th step"),
         ("exit", "recorded", "ended early: the program or its recording ended"),
@@ -277,3 +291,23 @@ def test_the_run_says_what_became_of_it(scenarios: Scenarios, name: str, state: 
     assert reason in fact["reason"], fact
     files = [file.name for file in scenarios.folder(name).iterdir() if file.name.startswith("kineto")]
     assert files == ([TRACE_FILE] if state == "recorded" else [])
+
+
+MARKED = """
+import torch
+from profiler import marks
+for _ in range(20):
+    torch.ones(2).sum().item()
+    marks.step()
+"""
+
+
+def test_level_full_traces_a_program_of_which_only_the_marks_are_recorded(tmp_path: Path) -> None:
+    """No other hook is installed: what the program counts would be there twice."""
+    command = (sys.executable, "-c", MARKED)
+    info = record(RunSpec(command, tmp_path / "run", "full", quiet=True, hooks=False, collectors=()))
+    assert info.exit_code == 0
+    [folder] = (tmp_path / "run").glob("source-*")
+    source = json.loads((folder / SOURCE_META).read_text(encoding="utf-8"))
+    assert source["hooks"] == {"torch-trace": ""}
+    assert source["facts"][FACT]["state"] == "recorded"

@@ -13,7 +13,7 @@ from profiler.analyse.analysis import analyse
 from profiler.analyse.compare.comparability import MUST_BE_EQUAL
 from profiler.analyse.compare.comparison import SideRuns, compare
 from profiler.analyse.compare.ratios import paired_ratio
-from profiler.analyse.model import Analysis, Comparison, Measure, Ratio
+from profiler.analyse.model import WITHOUT_CORE, Analysis, Comparison, Measure, Ratio
 from profiler.core.errors import ProfilerError
 from profiler.core.notice import Notice
 from profiler.run.model import RunInfo
@@ -50,6 +50,52 @@ def test_ratio_is_the_geometric_mean_with_a_t_interval_of_logarithms() -> None:
     faster, slower = ratio((10, 10, 10), (19, 20, 21)), ratio((19, 20, 21), (10, 10, 10))
     assert (faster.different, slower.different) == (True, True)
     assert slower.value == pytest.approx(1 / (faster.value or 0))
+
+
+def waiting(label: str, shares: Sequence[float], **values: Sequence[float]) -> SideRuns:
+    """A side whose runs waited for a core for these shares of their time."""
+    runs = []
+    for number, share in enumerate(shares):
+        given = {name: each[number] for name, each in values.items()} | {WITHOUT_CORE: share}
+        measures = {name: Measure(name, value, "") for name, value in given.items()}
+        runs.append(Analysis(RunInfo(1, "r", "", ("t.py",), facts=FACTS), measures, {}, {}))
+    return SideRuns(label, "", tuple(runs), None)
+
+
+def test_the_waits_of_the_slower_side_are_taken_out_and_those_of_the_faster_one_stay() -> None:
+    """A step of 100 ms has a core for 25 ms, and one of 2 ms counts as a whole: that is 12.5 times as fast."""
+    slow = waiting("slow", (0.75, 0.75), tokens_per_s=(10, 10), step_time=(0.1, 0.1), step_time_p95=(0.2, 0.2))
+    fast = waiting("fast", (0.5, 0.5), tokens_per_s=(500, 500), step_time=(0.002, 0.002), step_time_p95=(0.01, 0.01))
+    reason = Notice("waits-for-core", {"side": "slow", "share": 0.75})
+    for pair, bound in (((slow, fast), 12.5), ((fast, slow), 1 / 12.5)):
+        speed, time, late = (paired_ratio(name, *pair) for name in ("tokens_per_s", "step_time", "step_time_p95"))
+        assert speed == Ratio("tokens_per_s", None, None, None, 2, True, reason, pytest.approx(bound))
+        assert time.bound == pytest.approx(1 / bound)
+        assert (late.value, late.bound, late.reason) == (None, None, reason), "waits of single steps are not known"
+
+
+@pytest.mark.parametrize(
+    ("slow", "waits", "bound"),
+    [
+        ((20, 10), (0.5, 0.5), None),  # pairs of 5 and 10 times: their interval includes 1
+        ((10, 10.5), (0.5, 0.5), 200 / (2 * 10.25) * math.exp(-12.7062 * math.log(1.05) / 2)),
+        ((90, 90), (0.75, 0.75), None),  # more was waited than the sides differ
+        ((90, 90), (1.0, 1.0), None),
+    ],
+)
+def test_the_bound_is_the_lower_end_of_the_interval_where_that_says_something(
+    slow: Sequence[float], waits: Sequence[float], bound: float | None
+) -> None:
+    sides = waiting("slow", waits, tokens_per_s=slow), waiting("fast", (0.0, 0.0), tokens_per_s=(200, 200))
+    found = paired_ratio("tokens_per_s", *sides)
+    assert (found.value, found.different) == (None, bound is not None)
+    assert found.bound == (None if bound is None else pytest.approx(bound, rel=1e-3))
+
+
+def test_few_waits_stay_in_a_ratio() -> None:
+    sides = waiting("a", (0.04, 0.05), tokens_per_s=(10, 10)), waiting("b", (0.02, 0.0), tokens_per_s=(500, 500))
+    ratio = paired_ratio("tokens_per_s", *sides)
+    assert (ratio.value, ratio.bound, ratio.reason) == (pytest.approx(50), None, None)
 
 
 @pytest.mark.parametrize(

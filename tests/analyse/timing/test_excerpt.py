@@ -36,7 +36,6 @@ def test_the_step_nearest_to_the_median_is_drawn_to_the_end_of_the_last_step() -
     assert (drawn.step, drawn.step_length, drawn.offset) == (2, 12e-9, 0.0)
     assert drawn.length == 30e-9
     assert parts(drawn, drawn.lanes[1]) == [(2, 10, "compute", "kernel"), (15, 20, "compute", "kernel")]
-    assert drawn.busy == ((2, 15), (10, 20))
 
 
 def test_calls_have_their_lines_and_a_wait_is_a_part_of_its_own() -> None:
@@ -94,8 +93,6 @@ def test_streams_have_lanes_of_their_own_and_no_part_overlaps_another() -> None:
     assert [lane.name for lane in drawn.lanes[:3]] == ["host", "stream 7", "stream 20"]
     assert len(drawn.lanes) == 1 + excerpt.MAX_STREAMS
     assert drawn.events[drawn.lanes[2].event[0]].category == "communication"
-    assert drawn.busy == ((0,), (80,)), "each moment counts once"
-    assert drawn.device_share(100) == pytest.approx(0.8)
     for lane in drawn.lanes:
         assert all(end <= begin for end, begin in zip(lane.end, lane.begin[1:], strict=False))
 

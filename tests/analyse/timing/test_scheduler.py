@@ -336,3 +336,24 @@ def test_samples_that_stand_for_no_time_wait_for_nothing() -> None:
     rows = BlockedRows(np.zeros(2, np.int64), *np.zeros((2, 2)), *np.zeros((3, 2), np.bool_))
     waits = divide_waits(run, measured_window(run), BlockedCalls(shares, 100, tells_openmp=True), rows)
     assert (waits.gil.tolist(), waits.gil_error[0].tolist()) == ([1, 1], [0, 0])
+
+
+@pytest.mark.parametrize(("counted", "used", "share"), [(False, 0.0, 0.6), (True, 0.0, 0.35), (False, 1.75, 0.25)])
+def test_the_share_of_waits_for_a_core(counted: bool, used: float, share: float) -> None:
+    """The stepping thread lacks a core for 20% of each step, another thread of the program for 40%.
+
+    A device that is a thread counts waits of 25% without a core, of which the host lacked it for 10%. Of 2 cores that
+    are in use the program takes `used`, so that all of its threads waited at most as long as others had the remainder.
+    """
+    builder = RunBuilder(device="host", host={"cores": 2})
+    builder.steps(100, STEP)
+    for number in range(101):
+        at = number * STEP
+        builder.thread_clocks(at, at // 2, at // 5)
+        for name, value in (("thread.cpu_s", 0.1), ("thread.wait_s", 0.4)):
+            builder.sample(name, at, value * at / 1e9, pid=PID, tid=7)
+        builder.sample("machine.cpu_util", at, 1.0)
+        builder.sample("process.cpu", at, used, pid=PID)
+        for name, part in (("waits_stalled_ns", 25), ("waits_delayed_ns", 10)) if counted and number < 100 else ():
+            builder.counter(name, part * STEP // 100, step=number)
+    assert analyse(builder.build()).value("without_core") == pytest.approx(share, abs=0.001)

@@ -77,6 +77,11 @@ def test_too_long_an_upload_is_an_error(device: CudaDevice) -> None:
         device.upload_into(device.zeros((3,)), np.zeros(4, np.float32))
 
 
+def test_a_buffer_that_the_kernels_cannot_count_is_refused(device: CudaDevice) -> None:
+    with pytest.raises(TrainerError, match=r"^a buffer of 2,147,483,649 elements: the kernels count to 2,147,483,648$"):
+        device.empty((1, (1 << 31) + 1))
+
+
 def test_vector_by_a_block_of_a_matrix(device: CudaDevice) -> None:
     random = np.random.default_rng(0)
     matrix, vector = random.standard_normal((6, 5), np.float32), random.standard_normal(3, np.float32)

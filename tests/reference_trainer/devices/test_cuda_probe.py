@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib.metadata
+import importlib.util
+import re
+import tomllib
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 import torch
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from reference_trainer.devices import NAMES, cuda_probe, open_device
 from reference_trainer.errors import TrainerError
+from tests.fakes.programs import ROOT
 from tests.reference_trainer.processes import raising
 
 
@@ -81,6 +88,53 @@ def test_kernels_cannot_be_loaded(machine: Callable[..., str]) -> None:
     assert reason.startswith("no kernel can be compiled and loaded: ")
     assert reason.endswith("; install nvidia-nvvm==13.0.* (pip install 'numba-cuda[cu13]')")
     assert "\n" not in reason
+
+
+def closure(names: Iterable[str]) -> set[str]:
+    """These packages and all that they need, as installed here."""
+    found: set[str] = set()
+    left = list(names)
+    while left:
+        requirement = Requirement(left.pop())
+        name = canonicalize_name(requirement.name)
+        if name in found or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
+            continue
+        found.add(name)
+        left += importlib.metadata.requires(name) or []
+    return found
+
+
+def test_the_packages_of_a_comparison_are_those_that_it_requires() -> None:
+    """Those of the project and of the trainers, without what comes with torch and numba-cuda anyway."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needed = closure([*project["dependencies"], *project["optional-dependencies"]["trainer"]])
+    assert set(cuda_probe.PACKAGES) == needed - closure(["torch", "numba-cuda", "numba"])
+    pinned = {line.partition("==")[0] for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()}
+    assert set(cuda_probe.PACKAGES) <= pinned
+
+
+def test_the_page_lists_the_wheels_to_bring() -> None:
+    text = (ROOT / "docs/gpu.md").read_text(encoding="utf-8")
+    [names] = re.findall(r"pip download .*? -d wheels (.*?)\n\n", text, re.DOTALL)
+    assert names.replace("\\\n", " ").split() == list(cuda_probe.PACKAGES)
+
+
+def test_missing_packages_are_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cuda_probe.missing_packages() == ""
+    without = {"pydantic_core": "pydantic-core", "zstandard": "zstandard"}
+    find = importlib.util.find_spec
+    monkeypatch.setattr(cuda_probe.importlib.util, "find_spec", lambda name: None if name in without else find(name))
+    monkeypatch.setattr(
+        cuda_probe.importlib.metadata, "distribution", raising(importlib.metadata.PackageNotFoundError("py-spy"))
+    )
+    said = cuda_probe.missing_packages()
+    assert said.startswith("it lacks py-spy, pydantic-core, zstandard: put their wheels into the folder wheels")
+
+
+def test_a_package_of_another_platform_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_probe.importlib, "import_module", raising(ImportError("wrong ELF class\nand more")))
+    said = cuda_probe.missing_packages()
+    assert said == "annotated-types cannot be imported: ImportError: wrong ELF class and more"
 
 
 def test_unknown_device() -> None:

@@ -18,6 +18,7 @@ from numba.cuda.simulator import kernel, kernelapi
 from reference_trainer.devices.cuda import CudaDevice
 from reference_trainer.devices.host import HostDevice
 from reference_trainer.devices.protocol import Device
+from reference_trainer.kernels import empty
 from reference_trainer.lm.learn_chunk import LearnChunk
 from reference_trainer.lm.model import ModelConfig, Weights, initial_weights
 from reference_trainer.lm.pipeline import Pipeline
@@ -240,20 +241,26 @@ def graphs_replay() -> None:
 
 def benchmarks_launch() -> None:
     """Every call of `bench_gpu` on kernels, each made once and not timed: their arguments are those of the kernels."""
-    bench_gpu.TOKENS, gpu_learning.WIDTHS, gpu_learning.GRAPH_LAUNCHES, gpu_learning.STEPS = 3, (2,), 2, 2
-    bench_gpu.device_seconds = once
-    bench_gpu.wall_seconds = lambda device, work, calls=0: once(work)
-    device, peaks = Unwritten(_torch_device=CUDA), bench_gpu.Peaks(1, 1)
-    rates = bench_gpu.chunk_kernels(device, CONFIG, peaks)
+    gpu_learning.WIDTHS, gpu_learning.GRAPH_LAUNCHES, gpu_learning.STEPS = (2,), 2, 2
+    bench_gpu.PEAK_BYTES, bench_gpu.PEAK_SIZE = 1 << 10, 4
+    device, ids = Unwritten(_torch_device=CUDA), np.array([1, 4, 1, 0], np.int32)
+    data = gpu_learning.Data(CONFIG, initial_weights(CONFIG, seed=0), ids)
+    bench_gpu.REPEATS = bench_gpu.REPLAYS = 1
+    peaks = bench_gpu.peaks(device)
+    before = device.counts().launches
+    assert bench_gpu.device_seconds(device, lambda: device.launch(empty.KERNEL), launches=3) > 0
+    assert device.counts().launches - before == 3, "one alone, and two replays of a graph"
+    bench_gpu.device_seconds = bench_gpu.wall_seconds = once
+    rates = bench_gpu.chunk_kernels(device, data, peaks)
     assert {"scan", "scan backward", "adamw", "cross-entropy"} <= set(rates)
-    assert rates["layer matmul"]["share_of_tflops"] == rates["layer matmul"]["tflops"]
+    assert rates["layer matmul"]["share_of_tflops"] == rates["layer matmul"]["tflops"] / peaks.tflops
     assert set(gpu_learning.scans_over_width(device, 3, once)["2"]) >= {"forward, serial", "backward, in blocks"}
-    assert gpu_learning.graph_costs(device, bench_gpu.wall_seconds)["launches"] == 2
-    assert gpu_learning.learning_step(device, CONFIG, 3)["syncs"] == 1
+    assert gpu_learning.graph_costs(device, once)["launches"] == 2
+    assert gpu_learning.learning_step(device, data)["syncs"] == 1
     bench_gpu.token_kernels(device, CONFIG)
 
 
-def once(work: Callable[[], object]) -> float:
+def once(device: CudaDevice, work: Callable[[], object], calls: int = 0) -> float:
     work()
     return 1.0
 

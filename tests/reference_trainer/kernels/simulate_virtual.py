@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from unittest import mock
 
 import numpy as np
@@ -17,6 +18,8 @@ from reference_trainer.devices import cuda
 from reference_trainer.lm.model import initial_weights
 from reference_trainer.lm.pipeline import Pipeline
 from reference_trainer.lm.plan import Plan, plan, variant_fixes
+from reference_trainer.lm.settings import Settings
+from tests.benchmarks import bench_gpu, gpu_learning
 from tests.reference_trainer.devices import sequences
 from tests.reference_trainer.kernels import simulate
 
@@ -76,11 +79,44 @@ def graphed_chunks_agree() -> None:
         simulate.graphed_chunks_agree()
 
 
+def the_benchmark_runs_to_its_end() -> None:
+    """The whole of bench_gpu, at its smallest size: every part has figures."""
+    gpu_learning.WIDTHS, gpu_learning.GRAPH_LAUNCHES, gpu_learning.STEPS = (2,), 2, 2
+    bench_gpu.PEAK_BYTES, bench_gpu.PEAK_SIZE = 1 << 10, 4
+    bench_gpu.REPEATS = bench_gpu.REPLAYS = bench_gpu.LAUNCHES = 1
+    bench_gpu.wall_seconds = simulate.once
+    bench_gpu.Settings = partial(Settings, tokens_per_chunk=2, max_chunks=1, warmup_seconds=0)
+    known = bench_gpu.variants()
+    bench_gpu.variants = lambda: {name: known[name] for name in ("as-found", "fixed, graph")}
+    with virtual_gpu():
+        text = bench_gpu.first_chunk("tiny")
+        assert text.tokens == 2
+        weights = initial_weights(simulate.CONFIG, seed=0)
+        bench_gpu.first_chunk = lambda _: gpu_learning.Data(simulate.CONFIG, weights, text.ids % 11)
+        bench_gpu.ModelConfig = lambda *_: simulate.CONFIG
+        found = dict(bench_gpu.measure("tiny", 0.1))
+    parts = [
+        "environment",
+        "preset",
+        "modeled, not measured",
+        "peaks",
+        "chunk",
+        "learning step",
+        "graph",
+        "calls",
+        "scan",
+    ]
+    assert list(found) == [*parts, "variants", "token at preset", "token"]
+    assert all(found.values())
+    assert {figures["tokens"] for figures in found["variants"].values()} == {2}
+
+
 CHECKS = {
     "sequences": sequences_run,
     "counts": waits_and_copies_are_those_that_the_device_counts,
     "learning": learning_agrees,
     "graphed chunks": graphed_chunks_agree,
+    "benchmark": the_benchmark_runs_to_its_end,
 }
 
 if __name__ == "__main__":

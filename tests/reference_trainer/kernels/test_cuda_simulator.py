@@ -37,7 +37,7 @@ def test_on_a_virtual_gpu() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["learning", "graphed chunks"])
+@pytest.mark.parametrize("name", ["learning", "graphed chunks", "benchmark"])
 def test_learning_and_graphs_on_a_virtual_gpu(name: str) -> None:
     assert errors_of(VIRTUAL, name) == {name: ""}
 

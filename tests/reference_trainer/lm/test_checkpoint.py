@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reference_trainer.lm import checkpoint as module
-from reference_trainer.lm.checkpoint import FILE, NEW, SCHEMA, Checkpoint, Origin, read, write
+from reference_trainer.lm import snapshots as module
+from reference_trainer.lm.snapshots import FILE, NEW, SCHEMA, Checkpoint, Origin, read, write
 from tests.reference_trainer.processes import refusal
 
 ORIGIN = Origin(

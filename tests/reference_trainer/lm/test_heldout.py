@@ -10,8 +10,7 @@ import pytest
 from reference_trainer.errors import TrainerError
 from reference_trainer.lm import heldout
 from reference_trainer.lm.chunks import ChunkedText
-from reference_trainer.lm.heldout import ORDER, goal_of, read_ids, split
-from reference_trainer.lm.ngrams import NgramModel
+from reference_trainer.lm.heldout import ORDER, NgramModel, goal_of, read_ids, split
 from tests.reference_trainer.lm.sources import Letters, made_up
 
 

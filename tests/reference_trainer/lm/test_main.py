@@ -33,6 +33,7 @@ def options(corpus_file: Path) -> tuple[str, ...]:
     ("arguments", "message"),
     [
         (("--variant", "nope"), "unknown variant 'nope': choose as-found or fixed"),
+        (("--variant", "torch-token", "--empty-kernels"), "mean nothing with --variant torch-token: leave them out"),
         (("--variant", "fixed", "--fixes", "pooled"), "--variant means nothing beside --fixes: leave one out"),
         (("--shards", "it"), "--shards means nothing without fix 'pretokenize': add it to --fixes, or leave --shards"),
         (("--corpus", ""), "--corpus is empty: name a path, or leave --corpus out"),

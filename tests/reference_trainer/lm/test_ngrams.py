@@ -7,9 +7,15 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from reference_trainer.lm.ngrams import NgramModel
+from reference_trainer.lm.heldout import NgramModel
 
 VOCABULARY = 7
+
+
+def probabilities(model: NgramModel, ids: np.ndarray) -> np.ndarray:
+    """The probabilities (T, V) of the successor of each token of `ids` (T,), by the longest n-grams."""
+    *_, result = model._interpolated(model._contexts(np.append(ids, 0)))  # nothing depends on the token appended
+    return result
 
 
 def slow(training: tuple[int, ...], context: tuple[int, ...]) -> np.ndarray:
@@ -35,7 +41,7 @@ def test_probabilities_are_those_of_the_definition(order: int) -> None:
     random = np.random.default_rng(order)
     training, judged = random.integers(0, 6, 60), random.integers(0, VOCABULARY, 40)
     model = NgramModel(training.astype(np.int32), VOCABULARY, order)
-    found = model.probabilities(judged.astype(np.int32))
+    found = probabilities(model, judged.astype(np.int32))
     text, ids = tuple(training.tolist()), judged.tolist()
     expected = np.array(
         [slow(text, tuple(ids[max(0, end - order + 1) : end] if order > 1 else ())) for end in range(1, len(ids) + 1)]
@@ -45,14 +51,14 @@ def test_probabilities_are_those_of_the_definition(order: int) -> None:
 
 
 def test_results_are_the_means_over_all_tokens_but_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reference_trainer.lm.ngrams._TILE_ELEMENTS", 5 * VOCABULARY)  # 8 tiles, the last one shorter
+    monkeypatch.setattr("reference_trainer.lm.heldout._TILE_ELEMENTS", 5 * VOCABULARY)  # 8 tiles, the last one shorter
     random = np.random.default_rng(0)
     training, judged = random.integers(0, 6, 200).astype(np.int32), random.integers(0, VOCABULARY, 39).astype(np.int32)
     results = NgramModel(training, VOCABULARY, 3).evaluate(judged)
     assert [result.name for result in results] == ["1-gram counts", "2-gram counts", "3-gram counts"]
     for order, result in enumerate(results, 1):
-        probabilities = NgramModel(training, VOCABULARY, order).probabilities(judged)[:-1]
+        found = probabilities(NgramModel(training, VOCABULARY, order), judged)[:-1]
         targets = judged[1:]
-        assert result.loss == pytest.approx(-np.log(probabilities[np.arange(38), targets]).mean(), rel=1e-12)
-        assert result.accuracy == pytest.approx(np.mean(probabilities.argmax(1) == targets), rel=1e-12)
+        assert result.loss == pytest.approx(-np.log(found[np.arange(38), targets]).mean(), rel=1e-12)
+        assert result.accuracy == pytest.approx(np.mean(found.argmax(1) == targets), rel=1e-12)
     assert results[0].parameters == 6

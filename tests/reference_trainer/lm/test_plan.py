@@ -13,10 +13,12 @@ import pytest
 from profiler.core.plugins import discover
 from reference_trainer.errors import TrainerError
 from reference_trainer.lm.plan import Fix, Plan, fixes, listing, plan, variant_fixes
+from reference_trainer.lm.settings import PLAIN
+from reference_trainer.report.ladder_plan import plan_ladder, read_fixes
 from reference_trainer.ssm.plan import fixes as sweep_fixes
 
 RULES = {"", *(rule.name for rule in discover("profiler.diagnose.rules"))}
-CURES = [name for name, fix in fixes().items() if fix.kind == "cure" and not fix.unproven]
+CURES = [name for name, fix in fixes().items() if fix.kind == "cure"]
 
 
 def needed(name: str) -> tuple[str, ...]:
@@ -30,7 +32,7 @@ def test_as_found_has_no_fix_and_fixed_has_every_cure() -> None:
     cured = plan(variant_fixes("fixed"))
     assert plan(reversed(CURES)) == cured, "the order does not matter"
     same = [field.name for field in fields(Plan) if getattr(cured, field.name) == getattr(Plan(), field.name)]
-    others = {field for fix in fixes().values() if fix.kind != "cure" or fix.unproven for field in fix.changes}
+    others = {field for fix in fixes().values() if fix.kind != "cure" for field in fix.changes}
     assert set(same) <= others, "every choice of the plan has a fix"
 
 
@@ -90,14 +92,11 @@ def test_fixes_that_exclude_each_other_are_refused(name: str, another: str) -> N
         plan({*needed(name), *needed(another), name, another})
 
 
-def test_a_fix_of_another_device_is_refused_and_an_unproven_one_is_left_out() -> None:
-    graph = fixes()["cuda-graph"]
+def test_a_fix_of_another_device_is_refused_and_one_on_top_is_no_part_of_fixed() -> None:
     assert "cuda-graph" not in variant_fixes("fixed", "cuda")
     assert plan((*needed("cuda-graph"), "cuda-graph"), "cuda").graph
     with pytest.raises(TrainerError, match="fix 'cuda-graph' needs device cuda, this is device host: leave it out"):
         plan((*needed("cuda-graph"), "cuda-graph"), "host")
-    why = {fix["name"]: fix["why_not"] for kind in ("host", "cuda") for fix in listing(kind)["fixes"]}
-    assert why["cuda-graph"] == graph.unproven
 
 
 def test_unknown_names_list_the_known_ones() -> None:
@@ -114,3 +113,16 @@ def test_the_listing_is_what_a_ladder_is_planned_from() -> None:
     assert [fix["name"] for fix in result["fixes"]] == list(fixes())
     assert result["fixed"] == list(variant_fixes("fixed", "host"))
     assert all(fix["available"] is not bool(fix["why_not"]) for fix in result["fixes"])
+
+
+def test_a_ladder_on_cuda_has_a_graph_and_narrower_products_and_every_ladder_plain_pytorch() -> None:
+    on_cuda, on_host = (plan_ladder(read_fixes(json.dumps(listing(device)))) for device in ("cuda", "host"))
+    full = ",".join((*variant_fixes("fixed", "cuda"), "cuda-graph"))
+    arguments = {program.label: program.arguments for program in on_cuda.programs}
+    assert arguments["cuda-graph"] == ("--fixes", full)
+    for dtype in ("tf32", "bf16"):
+        assert arguments[dtype] == ("--fixes", full, "--dtype", dtype)
+    assert dict(on_cuda.unavailable) == {}
+    assert dict(on_host.unavailable).keys() == {"cuda-graph", "tf32", "bf16"}
+    plain = {program.options[1]: program.label for program in on_host.programs if program.options}
+    assert plain == {name: f"plain PyTorch, {how}" for name, how in PLAIN.items()}

@@ -19,13 +19,13 @@ import pytest
 from profiler import marks
 from reference_trainer.errors import TrainerError
 from reference_trainer.lm import history, snapshots
-from reference_trainer.lm.checkpoint import FILE
 from reference_trainer.lm.job import prepare
 from reference_trainer.lm.learn_chunk import LearnChunk
 from reference_trainer.lm.learning import checkpoint_folder
 from reference_trainer.lm.loop import train
 from reference_trainer.lm.result import NotWrittenError
 from reference_trainer.lm.settings import Settings
+from reference_trainer.lm.snapshots import FILE
 from tests.reference_trainer.lm.learners import AHEAD, curve, learned, learner, started
 from tests.reference_trainer.processes import raising, refusal, started_until
 

@@ -10,9 +10,9 @@ import pytest
 from profiler.analyse.compare.comparison import compare
 from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, RuleText
 from profiler.report.text import describe
-from reference_trainer.report.ladder import DIFFERENT_WORK, ITSELF, Ladder, LadderRow, measure_ladder
+from reference_trainer.report.ladder import ITSELF, NO_RATIO, Ladder, LadderRow, measure_ladder
 from reference_trainer.report.ladder_plan import plan_ladder
-from tests.fakes.ladders import fix_list, light_run, made_up, speeds
+from tests.fakes.ladders import fix_list, light_run, made_up, program, speeds
 from tests.fakes.sentences import method
 
 GAINS = {"batch": 1.1, "parallel": 1.0, "async": 4.0, "embed": 2.0, "prefetch": 0.8, "shards": 1.5, "learn": 0.5}
@@ -79,34 +79,34 @@ def test_no_effect_is_recognisable(ladder: Ladder) -> None:
 
 
 def test_the_baseline_is_compared_with_itself(ladder: Ladder) -> None:
-    sizes = [item for item in ladder.rows if item.kind == "chunk size"]
-    for item in (ladder.rows[0], sizes[-1]):
-        assert (item.gain.value, item.gain.low, item.gain.high) == (1, 1, 1)
-        assert (item.gain.reason, item.gain.different) == (ITSELF, False)
-    assert [item.tokens_per_chunk for item in sizes] == [750, 3000]
-    assert sizes[0].gain.value == pytest.approx(1, rel=ALIKE), "another chunk size is compared all the same"
+    item = ladder.rows[0]
+    assert (item.gain.value, item.gain.low, item.gain.high) == (1, 1, 1)
+    assert (item.gain.reason, item.gain.different) == (ITSELF, False)
 
 
 def test_other_work_has_no_ratio(ladder: Ladder) -> None:
     item = row(ladder, "work", "learn")
-    for ratio in (item.gain, item.total):
-        assert (ratio.value, ratio.reason) == (None, DIFFERENT_WORK)
+    for other in (item, row(ladder, "beside", "")):
+        for ratio in (other.gain, other.total):
+            assert ratio == NO_RATIO[other.kind]
     assert item.measures["tokens_per_s"].value == pytest.approx(_MEAN_ROUND * 1000 * 1.1 * 8 * 0.5, rel=ALIKE)
 
 
+def test_narrower_products_are_compared_with_the_full_set() -> None:
+    plan = plan_ladder(fix_list(programs=[program("bf16", "precision")]))
+    programs = speeds(plan, GAINS)
+    narrower = tuple(light_run(speed, dtype="bf16") for speed in (1e4, 1e4, 1e4))
+    ladder = measure_ladder(plan.rows, {**programs, "bf16": replace(programs["bf16"], light=narrower)})
+    assert row(ladder, "precision", "").gain.value is not None
+
+
 def test_a_row_that_is_not_comparable_has_no_gain_and_says_why() -> None:
-    another = tuple(light_run(9e6, tokens_per_chunk=3000, corpus="b") for _ in range(3))
+    another = tuple(light_run(9e6, corpus="b") for _ in range(3))
     item = row(changed("without parallel", light=another), "without", "parallel")
     assert (item.gain.value, describe(item.gain.reason)) == (None, "not comparable: corpus: b against not stated")
     assert describe(item.total.reason) == "not comparable: corpus: not stated against b"
     forced = row(changed("without parallel", anyway=True, light=another), "without", "parallel")
     assert forced.gain.value is not None
-
-
-def test_chunk_sizes_may_differ_in_their_size_only() -> None:
-    another = tuple(light_run(1000, tokens_per_chunk=750, preset="base") for _ in range(3))
-    sizes = [item for item in changed("750 tokens a chunk", light=another).rows if item.kind == "chunk size"]
-    assert describe(sizes[0].gain.reason) == "not comparable: preset: not stated against base"
 
 
 def test_rows_that_differ_on_purpose_leave_the_sides_comparable(ladder: Ladder) -> None:
@@ -119,7 +119,7 @@ def test_rows_that_differ_on_purpose_leave_the_sides_comparable(ladder: Ladder) 
 
 def distinct_pairs() -> int:
     """Of programs, of the rows with a like-for-like gain."""
-    rows = [row for row in plan_ladder(fix_list()).rows if row.kind != "work"]
+    rows = [row for row in plan_ladder(fix_list()).rows if row.kind not in NO_RATIO]
     return len({frozenset((row.program, row.against)) for row in rows if row.program != row.against})
 
 
@@ -129,8 +129,7 @@ def test_a_program_that_ran_twice_counts_with_the_mean_of_its_round() -> None:
     hiccups = [1, 0.25, 1], [0.25, 1, 0.25]
     rates = [run.measures["tokens_per_s"].value or 0 for run in fixed.light]
     light, repeated = (
-        tuple(light_run(rate * factor, tokens_per_chunk=3000) for rate, factor in zip(rates, factors, strict=True))
-        for factors in hiccups
+        tuple(light_run(rate * factor) for rate, factor in zip(rates, factors, strict=True)) for factors in hiccups
     )
     ladder = changed("fixed", light=light, again=repeated)
     item = row(ladder, "without", "async")
@@ -163,10 +162,10 @@ def test_measures_are_over_the_runs_and_the_breakdown_pass_or_the_last_run_is_ke
 def test_the_method_counts_each_pair_of_programs_once(ladder: Ladder) -> None:
     *_, chance = ladder.method_sentences()
     pairs = distinct_pairs()
-    gains = sum(item.gain.low is not None and item.kind != "baseline" for item in ladder.rows) - 1  # the default size
+    gains = sum(item.gain.low is not None and item.kind != "baseline" for item in ladder.rows)
     assert pairs < gains, "rows of the same two programs count once"
     assert f" {pairs} intervals" in chance
-    assert len(tuple(made_up(GAINS, rounds=1, interrupted=True).method_sentences())) == 3, "one round has no interval"
+    assert len(tuple(made_up(GAINS, rounds=1, interrupted=True).method_sentences())) == 2, "one round has no interval"
 
 
 def test_what_was_not_recorded_is_no_ratio() -> None:
@@ -176,7 +175,7 @@ def test_what_was_not_recorded_is_no_ratio() -> None:
     assert ladder.rounds == 0
     assert {item.gain.value for item in ladder.rows} == {None}
     assert all(item.gain.reason and item.analysis is None for item in ladder.rows)
-    assert ladder.unavailable == (("graph", "no CUDA here"),)
+    assert ladder.unavailable == plan.unavailable
 
 
 def test_the_finding_about_the_program_before_a_step_predicts_its_gain() -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler.report import blocks
 from profiler.report.render.json import compare_json, render
 from reference_trainer.report.ladder_json import ROW_KEYS
 from tests.fakes.ladders import made_up
-from tests.report import ladders, samples
+from tests.report import samples
 from tests.report.render.test_json import DOCS, nulls, strict
-from tests.report.test_build import of_kind
 
 COMPARISON = replace(samples.comparison(), extensions={"ladder": made_up({"async": 4.0, "learn": 0.5})})
 
@@ -24,18 +22,9 @@ def test_it_is_strict_and_every_null_has_its_reason() -> None:
     assert "--ladder" in without["not_measured"]["ladder"]
 
 
-def test_claims_are_those_of_the_page() -> None:
-    claims = compare_json(ladders.with_ladder())["ladder"]["claims"]
-    [table] = of_kind(ladders.with_ladder(), "claims", blocks.Table)
-    assert [(claim["what"], claim["claimed"]) for claim in claims] == [(row[0].text, row[1].text) for row in table.rows]
-
-
 def test_keys_are_documented() -> None:
     text, document = DOCS.read_text(encoding="utf-8"), compare_json(COMPARISON)["ladder"]
     for key in (*document, *document["rows"][0], *ROW_KEYS):
         assert f"`{key}`" in text, f"docs/json.md does not explain {key}"
     for kind in {row["kind"] for row in document["rows"]}:
         assert f"`{kind}`" in text, f"docs/json.md does not explain {kind}"
-    described = text.partition("| `claims`")[2].partition("\n")[0]
-    for key in compare_json(ladders.with_ladder())["ladder"]["claims"][0]:
-        assert key in described, f"docs/json.md does not explain {key} of a claim"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reference_trainer.report.ladder import PlannedRow
 from reference_trainer.report.ladder_plan import BASELINE, FIXED, LadderPlan, plan_ladder
-from tests.fakes.ladders import document, fix, fix_list
+from tests.fakes.ladders import document, fix, fix_list, program
 
 FULL = ("batch", "parallel", "async", "embed", "prefetch")
 
@@ -43,7 +43,7 @@ def test_alone_is_a_fix_with_what_it_requires() -> None:
 def test_each_set_of_fixes_is_run_once_and_serves_all_its_rows() -> None:
     plan = plan_ladder(fix_list())
     programs = {program.label: program for program in plan.programs}
-    sets = [(frozenset(program.fixes), program.tokens_per_chunk) for program in plan.programs]
+    sets = [program.arguments for program in plan.programs]
     assert len(sets) == len(set(sets)), "no program is run twice"
     assert len({program.folder for program in plan.programs}) == len(programs) == len(sets)
     for row in plan.rows:
@@ -65,43 +65,40 @@ def test_an_alternative_and_other_work_take_the_place_of_what_they_exclude() -> 
     )  # fmt: skip
     assert (learn.fixes, learn.also) == (("batch", "parallel", "async", "embed", "learn"), ("prefetch",))
     assert learn.against == "", "what does other work is held against nothing"
-    assert {program.label for program in plan.programs if program.warm} == {BASELINE, FIXED, "shards", "learn"}
+    assert {program.label for program in plan.programs if program.warm} == {BASELINE, FIXED, "shards", "learn", "plain"}
 
 
 def test_what_an_alternative_requires_comes_with_it() -> None:
     extra = [fix("a"), fix("b"), fix("helper", kind="instead"), fix("x", kind="instead", requires=["helper"])]
     extra[2]["excludes"] = ["b"]
-    rows = of_kind(plan_ladder(fix_list(fixes=extra, fixed=["a", "b"], sweep=[])), "instead")
+    rows = of_kind(plan_ladder(fix_list(fixes=extra, fixed=["a", "b"])), "instead")
     assert (rows["x"].fixes, rows["x"].also) == (("a", "helper", "x"), ("b",))
+
+
+def test_other_programs_are_run_with_their_arguments_and_on_top_of_fixed() -> None:
+    fixes = [*document()["fixes"][:-2], fix("graph", kind="on top", requires=["embed"])]
+    plan = plan_ladder(fix_list(fixes=fixes, programs=[program("bf16", "precision"), program("plain", "beside")]))
+    [graph], [bf16] = of_kind(plan, "on top").values(), of_kind(plan, "precision").values()
+    assert (graph.fixes, graph.against) == ((*FULL, "graph"), FIXED)
+    assert (bf16.label, bf16.against, bf16.what) == ("bf16", FIXED, "it is bf16")
+    [plain] = of_kind(plan, "beside").values()
+    assert plain.against == "", "another program has no ratio"
+    programs = {each.label: each for each in plan.programs}
+    assert programs["graph"].arguments == ("--fixes", ",".join(graph.fixes))
+    assert programs["plain"].arguments == ("--variant", "plain")
+    assert all(programs[name].optional for name in ("graph", "bf16", "plain")), "the others go on without it"
 
 
 def test_what_cannot_run_here_is_named_and_has_no_row() -> None:
     plan = plan_ladder(fix_list())
-    assert plan.unavailable == (("graph", "no CUDA here"),)
+    assert plan.unavailable == (("graph", "no CUDA here"), ("bf16", "emulated here"))
     assert not any(row.fix == "graph" for row in plan.rows)
     silent = [*document()["fixes"][:-2], fix("graph", kind="work", available=False)]
-    assert plan_ladder(fix_list(fixes=silent)).unavailable == (("graph", "no reason given"),)
-
-
-def test_the_default_chunk_size_is_the_baseline_itself() -> None:
-    plan = plan_ladder(fix_list())
-    sizes = of_kind(plan, "chunk size")
-    assert {label: (row.program, row.tokens_per_chunk) for label, row in sizes.items()} == {
-        "750 tokens a chunk": ("750 tokens a chunk", 750), "3,000 tokens a chunk": (BASELINE, 3000),
-    }  # fmt: skip
-    assert [program.tokens_per_chunk for program in plan.programs if program.tokens_per_chunk] == [750]
-    assert plan.rows[0].tokens_per_chunk == 3000
-
-
-def test_where_the_default_is_not_stated_every_size_is_run() -> None:
-    text = {key: value for key, value in document().items() if key != "tokens_per_chunk"}
-    plan = plan_ladder(fix_list(**text, tokens_per_chunk=None))
-    assert [program.folder for program in plan.programs[-2:]] == ["chunk-750", "chunk-3000"]
-    assert plan.rows[0].tokens_per_chunk is None
+    assert plan_ladder(fix_list(fixes=silent)).unavailable[0] == ("graph", "no reason given")
 
 
 def test_a_single_fix_has_a_ladder_too() -> None:
-    plan = plan_ladder(fix_list(fixes=[fix("only")], fixed=["only"], sweep=[]))
+    plan = plan_ladder(fix_list(fixes=[fix("only")], fixed=["only"], programs=[]))
     assert [(row.label, row.program) for row in plan.rows] == [
         (BASELINE, BASELINE), ("+ only", FIXED), ("without only", BASELINE), ("alone only", FIXED),
     ]  # fmt: skip

@@ -87,8 +87,6 @@ def test_the_bundled_ladder_runs_each_set_of_fixes(monkeypatch: pytest.MonkeyPat
     assert by_label["learn"].warmup == (
         *start, "--fixes", "batch,parallel,async,embed,learn", "--max-chunks", "1", "--warmup-seconds", "0",
     )  # fmt: skip
-    size = by_label["750 tokens a chunk"]
-    assert size.argv == (*start, "--fixes", "", "--tokens-per-chunk", "750", "--seconds", "0.5")
     assert floor.side.argv[-3:] == ("--empty-kernels", "--seconds", "0.5")
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import NoReturn
 
 from reference_trainer.errors import TrainerError
-from reference_trainer.ssm.engine import Learned
 from reference_trainer.ssm.placement import MemoryUse, WorkerSlot
 from reference_trainer.ssm.plan import Plan
 from reference_trainer.ssm.problem import GD, Fit, Job, Outcome
@@ -135,34 +134,28 @@ def die() -> NoReturn:
     raise AssertionError
 
 
-def ready(slot: WorkerSlot, learned: Learned = ()) -> MemoryUse:
+def ready(slot: WorkerSlot) -> MemoryUse:
     return MemoryUse(1, 1 << 40, 1 << 40)
 
 
-def dead(slot: WorkerSlot, learned: Learned = ()) -> MemoryUse:
+def dead(slot: WorkerSlot) -> MemoryUse:
     die()
 
 
-def unlucky(slot: WorkerSlot, learned: Learned = ()) -> MemoryUse:
+def unlucky(slot: WorkerSlot) -> MemoryUse:
     raise RuntimeError("no kernel")
 
 
-def dead_later(folder: Path, slot: WorkerSlot, learned: Learned = ()) -> MemoryUse:
+def dead_later(folder: Path, slot: WorkerSlot) -> MemoryUse:
     """Only the first process survives its first work."""
     return dead(slot) if note(folder, "starts", "") > 1 else ready(slot)
 
 
-def unlucky_later(folder: Path, slot: WorkerSlot, learned: Learned = (), *, when: Collection[int]) -> MemoryUse:
+def unlucky_later(folder: Path, slot: WorkerSlot, *, when: Collection[int]) -> MemoryUse:
     """The first work of the processes with these numbers fails."""
     number = note(folder, "starts", "")
     (folder / "prepared").write_text(f"{number not in when}")
     return unlucky(slot) if number in when else ready(slot)
-
-
-def learning(folder: Path, slot: WorkerSlot, learned: Learned) -> MemoryUse:
-    """Note what earlier workers learned, and learn the number of this process."""
-    note(folder, "learned", repr(learned))
-    return MemoryUse(1, 1 << 40, 1 << 40, os.getpid())
 
 
 def nothing(task: int, slot: WorkerSlot) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from reference_trainer.errors import TrainerError
 from reference_trainer.performance import PerformanceConfig
-from reference_trainer.ssm.engine import ONE_THREAD, Engine, Failure, Prepare, engines, open_engine
+from reference_trainer.ssm.engine import ONE_THREAD, Engine, Failure, Prepare, open_engine
 from reference_trainer.ssm.engines.ray import Cluster, _share
 from reference_trainer.ssm.placement import MemoryUse
 from tests.reference_trainer.processes import raising
@@ -68,7 +68,6 @@ def results(engine: Engine, work: Callable[..., Any], tasks: Any) -> dict[int, A
 
 
 def test_engines_are_found_by_name() -> None:
-    assert all(plugin.name == name and plugin.help for name, plugin in engines().items())
     with pytest.raises(TrainerError, match="unknown engine 'nope': choose one of inline, pool, ray"):
         open_engine("nope")
     for name in ("inline", "pool"):
@@ -189,9 +188,8 @@ def test_workers_are_single_threaded_processes_that_run_at_the_same_time(tmp_pat
     assert os.environ.get("NUMBA_NUM_THREADS") is None
 
 
-def test_replacements_know_what_the_first_worker_learned(tmp_path: Path) -> None:
-    """Workers that were killed while they were idle are replaced."""
-    with started(prepare=partial(fake_jobs.learning, tmp_path)) as engine:
+def test_idle_workers_that_were_killed_are_replaced(tmp_path: Path) -> None:
+    with started() as engine:
         before = {result[0] for result in results(engine, fake_jobs.process, range(20)).values()}
         for process in before:
             os.kill(process, signal.SIGKILL)
@@ -200,11 +198,6 @@ def test_replacements_know_what_the_first_worker_learned(tmp_path: Path) -> None
     after = set(map(int, (tmp_path / "meeting").read_text().split()))
     assert len(after) == 2
     assert not before & after
-    first, *others = (tmp_path / "learned").read_text().splitlines()
-    assert first == "()"
-    assert len(others) == 3, "the second worker and two replacements"
-    assert len(set(others)) == 1
-    assert others[0] in {f"({process},)" for process in before}
 
 
 def test_a_pool_that_is_closed_in_the_middle_leaves_no_process() -> None:

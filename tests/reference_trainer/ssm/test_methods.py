@@ -20,6 +20,7 @@ import pytest
 import torch
 
 from reference_trainer.errors import TrainerError
+from reference_trainer.performance.memory import Peak
 from reference_trainer.ssm import draws, guess_and_check
 from reference_trainer.ssm.group_work import do_jobs, points
 from reference_trainer.ssm.plan import Plan
@@ -32,7 +33,7 @@ CLOSE = 2e-3
 LOST = 1e-5
 CURES = {
     "device_data": True,
-    "recurrence": "measured",
+    "recurrence": "scan",
     "batched_draws": True,
     "quiet": True,
     "batched_seeds": True,
@@ -239,11 +240,6 @@ def test_outcomes() -> None:
     assert points(Fit(0, 0, fitted=True, epochs=4), SMALL) == 5 * 3 * 16
 
 
-def test_groups_are_of_one_combination() -> None:
-    with pytest.raises(ValueError, match="seeds only"):
-        do_jobs((Job(GD, 1, 8, 0), Job(GD, 1, 16, 0)), SMALL, ALL, "cpu")
-
-
 def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(TrainerError, match=r"--log .*No such file"):
         do_jobs(jobs(GD), replace(SMALL, log=tmp_path / "missing" / "log"), ALL, "cpu")
@@ -272,3 +268,14 @@ def test_outcomes_travel_between_processes() -> None:
     found = do_jobs(jobs(GD)[:1], SMALL, Plan(), "cpu")
     assert pickle.loads(pickle.dumps(found)) == found
     assert asdict(found[0])["fit"]["epochs"] == found[0].fit.epochs
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="its largest size is not forgotten")
+def test_the_peak_of_a_group_begins_anew() -> None:
+    with Peak(torch.device("cpu")) as peak:
+        blocked = torch.ones(32 << 20)
+    assert peak.bytes > 100 << 20
+    assert len(blocked)
+    with Peak(torch.device("cpu")) as second:
+        pass
+    assert second.bytes < 32 << 20

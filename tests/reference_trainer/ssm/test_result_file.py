@@ -106,11 +106,9 @@ def test_a_file_that_was_cut_anywhere_is_gone_on_from(tmp_path: Path) -> None:
     for size in sorted({0, *range(1, ends[3], 7), *(end + near for end in ends[:4] for near in (-2, -1, 0, 1))}):
         path.write_bytes(content[:size])
         complete = sum(end <= size for end in ends)
-        at_end = size + 1 in ends  # only the end of the line is missing
-        torn = size not in (0, *ends) and not at_end
         with opened(path) as file:
-            assert len(file.done) == max(0, complete - 1 + (at_end and complete > 0)), size
-            assert bool(file.note) == (torn and size > ends[0]), size
+            assert len(file.done) == max(0, complete - 1), size
+            assert bool(file.note) == (size > ends[0] and size not in ends), size
             add(file, *(job for job in JOBS if job not in file.done))
         assert path.read_bytes() == content, size
 

@@ -297,15 +297,15 @@ def test_memory_is_divided_anew_only_where_others_came(monkeypatch: pytest.Monke
     monkeypatch.setattr(group_work, "_sharing", {})
     monkeypatch.setattr(group_work, "apply", lambda config, device, *, sharing: requested.append(sharing))
     settings = Settings()
-    context = SweepContext(settings, Plan(), PerformanceConfig(), work=fake_jobs.work)
+    context = SweepContext(settings, Plan(), PerformanceConfig(), fake_jobs.work)
     group, alone = settings.jobs()[:1], WorkerSlot("cpu", "cpu")
-    group_work.prepare(context, alone)
+    group_work.prepare(context, (), settings, alone)
     group_work.do(context, group, alone)
     assert requested == [1]
     for _ in range(3):
         group_work.do(context, group, alone._replace(sharing=4))
     assert requested == [1, 4]
-    group_work.prepare(context, alone._replace(sharing=4))
+    group_work.prepare(context, (), settings, alone._replace(sharing=4))
     assert requested == [1, 4, 4], "another sweep may have other settings"
 
 
