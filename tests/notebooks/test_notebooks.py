@@ -147,12 +147,13 @@ def test_nothing_of_one_machine() -> None:
 
 
 def test_the_runs_show_the_case() -> None:
-    """The interval of the ratio is above 1, and two syncs per token became one per chunk."""
+    """The fixed loop is faster, and two syncs per token became one per chunk."""
     sides = {side: sorted((FOLDER / "runs").glob(f"*-{side}.zip")) for side in ("as-found", "fixed")}
     comparison = profiler.compare(sides)
     ratio = comparison.ratios["fixed"]["tokens_per_s"]
     assert (ratio.n, ratio.different) == (PAIRS, True)
-    assert ratio.low > 1, f"{ratio.value}× ({ratio.low} to {ratio.high})"
+    assert ratio.known is not None
+    assert ratio.known > 1
     before, after = (side.measures["syncs_per_step"].value for side in comparison.sides)
     assert before == 6000
     assert 1 <= after < 1.1, "one, and now and then one more to read the metrics"
