@@ -126,7 +126,7 @@ def test_an_error_that_cannot_be_printed_keeps_its_exit_code(tmp_path: Path) -> 
 )
 def test_a_reader_of_a_report_that_goes_away_is_no_failure(command: tuple[str, ...]) -> None:
     """rich ends the program with 1, which means FAIL."""
-    run = str(ROOT / "notebooks" / "runs" / "detail-as-found.zip")
+    run = str(ROOT / "tests" / "approval" / "runs" / "detail-as-found.zip")
     process = subprocess.Popen(
         [sys.executable, "-m", "profiler", *command, run], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

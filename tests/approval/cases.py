@@ -1,7 +1,7 @@
 """The inputs of the approval tests and the output for each: a JSON document and the texts that people read.
 
-`runs/` holds small recordings, most of them of the scripts in tests/zoo, made by the code of before
-the rebuild of November 2026; `made-up-*.zip` were written from runs of tests.recorded.builders.
+`runs/` holds small recordings, most of them of the scripts in tests/zoo, some of the bundled trainer, made by the code
+of before the rebuild of November 2026; `made-up-*.zip` were written from runs of tests.recorded.builders.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ from tests.report import hook_samples, ladders, samples, variants, wording
 
 ROOT: Final = Path(__file__).parents[2]
 RUNS: Final = Path(__file__).parent / "runs"
-NOTEBOOK_RUNS: Final = ROOT / "notebooks" / "runs"
 GATES: Final = ROOT / "reports" / "2026-11-21-gate" / "gates.jsonl.gz"
 """Rounds of live gates, with the state that each ended in."""
 COMPARED: Final = {
@@ -99,8 +98,6 @@ def cases() -> dict[str, Callable[[], Output]]:
 
     for path in sorted(RUNS.glob("*.zip")):
         add(f"run-{path.stem}", report, path)
-    for path in sorted({*NOTEBOOK_RUNS.glob("0[12]-*.zip"), *NOTEBOOK_RUNS.glob("[dl]*.zip")}):
-        add(f"run-case-{path.stem}", report, path)
     for name, labels in COMPARED.items():
         add(f"compare-{name}", compare, labels)
     for name, labels in CHECKED.items():
@@ -121,8 +118,7 @@ def cases() -> dict[str, Callable[[], Output]]:
 
 
 def recording(name: str) -> Path:
-    path = RUNS / f"{name}.zip"
-    return path if path.exists() else NOTEBOOK_RUNS / f"{name}.zip"
+    return RUNS / f"{name}.zip"
 
 
 def report(path: Path) -> Output:
