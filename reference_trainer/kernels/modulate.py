@@ -8,7 +8,7 @@ from reference_trainer.kernels import Kernel
 from reference_trainer.kernels.arguments import number, vector
 from reference_trainer.kernels.on_cuda import on_cuda
 
-DECAY = np.float32(0.9)  # m <- 0.9 m + 0.1 * mean reward, as in the case
+DECAY = np.float32(0.9)  # m <- 0.9 m + 0.1 * mean reward, as in the original program
 _GAIN = np.float32(0.1)
 
 

@@ -22,7 +22,7 @@ from reference_trainer.lm.job import prepare
 from reference_trainer.lm.model import ModelConfig, Weights, initial_weights
 from reference_trainer.lm.result import Summary
 from reference_trainer.lm.settings import PLAIN, Settings
-from reference_trainer.program import obey
+from reference_trainer.program import flag, obey
 
 THREADS: Final = 1
 """Threads of torch on the CPU: a product of preset tiny is too short to be shared."""
@@ -82,10 +82,10 @@ def train(settings: Settings, progress: Callable[[str], None]) -> Summary:
 
     :raises TrainerError: bad input, or an option that these variants do not have.
     """
-    if settings.metrics or settings.empty_kernels:
-        raise TrainerError(
-            f"--metrics and --empty-kernels mean nothing with --variant {settings.variant}: leave them out"
-        )
+    given = [name for name in ("metrics", "empty_kernels") if getattr(settings, name)]
+    given += ["dtype"] * (settings.dtype != "fp32") + [*settings.performance.changed]
+    if given:
+        raise TrainerError(f"{flag(given[0])} means nothing with --variant {settings.variant}: leave it out")
     import torch
 
     torch.set_num_threads(THREADS)

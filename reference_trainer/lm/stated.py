@@ -151,8 +151,8 @@ class Statements:
         self._unread: list[int] = []
         self._reported = [list[tuple[Sequence[int], Result]](), deque[tuple[Sequence[int], Result]](maxlen=LAST_CHUNKS)]
         """Of the first and of the last chunks: their numbers, and the metrics that were read for them together."""
-        self._noted = 0
-        """Chunks."""
+        self._noted = set[int]()
+        """Numbers of the chunks that the program ran. A model that learns begins anew after its warm-up."""
         self._miscounted = 0
         self._covered = 0
         """Tokens that the program does not count as the chunk's, and those whose metrics were read."""
@@ -239,7 +239,7 @@ class Statements:
 
     def note(self, number: int, result: Result) -> None:
         """Keep what the program gave for a chunk; `finish` states it."""
-        self._noted += 1
+        self._noted.add(number)
         self._miscounted += abs(result.tokens - self._text.tokens_per_chunk)
         self._covered += result.covers
         self._unread.append(number)
@@ -254,7 +254,7 @@ class Statements:
     def finish(self) -> None:
         """State what is known of all chunks; before any of them is run again."""
         text = self._true_text(max(self._checksums, default=0))
-        wrong, running = sum(number not in self._checksums for number in range(self._noted)), 0
+        wrong, running = len(self._noted - self._checksums.keys()), 0
         for number, checksum in sorted(self._checksums.items()):
             if number < KEPT_CHUNKS:
                 running = zlib.crc32(checksum.to_bytes(4, "little"), running)
@@ -263,10 +263,11 @@ class Statements:
             wrong += ids is not None and zlib.crc32(ids) != checksum
         marks.result("chunks that are not of the text", wrong)
         if not self._learns:
-            uncovered = abs(self._covered - self._noted * self._text.tokens_per_chunk)
+            noted = len(self._noted)
+            uncovered = abs(self._covered - noted * self._text.tokens_per_chunk)
             marks.result("tokens that are not counted once", self._miscounted + uncovered)
             if self._keeps:
-                kept = {*range(min(self._noted, KEPT_CHUNKS)), *range(max(0, self._noted - LAST_CHUNKS), self._noted)}
+                kept = {*range(min(noted, KEPT_CHUNKS)), *range(max(0, noted - LAST_CHUNKS), noted)}
                 marks.result("chunks whose predictions are not kept", len(kept - self._predicted.keys()))
             self._modulator = self._observed.modulator()
             self._state_sums(text)

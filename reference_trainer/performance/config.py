@@ -137,7 +137,8 @@ def _check_type(name: str, value: object) -> None:
         raise _wrong(name, repr(value), description)
 
 
-_NAMES_OF_THE_CASE: Final = {"max_gpu_load": "max_load", "max_gpu_memory": "max_memory", "max_gpus": "num_devices"}
+_NAMES: Final = tuple(field.name for field in fields(PerformanceConfig))
+_ORIGINAL_NAMES: Final = {"max_gpu_load": "max_load", "max_gpu_memory": "max_memory", "max_gpus": "num_devices"}
 
 
 class _Global:
@@ -146,17 +147,16 @@ class _Global:
     current = PerformanceConfig()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.current, _NAMES_OF_THE_CASE.get(name, name))
+        return getattr(self.current, _ORIGINAL_NAMES.get(name, name))
 
     def __setattr__(self, name: str, value: Any) -> None:
-        changed = replace(self.current, **{_NAMES_OF_THE_CASE.get(name, name): value})
-        object.__setattr__(self, "current", changed)
+        setting = _ORIGINAL_NAMES.get(name, name)
+        if setting not in _NAMES:
+            raise TrainerError(f"performance: unknown setting {name!r}, choose from {', '.join(_NAMES)}")
+        object.__setattr__(self, "current", replace(self.current, **{setting: value}))
 
 
 perf_config: Final = _Global()
-
-
-_NAMES: Final = tuple(field.name for field in fields(PerformanceConfig))
 
 
 def add_options(parser: argparse.ArgumentParser, unused: Collection[str] = ()) -> None:

@@ -17,7 +17,7 @@ _UNLIMITED: Final = 1 << 62
 _AMOUNTS: Final = ("total", "free", "allocated", "reserved", "peak")
 _GB: Final = 1 << 30
 _ITEM_MB: Final = 50
-"""Memory of an item of a batch, as the case assumed it."""
+"""Memory of an item of a batch, as the original program assumed it."""
 _NO_STORE: Final = "a CPU's memory is taken and given back as it is needed, none is kept in store"
 
 

@@ -45,8 +45,9 @@ _NOTE: Final = (
     "device, and no recording tells how much."
 )
 _OTHERS_NOTE: Final = (
-    "CPU time: of all threads of the process, those of a host device and waits that poll among it. Programs with no "
-    "ratio do other work, or are no variant of this trainer. With tf32 and bf16 the results are rounded too."
+    "CPU time is that of the process with all its threads and children; it includes a host device and waits that poll. "
+    "Programs with no ratio do other work, or are no variant of this trainer. With tf32 and bf16 the results are "
+    "rounded too."
 )
 _WATERFALL_NOTE: Final = (
     "Measured on {} in {}. Each bar is one more fix over those before it. Levels are the mean of {} times the factors; "

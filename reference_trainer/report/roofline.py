@@ -32,9 +32,9 @@ def build(report_input: ReportInput) -> Section | None:
 
 
 def _model(side: ReportSide) -> dict[str, Any] | None:
-    """The estimate that the trainer stated; None: of another device, or an older run."""
+    """The estimate that the trainer stated; None: another device or another program."""
     stated = side.info.facts.get("roofline")
-    return stated if isinstance(stated, dict) else None
+    return stated if isinstance(stated, dict) and "card" in stated else None
 
 
 def _rows(side: ReportSide) -> Iterator[tuple[Cell, ...]]:

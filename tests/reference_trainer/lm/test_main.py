@@ -33,7 +33,9 @@ def options(corpus_file: Path) -> tuple[str, ...]:
     ("arguments", "message"),
     [
         (("--variant", "nope"), "unknown variant 'nope': choose as-found or fixed"),
-        (("--variant", "torch-token", "--empty-kernels"), "mean nothing with --variant torch-token: leave them out"),
+        (("--variant", "torch-token", "--empty-kernels"), "--empty-kernels means nothing with --variant torch-token"),
+        (("--variant", "torch-batched", "--dtype", "bf16"), "--dtype means nothing with --variant torch-batched"),
+        (("--variant", "torch-token", "--max-memory", "0.5"), "--max-memory means nothing with --variant torch-token"),
         (("--variant", "fixed", "--fixes", "pooled"), "--variant means nothing beside --fixes: leave one out"),
         (("--shards", "it"), "--shards means nothing without fix 'pretokenize': add it to --fixes, or leave --shards"),
         (("--corpus", ""), "--corpus is empty: name a path, or leave --corpus out"),

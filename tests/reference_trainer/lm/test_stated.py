@@ -100,6 +100,8 @@ def test_what_is_stated(run: Run, expected: dict[str, tuple[StatedResult, ...]])
     learned = [result.name for result in expected["learn"]]
     assert learned[:7] == ["predictions", *["losses", "state"] * stated.CHUNKS]
     assert set(learned[7:]) == {"running checksum of the text", "chunks that are not of the text"}
+    for results in expected.values():
+        assert [result.values[0] for result in results if result.name == "chunks that are not of the text"] == [0]
 
 
 @pytest.mark.parametrize("chosen", [FIXED, *(FIXED[: number + 1] for number in range(0, len(FIXED), 3))], ids="+".join)
