@@ -102,6 +102,8 @@ class Recorder:
         """Called before a module's change between training and evaluation mode is recorded."""
         self.open_boundary: tuple[BoundaryKind, str] | None = None
         """For the callbacks of on_step: kind and name of the boundary; None if the program marked the step."""
+        self.is_warmup = False
+        """For the callbacks of on_step: whether the program marked the step that ended last as a warm-up."""
         self.device_cpu: Callable[[], int] = lambda: 0
         self.drains: list[Callable[[], object]] = []
         """Functions that wait until a device that the program itself implements is idle. This does not count as a wait
@@ -187,7 +189,7 @@ class Recorder:
     def step(self, tokens: int, warmup: bool) -> None:
         """End the open step and begin the next."""
         began = now()
-        self.open_boundary = None
+        self.open_boundary, self.is_warmup = None, warmup
         for callback in self.on_step:
             callback()  # a device adds its counters and drains its logs: that cost belongs to this step
         if self.detailed:

@@ -65,7 +65,8 @@ class ProfilerWindow:
 
     :param skip: the number of steps before the window, and `steps` in it.
     :param enough_ns: where steps are long, the window begins at the first end of a step so long after the first one,
-        and is cut off after about as long; 0: neither.
+        and is cut off after about as long. It does not begin at the end of a step that the program marked as a warm-up:
+        so short a window would show nothing else. 0: none of this.
     """
 
     is_starting = False
@@ -114,6 +115,8 @@ class ProfilerWindow:
             return
         at = recorder.open_boundary
         if self._session is None:
+            if self._enough_ns and recorder.is_warmup:
+                return
             count = self._counts[at] = self._counts.get(at, 0) + 1
             since, needed = now() - self._first.setdefault(at, now()), self._needed(at)
             if count >= needed or (needed < math.inf and 0 < self._enough_ns <= since):

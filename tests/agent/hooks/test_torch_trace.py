@@ -134,6 +134,13 @@ said["long"] = [trace._session is None]
 steps(recorder, 1)
 while trace._session is not None:
     x.add_(1)
+# such a trace is of measured steps
+recorder, trace = scenario("after the warm-up")
+for warmup in (True, True, True, False):
+    recorder.step(0, warmup)
+said["after the warm-up"] = [trace._facts["state"] == "waiting"]
+recorder.step(0, False)
+said["after the warm-up"].append(trace._facts["state"] == "waiting")
 del os.environ["PROFILER_TRACE_SECONDS"]
 recorder, trace = scenario("captured")
 real = _profiler_window._capturing
@@ -215,6 +222,7 @@ def test_which_steps_are_traced(scenarios: Scenarios, name: str, prefix: str, an
         ("callbacks left", 0),
         ("captured", [True, False]),  # no window begins or ends while a graph is captured
         ("long", [True]),
+        ("after the warm-up", [True, False]),
         ("taken back", [0, False]),  # the recording of a block leaves nothing behind
         ("fork", 0),
         ("environment", ""),
