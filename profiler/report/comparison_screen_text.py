@@ -196,7 +196,7 @@ def comparison_chips(report_input: ReportInput) -> tuple[Chip, ...]:
 def _interval_chips(report_input: ReportInput) -> Iterator[Chip]:
     speed = report_input.ratio(report_input.sides[-1].label, report_input.rate)
     if speed is not None and speed.bound is not None:
-        reason = "one pair of runs: it may be chance" if speed.n == 1 else f"with 95% confidence, {speed.n} pairs"
+        reason = "one pair of runs: it may be chance" if speed.n == 1 else f"of {speed.n} pairs"
         yield Chip(f"a lower bound, {reason}", "warning")
     if speed is None or speed.value is None:
         return

@@ -11,6 +11,11 @@ from profiler.marks import now
 from reference_trainer.devices import host_queue as queue
 
 
+def _work(words: np.ndarray) -> None:
+    """Run the commands of the queue. The thread keeps the queue's memory, also of a device that nobody closes."""
+    queue.work(words.ctypes.data)
+
+
 class Worker:
     """Runs the commands of a queue in a thread.
 
@@ -24,7 +29,7 @@ class Worker:
     def __init__(self, words: np.ndarray) -> None:
         self._words = words
         self._view = words.data  # a memoryview: reads a word in a third of the time that NumPy takes
-        self._thread = threading.Thread(target=queue.work, args=(words.ctypes.data,), name="host-device", daemon=True)
+        self._thread = threading.Thread(target=_work, args=(words,), name="host-device", daemon=True)
         self._thread.start()
         assert self._thread.ident is not None, "the thread was started"
         self._clock = time.pthread_getcpuclockid(self._thread.ident)

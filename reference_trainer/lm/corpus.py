@@ -73,7 +73,12 @@ def load_corpus(path: Path | None = None) -> Corpus:
 
 
 def _builtin() -> tuple[str, list[str]]:
-    from pydoc_data.topics import topics
+    try:
+        from pydoc_data.topics import topics
+    except ImportError:
+        raise TrainerError(
+            "this Python has no module pydoc_data.topics, the built-in corpus; name a text with --corpus FILE"
+        ) from None
 
     documents = without_repeated_paragraphs(topics[key] for key in sorted(topics))
     return f"python-docs-{platform.python_version()}", documents

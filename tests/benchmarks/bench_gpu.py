@@ -335,11 +335,11 @@ def measure(preset_name: str, seconds: float) -> Iterator[tuple[str, Any]]:
     yield "learning step", {**step, "share_of_tflops": step["tflops"] / best.tflops}
     yield "graph", gpu_learning.graph_costs(device, wall_seconds)
     yield "calls", call_costs(device)
-    yield "scan", gpu_learning.scans_over_width(device, tokens, device_seconds)
     done = {}
     for name, (chosen, dtype) in variants().items():
         done[name] = variant(chosen, dtype, preset_name, seconds)
         yield "variants", done
+    yield "scan", gpu_learning.scans_over_width(device, tokens, device_seconds)
     yield "token at preset", token_kernels(device, config)
     widths = (32, 64, 128, 256, 362, 512)
     yield "token", {str(width): token_kernels(device, ModelConfig(width, 2, 16 * width)) for width in widths}

@@ -112,3 +112,16 @@ def test_headline_picture_and_table_have_one_figure_of_busy(waits: float, shares
     assert works == (*shares, *shares), "the sentences, then the note of the picture"
     (row,) = re.findall(r"\| Device busy \| ([\d.]+)%[^|]*\| ([\d.]+)%", text)
     assert tuple(round(float(share)) for share in row) == shares
+
+
+@pytest.mark.parametrize(("used", "share"), [(1.88, 0.06), (0.9, 0.3)])
+def test_a_program_that_uses_the_cores_itself_waits_for_its_own_threads(used: float, share: float) -> None:
+    """Others use the rest of 2 cores. The busy program loses their share of the machine, the other one all its waits."""
+    builder = RunBuilder(device="cpu", host={"cores": 2})
+    builder.steps(STEPS, MS, tokens=1)
+    for boundary in range(STEPS + 1):
+        builder.thread_clocks(boundary * MS, round(boundary * MS * 0.7), round(boundary * MS * 0.3))
+        builder.sample("machine.cpu_util", boundary * MS, 1.0)
+        builder.sample("process.cpu", boundary * MS, used, pid=PID)
+        builder.sample("machine.steal", boundary * MS, 0.0)
+    assert analyse_run(builder.build()).measures["without_core"].value == pytest.approx(share)

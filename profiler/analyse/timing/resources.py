@@ -11,7 +11,7 @@ from profiler.analyse.intervals import Floats, Times, covered_within, overlaps, 
 from profiler.analyse.model import WITHOUT_CORE, Measure, Series
 from profiler.analyse.timing.counters import counter_sums, gauge_per_step
 from profiler.analyse.timing.device import busy_by_device, no_queue_reason
-from profiler.analyse.timing.scheduler import STEAL, time_without_core
+from profiler.analyse.timing.scheduler import STEAL, time_without_core, waits_without_core
 from profiler.analyse.timing.throughput import counted_unit
 from profiler.analyse.window import (
     NS_PER_S,
@@ -178,12 +178,16 @@ def _without_core(run: Run, window: Window) -> Iterator[Measure]:
     """The share of the measured time in which the program waited for a core because others had it.
 
     Threads of one program also wait for each other. So it is at most the time in which other programs and machines used
-    a core.
+    a core. Where the program itself uses most of the cores, all its threads share the others' load.
     """
     waited, load = time_without_core(run, window), other_load(run, window)
     if waited is not None and load is not None:
-        others = load + run.info.host["cores"] * (mean_within(run, STEAL, window) or 0.0)
-        share = min(1.0, max(0.0, others), waited / window.wall_ns)
+        cores = run.info.host["cores"]
+        others = max(0.0, load + cores * (mean_within(run, STEAL, window) or 0.0))
+        used = cores * (mean_within(run, "machine.cpu_util", window) or 0.0) - load
+        if used > cores / 2 and waits_without_core(run, window) is None:
+            others /= cores
+        share = min(1.0, others, waited / window.wall_ns)
         yield Measure(WITHOUT_CORE, share, "1", n=len(window), source="thread clocks")
 
 

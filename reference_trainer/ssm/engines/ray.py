@@ -39,6 +39,8 @@ from reference_trainer.ssm.placement import AUTO, CPU, CUDA, Device, MemoryUse, 
 _UNUSED: Final = dict.fromkeys(("max_load", "max_load_wait"), "Ray places work on its cluster by cores and GPUs")
 _STORE: Final = 100 << 20
 """Bytes of the object store of a cluster that we start, close to Ray's minimum: results are small."""
+_FRAME_BYTES: Final = 9
+"""Length of the header of an HTTP/2 frame."""
 _ANSWER_S: Final = 10.0
 
 
@@ -216,10 +218,24 @@ def imported() -> Any:
 
 
 def _check_address(address: str) -> None:
-    """Check that something answers, because Ray itself would wait for minutes."""
+    """Check that a gRPC server answers: Ray itself would wait for minutes if nothing or something else listens there.
+
+    A gRPC server sends the SETTINGS of HTTP/2 (RFC 9113, 3.4 and 6.5).
+
+    :raises OSError: it does not answer so, or not in time.
+    """
     host, _, port = address.rpartition(":")
-    if host and port.isdecimal() and "/" not in host:
-        socket.create_connection((host, int(port)), timeout=_ANSWER_S).close()
+    if not host or not port.isdecimal() or "/" in host:
+        return
+    with socket.create_connection((host, int(port)), timeout=_ANSWER_S) as line:
+        if os.environ.get("RAY_USE_TLS"):
+            return
+        line.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
+        answer = b""
+        while len(answer) < _FRAME_BYTES and (more := line.recv(_FRAME_BYTES - len(answer))):
+            answer += more
+    if len(answer) < _FRAME_BYTES or answer[3:5] != b"\4\0":
+        raise OSError("what listens there is not Ray")
 
 
 @contextmanager

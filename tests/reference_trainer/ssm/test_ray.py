@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -138,3 +139,22 @@ def test_an_address_at_which_there_is_none() -> None:
     pytest.importorskip("ray", reason="the extra ray is not installed")
     with pytest.raises(TrainerError, match=r"--address 127.0.0.1:1: no cluster could be reached: .*refused"):
         open_engine("ray", "127.0.0.1:1").find_devices("cpu", PerformanceConfig(), None)
+
+
+@pytest.mark.parametrize("says", [b"", b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+def test_an_address_at_which_something_else_listens(says: bytes) -> None:
+    """Ray itself would wait for minutes."""
+    pytest.importorskip("ray", reason="the extra ray is not installed")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            line, _ = server.accept()
+            with line:
+                line.recv(100)
+                line.sendall(says)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(TrainerError, match="no cluster could be reached: what listens there is not Ray"):
+            open_engine("ray", f"127.0.0.1:{server.getsockname()[1]}").find_devices("cpu", PerformanceConfig(), 1)
+        thread.join()
