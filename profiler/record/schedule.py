@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
@@ -215,7 +216,8 @@ def record_all(
             made.append(path)
             spec = task.spec(path)
             if task.kind == "detail" and _uses_cuda(recorded.light[side.label][0]):
-                spec = replace(spec, level="full", env=_TRACE)  # kernels and copies are in torch's trace only
+                length = {name: os.environ.get(name, value) for name, value in _TRACE.items()}
+                spec = replace(spec, level="full", env=length)  # kernels and copies are in torch's trace only
             info = record(replace(spec, privacy=privacy))
             recorded.interrupted = info.state == "interrupted"
         except KeyboardInterrupt:
