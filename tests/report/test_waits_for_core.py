@@ -116,7 +116,7 @@ def test_headline_picture_and_table_have_one_figure_of_busy(waits: float, shares
 
 @pytest.mark.parametrize(("used", "share"), [(1.88, 0.06), (0.9, 0.3)])
 def test_a_program_that_uses_the_cores_itself_waits_for_its_own_threads(used: float, share: float) -> None:
-    """Others use the rest of 2 cores. The busy program loses their share of the machine, the other one all its waits."""
+    """Others use the rest of 2 cores. The busy program loses their share of them, the other one all that it waited."""
     builder = RunBuilder(device="cpu", host={"cores": 2})
     builder.steps(STEPS, MS, tokens=1)
     for boundary in range(STEPS + 1):
