@@ -57,11 +57,11 @@ def train(settings: Settings, progress: Callable[[str], None] | None = None) -> 
             say(device.note)
         rounding = "" if settings.products == "fp32" else f", products in {settings.products}"
         say(f"{job.label} on {device.label}, preset {settings.preset}{rounding}, corpus {corpus.name}")
-        weights = initial_weights(job.config, settings.seed)
+        weights = None if job.plan.learn else initial_weights(job.config, settings.seed)
         statements = stated.statements(job, source, device, weights)
         if statements:
             source, device = statements, statements.device
-        if not job.plan.learn:
+        if weights is not None:
             if settings.fixes is None:
                 run = program(settings.variant, source, device, weights, settings.tokens_per_chunk)
             else:
@@ -164,7 +164,8 @@ class _Loop:
         while self._submitted == first or self._goes_on(last, seconds):
             self._evaluate()
             for result in self._run(self._numbers(last, seconds)):
-                metrics.add(self._step(result))
+                self._step(result)
+                metrics.add(result)
                 now = time.perf_counter()
                 if now - last_report > 1:
                     last_report = now
@@ -270,7 +271,7 @@ class _Loop:
 
     # ------------------------------------------------------------ a step
 
-    def _step(self, result: Result) -> Result:
+    def _step(self, result: Result) -> None:
         """End the step of a chunk, which is done."""
         obey()
         with marks.region("results"):
@@ -285,7 +286,6 @@ class _Loop:
         if self._snapshots and self._measures:
             self._snapshots.collected(self._collected)
         marks.step(tokens=result.tokens, warmup=not self._measures)
-        return result
 
     def _report(self, result: Result) -> None:
         assert result.loss is not None

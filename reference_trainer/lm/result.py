@@ -92,9 +92,9 @@ class Metrics:
         self._loss = self._accuracy = 0.0
         self._covers = 0
 
-    def add(self, result: Result | None) -> None:
+    def add(self, result: Result) -> None:
         """Take in what a chunk gave back; nothing, where it gave no metrics."""
-        if result is not None and result.loss is not None and result.accuracy is not None:
+        if result.loss is not None and result.accuracy is not None:
             self._loss += result.loss * result.covers
             self._accuracy += result.accuracy * result.covers
             self._covers += result.covers

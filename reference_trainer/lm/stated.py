@@ -9,7 +9,7 @@ Errors may begin late or be rare, so that no single sample of the run shows them
 - at the end the chunks of the vocabulary and the first chunk again, in full, from a state of zero: the program that ran
   for thousands of chunks still computes what it did at first;
 - whether the first and the last chunks of the run predict the same when each is run by itself, under another number;
-- whether each chunk was read, and was that of the text, which is tokenized anew one sample at a time.
+- whether each chunk was read, and was that of the text. For this the text is tokenized anew, one sample at a time.
 
 All of it lies outside the measured steps, but for a checksum of each chunk's ids. What nobody sees is an error that
 touches chunks between the first KEPT_CHUNKS and the last LAST_CHUNKS and leaves all others right.
@@ -95,14 +95,18 @@ def vocabulary_chunks(vocabulary: int, tokens: int) -> list[np.ndarray]:
     return [stream[begin : begin + tokens + 1] for begin in range(0, vocabulary, tokens)]
 
 
-def statements(job: Job, source: Source, device: Device, weights: Weights) -> Statements | None:
-    """What states the results of a recorded run; None where none are stated."""
+def statements(job: Job, source: Source, device: Device, weights: Weights | None) -> Statements | None:
+    """What states the results of a recorded run; None where none are stated.
+
+    :param weights: None: the model learns, and makes its own.
+    """
     settings, config = job.settings, job.config
     if marks.recorder() is None or settings.empty_kernels:
         return None
     if not are_stated(config, settings.tokens_per_chunk, learn=job.plan.learn):
         return None
-    allowed, bias = tolerance(settings.stated_dtype, config.width), weights.decoder_bias
+    allowed = tolerance(settings.stated_dtype, config.width)
+    bias = np.zeros(config.vocabulary, np.float32) if weights is None else weights.decoder_bias
     keeps = settings.fixes is None or not job.plan.graph  # the address of predictions in a captured graph is fixed
     return Statements(source, device, training_text(job), bias, allowed=allowed, keeps=keeps, learn=job.plan.learn)
 
@@ -147,10 +151,10 @@ class Statements:
         self._right: dict[int, int] = {}
         """Number of such a chunk -> how many of its predictions are right."""
         self._modulator = 0.0
-        """Of the device, after the last chunk."""
+        """The modulator on the device after the last chunk."""
         self._unread: list[int] = []
         self._reported = [list[tuple[Sequence[int], Result]](), deque[tuple[Sequence[int], Result]](maxlen=LAST_CHUNKS)]
-        """Of the first and of the last chunks: their numbers, and the metrics that were read for them together."""
+        """Numbers of chunks, with the metrics that were read for them together: of the first and of the last chunks."""
         self._noted = set[int]()
         """Numbers of the chunks that the program ran. A model that learns begins anew after its warm-up."""
         self._miscounted = 0
@@ -252,7 +256,7 @@ class Statements:
             self._unread = []
 
     def finish(self) -> None:
-        """State what is known of all chunks; before any of them is run again."""
+        """State what is known of all chunks. Call it before any of them is run again."""
         text = self._true_text(max(self._checksums, default=0))
         wrong, running = len(self._noted - self._checksums.keys()), 0
         for number, checksum in sorted(self._checksums.items()):

@@ -44,7 +44,7 @@ class Data:
     config: ModelConfig
     weights: Weights
     ids: np.ndarray
-    """Of a chunk, (T + 1,)."""
+    """Token ids of a chunk (T + 1,)."""
 
     @property
     def tokens(self) -> int:

@@ -28,7 +28,7 @@ def run(length: int, *, busy: float, waits: float, lacked: float, count: int, le
 
     :param length: ns of a step, which has `count` syncs and as many allocations.
     :param busy: share of a step in which the device works.
-    :param waits: share in which the host waits for a core, half of it for the device, which has none then.
+    :param waits: share in which the host waits for a core. In half of it the device has no core either.
     :param lacked: share in which the device has no core.
     """
     builder = RunBuilder(device="host", level=level, host={"cores": 2})

@@ -11,7 +11,7 @@ from profiler.analyse.intervals import Floats, Times, covered_within, overlaps, 
 from profiler.analyse.model import WITHOUT_CORE, Measure, Series
 from profiler.analyse.timing.counters import counter_sums, gauge_per_step
 from profiler.analyse.timing.device import busy_by_device, no_queue_reason
-from profiler.analyse.timing.scheduler import STEAL, time_without_core, waits_without_core
+from profiler.analyse.timing.scheduler import STEAL, time_without_core
 from profiler.analyse.timing.throughput import counted_unit
 from profiler.analyse.window import (
     NS_PER_S,
@@ -43,8 +43,8 @@ _MANY_PAGES: Final = 4096.0
 """Pages per step from which they are reported: 16 MiB, which take the kernel some 6 ms (1.4 µs each, measured on a
 virtual machine)."""
 BUSY, LACKED = "device_busy_ns", "device_lacked_ns"
-"""Counters of a device: the time in which it worked, and, of one that is a thread, the time in which it could have run
-and other threads had its core."""
+"""Counters of a device: the time in which it worked, and the time in which other threads had its core. Only a device
+that is a thread has the second one."""
 GPU_BUSY: Final = "gpu.util"
 SAMPLED: Final = "nvml"
 """Short gaps between kernels are not seen: at most this much of the time was the device busy."""
@@ -180,12 +180,12 @@ def _without_core(run: Run, window: Window) -> Iterator[Measure]:
     Threads of one program also wait for each other. So it is at most the time in which other programs and machines used
     a core. Where the program itself uses most of the cores, all its threads share the others' load.
     """
-    waited, load = time_without_core(run, window), other_load(run, window)
+    (waited, by_device), load = time_without_core(run, window), other_load(run, window)
     if waited is not None and load is not None:
         cores = run.info.host["cores"]
         others = max(0.0, load + cores * (mean_within(run, STEAL, window) or 0.0))
         used = cores * (mean_within(run, "machine.cpu_util", window) or 0.0) - load
-        if used > cores / 2 and waits_without_core(run, window) is None:
+        if used > cores / 2 and not by_device:
             others /= cores
         share = min(1.0, others, waited / window.wall_ns)
         yield Measure(WITHOUT_CORE, share, "1", n=len(window), source="thread clocks")

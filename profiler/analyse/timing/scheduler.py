@@ -233,19 +233,19 @@ def waits_without_core(run: Run, window: Window) -> WaitsWithoutCore | None:
     return WaitsWithoutCore(*(times(each) for each in counted.values())) if len(counted) == 2 else None
 
 
-def time_without_core(run: Run, window: Window) -> float | None:
-    """ns of the measured steps that may be waits for a core; None: not measured.
+def time_without_core(run: Run, window: Window) -> tuple[float | None, bool]:
+    """ns of the measured steps that may be waits for a core, and whether the device counts them; None: not measured.
 
     Waits for a device that is a thread count where the device or the host had no core, if the device counts them. Else
     the delays of all threads of the program count: each lengthens the steps by its own length at most.
     """
     delays, waits = step_delays(run, window), waits_without_core(run, window)
     if delays is None:
-        return None
+        return None, False
     if waits is not None:
-        return float(waits.remaining(delays).sum() + waits.stalled.sum())
+        return float(waits.remaining(delays).sum() + waits.stalled.sum()), True
     others = (readings for thread, readings in _sampled_readings(run) if thread != (window.pid, window.tid))
-    return float(delays.sum() + sum(each.within(window.begin, window.end)[2].sum() for each in others))
+    return float(delays.sum() + sum(each.within(window.begin, window.end)[2].sum() for each in others)), False
 
 
 def delays_in_regions(run: Run, window: Window, names: Collection[str]) -> dict[str, float]:

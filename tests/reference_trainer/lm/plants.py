@@ -378,4 +378,4 @@ ROUNDING: dict[str, Mutation] = {
         scan.KERNEL, "x[t, j] += h", "x[t, j] = (x[t, j] + np.float32(0.5) * h) + np.float32(0.5) * h"
     ),
 }
-"""Changes of the order in which numbers are rounded, which no comparison may refuse."""
+"""Changes of rounding alone. No comparison may refuse them."""

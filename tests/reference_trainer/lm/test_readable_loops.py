@@ -46,7 +46,7 @@ def metrics(results: Iterable[Result]) -> list[tuple[int, float | None, float | 
 
 
 def predictions(device: HostDevice, run: Callable[[Device], Run], chunks: int) -> list[np.ndarray]:
-    """Of each chunk, as they are on the device."""
+    """The predictions of each chunk on the device."""
     observed = ObservedDevice(device, CONFIG.vocabulary)
     chosen = run(cast("Device", observed))
     with observed.observing():
