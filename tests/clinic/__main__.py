@@ -1,20 +1,32 @@
-"""Checks the cases of the clinic, and measures their cures.
+"""Checks the cases of the clinic, measures their cures, and judges what the profiler tells about them.
 
-python -m tests.clinic check [CASE or KIND ...]
-python -m tests.clinic gain [CASE or KIND ...] [--pairs 5]
+    python -m tests.clinic check [CASE or KIND ...]
+    python -m tests.clinic gain [CASE or KIND ...] [--pairs 5]
+    python -m tests.clinic judge [CASE or KIND ...] [--conditions quiet busy] [--part 1/4]
+    python -m tests.clinic page
+
+`judge` goes on where an earlier call ended. `page` writes reports/clinic/README.md and docs/clinic-board.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
+import time
 from pathlib import Path
+from typing import Final
 
-from tests.clinic import gain
+from tests.clinic import board, gain
 from tests.clinic.case import Case, select
+from tests.clinic.conditions import CONDITIONS, QUIET, NotPermittedError, has_condition
+from tests.clinic.keep import read_rows, try_case, write_rows
 from tests.clinic.program import placed, start
 
-_VIRTUAL = (sys.executable, "-m", "profiler", "run", "--virtual-cuda", "--out", "../run", "--")
+_VIRTUAL: Final = (sys.executable, "-m", "profiler", "run", "--virtual-cuda", "--out", "../run", "--")
+_MOST_LINES: Final = 120
+_PART_S: Final = 3_300
+"""Seconds after which a part starts no further recording: it ends within an hour."""
 
 
 def problems(case: Case) -> list[str]:
@@ -24,15 +36,15 @@ def problems(case: Case) -> list[str]:
         name = "cured" if is_cured else "program"
         with placed(case, is_cured=is_cured) as folder:
             ended = start(case, folder, before=_VIRTUAL if case.is_cuda else (), is_cured=is_cured)
-            expected = case.exit_code if not is_cured else 0
-            if ended.exit_code not in (expected, case.exit_code):
-                found.append(f"{name}: exit code {ended.exit_code}\n{ended.errors[-3000:]}")
-            if ended.seconds is None and not case.is_cuda and not case.stop_after and not case.exit_code:
-                found.append(f"{name}: prints no line `trained in ... s, ... s of CPU`")
-            print(f"{case.name}: {name}: {ended.seconds}", flush=True)
+        expected = {case.exit_code, 0} if is_cured else {case.exit_code}
+        if ended.exit_code not in expected:
+            found.append(f"{name}: exit code {ended.exit_code}\n{ended.errors[-3000:]}")
+        if ended.seconds is None and not (case.is_cuda or case.stop_after or case.exit_code):
+            found.append(f"{name}: prints no line `trained in ... s, ... s of CPU`")
+        print(f"{case.name}: {name}: {ended.seconds}", flush=True)
     lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in _programs(case))
-    if lines > 120:
-        found.append(f"{lines} lines; a case has about 60, at most 120")
+    if lines > _MOST_LINES:
+        found.append(f"{lines} lines; a case has about 60, at most {_MOST_LINES}")
     return found
 
 
@@ -40,27 +52,61 @@ def _programs(case: Case) -> list[Path]:
     return [path for path in case.folder.rglob("*.py") if "__pycache__" not in path.parts]
 
 
+def judge(cases: list[Case], conditions: list[str], part: str) -> None:
+    """Record and judge each case under each condition, and keep every row at once."""
+    rows = {(row["case"], row["condition"]): row for row in read_rows()}
+    number, parts = map(int, part.split("/"))
+    tasks = [(case, name) for name in conditions for case in cases if has_condition(case, name)]
+    begin = time.monotonic()
+    for case, condition in tasks[number - 1 :: parts]:
+        if time.monotonic() - begin > _PART_S:
+            print("this part has taken its time; start it again to go on", file=sys.stderr)
+            return
+        key = case.name, condition
+        try:
+            row = try_case(case, condition, rows.get(key))
+        except NotPermittedError as error:
+            print(f"{case.name} {condition}: skipped: {error}", flush=True)
+            continue
+        if row is not rows.get(key):
+            rows = {(each["case"], each["condition"]): each for each in read_rows()} | {key: row}
+            write_rows(rows.values())
+        print(f"{case.name} {condition}: {row.get('verdict', 'crash')}", flush=True)
+
+
 def main() -> int:
     """Do what the command says; the exit code is 1 if a case is wrong."""
-    parser = argparse.ArgumentParser(prog="python -m tests.clinic", description=__doc__)
-    parser.add_argument("action", choices=("check", "gain"))
+    parser = argparse.ArgumentParser(prog="python -m tests.clinic", description=__doc__.partition("\n")[0])
+    parser.add_argument("action", choices=("check", "gain", "judge", "page"))
     parser.add_argument("cases", nargs="*", help="names or kinds of cases (default: all)")
     parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--conditions", nargs="+", choices=CONDITIONS, default=[QUIET])
+    parser.add_argument("--part", default="1/1", help="i/n: every n-th recording, from the i-th on")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # takes the conditions away first
     try:
         cases = select(options.cases)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 1
+    if options.action == "page":
+        return board.write(cases)
     failed = False
+    present = []
     for case in cases:
         if missing := case.missing():
             print(f"{case.name}: skipped: {', '.join(missing)} is not installed")
-        elif options.action == "check":
+        else:
+            present.append(case)
+    if options.action == "judge":
+        judge(present, options.conditions, options.part)
+        return board.write(cases)
+    for case in present:
+        if options.action == "check":
             for problem in problems(case):
                 failed = True
                 print(f"{case.name}: {problem}")
-        elif case.is_curable and not case.is_cuda:
+        elif case.is_curable and not case.is_cuda and not case.stop_after:
             result = gain.write(case, options.pairs)
             print(f"{case.name}: {result['wall']} wall, {result['cpu']} CPU", flush=True)
     return int(failed)

@@ -42,6 +42,8 @@ class Truth(_Strict):
     """Whose code the time is spent in: `user`, or the name of a library."""
     recurrence: Recurrence = "each step"
     """When the cost occurs."""
+    cause: tuple[str, ...] = ()
+    """Regular expressions; a sentence that names the cause matches one of them."""
     advice: tuple[str, ...] = ()
     """Regular expressions; right advice matches one of them. Empty: any advice is as good as none."""
     harmful: tuple[str, ...] = ()
@@ -92,7 +94,7 @@ class Case(_Strict):
 
     @model_validator(mode="after")
     def _is_complete(self) -> Case:
-        for pattern in (*self.truth.advice, *self.truth.harmful):
+        for pattern in (*self.truth.cause, *self.truth.advice, *self.truth.harmful):
             re.compile(pattern)
         for place in self.truth.lines:
             self.line(place)

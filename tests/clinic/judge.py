@@ -1,0 +1,212 @@
+"""Judges what was told about a case: pure functions of the truth and of what `told` read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from tests.clinic.case import Case
+from tests.clinic.told import Entry, Told
+
+GAIN_WITHIN: Final = 0.25
+"""How far a predicted gain may be from the measured one, as a share of it."""
+FIRST: Final = 3
+"""Entries among which a right one makes an answer partly right."""
+_EACH_STEP: Final = re.compile(r"(?i)\b(every|each|a|per) step\b")
+_RECURRENCE: Final = {
+    "growing": re.compile(r"(?i)\bgrow|slower and slower|\blonger and longer|times as long as at the (start|begin)"),
+    "periodic": re.compile(r"(?i)\bevery \d+|each epoch|every epoch|\bperiod|once in|an evaluation"),
+    "once": re.compile(r"(?i)\bonce\b|one-off|a single step|\bone step\b|first (call|step|use)"),
+    "before the steps": re.compile(r"(?i)before (the|its) (first )?steps?|\bstart"),
+    "after the steps": re.compile(r"(?i)after the (last )?steps?|at the end"),
+}
+
+
+class Mark(StrEnum):
+    """How well an aspect of an answer agrees with the truth."""
+
+    RIGHT = "right"
+    PARTLY = "partly"
+    WRONG = "wrong"
+    EMPTY = "empty"
+    NOT_JUDGED = "not judged"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The marks of one answer."""
+
+    marks: dict[str, Mark]
+    """By aspect: steps, cause, line, owner, recurrence, advice, gain, counts."""
+    false: tuple[str, ...]
+    """False or harmful sentences, each with the reason."""
+    verdict: Mark
+    """Of the whole answer."""
+
+
+def judge(case: Case, told: Told) -> Judged:
+    """Judge an answer in every aspect of which the case tells the truth."""
+    marks = {name: aspect(case, told) for name, aspect in ASPECTS.items()}
+    false = tuple(_false_sentences(case, told))
+    return Judged(marks, false, _verdict(case, marks, false))
+
+
+def _verdict(case: Case, marks: dict[str, Mark], false: tuple[str, ...]) -> Mark:
+    """A false sentence makes an answer wrong. Else the cause and the cure decide: where it is, and what to do."""
+    if false:
+        return Mark.WRONG
+    if "control" in case.kinds:
+        return Mark.RIGHT
+    deciding = [mark for name in ("cause", "line", "advice") if (mark := marks[name]) is not Mark.NOT_JUDGED]
+    if case.is_cuda:
+        deciding.append(marks["counts"])
+    for mark in (Mark.EMPTY, Mark.RIGHT):
+        if all(each is mark for each in deciding):
+            return mark
+    return Mark.PARTLY if {Mark.RIGHT, Mark.PARTLY} & set(deciding) else Mark.WRONG
+
+
+def _first_where(told: Told, is_right: Callable[[Entry], bool]) -> Mark:
+    """Right: the leading entry, or the first one where none leads. Partly: one of the first entries."""
+    entries = [*(each for each in told.entries if each.leads), *(each for each in told.entries if not each.leads)]
+    if not entries:
+        return Mark.EMPTY
+    if is_right(entries[0]):
+        return Mark.RIGHT
+    return Mark.PARTLY if any(map(is_right, entries[1:FIRST])) else Mark.WRONG
+
+
+def _steps(case: Case, told: Told) -> Mark:
+    """The first step may be missing, because nothing marks its begin. Without updates, none must be told."""
+    counts = list(told.steps.values())
+    if case.truth.steps == 0:
+        return Mark.RIGHT if not counts else Mark.WRONG
+    if case.stop_after:
+        return Mark.NOT_JUDGED
+    if not counts:
+        return Mark.EMPTY if case.truth.steps > 1 else Mark.RIGHT
+    exact = {case.truth.steps, case.truth.steps - 1}
+    if len(counts) == case.ranks and set(counts) <= exact:
+        return Mark.RIGHT
+    return Mark.WRONG
+
+
+def _cause(case: Case, told: Told) -> Mark:
+    """A title, its evidence or the first screen's head names the cause by one of the truth's terms."""
+    if not case.truth.cause:
+        return Mark.NOT_JUDGED
+    mark = _first_where(told, lambda entry: _matches(case.truth.cause, f"{entry.title} {entry.evidence}"))
+    if mark in (Mark.EMPTY, Mark.WRONG) and _matches(case.truth.cause, told.screen):
+        return Mark.PARTLY
+    return mark
+
+
+def _line(case: Case, told: Told) -> Mark:
+    """The first entry names a line of the truth; partly: a later one does, or the table of lines at its head."""
+    places = {case.line(place) for place in case.truth.lines}
+    if not places:
+        return Mark.NOT_JUDGED
+    wanted = {(file.rpartition("/")[2], number) for file, number in places}
+    mark = _first_where(told, lambda entry: bool(wanted & set(entry.lines)))
+    in_table = wanted & {(file, number) for file, number, _ in told.lines[:1]}
+    if in_table and mark is Mark.EMPTY:
+        return Mark.RIGHT
+    return Mark.PARTLY if in_table and mark is Mark.WRONG else mark
+
+
+def _owner(case: Case, told: Told) -> Mark:
+    """A library in which the time is spent is named."""
+    if case.truth.owner == "user":
+        return Mark.NOT_JUDGED
+    owner = (re.escape(case.truth.owner),)
+    mark = _first_where(told, lambda entry: _matches(owner, f"{entry.title} {entry.evidence} {entry.inside}"))
+    return Mark.PARTLY if mark in (Mark.EMPTY, Mark.WRONG) and _matches(owner, told.screen) else mark
+
+
+def _recurrence(case: Case, told: Told) -> Mark:
+    """When the cost occurs, in words; a cost of each step has a share of each step."""
+    wanted = case.truth.recurrence
+    if wanted == "none":
+        return Mark.NOT_JUDGED
+    if wanted == "each step":
+        return Mark.RIGHT if _EACH_STEP.search(told.screen) else Mark.EMPTY
+    if _RECURRENCE[wanted].search(told.screen):
+        return Mark.RIGHT
+    return Mark.WRONG if any(entry.leads for entry in told.entries) else Mark.EMPTY
+
+
+def _advice(case: Case, told: Told) -> Mark:
+    """What to do."""
+    if not case.truth.advice:
+        return Mark.NOT_JUDGED
+    return _first_where(told, lambda entry: _matches(case.truth.advice, entry.advice))
+
+
+def _gain(case: Case, told: Told) -> Mark:
+    """The first gain is within 25% of the measured one, or a limit that holds. Nothing to gain: no gain is told."""
+    leading = next((entry for entry in told.entries if entry.leads), None)
+    measured = case.measured()
+    if "control" in case.kinds or case.truth.recurrence in ("once", "before the steps", "after the steps"):
+        return Mark.RIGHT if leading is None else Mark.WRONG
+    if not measured:
+        return Mark.NOT_JUDGED
+    if leading is None or leading.gain is None:
+        return Mark.EMPTY
+    predicted, low, high = leading.gain
+    real = measured["wall"]
+    if leading.is_limit:
+        return Mark.RIGHT if max(predicted, high) >= real["low"] else Mark.WRONG
+    near = abs(predicted - real["gain"]) <= GAIN_WITHIN * real["gain"]
+    return Mark.RIGHT if near else Mark.PARTLY if low <= real["high"] and real["low"] <= high else Mark.WRONG
+
+
+def _counts(case: Case, told: Told) -> Mark:
+    """Exact counts of a step."""
+    truth = {name: pair[0] for name, pair in case.counts.model_dump().items() if pair is not None}
+    counted = {name: told.counts[name] for name in truth if name in told.counts}
+    if not truth:
+        return Mark.NOT_JUDGED
+    if not counted:
+        return Mark.EMPTY
+    alike = [abs(counted[name] - truth[name]) <= 0.01 * max(1, truth[name]) for name in counted]
+    return Mark.RIGHT if all(alike) else Mark.PARTLY if any(alike) else Mark.WRONG
+
+
+ASPECTS: Final = {
+    "steps": _steps, "cause": _cause, "line": _line, "owner": _owner, "recurrence": _recurrence, "advice": _advice,
+    "gain": _gain, "counts": _counts,
+}  # fmt: skip
+LAWS: Final = {3: "gains only where the place can be changed", 6: "threads against free cores",
+               7: "strip, lines and clock agree", 8: "text and picture agree"}  # fmt: skip
+"""Laws of the ledger that today's JSON does not let anyone judge."""
+
+
+def _false_sentences(case: Case, told: Told) -> Iterator[str]:
+    """Sentences that cannot be true, and advice that does harm."""
+    leading = [entry for entry in told.entries if entry.leads]
+    if case.truth.steps == 0 and not told.steps and any(entry.gain for entry in told.entries):
+        yield "a gain without steps"
+    if case.truth.recurrence == "once":
+        lines = {(file.rpartition("/")[2], number) for file, number in map(case.line, case.truth.lines)}
+        for entry in leading:
+            if lines & set(entry.lines):
+                yield f"a gain in each step for what occurs once: {entry.title}"
+    if "control" in case.kinds:
+        yield from (f"a gain where nothing can be gained: {entry.title}" for entry in leading)
+    for entry in told.entries:
+        if entry.is_sure and (found := _found(case.truth.harmful, entry.advice)):
+            yield f"harmful advice: {found}"
+    if found := _found(case.truth.harmful, told.screen):
+        yield f"harmful advice on the first screen: {found}"
+
+
+def _matches(patterns: Iterable[str], text: str) -> bool:
+    return bool(_found(patterns, text))
+
+
+def _found(patterns: Iterable[str], text: str) -> str:
+    matches = (re.search(f"(?i){pattern}", text) for pattern in patterns)
+    return next((match[0] for match in matches if match), "")

@@ -1,0 +1,110 @@
+"""Records cases, and keeps recordings and results: each by the hashes of the case and of the tool.
+
+A recording is made again where the recorder or the program changed. It is judged again where the analysis or the truth
+changed. So an interrupted call goes on where it ended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from tests.clinic.case import Case
+from tests.clinic.conditions import STOPPED, STOPPED_AFTER_S, make_condition
+from tests.clinic.judge import Judged, judge
+from tests.clinic.program import ROOT, Ended, placed, start
+from tests.clinic.told import Told, read_told
+
+REPORTS: Final = ROOT / "reports" / "clinic"
+RESULTS: Final = REPORTS / "results.jsonl"
+RECORDINGS: Final = ROOT / "build" / "clinic"
+_RECORDER: Final = ("profiler/agent", "profiler/record", "profiler/virtual")
+_TOOL: Final = (*_RECORDER, "profiler/analyse", "profiler/diagnose", "profiler/report", "profiler/run")
+
+
+def hash_of(folders: Iterable[str]) -> str:
+    """A hash of the Python files below these folders of the project."""
+    digest = hashlib.sha256()
+    for path in sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py")):
+        digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def hash_of_case(case: Case, *, with_truth: bool) -> str:
+    """A hash of a case's program and of how it is started; with its truth too."""
+    digest = hashlib.sha256(
+        repr(case if with_truth else (case.command, case.env, case.ranks, case.stop_after)).encode()
+    )
+    for path in sorted(case.folder.rglob("*")):
+        if path.suffix in (".py", ".txt", ".csv") or (with_truth and path.name == "measured.json"):
+            digest.update(path.relative_to(case.folder).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def try_case(case: Case, condition: str, done: dict[str, Any] | None) -> dict[str, Any]:
+    """The row of a case under a condition: the one that is there if nothing changed, else recorded or judged anew."""
+    state = {"tool": hash_of(_TOOL), "truth": hash_of_case(case, with_truth=True)}
+    if done and {name: done.get(name) for name in state} == state:
+        return done
+    run = RECORDINGS / f"{case.name}-{condition}-{hash_of(_RECORDER)}-{hash_of_case(case, with_truth=False)}"
+    row: dict[str, Any] = {"case": case.name, "condition": condition, "kinds": list(case.kinds), **state}
+    if not run.exists():
+        ended = record(case, condition, run)
+        if not run.exists():
+            return row | {"crash": ended.errors[-2000:]}
+    told = read_told(run)
+    return row | told_row(judge(case, told), told)
+
+
+def told_row(judged: Judged, told: Told) -> dict[str, Any]:
+    """The marks, and what a reader needs to see why."""
+    return {
+        "verdict": str(judged.verdict),
+        "marks": {name: str(mark) for name, mark in judged.marks.items()},
+        "false": list(judged.false),
+        "screen": told.screen,
+        "steps": sum(told.steps.values()),
+        "counts": dict(told.counts),
+        "entries": [
+            {"title": each.title, "advice": each.advice, "lines": each.lines, "gain": each.gain, "leads": each.leads}
+            for each in told.entries
+        ],
+    }
+
+
+def record(case: Case, condition: str, run: Path) -> Ended:
+    """Record a case under a condition into the folder `run`, which is not there where nothing was recorded."""
+    if condition == STOPPED:
+        case = replace_stop(case)
+    with tempfile.TemporaryDirectory() as name, placed(case) as folder, make_condition(condition) as prefix:
+        out = Path(name) / "run"
+        virtual = ("--virtual-cuda",) if case.is_cuda else ()
+        profile = (sys.executable, "-m", "profiler", "run", *virtual, "--out", str(out), "--")
+        ended = start(case, folder, before=(*prefix, *profile))
+        if (out / "run.json").exists():
+            run.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(out, run)
+    return ended
+
+
+def replace_stop(case: Case) -> Case:
+    """The case as one that is stopped by a signal."""
+    return case.model_copy(update={"stop_after": STOPPED_AFTER_S})
+
+
+def read_rows(path: Path = RESULTS) -> list[dict[str, Any]]:
+    """The results so far; empty where there are none."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+
+
+def write_rows(rows: Iterable[dict[str, Any]], path: Path = RESULTS) -> None:
+    """Write all results, sorted by case and condition."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ordered = sorted(rows, key=lambda row: (row["case"], row["condition"]))
+    path.write_text("".join(json.dumps(row) + "\n" for row in ordered), encoding="utf-8")
