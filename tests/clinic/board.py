@@ -1,4 +1,4 @@
-"""Writes the pages of the clinic: the score by kind, each case with what was told, and each wrong answer with its truth."""
+"""Writes the page of the clinic: the score by kind, what was told of each case, and wrong answers beside the truth."""
 
 from __future__ import annotations
 

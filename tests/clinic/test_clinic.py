@@ -1,0 +1,152 @@
+"""The cases of the clinic are consistent, and its judge tells right answers from wrong ones."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiler.report import finding_text
+from tests.clinic import board, told
+from tests.clinic import case as cases
+from tests.clinic.case import CASES, Case, Counts, Truth, every_case, read_case
+from tests.clinic.judge import ASPECTS, Mark, judge
+from tests.clinic.keep import hash_of_case
+from tests.clinic.told import Entry, Told
+
+EVERY = every_case()
+RIGHT = Entry(
+    "The teacher is slow", "It takes 40%.", "Use foreach.", (("train.py", 4),), "", 0.4, (2.0, 1.8, 2.2), False, True
+)
+TOLD = Told({1: 9}, "train\n40% of every step", (RIGHT,))
+
+
+@pytest.fixture
+def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
+    """A case with one line at fault, whose cure gains 1.9."""
+    monkeypatch.setattr(cases, "CASES", tmp_path)
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "train.py").write_text("import torch\n\nfor step in steps:\n    follow(teacher)\n")
+    (tmp_path / "made" / "measured.json").write_text('{"wall": {"gain": 1.9, "low": 1.7, "high": 2.1}}')
+    truth = Truth(
+        steps=10, lines=("train.py: follow(teacher)",), cause=("teacher",), advice=("foreach",), harmful=("step %",),
+        says="The teacher is updated one tensor after the other.",
+    )  # fmt: skip
+    return Case(name="made", source="a/b#1", kinds=("python",), command=("train.py",), cured=("x",), truth=truth)
+
+
+@pytest.mark.parametrize("each", EVERY, ids=lambda each: each.name)
+def test_a_case_is_short_and_told_in_whole_sentences(each: Case) -> None:
+    programs = [path for path in each.folder.rglob("*.py") if "__pycache__" not in path.parts]
+    assert sum(len(path.read_text().splitlines()) for path in programs) <= 120
+    assert all(ast.get_docstring(ast.parse(path.read_text())) for path in programs if path.stat().st_size)
+    assert each.truth.says.endswith(".")
+    assert each.counts != Counts() or each.measured() or "control" in each.kinds or each.stop_after or each.exit_code
+
+
+def test_an_unknown_case_or_key_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="no such case: none"):
+        read_case("none")
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "case.toml").write_text("colour = 1\n")
+    monkeypatch.setattr(cases, "CASES", tmp_path)
+    with pytest.raises(ValueError, match="colour"):
+        read_case("made")
+    assert CASES.is_dir()
+
+
+def marks(case: Case, answer: Told) -> dict[str, Mark]:
+    """The marks that are not right."""
+    found = judge(case, answer)
+    return {name: mark for name, mark in found.marks.items() if mark not in (Mark.RIGHT, Mark.NOT_JUDGED)}
+
+
+def test_a_right_answer_is_right_in_every_aspect(case: Case) -> None:
+    assert marks(case, TOLD) == {}
+    assert judge(case, TOLD).verdict is Mark.RIGHT
+
+
+@pytest.mark.parametrize(
+    ("change", "aspect", "mark"),
+    [
+        ({"lines": (("train.py", 1),)}, "line", Mark.WRONG),
+        ({"advice": "Use more workers."}, "advice", Mark.WRONG),
+        ({"title": "The loader is slow"}, "cause", Mark.WRONG),
+        ({"gain": (3.0, 2.9, 3.1)}, "gain", Mark.WRONG),
+        ({"gain": (2.6, 2.0, 3.1)}, "gain", Mark.PARTLY),
+        ({"gain": (1.5, 1.4, 1.6), "is_limit": True}, "gain", Mark.WRONG),
+        ({"gain": None}, "gain", Mark.EMPTY),
+    ],
+)
+def test_each_aspect_is_judged(case: Case, change: dict[str, Any], aspect: str, mark: Mark) -> None:
+    assert marks(case, replace(TOLD, entries=(replace(RIGHT, **change),))) == {aspect: mark}
+
+
+def test_a_right_entry_behind_another_is_partly_right(case: Case) -> None:
+    other = replace(RIGHT, title="The loader is slow", advice="", lines=(), gain=(3.0, 2.0, 4.0))
+    answer = replace(TOLD, entries=(other, RIGHT))
+    assert {name: marks(case, answer)[name] for name in ("cause", "line", "advice")} == dict.fromkeys(
+        ("cause", "line", "advice"), Mark.PARTLY
+    )
+    assert judge(case, answer).verdict is Mark.PARTLY
+    assert judge(case, replace(TOLD, entries=())).verdict is Mark.EMPTY
+
+
+def test_steps_are_counted_exactly(case: Case) -> None:
+    assert marks(case, replace(TOLD, steps={1: 10})) == {}
+    assert marks(case, replace(TOLD, steps={1: 8})) == {"steps": Mark.WRONG}
+    assert marks(case, replace(TOLD, steps={})) == {"steps": Mark.EMPTY}
+    none = case.model_copy(update={"truth": case.truth.model_copy(update={"steps": 0})})
+    assert judge(none, replace(TOLD, steps={})).false == ("a gain without steps",)
+
+
+def test_harmful_advice_makes_an_answer_wrong(case: Case) -> None:
+    harmful = replace(RIGHT, advice="Use foreach, or write it as `if step % 50 == 0:`.")
+    found = judge(case, replace(TOLD, entries=(harmful,)))
+    assert (found.verdict, found.false) == (Mark.WRONG, ("harmful advice: step %",))
+
+
+def test_nothing_may_be_gained_from_a_control(case: Case) -> None:
+    control = case.model_copy(update={"kinds": ("control",)})
+    assert judge(control, TOLD).false == ("a gain where nothing can be gained: The teacher is slow",)
+    assert judge(control, replace(TOLD, entries=(replace(RIGHT, gain=(1.05, 1.0, 1.1)),))).verdict is Mark.RIGHT
+
+
+def test_what_occurs_once_gains_nothing_in_each_step(case: Case) -> None:
+    once = case.model_copy(update={"truth": case.truth.model_copy(update={"recurrence": "once"})})
+    assert "once" in judge(once, TOLD).false[0]
+    answer = replace(TOLD, screen="It happens once.", entries=(replace(RIGHT, gain=None),))
+    assert judge(once, answer).verdict is Mark.RIGHT
+
+
+def test_counts_decide_about_a_cuda_program(case: Case) -> None:
+    cuda = case.model_copy(update={"is_cuda": True, "counts": Counts(syncs=(28, 0))})
+    assert judge(cuda, replace(TOLD, counts={"syncs": 28.0})).verdict is Mark.RIGHT
+    assert judge(cuda, replace(TOLD, counts={"syncs": 1.0})).marks["counts"] is Mark.WRONG
+
+
+def test_a_row_depends_on_the_program_and_on_the_truth(case: Case) -> None:
+    before = [hash_of_case(case, with_truth=with_truth) for with_truth in (False, True)]
+    other = case.model_copy(update={"truth": case.truth.model_copy(update={"steps": 11})})
+    after = [hash_of_case(other, with_truth=with_truth) for with_truth in (False, True)]
+    assert (before[0] == after[0], before[1] == after[1]) == (True, False)
+    (case.folder / "train.py").write_text("pass\n")
+    assert hash_of_case(case, with_truth=False) != before[0]
+
+
+def test_the_page_shows_a_wrong_answer_beside_its_truth(case: Case) -> None:
+    row = {"case": "made", "condition": "quiet", "verdict": "wrong", "screen": "It is the loader.", "entries": [],
+           "marks": dict.fromkeys(ASPECTS, "right"), "false": ["harmful advice: step %"]}  # fmt: skip
+    text = board.page({"made": case}, [row, {"case": "made", "condition": "busy", "crash": "KeyError: 'x'"}])
+    assert "| python | 1 | 0 | 0 | 1 | 0 | 0 | 1 |" in text
+    assert "1.90 (1.70 to 2.10)" in text
+    assert "The teacher is updated one tensor after the other. Each step; owner: user" in text
+    assert "```text\nIt is the loader.\n```" in text
+    assert "| **all** | 1 | 0 | 0 | 0 | 0 | 1 | 0 |" in text
+
+
+def test_the_worth_of_leading_is_the_products() -> None:
+    assert told.WORTH_LEADING == finding_text.WORTH_LEADING
