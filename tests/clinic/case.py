@@ -80,6 +80,8 @@ class Case(_Strict):
     """What follows `python` in the folder of the case."""
     cured: tuple[str, ...] = ()
     """The same for the cured program; empty: it is `command` after `cure.patch`, or there is no cure."""
+    prints: str = ""
+    """The rule whose printed code is the cure: `cure.patch` adds that text."""
     needs: tuple[str, ...] = ()
     """Modules that are not of the tests' environment; without one the case is skipped."""
     env: Mapping[str, str] = Field(default_factory=lambda: {"OMP_NUM_THREADS": "1"})
@@ -120,6 +122,12 @@ class Case(_Strict):
         if len(numbers) != 1:
             raise ValueError(f"{self.name}: {text!r} stands {len(numbers)} times in {file}")
         return file, numbers[0]
+
+    def added(self) -> str:
+        """What `cure.patch` adds, without indentation; empty: there is none."""
+        path = self.folder / "cure.patch"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        return "\n".join(line[1:].strip() for line in lines if line.startswith("+") and not line.startswith("+++"))
 
     def missing(self) -> list[str]:
         """The modules that are not installed."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from profiler.core.plugins import discover
 from profiler.report import finding_text
 from tests.clinic import board, told
 from tests.clinic import case as cases
@@ -56,6 +58,23 @@ def test_an_unknown_case_or_key_is_refused(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(ValueError, match="colour"):
         read_case("made")
     assert CASES.is_dir()
+
+
+PRINTING = {rule.name: rule.code for rule in discover("profiler.diagnose.rules") if rule.code}
+PRINTED = [each for each in EVERY if each.prints]
+
+
+@pytest.mark.parametrize("each", PRINTED, ids=lambda each: each.name)
+def test_a_patch_holds_the_code_that_its_rule_prints(each: Case) -> None:
+    """Fields of the text, and its `...`, stand for any text. Parts that `;` separates may stand in different lines."""
+    for part in map(str.strip, re.split(r"\n|; ", PRINTING[each.prints])):
+        words = re.sub(r"\\\{[^}]*\\\}|\\\.\\\.\\\.", ".*", re.escape(part.partition("  #")[0]))
+        assert re.search(words.replace(":\\ ", r":\s+"), each.added()), part
+
+
+@pytest.mark.xfail(strict=True, reason="cases are still being written")
+def test_each_code_that_a_rule_prints_has_a_case() -> None:
+    assert sorted(set(PRINTING) - {each.prints for each in PRINTED}) == []
 
 
 def marks(case: Case, answer: Told) -> dict[str, Mark]:
