@@ -20,10 +20,8 @@ class ReplayBuffer:
 
     def __init__(self, recorded, capacity, generator):
         self.states = generator.uniform(-1, 1, (2, capacity, 2)).astype(np.float32)
-        self.actions = np.zeros(capacity, np.int64)
-        self.ends = np.zeros(capacity, np.float32)
-        self.capacity, self.size, self.place = capacity, recorded, recorded
-        self.generator = generator
+        self.actions, self.ends = np.zeros(capacity, np.int64), np.zeros(capacity, np.float32)
+        self.capacity, self.size, self.place, self.generator = capacity, recorded, recorded, generator
 
     def add(self, state, action, following, end):
         self.states[:, self.place] = state, following
@@ -50,7 +48,6 @@ class Agent:
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
-        return loss.detach()
 
 
 if __name__ == "__main__":
@@ -66,8 +63,8 @@ if __name__ == "__main__":
         following, end = push(state, action, generator)
         buffer.add(state, action, following, end)
         state = following
-        loss = agent.learn(*buffer.sample(128))
+        agent.learn(*buffer.sample(128))
         if step % 250 == 0:
             agent.target.load_state_dict(agent.q.state_dict())
-            print(f"step {step}: loss {loss.item():.4f}")
+            print(f"step {step}: place {state[0]:.2f}")
     print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")

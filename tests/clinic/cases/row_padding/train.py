@@ -42,17 +42,6 @@ class Policy(nn.Module):
         return self.value(self.layer(seen)).squeeze(-1)
 
 
-def train_on(policy, optimizer, prompts, answers, rewards):
-    tokens, attended, acted, gains = to_tensors(prompts, answers, rewards)
-    returns = gains.flip(1).cumsum(1).flip(1)
-    guess = policy(tokens, attended)[:, -acted.shape[1] :]
-    loss = ((guess - returns).square() * acted).sum() / acted.sum()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    return loss.item()
-
-
 if __name__ == "__main__":
     torch.manual_seed(0)
     generator = np.random.default_rng(0)
@@ -61,6 +50,12 @@ if __name__ == "__main__":
     gathered = [rollouts(generator, 96) for _ in range(8)]
     begin, cpu = time.perf_counter(), time.process_time()
     for step in range(40):
-        loss = train_on(policy, optimizer, *gathered[step % 8])
-    print(f"step {step}: {loss:.4f}")
+        tokens, attended, acted, gains = to_tensors(*gathered[step % 8])
+        returns = gains.flip(1).cumsum(1).flip(1)
+        guess = policy(tokens, attended)[:, -acted.shape[1] :]
+        loss = ((guess - returns).square() * acted).sum() / acted.sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print(f"step {step}: {loss.item():.4f}")
     print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")
