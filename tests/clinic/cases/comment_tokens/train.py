@@ -1,7 +1,7 @@
 """Classify comments: all of them are turned into tokens before the training."""
 
-import argparse
 import random
+import sys
 import time
 
 import datasets
@@ -26,30 +26,17 @@ def make_comments(words, count):
     return datasets.Dataset.from_dict({"text": text, "label": [draw.randint(0, 1) for _ in text]})
 
 
-class Classifier(nn.Module):
-    def __init__(self, words, width=32):
-        super().__init__()
-        self.embed = nn.EmbeddingBag(words, width)
-        self.head = nn.Linear(width, 2)
-
-    def forward(self, tokens):
-        return self.head(self.embed(tokens))
-
-
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--batched", action="store_true")
-    args = parser.parse_args()
     torch.manual_seed(0)
     words = [f"w{number}" for number in range(3000)]
     tokenizer, comments = make_tokenizer(words), make_comments(words, 12_000)
-    model = Classifier(len(words))
+    model = nn.Sequential(nn.EmbeddingBag(len(words), 32), nn.Linear(32, 2))
     optimizer = torch.optim.Adam(model.parameters())
     begin, cpu = time.perf_counter(), time.process_time()
     try:
         encoded = comments.map(
             lambda row: tokenizer(row["text"], truncation=True, padding="max_length", max_length=64),
-            batched=args.batched,
+            batched="--batched" in sys.argv,
         ).with_format("torch")
         for batch in DataLoader(encoded, batch_size=256):
             loss = nn.functional.cross_entropy(model(batch["input_ids"]), batch["label"])

@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader, Dataset
 class Episodes(Dataset):
     """Frames with a compressed camera image, the state of the arm and the action."""
 
-    def __init__(self, frames, seed=0):
-        draw = np.random.default_rng(seed)
+    def __init__(self, frames, has_images=True):
+        self.has_images, draw = has_images, np.random.default_rng(0)
         rough = [
             np.cumsum(draw.integers(0, 3, (160, 160, 3), dtype=np.uint8), axis=1, dtype=np.uint8) for _ in range(8)
         ]
@@ -25,46 +25,22 @@ class Episodes(Dataset):
     def __len__(self):
         return len(self.state)
 
-    def numbers(self, index):
-        return {"state": torch.from_numpy(self.state[index]), "action": torch.from_numpy(self.action[index])}
-
     def __getitem__(self, index):
+        numbers = {"state": torch.from_numpy(self.state[index]), "action": torch.from_numpy(self.action[index])}
+        if not self.has_images:
+            return numbers
         raw = zlib.decompress(self.images[index % len(self.images)])
         image = torch.frombuffer(bytearray(raw), dtype=torch.uint8).view(1, 160, 160, 3).permute(0, 3, 1, 2)
         image = nn.functional.interpolate(image.float() / 255, size=(32, 32), mode="bilinear", antialias=True)[0]
-        return self.numbers(index) | {"image": image}
-
-
-class NumbersOnly(Dataset):
-    def __init__(self, episodes):
-        self.episodes = episodes
-
-    def __len__(self):
-        return len(self.episodes)
-
-    def __getitem__(self, index):
-        return self.episodes.numbers(index)
-
-
-class Moments:
-    def __init__(self):
-        self.count, self.total, self.squares = 0, 0.0, 0.0
-
-    def update(self, rows):
-        self.count += len(rows)
-        self.total, self.squares = self.total + rows.sum(0), self.squares + rows.square().sum(0)
-
-    def get(self):
-        mean = self.total / self.count
-        return mean, (self.squares / self.count - mean.square()).clamp(min=1e-6).sqrt()
+        return numbers | {"image": image}
 
 
 def measure(dataset, keys=("state", "action")):
-    moments = {key: Moments() for key in keys}
+    parts = {key: [] for key in keys}
     for batch in DataLoader(dataset, batch_size=32):
         for key in keys:
-            moments[key].update(batch[key])
-    return {key: each.get() for key, each in moments.items()}
+            parts[key].append(batch[key])
+    return {key: torch.std_mean(torch.cat(part), 0) for key, part in parts.items()}
 
 
 def main():
@@ -73,9 +49,9 @@ def main():
     policy = nn.Sequential(nn.Linear(3 * 32 * 32 + 14, 128), nn.ReLU(), nn.Linear(128, 7))
     optimizer = torch.optim.Adam(policy.parameters(), lr=1e-3)
     begin, cpu = time.perf_counter(), time.process_time()
-    known = measure(NumbersOnly(episodes) if "--numbers" in sys.argv else episodes)
+    known = measure(Episodes(1600, has_images=False) if "--numbers" in sys.argv else episodes)
     for _, batch in zip(range(12), DataLoader(episodes, batch_size=16, shuffle=True)):
-        state, action = ((batch[key] - known[key][0]) / known[key][1] for key in ("state", "action"))
+        state, action = ((batch[key] - known[key][1]) / known[key][0] for key in known)
         loss = (policy(torch.cat((batch["image"].flatten(1), state), 1)) - action).abs().mean()
         optimizer.zero_grad()
         loss.backward()

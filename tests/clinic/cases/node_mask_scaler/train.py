@@ -7,41 +7,26 @@ import torch
 from torch import nn
 
 
-class Scaler:
-    """Weights of the nodes; those outside the mask count less."""
+class LimitedAreaScaler:
+    """Weights of the nodes by area; those outside the mask count less."""
 
-    def __init__(self, area):
-        self.area = area
-
-    def values(self):
-        return self.area / self.area.mean()
-
-
-class LimitedAreaScaler(Scaler):
     def __init__(self, area, inside, share):
-        super().__init__(area)
-        self.inside = inside
-        self.share = share
+        self.area, self.inside, self.share = area, inside, share
 
     def values(self):
-        weights = super().values()
+        weights = self.area / self.area.mean()
         count = int(self.inside.sum()) if "--tensor-sum" in sys.argv else int(sum(self.inside))
         weights[~self.inside] *= self.share * count / len(self.inside)
         return weights
 
 
 class WeightedLoss(nn.Module):
-    def __init__(self, scalers):
+    def __init__(self, scaler):
         super().__init__()
-        for name, scaler in scalers.items():
-            self.register_buffer(name, scaler.values())
-        self.names = list(scalers)
+        self.register_buffer("weights", scaler.values())
 
     def forward(self, wanted, got, nodes):
-        loss = (wanted - got).square().mean(-1)
-        for name in self.names:
-            loss = loss * getattr(self, name)[nodes]
-        return loss.mean()
+        return ((wanted - got).square().mean(-1) * self.weights[nodes]).mean()
 
 
 class Forecaster(nn.Module):
@@ -60,7 +45,7 @@ def main(nodes=400_000, steps=40):
     model = Forecaster()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     begin, cpu = time.perf_counter(), time.process_time()
-    criterion = WeightedLoss({"area": Scaler(area), "limited": LimitedAreaScaler(area, inside, 0.5)})
+    criterion = WeightedLoss(LimitedAreaScaler(area, inside, 0.5))
     for step in range(steps):
         chosen = torch.randint(nodes, (2048,))
         now = torch.randn(2048, 24)

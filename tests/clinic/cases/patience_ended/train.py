@@ -6,8 +6,6 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-EPOCHS = 100
-
 
 class Patience:
     """Tells when the metric has not improved for some epochs."""
@@ -16,10 +14,8 @@ class Patience:
         self.epochs, self.best, self.left = epochs, float("-inf"), epochs
 
     def is_over(self, metric):
-        if metric > self.best:
-            self.best, self.left = metric, self.epochs
-        else:
-            self.left -= 1
+        self.left = self.epochs if metric > self.best else self.left - 1
+        self.best = max(metric, self.best)
         return self.left == 0
 
 
@@ -35,8 +31,7 @@ def bags(count, seed):
 class BagModel(nn.Module):
     def __init__(self, width=96):
         super().__init__()
-        self.embed = nn.Embedding(2000, width)
-        self.conv = nn.Conv1d(width, width, 3, padding=1)
+        self.embed, self.conv = nn.Embedding(2000, width), nn.Conv1d(width, width, 3, padding=1)
         self.head = nn.Linear(width, 4)
 
     def forward(self, words):
@@ -50,16 +45,15 @@ def main():
     model, patience = BagModel(), Patience(3)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     begin, cpu = time.perf_counter(), time.process_time()
-    for epoch in range(EPOCHS):
+    for epoch in range(100):
         for words, relation in train:
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(words), relation).backward()
             optimizer.step()
         with torch.no_grad():
             right = sum((model(words).argmax(1) == relation).sum().item() for words, relation in valid) / 160
-        print(f"epoch {epoch}: accuracy {right:.3f}")
         if patience.is_over(right):
-            print("ran out of patience")
+            print(f"ran out of patience in epoch {epoch}, accuracy {right:.3f}")
             break
     print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")
 

@@ -11,15 +11,6 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 TOGETHER = "--together" in sys.argv
 
 
-class Controller(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.net = nn.Sequential(nn.Linear(6, 24), nn.Tanh(), nn.Linear(24, 24), nn.Tanh(), nn.Linear(24, 2))
-
-    def forward(self, state):
-        return self.net(state)
-
-
 class Strategy:
     def __init__(self, model, size, spread, rate):
         self.model, self.size, self.spread, self.rate = model, size, spread, rate
@@ -52,7 +43,8 @@ class Strategy:
 @torch.no_grad()
 def main():
     torch.manual_seed(0)
-    strategy = Strategy(Controller(), size=128, spread=0.05, rate=0.01)
+    controller = nn.Sequential(nn.Linear(6, 24), nn.Tanh(), nn.Linear(24, 24), nn.Tanh(), nn.Linear(24, 2))
+    strategy = Strategy(controller, size=128, spread=0.05, rate=0.01)
     mixing = torch.randn(6, 2)
     begin, cpu = time.perf_counter(), time.process_time()
     for number in range(100):

@@ -1,6 +1,5 @@
 """Train a factorization of users and items, and rank all items for each user after each epoch."""
 
-import argparse
 import math
 import signal
 import sys
@@ -30,40 +29,32 @@ def largest(scores, count):
     return [item for _, item in best]
 
 
-def gain_of(ranked, wanted):
-    return 1 / math.log2(ranked.index(wanted) + 2) if wanted in ranked else 0.0
-
-
 @torch.no_grad()
-def evaluate(model, wanted, at_once, count=20):
+def evaluate(model, wanted, count=20):
     table = model.items.weight.T
-    if at_once:
+    if "--at-once" in sys.argv:
         ranked = torch.cat([(part @ table).topk(count).indices for part in model.users.weight.split(256)]).tolist()
     else:
         ranked = (largest((row @ table).tolist(), count) for row in model.users.weight)
-    return sum(gain_of(items, item) for items, item in zip(ranked, wanted)) / len(wanted)
+    return sum(1 / math.log2(row.index(item) + 2) for row, item in zip(ranked, wanted) if item in row) / len(wanted)
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--at-once", action="store_true")
-    args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     torch.manual_seed(0)
     users, items = 8000, 20_000
-    wanted = torch.randint(items, (users,)).tolist()
-    model = Factors(users, items)
+    wanted, model = torch.randint(items, (users,)).tolist(), Factors(users, items)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     begin, cpu = time.perf_counter(), time.process_time()
     try:
         for _ in range(12):
-            user, liked, other = torch.randint(users, (512,)), *torch.randint(items, (2, 512))
+            user, (liked, other) = torch.randint(users, (512,)), torch.randint(items, (2, 512))
             loss = -nn.functional.logsigmoid(model(user, liked) - model(user, other)).mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
         print(f"loss {loss.item():.4f}", flush=True)
-        print(f"gain of the ranking {evaluate(model, wanted, args.at_once):.5f}")
+        print(f"gain of the ranking {evaluate(model, wanted):.5f}")
     finally:
         print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")
 

@@ -1,6 +1,6 @@
 """Write verses with a small decoder, one token after the other."""
 
-import argparse
+import sys
 import time
 
 import torch
@@ -8,33 +8,25 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 
-class Attention(nn.Module):
+class Layer(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
         self.heads = heads
-        self.qkv = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
-    def forward(self, x, past=None):
-        rows, length, width = x.shape
-        q, k, v = self.qkv(x).view(rows, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+    def attend(self, x, past):
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         if past is not None:
             if past:
                 k, v = torch.cat((past[0], k), 2), torch.cat((past[1], v), 2)
             past[:] = [k, v]
-        y = scaled_dot_product_attention(q, k, v, is_causal=length > 1)
-        return self.out(y.transpose(1, 2).reshape(rows, length, width))
-
-
-class Layer(nn.Module):
-    def __init__(self, width, heads):
-        super().__init__()
-        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention = Attention(width, heads)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        y = scaled_dot_product_attention(q, k, v, is_causal=x.shape[1] > 1)
+        return self.out(y.transpose(1, 2).flatten(2))
 
     def forward(self, x, past=None):
-        x = x + self.attention(self.first(x), past)
+        x = x + self.attend(self.first(x), past)
         return x + self.mlp(self.second(x))
 
 
@@ -61,17 +53,12 @@ class Decoder(nn.Module):
         return tokens
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--verses", type=int, default=2)
-    parser.add_argument("--length", type=int, default=160)
-    parser.add_argument("--keep", action="store_true")
-    args = parser.parse_args()
+def main(verses=2, length=160):
     torch.manual_seed(3)
     model = Decoder().eval()
     begin, cpu = time.perf_counter(), time.process_time()
-    for _ in range(args.verses):
-        verse = model.write(torch.randint(96, (1, 8)), args.length, args.keep)
+    for _ in range(verses):
+        verse = model.write(torch.randint(96, (1, 8)), length, "--keep" in sys.argv)
         print("".join(chr(32 + token) for token in verse[0].tolist()))
     print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")
 
