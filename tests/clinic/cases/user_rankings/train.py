@@ -20,13 +20,7 @@ class Factors(nn.Module):
 
 def largest(scores, count):
     """Items with the largest scores, the best one first."""
-    best = [(score, item) for item, score in enumerate(scores[:count])]
-    best.sort(reverse=True)
-    for item in range(count, len(scores)):
-        if scores[item] > best[-1][0]:
-            best[-1] = (scores[item], item)
-            best.sort(reverse=True)
-    return [item for _, item in best]
+    return sorted(range(len(scores)), key=scores.__getitem__, reverse=True)[:count]
 
 
 @torch.no_grad()
