@@ -14,7 +14,7 @@ def main(limit=512):
     parser.add_argument("--pack", choices=("scan", "tree"), default="scan")
     args = parser.parse_args()
     torch.manual_seed(0)
-    dialogues = [torch.randint(1, 500, (length,)) for length in torch.randint(40, 400, (15_000,)).tolist()]
+    dialogues = [torch.randint(1, 500, (length,)) for length in torch.randint(40, 400, (40_000,)).tolist()]
 
     def collate(rows):
         return nn.utils.rnn.pad_sequence([torch.cat([dialogues[member] for member in row]) for row in rows], True)
