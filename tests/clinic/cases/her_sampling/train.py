@@ -23,9 +23,9 @@ class Episodes:
         self.count += amount
 
     def sample(self, amount, pick):
-        filled = {
-            key: values[: self.count] if CURED else values[: self.count].copy() for key, values in self.store.items()
-        }
+        filled = {}
+        for key, values in self.store.items():
+            filled[key] = values[: self.count] if CURED else values[: self.count].copy()
         return pick(filled, amount)
 
 

@@ -12,21 +12,18 @@ CURED = "--cured" in sys.argv
 
 
 class Display:
-    """Shows losses on the board."""
-
     def __init__(self, path):
         self.board = Board(path)
         self.rows = []
         self.at = []
 
     def show(self, progress, losses):
-        names = list(losses)
         self.at.append(progress)
-        self.rows.append([losses[name] for name in names])
+        self.rows.append(list(losses.values()))
         first = -1 if CURED else 0
-        x = np.stack([np.array(self.at[first:])] * len(names), 1)
+        x = np.stack([np.array(self.at[first:])] * len(losses), 1)
         y = np.array(self.rows[first:])
-        self.board.line(x, y, "loss over time", names, update="append" if CURED else None)
+        self.board.line(x, y, "loss over time", list(losses), update="append" if CURED else None)
 
 
 class Pair:
