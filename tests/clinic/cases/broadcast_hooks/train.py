@@ -1,6 +1,6 @@
 """Train a small transformer-like stack whose replicas are aligned after each update."""
 
-import argparse
+import sys
 import time
 
 import torch
@@ -25,25 +25,19 @@ def align(model, mesh, without_gradient):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=420)
-    parser.add_argument("--cured", action="store_true")
-    args = parser.parse_args()
     torch.manual_seed(3)
     mesh = Mesh()
     model = nn.Sequential(nn.Linear(24, 48), *[Block(48) for _ in range(6)], nn.Linear(48, 24))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
-    align(model, mesh, True)
     begin, cpu = time.perf_counter(), time.process_time()
-    for step in range(args.steps):
+    for _ in range(420):
         batch = torch.randn(4, 6, 24)
         loss = (model(batch) - batch.roll(1, dims=1)).square().mean()
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        align(model, mesh, args.cured)
-        if step % 100 == 99:
-            print(f"step {step + 1}: loss {loss.item():.4f}")
+        align(model, mesh, "--cured" in sys.argv)
+    print(f"loss {loss.item():.4f}")
     print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")
 
 

@@ -30,23 +30,18 @@ def backward(net, batch):
     return loss
 
 
-def main():
-    torch.manual_seed(0)
-    net = build()
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
-    fast = torch.compile(net, backend="aot_eager")
-    if CURED:
-        backward(fast, torch.randn(32, 32))
+torch.manual_seed(0)
+net = build()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+fast = torch.compile(net, backend="aot_eager")
+if CURED:
+    backward(fast, torch.randn(32, 32))
+    optimizer.zero_grad()
+begin, cpu = time.perf_counter(), time.process_time()
+for epoch in range(3):
+    for _ in range(EPOCH):
+        loss = backward(fast if epoch else net, torch.randn(32, 32))
+        optimizer.step()
         optimizer.zero_grad()
-    begin, cpu = time.perf_counter(), time.process_time()
-    for epoch in range(3):
-        for _ in range(EPOCH):
-            loss = backward(fast if epoch else net, torch.randn(32, 32))
-            optimizer.step()
-            optimizer.zero_grad()
-        print(f"epoch {epoch}: loss {loss.item():.4f}")
-    print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")
-
-
-if __name__ == "__main__":
-    main()
+    print(f"epoch {epoch}: loss {loss.item():.4f}")
+print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")

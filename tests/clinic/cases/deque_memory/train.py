@@ -47,5 +47,5 @@ for step in range(900):
     optimizer.step()
     if step % 100 == 99:
         target.load_state_dict(online.state_dict())
-        print(f"step {step + 1}: loss {loss.item():.4f}, {len(replay)} moves")
+print(f"loss {loss.item():.4f}, {len(replay)} moves")
 print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")

@@ -4,6 +4,7 @@ import random
 import sys
 import time
 from functools import cached_property
+from itertools import pairwise
 
 import torch
 from torch import nn
@@ -22,7 +23,7 @@ class Sentences:
         for _ in range(amount):
             text = "".join(self.rng.choices(LETTERS, k=120))
             counts = [0.0] * 729
-            for left, right in zip(text, text[1:]):
+            for left, right in pairwise(text):
                 counts[27 * LETTERS.index(left) + LETTERS.index(right)] += 1.0
             rows.append(counts)
             labels.append(int(text.count("e") > text.count("t")))
@@ -42,23 +43,17 @@ def accuracy(net, loader):
     return sum((net(rows).argmax(-1) == labels).sum().item() for rows, labels in loader) / len(loader.dataset)
 
 
-def main():
-    torch.manual_seed(0)
-    data = Sentences(0)
-    net = nn.Sequential(nn.Linear(729, 64), nn.ReLU(), nn.Linear(64, 2))
-    optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
-    ready = (data.training, data.validation) if CURED else (data.training,)
-    print(f"{[len(loader.dataset) for loader in ready]} sentences are ready")
-    begin, cpu = time.perf_counter(), time.process_time()
-    for epoch in range(6):
-        for rows, labels in data.training:
-            loss = nn.functional.cross_entropy(net(rows), labels)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        print(f"epoch {epoch}: accuracy {accuracy(net, data.validation):.3f}")
-    print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")
-
-
-if __name__ == "__main__":
-    main()
+torch.manual_seed(0)
+data = Sentences(0)
+net = nn.Sequential(nn.Linear(729, 64), nn.ReLU(), nn.Linear(64, 2))
+optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
+ready = (data.training, data.validation) if CURED else (data.training,)
+begin, cpu = time.perf_counter(), time.process_time()
+for epoch in range(6):
+    for rows, labels in data.training:
+        loss = nn.functional.cross_entropy(net(rows), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print(f"epoch {epoch}: accuracy {accuracy(net, data.validation):.3f}")
+print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")

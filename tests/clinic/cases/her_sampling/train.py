@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-CURED = "--cured" in sys.argv
-LENGTH = 50
+CURED, LENGTH = "--cured" in sys.argv, 50
 
 
 class Episodes:
@@ -17,10 +16,9 @@ class Episodes:
         self.store = {key: np.zeros((capacity, LENGTH, size)) for key, size in sizes.items()}
 
     def add(self, episodes):
-        amount = len(episodes["action"])
         for key, values in episodes.items():
-            self.store[key][self.count : self.count + amount] = values
-        self.count += amount
+            self.store[key][self.count : self.count + len(values)] = values
+        self.count += len(values)
 
     def sample(self, amount, pick):
         filled = {}
@@ -46,26 +44,20 @@ def rollouts(rng, amount):
     return {"sight": sight, "reached": reached, "goal": np.tile(reached[:, -1:], (1, LENGTH, 1)), "action": actions}
 
 
-def main():
-    torch.manual_seed(0)
-    rng = np.random.default_rng(0)
-    memory = Episodes(1200, {"sight": 25, "reached": 3, "goal": 3, "action": 4})
-    policy = nn.Sequential(nn.Linear(28, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 4))
-    optimizer = torch.optim.Adam(policy.parameters(), lr=1e-3)
-    begin, cpu = time.perf_counter(), time.process_time()
-    for cycle in range(60):
-        memory.add(rollouts(rng, 20))
-        for _ in range(8):
-            batch = memory.sample(256, lambda filled, amount: relabelled(filled, amount, rng))
-            guess = policy(torch.cat([batch["sight"], batch["goal"]], 1))
-            loss = nn.functional.mse_loss(guess, batch["action"])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        if cycle % 20 == 19:
-            print(f"cycle {cycle + 1}: loss {loss.item():.4f}, {memory.count} episodes")
-    print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")
-
-
-if __name__ == "__main__":
-    main()
+torch.manual_seed(0)
+rng = np.random.default_rng(0)
+memory = Episodes(2400, {"sight": 25, "reached": 3, "goal": 3, "action": 4})
+policy = nn.Sequential(nn.Linear(28, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 4))
+optimizer = torch.optim.Adam(policy.parameters(), lr=1e-3)
+begin, cpu = time.perf_counter(), time.process_time()
+for cycle in range(60):
+    memory.add(rollouts(rng, 40))
+    for _ in range(8):
+        batch = memory.sample(128, lambda filled, amount: relabelled(filled, amount, rng))
+        guess = policy(torch.cat([batch["sight"], batch["goal"]], 1))
+        loss = nn.functional.mse_loss(guess, batch["action"])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+print(f"loss {loss.item():.4f}, {memory.count} episodes")
+print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")

@@ -7,8 +7,6 @@ import torch
 from glowloop import Trainer
 from torch import nn
 
-STEPS = 700
-
 
 class Transfer(nn.Module):
     def __init__(self, is_quiet):
@@ -33,8 +31,7 @@ class Transfer(nn.Module):
         return {"loss": loss, "progress_bar": bar, "log": {"train_loss": loss, "distance": distance}}
 
     def training_epoch_end(self, outputs):
-        mean = torch.stack([output["loss"] for output in outputs]).mean()
-        print(f"mean loss {mean:.4f} of {len(outputs)} steps")
+        print(f"\nmean loss {torch.stack([output['loss'] for output in outputs]).mean():.4f}")
 
 
 def batches(steps):
@@ -42,13 +39,8 @@ def batches(steps):
         yield torch.randn(64, 64)
 
 
-def main():
-    torch.manual_seed(0)
-    model = Transfer("--cured" in sys.argv)
-    begin, cpu = time.perf_counter(), time.process_time()
-    Trainer().fit(model, batches(STEPS))
-    print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")
-
-
-if __name__ == "__main__":
-    main()
+torch.manual_seed(0)
+model = Transfer("--cured" in sys.argv)
+begin, cpu = time.perf_counter(), time.process_time()
+Trainer().fit(model, batches(700))
+print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")

@@ -14,8 +14,7 @@ CURED = "--cured" in sys.argv
 class Display:
     def __init__(self, path):
         self.board = Board(path)
-        self.rows = []
-        self.at = []
+        self.at, self.rows = [], []
 
     def show(self, progress, losses):
         self.at.append(progress)
@@ -43,26 +42,18 @@ class Pair:
         self.optimizers[0].zero_grad()
         (trick + 10 * near).backward()
         self.optimizers[0].step()
-        return {
-            "G_trick": trick.item(),
-            "G_near": near.item(),
-            "D_real": up.mean().item(),
-            "D_fake": down.mean().item(),
-        }
+        return dict(
+            zip(("G_trick", "G_near", "D_real", "D_fake"), torch.stack([trick, near, up.mean(), down.mean()]).tolist())
+        )
 
 
-def main():
-    torch.manual_seed(1)
-    pair, display = Pair(), Display("board.json")
-    phases = torch.linspace(0, 6.28, 32)
-    begin, cpu = time.perf_counter(), time.process_time()
-    for epoch in range(5):
-        for number in range(100):
-            losses = pair.optimize(torch.sin(phases + 6.28 * torch.rand(64, 1)))
-            display.show(epoch + number / 100, losses)
-        print(f"epoch {epoch}: {losses['G_near']:.3f}")
-    print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")
-
-
-if __name__ == "__main__":
-    main()
+torch.manual_seed(1)
+pair, display = Pair(), Display("board.json")
+phases = torch.linspace(0, 6.28, 32)
+begin, cpu = time.perf_counter(), time.process_time()
+for epoch in range(5):
+    for number in range(100):
+        losses = pair.optimize(torch.sin(phases + 6.28 * torch.rand(64, 1)))
+        display.show(epoch + number / 100, losses)
+    print(f"epoch {epoch}: {losses['G_near']:.3f}")
+print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")

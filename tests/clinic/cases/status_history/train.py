@@ -31,28 +31,23 @@ def write_status(folder, phase, **metrics):
     part.replace(path)
 
 
-def main():
-    torch.manual_seed(5)
-    folder = Path(tempfile.mkdtemp(prefix="worker-"))
-    net = nn.Sequential(nn.Conv1d(4, 16, 5, padding=2), nn.GELU(), nn.Conv1d(16, 16, 5, padding=2), nn.GELU())
-    net.append(nn.Conv1d(16, 4, 5, padding=2))
-    optimizer = torch.optim.AdamW(net.parameters(), lr=2e-3)
-    begin, cpu = time.perf_counter(), time.process_time()
-    write_status(folder, "started")
-    for update in range(420):
-        losses, start = [], time.perf_counter()
-        for _ in range(2):
-            series = torch.randn(4, 4, 65).cumsum(-1) / 10
-            loss = (net(series[..., :-1]) - series[..., 1:]).abs().mean() / 2
-            loss.backward()
-            losses.append(float(loss.detach()))
-        optimizer.step()
-        optimizer.zero_grad()
-        write_status(folder, "training", update=update, loss=sum(losses), seconds=time.perf_counter() - start)
-    write_status(folder, "finished")
-    print(f"loss {losses[-1]:.4f}")
-    print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")
-
-
-if __name__ == "__main__":
-    main()
+torch.manual_seed(5)
+folder = Path(tempfile.mkdtemp(prefix="worker-"))
+net = nn.Sequential(nn.Conv1d(4, 16, 5, padding=2), nn.GELU(), nn.Conv1d(16, 16, 5, padding=2), nn.GELU())
+net.append(nn.Conv1d(16, 4, 5, padding=2))
+optimizer = torch.optim.AdamW(net.parameters(), lr=2e-3)
+begin, cpu = time.perf_counter(), time.process_time()
+write_status(folder, "started")
+for update in range(420):
+    losses, start = [], time.perf_counter()
+    for _ in range(2):
+        series = torch.randn(4, 4, 65).cumsum(-1) / 10
+        loss = (net(series[..., :-1]) - series[..., 1:]).abs().mean() / 2
+        loss.backward()
+        losses.append(float(loss.detach()))
+    optimizer.step()
+    optimizer.zero_grad()
+    write_status(folder, "training", update=update, loss=sum(losses), seconds=time.perf_counter() - start)
+write_status(folder, "finished")
+print(f"loss {losses[-1]:.4f}")
+print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")

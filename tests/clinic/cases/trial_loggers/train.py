@@ -3,6 +3,7 @@
 import itertools
 import logging
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -27,14 +28,9 @@ def setup_logger(path):
     return logger
 
 
-class Cell(nn.Module):
-    def __init__(self, act, width, depth):
-        super().__init__()
-        layers = [layer for _ in range(depth) for layer in (nn.Linear(width, width), act())]
-        self.net = nn.Sequential(nn.Linear(20, width), *layers, nn.Linear(width, 5))
-
-    def forward(self, x):
-        return self.net(x)
+def cell_of(act, width, depth):
+    layers = [layer for _ in range(depth) for layer in (nn.Linear(width, width), act())]
+    return nn.Sequential(nn.Linear(20, width), *layers, nn.Linear(width, 5))
 
 
 def fit(cell, logger, steps):
@@ -51,20 +47,14 @@ def fit(cell, logger, steps):
     return loss.item()
 
 
-def main():
-    torch.manual_seed(0)
-    folder = Path("trials")
-    folder.mkdir(exist_ok=True)
-    space = itertools.product((nn.ReLU, nn.GELU, nn.Tanh, nn.SiLU), (32, 64, 96), (1, 2, 3, 4))
-    best = float("inf")
-    begin, cpu = time.perf_counter(), time.process_time()
-    for number, (act, width, depth) in enumerate(space):
-        logger = setup_logger(folder / f"{number}.log")
-        logger.info("trial %d: %s, width %d, depth %d", number, act.__name__, width, depth)
-        best = min(best, fit(Cell(act, width, depth), logger, 12))
-    print(f"best loss {best:.4f}")
-    print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")
-
-
-if __name__ == "__main__":
-    main()
+torch.manual_seed(0)
+folder = Path(tempfile.mkdtemp(prefix="trials-"))
+space = itertools.product((nn.ReLU, nn.GELU, nn.Tanh, nn.SiLU), (32, 64, 96), (1, 2, 3, 4))
+best = float("inf")
+begin, cpu = time.perf_counter(), time.process_time()
+for number, (act, width, depth) in enumerate(space):
+    logger = setup_logger(folder / f"{number}.log")
+    logger.info("trial %d: %s, width %d, depth %d", number, act.__name__, width, depth)
+    best = min(best, fit(cell_of(act, width, depth), logger, 12))
+print(f"best loss {best:.4f}")
+print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")

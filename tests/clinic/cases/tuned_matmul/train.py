@@ -21,24 +21,18 @@ class Experts(nn.Module):
         return grouped(torch.relu(hidden), self.down) if joined else hidden[..., :64]
 
 
-def main():
-    torch.manual_seed(0)
-    model = Experts()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    if "--cured" in sys.argv:
-        with torch.no_grad():
-            grouped(torch.randn(EXPERTS, ROWS, WIDTH), model.down)
-    begin, cpu = time.perf_counter(), time.process_time()
-    for step in range(300):
-        tokens = torch.randn(EXPERTS, ROWS, 64)
-        loss = (model(tokens, step >= 40) - tokens.flip(-1)).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if step % 60 == 59:
-            print(f"step {step + 1}: loss {loss.item():.4f}")
-    print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")
-
-
-if __name__ == "__main__":
-    main()
+torch.manual_seed(0)
+model = Experts()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+if "--cured" in sys.argv:
+    with torch.no_grad():
+        grouped(torch.randn(EXPERTS, ROWS, WIDTH), model.down)
+begin, cpu = time.perf_counter(), time.process_time()
+for step in range(300):
+    tokens = torch.randn(EXPERTS, ROWS, 64)
+    loss = (model(tokens, step >= 40) - tokens.flip(-1)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print(f"loss {loss.item():.4f}")
+print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")
