@@ -33,8 +33,7 @@ def write_status(folder, phase, **metrics):
 
 torch.manual_seed(5)
 folder = Path(tempfile.mkdtemp(prefix="worker-"))
-net = nn.Sequential(nn.Conv1d(4, 16, 5, padding=2), nn.GELU(), nn.Conv1d(16, 16, 5, padding=2), nn.GELU())
-net.append(nn.Conv1d(16, 4, 5, padding=2))
+net = nn.Sequential(nn.Linear(64, 96), nn.GELU(), nn.Linear(96, 64))
 optimizer = torch.optim.AdamW(net.parameters(), lr=2e-3)
 begin, cpu = time.perf_counter(), time.process_time()
 write_status(folder, "started")
