@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 CURED = "--cured" in sys.argv
-EPOCH = 120
 
 
 class Residual(nn.Module):
@@ -20,10 +19,6 @@ class Residual(nn.Module):
         return x + self.inner(self.norm(x))
 
 
-def build():
-    return nn.Sequential(nn.Linear(32, 96), *[Residual(96) for _ in range(4)], nn.Linear(96, 8))
-
-
 def backward(net, batch):
     loss = nn.functional.cross_entropy(net(batch), batch[:, :8].argmax(-1))
     loss.backward()
@@ -31,7 +26,7 @@ def backward(net, batch):
 
 
 torch.manual_seed(0)
-net = build()
+net = nn.Sequential(nn.Linear(32, 96), *[Residual(96) for _ in range(4)], nn.Linear(96, 8))
 optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
 fast = torch.compile(net, backend="aot_eager")
 if CURED:
@@ -39,7 +34,7 @@ if CURED:
     optimizer.zero_grad()
 begin, cpu = time.perf_counter(), time.process_time()
 for epoch in range(3):
-    for _ in range(EPOCH):
+    for _ in range(120):
         loss = backward(fast if epoch else net, torch.randn(32, 32))
         optimizer.step()
         optimizer.zero_grad()

@@ -24,7 +24,6 @@ def draw(path, folder, clean, restored):
     figure, axes = plt.subplots()
     axes.plot(clean, label="clean")
     axes.plot(restored, label="restored")
-    axes.set_title("validation")
     axes.legend()
     figure.savefig(path)
     plt.close(figure)
