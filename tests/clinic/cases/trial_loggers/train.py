@@ -49,12 +49,12 @@ def fit(cell, logger, steps):
 
 torch.manual_seed(0)
 folder = Path(tempfile.mkdtemp(prefix="trials-"))
-space = itertools.product((nn.ReLU, nn.GELU, nn.Tanh, nn.SiLU), (32, 64, 96), (1, 2, 3, 4))
+space = itertools.product((nn.ReLU, nn.GELU, nn.Tanh, nn.SiLU), (32, 48, 64, 96), (1, 2, 3, 4))
 best = float("inf")
 begin, cpu = time.perf_counter(), time.process_time()
 for number, (act, width, depth) in enumerate(space):
     logger = setup_logger(folder / f"{number}.log")
     logger.info("trial %d: %s, width %d, depth %d", number, act.__name__, width, depth)
-    best = min(best, fit(cell_of(act, width, depth), logger, 12))
+    best = min(best, fit(cell_of(act, width, depth), logger, 15))
 print(f"best loss {best:.4f}")
 print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")
