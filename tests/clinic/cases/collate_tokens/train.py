@@ -36,32 +36,21 @@ class Spans:
         self.tokenizer, self.words = tokenizer, words
 
     def __call__(self, texts):
-        return [self.tokenizer([self.span(text) for text in texts], padding=True, return_tensors="pt") for _ in "12"]
-
-    def span(self, text):
-        words = text.split()
-        start = random.randrange(len(words) - self.words)
-        return " ".join(words[start : start + self.words])
-
-
-class Pooled(nn.Module):
-    def __init__(self, width=128):
-        super().__init__()
-        self.words, self.top = nn.EmbeddingBag(200, width, padding_idx=0), nn.Linear(width, width)
-
-    def forward(self, batch):
-        return nn.functional.normalize(self.top(self.words(batch["input_ids"])), dim=-1)
+        split = [text.split() for text in texts]
+        for start in random.sample(range(220 - self.words), 2):
+            spans = [" ".join(words[start : start + self.words]) for words in split]
+            yield self.tokenizer(spans, padding=True, return_tensors="pt")
 
 
 random.seed(0)
 torch.manual_seed(0)
 with tempfile.TemporaryDirectory() as folder:
     loader = DataLoader([document() for _ in range(640)], batch_size=16, collate_fn=Spans(load_tokenizer(folder)))
-model = Pooled()
+model = nn.Sequential(nn.EmbeddingBag(200, 128, padding_idx=0), nn.Linear(128, 128), nn.LayerNorm(128))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 begin, cpu = time.perf_counter(), time.process_time()
 for one, two in loader:
-    scores = model(one) @ model(two).T / 0.05
+    scores = model(one["input_ids"]) @ model(two["input_ids"]).T / 128
     loss = nn.functional.cross_entropy(scores, torch.arange(len(scores)))
     optimizer.zero_grad()
     loss.backward()
