@@ -1,6 +1,5 @@
 """Train sparse autoencoders on the activations of all layers of a frozen net."""
 
-import functools
 import sys
 import time
 
@@ -22,7 +21,7 @@ class Sparse(nn.Module):
 
 
 class Dictionaries(nn.Module):
-    def __init__(self, layers=40, width=32, features=96):
+    def __init__(self, layers=6, width=192, features=1536):
         super().__init__()
         self.frozen = nn.ModuleList(nn.Linear(width, width) for _ in range(layers)).requires_grad_(False)
         self.parts = nn.ModuleList(Sparse(width, features) for _ in range(layers))
@@ -37,10 +36,9 @@ class Dictionaries(nn.Module):
 
 torch.manual_seed(10)
 model = Dictionaries()
-optimizer = torch.optim.SGD(model.parts.parameters(), lr=0.05, momentum=0.9, foreach=True)
-together = functools.partial(nn.utils.clip_grad_norm_, max_norm=1.0, foreach=True)
-loop = loopwright.Loop(model, optimizer, clip=together if "--cured" in sys.argv else 1.0)
+optimizer = torch.optim.SGD(model.parts.parameters(), lr=0.05)
+loop = loopwright.Loop(model, optimizer, clip=1.0, clip_steps=12 if "--cured" in sys.argv else None)
 begin, cpu = time.perf_counter(), time.process_time()
-last = loop.run(torch.randn(16, 32) for _ in range(150))
-print(f"loss {last:.4f}, norm {float(loop.norms[-1]):.3f}")
+last = loop.run(torch.randn(2, 192) for _ in range(120))
+print(f"loss {last:.4f}, norm {loop.norms[-1]:.3f}")
 print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")
