@@ -63,13 +63,13 @@ class Report:
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--iterations", type=int, default=400)
+    parser.add_argument("--iterations", type=int, default=1200)
     parser.add_argument("--at-report", action="store_true")
     options = parser.parse_args()
     dist.init_process_group("gloo")
     torch.manual_seed(dist.get_rank())
-    blocks = [Stitched(f"rank{dist.get_rank()}.block{number}") for number in range(1)]
-    report = Report(100, options.at_report)
+    blocks = [Stitched(f"block{dist.get_rank()}")]
+    report = Report(300, options.at_report)
     begin, cpu = time.perf_counter(), time.process_time()
     for iteration in range(1, options.iterations + 1):
         hidden, losses = torch.randn(16, WIDTH), {}
@@ -77,7 +77,8 @@ def main():
             loss, hidden = one.learn(hidden)
             losses[one.name] = loss.item()
         report.add(Statistics(iteration, losses))
-    print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")
+    if dist.get_rank() == 0:
+        print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")
     dist.destroy_process_group()
 
 

@@ -56,8 +56,9 @@ def main():
         schedule.step()
         if step % 20 == 19:
             save(model, step)
-    print(f"loss {loss.item():.4f}")
-    print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")
+    if dist.get_rank() == 0:
+        print(f"loss {loss.item():.4f}")
+        print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")
     dist.destroy_process_group()
 
 

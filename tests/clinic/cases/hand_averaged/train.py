@@ -77,7 +77,8 @@ def main():
         loss = trainer.iterate(images, torch.rand(2, 4), (images.mean(1)[:, ::8, ::8] > 0.5).float())
         if number % 30 == 0 and dist.get_rank() == 0:
             print(f"iteration {number}: {loss.item():.4f}")
-    print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")
+    if dist.get_rank() == 0:
+        print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")
     dist.destroy_process_group()
 
 

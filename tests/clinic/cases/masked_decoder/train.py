@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-CONTEXT, WIDTH, LAYERS, STEPS = 768, 96, 6, 50
+CONTEXT, WIDTH, LAYERS, STEPS = 1024, 96, 6, 40
 
 
 class Attention(nn.Module):
@@ -68,5 +68,5 @@ for step in range(STEPS):
     optimizer.step()
 if dist.get_rank() == 0:
     print(f"loss {loss.item():.4f}")
-print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")
+    print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")
 dist.destroy_process_group()

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 class ActionPolicy(nn.Module):
-    def __init__(self, width=640, horizon=8):
+    def __init__(self, width=512, horizon=8):
         super().__init__()
         self.vision = nn.Sequential(nn.Linear(256, width), nn.GELU(), nn.Linear(width, width), nn.GELU())
         self.plan = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, horizon * 7))
@@ -27,7 +27,7 @@ class Trainer:
 
     def __init__(self, options):
         self.options = options
-        self.model = DistributedDataParallel(ActionPolicy(), bucket_cap_mb=options.bucket_mb)
+        self.model = DistributedDataParallel(ActionPolicy())
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
 
     def accumulate(self, is_last):
@@ -57,7 +57,6 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--micro", type=int, default=8)
-    parser.add_argument("--bucket-mb", type=int, default=25)
     parser.add_argument("--whole", action="store_true", help="accumulate around the whole micro-step")
     options = parser.parse_args()
     dist.init_process_group("gloo")
@@ -69,7 +68,8 @@ def main():
         loss = trainer.step(batches)
         if step % 20 == 0 and dist.get_rank() == 0:
             print(f"step {step}: {loss.item():.4f}")
-    print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")
+    if dist.get_rank() == 0:
+        print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")
     dist.destroy_process_group()
 
 

@@ -80,7 +80,7 @@ def main():
         optimizer.step()
     if dist.get_rank() == 0:
         print(f"loss {loss.item():.4f}")
-    print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")
+        print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")
     dist.destroy_process_group()
 
 
