@@ -16,11 +16,11 @@ class GraspQuality(nn.Module):
     def __init__(self):
         super().__init__()
         self.image = nn.Sequential(
-            nn.Conv2d(1, 24, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Conv2d(24, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(1, 8, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(8, 12, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
         )  # fmt: skip
         self.pose = nn.Sequential(nn.Linear(1, 16), nn.ReLU())
-        self.quality = nn.Sequential(nn.Linear(32 * 64 + 16, 128), nn.ReLU(), nn.Linear(128, 2))
+        self.quality = nn.Sequential(nn.Linear(12 * 64 + 16, 128), nn.ReLU(), nn.Linear(128, 2))
 
     def forward(self, images, depths):
         return self.quality(torch.cat([self.image(images).flatten(1), self.pose(depths)], 1))
