@@ -39,7 +39,7 @@ class Trainer:
                 loss = self.model(*batch) / self.options.micro
                 loss.backward()
         else:
-            loss = self.model(*batch) / self.options.micro
+            loss = self.model(*batch).div(self.options.micro)
             with self.accumulate(is_last):
                 loss.backward()
         return loss.detach()
