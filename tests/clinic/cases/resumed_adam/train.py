@@ -2,6 +2,7 @@
 
 import argparse
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -17,7 +18,7 @@ class Autoencoder(nn.Module):
     def __init__(self):
         super().__init__()
         sizes = (32, 24, 16, 8, 16, 24, 32)
-        layers = [nn.Sequential(nn.Linear(a, b), nn.Tanh()) for a, b in zip(sizes, sizes[1:])]
+        layers = [nn.Sequential(nn.Linear(a, b), nn.Tanh()) for a, b in pairwise(sizes)]
         self.net = nn.Sequential(*layers, nn.Linear(32, 32))
 
     def configure(self):
