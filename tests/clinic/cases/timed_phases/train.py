@@ -37,7 +37,7 @@ class Stopwatch:
         self.last = now
 
     def report(self):
-        torch.cuda.synchronize()
+        torch.cuda.current_stream().synchronize()
         for phase, begin, end in self.pairs:
             self.seconds[phase] += begin.elapsed_time(end) / 1e3
         self.pairs.clear()
