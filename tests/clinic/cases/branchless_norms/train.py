@@ -37,7 +37,7 @@ class Combiner:
         rows = self.normalized(rows)
         gram = rows @ rows.T
         conflict = (gram < 0).masked_fill(torch.eye(len(rows), dtype=torch.bool, device=rows.device), False)
-        shares = torch.where(conflict, gram, 0.0).sum(1).neg().softmax(0)
+        shares = gram.masked_fill(~conflict, 0.0).sum(1).softmax(0)
         return (shares.unsqueeze(1) * rows).sum(0)
 
 
