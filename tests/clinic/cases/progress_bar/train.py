@@ -3,7 +3,7 @@
 import sys
 
 import torch
-from barline import Bar, LazyBar
+from barline import Bar
 from torch import nn
 
 
@@ -34,7 +34,7 @@ def main(steps=30):
     torch.manual_seed(0)
     field = Field().to("cuda")
     optimizer = torch.optim.Adam(field.parameters(), lr=5e-3)
-    bar = (LazyBar if "--lazy" in sys.argv else Bar)(steps)
+    bar = Bar(steps, lazy="--lazy" in sys.argv)
     for _ in range(steps):
         origins, directions = torch.randn(2, 24, 3, device="cuda").unbind(0)
         wanted = directions.sigmoid()
@@ -46,5 +46,4 @@ def main(steps=30):
         bar.update(loss=loss.detach(), psnr=-10 * loss.detach().log10(), opacity=opacity.detach().mean())
 
 
-if __name__ == "__main__":
-    main()
+main()

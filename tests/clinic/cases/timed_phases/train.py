@@ -14,34 +14,23 @@ class Stopwatch:
     """Sums up the seconds of the phases of each step."""
 
     def __init__(self):
-        self.seconds, self.pairs = defaultdict(float), []
-        self.start()
+        self.marks = []
 
-    def now(self):
+    def mark(self, phase):
         if BY_EVENTS:
-            event = torch.cuda.Event(enable_timing=True)
-            event.record()
-            return event
-        torch.cuda.synchronize()
-        return time.perf_counter()
-
-    def start(self):
-        self.last = self.now()
-
-    def lap(self, phase):
-        now = self.now()
-        if BY_EVENTS:
-            self.pairs.append((phase, self.last, now))
+            now = torch.cuda.Event(enable_timing=True)
+            now.record()
         else:
-            self.seconds[phase] += now - self.last
-        self.last = now
+            torch.cuda.synchronize()
+            now = time.perf_counter()
+        self.marks.append((phase, now))
 
     def report(self):
         torch.cuda.current_stream().synchronize()
-        for phase, begin, end in self.pairs:
-            self.seconds[phase] += begin.elapsed_time(end) / 1e3
-        self.pairs.clear()
-        return dict(self.seconds)
+        seconds = defaultdict(float)
+        for (_, begin), (phase, end) in zip(self.marks, self.marks[1:]):
+            seconds[phase] += begin.elapsed_time(end) / 1e3 if BY_EVENTS else end - begin
+        return sorted(seconds)
 
 
 class PointNet(nn.Module):
@@ -56,25 +45,18 @@ class PointNet(nn.Module):
         return self.head(torch.cat([local, whole], dim=-1))
 
 
-def train_epoch(net, optimizer, clouds, watch):
-    watch.start()
-    for points, labels in clouds:
-        scores = net(points)
-        loss = nn.functional.cross_entropy(scores.flatten(0, 1), labels.flatten())
-        watch.lap("forward")
-        optimizer.zero_grad()
-        loss.backward()
-        watch.lap("backward")
-        optimizer.step()
-        watch.lap("update")
-    return loss
-
-
 torch.manual_seed(0)
 net = PointNet().to("cuda")
 optimizer = torch.optim.SGD(net.parameters(), lr=0.02, momentum=0.95)
 clouds = [(torch.randn(3, 40, 3, device="cuda"), torch.randint(0, 5, (3, 40), device="cuda")) for _ in range(12)]
-watch = Stopwatch()
 for epoch in range(2):
-    loss = train_epoch(net, optimizer, clouds, watch)
-    print(epoch, sorted(watch.report()), f"{loss.item():.4f}")
+    watch = Stopwatch()
+    for points, labels in clouds:
+        loss = nn.functional.cross_entropy(net(points).flatten(0, 1), labels.flatten())
+        watch.mark("forward")
+        optimizer.zero_grad()
+        loss.backward()
+        watch.mark("backward")
+        optimizer.step()
+        watch.mark("update")
+    print(epoch, watch.report(), f"{loss.item():.4f}")
