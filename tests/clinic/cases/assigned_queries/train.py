@@ -50,18 +50,14 @@ class Criterion:
         return loss
 
 
-def main():
-    torch.manual_seed(0)
-    net, criterion = Decoder().to("cuda"), Criterion()
-    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
-    memory = torch.randn(16, BATCH, 32, device="cuda")
-    boxes = torch.rand(16, BATCH, BOXES, 4, device="cuda")
-    for images, wanted in zip(memory, boxes):
-        loss = criterion(net(images), wanted)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    print(f"loss {float(loss):.4f}")
-
-
-main()
+torch.manual_seed(0)
+net, criterion = Decoder().to("cuda"), Criterion()
+optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+memory = torch.randn(16, BATCH, 32, device="cuda")
+boxes = torch.rand(16, BATCH, BOXES, 4, device="cuda")
+for images, wanted in zip(memory, boxes):
+    loss = criterion(net(images), wanted)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print(f"loss {float(loss):.4f}")

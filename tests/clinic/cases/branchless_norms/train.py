@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-OBJECTIVES, CLASSES = 3, 4
+CLASSES = 4
 
 
 class Shared(nn.Module):
@@ -24,17 +24,11 @@ class Shared(nn.Module):
 class Combiner:
     """Makes one direction of the gradients of all objectives."""
 
-    def __init__(self, floor=1e-6):
-        self.floor = floor
-
-    def normalized(self, rows):
-        norms = rows.norm(dim=1, keepdim=True)
-        return torch.where(norms < self.floor, torch.zeros_like(rows), rows / norms)
-
     def __call__(self, rows):
         if rows.shape[0] == 1 or rows.numel() == 0:
             return rows.sum(0)
-        rows = self.normalized(rows)
+        norms = rows.norm(dim=1, keepdim=True)
+        rows = torch.where(norms < 1e-6, torch.zeros_like(rows), rows / norms)
         gram = rows @ rows.T
         conflict = (gram < 0).masked_fill(torch.eye(len(rows), dtype=torch.bool, device=rows.device), False)
         shares = gram.masked_fill(~conflict, 0.0).sum(1).softmax(0)
@@ -53,15 +47,11 @@ def update(model, optimizer, combiner, batch):
     optimizer.step()
 
 
-def main():
-    torch.manual_seed(0)
-    model, combiner = Shared().to("cuda"), Combiner()
-    optimizer = torch.optim.SGD(model.body.parameters(), lr=0.05)
-    inputs = torch.randn(18, 20, 14, device="cuda")
-    classes = torch.randint(0, CLASSES, (18, 20), device="cuda")
-    for batch in zip(inputs, inputs.mean(-1), classes):
-        update(model, optimizer, combiner, batch)
-    print("losses", [round(loss.item(), 4) for loss in model.losses(*batch)])
-
-
-main()
+torch.manual_seed(0)
+model, combiner = Shared().to("cuda"), Combiner()
+optimizer = torch.optim.SGD(model.body.parameters(), lr=0.05)
+inputs = torch.randn(18, 20, 14, device="cuda")
+classes = torch.randint(0, CLASSES, (18, 20), device="cuda")
+for batch in zip(inputs, inputs.mean(-1), classes):
+    update(model, optimizer, combiner, batch)
+print("losses", [round(loss.item(), 4) for loss in model.losses(*batch)])

@@ -1,6 +1,6 @@
 """Fine-tune with a loss that takes the answer's tokens in chunks, so that not all logits exist at once."""
 
-import argparse
+import sys
 
 import torch
 from torch import nn
@@ -45,21 +45,13 @@ def answers(steps, batch=3, length=24, answered=13):
         yield torch.eye(40, device="cuda")[ids], ids.roll(-1, 1), places >= length - answered
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=14)
-    parser.add_argument("--branchless", action="store_true")
-    options = parser.parse_args()
-    torch.manual_seed(0)
-    model = Model().to("cuda")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.0)
-    for tokens, targets, is_answer in answers(options.steps):
-        flat = (model(tokens).flatten(0, 1), model.head, targets.flatten(), is_answer.flatten())
-        loss = chunked_loss(*flat, branches=not options.branchless)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    print(f"loss {loss.item():.4f}")
-
-
-main()
+torch.manual_seed(0)
+model = Model().to("cuda")
+optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.0)
+for tokens, targets, is_answer in answers(14):
+    flat = (model(tokens).flatten(0, 1), model.head, targets.flatten(), is_answer.flatten())
+    loss = chunked_loss(*flat, branches="--branchless" not in sys.argv)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print(f"loss {loss.item():.4f}")

@@ -21,9 +21,6 @@ class Packs:
         self.borders = torch.tensor([0, *LENGTHS]).cumsum(0).to(DEVICE)
         self.sources = torch.arange(len(LENGTHS), device=DEVICE) % len(SOURCES)
 
-    def __iter__(self):
-        yield from zip(self.tokens, self.labels, self.kept)
-
 
 class Tuner:
     def __init__(self, packs, *, is_vectorized):
@@ -56,7 +53,7 @@ if __name__ == "__main__":
     parser.add_argument("--vectorized", action="store_true")
     torch.manual_seed(0)
     tuner = Tuner(Packs(16, 16), is_vectorized=parser.parse_args().vectorized)
-    for pack in tuner.packs:
+    for pack in zip(tuner.packs.tokens, tuner.packs.labels, tuner.packs.kept):
         tuner.step(*pack)
     for name, (total, count) in zip(SOURCES, tuner.sums.tolist()):
         print(f"{name}: {total / count:.4f}")

@@ -1,6 +1,5 @@
 """Train a forecaster in bfloat16."""
 
-import contextlib
 from dataclasses import dataclass
 
 import torch
@@ -41,15 +40,10 @@ class Run:
             now = torch.randn(16, 12, device=self.settings.device)
             yield now, now.cumsum(-1) / 12
 
-    def precision(self):
-        if self.settings.dtype is torch.float32:
-            return contextlib.nullcontext()
-        return torch.autocast(self.settings.device, dtype=self.settings.dtype)
-
     def train(self):
         mean = torch.zeros((), device=self.settings.device)
         for now, later in self.fields():
-            with self.precision():
+            with torch.autocast(self.settings.device, dtype=self.settings.dtype):
                 loss = nn.functional.mse_loss(self.net(now).float(), later)
             self.optimizer.zero_grad()
             self.scaler.scale(loss).backward()

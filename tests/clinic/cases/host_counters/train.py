@@ -1,7 +1,5 @@
 """Train a sequence tagger, with a warmup that follows the optimizer's own count of updates."""
 
-import argparse
-
 import torch
 from torch import nn
 
@@ -39,29 +37,20 @@ def corpus(device, sentences, batch):
         yield tokens, tokens[..., :5].argmax(-1), lengths
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--sentences", type=int, default=200)
-    parser.add_argument("--batch", type=int, default=10)
-    args = parser.parse_args()
-    torch.manual_seed(0)
-    device = torch.device("cuda")
-    net = Tagger().to(device)
-    optimizer = torch.optim.AdamW(net.parameters(), lr=0.0)
-    warmup = Warmup(optimizer, top=4e-3, updates=8)
-    seen, total = 0, torch.zeros((), device=device)
-    for tokens, tags, lengths in corpus(device, args.sentences, args.batch):
-        longest = int(lengths.max())
-        seen += lengths.sum().item()
-        warmup.apply()
-        scores = net(tokens[:, :longest])
-        loss = nn.functional.cross_entropy(scores.reshape(-1, scores.shape[-1]), tags[:, :longest].reshape(-1))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        total += loss.detach()
-    print(f"{seen} tokens, mean loss {total.item() / (args.sentences // args.batch):.4f}")
-
-
-if __name__ == "__main__":
-    main()
+torch.manual_seed(0)
+device = torch.device("cuda")
+net = Tagger().to(device)
+optimizer = torch.optim.AdamW(net.parameters(), lr=0.0)
+warmup = Warmup(optimizer, top=4e-3, updates=8)
+seen, total = 0, torch.zeros((), device=device)
+for tokens, tags, lengths in corpus(device, 200, 10):
+    longest = int(lengths.max())
+    seen += lengths.sum().item()
+    warmup.apply()
+    scores = net(tokens[:, :longest])
+    loss = nn.functional.cross_entropy(scores.reshape(-1, scores.shape[-1]), tags[:, :longest].reshape(-1))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    total += loss.detach()
+print(f"{seen} tokens, mean loss {total.item() / 20:.4f}")

@@ -1,6 +1,6 @@
 """Train a denoiser on cached latents that are scaled by the statistics of an autoencoder."""
 
-import argparse
+import sys
 
 import torch
 from torch import nn
@@ -30,11 +30,11 @@ class Denoiser(nn.Module):
 
 
 class Setup:
-    def __init__(self, args):
-        self.args, self.device = args, torch.device("cuda")
+    def __init__(self, keeps_statistics):
+        self.device = torch.device("cuda")
         self.autoencoder = Autoencoder(8)
         self.latents = self.autoencoder.cache(torch.randn(64, 24)).to(self.device)
-        if args.keep_statistics:
+        if keeps_statistics:
             self.autoencoder.norm.to(self.device)
         self.net = Denoiser(8).to(self.device)
         self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=1e-3)
@@ -51,7 +51,7 @@ class Setup:
         return self.net(clean * (1 - time) + noise * time, time), noise - clean
 
     def run(self):
-        for step in range(self.args.steps):
+        for step in range(20):
             begin = step * 16 % len(self.latents)
             found, wanted = self.predict(self.latents[begin : begin + 16])
             loss = nn.functional.mse_loss(found, wanted)
@@ -62,8 +62,5 @@ class Setup:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--keep-statistics", action="store_true")
     torch.manual_seed(0)
-    print(f"loss {Setup(parser.parse_args()).run():.4f}")
+    print(f"loss {Setup('--keep-statistics' in sys.argv).run():.4f}")

@@ -25,17 +25,13 @@ def batches(number, device):
         yield features, features.roll(1, dims=-1)
 
 
-def main():
-    torch.manual_seed(0)
-    device = torch.device("cuda")
-    adapter = Adapter().to(device)
-    optimizer = OrthoMomentum(adapter.parameters(), lr=2e-3, on_device="--on-device" in sys.argv)
-    for features, wanted in batches(15, device):
-        loss = nn.functional.smooth_l1_loss(adapter(features), wanted)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    print("final loss", round(loss.item(), 4))
-
-
-main()
+torch.manual_seed(0)
+device = torch.device("cuda")
+adapter = Adapter().to(device)
+optimizer = OrthoMomentum(adapter.parameters(), lr=2e-3, on_device="--on-device" in sys.argv)
+for features, wanted in batches(15, device):
+    loss = nn.functional.smooth_l1_loss(adapter(features), wanted)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print("final loss", round(loss.item(), 4))

@@ -23,24 +23,19 @@ class Crops(Dataset):
         return crop, (crop > 0.3).float()
 
 
-class Net(nn.Sequential):
-    def __init__(self):
-        super().__init__(nn.Conv3d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv3d(4, 1, 3, padding=1))
-
-
 class Trainer:
     def __init__(self, args):
         self.device = torch.device(args.device)
         self.loader = DataLoader(Crops(args.crops), batch_size=4, shuffle=True, pin_memory=True)
-        self.net = Net().to(self.device)
-        self.optimizer = torch.optim.Adam(self.net.parameters(), lr=args.rate)
+        self.net = nn.Sequential(nn.Conv3d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv3d(4, 1, 3, padding=1))
+        self.net.to(self.device)
+        self.optimizer = torch.optim.Adam(self.net.parameters(), lr=1e-3)
 
     def dice(self, scores, wanted):
         found = scores.sigmoid()
         return 1 - 2 * (found * wanted).sum() / (found.square().sum() + wanted.square().sum()).clamp(min=1e-6)
 
     def epoch(self):
-        self.net.train()
         total = torch.zeros((), device=self.device)
         for raw, wanted in self.loader:
             raw, wanted = raw.to(self.device, non_blocking=True), wanted.to(self.device, non_blocking=True)
@@ -56,7 +51,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--crops", type=int, default=40)
-    parser.add_argument("--rate", type=float, default=1e-3)
     torch.manual_seed(0)
     trainer = Trainer(parser.parse_args())
     for number in range(2):

@@ -30,20 +30,16 @@ def render(field, origins, directions, samples=12):
     return (weights.unsqueeze(-1) * colours).sum(1), weights.sum(1)
 
 
-def main(steps=30):
-    torch.manual_seed(0)
-    field = Field().to("cuda")
-    optimizer = torch.optim.Adam(field.parameters(), lr=5e-3)
-    bar = Bar(steps, lazy="--lazy" in sys.argv)
-    for _ in range(steps):
-        origins, directions = torch.randn(2, 24, 3, device="cuda").unbind(0)
-        wanted = directions.sigmoid()
-        seen, opacity = render(field, origins, nn.functional.normalize(directions, dim=-1))
-        loss = (seen - wanted).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        bar.update(loss=loss.detach(), psnr=-10 * loss.detach().log10(), opacity=opacity.detach().mean())
-
-
-main()
+torch.manual_seed(0)
+field = Field().to("cuda")
+optimizer = torch.optim.Adam(field.parameters(), lr=5e-3)
+bar = Bar(30, lazy="--lazy" in sys.argv)
+for _ in range(30):
+    origins, directions = torch.randn(2, 24, 3, device="cuda").unbind(0)
+    wanted = directions.sigmoid()
+    seen, opacity = render(field, origins, nn.functional.normalize(directions, dim=-1))
+    loss = (seen - wanted).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    bar.update(loss=loss.detach(), psnr=-10 * loss.detach().log10(), opacity=opacity.detach().mean())

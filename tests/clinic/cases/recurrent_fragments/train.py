@@ -33,28 +33,24 @@ def losses(policy, batch, lengths):
     return (cost * batch.mask(lengths)).sum() / batch.count
 
 
-def main(rollouts=3, fragments=32, minibatch=8):
-    torch.manual_seed(0)
-    policy = Policy().to("cuda")
-    optimizer = torch.optim.RMSprop(policy.parameters(), lr=1e-3)
-    for _ in range(rollouts):
-        host = torch.randint(3, 10, (fragments,))
-        host[::minibatch] = 10
-        lengths = host.to("cuda")
-        columns = {
-            "seen": torch.randn(fragments, 10, 6, device="cuda"),
-            "action": torch.randint(0, 3, (fragments, 10), device="cuda"),
-            "gain": torch.randn(fragments, 10, device="cuda"),
-        }
-        for begin in range(0, fragments, minibatch):
-            part = slice(begin, begin + minibatch)
-            known = host[part].tolist() if ON_HOST else lengths[part]
-            batch = FragmentBatch({name: column[part] for name, column in columns.items()}, known)
-            loss = losses(policy, batch, lengths[part])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    print(f"loss {loss.item():.4f}")
-
-
-main()
+torch.manual_seed(0)
+policy = Policy().to("cuda")
+optimizer = torch.optim.RMSprop(policy.parameters(), lr=1e-3)
+for _ in range(3):
+    host = torch.randint(3, 10, (32,))
+    host[::8] = 10
+    lengths = host.to("cuda")
+    columns = {
+        "seen": torch.randn(32, 10, 6, device="cuda"),
+        "action": torch.randint(0, 3, (32, 10), device="cuda"),
+        "gain": torch.randn(32, 10, device="cuda"),
+    }
+    for begin in range(0, 32, 8):
+        part = slice(begin, begin + 8)
+        known = host[part].tolist() if ON_HOST else lengths[part]
+        batch = FragmentBatch({name: column[part] for name, column in columns.items()}, known)
+        loss = losses(policy, batch, lengths[part])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+print(f"loss {loss.item():.4f}")

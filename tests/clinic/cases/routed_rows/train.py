@@ -1,6 +1,6 @@
 """Train grouped linear layers: rows are sorted by their lane, and each lane adds a bias and a gain of its own."""
 
-import argparse
+import sys
 
 import torch
 from lanes import LanePlan
@@ -44,8 +44,4 @@ def fit(steps, hands_size):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=18)
-    parser.add_argument("--hand-size", action="store_true")
-    options = parser.parse_args()
-    print(f"mean loss {fit(options.steps, options.hand_size):.4f}")
+    print(f"mean loss {fit(18, '--hand-size' in sys.argv):.4f}")

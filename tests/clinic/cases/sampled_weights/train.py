@@ -1,7 +1,7 @@
 """Train a Bayesian network: each forward pass draws its weights around their means."""
 
-import argparse
 import math
+import sys
 
 import torch
 from torch import nn
@@ -34,28 +34,19 @@ class GaussianLinear(nn.Module):
         return sum((mean.square() + F.softplus(rho) - F.softplus(rho).log()).sum() for mean, rho in pairs)
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--in-place", action="store_true")
-    args = parser.parse_args()
-    torch.manual_seed(0)
-    shapes = ((18, 24), (24, 24), (24, 4))
-    layers = [GaussianLinear(*shape, args.in_place) for shape in shapes]
-    net = nn.Sequential(layers[0], nn.Softplus(), layers[1], nn.Softplus(), layers[2]).to("cuda")
-    optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
-    images = torch.randn(96, 18, device="cuda")
-    classes = images[:, :4].argmax(-1)
-    for epoch in range(args.epochs):
-        for begin in range(0, len(images), 12):
-            part = slice(begin, begin + 12)
-            loss = F.cross_entropy(net(images[part]), classes[part])
-            loss = loss + 1e-4 * sum(layer.divergence() for layer in layers)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    print(f"epoch {epoch}: loss {loss.item():.4f}")
-
-
-if __name__ == "__main__":
-    main()
+torch.manual_seed(0)
+shapes = ((18, 24), (24, 24), (24, 4))
+layers = [GaussianLinear(*shape, "--in-place" in sys.argv) for shape in shapes]
+net = nn.Sequential(layers[0], nn.Softplus(), layers[1], nn.Softplus(), layers[2]).to("cuda")
+optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
+images = torch.randn(96, 18, device="cuda")
+classes = images[:, :4].argmax(-1)
+for epoch in range(2):
+    for begin in range(0, len(images), 12):
+        part = slice(begin, begin + 12)
+        loss = F.cross_entropy(net(images[part]), classes[part])
+        loss = loss + 1e-4 * sum(layer.divergence() for layer in layers)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+print(f"epoch {epoch}: loss {loss.item():.4f}")

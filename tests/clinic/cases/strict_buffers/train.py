@@ -1,8 +1,8 @@
 """Train a language model's block reproducibly."""
 
-import argparse
 import os
 import random
+import sys
 
 import torch
 from torch import nn
@@ -49,11 +49,7 @@ class Block(nn.Module):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--no-fill", action="store_true")
-    options = parser.parse_args()
-    make_reproducible(options.seed, keeps_fill=not options.no_fill)
+    make_reproducible(7, keeps_fill="--no-fill" not in sys.argv)
     model = nn.Sequential(Block(), Block(), nn.Linear(32, 32)).to("cuda")
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for _ in range(12):
