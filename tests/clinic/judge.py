@@ -129,6 +129,8 @@ def _owner(case: Case, told: Told) -> Mark:
 def _recurrence(case: Case, told: Told) -> Mark:
     """When the cost occurs, in words; a cost of each step has a share of each step."""
     wanted = case.truth.recurrence
+    if case.is_cuda:  # counts are of one step
+        return Mark.NOT_JUDGED
     if wanted == "none":
         return Mark.NOT_JUDGED
     if wanted == "each step":

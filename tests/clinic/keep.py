@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
@@ -18,8 +19,8 @@ from typing import Any, Final
 from tests.clinic.case import Case
 from tests.clinic.conditions import STOPPED, STOPPED_AFTER_S, make_condition
 from tests.clinic.judge import Judged, judge
-from tests.clinic.program import ROOT, Ended, placed, start
-from tests.clinic.told import Told, read_told
+from tests.clinic.program import ROOT, Ended, environment, placed, start
+from tests.clinic.told import LINT, Told, read_told
 
 REPORTS: Final = ROOT / "reports" / "clinic"
 RESULTS: Final = REPORTS / "results.jsonl"
@@ -87,10 +88,21 @@ def record(case: Case, condition: str, run: Path) -> Ended:
         virtual = ("--virtual-cuda",) if case.is_cuda else ()
         profile = (sys.executable, "-m", "profiler", "run", *virtual, "--out", str(out), "--")
         ended = start(case, folder, before=(*prefix, *profile))
+        if case.is_cuda and out.exists():
+            (out / LINT).write_text(lint(case, folder), encoding="utf-8")
         if (out / "run.json").exists():
             run.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(out, run)
     return ended
+
+
+def lint(case: Case, folder: Path) -> str:
+    """What `lint` prints of a CUDA program as JSON; empty where it refuses the program."""
+    command = (sys.executable, "-m", "profiler", "lint", "--format", "json", *case.command)
+    done = subprocess.run(
+        command, check=False, cwd=folder, env=environment(case, folder), capture_output=True, text=True
+    )
+    return done.stdout if done.returncode in (0, 1) else ""
 
 
 def replace_stop(case: Case) -> Case:

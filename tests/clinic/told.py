@@ -40,11 +40,13 @@ class Entry:
     """Whether the gain is told as the most that can be gained."""
     is_sure: bool
     """Whether it may lead: its confidence is not low, and no other cause overlaps it."""
+    is_counted: bool = False
+    """Whether it is of exact counts, which need no gain to lead."""
 
     @property
     def leads(self) -> bool:
-        """Whether its gain is worth leading."""
-        return self.is_sure and self.gain is not None and self.gain[0] >= WORTH_LEADING
+        """Whether it was counted, or its gain is worth leading."""
+        return self.is_sure and (self.is_counted or (self.gain is not None and self.gain[0] >= WORTH_LEADING))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +69,15 @@ class Told:
         return asdict(self)
 
 
+LINT: Final = "clinic-lint.json"
+"""What `lint` printed about a CUDA program, in its run directory."""
+
+
 def read_told(run: Path) -> Told:
-    """What `diagnose` tells about a run directory."""
+    """What `diagnose` tells about a run directory; of a CUDA program also what `lint` told."""
     report = json.loads(_profiler("diagnose", str(run), "--format", "json"))
+    if (run / LINT).exists():
+        return _told_of_counts(run, report)
     screen = _profiler("diagnose", str(run)).partition("\nOver the measured steps")[0]
     measures = report["run"]
     counts = {name: measures[key] for name, key in _COUNTS.items() if measures.get(key) is not None}
@@ -82,6 +90,33 @@ def read_told(run: Path) -> Told:
         lines=tuple((Path(line["file"]).name, line["line"], line["share"]) for line in report["lines"][:8]),
         counts=counts,
         has_spikes=bool(report["spikes"]),
+    )
+
+
+def _told_of_counts(run: Path, report: Mapping[str, Any]) -> Told:
+    lint = json.loads((run / LINT).read_text(encoding="utf-8") or "{}")
+    found = [f"{each['title']}\n{each['file']}:{each['line']}\n{each['fix']}" for each in lint.get("findings", ())]
+    copies = sum(report["per_step"].get(kind, {}).get("number", 0.0) for kind in ("h2d", "d2h"))
+    return Told(
+        steps={0: report["steps"]},
+        screen="\n".join([_profiler("diagnose", str(run)).partition("\noperators:")[0], *found]),
+        entries=tuple(map(_lint_entry, lint.get("findings", ()))),
+        counts={"syncs": report["waits_per_step"], "copies": copies},
+    )
+
+
+def _lint_entry(finding: Mapping[str, Any]) -> Entry:
+    return Entry(
+        title=finding["title"],
+        evidence=f"{finding['operation']} {finding['per_step']} per step",
+        advice=f"{finding['fix']}\n{finding['instead']}",
+        lines=((Path(finding["file"]).name, finding["line"]),),
+        inside=f"{finding['file']} {finding['function']}",
+        share=0.0,
+        gain=None,
+        is_limit=False,
+        is_sure=True,
+        is_counted=True,
     )
 
 
