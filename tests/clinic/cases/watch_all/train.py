@@ -37,5 +37,5 @@ with tempfile.TemporaryDirectory() as folder:
     run = runbook.Run(folder)
     run.watch(model, log="all", log_freq=options.log_freq)
     begin, cpu = time.perf_counter(), time.process_time()
-    fit(model, 120, run)
+    fit(model, 72, run)
     print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")
