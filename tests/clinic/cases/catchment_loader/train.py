@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-HOURS = 336
+HOURS = 240
 
 
 class Catchments(Dataset):
@@ -51,7 +51,7 @@ class Discharge(nn.Module):
 def main():
     torch.manual_seed(100)
     torch.set_num_threads(1)
-    loader = DataLoader(Catchments(12, 16), batch_size=16, shuffle=True, num_workers=2, persistent_workers=True)
+    loader = DataLoader(Catchments(6, 8), batch_size=8, shuffle=True, num_workers=2, persistent_workers=True)
     model = Discharge()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     begin, cpu = time.perf_counter(), time.process_time()

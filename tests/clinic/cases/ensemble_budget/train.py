@@ -7,7 +7,7 @@ import time
 import torch
 from torch import multiprocessing, nn
 
-WORKERS, STEPS = 2, 40
+WORKERS, STEPS = 2, 10
 
 
 class Affinity(nn.Module):

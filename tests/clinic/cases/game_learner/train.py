@@ -50,7 +50,7 @@ class Games:
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--games", type=int, default=2)
-    parser.add_argument("--updates", type=int, default=90)
+    parser.add_argument("--updates", type=int, default=50)
     parser.add_argument("--torch-threads", type=int)
     options = parser.parse_args()
     games = Games(options.games)

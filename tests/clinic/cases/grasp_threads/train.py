@@ -59,7 +59,7 @@ def main():
     net = GraspQuality()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
     begin, cpu = time.perf_counter(), time.process_time()
-    for images, depths, labels in Prefetcher(store, pool, 110):
+    for images, depths, labels in Prefetcher(store, pool, 70):
         loss = nn.functional.cross_entropy(net(images, depths), labels)
         optimizer.zero_grad()
         loss.backward()

@@ -14,10 +14,10 @@ def patches(count, size, seed):
     return shades[owner] + 0.05 * torch.randn(count, size, generator=draw)
 
 
-def main(groups=512, rows=40_000, size=3):
+def main(groups=1024, rows=8000, size=3):
     colours = patches(rows, size, seed=0)
     begin, cpu = time.perf_counter(), time.process_time()
-    codebook = KMeans(groups, iterations=20).fit(colours)
+    codebook = KMeans(groups, iterations=40).fit(colours)
     words = codebook.predict(patches(2000, size, seed=0)).bincount(minlength=groups)
     print(f"{int((words > 0).sum())} of {groups} words are in use")
     print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")

@@ -35,7 +35,7 @@ class Judges:
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=160)
+    parser.add_argument("--steps", type=int, default=80)
     parser.add_argument("--judges", type=int, default=2)
     parser.add_argument("--judge-threads", type=int, default=0, help="0: leave it to torch")
     options = parser.parse_args()

@@ -50,7 +50,7 @@ def main(folder):
         eval_steps=6, save_strategy="no", report_to="none", use_cpu=True, disable_tqdm=True,
     )  # fmt: skip
     trainer = Trainer(
-        MaskedModel(), arguments, train_dataset=Sentences(48, 0), eval_dataset=Sentences(280, 1),
+        MaskedModel(), arguments, train_dataset=Sentences(48, 0), eval_dataset=Sentences(200, 1),
         compute_metrics=compute_metrics,
         preprocess_logits_for_metrics=(lambda logits, _: logits.argmax(-1)) if "--best-tokens" in sys.argv else None,
     )  # fmt: skip

@@ -45,7 +45,7 @@ def restore(path, width, depth):
     return model
 
 
-def main(width=768, depth=16):
+def main(width=768, depth=20):
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "codec.pt"
@@ -54,7 +54,7 @@ def main(width=768, depth=16):
         model = restore(path, width, depth)
     model.blocks.requires_grad_(False)
     optimizer = torch.optim.AdamW(model.head.parameters(), lr=1e-3)
-    for _ in range(6):
+    for _ in range(3):
         sound = torch.randn(4, width)
         loss = (model(sound) - sound[:, :64]).square().mean()
         optimizer.zero_grad()

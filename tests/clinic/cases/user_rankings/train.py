@@ -36,7 +36,7 @@ def evaluate(model, wanted, count=20):
 def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     torch.manual_seed(0)
-    users, items = 8000, 20_000
+    users, items = 14_000, 20_000
     wanted, model = torch.randint(items, (users,)).tolist(), Factors(users, items)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     begin, cpu = time.perf_counter(), time.process_time()

@@ -18,7 +18,7 @@ def waves(batch, length=64):
 def fit(model, steps, run):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for step in range(steps):
-        signal = waves(8)
+        signal = waves(3)
         loss = nn.functional.l1_loss(model(signal + 0.2 * torch.randn_like(signal)), signal)
         optimizer.zero_grad()
         loss.backward()
@@ -37,5 +37,5 @@ with tempfile.TemporaryDirectory() as folder:
     run = runbook.Run(folder)
     run.watch(model, log="all", log_freq=options.log_freq)
     begin, cpu = time.perf_counter(), time.process_time()
-    fit(model, 120, run)
+    fit(model, 100, run)
     print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")
