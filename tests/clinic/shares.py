@@ -36,7 +36,7 @@ _CALLED: Final = (  # the innermost of these counts
     ("backward", re.compile(r"torch/autograd/__init__\.py"), re.compile(r"(^|\.)(backward|grad)$")),
     ("optimizer", re.compile(r"torch/optim/optimizer\.py"), re.compile(r"(^|\.)wrapper$")),
 )
-_LOOP: Final = re.compile(r"/zoo/scripts/")
+_LOOP: Final = re.compile(r"/styles/")
 _LAUNCHERS: Final = {"torch.distributed.run", "accelerate.commands.launch"}
 _IMPORTS: Final = re.compile(r"_load_unlocked \(<frozen importlib")
 """This frame is there while a module is loaded; an import within a function looks names up at every call."""
