@@ -27,6 +27,8 @@ from tests.clinic.unharmed import harm
 REPORTS: Final = ROOT / "reports" / "clinic"
 RESULTS: Final = REPORTS / "results.jsonl"
 RECORDINGS: Final = ROOT / "build" / "clinic"
+_BESIDE: Final = "clinic.json"
+"""In a run directory: how the program ended, what it printed, and what was measured beside the recording."""
 _RECORDER: Final = ("profiler/agent", "profiler/record", "profiler/virtual")
 _TOOL: Final = (*_RECORDER, "profiler/analyse", "profiler/diagnose", "profiler/report", "profiler/run")
 
@@ -68,8 +70,8 @@ def try_case(case: Case, condition: str, done: dict[str, Any] | None) -> dict[st
 def complete(case: Case, condition: str, run: Path) -> Told:
     """What is told about a recording, with what was kept beside it and what only some cases are judged by."""
     told = replace(read_told(run), condition=condition)
-    if (beside := _beside(run)).is_file():
-        kept = json.loads(beside.read_text(encoding="utf-8"))
+    if (run / _BESIDE).is_file():
+        kept = json.loads((run / _BESIDE).read_text(encoding="utf-8"))
         waited = {int(rank): share for rank, share in kept["waited"].items()}
         ended = Ended(**kept["ended"])
         told = replace(told, exit_code=ended.exit_code, output=ended.output, waited=waited)
@@ -112,23 +114,18 @@ def record(case: Case, condition: str, run: Path) -> Ended:
         bare = threads.submit(start, case, folder) if case.truth.style else None
         ended = start(case, folder, before=(*prefix, *profile))
         if (out / "run.json").exists():
+            waited = _waited(out, watch) if case.truth.parts else {}
+            kept = {"ended": asdict(ended), "bare": asdict(bare.result()) if bare else None, "waited": waited}
+            (out / _BESIDE).write_text(json.dumps(kept), encoding="utf-8")
             run.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(out, run)
-            waited = _waited(run, watch) if case.truth.parts else {}
-            kept = {"ended": asdict(ended), "bare": asdict(bare.result()) if bare else None, "waited": waited}
-            _beside(run).write_text(json.dumps(kept), encoding="utf-8")
     return ended
 
 
 def read_harm(case: Case, run: Path) -> Iterator[str]:
     """What the recording of a case of the kind `style` changed, and what it lacks."""
-    kept = json.loads(_beside(run).read_text(encoding="utf-8"))
+    kept = json.loads((run / _BESIDE).read_text(encoding="utf-8"))
     yield from harm(case, run, *(Ended(**kept[name]) for name in ("ended", "bare")))
-
-
-def _beside(run: Path) -> Path:
-    """The file about how the program of a recording ended, beside its folder."""
-    return run.with_name(f"{run.name}.json")
 
 
 def _waited(run: Path, watch: Watch) -> dict[int, float]:

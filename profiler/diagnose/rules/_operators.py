@@ -18,7 +18,7 @@ _MOST_CALL_S: Final = 5e-6
 0.5 to 1.3 µs in the traps of tests/clinic (Xeon), some 2 µs on an AMD EPYC."""
 _MOST_GRADIENT_S: Final = 10e-6
 """The same around a gradient function: the engine finds it, adds up gradients and frees them. With the function itself
-this takes 7.6 µs in a loop of small operators (tests/clinic, case trap_trainer, on a Xeon), 5 to 10 µs on an AMD EPYC."""
+this takes 7.6 µs in a loop of small operators (tests/clinic, trap_trainer, on a Xeon), 5 to 10 µs on an AMD EPYC."""
 _MOSTLY: Final = 0.5
 """Share of the operators' time of a line from which its small ones count: beside large ones, as in a usual model, there
 is little to gain from calling fewer."""
