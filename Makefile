@@ -15,7 +15,7 @@ RUN := $(BIN)/python
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help compare ladder check test test-all lint bench wild accuracy docs package gpu clean
+.PHONY: help compare ladder check test test-all lint bench clinic docs package gpu clean
 
 help: ## list the targets
 	@echo "usage: make TARGET [ARGS='...'] [PYTHON=python3]"
@@ -54,12 +54,8 @@ bench: $(DEV) ## run the benchmarks of the project's own speed and overhead
 	@$(RUN) -m pytest tests/benchmarks/bench_[!g]*.py -m '' -s $(ARGS)
 	@$(RUN) tests/benchmarks/bench_worker.py
 
-wild: $(DEV) ## try the verdicts on programs of known illness (PART=1/4 CASES='matmul fit' CONDITIONS=quiet REPEATS=1); resumes
-	@$(RUN) -m tests.wild $(CASES) --part $(or $(PART),1/1) $(if $(CONDITIONS),--conditions $(CONDITIONS)) \
-	    $(if $(REPEATS),--repeats $(REPEATS)) $(ARGS)
-
-accuracy: $(DEV) ## judge the findings of programs whose illness is switched on, and measure the real gain (CASES, ARGS); resumes
-	@$(RUN) -m tests.traps $(CASES) $(ARGS)
+clinic: $(DEV) ## judge what is told of slow programs (PART=1/4 CASES='trap_trainer wild/matmul' CONDITIONS='quiet busy'); resumes
+	@$(RUN) -m tests.clinic judge $(CASES) --part $(or $(PART),1/1) $(if $(CONDITIONS),--conditions $(CONDITIONS)) $(ARGS)
 
 docs: $(DOCS) ## build the documentation site into docs/_build/html/
 	@$(RUN) -m sphinx -q -W --keep-going -b html docs docs/_build/html $(ARGS)

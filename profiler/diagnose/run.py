@@ -49,7 +49,7 @@ _NOT_TRAINING: Final = (AFTER_OPTIMIZER, *INTERRUPTIONS)
 """Phases of a step that are causes themselves; their time is also time of categories."""
 MUCH_UPDATING: Final = 1 / 3
 """Share of a step from which the optimizer's step is a cause. A choice: below it an update is a usual part of a step,
-and tests/wild/scripts/optimizer_loop.py, which is ill, spends half of its steps on updates."""
+and tests/clinic/cases/wild/optimizer_loop.py, which is ill, spends half of its steps on updates."""
 _OUTWEIGHS_PHASES: Final = ("python", "gil", "ranks", "waiting", "log", "checkpoint")
 """Categories that tell more than the phase after the optimizer, where they take most of it; operators do not."""
 _PHASE_WEIGHT: Final = 1.25

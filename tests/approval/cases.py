@@ -1,7 +1,8 @@
 """The inputs of the approval tests and the output for each: a JSON document and the texts that people read.
 
-`runs/` holds small recordings, most of them of the scripts in tests/zoo, some of the bundled trainer, made by the code
-of before the rebuild of November 2026; `made-up-*.zip` were written from runs of tests.recorded.builders.
+`runs/` holds small recordings, most of them of the programs in tests/clinic/cases/styles, some of the bundled
+trainer, made by the code of before the rebuild of November 2026; `made-up-*.zip` were written from runs of
+tests.recorded.builders.
 """
 
 from __future__ import annotations

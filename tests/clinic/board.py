@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -65,7 +66,7 @@ def _aspects(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     yield "| aspect | judged | " + " | ".join(_MARKS) + " |"
     yield "|---|" + "---:|" * (len(_MARKS) + 1)
     for aspect in ASPECTS:
-        found = Counter(marks[aspect] for marks in judged)
+        found = Counter(marks.get(aspect, Mark.NOT_JUDGED) for marks in judged)
         counts = [found[mark] for mark in _MARKS]
         yield f"| {aspect} | {sum(counts)} | {' | '.join(map(str, counts))} |"
 
@@ -86,8 +87,9 @@ def _table(cases: Mapping[str, Case], rows: Sequence[Mapping[str, Any]]) -> Iter
 
 
 def _source(case: Case) -> str:
-    repository, _, number = case.source.partition("#")
-    return f"[{case.source}](https://github.com/{repository}/issues/{number})" if number else "here"
+    repository, sign, number = re.split("([#@])", case.source) if case.source != "here" else ("", "", "")
+    path = "issues" if sign == "#" else "tree"
+    return f"[{case.source[:60]}](https://github.com/{repository}/{path}/{number})" if number else "here"
 
 
 def _gain(case: Case) -> str:
@@ -118,6 +120,7 @@ def _wrong(case: Case, row: Mapping[str, Any]) -> str:
     truth = case.truth
     places = "; ".join(truth.lines) or "no line"
     false = "".join(f"\n- **{text}**" for text in row.get("false", ()))
+    false += "".join(f"\n- {text}" for text in row.get("missing", ()))
     marks = ", ".join(f"{name} {mark}" for name, mark in row.get("marks", {}).items() if mark != Mark.NOT_JUDGED)
     told = row.get("screen") or row.get("crash", "")
     return (

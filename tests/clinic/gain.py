@@ -35,7 +35,8 @@ def measure(case: Case, pairs: int) -> dict[str, Any]:
 def write(case: Case, pairs: int) -> dict[str, Any]:
     """Measure, and keep the result beside the case."""
     result = measure(case, pairs)
-    (case.folder / "measured.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    case.measured_path.parent.mkdir(exist_ok=True)
+    case.measured_path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return result
 
 

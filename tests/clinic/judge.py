@@ -9,7 +9,9 @@ from enum import StrEnum
 from typing import Final
 
 from tests.clinic.case import Case
-from tests.clinic.told import Entry, Told
+from tests.clinic.conditions import QUOTA
+from tests.clinic.parts import misses
+from tests.clinic.told import THROTTLED, Entry, Told
 
 GAIN_WITHIN: Final = 0.25
 """How far a predicted gain may be from the measured one, as a share of it."""
@@ -40,24 +42,31 @@ class Judged:
     """The marks of one answer."""
 
     marks: dict[str, Mark]
-    """By aspect: steps, cause, line, owner, recurrence, advice, gain, counts."""
+    """By aspect: steps, cause, line, owner, recurrence, advice, gain, counts, rule, parts, unharmed."""
     false: tuple[str, ...]
     """False or harmful sentences, each with the reason."""
     verdict: Mark
     """Of the whole answer."""
+    missing: tuple[str, ...] = ()
+    """What else differs from the truth, where an aspect tells it."""
 
 
 def judge(case: Case, told: Told) -> Judged:
     """Judge an answer in every aspect of which the case tells the truth."""
     marks = {name: aspect(case, told) for name, aspect in ASPECTS.items()}
     false = tuple(_false_sentences(case, told))
-    return Judged(marks, false, _verdict(case, marks, false))
+    found = [*misses(case, told)] if case.truth.parts else []
+    missing = (*(miss.text for miss in found if not miss.is_false), *told.harm)
+    return Judged(marks, false, _verdict(case, marks, false), missing)
 
 
 def _verdict(case: Case, marks: dict[str, Mark], false: tuple[str, ...]) -> Mark:
-    """A false sentence makes an answer wrong. Else the cause and the cure decide: where it is, and what to do."""
+    """A false sentence makes an answer wrong. Else the cause and the cure decide: where it is, and what to do. Older
+    cases have one aspect that decides alone."""
     if false:
         return Mark.WRONG
+    if alone := [mark for name in ("rule", "parts", "unharmed") if (mark := marks[name]) is not Mark.NOT_JUDGED]:
+        return alone[0]
     if "control" in case.kinds:
         return Mark.RIGHT
     deciding = [mark for name in ("cause", "line", "advice") if (mark := marks[name]) is not Mark.NOT_JUDGED]
@@ -71,7 +80,7 @@ def _verdict(case: Case, marks: dict[str, Mark], false: tuple[str, ...]) -> Mark
 
 def _first_where(told: Told, is_right: Callable[[Entry], bool]) -> Mark:
     """Right: the leading entry, or the first one where none leads. Partly: one of the first entries."""
-    entries = [*(each for each in told.entries if each.leads), *(each for each in told.entries if not each.leads)]
+    entries = [*(each for each in told.own if each.leads), *(each for each in told.own if not each.leads)]
     if not entries:
         return Mark.EMPTY
     if is_right(entries[0]):
@@ -86,10 +95,10 @@ def _steps(case: Case, told: Told) -> Mark:
         return Mark.RIGHT if not counts else Mark.WRONG
     if case.stop_after:
         return Mark.NOT_JUDGED
+    made = steps_made(case.truth.steps, told.output)
     if not counts:
-        return Mark.EMPTY if case.truth.steps > 1 else Mark.RIGHT
-    exact = {case.truth.steps, case.truth.steps - 1}
-    if len(counts) == case.ranks and set(counts) <= exact:
+        return Mark.EMPTY if made > 1 else Mark.RIGHT
+    if len(counts) == (case.processes or case.ranks) and set(counts) <= {made, made - 1}:
         return Mark.RIGHT
     return Mark.WRONG
 
@@ -149,7 +158,7 @@ def _advice(case: Case, told: Told) -> Mark:
 
 def _gain(case: Case, told: Told) -> Mark:
     """The first gain is within 25% of the measured one, or a limit that holds. Nothing to gain: no gain is told."""
-    leading = next((entry for entry in told.entries if entry.leads), None)
+    leading = next((entry for entry in told.own if entry.leads), None)
     measured = case.measured()
     if "control" in case.kinds or case.truth.recurrence in ("once", "before the steps", "after the steps"):
         return Mark.RIGHT if leading is None else Mark.WRONG
@@ -177,9 +186,41 @@ def _counts(case: Case, told: Told) -> Mark:
     return Mark.RIGHT if all(alike) else Mark.PARTLY if any(alike) else Mark.WRONG
 
 
+def _rule(case: Case, told: Told) -> Mark:
+    """A rule of the illness leads; of several illnesses, each has a rule among as many first entries. Without one, none
+    leads. A finding about the whole run predicts no gain: then nothing else must lead. A quota is one illness more."""
+    groups = case.truth.rules
+    if groups is None:
+        return Mark.NOT_JUDGED
+    first = [entry.rule for entry in told.entries if entry.gain and not entry.overlaps][: len(groups) + 1]
+    if told.condition == QUOTA and THROTTLED not in first:
+        return Mark.WRONG
+    leading = [entry.rule for entry in told.own if entry.leads]
+    if len(groups) == 1:
+        leading = leading or [entry.rule for entry in told.own if entry.is_of_run and entry.rule in groups[0]]
+        return Mark.EMPTY if not told.own else Mark.RIGHT if {*leading[:1]} & {*groups[0]} else Mark.WRONG
+    most = [entry.rule for entry in told.own if entry.is_sure and entry.gain][: len(groups)]
+    is_right = all({*most} & {*group} for group in groups) if groups else not leading
+    return Mark.RIGHT if is_right else Mark.WRONG
+
+
+def _parts(case: Case, told: Told) -> Mark:
+    """The steps are exact, and each cause is named at its place with its share; see `parts`."""
+    if case.truth.parts is None:
+        return Mark.NOT_JUDGED
+    return Mark.WRONG if _steps(case, told) is not Mark.RIGHT or any(misses(case, told)) else Mark.RIGHT
+
+
+def _unharmed(case: Case, told: Told) -> Mark:
+    """The recorded program does what the bare one does, and its steps are found; see `unharmed`."""
+    if case.truth.style is None:
+        return Mark.NOT_JUDGED
+    return Mark.WRONG if told.harm else Mark.RIGHT
+
+
 ASPECTS: Final = {
     "steps": _steps, "cause": _cause, "line": _line, "owner": _owner, "recurrence": _recurrence, "advice": _advice,
-    "gain": _gain, "counts": _counts,
+    "gain": _gain, "counts": _counts, "rule": _rule, "parts": _parts, "unharmed": _unharmed,
 }  # fmt: skip
 LAWS: Final = {3: "gains only where the place can be changed", 6: "threads against free cores",
                7: "strip, lines and clock agree", 8: "text and picture agree"}  # fmt: skip
@@ -188,7 +229,10 @@ LAWS: Final = {3: "gains only where the place can be changed", 6: "threads again
 
 def _false_sentences(case: Case, told: Told) -> Iterator[str]:
     """Sentences that cannot be true, and advice that does harm."""
-    leading = [entry for entry in told.entries if entry.leads]
+    if case.truth.parts:
+        yield from (miss.text for miss in misses(case, told) if miss.is_false)
+        return
+    leading = [entry for entry in told.own if entry.leads]
     if case.truth.steps == 0 and not told.steps and any(entry.gain for entry in told.entries):
         yield "a gain without steps"
     if case.truth.recurrence == "once":
@@ -203,6 +247,14 @@ def _false_sentences(case: Case, told: Told) -> Iterator[str]:
             yield f"harmful advice: {found}"
     if found := _found(case.truth.harmful, told.screen):
         yield f"harmful advice on the first screen: {found}"
+
+
+def steps_made(truth: int | str, output: str) -> int:
+    """The updates of a program: as the truth says, or as the program printed."""
+    if isinstance(truth, int):
+        return truth
+    found = re.findall(truth, output)
+    return int(found[-1].replace(",", "")) if found else 0
 
 
 def _matches(patterns: Iterable[str], text: str) -> bool:

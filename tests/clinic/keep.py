@@ -12,19 +12,24 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
 from tests.clinic.case import Case
-from tests.clinic.conditions import STOPPED, STOPPED_AFTER_S, make_condition
+from tests.clinic.conditions import STOPPED, STOPPED_AFTER_S, Watch, make_condition
 from tests.clinic.judge import Judged, judge
 from tests.clinic.program import ROOT, Ended, environment, placed, start
-from tests.clinic.told import LINT, Told, read_told
+from tests.clinic.told import LINT, Told, read_breakdown, read_told
+from tests.clinic.unharmed import harm
 
 REPORTS: Final = ROOT / "reports" / "clinic"
 RESULTS: Final = REPORTS / "results.jsonl"
 RECORDINGS: Final = ROOT / "build" / "clinic"
+_BESIDE: Final = "clinic.json"
+"""In a run directory: how the program ended, what it printed, and what was measured beside the recording."""
 _RECORDER: Final = ("profiler/agent", "profiler/record", "profiler/virtual")
 _TOOL: Final = (*_RECORDER, "profiler/analyse", "profiler/diagnose", "profiler/report", "profiler/run")
 
@@ -43,7 +48,7 @@ def hash_of_case(case: Case, *, with_truth: bool) -> str:
         repr(case if with_truth else (case.command, case.env, case.ranks, case.stop_after)).encode()
     )
     for path in sorted(case.folder.rglob("*")):
-        if path.suffix in (".py", ".txt", ".csv") or (with_truth and path.name == "measured.json"):
+        if path.suffix in (".py", ".txt", ".csv") or (with_truth and path == case.measured_path):
             digest.update(path.relative_to(case.folder).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()[:12]
 
@@ -59,8 +64,21 @@ def try_case(case: Case, condition: str, done: dict[str, Any] | None) -> dict[st
         ended = record(case, condition, run)
         if not run.exists():
             return row | {"crash": ended.errors[-2000:]}
-    told = read_told(run)
+    told = complete(case, condition, run)
     return row | told_row(judge(case, told), told)
+
+
+def complete(case: Case, condition: str, run: Path) -> Told:
+    """What is told about a recording, with what was kept beside it and what only some cases are judged by."""
+    told = replace(read_told(run), condition=condition)
+    if (run / _BESIDE).is_file():
+        kept = json.loads((run / _BESIDE).read_text(encoding="utf-8"))
+        waited = {int(rank): share for rank, share in kept["waited"].items()}
+        ended = Ended(**kept["ended"])
+        told = replace(told, exit_code=ended.exit_code, output=ended.output, waited=waited)
+        if case.truth.style:
+            told = replace(told, harm=tuple(read_harm(case, run)))
+    return replace(told, breakdown=read_breakdown(run)) if case.truth.parts else told
 
 
 def told_row(judged: Judged, told: Told) -> dict[str, Any]:
@@ -69,6 +87,7 @@ def told_row(judged: Judged, told: Told) -> dict[str, Any]:
         "verdict": str(judged.verdict),
         "marks": {name: str(mark) for name, mark in judged.marks.items()},
         "false": list(judged.false),
+        "missing": list(judged.missing),
         "screen": told.screen,
         "steps": sum(told.steps.values()),
         "counts": dict(told.counts),
@@ -80,17 +99,27 @@ def told_row(judged: Judged, told: Told) -> dict[str, Any]:
 
 
 def record(case: Case, condition: str, run: Path) -> Ended:
-    """Record a case under a condition into the folder `run`, which is not there where nothing was recorded."""
+    """Record a case under a condition into the folder `run`, which is not there where nothing was recorded.
+
+    A second process runs a case of the kind `style` at the same time without the profiler.
+    """
     if condition == STOPPED:
         case = replace_stop(case)
-    with tempfile.TemporaryDirectory() as name, placed(case) as folder, make_condition(condition) as prefix:
+    with (
+        tempfile.TemporaryDirectory() as name, placed(case) as folder, make_condition(condition) as prefix,
+        Watch(case, condition) as watch, ThreadPoolExecutor() as threads,
+    ):  # fmt: skip
         out = Path(name) / "run"
-        virtual = ("--virtual-cuda",) if case.is_cuda else ()
-        profile = (sys.executable, "-m", "profiler", "run", *virtual, "--out", str(out), "--")
+        options = ("--level", case.level, *(("--virtual-cuda",) if case.is_cuda else ()), "--out", str(out))
+        profile = (sys.executable, "-P", "-m", "profiler", "run", *options, "--")
+        bare = threads.submit(start, case, folder) if case.truth.style else None
         ended = start(case, folder, before=(*prefix, *profile))
         if case.is_cuda and out.exists():
             (out / LINT).write_text(lint(case, folder), encoding="utf-8")
         if (out / "run.json").exists():
+            waited = _waited(out, watch) if case.truth.parts else {}
+            kept = {"ended": asdict(ended), "bare": asdict(bare.result()) if bare else None, "waited": waited}
+            (out / _BESIDE).write_text(json.dumps(kept), encoding="utf-8")
             run.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(out, run)
     return ended
@@ -103,6 +132,25 @@ def lint(case: Case, folder: Path) -> str:
         command, check=False, cwd=folder, env=environment(case, folder), capture_output=True, text=True
     )
     return done.stdout if done.returncode in (0, 1) else ""
+
+
+def read_harm(case: Case, run: Path) -> Iterator[str]:
+    """What the recording of a case of the kind `style` changed, and what it lacks."""
+    kept = json.loads((run / _BESIDE).read_text(encoding="utf-8"))
+    yield from harm(case, run, *(Ended(**kept[name]) for name in ("ended", "bare")))
+
+
+def _waited(run: Path, watch: Watch) -> dict[int, float]:
+    """By rank: the share of its steps in which its main thread was runnable without a core."""
+    from profiler import load
+
+    steps, found = load(run).steps, {}
+    for pid in set(steps["pid"].tolist()):
+        mine = steps[steps["pid"] == pid]
+        share = watch.runnable(pid, int(mine["begin"].min()), int(mine["end"].max()))
+        if share is not None:
+            found[int(mine["rank"][0])] = share
+    return found
 
 
 def replace_stop(case: Case) -> Case:

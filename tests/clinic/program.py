@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.clinic import data
 from tests.clinic.case import Case
 
 ROOT: Final = Path(__file__).parents[2]
 CLOCK: Final = re.compile(r"trained in ([\d.]+) s, ([\d.]+) s of CPU")  # lines of two ranks may stand in one
 """What each program prints at its end about the part that a cure changes."""
-TIMEOUT_S: Final = 240.0
+TIMEOUT_S: Final = 400.0
+_NOT_PLACED: Final = shutil.ignore_patterns("__pycache__", "case.toml", "measured*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +43,18 @@ class Ended:
 @contextmanager
 def placed(case: Case, *, is_cured: bool = False) -> Iterator[Path]:
     """Copy the program into a temporary folder, with the patch applied if it is the cured one."""
-    with tempfile.TemporaryDirectory(prefix=f"clinic-{case.name}-") as name:
-        folder = Path(name) / case.name
-        shutil.copytree(case.folder, folder, ignore=shutil.ignore_patterns("__pycache__", "case.toml", "measured.json"))
+    with tempfile.TemporaryDirectory(prefix=f"clinic-{case.folder.name}-") as name:
+        folder = Path(name) / case.folder.name
+        shutil.copytree(case.folder, folder, ignore=_NOT_PLACED)
+        for each in case.folders:
+            (folder / each).mkdir()
+        for each in case.links:
+            (folder / each).symlink_to(f"{case.checkout}/{each}")
+        if case.data:
+            made = Path(name) / "data"  # some programs read ../data
+            data.make(case.data, made)
+            for path in made.iterdir():
+                (folder / path.name).symlink_to(path)
         patch = folder / "cure.patch"
         if is_cured and not case.cured:
             subprocess.run(["git", "apply", str(patch)], cwd=folder, check=True)
@@ -54,6 +65,7 @@ def placed(case: Case, *, is_cured: bool = False) -> Iterator[Path]:
 def arguments(case: Case, *, is_cured: bool = False) -> tuple[str, ...]:
     """The words after `python`, with the launcher of several ranks."""
     words = case.cured if is_cured and case.cured else case.command
+    words = tuple(word.replace("{source}", str(case.checkout)) for word in words)
     if case.ranks == 1:
         return words
     return ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(case.ranks), *words)
@@ -62,6 +74,7 @@ def arguments(case: Case, *, is_cured: bool = False) -> tuple[str, ...]:
 def environment(case: Case, folder: Path) -> dict[str, str]:
     """The variables of the program: its own, and its library as an installed one."""
     path = [str(folder / "site-packages")] if (folder / "site-packages").is_dir() else []
+    path += [case.env["PYTHONPATH"].replace("{source}", str(case.checkout))] if "PYTHONPATH" in case.env else []
     return os.environ | dict(case.env) | {"PYTHONPATH": os.pathsep.join([*path, str(ROOT)])}
 
 

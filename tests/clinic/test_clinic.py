@@ -10,16 +10,21 @@ from typing import Any
 
 import pytest
 
+from profiler.analyse.model import AFTER_OPTIMIZER, HOST_CATEGORIES
 from profiler.core.plugins import discover
 from profiler.report import finding_text
 from tests.clinic import board, told
 from tests.clinic import case as cases
-from tests.clinic.case import CASES, Case, Counts, Truth, every_case, read_case
+from tests.clinic.case import CASES, Case, Counts, Part, Parts, Truth, every_case, read_case, select
 from tests.clinic.judge import ASPECTS, Mark, judge
-from tests.clinic.keep import hash_of_case
-from tests.clinic.told import Entry, Told
+from tests.clinic.keep import hash_of_case, read_harm, record
+from tests.clinic.program import Ended
+from tests.clinic.told import Breakdown, Cause, Entry, Told
+from tests.clinic.unharmed import harm
 
 EVERY = every_case()
+REBUILT = [each for each in EVERY if each.source != "here" and not each.checkout]
+STYLES = [each for each in EVERY if each.truth.style]
 RIGHT = Entry(
     "The teacher is slow", "It takes 40%.", "Use foreach.", (("train.py", 4),), "", 0.4, (2.0, 1.8, 2.2), False, True
 )
@@ -40,13 +45,59 @@ def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
     return Case(name="made", source="a/b#1", kinds=("python",), command=("train.py",), cured=("x",), truth=truth)
 
 
-@pytest.mark.parametrize("each", EVERY, ids=lambda each: each.name)
+@pytest.mark.parametrize("each", REBUILT, ids=lambda each: each.name)
 def test_a_case_is_short_and_told_in_whole_sentences(each: Case) -> None:
     programs = [path for path in each.folder.rglob("*.py") if "__pycache__" not in path.parts]
     assert sum(len(path.read_text().splitlines()) for path in programs) <= 120
     assert all(ast.get_docstring(ast.parse(path.read_text())) for path in programs if path.stat().st_size)
     assert each.truth.says.endswith(".")
     assert each.counts != Counts() or each.measured() or not each.has_gain
+
+
+def test_rules_and_categories_of_the_older_cases_exist() -> None:
+    known = {rule.name for rule in discover("profiler.diagnose.rules")}
+    assert {rule for each in EVERY for group in each.truth.rules or () for rule in group} <= known
+    stages = {"evaluation", "roll-out", "compile", "optimizer", "gc", AFTER_OPTIMIZER}
+    parts = [part for each in EVERY if each.truth.parts for part in each.truth.parts.causes]
+    assert {category for part in parts for category in part.category} <= {*HOST_CATEGORIES, *stages}
+    for name in {each.folder for each in EVERY if each.source == "here"}:
+        assert all(ast.get_docstring(ast.parse(path.read_text())) for path in name.glob("*.py"))
+
+
+def test_a_variant_has_the_fields_of_its_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "case.toml").write_text(
+        'source = "here"\nkinds = ["control"]\ncommand = ["a.py"]\n[truth]\nsteps = 1\nsays = "All is well."\n'
+        '[variants.one]\n[variants.two]\nkinds = ["python"]\ncured = ["b.py"]\ntruth.steps = 2\n'
+    )
+    monkeypatch.setattr(cases, "CASES", tmp_path)
+    one, two = select(["made"])
+    assert (one.name, one.truth.steps, one.kinds) == ("made/one", 1, ("control",))
+    assert (two.truth.steps, two.truth.says, two.command, two.cured) == (2, "All is well.", ("a.py",), ("b.py",))
+    assert [two] == select(["made/two"]) == select(["python"]) == [read_case("made/two")]
+    assert (two.folder, two.measured_path) == (one.folder, tmp_path / "made" / "measured" / "two.json")
+    with pytest.raises(ValueError, match="no such case: made/three"):
+        read_case("made/three")
+
+
+@pytest.mark.parametrize(
+    "each",
+    [
+        pytest.param(each, id=each.name, marks=() if each.name == "styles/exact" else pytest.mark.slow)
+        for each in STYLES
+    ],
+)
+def test_a_recorded_program_does_what_it_did_and_its_steps_are_found(each: Case, tmp_path: Path) -> None:
+    if missing := each.missing():
+        pytest.skip(missing)
+    record(each, "quiet", tmp_path / "run")
+    assert list(read_harm(each, tmp_path / "run")) == []
+    assert judge(each, TOLD).verdict is Mark.RIGHT
+    changed = list(harm(each, tmp_path / "run", Ended(each.exit_code, "one\n", ""), Ended(0, "two\n", "")))
+    assert [text.partition(":")[0] for text in changed[1:]] == [
+        "the lines of its output differ", "lines that were added or lost",
+    ]  # fmt: skip
+    assert judge(each, replace(TOLD, harm=tuple(changed))).verdict is Mark.WRONG
 
 
 def test_an_unknown_case_or_key_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,3 +220,106 @@ def test_the_page_shows_a_wrong_answer_beside_its_truth(case: Case) -> None:
 
 def test_the_worth_of_leading_is_the_products() -> None:
     assert told.WORTH_LEADING == finding_text.WORTH_LEADING
+
+
+def entry(rule: str, gain: float | None = 2.0, **more: Any) -> Entry:
+    """An entry of a rule."""
+    return replace(RIGHT, rule=rule, gain=gain and (gain, gain, gain), **more)
+
+
+def verdict(rules: tuple[tuple[str, ...], ...], *entries: Entry, condition: str = "quiet") -> Mark:
+    """The verdict about a case whose illnesses have these rules."""
+    truth = Truth(steps=10, rules=rules, says="It is ill.")
+    kinds = ("python",) if rules else ("control",)
+    case = Case(name="made", source="here", kinds=kinds, command=("x",), cured=("x",), truth=truth)
+    return judge(case, Told({1: 9}, "", entries, condition=condition)).verdict
+
+
+def test_the_rule_of_an_illness_must_come_first() -> None:
+    one, two = (("python-loop", "sync"),), (("no-workers",), ("float64",))
+    assert verdict(one, entry("sync"), entry("float64")) is Mark.RIGHT
+    assert verdict(one, entry("float64"), entry("sync")) is Mark.WRONG
+    assert verdict(one, entry("sync", 1.05)) is Mark.WRONG, "too small to lead"
+    assert verdict(one) is Mark.EMPTY
+    assert verdict(one, entry("sync", None, is_of_run=True)) is Mark.RIGHT
+    assert verdict(one, entry("sync", None, is_of_run=True), entry("float64")) is Mark.WRONG
+    assert verdict(two, entry("float64", 3.0), entry("no-workers", 1.05)) is Mark.RIGHT, "beside a large one"
+    assert verdict(two, entry("float64"), entry("sync"), entry("no-workers")) is Mark.WRONG
+    assert verdict((), entry("sync", 1.05)) is Mark.RIGHT
+    assert verdict((), entry("sync", 1.2)) is Mark.WRONG
+
+
+def test_a_quota_is_one_illness_more() -> None:
+    one = (("python-loop",),)
+    assert verdict(one, entry("throttled"), entry("python-loop"), condition="quota") is Mark.RIGHT
+    assert verdict(one, entry("python-loop"), condition="quota") is Mark.WRONG
+    assert verdict((), entry("throttled"), condition="quota") is Mark.RIGHT
+    assert verdict((), entry("sync"), entry("throttled"), condition="quota") is Mark.WRONG
+
+
+LOOP = Cause("python", 0.6, 0.6, 0.6, (("project/train.py", 17, "count"),))
+CLOCKS = 'truth {"rank": 0, "wall": 10.0, "parts": {"python": [6.0, 6.2]}}\n'
+PART = Part(category=("python",), at=("train.py:count",), part="python")
+BY_PARTS = Case(
+    name="loop", source="here", kinds=("control",), command=("train.py",),
+    truth=Truth(steps=100, parts=Parts(causes=(PART,)), says="It loops."),
+)  # fmt: skip
+
+
+def broken(*causes: Cause, waits: tuple[float, float] | None = None, **more: Any) -> Told:
+    """An answer that names these causes."""
+    state = more.pop("state", "complete")
+    parts = Breakdown(state, causes, more.pop("late", None), waits)
+    return replace(Told({7: 99}, "", (), breakdown=parts, output=CLOCKS, waited={0: 0.0}), **more)
+
+
+def test_a_cause_at_its_place_with_its_share_is_right() -> None:
+    assert judge(BY_PARTS, broken(LOOP)).verdict is Mark.RIGHT
+    waiting = CLOCKS.replace("[6.0, 6.2]", "[3.8, 6.5]")
+    less = replace(LOOP, share=0.4, low=0.4, high=0.4)
+    assert judge(BY_PARTS, broken(less, waits=(0.3, 0.0), waited={0: 0.3}, output=waiting)).verdict is Mark.RIGHT
+
+
+@pytest.mark.parametrize(
+    ("answer", "text", "is_false"),
+    [
+        (broken(LOOP, steps={7: 98}), None, False),
+        (broken(LOOP, state="failed"), "exit code", False),
+        (broken(LOOP, exit_code=1), "exit code 1", False),
+        (broken(), "not named: python", False),
+        (broken(replace(LOOP, path=(("project/train.py", 9, "main"),))), "true: at train.py:count", False),
+        (broken(replace(LOOP, share=0.8, low=0.8, high=0.8)), "true: python 62% to 62% at train.py:count", False),
+        (broken(LOOP, replace(LOOP, category="checkpoint", share=0.2)), "no such cause: checkpoint 20%", True),
+        (broken(replace(LOOP, category="input", share=0.05), LOOP), "a smaller cause comes first", False),
+        (broken(LOOP, screen="neither data nor Python is what limits this run"), "nothing limits", True),
+        (broken(LOOP, waited={0: 0.3}), "0% without a core; true by the kernel's clock: 30%", False),
+    ],
+)
+def test_each_difference_from_the_parts_is_seen(answer: Told, text: str | None, is_false: bool) -> None:
+    found = judge(BY_PARTS, answer)
+    assert found.verdict is Mark.WRONG
+    told_texts = found.false if is_false else found.missing
+    assert [text in each for each in told_texts] == ([True] if text else [])
+
+
+def test_only_the_late_rank_is_late() -> None:
+    alike = BY_PARTS.model_copy(update={"ranks": 2})
+    truth = alike.truth.model_copy(update={"parts": Parts(causes=(PART,), late_rank=1)})
+    late, other = (replace(LOOP, ranks=(rank,), lead=0.4) for rank in (1, 0))
+    steps = {7: 99, 8: 99}
+    assert judge(alike, broken(LOOP, steps=steps)).verdict is Mark.RIGHT
+    assert "the ranks are alike" in judge(alike, broken(LOOP, late=late, steps=steps)).false[0]
+    ill = alike.model_copy(update={"truth": truth})
+    assert judge(ill, broken(LOOP, late=late, steps=steps)).verdict is Mark.RIGHT
+    assert "rank 1 is late" in judge(ill, broken(LOOP, late=other, steps=steps)).missing[0]
+    slowed = {"condition": "slow-rank-1", "waited": {0: 0.0, 1: 0.3}, "steps": steps, "waits": (0.3, 0.0)}
+    told_core = broken(LOOP, late=replace(late, category="core"), **slowed)
+    assert judge(alike, told_core).verdict is Mark.RIGHT
+    assert "waits for a core" in judge(alike, broken(LOOP, late=late, **slowed)).false[0]
+
+
+def test_the_output_may_tell_the_steps() -> None:
+    truth = BY_PARTS.truth.model_copy(update={"steps": r"updates: ([\d,]+)"})
+    printing = BY_PARTS.model_copy(update={"truth": truth})
+    assert judge(printing, broken(LOOP, output=f"{CLOCKS}updates: 100\n")).verdict is Mark.RIGHT
+    assert judge(printing, broken(LOOP)).marks["steps"] is Mark.WRONG

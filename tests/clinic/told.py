@@ -8,14 +8,21 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from tests.clinic.program import ROOT
 
+if TYPE_CHECKING:
+    from profiler.analyse.model import Analysis
+
 WORTH_LEADING: Final = 1.1
 """Gain from which a finding leads a verdict, as `profiler.report.finding_text` has it; a test holds it equal."""
+THROTTLED: Final = "throttled"
+"""The rule that must tell of a CPU quota."""
+LOADED: Final = frozenset({"core", "throttled"})
+"""Categories of a busy machine: they are true wherever the scheduler's clocks say so."""
 _COUNTS: Final = {
     "syncs": "syncs_per_step", "launches": "launches_per_step", "h2d": "h2d_per_step", "d2h": "d2h_per_step",
 }  # fmt: skip
@@ -42,11 +49,49 @@ class Entry:
     """Whether it may lead: its confidence is not low, and no other cause overlaps it."""
     is_counted: bool = False
     """Whether it is of exact counts, which need no gain to lead."""
+    rule: str = ""
+    is_of_run: bool = False
+    """Whether it is about the run as a whole; then it predicts no gain of a step."""
+    overlaps: bool = False
+    """Whether another cause has its time."""
 
     @property
     def leads(self) -> bool:
         """Whether it was counted, or its gain is worth leading."""
         return self.is_sure and (self.is_counted or (self.gain is not None and self.gain[0] >= WORTH_LEADING))
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A part of a step that the verdict names."""
+
+    category: str
+    share: float
+    low: float
+    high: float
+    path: tuple[tuple[str, int, str], ...]
+    """File, line and function of each call down to it."""
+    calls: str = ""
+    """What the last line calls."""
+    notice: str = ""
+    """The code of its known reason."""
+    ranks: tuple[int, ...] = ()
+    """Of a late rank: that rank and those like it."""
+    lead: float = 0.0
+    """Of a late rank: the part of a step for which the others wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """The parts of a step that the verdict names."""
+
+    state: str
+    """How the recorded run ended."""
+    causes: tuple[Cause, ...]
+    late: Cause | None = None
+    """What makes one rank late."""
+    waits: tuple[float, float] | None = None
+    """The share of a step without a core, and half of its interval; None: no such time is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +108,21 @@ class Told:
     counts: Mapping[str, float] = field(default_factory=dict)
     """Counts of one step by the names of `case.Counts`, as far as they were counted."""
     has_spikes: bool = False
+    breakdown: Breakdown | None = None
+    """Only for cases that are judged by their parts."""
+    condition: str = "quiet"
+    exit_code: int = 0
+    output: str = ""
+    """What the program printed."""
+    waited: Mapping[int, float] = field(default_factory=dict)
+    """By rank: the share of its steps in which its main thread was runnable without a core, by the kernel's clock."""
+    harm: tuple[str, ...] = ()
+    """What the recording changed of the program, or does not contain."""
+
+    @property
+    def own(self) -> tuple[Entry, ...]:
+        """The entries about the program: under a quota, all but the one about the quota."""
+        return tuple(each for each in self.entries if self.condition != "quota" or each.rule != THROTTLED)
 
     def as_json(self) -> dict[str, Any]:
         """For the file of results."""
@@ -152,4 +212,43 @@ def _entry(finding: Mapping[str, Any]) -> Entry:
         gain=(first["factor"], first["low"] or first["factor"], first["high"] or first["factor"]) if first else None,
         is_limit=bool(first and first.get("is_most")),
         is_sure=finding["confidence"] != "low" and not finding["overlaps"],
+        rule=finding["rule"],
+        is_of_run=finding["is_of_run"],
+        overlaps=bool(finding["overlaps"]),
     )
+
+
+def read_breakdown(run: Path) -> Breakdown:
+    """The causes of the verdict about a run directory, by the analysis: the JSON report has not all of it."""
+    from profiler import analyse_run, load
+
+    analysis = analyse_run(load(run))
+    values = {name: each for name, each in analysis.breakdown.items() if each.value is not None}
+    total = sum(each.value or 0.0 for each in values.values()) or 1.0
+    without_core = [values[name] for name in LOADED if name in values]
+    wide = sum(each.high - each.low for each in without_core if each.high is not None and each.low is not None)
+    waits = sum(each.value or 0.0 for each in without_core) / total, wide / 2 / total
+    causes = tuple(
+        Cause(
+            cause.category,
+            cause.share,
+            cause.share if cause.low is None else cause.low,
+            cause.share if cause.high is None else cause.high,
+            tuple((site.file, site.line, site.function) for site in cause.location.path) if cause.location else (),
+            (cause.location.calls or "") if cause.location else "",
+            cause.notice.code if cause.notice else "",
+        )
+        for cause in analysis.causes
+    )
+    return Breakdown(analysis.info.state, causes, _late(analysis), waits if without_core else None)
+
+
+def _late(analysis: Analysis) -> Cause | None:
+    """The late rank, in the form of a cause."""
+    late = analysis.ranks.straggler if analysis.ranks else None
+    step = analysis.value("step_time")
+    if late is None or not step:
+        return None
+    share = late.seconds / step
+    path = ((late.site.file, late.site.line, late.site.function),) if late.site else ()
+    return Cause(late.category, share, share, share, path, ranks=(late.rank, *late.alike), lead=late.lead / step)

@@ -15,10 +15,10 @@ CALLING: Final = ("compute", "framework", "python")
 """Categories of the time in which a line calls operators: torch reads the arguments of each while it holds the GIL."""
 _MOST_CALL_S: Final = 5e-6
 """Most seconds around an operator that its call is taken to need; what a line takes beyond is other work. A call takes
-0.5 to 1.3 µs in the traps of tests/traps (Xeon), some 2 µs on an AMD EPYC."""
+0.5 to 1.3 µs in the traps of tests/clinic (Xeon), some 2 µs on an AMD EPYC."""
 _MOST_GRADIENT_S: Final = 10e-6
 """The same around a gradient function: the engine finds it, adds up gradients and frees them. With the function itself
-this takes 7.6 µs in a loop of small operators (tests/traps/scripts/trainer.py on a Xeon), 5 to 10 µs on an AMD EPYC."""
+this takes 7.6 µs in a loop of small operators (tests/clinic, trap_trainer, on a Xeon), 5 to 10 µs on an AMD EPYC."""
 _MOSTLY: Final = 0.5
 """Share of the operators' time of a line from which its small ones count: beside large ones, as in a usual model, there
 is little to gain from calling fewer."""

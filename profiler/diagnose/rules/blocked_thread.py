@@ -28,7 +28,7 @@ def judge(costs: StepCosts) -> Claim | None:
     # in a backward pass torch itself waits, for memory or for its threads: no change of the program removes that
     is_of_torch = bool(sites) and backward is not None and sites[0] == backward.site
     # while the thread waits, its core sleeps or runs other work, and what follows finds its caches cold: in
-    # tests/traps/scripts/trainer.py, a pause of 4 ms lets the other 2.5 ms of the step take 3.3 ms
+    # tests/clinic/cases/trap_trainer, a pause of 4 ms lets the other 2.5 ms of the step take 3.3 ms
     return Claim(claimed, sites, has_gain=not is_of_torch, is_least=True)
 
 

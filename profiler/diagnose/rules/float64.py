@@ -36,6 +36,6 @@ PLUGIN = Rule(
     judge,
     code="model.float()",
     threshold_source="Half of the time: a core does half as many float64 operations at a time. Measured: 2.0 times the "
-    "CPU time of matrix products (tests/wild, case float64); 2.3 to 2.7, 3.5 to 3.8 and 9 to 11 times that of "
+    "CPU time of matrix products (tests/clinic, case wild/float64); 2.3 to 2.7, 3.5 to 3.8 and 9 to 11 times that of "
     "convolutions with kernels of 1, 3 and 5 (torch 2.13, one core of an AMD EPYC).",
 )

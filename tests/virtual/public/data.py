@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tests.wild.data import characters, mnist, words
+from tests.clinic.data import characters, mnist, words
 
 _SEED: Final = 20
 
