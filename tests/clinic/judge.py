@@ -51,10 +51,10 @@ def judge(case: Case, told: Told) -> Judged:
     """Judge an answer in every aspect of which the case tells the truth."""
     marks = {name: aspect(case, told) for name, aspect in ASPECTS.items()}
     false = tuple(_false_sentences(case, told))
-    return Judged(marks, false, _verdict(case, marks, false))
+    return Judged(marks, false, verdict_of(case, marks, false))
 
 
-def _verdict(case: Case, marks: dict[str, Mark], false: tuple[str, ...]) -> Mark:
+def verdict_of(case: Case, marks: dict[str, Mark], false: tuple[str, ...]) -> Mark:
     """A false sentence makes an answer wrong. Else the cause and the cure decide: where it is, and what to do."""
     if false:
         return Mark.WRONG
@@ -111,6 +111,8 @@ def _line(case: Case, told: Told) -> Mark:
         return Mark.NOT_JUDGED
     wanted = {(file.rpartition("/")[2], number) for file, number in places}
     mark = _first_where(told, lambda entry: bool(wanted & set(entry.lines)))
+    if not any(entry.lines for entry in told.entries):
+        mark = Mark.EMPTY
     in_table = wanted & {(file, number) for file, number, _ in told.lines[:1]}
     if in_table and mark is Mark.EMPTY:
         return Mark.RIGHT
@@ -142,6 +144,8 @@ def _advice(case: Case, told: Told) -> Mark:
     """What to do."""
     if not case.truth.advice:
         return Mark.NOT_JUDGED
+    if not any(entry.advice for entry in told.entries):
+        return Mark.EMPTY
     return _first_where(told, lambda entry: _matches(case.truth.advice, entry.advice))
 
 
