@@ -91,7 +91,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.clinic", description=__doc__.partition("\n")[0])
     parser.add_argument("action", choices=("check", "gain", "judge", "rivals", "page"))
     parser.add_argument("cases", nargs="*", help="names or kinds of cases (default: all)")
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--pairs", type=int, default=5, help="at least 2")
     parser.add_argument("--conditions", nargs="+", choices=CONDITIONS, default=[QUIET])
     parser.add_argument("--part", default="1/1", help="i/n: every n-th recording, from the i-th on")
     parser.add_argument("--python", type=Path, help="the Python of an environment with the other tools")
@@ -125,9 +125,13 @@ def main() -> int:
             for problem in problems(case):
                 failed = True
                 print(f"{case.name}: {problem}")
-        elif case.is_curable and not case.is_cuda and not case.stop_after:
-            result = gain.write(case, options.pairs)
-            print(f"{case.name}: {result['wall']} wall, {result['cpu']} CPU", flush=True)
+        elif case.has_gain:
+            try:
+                result = gain.write(case, max(2, options.pairs))
+                print(f"{case.name}: {result['wall']} wall, {result['cpu']} CPU", flush=True)
+            except ValueError as error:
+                failed = True
+                print(error, flush=True)
     return int(failed)
 
 

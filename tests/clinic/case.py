@@ -114,6 +114,11 @@ class Case(_Strict):
         """Whether there is a cured program."""
         return bool(self.cured) or (self.folder / "cure.patch").is_file()
 
+    @property
+    def has_gain(self) -> bool:
+        """Whether the times of the program and of the cured one compare: it ends by itself and not by an error."""
+        return self.is_curable and not (self.is_cuda or self.stop_after or self.exit_code)
+
     def line(self, place: str) -> tuple[str, int]:
         """The file and the line number of one of `truth.lines`, whose text occurs once."""
         file, _, text = place.partition(": ")

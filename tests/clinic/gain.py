@@ -40,7 +40,7 @@ def write(case: Case, pairs: int) -> dict[str, Any]:
 
 
 def _seconds(case: Case, ended: Ended) -> tuple[float, float]:
-    if ended.exit_code != case.exit_code or ended.seconds is None:
+    if ended.exit_code not in (0, case.exit_code) or ended.seconds is None:
         raise ValueError(f"{case.name}: exit code {ended.exit_code}\n{ended.output[-1000:]}\n{ended.errors[-3000:]}")
     return ended.seconds
 
@@ -48,9 +48,7 @@ def _seconds(case: Case, ended: Ended) -> tuple[float, float]:
 def _ratio(pairs: list[tuple[float, float]]) -> dict[str, float]:
     """The geometric mean of the ratios, with the interval of Student's t for their logarithms."""
     logs = [math.log(before / after) for before, after in pairs]
-    half = math.inf
-    if len(logs) > 1:
-        half = float(student.ppf((1 + CONFIDENCE) / 2, len(logs) - 1)) * stdev(logs) / math.sqrt(len(logs))
+    half = float(student.ppf((1 + CONFIDENCE) / 2, len(logs) - 1)) * stdev(logs) / math.sqrt(len(logs))
     middle = fmean(logs)
     ends = {"gain": middle, "low": middle - half, "high": middle + half}
     return {name: round(math.exp(log), 3) for name, log in ends.items()}

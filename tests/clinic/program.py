@@ -18,7 +18,7 @@ from typing import Final
 from tests.clinic.case import Case
 
 ROOT: Final = Path(__file__).parents[2]
-CLOCK: Final = re.compile(r"^trained in ([\d.]+) s, ([\d.]+) s of CPU$", re.MULTILINE)
+CLOCK: Final = re.compile(r"trained in ([\d.]+) s, ([\d.]+) s of CPU")  # lines of two ranks may stand in one
 """What each program prints at its end about the part that a cure changes."""
 TIMEOUT_S: Final = 240.0
 
@@ -75,6 +75,9 @@ def start(case: Case, folder: Path, *, before: Sequence[str] = (), is_cured: boo
     try:
         output, errors = process.communicate(timeout=case.stop_after or TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGTERM if case.stop_after else signal.SIGKILL)
+        if case.stop_after:
+            process.send_signal(signal.SIGTERM)
+        else:  # its workers and ranks too
+            os.killpg(process.pid, signal.SIGKILL)
         output, errors = process.communicate(timeout=TIMEOUT_S)
     return Ended(process.returncode, output, errors)

@@ -46,7 +46,7 @@ def test_a_case_is_short_and_told_in_whole_sentences(each: Case) -> None:
     assert sum(len(path.read_text().splitlines()) for path in programs) <= 120
     assert all(ast.get_docstring(ast.parse(path.read_text())) for path in programs if path.stat().st_size)
     assert each.truth.says.endswith(".")
-    assert each.counts != Counts() or each.measured() or "control" in each.kinds or each.stop_after or each.exit_code
+    assert each.counts != Counts() or each.measured() or not each.has_gain
 
 
 def test_an_unknown_case_or_key_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
