@@ -86,8 +86,7 @@ def try_rivals(cases: list[Case], tools: list[str], python: Path) -> None:
             print(f"{case.name}: {tool}: {row.get('told', row.get('failed') or row.get('not_applicable'))}", flush=True)
 
 
-def main() -> int:
-    """Do what the command says; the exit code is 1 if a case is wrong."""
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.clinic", description=__doc__.partition("\n")[0])
     parser.add_argument("action", choices=("check", "gain", "judge", "rivals", "page"))
     parser.add_argument("cases", nargs="*", help="names or kinds of cases (default: all)")
@@ -99,6 +98,12 @@ def main() -> int:
     options = parser.parse_args()
     if options.action == "rivals" and not options.python:
         parser.error("rivals needs --python ENV/bin/python")
+    return options
+
+
+def main() -> int:
+    """Do what the command says; the exit code is 1 if a case is wrong."""
+    options = _options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # takes the conditions away first
     try:
         cases = select(options.cases)
@@ -116,10 +121,10 @@ def main() -> int:
             present.append(case)
     if options.action == "judge":
         judge(present, options.conditions, options.part)
-        return board.write(cases)
+        return board.write(select(()))
     if options.action == "rivals":
         try_rivals(present, options.tools, options.python)
-        return board.write(cases)
+        return board.write(select(()))
     for case in present:
         if options.action == "check":
             for problem in problems(case):

@@ -28,6 +28,7 @@ from tests.clinic.told import Entry, Told
 RESULTS: Final = REPORTS / "rivals.jsonl"
 TIMEOUT_S: Final = 120.0
 _PROFILER_SCRIPT: Final = Path(__file__).parent / "torch_profiler_script.py"
+_SCALENE_SCRIPT: Final = Path(__file__).parent / "scalene_script.py"
 _PROFILED: Final = 9
 """Steps that torch.profiler's schedule needs: one waits, one warms up, six are recorded, and the last one ends."""
 _SKIPPED: Final = 15
@@ -41,8 +42,8 @@ def _fetched(batches):
     return batches if isinstance(batches, _DataLoader) else traceml.wrap_dataloader_fetch(batches)
 """
 _TRAINERS: Final = ("lightning", "pytorch_lightning", "transformers")
-_NO_BATCHES: Final = ("range", "enumerate", "zip", "DataLoader", "count")
-"""Functions whose results TraceML need not wrap: they make no batches, or a `DataLoader` in them is timed already."""
+_TIMED: Final = ("enumerate", "zip", "DataLoader")
+"""Functions whose results TraceML need not wrap: it times the `DataLoader` in them already."""
 _INPUT: Final = re.compile(r"(?i)\binput|loader|dataset|batches|preprocess|collat|items?\b")
 """Titles about the input."""
 _CPU: Final = {"Python": "n_cpu_percent_python", "native": "n_cpu_percent_c", "system": "n_sys_percent"}
@@ -86,7 +87,7 @@ def with_trace_step(source: str) -> str:
     if not found or not model:
         return ""
     loop, _ = found
-    if isinstance(loop, ast.For) and not (isinstance(loop.iter, ast.Call) and _name(loop.iter) in _NO_BATCHES):
+    if isinstance(loop, ast.For) and not (isinstance(loop.iter, ast.Call) and _name(loop.iter) in _TIMED):
         loop.iter = ast.Call(ast.Name("_fetched"), [loop.iter], [])
     context = ast.withitem(ast.parse(f"traceml.trace_step({model})", mode="eval").body)
     loop.body = [ast.With([context], loop.body)]
@@ -187,8 +188,11 @@ def run_scalene(python: Path, case: Case, folder: Path, run: Run) -> Any:
     """The three lines of the user's files with the largest share of the time."""
     out = folder / "scalene.json"
     script, *options = case.command
-    words = [python.parent / "scalene", "run", "--cpu-only", "-o", out, script]
-    run([*words, "---", *options] if options else words)
+    words = [python.parent / "scalene", "run", "--cpu-only", "-o", out]
+    if case.truth.steps > _SKIPPED and case.truth.recurrence in ("each step", "periodic", "growing", "none"):
+        run([*words, "--off", "--program-path", folder, _SCALENE_SCRIPT, "---", script, *options])
+    else:
+        run([*words, script, "---", *options] if options else [*words, script])
     profile = json.loads(out.read_text(encoding="utf-8"))
     lines = [
         {"file": Path(name).name, "line": line["lineno"], "text": line["line"].strip()}
@@ -229,7 +233,9 @@ def read_torch_profiler(case: Case, kept: Any) -> Told:
     files = tuple(_user_files(case))
     rows = []
     for row in kept:
-        frames = [frame for frame in (row["name"], *row["stack"]) if frame.startswith(files) and "<module>" not in frame]
+        frames = [
+            frame for frame in (row["name"], *row["stack"]) if frame.startswith(files) and "<module>" not in frame
+        ]
         where = f", under {frames[0]}" if frames and frames[0] != row["name"] else ""
         rows.append(_row(f"{row['name']}: {row['share']:.0%} of self CPU time{where}", _truth_in(case, frames[:1])))
     return Told({}, "", tuple(rows))
@@ -273,10 +279,13 @@ LISTS_ROWS: Final = ("Scalene", "torch.profiler")
 
 
 def try_tool(case: Case, tool: str, python: Path, done: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """What a tool tells about a case: kept with its version and the program, or the reason why there is nothing."""
+    """What a tool tells about a case: kept with its version and the program, or the reason why there is nothing.
+
+    A run that failed is made again, because the machine may have been too busy.
+    """
     package, run, _ = TOOLS[tool]
     state = {"version": _version(python, package), "program": hash_of_case(case, with_truth=False)}
-    if done and {name: done[name] for name in state} == state:
+    if done and "failed" not in done and {name: done[name] for name in state} == state:
         return done
     row = {"case": case.name, "tool": tool, **state}
     if case.is_cuda or case.ranks > 1 or case.stop_after:

@@ -5,9 +5,9 @@ with stacks. The three rows with the largest self CPU time are written to OUT as
 """
 
 import json
-import os
 import runpy
 import sys
+from pathlib import Path
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -35,5 +35,5 @@ if __name__ == "__main__":
     register_optimizer_step_post_hook(lambda *_: profiler.step())
     with profiler:
         sys.argv = command
-        sys.path[0] = os.getcwd()
+        sys.path[0] = str(Path.cwd())
         runpy.run_path(command[0], run_name="__main__")
