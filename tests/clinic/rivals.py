@@ -120,15 +120,26 @@ def _is_update(node: ast.AST) -> bool:
 
 
 def _model(tree: ast.Module, scope: ast.AST) -> str:
-    """The expression of the model: what the loop's function, else the file, asks for `parameters()`."""
-    known = {node.id for node in ast.walk(scope) if isinstance(node, ast.Name)}
-    known |= {node.arg for node in ast.walk(scope) if isinstance(node, ast.arg)}
-    for node in (*ast.walk(scope), *ast.walk(tree)):
+    """The expression of the model: what is asked for its `parameters()`, as the function of the loop names it."""
+    used = {ast.unparse(node) for node in _own(scope) if isinstance(node, (ast.Name, ast.Attribute))}
+    if isinstance(scope, ast.FunctionDef):
+        used |= {node.arg for node in ast.walk(scope.args) if isinstance(node, ast.arg)}
+    for node in (*_own(scope), *ast.walk(tree)):
         if isinstance(node, ast.Call) and _name(node) == "parameters" and isinstance(node.func, ast.Attribute):
             model = ast.unparse(node.func.value)
-            if model.replace(".", "").isidentifier() and model.partition(".")[0] in known:
-                return model
+            if model.replace(".", "").isidentifier():
+                same = [name for name in sorted(used) if name.partition(".")[2] == model.partition(".")[2] != ""]
+                if model.partition(".")[0] in used or same:
+                    return model if model.partition(".")[0] in used else same[0]
     return ""
+
+
+def _own(scope: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a module or function, without those of the functions and classes in it."""
+    for node in ast.iter_child_nodes(scope):
+        yield node
+        if not isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield from _own(node)
 
 
 def _name(call: ast.Call) -> str:
