@@ -146,8 +146,8 @@ def _cell(text: str) -> str:
 _BOARD_HEAD: Final = """# What other tools tell
 
 Slow programs of other people, and what five tools tell about each. [The clinic](clinic.md) tells how the cases are
-made, how each tool is used, and when it is right. Written by `python -m tests.clinic page` on {date}; never edited by
-hand. An answer about an older version of a program is left out."""
+made, how each tool is used, and when it is right. `python -m tests.clinic page` wrote this page on {date}. An answer
+about an older version of a program is left out."""
 _OURS: Final = "ours"
 _NOT_RUN, _FAILED, _NOT_APPLICABLE = "", "failed", "n/a"
 _BOARD_ASPECTS: Final = ("cause", "line", "advice", "gain")
@@ -272,14 +272,18 @@ def _rows(cases: Mapping[str, Case], answers: Mapping[str, Mapping[str, Answer]]
     for name, case in cases.items():
         marks = [of[name].mark if name in of else _NOT_RUN for of in answers.values()]
         ours = answers[_OURS].get(name, Answer("")).words
-        cells = [f"[{name}](#{name.replace('_', '-')})", _source(case), case.figure, _gain(case), ours, *marks]
+        cells = [name, _source(case), case.figure, _gain(case), ours, *marks]
         yield f"| {' | '.join(map(_cell, cells))} |"
 
 
 def _words(case: Case, answers: Mapping[str, Answer]) -> str:
     lines = [f"### {case.name}", "", case.truth.says, ""]
     for tool, answer in answers.items():
-        marks = ", ".join(f"{name} {answer.marks[name]}" for name in _BOARD_ASPECTS if name in answer.marks)
+        marks = ", ".join(
+            f"{name} {answer.marks[name]}"
+            for name in _BOARD_ASPECTS
+            if answer.marks.get(name, Mark.NOT_JUDGED) != Mark.NOT_JUDGED
+        )
         false = "".join(f" False: {text}." for text in answer.false)
         words = html.escape(_cell(answer.words), quote=False).replace("*", "\\*").replace("_", "\\_")
         lines.append(f"- **{tool}**, {answer.mark}{f' ({marks})' if marks else ''}: {words}{false}")

@@ -206,23 +206,36 @@ def run_scalene(python: Path, case: Case, folder: Path, run: Run) -> Any:
         run([*words, script, "---", *options] if options else [*words, script])
     profile = json.loads(out.read_text(encoding="utf-8"))
     lines = [
-        {"file": Path(name).name, "line": line["lineno"], "text": line["line"].strip()}
+        {"file": _short(name), "line": line["lineno"], "text": line["line"].strip()}
         | {column: round(line[key]) for column, key in _CPU.items()}
         for name, file in profile.get("files", {}).items()
-        if "site-packages" not in Path(name).parts
         for line in file["lines"]
         if not line["line"].strip().startswith(("import ", "from "))
     ]
-    return sorted(lines, key=lambda line: -sum(line[column] for column in _CPU))[:3]
+    lines.sort(key=lambda line: -sum(line[column] for column in _CPU))
+    first_of_library = [line for line in lines[:1] if "/" in line["file"]]
+    return [line for line in lines if "/" not in line["file"]][:3] + first_of_library
+
+
+def _short(name: str) -> str:
+    """The name of a user's file, or the path of a library's file from `site-packages` on."""
+    return name.partition("/site-packages/")[2] or Path(name).name
 
 
 def read_scalene(case: Case, kept: Any) -> Told:
-    """A row names one line."""
-    return Told({}, "", tuple(
-        _row(f"{row['file']}:{row['line']}: Python {row['Python']}%, native {row['native']}%: {row['text']}",
-             ((row["file"], row["line"]),))
-        for row in kept if sum(row[column] for column in _CPU)
-    ))  # fmt: skip
+    """A row names one line. Where a library's line comes first, the first row names the library too."""
+    rows = [
+        replace(
+            _row(f"{row['file']}:{row['line']}: Python {row['Python']}%, native {row['native']}%: {row['text']}"),
+            lines=((row["file"], row["line"]),),
+        )
+        for row in kept
+        if sum(row[column] for column in _CPU)
+    ]
+    if len(rows) > 1 and "/" in rows[-1].lines[0][0]:
+        library = rows.pop()
+        rows[0] = replace(rows[0], title=f"{rows[0].title}; most in {library.title}")
+    return Told({}, "", tuple(rows))
 
 
 def run_torch_profiler(python: Path, case: Case, folder: Path, run: Run) -> Any:
@@ -248,7 +261,8 @@ def read_torch_profiler(case: Case, kept: Any) -> Told:
             frame for frame in (row["name"], *row["stack"]) if frame.startswith(files) and "<module>" not in frame
         ]
         where = f", under {frames[0]}" if frames and frames[0] != row["name"] else ""
-        rows.append(_row(f"{row['name']}: {row['share']:.0%} of self CPU time{where}", _truth_in(case, frames[:1])))
+        told = _row(f"{row['name']}: {row['share']:.0%} of self CPU time{where}")
+        rows.append(replace(told, lines=_truth_in(case, frames[:1])))
     return Told({}, "", tuple(rows))
 
 
@@ -274,8 +288,8 @@ def _entry(title: str, *, advice: str = "") -> Entry:
     return Entry(title, "", advice, (), "", 0.0, None, is_limit=False, is_sure=True)
 
 
-def _row(title: str, lines: tuple[tuple[str, int], ...]) -> Entry:
-    return replace(_entry(title), lines=lines, is_sure=False)
+def _row(title: str) -> Entry:
+    return replace(_entry(title), is_sure=False)
 
 
 TOOLS: Final = {
@@ -354,11 +368,13 @@ def judge_rival(case: Case, row: Mapping[str, Any]) -> tuple[Told, Judged | None
 
 
 def cause_of(case: Case, marks: Mapping[str, Mark], titles: Sequence[str]) -> Mark:
-    """By the truth's terms; without them, the place or the part of the step that the first entry names."""
+    """By the truth's terms; without them, the place, the library or the part of the step that is named first."""
     if marks["cause"] is not Mark.NOT_JUDGED or "control" in case.kinds:
         return marks["cause"]
     first = titles[0] if titles else ""
     if "input" in case.kinds and _INPUT.search(first):
         return Mark.RIGHT
-    is_residual = first.startswith("RESIDUAL-HEAVY") and "input" not in case.kinds
-    return Mark.PARTLY if is_residual and marks["line"] is not Mark.RIGHT else marks["line"]
+    found = {marks["line"], marks["owner"]}
+    if first.startswith("RESIDUAL-HEAVY") and "input" not in case.kinds:
+        found.add(Mark.PARTLY)
+    return min(found, key=list(Mark).index)

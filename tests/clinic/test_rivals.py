@@ -131,7 +131,10 @@ def test_the_findings_of_train_doctor_are_judged(tmp_path: Path) -> None:
 
 def test_the_first_lines_of_scalene_are_judged(tmp_path: Path) -> None:
     told = rivals.run_scalene(tmp_path / "python", TEACHER, tmp_path, writes("scalene.json", SCALENE))
-    assert [row["line"] for row in told] == [LINE, 46], "neither imports nor the library"
+    assert [row["line"] for row in told] == [LINE, 46, 7], "no import, and the library last"
+    owned = TEACHER.model_copy(update={"truth": TEACHER.truth.model_copy(update={"owner": "lib", "lines": ()})})
+    assert judged("Scalene", told, owned).marks["cause"] is Mark.RIGHT
+    told.pop()
     assert marks(judged("Scalene", told)) == ["right", "right", "empty", "empty"]
     assert judged("Scalene", told).verdict is Mark.PARTLY, "it gives no advice"
     assert marks(judged("Scalene", told[::-1]))[:2] == ["partly", "partly"]

@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 
 def write_rows(profiler, path):
-    averages = profiler.key_averages(group_by_stack_n=5)
+    averages = [row for row in profiler.key_averages(group_by_stack_n=5) if row.key != "ProfilerStep*"]
     rows = sorted(averages, key=lambda row: -row.self_cpu_time_total)
     total = sum(row.self_cpu_time_total for row in rows)
     top = [{"name": row.key, "share": row.self_cpu_time_total / total, "stack": list(row.stack)} for row in rows[:3]]
