@@ -41,7 +41,8 @@ traceml.init(mode="auto")
 def _fetched(batches):
     return batches if isinstance(batches, _DataLoader) else traceml.wrap_dataloader_fetch(batches)
 """
-_TRAINERS: Final = ("lightning", "pytorch_lightning", "transformers")
+_TRAINERS: Final = re.compile(r"^(import|from) (lightning|pytorch_lightning|transformers)\b", re.MULTILINE)
+"""Libraries whose trainers TraceML times without a change of the program."""
 _TIMED: Final = ("enumerate", "zip", "DataLoader")
 """Functions whose results TraceML need not wrap: it times the `DataLoader` in them already."""
 _INPUT: Final = re.compile(r"(?i)\binput|loader|dataset|batches|preprocess|collat|items?\b")
@@ -74,8 +75,7 @@ def add_trace_step(folder: Path) -> None:
         if changed := with_trace_step(source):
             path.write_text(changed, encoding="utf-8")
             return
-    imported = {name for source in sources.values() for name in _imported(ast.parse(source))}
-    if not imported & set(_TRAINERS):
+    if not any(map(_TRAINERS.search, sources.values())):
         raise NotApplicableError("no loop of training with its model is found")
 
 
@@ -92,8 +92,6 @@ def with_trace_step(source: str) -> str:
     context = ast.withitem(ast.parse(f"traceml.trace_step({model})", mode="eval").body)
     loop.body = [ast.With([context], loop.body)]
     start = 1 if ast.get_docstring(tree) else 0
-    while isinstance(tree.body[start], ast.ImportFrom) and tree.body[start].module == "__future__":
-        start += 1
     tree.body[start:start] = ast.parse(_TRACEML_HEAD).body
     return ast.unparse(ast.fix_missing_locations(tree))
 
@@ -150,19 +148,11 @@ def _nodes(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
     return (node for statement in body for node in ast.walk(statement))
 
 
-def _imported(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield (node.module or "").partition(".")[0]
-
-
 def read_traceml(case: Case, kept: Any) -> Told:
     """Its verdict is the only entry; one that healthy programs get too is none."""
     words = f"{kept['status']}: {kept['summary']}"
-    entries = () if kept["kind"] in _HEALTHY else (_entry(words, advice=kept["action"]),)
-    return Told({}, f"{words} {kept['action']}", entries)
+    verdict = Entry(words, "", kept["action"], (), "", 0.0, None, is_limit=False, is_sure=True)
+    return Told({}, f"{words} {kept['action']}", () if kept["kind"] in _HEALTHY else (verdict,))
 
 
 def run_train_doctor(python: Path, case: Case, folder: Path, run: Run) -> Any:
@@ -177,15 +167,12 @@ def run_train_doctor(python: Path, case: Case, folder: Path, run: Run) -> Any:
 def read_train_doctor(case: Case, kept: Any) -> Told:
     """A finding that rests on a prior is not sure. Its words count as the first screen only where it comes first."""
     entries = tuple(
-        replace(
-            _entry(each["title"], advice=each["suggestion"]),
-            evidence=each["evidence"],
-            gain=_limit(each["expected_effect"]),
-            is_limit=True,
-            is_sure=not each["score_basis"].startswith("prior"),
+        Entry(
+            each["title"], each["evidence"], each["suggestion"], (), "", 0.0, _limit(each["expected_effect"]),
+            is_limit=True, is_sure=not each["score_basis"].startswith("prior"),
         )
         for each in kept["findings"]
-    )
+    )  # fmt: skip
     return Told({}, " ".join(f"{each.title}. {each.evidence} {each.advice}" for each in entries[:1]), entries)
 
 
@@ -225,13 +212,11 @@ def _short(name: str) -> str:
 def read_scalene(case: Case, kept: Any) -> Told:
     """A row names one line. Where a library's line comes first, the first row names the library too."""
     rows = [
-        replace(
-            _row(f"{row['file']}:{row['line']}: Python {row['Python']}%, native {row['native']}%: {row['text']}"),
-            lines=((row["file"], row["line"]),),
-        )
+        _row(f"{row['file']}:{row['line']}: Python {row['Python']}%, native {row['native']}%: {row['text']}",
+             ((row["file"], row["line"]),))
         for row in kept
         if sum(row[column] for column in _CPU)
-    ]
+    ]  # fmt: skip
     if len(rows) > 1 and "/" in rows[-1].lines[0][0]:
         library = rows.pop()
         rows[0] = replace(rows[0], title=f"{rows[0].title}; most in {library.title}")
@@ -261,8 +246,7 @@ def read_torch_profiler(case: Case, kept: Any) -> Told:
             frame for frame in (row["name"], *row["stack"]) if frame.startswith(files) and "<module>" not in frame
         ]
         where = f", under {frames[0]}" if frames and frames[0] != row["name"] else ""
-        told = _row(f"{row['name']}: {row['share']:.0%} of self CPU time{where}")
-        rows.append(replace(told, lines=_truth_in(case, frames[:1])))
+        rows.append(_row(f"{row['name']}: {row['share']:.0%} of self CPU time{where}", _truth_in(case, frames[:1])))
     return Told({}, "", tuple(rows))
 
 
@@ -284,12 +268,8 @@ def _truth_in(case: Case, frames: Sequence[str]) -> tuple[tuple[str, int], ...]:
     return tuple(found)
 
 
-def _entry(title: str, *, advice: str = "") -> Entry:
-    return Entry(title, "", advice, (), "", 0.0, None, is_limit=False, is_sure=True)
-
-
-def _row(title: str) -> Entry:
-    return replace(_entry(title), is_sure=False)
+def _row(title: str, lines: tuple[tuple[str, int], ...]) -> Entry:
+    return Entry(title, "", "", lines, "", 0.0, None, is_limit=False, is_sure=False)
 
 
 TOOLS: Final = {
