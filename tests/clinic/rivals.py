@@ -354,7 +354,7 @@ def cause_of(case: Case, marks: Mapping[str, Mark], titles: Sequence[str]) -> Ma
     first = titles[0] if titles else ""
     if "input" in case.kinds and _INPUT.search(first):
         return Mark.RIGHT
-    found = {marks["line"], marks["owner"]}
+    found = {marks["line"]} | ({marks["owner"]} & {Mark.RIGHT, Mark.PARTLY})
     if first.startswith("RESIDUAL-HEAVY") and "input" not in case.kinds:
         found.add(Mark.PARTLY)
     return min(found, key=list(Mark).index)

@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 def write_rows(profiler, path):
     averages = [row for row in profiler.key_averages(group_by_stack_n=5) if row.key != "ProfilerStep*"]
     rows = sorted(averages, key=lambda row: -row.self_cpu_time_total)
-    total = sum(row.self_cpu_time_total for row in rows)
+    total = sum(max(0, row.self_cpu_time_total) for row in rows)  # some rows have negative times
     top = [{"name": row.key, "share": row.self_cpu_time_total / total, "stack": list(row.stack)} for row in rows[:3]]
     with open(path, "w", encoding="utf-8") as file:
         json.dump(top, file)
