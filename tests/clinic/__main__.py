@@ -3,9 +3,10 @@
     python -m tests.clinic check [CASE or KIND ...]
     python -m tests.clinic gain [CASE or KIND ...] [--pairs 5]
     python -m tests.clinic judge [CASE or KIND ...] [--conditions quiet busy] [--part 1/4]
+    python -m tests.clinic rivals --python ENV/bin/python [CASE or KIND ...] [--tools Scalene]
     python -m tests.clinic page
 
-`judge` goes on where an earlier call ended. `page` writes reports/clinic/README.md and docs/clinic-board.md.
+`judge` and `rivals` go on where an earlier call ended. `page` writes reports/clinic/README.md and docs/clinic-board.md.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from tests.clinic import board, gain
+from tests.clinic import board, gain, rivals
 from tests.clinic.case import Case, select
 from tests.clinic.conditions import CONDITIONS, QUIET, NotPermittedError, has_condition
 from tests.clinic.keep import read_rows, try_case, write_rows
@@ -75,15 +76,35 @@ def judge(cases: list[Case], conditions: list[str], part: str) -> None:
         print(f"{case.name} {condition}: {row.get('verdict', 'crash')}", flush=True)
 
 
-def main() -> int:
-    """Do what the command says; the exit code is 1 if a case is wrong."""
+def try_rivals(cases: list[Case], tools: list[str], python: Path) -> None:
+    """Run other tools on the cases, and keep every row at once."""
+    for case in cases:
+        for tool in tools:
+            rows = {(row["case"], row["tool"]): row for row in read_rows(rivals.RESULTS)}
+            row = rivals.try_tool(case, tool, python, rows.get((case.name, tool)))
+            rows[case.name, tool] = row
+            write_rows(rows.values(), rivals.RESULTS)
+            print(f"{case.name}: {tool}: {row.get('told', row.get('failed') or row.get('not_applicable'))}", flush=True)
+
+
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.clinic", description=__doc__.partition("\n")[0])
-    parser.add_argument("action", choices=("check", "gain", "judge", "page"))
+    parser.add_argument("action", choices=("check", "gain", "judge", "rivals", "page"))
     parser.add_argument("cases", nargs="*", help="names or kinds of cases (default: all)")
     parser.add_argument("--pairs", type=int, default=5, help="at least 2")
     parser.add_argument("--conditions", nargs="+", choices=CONDITIONS, default=[QUIET])
     parser.add_argument("--part", default="1/1", help="i/n: every n-th recording, from the i-th on")
+    parser.add_argument("--python", type=Path, help="the Python of an environment with the other tools")
+    parser.add_argument("--tools", nargs="+", choices=rivals.TOOLS, default=list(rivals.TOOLS))
     options = parser.parse_args()
+    if options.action == "rivals" and not options.python:
+        parser.error("rivals needs --python ENV/bin/python")
+    return options
+
+
+def main() -> int:
+    """Do what the command says; the exit code is 1 if a case is wrong."""
+    options = _options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # takes the conditions away first
     try:
         cases = select(options.cases)
@@ -101,7 +122,10 @@ def main() -> int:
             present.append(case)
     if options.action == "judge":
         judge(present, options.conditions, options.part)
-        return board.write(cases)
+        return board.write(select(()))
+    if options.action == "rivals":
+        try_rivals(present, options.tools, options.python)
+        return board.write(select(()))
     for case in present:
         if options.action == "check":
             for problem in problems(case):

@@ -57,10 +57,10 @@ def judge(case: Case, told: Told) -> Judged:
     false = tuple(_false_sentences(case, told))
     found = [*misses(case, told)] if case.truth.parts else []
     missing = (*(miss.text for miss in found if not miss.is_false), *told.harm)
-    return Judged(marks, false, _verdict(case, marks, false), missing)
+    return Judged(marks, false, verdict_of(case, marks, false), missing)
 
 
-def _verdict(case: Case, marks: dict[str, Mark], false: tuple[str, ...]) -> Mark:
+def verdict_of(case: Case, marks: dict[str, Mark], false: tuple[str, ...]) -> Mark:
     """A false sentence makes an answer wrong. Else the cause and the cure decide: where it is, and what to do. Older
     cases have one aspect that decides alone."""
     if false:
@@ -120,6 +120,8 @@ def _line(case: Case, told: Told) -> Mark:
         return Mark.NOT_JUDGED
     wanted = {(file.rpartition("/")[2], number) for file, number in places}
     mark = _first_where(told, lambda entry: bool(wanted & set(entry.lines)))
+    if not any(entry.lines for entry in told.entries):
+        mark = Mark.EMPTY
     in_table = wanted & {(file, number) for file, number, _ in told.lines[:1]}
     if in_table and mark is Mark.EMPTY:
         return Mark.RIGHT
@@ -153,6 +155,8 @@ def _advice(case: Case, told: Told) -> Mark:
     """What to do."""
     if not case.truth.advice:
         return Mark.NOT_JUDGED
+    if not any(entry.advice for entry in told.entries):
+        return Mark.EMPTY
     return _first_where(told, lambda entry: _matches(case.truth.advice, entry.advice))
 
 

@@ -164,7 +164,7 @@ def read_rows(path: Path = RESULTS) -> list[dict[str, Any]]:
 
 
 def write_rows(rows: Iterable[dict[str, Any]], path: Path = RESULTS) -> None:
-    """Write all results, sorted by case and condition."""
+    """Write all results, sorted by case, and by condition or tool."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    ordered = sorted(rows, key=lambda row: (row["case"], row["condition"]))
+    ordered = sorted(rows, key=lambda row: (row["case"], row.get("condition") or row["tool"]))
     path.write_text("".join(json.dumps(row) + "\n" for row in ordered), encoding="utf-8")

@@ -5,6 +5,7 @@
 
 import runpy
 import sys
+from pathlib import Path
 
 from scalene import scalene_profiler
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -27,4 +28,5 @@ class Starter:
 if __name__ == "__main__":
     register_optimizer_step_post_hook(Starter().count)
     sys.argv = sys.argv[1:]
+    sys.path[0] = str(Path.cwd())
     runpy.run_path(sys.argv[0], run_name="__main__")
