@@ -348,13 +348,13 @@ def judge_rival(case: Case, row: Mapping[str, Any]) -> tuple[Told, Judged | None
 
 
 def cause_of(case: Case, marks: Mapping[str, Mark], titles: Sequence[str]) -> Mark:
-    """By the truth's terms; without them, the place, the library or the part of the step that is named first."""
-    if marks["cause"] is not Mark.NOT_JUDGED or "control" in case.kinds:
+    """The best of the truth's terms and of the place, the library or the part of the step that is named first."""
+    if marks["cause"] is Mark.RIGHT or "control" in case.kinds:
         return marks["cause"]
     first = titles[0] if titles else ""
     if "input" in case.kinds and _INPUT.search(first):
         return Mark.RIGHT
-    found = {marks["line"]} | ({marks["owner"]} & {Mark.RIGHT, Mark.PARTLY})
+    found = {marks["line"]} | ({marks["cause"], marks["owner"]} & {Mark.RIGHT, Mark.PARTLY})
     if first.startswith("RESIDUAL-HEAVY") and "input" not in case.kinds:
         found.add(Mark.PARTLY)
     return min(found, key=list(Mark).index)
