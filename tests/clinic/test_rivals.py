@@ -12,7 +12,7 @@ import pytest
 
 from tests.clinic import board, rivals
 from tests.clinic.case import Case, every_case, read_case
-from tests.clinic.judge import Judged, Mark
+from tests.clinic.judge import ASPECTS, Judged, Mark
 from tests.clinic.keep import read_rows
 from tests.clinic.program import placed
 from tests.clinic.rivals import NotApplicableError, add_trace_step, judge_rival, try_tool, with_trace_step
@@ -224,7 +224,7 @@ def test_the_board_shows_our_losses() -> None:
     program = board.hash_of_case(TEACHER, with_truth=False)
     row = {"case": TEACHER.name, "tool": "TraceML", "version": "0.5.0", "program": program, "told": RESIDUAL}
     ours = {"case": TEACHER.name, "condition": "quiet", "verdict": "wrong", "false": [], "screen": "", "entries": [],
-            "marks": dict.fromkeys(("cause", "line", "advice", "gain"), "empty")}  # fmt: skip
+            "marks": dict.fromkeys(ASPECTS, "empty")}  # fmt: skip
     text = board.board({TEACHER.name: TEACHER}, [ours], [row, row | {"tool": "Scalene", "program": "older"}])
     assert "- momentum_teacher: ours wrong, TraceML partly" in text
     assert "| TraceML | 0.5.0 | 1 | 0 | 1 | 0 | 0 | 0 | 0 | 0 + 1 of 1 |" in text
