@@ -1,10 +1,11 @@
-"""Measures what the cure of a case gains, by pairs of runs in alternating order."""
+"""Measures what the cure of a case gains: by pairs of runs in alternating order, or by the counts of a CUDA program."""
 
 from __future__ import annotations
 
 import json
 import math
 import platform
+import sys
 from statistics import fmean, stdev
 from typing import Any, Final
 
@@ -13,8 +14,10 @@ from scipy.stats import t as student
 
 from tests.clinic.case import Case
 from tests.clinic.program import Ended, placed, start
+from tests.clinic.told import read_told
 
 CONFIDENCE: Final = 0.95
+VIRTUAL: Final = (sys.executable, "-m", "profiler", "run", "--virtual-cuda", "--out", "../run", "--")
 
 
 def measure(case: Case, pairs: int) -> dict[str, Any]:
@@ -32,17 +35,40 @@ def measure(case: Case, pairs: int) -> dict[str, Any]:
     return clocks | {"pairs": times, "python": platform.python_version(), "torch": torch.__version__}
 
 
+def count(case: Case) -> dict[str, Any]:
+    """The counts of one step before and after the cure, as far as the case promises them."""
+    told = []
+    for is_cured in (False, True):
+        with placed(case, is_cured=is_cured) as folder:
+            _check(case, start(case, folder, before=VIRTUAL, is_cured=is_cured))
+            told.append(read_told(folder.parent / "run").counts)
+    return {"counts": {name: [each[name] for each in told] for name in case.counts.model_dump(exclude_none=True)}}
+
+
 def write(case: Case, pairs: int) -> dict[str, Any]:
-    """Measure, and keep the result beside the case."""
-    result = measure(case, pairs)
+    """Measure, and keep the result beside the case. Where the printed code is known to fail, its error is the result."""
+    try:
+        result = count(case) if case.is_cuda else measure(case, pairs)
+    except ValueError as error:
+        if case.is_cured_by_print:
+            raise
+        result = {"error": str(error).strip().splitlines()[-1]}
+    if case.prints:
+        result["cure"] = case.added()
     (case.folder / "measured.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return result
 
 
 def _seconds(case: Case, ended: Ended) -> tuple[float, float]:
-    if ended.exit_code != case.exit_code or ended.seconds is None:
-        raise ValueError(f"{case.name}: exit code {ended.exit_code}\n{ended.output[-1000:]}\n{ended.errors[-3000:]}")
+    _check(case, ended)
+    if ended.seconds is None:
+        raise ValueError(f"{case.name}: prints no line `trained in ... s, ... s of CPU`")
     return ended.seconds
+
+
+def _check(case: Case, ended: Ended) -> None:
+    if ended.exit_code != case.exit_code:
+        raise ValueError(f"{case.name}: exit code {ended.exit_code}\n{ended.output[-1000:]}\n{ended.errors[-3000:]}")
 
 
 def _ratio(pairs: list[tuple[float, float]]) -> dict[str, float]:

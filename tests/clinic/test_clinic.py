@@ -62,6 +62,8 @@ def test_an_unknown_case_or_key_is_refused(tmp_path: Path, monkeypatch: pytest.M
 
 PRINTING = {rule.name: rule.code for rule in discover("profiler.diagnose.rules") if rule.code}
 PRINTED = [each for each in EVERY if each.prints]
+WORTH_CURING = 1.15
+"""Gain from which docs/clinic.md calls it clear."""
 
 
 @pytest.mark.parametrize("each", PRINTED, ids=lambda each: each.name)
@@ -72,9 +74,31 @@ def test_a_patch_holds_the_code_that_its_rule_prints(each: Case) -> None:
         assert re.search(words.replace(":\\ ", r":\s+"), each.added()), part
 
 
-@pytest.mark.xfail(strict=True, reason="cases are still being written")
 def test_each_code_that_a_rule_prints_has_a_case() -> None:
     assert sorted(set(PRINTING) - {each.prints for each in PRINTED}) == []
+
+
+def _cured(each: Case) -> Any:
+    mark = pytest.mark.xfail(strict=True, reason=each.truth.says)
+    return pytest.param(each, marks=[] if each.is_cured_by_print else [mark], id=each.name)
+
+
+@pytest.mark.parametrize("each", map(_cured, PRINTED))
+def test_the_code_that_a_rule_prints_cures(each: Case) -> None:
+    """The counts are as promised; or each pair of runs gained, and together they gained enough."""
+    measured = each.measured()
+    assert measured["cure"] == each.added(), "measure again: python -m tests.clinic gain"
+    assert "error" not in measured
+    if each.is_cuda:
+        promised = each.counts.model_dump(exclude_none=True)
+        if not promised:
+            pytest.skip(each.truth.says)
+        assert {name: tuple(counts) for name, counts in measured["counts"].items()} == promised
+    else:
+        assert any(
+            measured[clock]["gain"] >= WORTH_CURING and all(ill[at] > cured[at] for ill, cured in measured["pairs"])
+            for at, clock in enumerate(("wall", "cpu"))
+        )
 
 
 def marks(case: Case, answer: Told) -> dict[str, Mark]:

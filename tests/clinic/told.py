@@ -70,6 +70,8 @@ class Told:
 def read_told(run: Path) -> Told:
     """What `diagnose` tells about a run directory."""
     report = json.loads(_profiler("diagnose", str(run), "--format", "json"))
+    if "per_step" in report:
+        return Told(_steps(run), _profiler("diagnose", str(run)), (), counts=_exact_counts(report))
     screen = _profiler("diagnose", str(run)).partition("\nOver the measured steps")[0]
     measures = report["run"]
     counts = {name: measures[key] for name, key in _COUNTS.items() if measures.get(key) is not None}
@@ -83,6 +85,16 @@ def read_told(run: Path) -> Told:
         counts=counts,
         has_spikes=bool(report["spikes"]),
     )
+
+
+def _exact_counts(report: Mapping[str, Any]) -> dict[str, float]:
+    """The counts of a run with a virtual device, about which nothing else is told."""
+    number = {kind: each["number"] for kind, each in report["per_step"].items()}
+    return {
+        "syncs": report["waits_per_step"],
+        "copies": number.get("h2d", 0.0) + number.get("d2h", 0.0),
+        "launches": number["operator"],
+    }
 
 
 def _profiler(*words: str) -> str:
