@@ -46,7 +46,7 @@ def count(case: Case) -> dict[str, Any]:
 
 
 def write(case: Case, pairs: int) -> dict[str, Any]:
-    """Measure, and keep the result beside the case. Where the printed code is known to fail, its error is the result."""
+    """Measure, and keep the result beside the case: an error where the printed code is known to fail."""
     try:
         result = count(case) if case.is_cuda else measure(case, pairs)
     except ValueError as error:

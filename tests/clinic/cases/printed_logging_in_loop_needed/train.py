@@ -1,4 +1,4 @@
-"""Train a classifier that stops when the logged average of its loss has not fallen for long."""
+"""Train a classifier whose logged statement also keeps an average of the loss."""
 
 import logging
 import tempfile
@@ -9,6 +9,11 @@ from torch import nn
 
 STEPS = 400
 logger = logging.getLogger("train")
+
+
+def keep(averages, loss):
+    averages.append(0.9 * averages[-1] + 0.1 * loss)
+    return averages[-1]
 
 
 def main():
@@ -23,7 +28,7 @@ def main():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        logger.info("step %d: %s, loss %s", step, model[0].weight, averages.append(0.9 * averages[-1] + 0.1 * loss.item()))
+        logger.info("step %d: %s, loss %s", step, model[0].weight, keep(averages, loss.item()))
         if len(averages) != step + 2:
             raise SystemExit(f"the average of step {step} is missing")
     print(f"average {averages[-1]:.4f}")
