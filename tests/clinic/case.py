@@ -63,6 +63,8 @@ class Counts(_Strict):
     """Kernels that are launched."""
     all_reduces: tuple[int, int] | None = None
     """Collective operations that average gradients."""
+    growth: tuple[int, int] | None = None
+    """Bytes of tensors that a step adds to those of earlier steps."""
 
 
 class Case(_Strict):
@@ -117,6 +119,11 @@ class Case(_Strict):
     def is_curable(self) -> bool:
         """Whether there is a cured program."""
         return bool(self.cured or self.cured_env) or (self.folder / "cure.patch").is_file()
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the cure is measured by counts, and not by times."""
+        return self.is_cuda or self.counts != Counts()
 
     def line(self, place: str) -> tuple[str, int]:
         """The file and the line number of one of `truth.lines`, whose text occurs once."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import platform
+import re
 import sys
 from statistics import fmean, stdev
 from typing import Any, Final
@@ -17,7 +18,9 @@ from tests.clinic.program import Ended, placed, start
 from tests.clinic.told import read_told
 
 CONFIDENCE: Final = 0.95
-VIRTUAL: Final = (sys.executable, "-m", "profiler", "run", "--virtual-cuda", "--out", "../run", "--")
+_RUN: Final = (sys.executable, "-m", "profiler", "run")
+VIRTUAL: Final = (*_RUN, "--virtual-cuda", "--out", "../run", "--")
+COUNTED: Final = (*_RUN, "--count", "--out", "../run", "--")
 
 
 def measure(case: Case, pairs: int) -> dict[str, Any]:
@@ -40,7 +43,7 @@ def count(case: Case) -> dict[str, Any]:
     told = []
     for is_cured in (False, True):
         with placed(case, is_cured=is_cured) as folder:
-            _check(case, start(case, folder, before=VIRTUAL, is_cured=is_cured))
+            _check(case, start(case, folder, before=VIRTUAL if case.is_cuda else COUNTED, is_cured=is_cured))
             told.append(read_told(folder.parent / "run").counts)
     return {"counts": {name: [each[name] for each in told] for name in case.counts.model_dump(exclude_none=True)}}
 
@@ -48,11 +51,11 @@ def count(case: Case) -> dict[str, Any]:
 def write(case: Case, pairs: int) -> dict[str, Any]:
     """Measure, and keep the result beside the case: an error where the printed code is known to fail."""
     try:
-        result = count(case) if case.is_cuda else measure(case, pairs)
+        result = count(case) if case.is_counted else measure(case, pairs)
     except ValueError as error:
         if case.is_cured_by_print:
             raise
-        result = {"error": str(error).strip().splitlines()[-1]}
+        result = {"error": _last_error(str(error))}
     if case.prints:
         result["cure"] = case.added()
     (case.folder / "measured.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
@@ -64,6 +67,13 @@ def _seconds(case: Case, ended: Ended) -> tuple[float, float]:
     if ended.seconds is None:
         raise ValueError(f"{case.name}: prints no line `trained in ... s, ... s of CPU`")
     return ended.seconds
+
+
+def _last_error(text: str) -> str:
+    """The last line that names an exception, else the last one."""
+    lines = text.strip().splitlines()
+    named = [line for line in lines[1:] if re.match(r"[\w.]+: \S", line)]
+    return (named or lines)[-1]
 
 
 def _check(case: Case, ended: Ended) -> None:

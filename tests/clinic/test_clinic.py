@@ -12,11 +12,12 @@ import pytest
 
 from profiler.core.plugins import discover
 from profiler.report import finding_text
-from tests.clinic import board, told
+from tests.clinic import board, gain, told
 from tests.clinic import case as cases
 from tests.clinic.case import CASES, Case, Counts, Truth, every_case, read_case
 from tests.clinic.judge import ASPECTS, Mark, judge
 from tests.clinic.keep import hash_of_case
+from tests.clinic.program import environment
 from tests.clinic.told import Entry, Told
 
 EVERY = every_case()
@@ -89,7 +90,7 @@ def test_the_code_that_a_rule_prints_cures(each: Case) -> None:
     measured = each.measured()
     assert measured["cure"] == each.added(), "measure again: python -m tests.clinic gain"
     assert "error" not in measured
-    if each.is_cuda:
+    if each.is_counted:
         promised = each.counts.model_dump(exclude_none=True)
         if not promised:
             pytest.skip(each.truth.says)
@@ -99,6 +100,30 @@ def test_the_code_that_a_rule_prints_cures(each: Case) -> None:
             measured[clock]["gain"] >= WORTH_CURING and all(ill[at] > cured[at] for ill, cured in measured["pairs"])
             for at, clock in enumerate(("wall", "cpu"))
         )
+
+
+def test_a_cure_may_change_the_environment(case: Case) -> None:
+    changed = case.model_copy(update={"env": {"A": "1"}, "cured_env": {"A": "", "B": "2"}})
+    assert changed.added() == "unset A\nB=2 python train.py"
+    assert environment(changed, case.folder)["A"] == "1"
+    cured = environment(changed, case.folder, is_cured=True)
+    assert ("A" in cured, cured["B"]) == (False, "2")
+
+
+def test_only_code_that_is_known_to_fail_may_fail(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Case, __: int) -> None:
+        raise ValueError("Traceback\nTypeError: no such word")
+
+    monkeypatch.setattr(gain, "measure", fail)
+    with pytest.raises(ValueError, match="no such word"):
+        gain.write(case, 1)
+    known = case.model_copy(update={"prints": "float64", "is_cured_by_print": False})
+    assert gain.write(known, 1) == known.measured() == {"error": "TypeError: no such word", "cure": ""}
+
+
+@pytest.mark.slow
+def test_the_counts_of_a_cuda_program_are_measured() -> None:
+    assert gain.count(read_case("printed_several_syncs")) == {"counts": {"syncs": [2.0, 1.0]}}
 
 
 def marks(case: Case, answer: Told) -> dict[str, Mark]:

@@ -94,6 +94,7 @@ def _exact_counts(report: Mapping[str, Any]) -> dict[str, float]:
         "syncs": report["waits_per_step"],
         "copies": number.get("h2d", 0.0) + number.get("d2h", 0.0),
         "launches": number["operator"],
+        "growth": report["per_step"]["growth"]["bytes"],
     }
 
 

@@ -5,7 +5,7 @@ import time
 import torch
 from torch import nn
 
-STEPS = 60
+STEPS = 16
 
 
 def main():

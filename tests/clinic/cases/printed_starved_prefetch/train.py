@@ -18,7 +18,7 @@ class Rows(Dataset):
 
     def __getitem__(self, index):
         if index % 192 == 0:
-            time.sleep(0.25)  # the next file of the storage
+            time.sleep(0.5)  # the next file of the storage
         return torch.full((256,), index / self.size)
 
 
