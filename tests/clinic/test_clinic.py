@@ -84,7 +84,7 @@ def _cured(each: Case) -> Any:
     return pytest.param(each, marks=[] if each.is_cured_by_print else [mark], id=each.name)
 
 
-@pytest.mark.parametrize("each", map(_cured, PRINTED))
+@pytest.mark.parametrize("each", list(map(_cured, PRINTED)))
 def test_the_code_that_a_rule_prints_cures(each: Case) -> None:
     """The counts are as promised; or each pair of runs gained, and together they gained enough."""
     measured = each.measured()
