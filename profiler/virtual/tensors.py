@@ -695,8 +695,8 @@ def _one_hot(mode: VirtualMode, func: Any, args: Arguments, options: Options) ->
 
 def _made(mode: VirtualMode, func: Any, args: Arguments, options: Options) -> Any:
     """Functions that make tensors on a device that the program names, on the default one or on the CPU."""
-    if mode.default_device is not None and options.get("device") is None:
-        options["device"] = mode.default_device
+    if mode.default_device is not None and options.get("device") is None and func is not torch.normal:
+        options["device"] = mode.default_device  # torch.normal ignores it
     if "device" in options or "pin_memory" in options:
         return _make(mode, func, args, options)
     if func is torch.normal:

@@ -24,7 +24,6 @@ from tests.clinic.conditions import CONDITIONS, QUIET, NotPermittedError, has_co
 from tests.clinic.keep import read_rows, try_case, write_rows
 from tests.clinic.program import placed, start
 
-_VIRTUAL: Final = (sys.executable, "-m", "profiler", "run", "--virtual-cuda", "--out", "../run", "--")
 _MOST_LINES: Final = 120
 _PART_S: Final = 3_300
 """Seconds after which a part starts no further recording: it ends within an hour."""
@@ -36,7 +35,7 @@ def problems(case: Case) -> list[str]:
     for is_cured in (False, True) if case.is_curable else (False,):
         name = "cured" if is_cured else "program"
         with placed(case, is_cured=is_cured) as folder:
-            ended = start(case, folder, before=_VIRTUAL if case.is_cuda else (), is_cured=is_cured)
+            ended = start(case, folder, before=gain.VIRTUAL if case.is_cuda else (), is_cured=is_cured)
         expected = {case.exit_code, 0} if is_cured else {case.exit_code}
         if ended.exit_code not in expected:
             found.append(f"{name}: exit code {ended.exit_code}\n{ended.errors[-3000:]}")
@@ -131,13 +130,14 @@ def main() -> int:
             for problem in problems(case):
                 failed = True
                 print(f"{case.name}: {problem}")
-        elif case.has_gain:
+        elif case.is_curable and not case.stop_after and (case.is_counted or case.has_gain):
             try:
                 result = gain.write(case, max(2, options.pairs))
-                print(f"{case.name}: {result['wall']} wall, {result['cpu']} CPU", flush=True)
             except ValueError as error:
                 failed = True
                 print(error, flush=True)
+                continue
+            print(f"{case.name}:", {name: each for name, each in result.items() if name != "pairs"}, flush=True)
     return int(failed)
 
 

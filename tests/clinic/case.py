@@ -120,6 +120,8 @@ class Counts(_Strict):
     """Kernels that are launched."""
     all_reduces: tuple[int, int] | None = None
     """Collective operations that average gradients."""
+    growth: tuple[int, int] | None = None
+    """Bytes of tensors that a step adds to those of earlier steps."""
 
 
 class Case(_Strict):
@@ -139,8 +141,12 @@ class Case(_Strict):
     """What follows `python` in the folder of the case; `{source}` is the checkout."""
     cured: tuple[str, ...] = ()
     """The same for the cured program; empty: it is `command` after `cure.patch`, or there is no cure."""
+    cured_env: Mapping[str, str] = Field(default_factory=dict)
+    """Variables that the cure sets; an empty text: it removes the variable."""
     prints: str = ""
-    """The rule whose printed code is the cure: `cure.patch` adds that text."""
+    """The rule whose printed code is the cure: `cure.patch` or `cured_env` holds that text."""
+    is_cured_by_print: bool = True
+    """Whether that text cures the program; if it does not, `truth.says` tells why."""
     needs: tuple[str, ...] = ()
     """Modules that are not of the tests' environment; without one the case is skipped."""
     env: Mapping[str, str] = Field(default_factory=lambda: {"OMP_NUM_THREADS": "1"})
@@ -196,7 +202,12 @@ class Case(_Strict):
     @property
     def is_curable(self) -> bool:
         """Whether there is a cured program."""
-        return bool(self.cured) or (self.folder / "cure.patch").is_file()
+        return bool(self.cured or self.cured_env) or (self.folder / "cure.patch").is_file()
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the cure is measured by counts, and not by times."""
+        return self.is_cuda or self.counts.growth is not None
 
     @property
     def has_gain(self) -> bool:
@@ -213,10 +224,14 @@ class Case(_Strict):
         return file, numbers[0]
 
     def added(self) -> str:
-        """What `cure.patch` adds, without indentation; empty: there is none."""
+        """What `cure.patch` adds, without indentation, and `cured_env` as a shell has it; empty: there is neither."""
         path = self.folder / "cure.patch"
         lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        return "\n".join(line[1:].strip() for line in lines if line.startswith("+") and not line.startswith("+++"))
+        added = [line[1:].strip() for line in lines if line.startswith("+") and not line.startswith("+++")]
+        added += [f"unset {name}" for name, text in self.cured_env.items() if not text]
+        if variables := [f"{name}={text}" for name, text in self.cured_env.items() if text]:
+            added.append(" ".join([*variables, "python", *self.command]))
+        return "\n".join(added)
 
     def missing(self) -> str:
         """Why the case cannot run here; empty: it can."""
@@ -226,7 +241,7 @@ class Case(_Strict):
         return f"{', '.join(modules)} is not installed" if modules else ""
 
     def measured(self) -> dict[str, Any]:
-        """The gain of the cure with its interval and pairs; empty: it was not measured."""
+        """What `gain` wrote about the cure: its gain with pairs, counts or an error; empty: it was not measured."""
         path = self.measured_path
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 

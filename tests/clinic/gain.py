@@ -1,10 +1,12 @@
-"""Measures what the cure of a case gains, by pairs of runs in alternating order."""
+"""Measures what the cure of a case gains: by pairs of runs in alternating order, or by the counts of a CUDA program."""
 
 from __future__ import annotations
 
 import json
 import math
 import platform
+import re
+import sys
 from statistics import fmean, stdev
 from typing import Any, Final
 
@@ -13,8 +15,12 @@ from scipy.stats import t as student
 
 from tests.clinic.case import Case
 from tests.clinic.program import Ended, placed, start
+from tests.clinic.told import read_told
 
 CONFIDENCE: Final = 0.95
+_RUN: Final = (sys.executable, "-m", "profiler", "run")
+VIRTUAL: Final = (*_RUN, "--virtual-cuda", "--out", "../run", "--")
+COUNTED: Final = (*_RUN, "--count", "--out", "../run", "--")
 
 
 def measure(case: Case, pairs: int) -> dict[str, Any]:
@@ -32,18 +38,48 @@ def measure(case: Case, pairs: int) -> dict[str, Any]:
     return clocks | {"pairs": times, "python": platform.python_version(), "torch": torch.__version__}
 
 
+def count(case: Case) -> dict[str, Any]:
+    """The counts of one step before and after the cure, as far as the case promises them."""
+    told = []
+    for is_cured in (False, True):
+        with placed(case, is_cured=is_cured) as folder:
+            _check(case, start(case, folder, before=VIRTUAL if case.is_cuda else COUNTED, is_cured=is_cured))
+            told.append(read_told(folder.parent / "run").counts)
+    return {"counts": {name: [each[name] for each in told] for name in case.counts.model_dump(exclude_none=True)}}
+
+
 def write(case: Case, pairs: int) -> dict[str, Any]:
-    """Measure, and keep the result beside the case."""
-    result = measure(case, pairs)
+    """Measure, and keep the result beside the case: an error where the printed code is known to fail."""
+    try:
+        result = count(case) if case.is_counted else measure(case, pairs)
+    except ValueError as error:
+        if case.is_cured_by_print:
+            raise
+        result = {"error": _last_error(str(error))}
+    if case.prints:
+        result["cure"] = case.added()
     case.measured_path.parent.mkdir(exist_ok=True)
     case.measured_path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return result
 
 
 def _seconds(case: Case, ended: Ended) -> tuple[float, float]:
-    if ended.exit_code not in (0, case.exit_code) or ended.seconds is None:
-        raise ValueError(f"{case.name}: exit code {ended.exit_code}\n{ended.output[-1000:]}\n{ended.errors[-3000:]}")
+    _check(case, ended)
+    if ended.seconds is None:
+        raise ValueError(f"{case.name}: prints no line `trained in ... s, ... s of CPU`")
     return ended.seconds
+
+
+def _last_error(text: str) -> str:
+    """The last line that names an exception, else the last one."""
+    lines = text.strip().splitlines()
+    named = [line for line in lines[1:] if re.match(r"[\w.]+: \S", line)]
+    return (named or lines)[-1]
+
+
+def _check(case: Case, ended: Ended) -> None:
+    if ended.exit_code != case.exit_code:
+        raise ValueError(f"{case.name}: exit code {ended.exit_code}\n{ended.output[-1000:]}\n{ended.errors[-3000:]}")
 
 
 def _ratio(pairs: list[tuple[float, float]]) -> dict[str, float]:

@@ -56,7 +56,7 @@ def placed(case: Case, *, is_cured: bool = False) -> Iterator[Path]:
             for path in made.iterdir():
                 (folder / path.name).symlink_to(path)
         patch = folder / "cure.patch"
-        if is_cured and not case.cured:
+        if is_cured and not case.cured and patch.is_file():
             subprocess.run(["git", "apply", str(patch)], cwd=folder, check=True)
         patch.unlink(missing_ok=True)
         yield folder
@@ -71,18 +71,20 @@ def arguments(case: Case, *, is_cured: bool = False) -> tuple[str, ...]:
     return ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(case.ranks), *words)
 
 
-def environment(case: Case, folder: Path) -> dict[str, str]:
-    """The variables of the program: its own, and its library as an installed one."""
+def environment(case: Case, folder: Path, *, is_cured: bool = False) -> dict[str, str]:
+    """The variables of the program: its own, those of its cure, and its library as an installed one."""
     path = [str(folder / "site-packages")] if (folder / "site-packages").is_dir() else []
     path += [case.env["PYTHONPATH"].replace("{source}", str(case.checkout))] if "PYTHONPATH" in case.env else []
-    return os.environ | dict(case.env) | {"PYTHONPATH": os.pathsep.join([*path, str(ROOT)])}
+    variables = os.environ | dict(case.env) | {"PYTHONPATH": os.pathsep.join([*path, str(ROOT)])}
+    changed = case.cured_env if is_cured else {}
+    return {name: text for name, text in {**variables, **changed}.items() if text or name not in changed}
 
 
 def start(case: Case, folder: Path, *, before: Sequence[str] = (), is_cured: bool = False) -> Ended:
     """Run the program to its end, below the command `before` (as `python -m profiler run --`)."""
     command = [*before, sys.executable, *arguments(case, is_cured=is_cured)]
     process = subprocess.Popen(
-        command, cwd=folder, env=environment(case, folder), text=True,
+        command, cwd=folder, env=environment(case, folder, is_cured=is_cured), text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     try:

@@ -13,12 +13,12 @@ import pytest
 from profiler.analyse.model import AFTER_OPTIMIZER, HOST_CATEGORIES
 from profiler.core.plugins import discover
 from profiler.report import finding_text
-from tests.clinic import board, told
+from tests.clinic import board, gain, told
 from tests.clinic import case as cases
 from tests.clinic.case import CASES, Case, Counts, Part, Parts, Truth, every_case, read_case, select
 from tests.clinic.judge import ASPECTS, Mark, judge
 from tests.clinic.keep import hash_of_case, read_harm, record
-from tests.clinic.program import Ended
+from tests.clinic.program import Ended, environment
 from tests.clinic.told import Breakdown, Cause, Entry, Told
 from tests.clinic.unharmed import harm
 
@@ -113,6 +113,8 @@ def test_an_unknown_case_or_key_is_refused(tmp_path: Path, monkeypatch: pytest.M
 
 PRINTING = {rule.name: rule.code for rule in discover("profiler.diagnose.rules") if rule.code}
 PRINTED = [each for each in EVERY if each.prints]
+WORTH_CURING = 1.15
+"""Gain from which docs/clinic.md calls it clear."""
 
 
 @pytest.mark.parametrize("each", PRINTED, ids=lambda each: each.name)
@@ -123,9 +125,55 @@ def test_a_patch_holds_the_code_that_its_rule_prints(each: Case) -> None:
         assert re.search(words.replace(":\\ ", r":\s+"), each.added()), part
 
 
-@pytest.mark.xfail(strict=True, reason="cases are still being written")
 def test_each_code_that_a_rule_prints_has_a_case() -> None:
     assert sorted(set(PRINTING) - {each.prints for each in PRINTED}) == []
+
+
+def _cured(each: Case) -> Any:
+    mark = pytest.mark.xfail(strict=True, reason=each.truth.says)
+    return pytest.param(each, marks=[] if each.is_cured_by_print else [mark], id=each.name)
+
+
+@pytest.mark.parametrize("each", list(map(_cured, PRINTED)))
+def test_the_code_that_a_rule_prints_cures(each: Case) -> None:
+    """The counts are as promised; or each pair of runs gained, and together they gained enough."""
+    measured = each.measured()
+    assert measured["cure"] == each.added(), "measure again: python -m tests.clinic gain"
+    assert "error" not in measured
+    if each.is_counted:
+        promised = each.counts.model_dump(exclude_none=True)
+        if not promised:
+            pytest.skip(each.truth.says)
+        assert {name: tuple(counts) for name, counts in measured["counts"].items()} == promised
+    else:
+        assert any(
+            measured[clock]["gain"] >= WORTH_CURING and all(ill[at] > cured[at] for ill, cured in measured["pairs"])
+            for at, clock in enumerate(("wall", "cpu"))
+        )
+
+
+def test_a_cure_may_change_the_environment(case: Case) -> None:
+    changed = case.model_copy(update={"env": {"A": "1"}, "cured_env": {"A": "", "B": "2"}})
+    assert changed.added() == "unset A\nB=2 python train.py"
+    assert environment(changed, case.folder)["A"] == "1"
+    cured = environment(changed, case.folder, is_cured=True)
+    assert ("A" in cured, cured["B"]) == (False, "2")
+
+
+def test_only_code_that_is_known_to_fail_may_fail(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Case, __: int) -> None:
+        raise ValueError("Traceback\nTypeError: no such word")
+
+    monkeypatch.setattr(gain, "measure", fail)
+    with pytest.raises(ValueError, match="no such word"):
+        gain.write(case, 1)
+    known = case.model_copy(update={"prints": "float64", "is_cured_by_print": False})
+    assert gain.write(known, 1) == known.measured() == {"error": "TypeError: no such word", "cure": ""}
+
+
+@pytest.mark.slow
+def test_the_counts_of_a_cuda_program_are_measured() -> None:
+    assert gain.count(read_case("printed_several_syncs")) == {"counts": {"syncs": [2.0, 1.0]}}
 
 
 def marks(case: Case, answer: Told) -> dict[str, Mark]:

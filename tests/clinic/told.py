@@ -136,7 +136,7 @@ LINT: Final = "clinic-lint.json"
 def read_told(run: Path) -> Told:
     """What `diagnose` tells about a run directory; of a CUDA program also what `lint` told."""
     report = json.loads(_profiler("diagnose", str(run), "--format", "json"))
-    if (run / LINT).exists():
+    if "per_step" in report:
         return _told_of_counts(run, report)
     screen = _profiler("diagnose", str(run)).partition("\nOver the measured steps")[0]
     measures = report["run"]
@@ -154,14 +154,13 @@ def read_told(run: Path) -> Told:
 
 
 def _told_of_counts(run: Path, report: Mapping[str, Any]) -> Told:
-    lint = json.loads((run / LINT).read_text(encoding="utf-8") or "{}")
+    lint = json.loads((run / LINT).read_text(encoding="utf-8") or "{}") if (run / LINT).exists() else {}
     found = [f"{each['title']}\n{each['file']}:{each['line']}\n{each['fix']}" for each in lint.get("findings", ())]
-    copies = sum(report["per_step"].get(kind, {}).get("number", 0.0) for kind in ("h2d", "d2h"))
     return Told(
         steps={0: report["steps"]},
         screen="\n".join([_profiler("diagnose", str(run)).partition("\noperators:")[0], *found]),
         entries=tuple(map(_lint_entry, lint.get("findings", ()))),
-        counts={"syncs": report["waits_per_step"], "copies": copies},
+        counts=_exact_counts(report),
     )
 
 
@@ -178,6 +177,17 @@ def _lint_entry(finding: Mapping[str, Any]) -> Entry:
         is_sure=True,
         is_counted=True,
     )
+
+
+def _exact_counts(report: Mapping[str, Any]) -> dict[str, float]:
+    """The counts of a run with a virtual device, about which nothing else is told."""
+    number = {kind: each["number"] for kind, each in report["per_step"].items()}
+    return {
+        "syncs": report["waits_per_step"],
+        "copies": number.get("h2d", 0.0) + number.get("d2h", 0.0),
+        "launches": number["operator"],
+        "growth": report["per_step"]["growth"]["bytes"],
+    }
 
 
 def _profiler(*words: str) -> str:

@@ -331,6 +331,8 @@ def test_default_devices_and_contexts(counts: Counts) -> None:
     torch.set_default_device("cuda")
     try:
         assert torch.zeros(2).is_cuda
+        assert torch.normal(torch.zeros(2), torch.ones(2)).is_cuda
+        assert not torch.normal(0.0, 1.0, (2,)).is_cuda  # it ignores the default device, as torch's does
     finally:
         torch.set_default_device("cpu")
     with torch.device("cpu"):

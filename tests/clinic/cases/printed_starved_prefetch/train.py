@@ -1,0 +1,42 @@
+"""Train on batches of which each twelfth takes long to read."""
+
+import time
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+SIZE = 1920
+
+
+class Rows(Dataset):
+    def __init__(self, size=SIZE):
+        self.size = size
+
+    def __len__(self):
+        return self.size
+
+    def __getitem__(self, index):
+        if index % 192 == 0:
+            time.sleep(0.5)  # the next file of the storage
+        return torch.full((256,), index / self.size)
+
+
+def main():
+    torch.manual_seed(0)
+    loader = DataLoader(Rows(), batch_size=16, num_workers=1, prefetch_factor=1)
+    model = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    begin, cpu = time.perf_counter(), time.process_time()
+    for batch in loader:
+        optimizer.zero_grad()
+        for _ in range(3):
+            loss = model(batch).square().mean()
+            loss.backward()
+        optimizer.step()
+    print(f"loss {loss.item():.4f}")
+    print(f"trained in {time.perf_counter() - begin:.3f} s, {time.process_time() - cpu:.3f} s of CPU")
+
+
+if __name__ == "__main__":
+    main()
