@@ -26,21 +26,6 @@ excludes | work: other work"""
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
-    """What it costs on the host to leave a fix, with those that require it, out of the variant fixed, and whether that
-    has a finding."""
-
-    gain: tuple[float, float, float] | None = None
-    """How many times as fast the variant fixed is, with the ends of the 95% interval; None: not measured."""
-    rule: str = ""
-    """The rule that names this cost, if that is another one than in a program without any fix."""
-    silent: str = ""
-    """Why the rule may be silent; empty: it names the cost."""
-    remains: str = ""
-    """What the fix leaves of the cost, so that the rule names a part of it in the variant fixed too; empty: nothing."""
-
-
-@dataclass(frozen=True, slots=True)
 class Fix:
     """A change of the trainer that removes a cost."""
 
@@ -62,12 +47,8 @@ class Fix:
     kind: Kind = "cure"
     device: str = ""
     """The only kind of device that it is for; empty: any."""
-    left_out: LeftOut = LeftOut()
-
-    @property
-    def rule_left_out(self) -> str:
-        """The rule that recognizes in the variant fixed that this fix was left out; empty: there is none."""
-        return self.left_out.rule or self.rule
+    rule_left_out: str = ""
+    """The rule that recognizes in the variant fixed that this fix was left out, if that is not `rule`."""
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -143,7 +124,7 @@ class FixSet(Generic[P]):
         listed = [
             {
                 **{field: getattr(fix, field) for field in fields},
-                "rule_left_out": fix.rule_left_out,
+                "rule_left_out": fix.rule_left_out or fix.rule,
                 "available": not fix.unavailable(device),
                 "why_not": fix.unavailable(device),
             }

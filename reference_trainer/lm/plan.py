@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from reference_trainer.fixes import Fix, FixSet, LeftOut
+from reference_trainer.fixes import Fix, FixSet
 from reference_trainer.lm.settings import PLAIN
 
 __all__ = ["FIXES", "Fix", "Plan", "fixes", "listing", "plan", "variant_fixes"]
@@ -48,9 +48,8 @@ class Plan:
     """True: cross-entropy, backpropagation and AdamW instead of the 0/1 loss and the reward"""
 
 
-_NO_TOKENIZING: Final = "tokenization takes less than 5% of a step at preset tiny"
 # In the order of the ladder. The code that a fix switches on is named by its module below `reference_trainer.lm`, or by
-# `devices` and `kernels` beside it. The gains of `left_out` were measured on 2026-11-23.
+# `devices` and `kernels` beside it.
 FIXES: Final = (
     Fix(
         name="batch-tokenize",
@@ -59,7 +58,6 @@ FIXES: Final = (
         removes="one call of the tokenizer, and a list of ids, per sample",
         rule="inline-tokenization",
         changes={"tokenize": "batch"},
-        left_out=LeftOut((0.993, 0.947, 1.04), silent=_NO_TOKENIZING),
     ),
     Fix(
         name="async",
@@ -68,7 +66,7 @@ FIXES: Final = (
         removes="two syncs and three copies per token: the host waits for every single result",
         rule="per-element-reads",
         changes={"asynchronous": True},
-        left_out=LeftOut((1.30, 1.22, 1.40), rule="hidden-sync"),  # whole chunks have a few results, not thousands
+        rule_left_out="hidden-sync",  # whole chunks have a few results, not thousands
     ),
     Fix(
         name="batch-embed",
@@ -77,7 +75,6 @@ FIXES: Final = (
         removes="a fresh host vector, an allocation and an upload per token",
         rule="tiny-copies",
         changes={"embed": "chunk"},
-        left_out=LeftOut((3.51, 3.23, 3.81)),
     ),
     Fix(
         name="batch-recurrence",
@@ -86,7 +83,6 @@ FIXES: Final = (
         removes="a launch, an allocation and a sync per token for the recurrent layers",
         rule="many-small-kernels",
         changes={"recurrence": "chunk"},
-        left_out=LeftOut((5.59, 5.42, 5.77)),
     ),
     Fix(
         name="batch-decode",
@@ -95,7 +91,6 @@ FIXES: Final = (
         removes="a launch, two copies, two allocations and a sync per token for the decoder",
         rule="many-small-kernels",
         changes={"decode": "chunk"},
-        left_out=LeftOut((9.36, 9.03, 9.70)),
     ),
     Fix(
         name="device-loss",
@@ -104,11 +99,7 @@ FIXES: Final = (
         removes="predictions that visit the host to be compared, and rewards that go back",
         rule="per-element-reads",
         changes={"loss": "device"},
-        left_out=LeftOut(
-            (1.28, 1.02, 1.61),
-            rule="hidden-sync",
-            silent="1.16 of it is prefetch, which is left out too; reading the predictions takes 3% to 6% of a step",
-        ),
+        rule_left_out="hidden-sync",
     ),
     Fix(
         name="pooled",
@@ -117,7 +108,6 @@ FIXES: Final = (
         removes="device allocations in every step",
         rule="",
         changes={"pooled": True},
-        left_out=LeftOut((1.03, 0.990, 1.07), silent="allocations of the host device come from a pool as well"),
     ),
     Fix(
         name="zero-copy",
@@ -126,10 +116,6 @@ FIXES: Final = (
         removes="fresh host vectors, lists, and pageable copies that are staged",
         rule="pageable-copies",
         changes={"zero_copy": True},
-        left_out=LeftOut(
-            (1.18, 1.09, 1.28),
-            silent="1.16 of it is prefetch, which is left out too; a copy within the host's memory takes 1% of a step",
-        ),
     ),
     Fix(
         name="prefetch",
@@ -139,7 +125,6 @@ FIXES: Final = (
         rule="hidden-sync",
         changes={"prefetch": True},
         requires=("async", "device-loss", "zero-copy"),
-        left_out=LeftOut((1.16, 1.06, 1.27)),
     ),
     Fix(
         name="quiet-logging",
@@ -149,7 +134,6 @@ FIXES: Final = (
         rule="hidden-sync",
         changes={"quiet": True},
         requires=("async", "device-loss"),
-        left_out=LeftOut((0.989, 0.951, 1.03), silent="one read per chunk beside that of the loss costs nothing there"),
     ),
     Fix(
         name="parallel-tokenize",
@@ -159,7 +143,6 @@ FIXES: Final = (
         rule="inline-tokenization",
         changes={"parallel_tokenize": True},
         requires=("batch-tokenize",),
-        left_out=LeftOut((0.983, 0.948, 1.02), silent=_NO_TOKENIZING),
     ),
     Fix(
         name="blocking-wait",
@@ -168,7 +151,6 @@ FIXES: Final = (
         removes="a host core that spins while it waits for the device",
         rule="",
         changes={"blocking_wait": True},
-        left_out=LeftOut((0.958, 0.914, 1.00), silent="it frees a core, and a step does not need another one"),
     ),
     Fix(
         name="cuda-graph",
@@ -180,7 +162,6 @@ FIXES: Final = (
         requires=("async", "batch-embed", "batch-recurrence", "batch-decode", "device-loss", "pooled"),
         kind="on top",  # it has never run on a GPU: until then it is no part of fixed
         device="cuda",
-        left_out=LeftOut(silent="it is for CUDA only"),
     ),
     Fix(
         name="pretokenize",
@@ -191,7 +172,6 @@ FIXES: Final = (
         changes={"tokenize": "shards"},
         excludes=("batch-tokenize", "parallel-tokenize"),
         kind="instead",
-        left_out=LeftOut(silent="it is no part of the variant fixed"),
     ),
     Fix(
         name="learn",
@@ -203,7 +183,6 @@ FIXES: Final = (
         requires=("async", "batch-embed", "batch-recurrence", "batch-decode", "device-loss", "pooled", "zero-copy"),
         excludes=("quiet-logging",),
         kind="work",
-        left_out=LeftOut(silent="it is no part of the variant fixed"),
     ),
 )
 _FIX_SET: Final = FixSet(FIXES, Plan())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from reference_trainer.fixes import Fix, FixSet, LeftOut
+from reference_trainer.fixes import Fix, FixSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,6 @@ FIXES: Final = (
         removes="measurements and first parameters that are drawn on the host in fp64 and copied",
         rule="inline-input",
         changes={"device_data": True},
-        left_out=LeftOut(remains="the numbers still have to be drawn"),
     ),
     Fix(
         name="fused-recurrence",
@@ -52,7 +51,7 @@ FIXES: Final = (
         removes="a draw, a forward pass and a wait for every single guess",
         rule="per-element-reads",
         changes={"batched_draws": True},
-        left_out=LeftOut(rule="python-loop", remains="the Python that starts a batch of guesses"),
+        rule_left_out="python-loop",
     ),
     Fix(
         name="quiet-logging",
@@ -61,7 +60,6 @@ FIXES: Final = (
         removes="whole tensors that are fetched and written at every report",
         rule="logging-in-loop",
         changes={"quiet": True},
-        left_out=LeftOut(remains="six reports per job"),
     ),
     Fix(
         name="batched-seeds",
@@ -70,7 +68,6 @@ FIXES: Final = (
         removes="a separate fit for every seed: small operations, each with the cost of a launch",
         rule="many-small-operators",
         changes={"batched_seeds": True},
-        left_out=LeftOut(silent="one fit has few and larger operators: no rule judges batches that are too small"),
     ),
     Fix(
         name="flat-sweep",
@@ -79,7 +76,6 @@ FIXES: Final = (
         removes="jobs that wait for each other: one process does one after another, whatever else is idle",
         rule="",
         changes={"flat": True},
-        left_out=LeftOut(silent="one process works while other cores are idle: no rule judges cores that nothing uses"),
     ),
 )
 _FIX_SET: Final = FixSet(FIXES, Plan())
