@@ -59,6 +59,10 @@ class Way(NamedTuple):
     """False: the text was tokenized before."""
 
 
+_LISTED: Final = ("name", "library", "how", "threads", "tokenizes")
+"""Fields of a way that stand in the document."""
+
+
 class Round(NamedTuple):
     """The time of one way for the chunks of one round."""
 
@@ -103,15 +107,7 @@ def measured(arguments: argparse.Namespace) -> dict[str, Any]:
         "rounds": max(measured["ratio"]["n"] for measured in results.values()),
         "baseline": all_ways[0].name,
         "ways": [
-            {
-                "name": way.name,
-                "library": way.library,
-                "how": way.how,
-                "threads": way.threads,
-                "tokenizes": way.tokenizes,
-                "measured": results[way.name],
-            }
-            for way in all_ways
+            {**{field: getattr(way, field) for field in _LISTED}, "measured": results[way.name]} for way in all_ways
         ],
     }
 
