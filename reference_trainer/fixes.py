@@ -5,19 +5,15 @@ A plan is a frozen dataclass with a field for each choice; its defaults are the 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from reference_trainer.errors import TrainerError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-_PACKAGE: Final = Path(__file__).parent
-_NAMES: Final = re.compile(r"\w+(?:\.\w+)*")
 P = TypeVar("P", bound="DataclassInstance")
 
 Kind = Literal["cure", "on top", "instead", "work"]
@@ -30,10 +26,8 @@ class Fix:
     """A change of the trainer that removes a cost."""
 
     name: str
-    does: str
-    """One sentence that says what the fix does."""
-    code: str
-    """The modules and names that contain its code."""
+    code: tuple[str, ...]
+    """The files that contain its code, below this package."""
     removes: str
     """The cost that it removes, in words."""
     rule: str
@@ -52,14 +46,8 @@ class Fix:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files of the modules that `code` names, below the folder that contains this package."""
-        files = []
-        for name in _NAMES.findall(self.code):
-            modules = [part for part in name.split(".") if part.islower()]
-            names = ("/".join(modules[:length]) + ".py" for length in range(len(modules), 0, -1))
-            paths = (_PACKAGE / folder / file for file in names for folder in ("lm", "", "ssm"))
-            files.append(next((str(path.relative_to(_PACKAGE.parent)) for path in paths if path.is_file()), ""))
-        return tuple(dict.fromkeys(filter(None, files)))
+        """The files with their package, as the report names them."""
+        return tuple(f"reference_trainer/{file}" for file in self.code)
 
     def unavailable(self, device: str) -> str:
         """Why the fix is left out on a device of that kind (empty: whatever the device); empty: it is available."""
