@@ -67,8 +67,6 @@ def prepare(settings: Settings) -> Job:
         )
     if settings.shards is not None and chosen.tokenize != "shards":
         raise TrainerError("--shards means nothing without fix 'pretokenize': add it to --fixes, or leave --shards out")
-    if chosen.learn:
-        optimizer(settings)  # refuses bad options before the text is read
     config = preset(settings.preset)
     text = chunked_text(settings, load_corpus(settings.corpus), config)
     return Job(settings, fixes, chosen, replace(config, vocabulary=text.tokenizer.vocab_size), text)
@@ -91,10 +89,7 @@ def check_performance(config: PerformanceConfig, kind: str) -> None:
 
 
 def optimizer(settings: Settings) -> Optimizer:
-    """AdamW with the options of the settings, and with its defaults where they have none.
-
-    :raises TrainerError: a setting that is out of its range.
-    """
+    """AdamW with the options of the settings, and with its defaults where they have none."""
     from reference_trainer.lm.optimizer import Optimizer
 
     options = {name: getattr(settings, option) for name, option in _OPTIONS.items()}

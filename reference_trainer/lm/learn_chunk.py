@@ -59,7 +59,7 @@ class LearnChunk:
         self._ids = [device.empty((capacity + 1,), "int32") for _ in slots]
         self._staged = [device.pinned((capacity + 1,), "int32") for _ in slots]
         self._fetched = [device.pinned((RESULTS,)) for _ in slots]
-        self._submitted = self._submitted_tokens = 0
+        self._submitted = 0
         self._flying: deque[tuple[Any, np.ndarray, int]] = deque()
 
     # ------------------------------------------------------------ a step
@@ -103,7 +103,6 @@ class LearnChunk:
         self._replay.run(slot, tokens, lambda: self._launch(on_device, tokens))
         self._flying.append((device.fetch_into(fetched, self._results), fetched, tokens))
         self._submitted += 1
-        self._submitted_tokens = tokens
 
     def _launch(self, ids: Buffer, tokens: int) -> None:
         """Launch all kernels of a step."""
@@ -179,10 +178,6 @@ class LearnChunk:
             tokens += length
         return Result(tokens, loss / tokens, accuracy / tokens, tokens)
 
-    def predictions(self) -> np.ndarray:
-        """The predicted ids (T,) of the chunk submitted last: a further download, for checks only."""
-        return self._device.download(self._network.predictions)[: self._submitted_tokens]
-
     @property
     def parameters(self) -> int:
         """Number of parameters."""
@@ -191,10 +186,6 @@ class LearnChunk:
     def weights(self) -> Weights:
         """The weights as they are now: a download."""
         return unflatten(self._device.download(self._parameters.flat), self._parameters.layout)
-
-    def gradients(self) -> Weights:
-        """The gradients of the chunk submitted last, in the shape of weights: a download, for checks only."""
-        return unflatten(self._device.download(self._parameters.flat_gradients), self._parameters.layout)
 
     def everything(self) -> dict[str, Buffer]:
         """All that the next steps depend on, by name: what a checkpoint holds. Read it while no chunk is in flight."""

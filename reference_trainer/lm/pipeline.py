@@ -119,13 +119,6 @@ class Pipeline:
         totals = self._device.download(self._totals)
         return Result(0, float(totals[0]) / covers, float(totals[1]) / covers, covers)
 
-    def predictions(self) -> np.ndarray:
-        """The predicted ids (T,) of the last submitted chunk. It may need a download, so it is for tests only."""
-        work = self._work
-        if len(work.predicted):
-            return np.array(work.predicted, np.int32)
-        return self._device.download(work.prediction)[: work.tokens]
-
     def _launch(self) -> None:
         work = self._work
         for run in self._segments:

@@ -26,6 +26,8 @@ from reference_trainer.lm.plan import Plan, plan, variant_fixes
 from reference_trainer.lm.stated import Outcome
 from tests.benchmarks import bench_gpu, gpu_learning
 from tests.reference_trainer.kernels import cases, checks, graphs
+from tests.reference_trainer.lm.equivalence import predictions
+from tests.reference_trainer.lm.test_learn_chunk import gradients_of
 
 CONFIG = ModelConfig(width=5, layers=2, vocabulary=11)
 TOKENS = 18  # a tile of the scan and a rest
@@ -153,7 +155,7 @@ def forwards_agree() -> None:
         quick.submit(chunk, keep=True)
         expected, result = slow.collect(), quick.collect()
         same_outcomes(quick.outcome(), slow.outcome())
-        checks.equal("predictions", quick.predictions(), slow.predictions())
+        checks.equal("predictions", predictions(quick), predictions(slow))
         assert abs(result.loss - expected.loss) < 1e-6, f"loss {result.loss} is not {expected.loss}"
 
 
@@ -182,7 +184,7 @@ def graphed_chunks_agree() -> None:
         assert (launches == 1) == (number in {2, 3, 5, 6}), f"chunk {number}: {launches} launches"
         assert graphed.collect() == plain.collect(), f"chunk {number}"
         same_outcomes(graphed.outcome(), plain.outcome())
-        checks.equal("predictions", graphed.predictions(), plain.predictions())
+        checks.equal("predictions", predictions(graphed), predictions(plain))
 
 
 def graphed_learning_agrees() -> None:
@@ -226,7 +228,7 @@ def learned(device: Device, config: ModelConfig, weights: Weights, ids: np.ndarr
         chunk.submit(row, keep=True)
         losses.append(chunk.collect().loss)
         losses += chunk.outcome().losses.tolist()
-    remaining = {"weights": chunk.weights(), "gradients": chunk.gradients()}
+    remaining = {"weights": chunk.weights(), "gradients": gradients_of(chunk)}
     arrays = {
         f"{kind} {name}": getattr(remaining[kind], name) for kind in remaining for name in Weights.__dataclass_fields__
     }

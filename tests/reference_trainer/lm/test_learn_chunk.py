@@ -13,6 +13,7 @@ from reference_trainer.devices.host import HostDevice
 from reference_trainer.lm.learn_chunk import LearnChunk
 from reference_trainer.lm.model import ModelConfig, Weights, initial_weights
 from reference_trainer.lm.optimizer import Optimizer
+from reference_trainer.lm.parameters import unflatten
 from reference_trainer.lm.result import Result
 from tests.reference_trainer.lm.learning_reference import NAMES, LearningReference
 
@@ -90,6 +91,12 @@ def learn(model: LearnChunk, ids: np.ndarray) -> Result:
     return model.collect()
 
 
+def gradients_of(model: LearnChunk) -> Weights:
+    """The gradients of the chunk that was submitted last, in the shape of weights."""
+    parameters = model._parameters
+    return unflatten(model._device.download(parameters.flat_gradients), parameters.layout)
+
+
 def close(what: str, result: Any, expected: Any, tolerance: float) -> None:
     """Fail where they differ by more than `tolerance` of the largest."""
     error = np.max(np.abs(np.asarray(result, np.float64) - expected)) / max(np.max(np.abs(expected)), 1e-30)
@@ -105,7 +112,7 @@ def compare_gradients(device: HostDevice, case: Case, tolerance: float) -> None:
         assert result.accuracy == pytest.approx(expected.accuracy, abs=1e-6)
         assert result.tokens == result.covers == len(ids) - 1
         close(f"chunk {number}: norm", result.rates["gradient_norm"], expected.norm, tolerance)
-        gradients = ours.gradients()
+        gradients = gradients_of(ours)
         for name in NAMES:
             what = f"chunk {number}: gradient of {name}"
             close(what, getattr(gradients, name), expected.gradients[name], tolerance)
@@ -198,7 +205,7 @@ def test_two_in_flight_learn_the_same(device: HostDevice) -> None:
             results.append(ahead.collect())
     results.append(ahead.collect())
     assert results == expected
-    assert np.array_equal(ahead.predictions(), one_by_one.predictions())
+    assert np.array_equal(ahead.weights().decoder, one_by_one.weights().decoder)
 
 
 def test_the_buffers_of_a_checkpoint_are_all_that_a_step_depends_on(device: HostDevice) -> None:
