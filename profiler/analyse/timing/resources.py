@@ -63,9 +63,9 @@ NO_BUSY_TIME: Final = Notice("no-busy-time")
 
 
 def resources(run: Run, window: Window) -> dict[str, Measure]:
-    """host_cpu, device_cpu, children_cpu, cpu_time, device_utilization, peak_memory, and without_core where it was measured,
-    gc_time where there were collections, memory_growth where memory grows, page_faults and kernel_time where each step
-    gets much new memory."""
+    """host_cpu, device_cpu, children_cpu, cpu_time, device_utilization, peak_memory, and without_core where it was
+    measured, gc_time where there were collections, memory_growth where memory grows, page_faults and kernel_time where
+    each step gets much new memory."""
     if len(window):
         without = list(_without_core(run, window))
         measures = (
