@@ -124,21 +124,20 @@ class HostDevice:
 
     :param blocking_wait: a waiting host sleeps instead of spinning; CUDA's default is to spin.
     :param empty_kernels: launches run an empty kernel instead: the least that a call pattern can cost.
-    :param double: reals are fp64, compiled anew in every process: for checks of the mathematics.
-    :param products: tf32 or bf16: the inputs of `matmul` are rounded to that, as on CUDA; not with `double`.
+    :param products: tf32 or bf16: the inputs of `matmul` are rounded to that, as on CUDA.
     :param direct: there is no queue and no worker; each call runs its command itself, in the thread that calls.
     """
 
     kind = "host"
     note = ""
     """A remark about the choice of this device, for the report."""
+    real = np.dtype(np.float32)
 
     def __init__(
         self,
         *,
         blocking_wait: bool = False,
         empty_kernels: bool = False,
-        double: bool = False,
         products: str = "fp32",
         direct: bool = False,
     ) -> None:
@@ -149,8 +148,6 @@ class HostDevice:
         threadpool_limits(limits=1, user_api="blas")  # the device is one core
         matmul_kernel.load_blas()  # else the first product would wait for the GIL, in the worker
         self.label = "host device without a queue" if direct else "host device (CPU)"
-        self.real = np.dtype(np.float64 if double else np.float32)
-        self._double = double
         self._dropped_bits = matmul_kernel.DROPPED_BITS[products]
         self._rounded: dict[int, HostBuffer] = {}
         """Memory for the rounded inputs of a product: those of the next one are rounded when it is done."""
@@ -290,7 +287,7 @@ class HostDevice:
         records = self._records
         begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
         sizes = matmul_kernel.sizes(a.shape, b.shape, rows, flags)
-        scalars = matmul_kernel.host_arguments(self.real.itemsize, flags)
+        scalars = matmul_kernel.host_arguments(flags)
         if not self._dropped_bits:
             self._launch(matmul_kernel.KERNEL, (out, a, b, *sizes, *scalars), begin, site)
             return
@@ -312,7 +309,7 @@ class HostDevice:
     def _launch(self, kernel: Kernel, arguments: tuple[HostBuffer | int, ...], begin: int, site: int) -> None:
         values = [argument if type(argument) is int else argument.address for argument in arguments]  # type: ignore[union-attr]
         name = self._records.names[kernel.name] if begin else 0
-        function = self._substitute or (kernel.double_address if self._double else kernel.address)
+        function = self._substitute or kernel.address
         while not queue.launch(self._queue, function, name, begin, site, *values):
             queue.settle(self._queue, self._word(queue.HEAD) - queue.SLOTS + 1)
         if begin:

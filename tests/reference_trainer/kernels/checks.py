@@ -25,8 +25,6 @@ from reference_trainer.kernels import (
 
 TOLERANCE = 1e-5
 """Tolerance of results of order 1: fp32 has 1.2e-7, and sums of some hundred products lose a factor of 10 or 20."""
-TOLERANCE_IN_DOUBLE = 1e-12
-"""The same for a device of fp64: the mathematics alone."""
 
 
 def normal(random: np.random.Generator, *shape: int) -> np.ndarray:
@@ -35,10 +33,9 @@ def normal(random: np.random.Generator, *shape: int) -> np.ndarray:
 
 def close(name: str, found: np.ndarray, expected: np.ndarray, smallest: float = 1.0) -> None:
     """Fail with the numbers where they differ by more than the tolerance times the largest value, or `smallest`."""
-    tolerance = TOLERANCE if found.dtype == np.float32 else TOLERANCE_IN_DOUBLE
     error = np.abs(found - expected) / max(smallest, np.abs(expected).max())
     worst = np.unravel_index(np.argmax(error), error.shape)
-    assert error[worst] <= tolerance, f"{name}{list(worst)}: {found[worst]} is not {expected[worst]}"
+    assert error[worst] <= TOLERANCE, f"{name}{list(worst)}: {found[worst]} is not {expected[worst]}"
 
 
 def equal(name: str, found: np.ndarray, expected: np.ndarray) -> None:

@@ -1,7 +1,5 @@
-"""Checks of the kernels of learning other than the loss: the scan's gradient, the gradients' norm, AdamW.
-
-As in `checks`, against NumPy in float64, in the reals of the device: on a host device of fp64 to its precision.
-"""
+"""Checks of the kernels of learning other than the loss, against NumPy in float64: the scan's gradient, the gradients'
+norm, AdamW."""
 
 from __future__ import annotations
 
