@@ -62,14 +62,40 @@ class _Memory:
         self.address = self.bytes.ctypes.data
 
 
-class HostBuffer:
+class HostView:
+    """A part of a buffer or of another view, which it keeps alive."""
+
+    __slots__ = ("_of", "address", "dtype", "nbytes", "shape")
+    address: int
+    dtype: np.dtype
+    nbytes: int
+    shape: tuple[int, ...]
+
+    def __init__(self, of: HostView, begin: int, shape: tuple[int, ...]) -> None:
+        check_view(of.shape, begin, shape)
+        self._of = of
+        self.address = of.address + begin * of.dtype.itemsize
+        self.shape = shape
+        self.dtype = of.dtype
+        self.nbytes = prod(shape) * of.dtype.itemsize
+
+    def rows(self, begin: int, end: int) -> HostView:
+        if not 0 <= begin <= end <= self.shape[0]:
+            raise ValueError(f"rows {begin} to {end} of {self.shape[0]}")
+        return HostView(self, begin * prod(self.shape[1:]), (end - begin, *self.shape[1:]))
+
+    def view(self, begin: int, shape: Sequence[int]) -> HostView:
+        return HostView(self, begin, tuple(shape))
+
+
+class HostBuffer(HostView):
     """Memory of the host device, which returns to its pool with its last reference.
 
     The pool is ordered by the queue, as CUDA's caching allocator is: whoever gets the memory next can only
     use it through commands that come later in the same queue.
     """
 
-    __slots__ = ("_memory", "_pool", "address", "dtype", "nbytes", "shape")
+    __slots__ = ("_memory", "_pool")
 
     def __init__(self, pool: list[_Memory], memory: _Memory, shape: tuple[int, ...], dtype: np.dtype) -> None:
         self._pool = pool
@@ -81,42 +107,6 @@ class HostBuffer:
 
     def __del__(self) -> None:
         self._pool.append(self._memory)
-
-    def rows(self, begin: int, end: int) -> HostView:
-        return _rows(self, begin, end)
-
-    def view(self, begin: int, shape: Sequence[int]) -> HostView:
-        return HostView(self, begin, tuple(shape))
-
-
-class HostView:
-    """A part of a buffer or of another view, which it keeps alive."""
-
-    __slots__ = ("_of", "address", "dtype", "nbytes", "shape")
-    address: int
-    dtype: np.dtype
-    nbytes: int
-    shape: tuple[int, ...]
-
-    def __init__(self, of: HostBuffer | HostView, begin: int, shape: tuple[int, ...]) -> None:
-        check_view(of.shape, begin, shape)
-        self._of = of
-        self.address = of.address + begin * of.dtype.itemsize
-        self.shape = shape
-        self.dtype = of.dtype
-        self.nbytes = prod(shape) * of.dtype.itemsize
-
-    def rows(self, begin: int, end: int) -> HostView:
-        return _rows(self, begin, end)
-
-    def view(self, begin: int, shape: Sequence[int]) -> HostView:
-        return HostView(self, begin, tuple(shape))
-
-
-def _rows(of: HostBuffer | HostView, begin: int, end: int) -> HostView:
-    if not 0 <= begin <= end <= of.shape[0]:
-        raise ValueError(f"rows {begin} to {end} of {of.shape[0]}")
-    return HostView(of, begin * prod(of.shape[1:]), (end - begin, *of.shape[1:]))
 
 
 class HostDevice:
@@ -178,12 +168,11 @@ class HostDevice:
     # ------------------------------------------------------------ memory
 
     def empty(self, shape: Sequence[int], dtype: str | None = None) -> HostBuffer:
-        records = self._records
-        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        begin, site = _UNRECORDED if self._records is None else (_now(), self._records.site(sys._getframe(1)))
         buffer = self._allocate(tuple(shape), np.dtype(dtype or self.real))
         if begin:
             queue.allocated(self._queue, buffer.nbytes, begin, site)
-            records.ended()
+            self._records.ended()
         return buffer
 
     def _allocate(self, shape: tuple[int, ...], kind: np.dtype) -> HostBuffer:
@@ -199,8 +188,7 @@ class HostDevice:
         return HostBuffer(pool, memory, shape, kind)
 
     def zeros(self, shape: Sequence[int], dtype: str | None = None) -> HostBuffer:
-        records = self._records
-        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        begin, site = _UNRECORDED if self._records is None else (_now(), self._records.site(sys._getframe(1)))
         return self._fresh(np.zeros(tuple(shape), dtype or self.real), begin, site)
 
     def pinned(self, shape: Sequence[int], dtype: str | None = None) -> np.ndarray:
@@ -210,8 +198,7 @@ class HostDevice:
     # ------------------------------------------------------------ queue
 
     def upload(self, array: np.ndarray) -> HostBuffer:
-        records = self._records
-        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        begin, site = _UNRECORDED if self._records is None else (_now(), self._records.site(sys._getframe(1)))
         return self._fresh(array, begin, site)
 
     def _fresh(self, array: np.ndarray, begin: int, site: int) -> HostBuffer:
@@ -221,8 +208,7 @@ class HostDevice:
         return buffer
 
     def upload_into(self, buffer: HostBuffer, array: np.ndarray, row: int = 0) -> HostBuffer:
-        records = self._records
-        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        begin, site = _UNRECORDED if self._records is None else (_now(), self._records.site(sys._getframe(1)))
         self._upload(buffer, array, begin, site, row=row)
         return buffer
 
@@ -241,20 +227,17 @@ class HostDevice:
             self._records.ended()
 
     def prefetch_into(self, buffer: HostBuffer, array: np.ndarray) -> None:
-        records = self._records
-        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        begin, site = _UNRECORDED if self._records is None else (_now(), self._records.site(sys._getframe(1)))
         self._upload(buffer, array, begin, site)  # one worker copies and computes
 
     def download(self, buffer: HostBuffer) -> np.ndarray:
-        records = self._records
-        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        begin, site = _UNRECORDED if self._records is None else (_now(), self._records.site(sys._getframe(1)))
         array = np.empty(buffer.shape, buffer.dtype)
         self._download(array, buffer, begin, site)
         return array
 
     def download_into(self, array: np.ndarray, buffer: HostBuffer) -> None:
-        records = self._records
-        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        begin, site = _UNRECORDED if self._records is None else (_now(), self._records.site(sys._getframe(1)))
         self._download(array, buffer, begin, site)
 
     def _download(self, array: np.ndarray, buffer: HostBuffer, begin: int, site: int) -> None:
@@ -267,25 +250,22 @@ class HostDevice:
             self._records.ended()
 
     def fetch_into(self, array: np.ndarray, buffer: HostBuffer) -> int:
-        records = self._records
-        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
-        name = records.names["memcpy D2H"] if begin else 0
+        begin, site = _UNRECORDED if self._records is None else (_now(), self._records.site(sys._getframe(1)))
+        name = self._records.names["memcpy D2H"] if begin else 0
         destination, size = pinned_address(array), array.nbytes
         if size > buffer.nbytes or not destination:
             raise ValueError(f"fetch of {size} bytes from {buffer.nbytes}: must be there, and go to pinned memory")
         ticket: int = queue.fetch(self._queue, self._copy, destination, buffer.address, size, name, begin, site)
         if begin:
-            records.ended()
+            self._records.ended()
         return ticket
 
     def launch(self, kernel: Kernel, *arguments: HostBuffer | int) -> None:
-        records = self._records
-        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        begin, site = _UNRECORDED if self._records is None else (_now(), self._records.site(sys._getframe(1)))
         self._launch(kernel, arguments, begin, site)
 
     def matmul(self, out: HostBuffer, a: HostBuffer, b: HostBuffer, rows: int, flags: int = 0) -> None:
-        records = self._records
-        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        begin, site = _UNRECORDED if self._records is None else (_now(), self._records.site(sys._getframe(1)))
         sizes = matmul_kernel.sizes(a.shape, b.shape, rows, flags)
         scalars = matmul_kernel.host_arguments(flags)
         if not self._dropped_bits:
@@ -322,16 +302,14 @@ class HostDevice:
         """Do nothing: there are no graphs."""
 
     def synchronize(self) -> None:
-        records = self._records
-        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        begin, site = _UNRECORDED if self._records is None else (_now(), self._records.site(sys._getframe(1)))
         self._wait(self._word(queue.HEAD), "synchronize", begin, site)
 
     def mark(self) -> int:
         return self._word(queue.HEAD)
 
     def wait(self, ticket: int) -> None:
-        records = self._records
-        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        begin, site = _UNRECORDED if self._records is None else (_now(), self._records.site(sys._getframe(1)))
         self._wait(ticket, "event synchronize", begin, site)
 
     def _wait(self, sequence: int, what: str, begin: int, site: int) -> None:
