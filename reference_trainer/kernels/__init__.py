@@ -1,4 +1,4 @@
-"""Kernels, one per file: a body for the host device, and its launch on CUDA.
+"""Kernels, by topic: each has a body for the host device, and its launch on CUDA.
 
 Scalar recurrences are written once (`elementwise`) and compiled for both devices; each device has its own loops,
 reductions and tilings.

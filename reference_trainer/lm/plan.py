@@ -91,7 +91,7 @@ FIXES: Final = (
     Fix(
         name="batch-decode",
         does="Compute all logits of a chunk by one product and all predictions by one kernel.",
-        code="stages.decode.DecodeChunk, kernels.predict and kernels.score",
+        code="stages.decode.DecodeChunk, kernels.predict",
         removes="a launch, two copies, two allocations and a sync per token for the decoder",
         rule="many-small-kernels",
         changes={"decode": "chunk"},
@@ -100,7 +100,7 @@ FIXES: Final = (
     Fix(
         name="device-loss",
         does="Reduce loss, accuracy and reward on the device.",
-        code="stages.loss.LossOnDevice, kernels.compare and kernels.score",
+        code="stages.loss.LossOnDevice, kernels.rewards and kernels.predict",
         removes="predictions that visit the host to be compared, and rewards that go back",
         rule="per-element-reads",
         changes={"loss": "device"},
@@ -144,7 +144,7 @@ FIXES: Final = (
     Fix(
         name="quiet-logging",
         does="Sum the metrics up on the device and read them every 16 chunks.",
-        code="pipeline.Pipeline._fetch, kernels.accumulate",
+        code="pipeline.Pipeline._fetch, kernels.rewards",
         removes="a download of metrics, and their bookkeeping, in every step",
         rule="hidden-sync",
         changes={"quiet": True},

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from reference_trainer.devices.protocol import Device
-from reference_trainer.kernels import adamw, grad_norm, scan_backward, scan_learn
+from reference_trainer.kernels import adamw, grad_norm, scan, scan_backward
 from tests.reference_trainer.kernels.checks import Case, close, equal, leaky, table
 
 LAYERS, LAYER = 3, 1
@@ -42,7 +42,7 @@ def scan_keeps_what_it_did(device: Device, random: np.random.Generator, tokens: 
         x, projected = normal(device, random, tokens, width), 3 * normal(device, random, tokens, 2 * width)
         buffer = device.upload(x)
         sizes = tokens, width, LAYER, LAYERS
-        device.launch(scan_learn.KERNEL, y, buffer, device.upload(projected), *on_device, hidden, *sizes)
+        device.launch(scan.KEEPING, y, buffer, device.upload(projected), *on_device, hidden, *sizes)
         remaining[LAYER] = carried[LAYER]
         states = forward(projected, bias[LAYER], carried[LAYER])
         carried[LAYER] = states[-1]
