@@ -15,7 +15,7 @@ import numpy as np
 
 from profiler import marks
 from reference_trainer.devices.protocol import Buffer, Device
-from reference_trainer.kernels import adamw, grad_norm, learned
+from reference_trainer.kernels import adamw, grad_norm, rewards
 from reference_trainer.lm.model import ModelConfig, Weights
 from reference_trainer.lm.network import Network
 from reference_trainer.lm.optimizer import Optimizer
@@ -23,7 +23,7 @@ from reference_trainer.lm.parameters import Parameters, unflatten
 from reference_trainer.lm.replay import Replay
 from reference_trainer.lm.result import IN_FLIGHT, Result
 
-RESULTS: Final = 4  # what `kernels.learned` leaves
+RESULTS: Final = 4  # what `kernels.rewards.LEARNED` leaves
 
 
 class LearnChunk:
@@ -151,7 +151,7 @@ class LearnChunk:
 
     def _close(self, ids: Buffer, tokens: int) -> None:
         self._device.launch(
-            learned.KERNEL,
+            rewards.LEARNED,
             self._results,
             self._network.losses,
             self._network.predictions,

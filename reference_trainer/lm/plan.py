@@ -81,14 +81,14 @@ FIXES: Final = (
     ),
     Fix(
         name="batch-decode",
-        code=("lm/stages/decode.py", "kernels/predict.py", "kernels/score.py"),
+        code=("lm/stages/decode.py", "kernels/predict.py"),
         removes="a launch, two copies, two allocations and a sync per token for the decoder",
         rule="many-small-kernels",
         changes={"decode": "chunk"},
     ),
     Fix(
         name="device-loss",
-        code=("lm/stages/loss.py", "kernels/compare.py", "kernels/score.py"),
+        code=("lm/stages/loss.py", "kernels/rewards.py", "kernels/predict.py"),
         removes="predictions that visit the host to be compared, and rewards that go back",
         rule="per-element-reads",
         changes={"loss": "device"},
@@ -118,7 +118,7 @@ FIXES: Final = (
     ),
     Fix(
         name="quiet-logging",
-        code=("lm/pipeline.py", "kernels/accumulate.py"),
+        code=("lm/pipeline.py", "kernels/rewards.py"),
         removes="a download of metrics, and their bookkeeping, in every step",
         rule="hidden-sync",
         changes={"quiet": True},

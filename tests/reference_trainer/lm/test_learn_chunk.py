@@ -118,41 +118,40 @@ def compare_gradients(device: HostDevice, case: Case, tolerance: float) -> None:
             close(what, getattr(gradients, name), expected.gradients[name], tolerance)
 
 
-@pytest.mark.parametrize(("precision", "tolerance"), [("double", 1e-9), ("device", 1e-4)])
 @each_case
-def test_gradients(request: pytest.FixtureRequest, case: Case, precision: str, tolerance: float) -> None:
-    compare_gradients(request.getfixturevalue(precision), case, tolerance)
+def test_gradients(device: HostDevice, case: Case) -> None:
+    compare_gradients(device, case, 1e-5)
 
 
-def test_twenty_steps(double: HostDevice) -> None:
+def test_twenty_steps(device: HostDevice) -> None:
     """Warm-up, decay and the rest, clipped in some steps and not in others: weights as torch's AdamW has them."""
     case = Case(ModelConfig(width=8, layers=2, vocabulary=13), (20,) * 20, tile=8)
-    ours, reference = case.both(double, QUICK)
+    ours, reference = case.both(device, QUICK)
     norms = []
     for number, ids in enumerate(case.chunks()):
         result, expected = learn(ours, ids), reference.step(ids)
-        close(f"step {number}: loss", result.loss, expected.loss, 1e-9)
-        close(f"step {number}: learning rate", result.rates["learning_rate"], expected.rate, 1e-9)
+        close(f"step {number}: loss", result.loss, expected.loss, 1e-5)
+        close(f"step {number}: learning rate", result.rates["learning_rate"], expected.rate, 1e-5)
         norms.append(result.rates["gradient_norm"])
     assert min(norms) < QUICK.largest_norm < max(norms), f"clipping was not tested both ways: {norms}"
     weights = ours.weights()
     for name in NAMES:
-        close(name, getattr(weights, name), reference.parameters[name].detach().numpy(), 1e-9)
+        close(name, getattr(weights, name), reference.parameters[name].detach().numpy(), 1e-5)
 
 
-def test_evaluation(double: HostDevice) -> None:
+def test_evaluation(device: HostDevice) -> None:
     """As the reference judges, and as if it had not been: the next step is the same."""
     case = CASES["no multiple of a tile"]
-    ours, reference = case.both(double, QUICK)
+    ours, reference = case.both(device, QUICK)
     *chunks, last = case.chunks()
     for ids in chunks:
         learn(ours, ids)
         reference.step(ids)
     result, (loss, accuracy) = ours.evaluate(chunks[:3]), reference.judge(chunks[:3])
-    close("loss", result.loss, loss, 1e-9)
-    assert result.accuracy == pytest.approx(accuracy, abs=1e-9)
+    close("loss", result.loss, loss, 1e-5)
+    assert result.accuracy == pytest.approx(accuracy, abs=1e-5)
     assert result.tokens == sum(len(ids) - 1 for ids in chunks[:3])
-    close("loss afterwards", learn(ours, last).loss, reference.step(last).loss, 1e-9)
+    close("loss afterwards", learn(ours, last).loss, reference.step(last).loss, 1e-5)
 
 
 def test_what_a_step_asks_of_the_device(device: HostDevice) -> None:
