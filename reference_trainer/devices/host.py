@@ -115,29 +115,21 @@ class HostDevice:
     :param blocking_wait: a waiting host sleeps instead of spinning; CUDA's default is to spin.
     :param empty_kernels: launches run an empty kernel instead: the least that a call pattern can cost.
     :param products: tf32 or bf16: the inputs of `matmul` are rounded to that, as on CUDA.
-    :param direct: there is no queue and no worker; each call runs its command itself, in the thread that calls.
     """
 
     kind = "host"
+    label = "host device (CPU)"
     note = ""
     """A remark about the choice of this device, for the report."""
     real = np.dtype(np.float32)
 
-    def __init__(
-        self,
-        *,
-        blocking_wait: bool = False,
-        empty_kernels: bool = False,
-        products: str = "fp32",
-        direct: bool = False,
-    ) -> None:
+    def __init__(self, *, blocking_wait: bool = False, empty_kernels: bool = False, products: str = "fp32") -> None:
         if not sys.platform.startswith("linux"):
             raise TrainerError(f"device host needs Linux, this is {platform.system()}: use --device cuda")
         import scipy.linalg.cython_blas  # noqa: F401 - Numba's np.dot calls it, and it must be loaded to be limited
 
         threadpool_limits(limits=1, user_api="blas")  # the device is one core
         matmul_kernel.load_blas()  # else the first product would wait for the GIL, in the worker
-        self.label = "host device without a queue" if direct else "host device (CPU)"
         self._dropped_bits = matmul_kernel.DROPPED_BITS[products]
         self._rounded: dict[int, HostBuffer] = {}
         """Memory for the rounded inputs of a product: those of the next one are rounded when it is done."""
@@ -156,8 +148,7 @@ class HostDevice:
         self._pools: defaultdict[int, list[_Memory]] = defaultdict(list)
         self._allocations = 0
         self._reserved = 0
-        self._words[queue.DIRECT // 8] = direct
-        self._worker = None if direct else Worker(self._words)
+        self._worker = Worker(self._words)
         active = self._active = marks.recorder()
         if active:
             active.drains.append(self._settle)
@@ -325,8 +316,7 @@ class HostDevice:
     def close(self) -> None:
         if self._active and self._settle in self._active.drains:
             self._active.drains.remove(self._settle)
-        if self._worker is not None:
-            self._worker.stop()
+        self._worker.stop()
 
     # ------------------------------------------------------------ counters
 
@@ -345,7 +335,7 @@ class HostDevice:
             launches=self._word(queue.LAUNCHES),
             allocations=self._allocations,
             crossings=self._word(queue.CROSSINGS),
-            busy_ns=None if self._worker is None else self._worker.busy_ns(),
+            busy_ns=self._worker.busy_ns(),
         )
 
     def _word(self, offset: int) -> int:

@@ -62,7 +62,6 @@ HOST_POLL_NS = 664  # < 0: spin for ever
 TID = 672
 STAGING = 680  # address of the staging ring
 ALLOCATE_NAME = 688  # number of the name that allocations are recorded under
-DIRECT = 696  # not 0: there is no worker, and each call runs its command itself
 RING = 1024
 
 SLOTS = 1024  # commands in flight, as deep as a CUDA launch queue is
@@ -224,10 +223,7 @@ def _slot(queue, function, kind, name, size):
 def _submit(queue):
     head = get64(queue + HEAD) + 1
     store(queue + HEAD, head)
-    if get64(queue + DIRECT) != 0:
-        _run(queue, head - 1)
-    else:
-        _wake(queue + WORKER_SLEEPS, queue + WORKER_SEMAPHORE)
+    _wake(queue + WORKER_SLEEPS, queue + WORKER_SEMAPHORE)
     return head
 
 

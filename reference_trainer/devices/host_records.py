@@ -21,11 +21,11 @@ class Recorder(DeviceRecorder):
     """Moves the counters and logs of the queue to the recorder of this process.
 
     :param words: the head of the queue's block as int64.
-    :param worker: its CPU is the device's, not the host's; None: the host runs the commands itself.
+    :param worker: its CPU is the device's, not the host's.
     """
 
     def __init__(
-        self, active: marks.Recorder, queue_words: np.ndarray, counts: Callable[[], Counts], worker: Worker | None
+        self, active: marks.Recorder, queue_words: np.ndarray, counts: Callable[[], Counts], worker: Worker
     ) -> None:
         super().__init__(active, counts)
         self._words = queue_words
@@ -39,8 +39,7 @@ class Recorder(DeviceRecorder):
             queue_words[queue.ALLOCATE_NAME // 8] = self.names["allocate"]
             queue_words[queue.ACTIVITY_LOG // 8] = self._activities.ctypes.data
             queue_words[queue.CALL_LOG // 8] = self._calls.ctypes.data
-        if worker is not None:
-            active.device_cpu = worker.cpu_ns
+        active.device_cpu = worker.cpu_ns
 
     def report(self) -> None:
         """Add to the step's counters what was counted since the last report, and drain the logs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from reference_trainer.devices import DIRECT, kind_of
+from reference_trainer.devices import kind_of
 from reference_trainer.devices.protocol import Device
 from reference_trainer.errors import TrainerError
 from reference_trainer.lm.chunks import ChunkedText, Chunks, Source
@@ -103,7 +103,7 @@ def facts(job: Job, device: Device) -> dict[str, Any]:
         "trainer": "reference_trainer.lm",
         "variant": job.label,
         "fixes": list(job.fixes),
-        "device": "cpu" if settings.device == DIRECT else device.kind,  # in a report, cpu means that there is no queue
+        "device": device.kind,
         "device_label": device.label,
         "corpus": job.text.corpus.name,
         "corpus_sha256": job.text.corpus.sha256,

@@ -31,7 +31,7 @@ HANGS_S = 120.0
 """Seconds after which a program that takes a few hangs."""
 
 
-@pytest.fixture(params=[{}, {"blocking_wait": True}, {"direct": True}], ids=["spin", "block", "direct"])
+@pytest.fixture(params=[{}, {"blocking_wait": True}], ids=["spin", "block"])
 def device(request: pytest.FixtureRequest) -> Iterator[HostDevice]:
     opened = HostDevice(**request.param)
     yield opened
