@@ -17,7 +17,7 @@ from profiler.virtual.counts import Counts, EventKind
 from reference_trainer.devices import cuda
 from reference_trainer.lm.model import initial_weights
 from reference_trainer.lm.pipeline import Pipeline
-from reference_trainer.lm.plan import Plan, plan, variant_fixes
+from reference_trainer.lm.plan import Plan, plan
 from reference_trainer.lm.settings import Settings
 from tests.benchmarks import bench_gpu, gpu_learning
 from tests.reference_trainer.devices import sequences
@@ -45,9 +45,8 @@ def waits_and_copies_are_those_that_the_device_counts() -> None:
     """Both loops of the language model: the slow one waits for each token, the fast one once a chunk."""
     weights = initial_weights(simulate.CONFIG, seed=1)
     ids = np.random.default_rng(1).integers(0, simulate.CONFIG.vocabulary, (2, 5)).astype(np.int32)
-    fixed = [name for name in variant_fixes("fixed", "host") if name != "quiet-logging"]
     losses = []
-    for chosen in (Plan(), plan(fixed)):
+    for chosen in (Plan(), plan(simulate.FIXES)):
         with virtual_gpu() as counts:
             device = cuda.CudaDevice()
             assert device.label == "NVIDIA H100 80GB HBM3"
