@@ -130,6 +130,7 @@ class ObservedDevice:
 
     def _replay(self, graph: Any) -> None:
         self._device.replay(graph)
+        self._seen["tokens"] = self._seen["predictions"].shape[0]  # only chunks of full length are replayed
         self._end()
 
     def _pinned(self, name: str, *shape: int) -> np.ndarray:
