@@ -128,7 +128,7 @@ def analyse_run(run: Run, *, timeline: bool = False) -> Analysis:
     if timeline:
         from profiler.analyse.timing.excerpt import timeline_excerpt
 
-        return replace(analysis, timeline=timeline_excerpt(run))
+        return replace(analysis, timeline=timeline_excerpt(run, analysis.value("device_utilization")))
     return analysis
 
 

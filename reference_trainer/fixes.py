@@ -5,19 +5,15 @@ A plan is a frozen dataclass with a field for each choice; its defaults are the 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from reference_trainer.errors import TrainerError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-_PACKAGE: Final = Path(__file__).parent
-_NAMES: Final = re.compile(r"\w+(?:\.\w+)*")
 P = TypeVar("P", bound="DataclassInstance")
 
 Kind = Literal["cure", "on top", "instead", "work"]
@@ -26,29 +22,12 @@ excludes | work: other work"""
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
-    """What it costs on the host to leave a fix, with those that require it, out of the variant fixed, and whether that
-    has a finding."""
-
-    gain: tuple[float, float, float] | None = None
-    """How many times as fast the variant fixed is, with the ends of the 95% interval; None: not measured."""
-    rule: str = ""
-    """The rule that names this cost, if that is another one than in a program without any fix."""
-    silent: str = ""
-    """Why the rule may be silent; empty: it names the cost."""
-    remains: str = ""
-    """What the fix leaves of the cost, so that the rule names a part of it in the variant fixed too; empty: nothing."""
-
-
-@dataclass(frozen=True, slots=True)
 class Fix:
     """A change of the trainer that removes a cost."""
 
     name: str
-    does: str
-    """One sentence that says what the fix does."""
-    code: str
-    """The modules and names that contain its code."""
+    code: tuple[str, ...]
+    """The files that contain its code, below this package."""
     removes: str
     """The cost that it removes, in words."""
     rule: str
@@ -62,23 +41,13 @@ class Fix:
     kind: Kind = "cure"
     device: str = ""
     """The only kind of device that it is for; empty: any."""
-    left_out: LeftOut = LeftOut()
-
-    @property
-    def rule_left_out(self) -> str:
-        """The rule that recognizes in the variant fixed that this fix was left out; empty: there is none."""
-        return self.left_out.rule or self.rule
+    rule_left_out: str = ""
+    """The rule that recognizes in the variant fixed that this fix was left out, if that is not `rule`."""
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files of the modules that `code` names, below the folder that contains this package."""
-        files = []
-        for name in _NAMES.findall(self.code):
-            modules = [part for part in name.split(".") if part.islower()]
-            names = ("/".join(modules[:length]) + ".py" for length in range(len(modules), 0, -1))
-            paths = (_PACKAGE / folder / file for file in names for folder in ("lm", "", "ssm"))
-            files.append(next((str(path.relative_to(_PACKAGE.parent)) for path in paths if path.is_file()), ""))
-        return tuple(dict.fromkeys(filter(None, files)))
+        """The files with their package, as the report names them."""
+        return tuple(f"reference_trainer/{file}" for file in self.code)
 
     def unavailable(self, device: str) -> str:
         """Why the fix is left out on a device of that kind (empty: whatever the device); empty: it is available."""
@@ -143,7 +112,7 @@ class FixSet(Generic[P]):
         listed = [
             {
                 **{field: getattr(fix, field) for field in fields},
-                "rule_left_out": fix.rule_left_out,
+                "rule_left_out": fix.rule_left_out or fix.rule,
                 "available": not fix.unavailable(device),
                 "why_not": fix.unavailable(device),
             }

@@ -50,11 +50,11 @@ if [ -z "${CUDA_HOME:-}" ] && nvcc=$(command -v nvcc); then
     export CUDA_HOME
 fi
 
-probe='from reference_trainer.devices import cuda_probe as p; print(p.unavailable()); print(p.missing_packages())'
+probe='from reference_trainer.devices import cuda_probe; print(cuda_probe.unavailable())'
 # Warnings of libraries are on standard error, and no reason.
-reasons=$("$python" -c "$probe" 2>"$scratch/errors") || fail "$python cannot run the trainer: $(tail -n 1 "$scratch/errors")"
-no_gpu=$(sed -n 1p <<<"$reasons") missing=$(sed -n 2p <<<"$reasons")
+no_gpu=$("$python" -c "$probe" 2>"$scratch/errors") || fail "$python cannot run the trainer: $(tail -n 1 "$scratch/errors")"
 [ -z "$no_gpu" ] || fail "no CUDA device for $python: $no_gpu"
+missing=$("$python" scripts/gpu_packages.py 2>"$scratch/errors") || fail "$python cannot run the comparison: $(tail -n 1 "$scratch/errors")"
 [ -z "$missing" ] || fail "$python cannot run the comparison: $missing"
 "$python" -m profiler compare --help >/dev/null 2>"$scratch/errors" ||
     fail "$python cannot run the comparison: $(tail -n 1 "$scratch/errors")"

@@ -185,6 +185,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "reference_trainer.report": (
         "reference_trainer.errors",
         "reference_trainer.devices",
+        "reference_trainer.lm.tokenization",
         "profiler.report",
         "profiler.analyse",
         "profiler.record",

@@ -48,7 +48,7 @@ def test_packages_of_plugins_have_a_docstring(package: str) -> None:
 # group: the names of the entry points of this distribution, read from its pyproject.toml.
 ENTRY_POINTS: dict[str, set[str]] = {
     "commands": {"diagnose-tokenization"},
-    "sections": {"calls-alone", "ladder", "learning", "roofline"},
+    "sections": {"ladder", "learning", "roofline"},
     "trainers": {"lm", "ssm"},
 }
 

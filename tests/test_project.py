@@ -258,7 +258,6 @@ def test_baselines_of_the_makefile_are_there() -> None:
 GPU_STAGES = """
 echo "$*" >>"$CALLS"
 case "$*" in
-  *cuda_probe*) echo; echo ;;
   *"-m pytest"*) echo "1 failed"; exit 1 ;;
   *"-m profiler compare --device"*)
     while [ "$1" != --out ]; do shift; done
@@ -352,13 +351,12 @@ def test_gpu_script_keeps_what_a_stage_left_that_was_cut_off(gpu_script: Any, tm
     assert begun == expected, "a stage leaves its results before the next one begins"
 
 
-@pytest.mark.parametrize("broken", ["cuda_probe", "compare --help"])
+@pytest.mark.parametrize("broken", ["gpu_packages", "compare --help"])
 def test_gpu_script_names_what_is_missing_before_any_stage(gpu_script: Any, tmp_path: Path, broken: str) -> None:
-    says = (
-        "echo; echo 'it lacks pydantic, zstandard'" if broken == "cuda_probe" else "echo 'no such module' >&2; exit 1"
-    )
-    done, calls = gpu_script(stages=f'case "$*" in *"{broken}"*) {says}; exit ;; *cuda_probe*) echo; echo ;; esac')
-    said = "it lacks pydantic, zstandard" if broken == "cuda_probe" else "no such module"
+    lacks = broken == "gpu_packages"
+    says = "echo 'it lacks pydantic, zstandard'" if lacks else "echo 'no such module' >&2; exit 1"
+    done, calls = gpu_script(stages=f'case "$*" in *"{broken}"*) {says}; exit ;; esac')
+    said = "it lacks pydantic, zstandard" if lacks else "no such module"
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"error: {tmp_path / 'python3'} cannot run the comparison: {said}\n"
     assert not calls, "no stage was started"

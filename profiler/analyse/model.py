@@ -804,8 +804,8 @@ class Analysis:
     info: RunInfo
     measures: Mapping[str, Measure]
     """tokens_per_s, steps_per_s, step_time, steps, device_utilization (0..1), host_cpu (cores), device_cpu (cores),
-    without_core (0..1), peak_memory (bytes), loss, accuracy, and X_per_step for every counter X (syncs, h2d, d2h,
-    h2d_bytes, ...)."""
+    cpu_time (s), without_core (0..1), peak_memory (bytes), loss, accuracy, and X_per_step for every counter X (syncs,
+    h2d, d2h, h2d_bytes, ...)."""
     breakdown: Mapping[str, Measure]
     """Host seconds per step of each of HOST_CATEGORIES; exclusive, they sum to step_time."""
     device_breakdown: Mapping[str, Measure]

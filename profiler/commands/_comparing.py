@@ -41,10 +41,7 @@ def compare_recorded(experiment: Experiment, recorded: RecordedRuns, *, out: Pat
     floor_side = SideRuns("floor", "the baseline's calls with empty kernels", floor, None) if floor else None
     extensions: Mapping[str, Extension] = {}
     if experiment.extensions:
-        extras = [
-            SideRuns(label, "", tuple(read(path) for path in paths), None) for label, paths in recorded.extra.items()
-        ]
-        extensions = experiment.extensions({side.label: side for side in (*runs, *extras)}, recorded, anyway)
+        extensions = experiment.extensions({side.label: side for side in runs}, recorded, anyway)
     kept = f"the runs are kept in {out}"
     return _report(
         runs[: experiment.sides],

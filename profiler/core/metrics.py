@@ -89,6 +89,7 @@ _MEASURES: Final = (
     Metric("host_cpu", "Host CPU", "cores"),
     Metric("children_cpu", "CPU of its other processes", "cores"),
     Metric("device_cpu", "Device CPU", "cores"),
+    Metric("cpu_time", "CPU time of a step", "s"),
     Metric("without_core", "Waiting for a core that others had", "1", is_share=True),
     Metric("peak_memory", "Peak memory", "bytes"),
     Metric("machine_cpu", "CPU of the machine, all cores", "cores"),

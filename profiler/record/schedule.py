@@ -61,8 +61,8 @@ class SideCommand:
         return "".join(c if c.isalnum() or c in "._-" else "-" for c in self.folder or self.label)[:40]
 
 
-Kind = Literal["warmup", "light", "again", "detail", "floor", "extra"]
-"""Kind of a recording; `again` is the second run of a program in a round, `extra` a run that is of no side."""
+Kind = Literal["warmup", "light", "again", "detail", "floor"]
+"""Kind of a recording; `again` is the second run of a program in a round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,6 @@ class RecordedRuns:
     """Second runs of the rounds, of programs that have them."""
     detail: dict[str, Path] = field(default_factory=dict)
     floor: list[Path] = field(default_factory=list)
-    extra: dict[str, list[Path]] = field(default_factory=dict)
     unavailable: dict[str, str] = field(default_factory=dict)
     """Optional programs that failed, and why; they are in no other field."""
     interrupted: bool = False
@@ -119,22 +118,15 @@ class RecordedRuns:
                 self.detail[label] = path
             case "floor":
                 self.floor.append(path)
-            case "extra":
-                self.extra.setdefault(label, []).append(path)
 
 
 # ---------------------------------------------------------------- in which order
 
 
-def schedule(
-    sides: Sequence[SideCommand],
-    pairs: int,
-    floor: SideCommand | None = None,
-    extras: Sequence[SideCommand] = (),
-) -> Iterator[Task]:
+def schedule(sides: Sequence[SideCommand], pairs: int, floor: SideCommand | None = None) -> Iterator[Task]:
     """Warm-ups; then rounds of one light run a side, every other round in reverse order so that no side always
     comes first. A detailed run a side comes after the first round, so that a comparison that is interrupted has it. The
-    floor is run in the first and the last round, the extras also in the middle one.
+    floor is run in the first and the last round.
     """
     yield from (Task(side, "warmup") for side in sides)
     for number in range(1, pairs + 1):
@@ -143,8 +135,6 @@ def schedule(
             yield from (Task(side, "detail") for side in sides)
         if floor and number in (1, pairs):
             yield Task(floor, "floor", number)
-        if number in (1, (pairs + 1) // 2, pairs):
-            yield from (Task(extra, "extra", number) for extra in extras)
 
 
 def shuffled_schedule(

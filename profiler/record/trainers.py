@@ -40,7 +40,7 @@ class Experiment:
     sides: int = 2
     round_name: str = "pair"
     extensions: Callable[[Mapping[str, Any], RecordedRuns, bool], Mapping[str, Extension]] | None = None
-    """Called with the `SideRuns` of programs and extras by label, what was recorded, and whether --anyway was given."""
+    """Called with the `SideRuns` of programs by label, what was recorded, and whether --anyway was given."""
 
 
 class Trainer(Protocol):

@@ -21,7 +21,7 @@ from profiler.run.model import RunInfo
 
 Results = Analysis | Comparison
 DEVICE_MEASURES: Final = ("device_utilization", "peak_share", "syncs_per_step", "h2d_per_step", "d2h_per_step")
-HOST_MEASURES: Final = ("host_cpu", "children_cpu", "peak_memory", "loss", "accuracy")
+HOST_MEASURES: Final = ("host_cpu", "cpu_time", "children_cpu", "peak_memory", "loss", "accuracy")
 _KEY_MEASURES: Final = (
     "tokens_per_s",
     "step_time",
@@ -29,6 +29,7 @@ _KEY_MEASURES: Final = (
     *DEVICE_MEASURES,
     "allocations_per_step",
     "host_cpu",
+    "cpu_time",
     "loss",
     "accuracy",
 )
@@ -305,6 +306,6 @@ def key_measures(report_input: ReportInput) -> tuple[str, ...]:
         return tuple(
             name
             for name in _KEY_MEASURES
-            if name not in ("accuracy", "peak_share") or any(side.has(name) for side in report_input.sides)
+            if name not in ("accuracy", "cpu_time", "peak_share") or any(side.has(name) for side in report_input.sides)
         )
     return tuple(name for name in (rate, *_OTHER_MEASURES) if any(side.has(name) for side in report_input.sides))

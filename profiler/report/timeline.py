@@ -29,6 +29,8 @@ _OF_HOST: Final = TimelineKind(category_label(UNATTRIBUTED), "free", category_me
 _LONGEST_NAME: Final = 60
 _LEAST_IN_LEGEND: Final = 0.001
 _NEARLY_ALL: Final = 0.99
+_ALIKE: Final = 0.03
+"""How far the share of a stretch may be from that of all steps without being told."""
 _SLOWED: Final = 1.05
 """Slowdown by recording from which it is told: less is within the spread of runs."""
 
@@ -133,7 +135,7 @@ def _kind(event: TimelineEvent) -> TimelineKind:
 
 def _note(timelines: Sequence[tuple[ReportSide, Timeline]], length: int, compared: bool) -> str:
     """Which stretch of each side it is, how busy its device is, and how much recording slows the programs."""
-    texts = [f"{_stretch(timeline, length)}{_works(side)}" for side, timeline in timelines]
+    texts = [f"{_stretch(timeline, length)}{_works(side, timeline, length)}" for side, timeline in timelines]
     if compared:
         texts = [f"{side.label}: {text}" for (side, _), text in zip(timelines, texts, strict=True)]
     else:
@@ -157,7 +159,17 @@ def _stretch(timeline: Timeline, length: int) -> str:
     return f"{drawn} within {of}" if timeline.offset else f"the first {drawn} of {of}"
 
 
-def _works(side: ReportSide) -> str:
-    """The figure that the report has everywhere: a stretch of its own would have another one."""
+def _works(side: ReportSide, timeline: Timeline, length: int) -> str:
+    """`; over all steps the device works 9% of the time, and 5% of this stretch`: the figure that the report has
+    everywhere, and that of the stretch where it is another one."""
     busy = side.measure("device_utilization").value
-    return "" if busy is None else f"; over all steps the device works {units.share(busy)} of the time"
+    if busy is None:
+        return ""
+    text = f"; over all steps the device works {units.share(busy)} of the time"
+    lanes = [lane for lane in timeline.lanes if lane.is_device]
+    drawn = sum(
+        min(end, length) - begin for begin, end in zip(lanes[0].begin, lanes[0].end, strict=True) if begin < length
+    )
+    if len(lanes) == 1 and abs(drawn / length - busy) > _ALIKE:
+        text += f", and {units.share(drawn / length)} of this stretch"
+    return text

@@ -1,15 +1,11 @@
-"""Devices that the trainer runs on: `host`, made of a CPU core, and `cuda`.
-
-`host-direct` is the host device without its queue: each call runs its command itself, and nothing ever waits.
-"""
+"""Devices that the trainer runs on: `host`, made of a CPU core, and `cuda`."""
 
 from __future__ import annotations
 
 from reference_trainer.devices.protocol import Device
 from reference_trainer.errors import TrainerError
 
-DIRECT = "host-direct"
-NAMES = ("auto", "host", DIRECT, "cuda")
+NAMES = ("auto", "host", "cuda")
 
 
 def kind_of(name: str) -> tuple[str, str]:
@@ -21,7 +17,7 @@ def kind_of(name: str) -> tuple[str, str]:
     """
     if name not in NAMES:
         raise TrainerError(f"unknown device {name!r}: choose one of {', '.join(NAMES)}")
-    return ("host", "") if name in ("host", DIRECT) else cuda_or("host", name)
+    return ("host", "") if name == "host" else cuda_or("host", name)
 
 
 def cuda_or(fallback: str, name: str) -> tuple[str, str]:
@@ -57,8 +53,6 @@ def open_device(
         return CudaDevice(blocking_wait=blocking_wait, empty_kernels=empty_kernels, products=products)
     from reference_trainer.devices.host import HostDevice
 
-    device = HostDevice(
-        blocking_wait=blocking_wait, empty_kernels=empty_kernels, products=products, direct=name == DIRECT
-    )
+    device = HostDevice(blocking_wait=blocking_wait, empty_kernels=empty_kernels, products=products)
     device.note = note
     return device

@@ -3,34 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.metadata
 import importlib.util
 import os
 import sys
-from typing import Final
 
 _DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 NO_DRIVER = "no NVIDIA driver on this machine"
 """The beginning of the reason on a machine without an NVIDIA driver."""
-
-PACKAGES: Final = {
-    "annotated-types": "annotated_types",
-    "markdown-it-py": "markdown_it",
-    "mdurl": "mdurl",
-    "nvidia-ml-py": "pynvml",
-    "psutil": "psutil",
-    "py-spy": "",
-    "pydantic": "pydantic",
-    "pydantic-core": "pydantic_core",
-    "pygments": "pygments",
-    "rich": "rich",
-    "scipy": "scipy",
-    "sentencepiece": "sentencepiece",
-    "threadpoolctl": "threadpoolctl",
-    "typing-inspection": "typing_inspection",
-    "zstandard": "zstandard",
-}
-"""What a comparison of the bundled trainers needs beside torch and numba-cuda: package -> module; empty: a program."""
 
 
 def is_simulated() -> bool:
@@ -63,29 +42,6 @@ def unavailable() -> str:
     if not torch.cuda.is_available():
         return f"torch {torch.__version__} finds no GPU: see nvidia-smi, CUDA_VISIBLE_DEVICES and the driver's version"
     return _compiler_missing(torch.version.cuda)
-
-
-def missing_packages() -> str:
-    """Why a comparison cannot run in this Python, in one line that names all that is missing; empty: it can."""
-    missing = [name for name, module in PACKAGES.items() if not _is_installed(name, module)]
-    if missing:
-        return f"it lacks {', '.join(missing)}: put their wheels into the folder wheels (docs/gpu.md)"
-    for name, module in PACKAGES.items():
-        try:
-            importlib.import_module(module or "sys")
-        except (ImportError, OSError, SystemError) as error:  # of another Python or platform, or of unlike versions
-            return f"{name} cannot be imported: {_first_line(error)}"
-    return ""
-
-
-def _is_installed(package: str, module: str) -> bool:
-    if module:
-        return importlib.util.find_spec(module) is not None
-    try:
-        importlib.metadata.distribution(package)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
 
 
 def _compiler_missing(version: str) -> str:

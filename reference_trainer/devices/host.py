@@ -62,14 +62,40 @@ class _Memory:
         self.address = self.bytes.ctypes.data
 
 
-class HostBuffer:
+class HostView:
+    """A part of a buffer or of another view, which it keeps alive."""
+
+    __slots__ = ("_of", "address", "dtype", "nbytes", "shape")
+    address: int
+    dtype: np.dtype
+    nbytes: int
+    shape: tuple[int, ...]
+
+    def __init__(self, of: HostView, begin: int, shape: tuple[int, ...]) -> None:
+        check_view(of.shape, begin, shape)
+        self._of = of
+        self.address = of.address + begin * of.dtype.itemsize
+        self.shape = shape
+        self.dtype = of.dtype
+        self.nbytes = prod(shape) * of.dtype.itemsize
+
+    def rows(self, begin: int, end: int) -> HostView:
+        if not 0 <= begin <= end <= self.shape[0]:
+            raise ValueError(f"rows {begin} to {end} of {self.shape[0]}")
+        return HostView(self, begin * prod(self.shape[1:]), (end - begin, *self.shape[1:]))
+
+    def view(self, begin: int, shape: Sequence[int]) -> HostView:
+        return HostView(self, begin, tuple(shape))
+
+
+class HostBuffer(HostView):
     """Memory of the host device, which returns to its pool with its last reference.
 
     The pool is ordered by the queue, as CUDA's caching allocator is: whoever gets the memory next can only
     use it through commands that come later in the same queue.
     """
 
-    __slots__ = ("_memory", "_pool", "address", "dtype", "nbytes", "shape")
+    __slots__ = ("_memory", "_pool")
 
     def __init__(self, pool: list[_Memory], memory: _Memory, shape: tuple[int, ...], dtype: np.dtype) -> None:
         self._pool = pool
@@ -82,75 +108,28 @@ class HostBuffer:
     def __del__(self) -> None:
         self._pool.append(self._memory)
 
-    def rows(self, begin: int, end: int) -> HostView:
-        return _rows(self, begin, end)
-
-    def view(self, begin: int, shape: Sequence[int]) -> HostView:
-        return HostView(self, begin, tuple(shape))
-
-
-class HostView:
-    """A part of a buffer or of another view, which it keeps alive."""
-
-    __slots__ = ("_of", "address", "dtype", "nbytes", "shape")
-    address: int
-    dtype: np.dtype
-    nbytes: int
-    shape: tuple[int, ...]
-
-    def __init__(self, of: HostBuffer | HostView, begin: int, shape: tuple[int, ...]) -> None:
-        check_view(of.shape, begin, shape)
-        self._of = of
-        self.address = of.address + begin * of.dtype.itemsize
-        self.shape = shape
-        self.dtype = of.dtype
-        self.nbytes = prod(shape) * of.dtype.itemsize
-
-    def rows(self, begin: int, end: int) -> HostView:
-        return _rows(self, begin, end)
-
-    def view(self, begin: int, shape: Sequence[int]) -> HostView:
-        return HostView(self, begin, tuple(shape))
-
-
-def _rows(of: HostBuffer | HostView, begin: int, end: int) -> HostView:
-    if not 0 <= begin <= end <= of.shape[0]:
-        raise ValueError(f"rows {begin} to {end} of {of.shape[0]}")
-    return HostView(of, begin * prod(of.shape[1:]), (end - begin, *of.shape[1:]))
-
 
 class HostDevice:
     """See `reference_trainer.devices.protocol.Device`.
 
     :param blocking_wait: a waiting host sleeps instead of spinning; CUDA's default is to spin.
     :param empty_kernels: launches run an empty kernel instead: the least that a call pattern can cost.
-    :param double: reals are fp64, compiled anew in every process: for checks of the mathematics.
-    :param products: tf32 or bf16: the inputs of `matmul` are rounded to that, as on CUDA; not with `double`.
-    :param direct: there is no queue and no worker; each call runs its command itself, in the thread that calls.
+    :param products: tf32 or bf16: the inputs of `matmul` are rounded to that, as on CUDA.
     """
 
     kind = "host"
+    label = "host device (CPU)"
     note = ""
     """A remark about the choice of this device, for the report."""
+    real = np.dtype(np.float32)
 
-    def __init__(
-        self,
-        *,
-        blocking_wait: bool = False,
-        empty_kernels: bool = False,
-        double: bool = False,
-        products: str = "fp32",
-        direct: bool = False,
-    ) -> None:
+    def __init__(self, *, blocking_wait: bool = False, empty_kernels: bool = False, products: str = "fp32") -> None:
         if not sys.platform.startswith("linux"):
             raise TrainerError(f"device host needs Linux, this is {platform.system()}: use --device cuda")
         import scipy.linalg.cython_blas  # noqa: F401 - Numba's np.dot calls it, and it must be loaded to be limited
 
         threadpool_limits(limits=1, user_api="blas")  # the device is one core
         matmul_kernel.load_blas()  # else the first product would wait for the GIL, in the worker
-        self.label = "host device without a queue" if direct else "host device (CPU)"
-        self.real = np.dtype(np.float64 if double else np.float32)
-        self._double = double
         self._dropped_bits = matmul_kernel.DROPPED_BITS[products]
         self._rounded: dict[int, HostBuffer] = {}
         """Memory for the rounded inputs of a product: those of the next one are rounded when it is done."""
@@ -169,8 +148,7 @@ class HostDevice:
         self._pools: defaultdict[int, list[_Memory]] = defaultdict(list)
         self._allocations = 0
         self._reserved = 0
-        self._words[queue.DIRECT // 8] = direct
-        self._worker = None if direct else Worker(self._words)
+        self._worker = Worker(self._words)
         active = self._active = marks.recorder()
         if active:
             active.drains.append(self._settle)
@@ -181,12 +159,11 @@ class HostDevice:
     # ------------------------------------------------------------ memory
 
     def empty(self, shape: Sequence[int], dtype: str | None = None) -> HostBuffer:
-        records = self._records
-        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        begin, site = _UNRECORDED if self._records is None else (_now(), self._records.site(sys._getframe(1)))
         buffer = self._allocate(tuple(shape), np.dtype(dtype or self.real))
         if begin:
             queue.allocated(self._queue, buffer.nbytes, begin, site)
-            records.ended()
+            self._records.ended()
         return buffer
 
     def _allocate(self, shape: tuple[int, ...], kind: np.dtype) -> HostBuffer:
@@ -202,8 +179,7 @@ class HostDevice:
         return HostBuffer(pool, memory, shape, kind)
 
     def zeros(self, shape: Sequence[int], dtype: str | None = None) -> HostBuffer:
-        records = self._records
-        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        begin, site = _UNRECORDED if self._records is None else (_now(), self._records.site(sys._getframe(1)))
         return self._fresh(np.zeros(tuple(shape), dtype or self.real), begin, site)
 
     def pinned(self, shape: Sequence[int], dtype: str | None = None) -> np.ndarray:
@@ -213,8 +189,7 @@ class HostDevice:
     # ------------------------------------------------------------ queue
 
     def upload(self, array: np.ndarray) -> HostBuffer:
-        records = self._records
-        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        begin, site = _UNRECORDED if self._records is None else (_now(), self._records.site(sys._getframe(1)))
         return self._fresh(array, begin, site)
 
     def _fresh(self, array: np.ndarray, begin: int, site: int) -> HostBuffer:
@@ -224,8 +199,7 @@ class HostDevice:
         return buffer
 
     def upload_into(self, buffer: HostBuffer, array: np.ndarray, row: int = 0) -> HostBuffer:
-        records = self._records
-        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        begin, site = _UNRECORDED if self._records is None else (_now(), self._records.site(sys._getframe(1)))
         self._upload(buffer, array, begin, site, row=row)
         return buffer
 
@@ -244,20 +218,17 @@ class HostDevice:
             self._records.ended()
 
     def prefetch_into(self, buffer: HostBuffer, array: np.ndarray) -> None:
-        records = self._records
-        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        begin, site = _UNRECORDED if self._records is None else (_now(), self._records.site(sys._getframe(1)))
         self._upload(buffer, array, begin, site)  # one worker copies and computes
 
     def download(self, buffer: HostBuffer) -> np.ndarray:
-        records = self._records
-        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        begin, site = _UNRECORDED if self._records is None else (_now(), self._records.site(sys._getframe(1)))
         array = np.empty(buffer.shape, buffer.dtype)
         self._download(array, buffer, begin, site)
         return array
 
     def download_into(self, array: np.ndarray, buffer: HostBuffer) -> None:
-        records = self._records
-        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        begin, site = _UNRECORDED if self._records is None else (_now(), self._records.site(sys._getframe(1)))
         self._download(array, buffer, begin, site)
 
     def _download(self, array: np.ndarray, buffer: HostBuffer, begin: int, site: int) -> None:
@@ -270,27 +241,24 @@ class HostDevice:
             self._records.ended()
 
     def fetch_into(self, array: np.ndarray, buffer: HostBuffer) -> int:
-        records = self._records
-        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
-        name = records.names["memcpy D2H"] if begin else 0
+        begin, site = _UNRECORDED if self._records is None else (_now(), self._records.site(sys._getframe(1)))
+        name = self._records.names["memcpy D2H"] if begin else 0
         destination, size = pinned_address(array), array.nbytes
         if size > buffer.nbytes or not destination:
             raise ValueError(f"fetch of {size} bytes from {buffer.nbytes}: must be there, and go to pinned memory")
         ticket: int = queue.fetch(self._queue, self._copy, destination, buffer.address, size, name, begin, site)
         if begin:
-            records.ended()
+            self._records.ended()
         return ticket
 
     def launch(self, kernel: Kernel, *arguments: HostBuffer | int) -> None:
-        records = self._records
-        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        begin, site = _UNRECORDED if self._records is None else (_now(), self._records.site(sys._getframe(1)))
         self._launch(kernel, arguments, begin, site)
 
     def matmul(self, out: HostBuffer, a: HostBuffer, b: HostBuffer, rows: int, flags: int = 0) -> None:
-        records = self._records
-        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        begin, site = _UNRECORDED if self._records is None else (_now(), self._records.site(sys._getframe(1)))
         sizes = matmul_kernel.sizes(a.shape, b.shape, rows, flags)
-        scalars = matmul_kernel.host_arguments(self.real.itemsize, flags)
+        scalars = matmul_kernel.host_arguments(flags)
         if not self._dropped_bits:
             self._launch(matmul_kernel.KERNEL, (out, a, b, *sizes, *scalars), begin, site)
             return
@@ -312,7 +280,7 @@ class HostDevice:
     def _launch(self, kernel: Kernel, arguments: tuple[HostBuffer | int, ...], begin: int, site: int) -> None:
         values = [argument if type(argument) is int else argument.address for argument in arguments]  # type: ignore[union-attr]
         name = self._records.names[kernel.name] if begin else 0
-        function = self._substitute or (kernel.double_address if self._double else kernel.address)
+        function = self._substitute or kernel.address
         while not queue.launch(self._queue, function, name, begin, site, *values):
             queue.settle(self._queue, self._word(queue.HEAD) - queue.SLOTS + 1)
         if begin:
@@ -325,16 +293,14 @@ class HostDevice:
         """Do nothing: there are no graphs."""
 
     def synchronize(self) -> None:
-        records = self._records
-        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        begin, site = _UNRECORDED if self._records is None else (_now(), self._records.site(sys._getframe(1)))
         self._wait(self._word(queue.HEAD), "synchronize", begin, site)
 
     def mark(self) -> int:
         return self._word(queue.HEAD)
 
     def wait(self, ticket: int) -> None:
-        records = self._records
-        begin, site = _UNRECORDED if records is None else (_now(), records.site(sys._getframe(1)))
+        begin, site = _UNRECORDED if self._records is None else (_now(), self._records.site(sys._getframe(1)))
         self._wait(ticket, "event synchronize", begin, site)
 
     def _wait(self, sequence: int, what: str, begin: int, site: int) -> None:
@@ -350,8 +316,7 @@ class HostDevice:
     def close(self) -> None:
         if self._active and self._settle in self._active.drains:
             self._active.drains.remove(self._settle)
-        if self._worker is not None:
-            self._worker.stop()
+        self._worker.stop()
 
     # ------------------------------------------------------------ counters
 
@@ -370,7 +335,7 @@ class HostDevice:
             launches=self._word(queue.LAUNCHES),
             allocations=self._allocations,
             crossings=self._word(queue.CROSSINGS),
-            busy_ns=None if self._worker is None else self._worker.busy_ns(),
+            busy_ns=self._worker.busy_ns(),
         )
 
     def _word(self, offset: int) -> int:

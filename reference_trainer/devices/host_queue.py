@@ -62,7 +62,6 @@ HOST_POLL_NS = 664  # < 0: spin for ever
 TID = 672
 STAGING = 680  # address of the staging ring
 ALLOCATE_NAME = 688  # number of the name that allocations are recorded under
-DIRECT = 696  # not 0: there is no worker, and each call runs its command itself
 RING = 1024
 
 SLOTS = 1024  # commands in flight, as deep as a CUDA launch queue is
@@ -224,10 +223,7 @@ def _slot(queue, function, kind, name, size):
 def _submit(queue):
     head = get64(queue + HEAD) + 1
     store(queue + HEAD, head)
-    if get64(queue + DIRECT) != 0:
-        _run(queue, head - 1)
-    else:
-        _wake(queue + WORKER_SLEEPS, queue + WORKER_SEMAPHORE)
+    _wake(queue + WORKER_SLEEPS, queue + WORKER_SEMAPHORE)
     return head
 
 
@@ -255,14 +251,20 @@ def _log_call(queue, begin, end, blocked_from, size, correlation, kind, name, si
     _add(queue, CALLS, 1)
 
 
+@njit("void(int64, int64)", nogil=True, cache=True)
+def settle(queue, sequence):
+    """Block until command `sequence` has finished, without counting or logging the wait."""
+    poll = get64(queue + HOST_POLL_NS)
+    _await(queue + DONE, sequence, queue + HOST_SLEEPS, queue + HOST_SEMAPHORE, queue + HOST_TIMESPEC, poll)
+
+
 @njit("int64(int64, int64)", cache=True)
 def _wait(queue, sequence):
     """Block until command `sequence` has finished; return when blocking began (0: not recording)."""
     began = now(queue + HOST_TIMESPEC)
     worker_lacked, host_lacked = get64(queue + LACKED_NS), get64(queue + _HOST_LACKED_NS)
     put64(queue + _HOST_SEEN_NS, began)
-    poll = get64(queue + HOST_POLL_NS)
-    _await(queue + DONE, sequence, queue + HOST_SLEEPS, queue + HOST_SEMAPHORE, queue + HOST_TIMESPEC, poll)
+    settle(queue, sequence)
     waited = _seen(queue + HOST_TIMESPEC) - began  # the worker has run the command, so that its words are up to date
     worker_lacked, host_lacked = get64(queue + LACKED_NS) - worker_lacked, get64(queue + _HOST_LACKED_NS) - host_lacked
     # the host often loses its core while the worker has none, and sees only later that the worker is done
@@ -339,6 +341,16 @@ def upload(queue, function, destination, source, size, pinned, name, begin, site
     _log_call(queue, begin, 0, blocked, size, sequence, H2D_CALL, name, site)
 
 
+@njit("int64(int64, int64, int64, int64, int64, int64)", cache=True)
+def _put_download(queue, function, destination, source, size, name):
+    command = _slot(queue, function, D2H_COPY, name, size)
+    _put_copy(command, destination, source, size)
+    _add(queue, D2H, 1)
+    _add(queue, D2H_BYTES, size)
+    _add(queue, CROSSINGS, 1)
+    return _submit(queue)
+
+
 @njit("void(int64, int64, int64, int64, int64, int64, int64, int64)", nogil=True, cache=True)
 def download(queue, function, destination, source, size, name, begin, site):
     """Copy device memory to the host and block until it is there: a copy and a sync.
@@ -346,25 +358,15 @@ def download(queue, function, destination, source, size, name, begin, site):
     The host counts as blocked from here on: it can do nothing else until the copy has come.
     """
     blocked = now(queue + HOST_TIMESPEC) if begin != 0 else 0
-    command = _slot(queue, function, D2H_COPY, name, size)
-    _put_copy(command, destination, source, size)
-    sequence = _submit(queue)
+    sequence = _put_download(queue, function, destination, source, size, name)
     _wait(queue, sequence)
-    _add(queue, D2H, 1)
-    _add(queue, D2H_BYTES, size)
-    _add(queue, CROSSINGS, 1)
     _log_call(queue, begin, 0, blocked, size, sequence, D2H_CALL, name, site)
 
 
 @njit("int64(int64, int64, int64, int64, int64, int64, int64, int64)", nogil=True, cache=True)
 def fetch(queue, function, destination, source, size, name, begin, site):
     """Copy device memory to pinned host memory and return at once; `wait` for the number that is returned."""
-    command = _slot(queue, function, D2H_COPY, name, size)
-    _put_copy(command, destination, source, size)
-    sequence = _submit(queue)
-    _add(queue, D2H, 1)
-    _add(queue, D2H_BYTES, size)
-    _add(queue, CROSSINGS, 1)
+    sequence = _put_download(queue, function, destination, source, size, name)
     _log_call(queue, begin, 0, 0, size, sequence, D2H_CALL, name, site)
     return sequence
 
@@ -375,19 +377,6 @@ def wait(queue, sequence, name, begin, site):
     blocked = _wait(queue, sequence)
     _add(queue, CROSSINGS, 1)
     _log_call(queue, begin, 0, blocked, 0, sequence, SYNC_CALL, name, site)
-
-
-@njit("void(int64, int64)", nogil=True, cache=True)
-def settle(queue, sequence):
-    """Block until command `sequence` has finished, without counting or logging the wait."""
-    _await(
-        queue + DONE,
-        sequence,
-        queue + HOST_SLEEPS,
-        queue + HOST_SEMAPHORE,
-        queue + HOST_TIMESPEC,
-        get64(queue + HOST_POLL_NS),
-    )
 
 
 @njit("void(int64, int64, int64, int64)", cache=True)

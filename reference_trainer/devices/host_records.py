@@ -21,17 +21,16 @@ class Recorder(DeviceRecorder):
     """Moves the counters and logs of the queue to the recorder of this process.
 
     :param words: the head of the queue's block as int64.
-    :param worker: its CPU is the device's, not the host's; None: the host runs the commands itself.
+    :param worker: its CPU is the device's, not the host's.
     """
 
     def __init__(
-        self, active: marks.Recorder, queue_words: np.ndarray, counts: Callable[[], Counts], worker: Worker | None
+        self, active: marks.Recorder, queue_words: np.ndarray, counts: Callable[[], Counts], worker: Worker
     ) -> None:
         super().__init__(active, counts)
         self._words = queue_words
         self._view = queue_words.data  # a memoryview: reads a word in a third of the time that NumPy takes
-        self._worker = worker
-        self._copied_ns = self._stalled_ns = self._delayed_ns = self._lacked_ns = 0
+        self._copied_ns = self._stalled_ns = self._delayed_ns = 0
         if self.detailed:
             self._calls = np.zeros((queue.LOG_RECORDS, queue.CALL_BYTES), np.uint8)
             self._activities = np.zeros((queue.LOG_RECORDS, queue.ACTIVITY_BYTES), np.uint8)
@@ -40,8 +39,7 @@ class Recorder(DeviceRecorder):
             queue_words[queue.ALLOCATE_NAME // 8] = self.names["allocate"]
             queue_words[queue.ACTIVITY_LOG // 8] = self._activities.ctypes.data
             queue_words[queue.CALL_LOG // 8] = self._calls.ctypes.data
-        if worker is not None:
-            active.device_cpu = worker.cpu_ns
+        active.device_cpu = worker.cpu_ns
 
     def report(self) -> None:
         """Add to the step's counters what was counted since the last report, and drain the logs."""
@@ -53,10 +51,6 @@ class Recorder(DeviceRecorder):
         marks.count("waits_stalled_ns", stalled - self._stalled_ns)
         marks.count("waits_delayed_ns", delayed - self._delayed_ns)
         self._stalled_ns, self._delayed_ns = stalled, delayed
-        if self._worker is not None:
-            lacked = self._worker.lacked_ns
-            marks.count("device_lacked_ns", lacked - self._lacked_ns)
-            self._lacked_ns = lacked
         if self.detailed:
             self.drain()
 

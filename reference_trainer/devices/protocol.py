@@ -1,8 +1,7 @@
 """The interface of a device, which `host` and `cuda` implement.
 
 A device runs the commands in its queue in order, while the host continues. Only downloads, `wait` and `synchronize`
-block. Memory is the device's own; host arrays are NumPy. Reals are fp32 (fp64 on a host device opened so, for checks),
-indices int32.
+block. Memory is the device's own; host arrays are NumPy. Reals are fp32, indices int32.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kernels, one per file: a body for the host device, and its launch on CUDA.
+"""Kernels, by topic: each has a body for the host device, and its launch on CUDA.
 
 Scalar recurrences are written once (`elementwise`) and compiled for both devices; each device has its own loops,
 reductions and tilings.
@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from types import FunctionType
 from typing import Any
-
-import numpy as np
 
 from reference_trainer.jit import cfunc
 
@@ -36,26 +33,6 @@ class Kernel:
     @cached_property
     def _compiled(self) -> Any:
         return cfunc("void(int64)", cache=True, fastmath=self.fastmath, error_model="numpy")(self.host)
-
-    @cached_property
-    def _double(self) -> Any:
-        """The body with arguments, helpers and constants in fp64; not cached: its cache key is that of fp32."""
-        from reference_trainer.kernels import arguments, elementwise
-
-        names = {
-            name: np.float64(str(value)) if isinstance(value, np.float32) else value
-            for name, value in self.host.__globals__.items()
-        }
-        for stand_in in (arguments.IN_DOUBLE, elementwise.IN_DOUBLE):
-            names.update((name, value) for name, value in stand_in.items() if name in names)
-        assert isinstance(self.host, FunctionType)
-        body = FunctionType(self.host.__code__, names, self.host.__name__)
-        return cfunc("void(int64)", fastmath=self.fastmath, error_model="numpy")(body)
-
-    @cached_property
-    def double_address(self) -> int:
-        """Address of the host body in fp64, compiled at first use: for checks."""
-        return self._double.address
 
     @cached_property
     def address(self) -> int:

@@ -22,7 +22,6 @@ def _pointer(element):
 
 
 _floats = _pointer(types.float32)
-_doubles = _pointer(types.float64)
 _ints = _pointer(types.int32)
 
 
@@ -42,22 +41,6 @@ def vector(command, index, length):
 def matrix(command, index, rows, columns):
     """Argument `index` as float32 (rows, columns)."""
     return carray(_floats(number(command, index)), (rows, columns))
-
-
-@njit(inline="always")
-def vector_double(command, index, length):
-    """Argument `index` as float64 (length,)."""
-    return carray(_doubles(number(command, index)), (length,))
-
-
-@njit(inline="always")
-def matrix_double(command, index, rows, columns):
-    """Argument `index` as float64 (rows, columns)."""
-    return carray(_doubles(number(command, index)), (rows, columns))
-
-
-IN_DOUBLE = {"vector": vector_double, "matrix": matrix_double}
-"""Functions that replace these names when a kernel is compiled for fp64."""
 
 
 @njit(inline="always")

@@ -10,14 +10,7 @@ from numpy import uint32
 from reference_trainer.kernels import Kernel
 from reference_trainer.kernels.arguments import indices, matrix, number, vector
 from reference_trainer.kernels.elementwise import exp, exponential
-from reference_trainer.kernels.on_cuda import (
-    device_function,
-    device_helper,
-    gpu,
-    on_cuda,
-    place_in_columns,
-    threads_for,
-)
+from reference_trainer.kernels.on_cuda import device_function, gpu, on_cuda, place_in_columns, threads_for
 from reference_trainer.kernels.reductions import add_to, block_argmax, block_sum, maxnum
 
 _STRIP = 64  # rows that a CUDA thread adds up of a column: 3,000 tokens are 47 strips, enough for all multiprocessors
@@ -74,10 +67,7 @@ def host(command):
             dbias[v] += gradient
 
 
-argmax = device_helper(block_argmax)
-total_of = device_helper(block_sum)
 power = device_function(exp)
-place = device_function(place_in_columns)
 
 
 @on_cuda("void(float32[:, ::1], float32[::1], float32[::1], int32[::1], int32[::1], int64, int64, int64)")
@@ -89,14 +79,14 @@ def differentiate_rows(logits, bias, losses, predictions, ids, begin, tokens, vo
     r = uint32(gpu.blockIdx.x)
     row = logits[r]
     thread, threads, end = uint32(gpu.threadIdx.x), uint32(gpu.blockDim.x), uint32(vocabulary)
-    first = argmax(row, bias, vocabulary)
+    first = block_argmax(row, bias, vocabulary)
     best = row[first] + bias[first]
     partial = np.float32(0)
     v = thread
     while v < end:
         partial += power(row[v] + bias[v] - best)
         v = uint32(v + threads)
-    total = total_of(partial)
+    total = block_sum(partial)
     following = uint32(ids[begin + r + 1])
     if thread == 0:
         losses[begin + r] = math.log(total) + (best - (row[following] + bias[following]))
@@ -115,7 +105,7 @@ def differentiate_rows(logits, bias, losses, predictions, ids, begin, tokens, vo
 @on_cuda("void(float32[::1], float32[:, ::1], int64, int64)")
 def add_strips(parts, gradients, rows, vocabulary):
     """Sum the columns over each strip of rows; neighbouring threads read neighbouring columns."""
-    strip, v = place(vocabulary)
+    strip, v = place_in_columns(vocabulary)
     if v >= vocabulary:
         return
     total = np.float32(0)

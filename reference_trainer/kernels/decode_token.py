@@ -7,7 +7,7 @@ from numpy import uint32
 
 from reference_trainer.kernels import Kernel
 from reference_trainer.kernels.arguments import indices, matrix, number, vector
-from reference_trainer.kernels.on_cuda import ONE_BLOCK_ELEMENTS, device_helper, gpu, on_cuda, threads_for
+from reference_trainer.kernels.on_cuda import ONE_BLOCK_ELEMENTS, gpu, on_cuda, threads_for
 from reference_trainer.kernels.reductions import argmax_of_sum, block_argmax
 
 
@@ -32,9 +32,6 @@ def host(command):
     predictions[row] = argmax_of_sum(logits, bias)
 
 
-argmax = device_helper(block_argmax)
-
-
 @on_cuda("void(int32[::1], float32[:, ::1], float32[:, ::1], float32[::1], float32[::1], int64, int64, int64, int64)")
 def decode_in_one_block(predictions, readouts, weight, bias, logits, width, vocabulary, row, readout_row):
     """Compute product and argmax by one block; neighbouring threads read neighbouring columns of the weight."""
@@ -49,7 +46,7 @@ def decode_in_one_block(predictions, readouts, weight, bias, logits, width, voca
         logits[v] = total
         v = uint32(v + threads)
     gpu.syncthreads()
-    first = argmax(logits, bias, vocabulary)
+    first = block_argmax(logits, bias, vocabulary)
     if gpu.threadIdx.x == 0:
         predictions[row] = first
 
@@ -57,7 +54,7 @@ def decode_in_one_block(predictions, readouts, weight, bias, logits, width, voca
 @on_cuda("void(int32[::1], float32[::1], float32[::1], int64, int64)")
 def choose(predictions, logits, bias, vocabulary, row):
     """Compute only the argmax, by one block."""
-    first = argmax(logits, bias, vocabulary)
+    first = block_argmax(logits, bias, vocabulary)
     if gpu.threadIdx.x == 0:
         predictions[row] = first
 

@@ -52,13 +52,13 @@ def linear_step(h, keep, value):
     return keep * h + value
 
 
-def leaky_integrator(compiled, exp=exp):
+def leaky_integrator(compiled):
     """The recurrence's scalar step, compiled by `compiled` (a decorator of the device).
 
     step(h, gate, value) = a h + (1 - a) value, with a = sigmoid(gate): a leaky integrator whose leak 1 - a
     depends on the input. All fp32.
     """
-    keep_of, advance = retention(compiled, exp), compiled(linear_step)
+    keep_of, advance = retention(compiled), compiled(linear_step)
 
     @compiled
     def step(h, gate, value):
@@ -68,7 +68,7 @@ def leaky_integrator(compiled, exp=exp):
     return step
 
 
-def retention(compiled, exp=exp):
+def retention(compiled):
     """The share of its state that a layer keeps, compiled by `compiled`: keep_of(gate) = sigmoid(gate)."""
     exponential = compiled(exp)
 
@@ -93,7 +93,7 @@ def quarter_sine(x):
     return (p * y + _S0) * x
 
 
-def learning_rate(compiled, quarter_sine=quarter_sine):
+def learning_rate(compiled):
     """The learning rate of a step, compiled by `compiled`: rate_at(step, highest, warmup, total, least).
 
     Steps count from 1. Over `warmup` of them the rate rises linearly to `highest`; from there to step `total` it
@@ -142,16 +142,6 @@ def on_host(function):
     return njit(inline="always")(function)
 
 
-def exp_double(x):
-    """exp(x) of the C library, for checks in fp64."""
-    return np.exp(x)
-
-
-def quarter_sine_double(x):
-    """sin(pi x / 2) of the C library, in fp64."""
-    return math.sin(0.5 * math.pi * x)
-
-
 exponential = on_host(exp)
 advance_on_host = on_host(linear_step)
 leaky_step = leaky_integrator(on_host)
@@ -160,11 +150,3 @@ scheduled_rate = learning_rate(on_host)
 adam_step = on_host(adam_update)
 clip_share = on_host(share_of_gradient)
 one_minus_power = on_host(without_power)
-IN_DOUBLE = {
-    "exp": exp_double,
-    "exponential": on_host(exp_double),
-    "leaky_step": leaky_integrator(on_host, exp_double),
-    "keep_share": retention(on_host, exp_double),
-    "scheduled_rate": learning_rate(on_host, quarter_sine_double),
-}
-"""Functions that replace these names when a kernel is compiled for fp64."""

@@ -9,7 +9,7 @@ from numpy import uint32
 
 from reference_trainer.kernels import Kernel
 from reference_trainer.kernels.arguments import number, vector
-from reference_trainer.kernels.on_cuda import device_helper, gpu, on_cuda, threads_for
+from reference_trainer.kernels.on_cuda import gpu, on_cuda, threads_for
 from reference_trainer.kernels.reductions import block_sum
 
 _ZERO = np.float32(0)
@@ -33,9 +33,6 @@ def host(command):
     norm[0] = math.sqrt(total)
 
 
-total_of = device_helper(block_sum)
-
-
 @on_cuda("void(float32[::1], float32[::1], int64)")
 def add_squares(parts, grads, size):
     """Sum the squares of each block's share of the gradients."""
@@ -52,7 +49,7 @@ def add_squares(parts, grads, size):
     while i < end:
         sums[0] += grads[i] * grads[i]
         i = uint32(i + threads)
-    total = total_of((sums[0] + sums[1]) + (sums[2] + sums[3]))
+    total = block_sum((sums[0] + sums[1]) + (sums[2] + sums[3]))
     if gpu.threadIdx.x == 0:
         parts[gpu.blockIdx.x] = total
 
@@ -65,7 +62,7 @@ def root_of_sum(norm, parts, blocks):
     while i < blocks:
         partial += parts[i]
         i = uint32(i + threads)
-    total = total_of(partial)
+    total = block_sum(partial)
     if gpu.threadIdx.x == 0:
         norm[0] = math.sqrt(total)
 

@@ -16,24 +16,23 @@ DROPPED_BITS = {"fp32": 0, "tf32": 13, "bf16": 16}
 
 # kind, transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc: pointers as addresses
 _gemm = types.ExternalFunction("numba_xxgemm", types.intc(*[types.char] * 3, *[types.intp] * 3, *[types.intp] * 8))
-_ONES = {4: 0x3F800000, 8: 0x3FF0000000000000}
-"""1.0 as the bits of a float of this many bytes: BLAS takes the addresses of its factors."""
-_ALPHA, _BETA = ARGUMENTS + 8 * 8, ARGUMENTS + 8 * 9
+_ONE = 0x3F800000
+"""1.0 as the bits of a float: BLAS takes the addresses of its factors."""
+_ALPHA, _BETA = ARGUMENTS + 8 * 7, ARGUMENTS + 8 * 8
 _EXPONENT = 0x7F800000  # all ones: infinite or NaN
-_N, _T = ord("n"), ord("t")
+_FLOAT, _N, _T = ord("s"), ord("n"), ord("t")
 
 
-@njit("void(int64, int64, int64)", cache=True)
-def _multiply_numbers(kind, one, numbers):
-    _gemm(kind, _N, _N, 1, 1, 1, one, numbers, 1, numbers, 1, one, numbers, 1)
+@njit("void(int64, int64)", cache=True)
+def _multiply_numbers(one, numbers):
+    _gemm(_FLOAT, _N, _N, 1, 1, 1, one, numbers, 1, numbers, 1, one, numbers, 1)
 
 
 def load_blas() -> None:
-    """Load the two functions of BLAS that products call. Numba looks each up at its first call, for which it takes the
-    GIL: the worker of the host device would wait for a program that holds the GIL and waits for that worker."""
-    for size, kind in ((4, "s"), (8, "d")):
-        one = np.array([_ONES[size], 0])
-        _multiply_numbers(ord(kind), one.ctypes.data, one.ctypes.data + 8)
+    """Load the function of BLAS that products call. Numba looks it up at its first call, for which it takes the GIL:
+    the worker of the host device would wait for a program that holds the GIL and waits for that worker."""
+    numbers = np.array([_ONE, 0])
+    _multiply_numbers(numbers.ctypes.data, numbers.ctypes.data + 8)
 
 
 @njit(inline="always")
@@ -43,7 +42,7 @@ def multiply(command, a, b):
     transpose_a, transpose_b = flags & TRANSPOSE_A, flags & TRANSPOSE_B
     # BLAS stores matrices column by column: it is called for the transposed product
     _gemm(
-        number(command, 7),
+        _FLOAT,
         _T if transpose_b else _N,
         _T if transpose_a else _N,
         columns,
@@ -75,7 +74,7 @@ def round_mantissas(target, source, length, dropped):
 def host(command):
     """Compute out (M, N) (+)= op(a) @ op(b), op(a) (M, K), op(b) (K, N), all row by row.
 
-    Arguments: out, a, b, M, K, N, flags, kind ('s' or 'd'), 1.0, 1.0 or 0.0.
+    Arguments: out, a, b, M, K, N, flags, 1.0, 1.0 or 0.0.
     """
     multiply(command, number(command, 1), number(command, 2))
 
@@ -85,16 +84,15 @@ def rounded_host(command):
 
     Further arguments: memory for the rounded a and b, how many numbers they have, how many mantissa bits they lose.
     """
-    a, b, dropped = number(command, 10), number(command, 11), number(command, 14)
-    round_mantissas(a, number(command, 1), number(command, 12), dropped)
-    round_mantissas(b, number(command, 2), number(command, 13), dropped)
+    a, b, dropped = number(command, 9), number(command, 10), number(command, 13)
+    round_mantissas(a, number(command, 1), number(command, 11), dropped)
+    round_mantissas(b, number(command, 2), number(command, 12), dropped)
     multiply(command, a, b)
 
 
-def host_arguments(itemsize: int, flags: int) -> tuple[int, int, int, int]:
-    """Arguments after the sizes: flags, kind, and BLAS's two factors."""
-    unit = _ONES[itemsize]
-    return flags, ord("s" if itemsize == 4 else "d"), unit, unit if flags & ACCUMULATE else 0
+def host_arguments(flags: int) -> tuple[int, int, int]:
+    """Arguments after the sizes: flags, and BLAS's two factors."""
+    return flags, _ONE, _ONE if flags & ACCUMULATE else 0
 
 
 def sizes(a_shape: tuple[int, ...], b_shape: tuple[int, ...], rows: int, flags: int) -> tuple[int, int, int]:

@@ -30,8 +30,10 @@ host device 0.4 s.
 class _Helper:
     """A device function that is not compiled yet; `CudaFunction.bind` replaces it in the module of its kernels."""
 
-    def __init__(self, make: Callable[[Callable], Callable]) -> None:
+    def __init__(self, make: Callable[[Callable], Callable], source: Any) -> None:
         self.make = make
+        self.names: dict[str, Any] = source.__globals__
+        """The globals of its module."""
 
 
 def device_helper(make: Callable[[Callable], Callable]) -> Any:
@@ -39,14 +41,15 @@ def device_helper(make: Callable[[Callable], Callable]) -> Any:
 
     :param make: makes it with Numba's decorator for device functions.
     """
-    return _Helper(make)
+    return _Helper(make, make)
 
 
 def device_function(function: Callable) -> Any:
     """Declare a device function that is a Python function as it stands."""
-    return _Helper(lambda compiled: compiled(function))
+    return _Helper(lambda compiled: compiled(function), function)
 
 
+@device_function
 def place_in_columns(width):
     """The block of rows and the column of a thread: CUDA blocks go through the columns of one block of rows first.
 
@@ -75,7 +78,7 @@ class CudaFunction:
         for name in self.body.__code__.co_names:
             helper = names.get(name)
             if isinstance(helper, _Helper):
-                helper.make.__globals__["gpu"] = cuda
+                helper.names["gpu"] = cuda
                 names[name] = helper.make(cuda.jit(device=True))
         return self.body
 
@@ -96,6 +99,11 @@ def on_cuda(signature: str) -> Callable[[Callable[..., None]], CudaFunction]:
     return lambda body: CudaFunction(body, signature)
 
 
+def by_one_thread(function: CudaFunction) -> Callable[..., None]:
+    """The CUDA part of a kernel that starts `function` with one thread and all arguments."""
+    return lambda device, *arguments: device.start(function, 1, 1, *arguments)
+
+
 @lru_cache(maxsize=64)
 def numba_stream(handle: int) -> Any:
     """A stream of torch for the launches of Numba's kernels."""
@@ -107,8 +115,5 @@ def numba_stream(handle: int) -> Any:
 
 
 def threads_for(items: int, limit: int = SHARED_THREADS) -> int:
-    """Threads of a block for so many items: the next power of two, at most `limit`."""
-    threads = 1
-    while threads < min(items, limit):
-        threads *= 2
-    return threads
+    """Threads of a block for so many items: the next power of two, at most `limit`, which is one."""
+    return 1 << (min(items, limit) - 1).bit_length()

@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 from numpy import uint32
 
 from reference_trainer.jit import njit
-from reference_trainer.kernels.on_cuda import SHARED_THREADS, gpu
+from reference_trainer.kernels.on_cuda import SHARED_THREADS, device_function, gpu
 
 _LANES = 4
 
@@ -54,76 +54,68 @@ def argmax_of_sum(row, bias):
     return first
 
 
-def block_argmax(compiled):
-    """argmax(row, bias, length): the same by a block of CUDA threads, compiled by `compiled`.
+@device_function
+def block_argmax(row, bias, length):
+    """Find the index of the largest row[v] + bias[v] by a block of CUDA threads; the first of equal ones.
 
     All threads call it, once a kernel, and all get the index. The block has a power of two of threads, at most
     SHARED_THREADS.
     """
-
-    @compiled
-    def argmax(row, bias, length):
-        sums = gpu.shared.array(SHARED_THREADS, np.float32)
-        firsts = gpu.shared.array(SHARED_THREADS, np.uint32)
-        thread, threads, end = uint32(gpu.threadIdx.x), uint32(gpu.blockDim.x), uint32(length)
-        best = np.float32(-np.inf)
-        first = end  # of a thread that saw no element
-        v = thread
-        lanes = gpu.local.array(_LANES, np.float32)
-        while uint32(v + (_LANES - 1) * threads) < end:
-            for lane in range(_LANES):  # loads of as many are in flight
-                at = uint32(v + lane * threads)
-                lanes[lane] = row[at] + bias[at]
-            for lane in range(_LANES):
-                if lanes[lane] > best or first == end:
-                    best = lanes[lane]
-                    first = uint32(v + lane * threads)
-            v = uint32(v + _LANES * threads)
-        while v < end:
-            total = row[v] + bias[v]
-            if total > best or first == end:
-                best = total
-                first = v
-            v = uint32(v + threads)
-        sums[thread] = best
-        firsts[thread] = first
-        half = gpu.blockDim.x // 2
-        while half > 0:
-            gpu.syncthreads()
-            if thread < half:
-                candidate = sums[thread + half]
-                other_first = firsts[thread + half]
-                if candidate > best or (candidate == best and other_first < first):
-                    best = candidate
-                    first = other_first
-                    sums[thread] = best
-                    firsts[thread] = first
-            half //= 2
+    sums = gpu.shared.array(SHARED_THREADS, np.float32)
+    firsts = gpu.shared.array(SHARED_THREADS, np.uint32)
+    thread, threads, end = uint32(gpu.threadIdx.x), uint32(gpu.blockDim.x), uint32(length)
+    best = np.float32(-np.inf)
+    first = end  # of a thread that saw no element
+    v = thread
+    lanes = gpu.local.array(_LANES, np.float32)
+    while uint32(v + (_LANES - 1) * threads) < end:
+        for lane in range(_LANES):  # loads of as many are in flight
+            at = uint32(v + lane * threads)
+            lanes[lane] = row[at] + bias[at]
+        for lane in range(_LANES):
+            if lanes[lane] > best or first == end:
+                best = lanes[lane]
+                first = uint32(v + lane * threads)
+        v = uint32(v + _LANES * threads)
+    while v < end:
+        total = row[v] + bias[v]
+        if total > best or first == end:
+            best = total
+            first = v
+        v = uint32(v + threads)
+    sums[thread] = best
+    firsts[thread] = first
+    half = gpu.blockDim.x // 2
+    while half > 0:
         gpu.syncthreads()
-        return firsts[0]
+        if thread < half:
+            candidate = sums[thread + half]
+            other_first = firsts[thread + half]
+            if candidate > best or (candidate == best and other_first < first):
+                best = candidate
+                first = other_first
+                sums[thread] = best
+                firsts[thread] = first
+        half //= 2
+    gpu.syncthreads()
+    return firsts[0]
 
-    return argmax
 
-
-def block_sum(compiled):
-    """total(value): the sum over all threads of a CUDA block, which all call it and all get it; as `block_argmax`.
+@device_function
+def block_sum(value):
+    """Sum `value` over all threads of a CUDA block, which all call it and all get the sum; as `block_argmax`.
 
     It is added up as a tree: the same bits each time, and few roundings.
     """
-
-    @compiled
-    def total(value):
-        sums = gpu.shared.array(SHARED_THREADS, np.float32)
-        thread = gpu.threadIdx.x
-        gpu.syncthreads()  # all have read what a call before left
-        sums[thread] = value
-        half = gpu.blockDim.x // 2
-        while half > 0:
-            gpu.syncthreads()
-            if thread < half:
-                sums[thread] += sums[thread + half]
-            half //= 2
+    sums = gpu.shared.array(SHARED_THREADS, np.float32)
+    thread = gpu.threadIdx.x
+    gpu.syncthreads()  # all have read what a call before left
+    sums[thread] = value
+    half = gpu.blockDim.x // 2
+    while half > 0:
         gpu.syncthreads()
-        return sums[0]
-
-    return total
+        if thread < half:
+            sums[thread] += sums[thread + half]
+        half //= 2
+    gpu.syncthreads()
+    return sums[0]

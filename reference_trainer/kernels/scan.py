@@ -1,4 +1,7 @@
-"""Computes one leaky-integrator layer over a whole chunk: gates, linear recurrence over time, residual."""
+"""Computes one leaky-integrator layer over a whole chunk: gates, linear recurrence over time, residual.
+
+The scan of learning keeps what its backward pass reads.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,11 @@ from numpy import uint32
 from reference_trainer.kernels import Kernel
 from reference_trainer.kernels.arguments import matrix, number, vector
 from reference_trainer.kernels.elementwise import leaky_integrator, leaky_step, retention
-from reference_trainer.kernels.on_cuda import (
-    device_function,
-    device_helper,
-    gpu,
-    on_cuda,
-    place_in_columns,
-    threads_for,
-)
-from reference_trainer.kernels.time_blocks import GROUP, TILE, fold_before, time_blocks
-
-_WARP = 32  # threads of a CUDA block of a serial scan: one warp, so that the channels spread over all multiprocessors
+from reference_trainer.kernels.on_cuda import device_helper, gpu, on_cuda, place_in_columns
+from reference_trainer.kernels.time_blocks import TILE, fold_before, launch_sizes
 
 
-def host(command):
+def scan_host(command):
     """Compute h_t = a_t h_{t-1} + (1 - a_t) v_t and x_t += h_t, in place.
 
     Arguments: x (T, D), projected (T, 2D) = x @ [W_gate | W_value] before bias, bias (layers, 2D),
@@ -41,10 +35,33 @@ def host(command):
             x[t, j] += h
 
 
+def keeping_host(command):
+    """Compute h_t = a_t h_{t-1} + (1 - a_t) v_t and y_t = x_t + h_t; x does not change.
+
+    Arguments: y (T, D), x (T, D), projected (T, 2D) = x @ [W_gate | W_value] before bias, bias (layers, 2D),
+    state (layers, D) carried from chunk to chunk, saved_state (layers, D) = the state before this chunk,
+    hidden (T, D) = h_t, T, D, layer, layers.
+    """
+    tokens, width, layer, layers = number(command, 7), number(command, 8), number(command, 9), number(command, 10)
+    y = matrix(command, 0, tokens, width)
+    x = matrix(command, 1, tokens, width)
+    projected = matrix(command, 2, tokens, 2 * width)
+    bias = matrix(command, 3, layers, 2 * width)[layer]
+    state = matrix(command, 4, layers, width)[layer]
+    saved = matrix(command, 5, layers, width)[layer]
+    hidden = matrix(command, 6, tokens, width)
+    for j in range(width):
+        saved[j] = state[j]
+    for t in range(tokens):
+        for j in range(width):
+            h = leaky_step(state[j], projected[t, j] + bias[j], projected[t, width + j] + bias[width + j])
+            state[j] = h
+            hidden[t, j] = h
+            y[t, j] = x[t, j] + h
+
+
 keep_of = device_helper(retention)
 step = device_helper(leaky_integrator)
-before = device_helper(fold_before)
-place = device_function(place_in_columns)
 
 
 @on_cuda(
@@ -53,7 +70,7 @@ place = device_function(place_in_columns)
 )
 def scan_ends(ends, projected, bias, state, saved, modulator, tokens, width, layer, length, blocks, modulated, saving):
     """Compute (A, B) of each block of time, in `ends` as in `fold_before`; one thread per block and channel."""
-    block, j = place(width)
+    block, j = place_in_columns(width)
     if j >= width:
         return
     gates = gpu.local.array(TILE, np.float32)
@@ -118,7 +135,7 @@ def scan_block(
 
     y may be x. Only with `saving` are `saved` and `hidden` written, only with `modulated` is `modulator` read.
     """
-    block, j = place(width)
+    block, j = place_in_columns(width)
     if j >= width:
         return
     gates = gpu.local.array(TILE, np.float32)
@@ -134,7 +151,7 @@ def scan_block(
         if saving:
             saved[layer, j] = h
     else:
-        h = before(ends, block, blocks, width, j)
+        h = fold_before(ends, block, blocks, width, j)
     t = uint32(block * length)
     end = uint32(min(uint32(t + length), uint32(tokens)))
     while uint32(t + TILE) <= end:
@@ -165,9 +182,7 @@ def launch_scan(device, y, x, projected, bias, state, saved, hidden, modulator, 
     :param modulator: None: there is none.
     :param hidden: None: neither it nor `saved` is written.
     """
-    blocks, length = time_blocks(tokens, width)
-    threads = threads_for(width, GROUP if blocks > 1 else _WARP)
-    grid = blocks * -(-width // threads)
+    blocks, length, grid, threads = launch_sizes(tokens, width)
     ends = device.scratch((2 * blocks + 1) * width)
     modulated, saving = int(modulator is not None), int(hidden is not None)
     # what the flags rule out is never touched, but has to be there
@@ -178,8 +193,13 @@ def launch_scan(device, y, x, projected, bias, state, saved, hidden, modulator, 
     device.start(scan_block, grid, threads, y, x, projected, bias, state, saved, hidden, modulator, ends, *sizes)
 
 
-def cuda(device, x, projected, bias, state, modulator, tokens, width, layer, layers):
+def scan_cuda(device, x, projected, bias, state, modulator, tokens, width, layer, layers):
     launch_scan(device, x, x, projected, bias, state, None, None, modulator, tokens, width, layer)
 
 
-KERNEL = Kernel("scan", host=host, cuda=cuda, fastmath={"contract"})
+def keeping_cuda(device, y, x, projected, bias, state, saved_state, hidden, tokens, width, layer, layers):
+    launch_scan(device, y, x, projected, bias, state, saved_state, hidden, None, tokens, width, layer)
+
+
+SCAN = Kernel("scan", host=scan_host, cuda=scan_cuda, fastmath={"contract"})
+KEEPING = Kernel("scan, keeping", host=keeping_host, cuda=keeping_cuda, fastmath={"contract"})

@@ -8,17 +8,9 @@ from numpy import uint32
 from reference_trainer.kernels import Kernel
 from reference_trainer.kernels.arguments import matrix, number
 from reference_trainer.kernels.elementwise import keep_share, retention
-from reference_trainer.kernels.on_cuda import (
-    device_function,
-    device_helper,
-    gpu,
-    on_cuda,
-    place_in_columns,
-    threads_for,
-)
-from reference_trainer.kernels.time_blocks import GROUP, TILE, fold_behind, time_blocks
+from reference_trainer.kernels.on_cuda import device_helper, gpu, on_cuda, place_in_columns
+from reference_trainer.kernels.time_blocks import GROUP, TILE, fold_behind, launch_sizes
 
-_WARP = 32  # threads of a CUDA block of a serial pass: one warp, so that the channels spread over all multiprocessors
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
 
@@ -62,14 +54,12 @@ def host(command):
 
 
 keep_of = device_helper(retention)
-behind = device_helper(fold_behind)
-place = device_function(place_in_columns)
 
 
 @on_cuda("void(float32[::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], int64, int64, int64, int64, int64)")
 def backward_ends(ends, grad, projected, bias, tokens, width, layer, length, blocks):
     """Compute (A, B) of each block of time for c <- a_t (grad_t + c), backward; one thread per block and channel."""
-    block, j = place(width)
+    block, j = place_in_columns(width)
     if j >= width:
         return
     gates = gpu.local.array(TILE, np.float32)
@@ -105,7 +95,7 @@ def backward_ends(ends, grad, projected, bias, tokens, width, layer, length, blo
 )
 def backward_block(dprojected, grad, projected, bias, hidden, saved, dbias, ends, tokens, width, layer, length, blocks):
     """Compute one block of time of one channel per thread; its part of dbias goes to `ends`, or to dbias."""
-    block, j = place(width)
+    block, j = place_in_columns(width)
     if j >= width:
         return
     gates = gpu.local.array(TILE, np.float32)
@@ -117,7 +107,7 @@ def backward_block(dprojected, grad, projected, bias, hidden, saved, dbias, ends
     value_bias = bias[layer, value]
     gate_sum = np.float32(0)
     value_sum = np.float32(0)
-    carry = behind(ends, block, blocks, width, j)
+    carry = fold_behind(ends, block, blocks, width, j)
     begin = uint32(block * length)
     t = uint32(min(uint32(begin + length), uint32(tokens)))
     while uint32(begin + TILE) <= t:
@@ -173,9 +163,7 @@ def add_blocks(dbias, ends, width, layer, blocks):
 
 
 def cuda(device, dprojected, grad, projected, bias, hidden, saved_state, dbias, tokens, width, layer, layers):
-    blocks, length = time_blocks(tokens, width)
-    threads = threads_for(width, GROUP if blocks > 1 else _WARP)
-    grid = blocks * -(-width // threads)
+    blocks, length, grid, threads = launch_sizes(tokens, width)
     ends = device.scratch(4 * blocks * width)
     sizes = tokens, width, layer, length, blocks
     if blocks > 1:

@@ -20,6 +20,8 @@ from __future__ import annotations
 import numpy as np
 from numpy import uint32
 
+from reference_trainer.kernels.on_cuda import device_function, threads_for
+
 TILE = 16
 """Time steps whose loads are in flight together; up to 4 registers each."""
 THREADS = 1 << 15
@@ -32,6 +34,7 @@ SERIAL_WIDTH = 12_288
 of the bytes. Where the two break even was not measured on a GPU; tests/benchmarks/bench_gpu.py times both."""
 GROUP = 64
 """Largest number of channels, and of threads, of a CUDA block."""
+_WARP = 32  # the same of a serial scan: one warp, so that the channels spread over all multiprocessors
 
 
 def time_blocks(tokens: int, width: int) -> tuple[int, int]:
@@ -43,37 +46,36 @@ def time_blocks(tokens: int, width: int) -> tuple[int, int]:
     return -(-tokens // length), length
 
 
-def fold_before(compiled):
-    """before(ends, block, blocks, width, channel): the initial state of a block, compiled by `compiled`.
+def launch_sizes(tokens: int, width: int) -> tuple[int, int, int, int]:
+    """The number of blocks of time and their length, and the CUDA blocks and their threads that compute them."""
+    blocks, length = time_blocks(tokens, width)
+    threads = threads_for(width, GROUP if blocks > 1 else _WARP)
+    return blocks, length, blocks * -(-width // threads), threads
+
+
+@device_function
+def fold_before(ends, block, blocks, width, channel):
+    """Compute the initial state of a block of time.
 
     `ends` holds B of each block (blocks, width), then A likewise, then the state (width,) before the first block, which
     B of the first block has in it.
     """
-
-    @compiled
-    def before(ends, block, blocks, width, channel):
-        if block == 0:
-            return ends[uint32(2 * blocks * width + channel)]
-        h = ends[channel]
-        at, end = uint32(width + channel), uint32(block * width)
-        while at < end:
-            h = ends[uint32(blocks * width + at)] * h + ends[at]
-            at = uint32(at + width)
-        return h
-
-    return before
+    if block == 0:
+        return ends[uint32(2 * blocks * width + channel)]
+    h = ends[channel]
+    at, end = uint32(width + channel), uint32(block * width)
+    while at < end:
+        h = ends[uint32(blocks * width + at)] * h + ends[at]
+        at = uint32(at + width)
+    return h
 
 
-def fold_behind(compiled):
-    """behind(ends, block, blocks, width, channel): the same with time reversed, 0 behind the last block."""
-
-    @compiled
-    def behind(ends, block, blocks, width, channel):
-        carry = np.float32(0)
-        at, end = uint32(blocks * width + channel), uint32((block + 1) * width + channel)
-        while at > end:
-            at = uint32(at - width)
-            carry = ends[uint32(blocks * width + at)] * carry + ends[at]
-        return carry
-
-    return behind
+@device_function
+def fold_behind(ends, block, blocks, width, channel):
+    """Do the same with time reversed, from 0 behind the last block."""
+    carry = np.float32(0)
+    at, end = uint32(blocks * width + channel), uint32((block + 1) * width + channel)
+    while at > end:
+        at = uint32(at - width)
+        carry = ends[uint32(blocks * width + at)] * carry + ends[at]
+    return carry

@@ -13,7 +13,7 @@ import numpy as np
 
 from profiler import marks
 from reference_trainer.devices.protocol import Device
-from reference_trainer.kernels import decode_token, modulate, recurrent_step, reward
+from reference_trainer.kernels import decode_token, recurrent_step, rewards
 from reference_trainer.lm.chunks import Source
 from reference_trainer.lm.model import Weights
 from reference_trainer.lm.result import Result, Run
@@ -54,8 +54,8 @@ def train(source: Source, device: Device, weights: Weights) -> Run:
                     )
                     predicted.append(int(device.download(prediction)[0]))  # sync 2: what .item() does
                     earned = np.array([1.0 if predicted[-1] == target else 0.0], device.real)
-                    device.launch(reward.KERNEL, correct, device.upload(earned))
-                device.launch(modulate.KERNEL, results, correct, modulator, len(predicted))
+                    device.launch(rewards.REWARD, correct, device.upload(earned))
+                device.launch(rewards.MODULATE, results, correct, modulator, len(predicted))
                 right = sum(prediction == target for prediction, target in zip(predicted, ids[1:], strict=True))
             accuracy = right / len(predicted)
             yield Result(len(predicted), 1 - accuracy, accuracy, len(predicted), predicted=predicted)

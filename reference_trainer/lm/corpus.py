@@ -218,7 +218,7 @@ def _zstd(path: Path, content: bytes) -> bytes:
 # ------------------------------------------------------------ samples
 
 
-class Samples:
+class Samples(list[str]):
     """The corpus as consecutive samples of at most `sample_chars` characters, cut at white space where there is any.
 
     All are cut beforehand, so that the loop only indexes a list.
@@ -231,36 +231,27 @@ class Samples:
     ) -> None:
         """:raises TrainerError: the text is too short for one chunk."""
         self.samples_per_chunk = samples_per_chunk
-        self._samples = list(_cut(corpus.text, sample_chars))[part]
-        if len(self._samples) < samples_per_chunk and part == slice(0, None):
+        super().__init__(list(_cut(corpus.text, sample_chars))[part])
+        if len(self) < samples_per_chunk and part == slice(0, None):
             raise TrainerError(
                 f"corpus {corpus.name} is too short for one chunk: {samples_per_chunk} samples of {sample_chars} "
                 f"characters need {samples_per_chunk * sample_chars} characters of text, it has {len(corpus.text)}"
             )
 
-    def __len__(self) -> int:
-        return len(self._samples)
-
-    def __getitem__(self, index: int) -> str:
-        return self._samples[index]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._samples)
-
     @property
     def longest(self) -> int:
         """Characters of the longest sample."""
-        return max(map(len, self._samples))
+        return max(map(len, self))
 
     @property
     def groups(self) -> int:
         """Number of groups of `samples_per_chunk` samples; the last one may have fewer."""
-        return -(-len(self._samples) // self.samples_per_chunk)
+        return -(-len(self) // self.samples_per_chunk)
 
     def group(self, number: int) -> list[str]:
         """The samples of group `number`, from 0."""
         first = number * self.samples_per_chunk
-        return self._samples[first : first + self.samples_per_chunk]
+        return self[first : first + self.samples_per_chunk]
 
 
 def _cut(text: str, sample_chars: int) -> Iterator[str]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from profiler import marks
 from reference_trainer.devices.protocol import Device
-from reference_trainer.kernels import accumulate, embed, modulate, scan, score
+from reference_trainer.kernels import embed, predict, rewards, scan
 from reference_trainer.lm.chunks import Source
 from reference_trainer.lm.model import Weights
 from reference_trainer.lm.result import IN_FLIGHT, KEPT_CHUNKS, LAST_CHUNKS, QUIET_CHUNKS, Result, Run, kept_place
@@ -58,15 +58,15 @@ def train(source: Source, device: Device, weights: Weights, rows: int) -> Run:
             staged[slot][: tokens + 1] = ids
             with marks.region("forward"):
                 device.prefetch_into(chunk, staged[slot][: tokens + 1])  # the one copy of a chunk
-                device.launch(embed.KERNEL, x, table, chunk, tokens, width, vocabulary)
+                device.launch(embed.EMBED, x, table, chunk, tokens, width, vocabulary)
                 for layer, weight in enumerate(layers):
                     device.matmul(projected, x, weight, tokens)
-                    device.launch(scan.KERNEL, x, projected, bias, state, modulator, tokens, width, layer, depth)
+                    device.launch(scan.SCAN, x, projected, bias, state, modulator, tokens, width, layer, depth)
                 device.matmul(readout, x, readout_weight, tokens)
                 device.matmul(logits, readout, decoder, tokens)
-                device.launch(score.KERNEL, prediction, correct, logits, decoder_bias, chunk, tokens, vocabulary)
-                device.launch(modulate.KERNEL, results, correct, modulator, tokens)
-                device.launch(accumulate.KERNEL, totals, results, tokens, int(quiet == 0))
+                device.launch(predict.SCORE, prediction, correct, logits, decoder_bias, chunk, tokens, vocabulary)
+                device.launch(rewards.MODULATE, results, correct, modulator, tokens)
+                device.launch(rewards.ACCUMULATE, totals, results, tokens, int(quiet == 0))
                 unread += tokens
                 if quiet == QUIET_CHUNKS - 1:  # metrics are read every 16 chunks
                     ticket, covered, unread = device.fetch_into(metrics, totals), unread, 0

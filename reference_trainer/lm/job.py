@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from reference_trainer.devices import DIRECT, kind_of
+from reference_trainer.devices import kind_of
 from reference_trainer.devices.protocol import Device
 from reference_trainer.errors import TrainerError
 from reference_trainer.lm.chunks import ChunkedText, Chunks, Source
@@ -67,8 +67,6 @@ def prepare(settings: Settings) -> Job:
         )
     if settings.shards is not None and chosen.tokenize != "shards":
         raise TrainerError("--shards means nothing without fix 'pretokenize': add it to --fixes, or leave --shards out")
-    if chosen.learn:
-        optimizer(settings)  # refuses bad options before the text is read
     config = preset(settings.preset)
     text = chunked_text(settings, load_corpus(settings.corpus), config)
     return Job(settings, fixes, chosen, replace(config, vocabulary=text.tokenizer.vocab_size), text)
@@ -91,10 +89,7 @@ def check_performance(config: PerformanceConfig, kind: str) -> None:
 
 
 def optimizer(settings: Settings) -> Optimizer:
-    """AdamW with the options of the settings, and with its defaults where they have none.
-
-    :raises TrainerError: a setting that is out of its range.
-    """
+    """AdamW with the options of the settings, and with its defaults where they have none."""
     from reference_trainer.lm.optimizer import Optimizer
 
     options = {name: getattr(settings, option) for name, option in _OPTIONS.items()}
@@ -108,7 +103,7 @@ def facts(job: Job, device: Device) -> dict[str, Any]:
         "trainer": "reference_trainer.lm",
         "variant": job.label,
         "fixes": list(job.fixes),
-        "device": "cpu" if settings.device == DIRECT else device.kind,  # in a report, cpu means that there is no queue
+        "device": device.kind,
         "device_label": device.label,
         "corpus": job.text.corpus.name,
         "corpus_sha256": job.text.corpus.sha256,

@@ -15,7 +15,7 @@ import numpy as np
 
 from profiler import marks
 from reference_trainer.devices.protocol import Buffer, Device
-from reference_trainer.kernels import adamw, grad_norm, learned
+from reference_trainer.kernels import adamw, grad_norm, rewards
 from reference_trainer.lm.model import ModelConfig, Weights
 from reference_trainer.lm.network import Network
 from reference_trainer.lm.optimizer import Optimizer
@@ -23,7 +23,7 @@ from reference_trainer.lm.parameters import Parameters, unflatten
 from reference_trainer.lm.replay import Replay
 from reference_trainer.lm.result import IN_FLIGHT, Result
 
-RESULTS: Final = 4  # what `kernels.learned` leaves
+RESULTS: Final = 4  # what `kernels.rewards.LEARNED` leaves
 
 
 class LearnChunk:
@@ -59,7 +59,7 @@ class LearnChunk:
         self._ids = [device.empty((capacity + 1,), "int32") for _ in slots]
         self._staged = [device.pinned((capacity + 1,), "int32") for _ in slots]
         self._fetched = [device.pinned((RESULTS,)) for _ in slots]
-        self._submitted = self._submitted_tokens = 0
+        self._submitted = 0
         self._flying: deque[tuple[Any, np.ndarray, int]] = deque()
 
     # ------------------------------------------------------------ a step
@@ -103,7 +103,6 @@ class LearnChunk:
         self._replay.run(slot, tokens, lambda: self._launch(on_device, tokens))
         self._flying.append((device.fetch_into(fetched, self._results), fetched, tokens))
         self._submitted += 1
-        self._submitted_tokens = tokens
 
     def _launch(self, ids: Buffer, tokens: int) -> None:
         """Launch all kernels of a step."""
@@ -152,7 +151,7 @@ class LearnChunk:
 
     def _close(self, ids: Buffer, tokens: int) -> None:
         self._device.launch(
-            learned.KERNEL,
+            rewards.LEARNED,
             self._results,
             self._network.losses,
             self._network.predictions,
@@ -179,10 +178,6 @@ class LearnChunk:
             tokens += length
         return Result(tokens, loss / tokens, accuracy / tokens, tokens)
 
-    def predictions(self) -> np.ndarray:
-        """The predicted ids (T,) of the chunk submitted last: a further download, for checks only."""
-        return self._device.download(self._network.predictions)[: self._submitted_tokens]
-
     @property
     def parameters(self) -> int:
         """Number of parameters."""
@@ -191,10 +186,6 @@ class LearnChunk:
     def weights(self) -> Weights:
         """The weights as they are now: a download."""
         return unflatten(self._device.download(self._parameters.flat), self._parameters.layout)
-
-    def gradients(self) -> Weights:
-        """The gradients of the chunk submitted last, in the shape of weights: a download, for checks only."""
-        return unflatten(self._device.download(self._parameters.flat_gradients), self._parameters.layout)
 
     def everything(self) -> dict[str, Buffer]:
         """All that the next steps depend on, by name: what a checkpoint holds. Read it while no chunk is in flight."""

@@ -22,16 +22,16 @@ from reference_trainer.lm.snapshots import HISTORY, CheckpointFolder, Origin, Sn
 
 def origin(job: Job) -> Origin:
     """The origin that this run's checkpoints state."""
-    return Origin(
-        model=asdict(job.config),
-        corpus_sha256=job.text.corpus.sha256,
-        tokenizer=job.text.tokenizer.fingerprint,
-        tokens_per_chunk=job.settings.tokens_per_chunk,
-        samples_per_chunk=job.settings.samples_per_chunk,
-        optimizer=asdict(optimizer(job.settings)),
-        seed=job.settings.seed,
-        dtype=job.settings.stated_dtype,
-    )
+    return {
+        "model": asdict(job.config),
+        "corpus_sha256": job.text.corpus.sha256,
+        "tokenizer": job.text.tokenizer.fingerprint,
+        "tokens_per_chunk": job.settings.tokens_per_chunk,
+        "samples_per_chunk": job.settings.samples_per_chunk,
+        "optimizer": asdict(optimizer(job.settings)),
+        "seed": job.settings.seed,
+        "dtype": job.settings.stated_dtype,
+    }
 
 
 def checkpoint_folder(job: Job, folder: Path) -> CheckpointFolder:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from reference_trainer.devices.protocol import Buffer, Device
-from reference_trainer.kernels import cross_entropy, embed, embed_backward, scan_backward, scan_learn
+from reference_trainer.kernels import cross_entropy, embed, scan, scan_backward
 from reference_trainer.kernels.matmul import ACCUMULATE, TRANSPOSE_A, TRANSPOSE_B
 from reference_trainer.lm.model import ModelConfig
 from reference_trainer.lm.parameters import Parameters
@@ -63,11 +63,11 @@ class Network:
     def forward(self, ids: Buffer, tokens: int, state: Buffer) -> None:
         """Embedding, layers and readouts; `state` is moved on."""
         device, config, values = self._device, self._config, self._parameters.values
-        device.launch(embed.KERNEL, self._inputs[0], values.embedding, ids, tokens, config.width, config.vocabulary)
+        device.launch(embed.EMBED, self._inputs[0], values.embedding, ids, tokens, config.width, config.vocabulary)
         for layer, weight in enumerate(values.layers):
             device.matmul(self._projected[layer], self._inputs[layer], weight, tokens)
             device.launch(
-                scan_learn.KERNEL,
+                scan.KEEPING,
                 self._inputs[layer + 1],
                 self._inputs[layer],
                 self._projected[layer],
@@ -132,4 +132,4 @@ class Network:
             device.matmul(gradients.layers[layer], self._inputs[layer], self._d_projected, tokens, TRANSPOSE_A)
             device.matmul(d_inputs, self._d_projected, values.layers[layer], tokens, TRANSPOSE_B | ACCUMULATE)
         sizes = tokens, config.width, config.vocabulary
-        device.launch(embed_backward.KERNEL, gradients.embedding, d_inputs, ids, *sizes)
+        device.launch(embed.BACKWARD, gradients.embedding, d_inputs, ids, *sizes)

@@ -15,26 +15,16 @@ import numpy as np
 
 from reference_trainer.devices.protocol import Buffer, Device
 from reference_trainer.errors import TrainerError
-from reference_trainer.kernels import (
-    Kernel,
-    decode_token,
-    learned,
-    modulate,
-    predict,
-    recurrent_step,
-    scan,
-    scan_learn,
-    score,
-)
+from reference_trainer.kernels import Kernel, decode_token, predict, recurrent_step, rewards, scan
 
 _ARGUMENTS: Final[dict[Kernel, dict[str, int]]] = {
     recurrent_step.KERNEL: {"state": 5},
-    scan.KERNEL: {"state": 3},
-    scan_learn.KERNEL: {"state": 4},
-    predict.KERNEL: {"predictions": 0, "logits": 1},
-    score.KERNEL: {"predictions": 0, "logits": 2},
-    modulate.KERNEL: {"results": 0, "modulator": 2, "tokens": 3},
-    learned.KERNEL: {"results": 0, "losses": 1, "predictions": 2, "tokens": 5},
+    scan.SCAN: {"state": 3},
+    scan.KEEPING: {"state": 4},
+    predict.PREDICT: {"predictions": 0, "logits": 1},
+    predict.SCORE: {"predictions": 0, "logits": 2},
+    rewards.MODULATE: {"results": 0, "modulator": 2, "tokens": 3},
+    rewards.LEARNED: {"results": 0, "losses": 1, "predictions": 2, "tokens": 5},
 }
 """Kernel -> names of some of its arguments. One with results is the last of a chunk."""
 _ROWS: Final = 256
@@ -140,6 +130,7 @@ class ObservedDevice:
 
     def _replay(self, graph: Any) -> None:
         self._device.replay(graph)
+        self._seen["tokens"] = self._seen["predictions"].shape[0]  # only chunks of full length are replayed
         self._end()
 
     def _pinned(self, name: str, *shape: int) -> np.ndarray:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reference_trainer.errors import TrainerError
 from reference_trainer.kernels import adamw
 
 
@@ -33,19 +32,6 @@ class Optimizer:
     """Weight decay of matrices; biases do not decay."""
     largest_norm: float = 1.0
     """Gradients of a larger norm are scaled down to it."""
-
-    def __post_init__(self) -> None:
-        """:raises TrainerError: a setting that is out of its range."""
-        for name, low, high in (
-            ("rate", 0, 10), ("warmup", 0, 1 << 24), ("total", 1, 1 << 24), ("least", 0, 1), ("eps", 0, 1),
-            ("weight_decay", 0, 10), ("largest_norm", 0, float("inf")),
-        ):  # fmt: skip
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise TrainerError(f"optimizer: {name} is {value}, it must be from {low} to {high}")
-        for name in ("beta1", "beta2"):
-            if not 0 < getattr(self, name) < 1:
-                raise TrainerError(f"optimizer: {name} is {getattr(self, name)}, it must be between 0 and 1")
 
     def step_state(self, dtype: np.dtype) -> np.ndarray:
         """The kernel's state before the first step: its settings and its step counter."""

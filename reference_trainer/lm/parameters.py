@@ -11,7 +11,7 @@ import numpy as np
 from reference_trainer.devices.protocol import Buffer, Device
 from reference_trainer.lm.model import ModelConfig, Weights
 
-_ALIGNED: Final = 16  # elements: a cache line of fp32, so that every matrix begins at one
+_ALIGNED: Final = 16  # elements: a cache line of fp32, so that every part begins at one
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +21,18 @@ class Part:
     begin: int
     shape: tuple[int, ...]
 
+    @property
+    def end(self) -> int:
+        """The element after its last one."""
+        return self.begin + prod(self.shape)
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The position of each parameter. Matrices come first, since only they decay."""
 
     parts: dict[str, Part]
-    """By name: embedding, layer 0, layer 1, ..., readout, decoder, bias, decoder bias"""
+    """By name of a field of `Weights`: embedding, layer, readout, decoder, bias, decoder_bias"""
     decayed: int
     """Elements before the first bias."""
     size: int
@@ -39,11 +44,11 @@ def layout(config: ModelConfig) -> Layout:
     width, vocabulary = config.width, config.vocabulary
     matrices = {
         "embedding": (vocabulary, width),
-        **{f"layer {layer}": (width, 2 * width) for layer in range(config.layers)},
+        "layer": (config.layers, width, 2 * width),
         "readout": (width, width),
         "decoder": (width, vocabulary),
     }
-    biases = {"bias": (config.layers, 2 * width), "decoder bias": (vocabulary,)}
+    biases = {"bias": (config.layers, 2 * width), "decoder_bias": (vocabulary,)}
     parts, begin, decayed = {}, 0, 0
     for name, shape in (matrices | biases).items():
         parts[name] = Part(begin, shape)
@@ -55,46 +60,32 @@ def layout(config: ModelConfig) -> Layout:
 def flatten(weights: Weights, flat_layout: Layout, dtype: np.dtype) -> np.ndarray:
     """The parameters as (P,)."""
     flat = np.zeros(flat_layout.size, dtype)
-    arrays = {
-        "embedding": weights.embedding,
-        **{f"layer {index}": matrix for index, matrix in enumerate(weights.layer)},
-        "readout": weights.readout,
-        "decoder": weights.decoder,
-        "bias": weights.bias,
-        "decoder bias": weights.decoder_bias,
-    }
     for name, part in flat_layout.parts.items():
-        flat[part.begin : part.begin + prod(part.shape)] = arrays[name].reshape(-1)
+        flat[part.begin : part.end] = getattr(weights, name).reshape(-1)
     return flat
 
 
 def unflatten(flat: np.ndarray, flat_layout: Layout) -> Weights:
     """The inverse of `flatten`, in the type of `flat`."""
-    arrays = {
-        name: flat[part.begin : part.begin + prod(part.shape)].reshape(part.shape)
-        for name, part in flat_layout.parts.items()
-    }
-    return Weights(
-        embedding=arrays["embedding"],
-        layer=np.stack([array for name, array in arrays.items() if name.startswith("layer ")]),
-        bias=arrays["bias"],
-        readout=arrays["readout"],
-        decoder=arrays["decoder"],
-        decoder_bias=arrays["decoder bias"],
-    )
+    parts = flat_layout.parts.items()
+    return Weights(**{name: flat[part.begin : part.end].reshape(part.shape) for name, part in parts})
 
 
 class Views:
     """The parts of a flat buffer (P,) in their own shapes; made once, as a view costs up to 100 us on CUDA."""
 
     def __init__(self, flat: Buffer, flat_layout: Layout) -> None:
-        views = {name: flat.view(part.begin, part.shape) for name, part in flat_layout.parts.items()}
-        self.embedding = views["embedding"]
-        self.layers = [view for name, view in views.items() if name.startswith("layer ")]
-        self.readout = views["readout"]
-        self.decoder = views["decoder"]
-        self.bias = views["bias"]
-        self.decoder_bias = views["decoder bias"]
+        def view(name: str) -> Buffer:
+            return flat.view(flat_layout.parts[name].begin, flat_layout.parts[name].shape)
+
+        layers = flat_layout.parts["layer"]
+        size = prod(layers.shape[1:])
+        self.embedding = view("embedding")
+        self.layers = [flat.view(begin, layers.shape[1:]) for begin in range(layers.begin, layers.end, size)]
+        self.readout = view("readout")
+        self.decoder = view("decoder")
+        self.bias = view("bias")
+        self.decoder_bias = view("decoder_bias")
 
 
 class Parameters:

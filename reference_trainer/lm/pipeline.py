@@ -13,7 +13,7 @@ import numpy as np
 
 from profiler import marks
 from reference_trainer.devices.protocol import Device
-from reference_trainer.kernels import accumulate, modulate
+from reference_trainer.kernels import rewards
 from reference_trainer.lm.model import ModelConfig, Weights
 from reference_trainer.lm.plan import Plan
 from reference_trainer.lm.replay import Replay
@@ -119,18 +119,11 @@ class Pipeline:
         totals = self._device.download(self._totals)
         return Result(0, float(totals[0]) / covers, float(totals[1]) / covers, covers)
 
-    def predictions(self) -> np.ndarray:
-        """The predicted ids (T,) of the last submitted chunk. It may need a download, so it is for tests only."""
-        work = self._work
-        if len(work.predicted):
-            return np.array(work.predicted, np.int32)
-        return self._device.download(work.prediction)[: work.tokens]
-
     def _launch(self) -> None:
         work = self._work
         for run in self._segments:
             run()
-        self._device.launch(modulate.KERNEL, self._results, work.correct, work.modulator, work.tokens)
+        self._device.launch(rewards.MODULATE, self._results, work.correct, work.modulator, work.tokens)
 
     def _upload_ids(self, ids: np.ndarray) -> Any:
         assert self._copy_ids is not None
@@ -149,7 +142,7 @@ class Pipeline:
         kept = None if self._plan.graph else self._work.prediction
         if self._plan.quiet:
             chunks, before = self._unread
-            device.launch(accumulate.KERNEL, self._totals, self._results, tokens, int(chunks == 0))
+            device.launch(rewards.ACCUMULATE, self._totals, self._results, tokens, int(chunks == 0))
             self._unread = [chunks + 1, before + tokens]
             if chunks + 1 < QUIET_CHUNKS:
                 return _InFlight(tokens, device.mark(), None, 0, kept)

@@ -22,19 +22,17 @@ class Replay:
         self._device = device
         self._tokens = tokens
         self._graphs: dict[int, Any] = {}
-        self._launched: set[int] = set()
+        """By slot; None: it was launched once."""
 
     def run(self, slot: int, tokens: int, launch: Callable[[], object]) -> None:
         """Run `launch`, which launches the same kernels on the same memory each time that it is called for `slot`."""
         if tokens != self._tokens:
             launch()
-            return
-        graph = self._graphs.get(slot)
-        if graph is None and slot in self._launched:
-            graph = self._graphs[slot] = self._device.capture(launch)
-        if graph is None:
-            self._launched.add(slot)
+        elif slot not in self._graphs:
+            self._graphs[slot] = None
             launch()
-            return
-        with marks.region("graph"):
-            self._device.replay(graph)
+        else:
+            if self._graphs[slot] is None:
+                self._graphs[slot] = self._device.capture(launch)
+            with marks.region("graph"):
+                self._device.replay(self._graphs[slot])

@@ -84,8 +84,6 @@ github.com/pytorch/pytorch/issues/161104, 2.9 µs for the example of developer.n
 UNKNOWN: Final = (0.5, 2.0)
 """Factors on all costs on the host: the ends of the ranges."""
 _TOKENS: Final = 3000
-AS_FOUND_BUSY, FIXED_BUSY, RATIO = 0.20, 0.85, 300.0
-"""What a case must reach that shows the illness and its cure: at most, at least, at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,17 +215,6 @@ def _sums(calls: Iterable[Call], card: Card, dtype: str, factor: float) -> tuple
         host += factor * call.host_s
         device += call.device_s(card, dtype)
     return host, device
-
-
-def margin(config: ModelConfig, *, dtype: str = "fp32") -> float:
-    """By which factor the model may be wrong at least, on any card, before the case misses one of its three bounds."""
-    return min(_margin(config, card, dtype) for card in CARDS.values())
-
-
-def _margin(config: ModelConfig, card: Card, dtype: str) -> float:
-    result = estimate(config, card, dtype=dtype)
-    host, device = _sums(fixed_chunk(config, _TOKENS, dtype), card, dtype, 1.0)
-    return min(AS_FOUND_BUSY / result.as_found_busy, device / host / FIXED_BUSY, result.ratio / RATIO)
 
 
 def find_card(label: str) -> Card | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -93,17 +94,18 @@ class Settings:
     """Go on from the checkpoint."""
 
     def __post_init__(self) -> None:
-        for name, minimum in _LEAST.items():
+        for name, (least, most) in _RANGES.items():
             value = getattr(self, name)
-            if value is not None and value < minimum:
-                raise TrainerError(f"{flag(name)} {value}: must be at least {minimum}")
+            if value is not None and (value < least or value > most):
+                bound = f"at least {least}" if value < least else f"at most {most}"
+                raise TrainerError(f"{flag(name)} {value}: must be {bound}")
         for name in ("seconds", "lr", "clip_norm"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
+            if value is not None and not 0 < value < inf:
                 raise TrainerError(f"{flag(name)} {value}: must be a number{_UNIT.get(name, '')} above 0")
         for name in ("warmup_seconds", "weight_decay"):
             value = getattr(self, name)
-            if value is not None and not 0 <= value < float("inf"):
+            if value is not None and not 0 <= value < inf:
                 raise TrainerError(f"{flag(name)} {value}: must be a number{_UNIT.get(name, '')}, 0 or more")
         if self.dtype not in DTYPES:
             raise TrainerError(f"--dtype {self.dtype}: choose one of {', '.join(DTYPES)}")
@@ -129,15 +131,19 @@ class Settings:
         return [flag(name) for name, value in options if value is not None and value is not False]
 
 
-_LEAST: Final = {
-    "tokens_per_chunk": 1,
-    "samples_per_chunk": 1,
-    "max_chunks": 1,
-    "seed": 0,
-    "warmup_steps": 0,
-    "total_steps": 1,
-    "evaluate_every": 0,
-    "checkpoint_every": 1,
+_MOST_STEPS: Final = 1 << 24
+"""The device counts steps in fp32, which has no odd number above this."""
+_RANGES: Final = {
+    "tokens_per_chunk": (1, inf),
+    "samples_per_chunk": (1, inf),
+    "max_chunks": (1, inf),
+    "seed": (0, inf),
+    "lr": (-inf, 10),
+    "weight_decay": (-inf, 10),
+    "warmup_steps": (0, _MOST_STEPS),
+    "total_steps": (1, _MOST_STEPS),
+    "evaluate_every": (0, inf),
+    "checkpoint_every": (1, inf),
 }
 _UNIT: Final = {"seconds": " of seconds", "warmup_seconds": " of seconds"}
 _LEARNING: Final = (

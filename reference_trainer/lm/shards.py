@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from reference_trainer.errors import TrainerError
@@ -43,10 +43,8 @@ _OTHER_SCHEMA: Final = "other_schema"
 """The error of an index that another version wrote."""
 
 
-class Shard(BaseModel):
+class Shard(BaseModel, frozen=True, strict=True):
     """One finished file."""
-
-    model_config = ConfigDict(frozen=True, strict=True)
 
     file: str
     samples: int = Field(ge=1)
@@ -56,10 +54,8 @@ class Shard(BaseModel):
     """Digest of the file, hexadecimal."""
 
 
-class Index(BaseModel):
+class Index(BaseModel, frozen=True, strict=True):
     """The content of index.json."""
-
-    model_config = ConfigDict(frozen=True, strict=True)
 
     schema_version: int = Field(default=SCHEMA, alias="schema")
     complete: bool = False

@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import IO, Any, Final
@@ -44,32 +44,22 @@ HISTORY: Final = "history"
 _LOCK: Final = ".lock"
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """The identity of a run: a checkpoint is refused if any field of its origin differs."""
+Origin = Mapping[str, Any]
+"""The identity of a run by name: a checkpoint is refused if any part of its origin differs."""
 
-    model: Mapping[str, int]
-    corpus_sha256: str
-    tokenizer: str
-    """Fingerprint of the tokenizer's model."""
-    tokens_per_chunk: int
-    samples_per_chunk: int
-    optimizer: Mapping[str, float]
-    seed: int
-    dtype: str
 
-    def difference(self, wanted: Mapping[str, Any]) -> str:
-        """Describe how this origin differs from `wanted`, which was read from a file; empty: not at all."""
-        for field in fields(self):
-            there, here = wanted.get(field.name), getattr(self, field.name)
-            if isinstance(here, Mapping) and isinstance(there, Mapping):
-                for name in here:
-                    if here[name] != there.get(name):
-                        return f"another {field.name} ({name} {there.get(name)}, not {here[name]})"
-            if here != there:
-                digests = (str(value)[:16] for value in (there, here))
-                return "another {} ({}, not {})".format(field.name.replace("_", " "), *digests)
-        return ""
+def _difference(origin: Origin, wanted: Origin) -> str:
+    """Describe how the origin in a file differs from that of this run; empty: not at all."""
+    for name, here in wanted.items():
+        there = origin.get(name)
+        if isinstance(here, Mapping) and isinstance(there, Mapping):
+            for part in here:
+                if here[part] != there.get(part):
+                    return f"another {name} ({part} {there.get(part)}, not {here[part]})"
+        if here != there:
+            digests = (str(value)[:16] for value in (there, here))
+            return "another {} ({}, not {})".format(name.replace("_", " "), *digests)
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +90,7 @@ def read(folder: Path, origin: Origin) -> Checkpoint:
         raise TrainerError(
             f"{path} is of schema {header['schema']}, this program reads {SCHEMA}: go on with the one that wrote it"
         )
-    if different := origin.difference(header["origin"]):
+    if different := _difference(header["origin"], origin):
         raise TrainerError(f"{path} is of {different}: give the options that it was made with, or another --checkpoint")
     arrays = {}
     for entry in header["arrays"]:
@@ -119,7 +109,7 @@ def write(folder: Path, origin: Origin, checkpoint: Checkpoint) -> None:
         dtype = array.dtype.newbyteorder("<").str
         entries.append({"name": name, "dtype": dtype, "shape": array.shape, "begin": size})
         size += array.nbytes + -array.nbytes % _ALIGNED
-    about = {"schema": SCHEMA, "step": checkpoint.step, "device": checkpoint.device, "origin": asdict(origin)}
+    about = {"schema": SCHEMA, "step": checkpoint.step, "device": checkpoint.device, "origin": dict(origin)}
     line = json.dumps({**about, "arrays": entries}).encode()
     parts: list[Any] = [line, b" " * (-(len(line) + 1) % _ALIGNED), b"\n"]
     for array in checkpoint.arrays.values():

@@ -28,7 +28,7 @@ import numpy as np
 
 from profiler import marks
 from reference_trainer.devices.protocol import Device
-from reference_trainer.kernels.modulate import DECAY
+from reference_trainer.kernels.rewards import DECAY
 from reference_trainer.lm.chunks import ChunkedText, Chunks, Source
 from reference_trainer.lm.job import Job, training_text
 from reference_trainer.lm.model import ModelConfig, Weights

@@ -1,22 +1,16 @@
-"""`python -m reference_trainer.lm.tokenization`: measures the ways of tokenizing a text side by side, and prints JSON.
-
-`python -m profiler diagnose-tokenization` runs it and draws a table.
-"""
+"""Measures the ways of tokenizing a text side by side, for `python -m profiler diagnose-tokenization`."""
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import math
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -30,7 +24,7 @@ from reference_trainer.lm.settings import Settings
 from reference_trainer.lm.shard_writer import ensure_shards
 from reference_trainer.lm.shards import ShardChunks
 from reference_trainer.lm.tokenizer import Tokenizer, train_or_load
-from reference_trainer.program import Parser, flag, guarded
+from reference_trainer.program import flag
 
 SCHEMA: Final = "tokenization/2"
 """Schema of the JSON document. Its number rises when a key changes its meaning or is removed."""
@@ -65,6 +59,10 @@ class Way(NamedTuple):
     """False: the text was tokenized before."""
 
 
+_LISTED: Final = ("name", "library", "how", "threads", "tokenizes")
+"""Fields of a way that stand in the document."""
+
+
 class Round(NamedTuple):
     """The time of one way for the chunks of one round."""
 
@@ -75,38 +73,28 @@ class Round(NamedTuple):
     tokens: int
 
 
-def _parser() -> Parser:
-    defaults = Settings()
-    parser = Parser(prog="python -m reference_trainer.lm.tokenization", description=__doc__)
-    add = parser.add_argument
-    add("--corpus", type=Path, help="what training takes (default: Python's own documentation)")
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument("--vocabulary", type=int, help="tokens of the vocabulary")
-    size.add_argument("--preset", default=defaults.preset, help="vocabulary of tiny, small, gpu or base (%(default)s)")
-    add("--samples", type=int, default=defaults.samples_per_chunk, help="samples of a chunk (default: %(default)s)")
-    add("--sample-chars", type=int, help=f"default: such that a chunk has about {defaults.tokens_per_chunk} tokens")
-    add("--seconds", type=float, default=SECONDS, help="approximate measured time (default: %(default)s)")
-    add("--workers", type=int, default=available_cores(), help="threads (default: %(default)s, the cores)")
-    return parser
+def measured(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Measure what the command line asks for; the document of schema SCHEMA.
 
-
-def run(arguments: argparse.Namespace) -> int:
-    """Do what the command line asks for; the exit code."""
+    :raises TrainerError: an option or the text is no good.
+    """
     for name in ("vocabulary", "samples", "sample_chars", "workers"):
         value = getattr(arguments, name)
         if value is not None and value < 1:
             raise TrainerError(f"{flag(name)} {value}: must be at least 1")
-    if not 0 < arguments.seconds < float("inf"):
-        raise TrainerError(f"--seconds {arguments.seconds}: must be a number of seconds above 0")
+    seconds = SECONDS if arguments.seconds is None else arguments.seconds
+    if not 0 < seconds < float("inf"):
+        raise TrainerError(f"--seconds {seconds}: must be a number of seconds above 0")
     corpus = load_corpus(arguments.corpus)
     if len(corpus.text) > MOST_CHARS:
         beginning = corpus.text[:MOST_CHARS]
         corpus = replace(corpus, text=beginning, sha256=hashlib.sha256(beginning.encode()).hexdigest())
-    vocabulary = arguments.vocabulary or preset(arguments.preset).vocabulary
-    text = _chunked_text(arguments, corpus, train_or_load(corpus, vocabulary))
-    all_ways = tuple(ways(text, arguments.workers))
-    results = measure(all_ways, text.samples_per_chunk, arguments.seconds)
-    document = {
+    vocabulary = arguments.vocabulary or preset(arguments.preset or Settings().preset).vocabulary
+    samples = arguments.samples or Settings().samples_per_chunk
+    text = _chunked_text(corpus, train_or_load(corpus, vocabulary), samples, arguments.sample_chars)
+    all_ways = tuple(ways(text, arguments.workers or available_cores()))
+    results = measure(all_ways, text.samples_per_chunk, seconds)
+    return {
         "schema": SCHEMA,
         "corpus": text.corpus.name,
         "corpus_sha256": text.corpus.sha256,
@@ -119,31 +107,21 @@ def run(arguments: argparse.Namespace) -> int:
         "rounds": max(measured["ratio"]["n"] for measured in results.values()),
         "baseline": all_ways[0].name,
         "ways": [
-            {
-                "name": way.name,
-                "library": way.library,
-                "how": way.how,
-                "threads": way.threads,
-                "tokenizes": way.tokenizes,
-                "measured": results[way.name],
-            }
-            for way in all_ways
+            {**{field: getattr(way, field) for field in _LISTED}, "measured": results[way.name]} for way in all_ways
         ],
     }
-    print(json.dumps(document))
-    return 0
 
 
-def _chunked_text(arguments: argparse.Namespace, corpus: Corpus, tokenizer: Tokenizer) -> ChunkedText:
+def _chunked_text(corpus: Corpus, tokenizer: Tokenizer, samples: int, sample_chars: int | None) -> ChunkedText:
     tokens = Settings().tokens_per_chunk
-    if arguments.sample_chars is not None:
-        tokens = round(arguments.sample_chars * arguments.samples / tokenizer.chars_per_token)
+    if sample_chars is not None:
+        tokens = round(sample_chars * samples / tokenizer.chars_per_token)
         if tokens < LEAST_TOKENS:
             raise TrainerError(
-                f"--sample-chars {arguments.sample_chars}: {arguments.samples} of them have about {tokens} tokens, "
+                f"--sample-chars {sample_chars}: {samples} of them have about {tokens} tokens, "
                 f"a chunk needs {LEAST_TOKENS}: raise it, or --samples"
             )
-    return ChunkedText(corpus, tokenizer, tokens, arguments.samples)
+    return ChunkedText(corpus, tokenizer, tokens, samples)
 
 
 def ways(text: ChunkedText, workers: int) -> Iterator[Way]:
@@ -218,13 +196,3 @@ def mean_ratio(ratios: Sequence[float]) -> dict[str, Any]:
     half = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * statistics.stdev(logs) / math.sqrt(n)
     low, high = math.exp(mean - half), math.exp(mean + half)
     return {"value": math.exp(mean), "low": low, "high": high, "n": n, "different": not low <= 1 <= high}
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Entry point; user errors become one line."""
-    arguments = _parser().parse_args(argv)
-    return guarded(lambda: run(arguments))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

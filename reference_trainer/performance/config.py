@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import tomllib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import Field, dataclass, fields, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any, Final, Self
@@ -42,7 +42,7 @@ class PerformanceConfig:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            _check_type(field.name, getattr(self, field.name))
+            _check_type(field, getattr(self, field.name))
         for name in ("max_load", "max_memory"):
             value = getattr(self, name)
             if not (isfinite(value) and 0 < value <= 1):
@@ -118,23 +118,20 @@ def _wrong(name: str, value: object, what: str) -> TrainerError:
 
 
 _TYPES: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
-    "max_load": ((int, float), "a number"),
-    "max_load_wait": ((int, float), "a number"),
-    "max_memory": ((int, float), "a number"),
-    "num_devices": ((int, type(None)), "a whole number"),
-    "cudnn_benchmark": ((bool,), "true or false"),
-    "cudnn_deterministic": ((bool,), "true or false"),
-    "empty_cache_frequency": ((int,), "a whole number"),
-    "tf32": ((bool,), "true or false"),
-    "precision": ((str,), "a text"),
+    "float": ((int, float), "a number"),
+    "int": ((int,), "a whole number"),
+    "int | None": ((int, type(None)), "a whole number"),
+    "bool": ((bool,), "true or false"),
+    "str": ((str,), "a text"),
 }
+"""Annotation of a setting -> the types that a file may give it, and how an error names them."""
 
 
-def _check_type(name: str, value: object) -> None:
+def _check_type(field: Field[Any], value: object) -> None:
     """Refuse a value of another type, which a file may contain; in Python, true is a number."""
-    kinds, description = _TYPES[name]
+    kinds, description = _TYPES[str(field.type)]
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        raise _wrong(name, repr(value), description)
+        raise _wrong(field.name, repr(value), description)
 
 
 _NAMES: Final = tuple(field.name for field in fields(PerformanceConfig))

@@ -6,16 +6,14 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from profiler.core.errors import ProfilerError
 from reference_trainer.report.ladder import PlannedRow
 
 
-class ListedFix(BaseModel):
+class ListedFix(BaseModel, frozen=True):
     """One fix as the trainer describes it (`reference_trainer.fixes.Fix`)."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     removes: str
@@ -28,10 +26,8 @@ class ListedFix(BaseModel):
     why_not: str
 
 
-class ListedProgram(BaseModel):
+class ListedProgram(BaseModel, frozen=True):
     """A program that is measured beside the fixes."""
-
-    model_config = ConfigDict(frozen=True)
 
     label: str
     kind: Literal["precision", "beside"]
@@ -42,13 +38,11 @@ class ListedProgram(BaseModel):
     """Why it cannot run here; empty: it can."""
 
 
-class FixList(BaseModel):
+class FixList(BaseModel, frozen=True):
     """All fixes, in the order of the ladder.
 
     The trainer has to list each fix after those that it requires; this is not checked.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     device: str
     fixes: tuple[ListedFix, ...]

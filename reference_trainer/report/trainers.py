@@ -6,7 +6,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from profiler.core.errors import Exit, ProfilerError
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from reference_trainer.report.ladder_plan import Program
 
 FLOOR_LABEL: Final = "the same calls with empty kernels"
-_ALONE_SIZE: Final = ("--seconds", "0.5")
-"""Measured time of a run without a queue: three pairs of them take 12 s."""
 _ERROR: Final = "error: "
 """How the line of an error begins that a trainer prints."""
 
@@ -41,13 +39,11 @@ class BundledTrainer:
     counted: tuple[str, ...] = ()
     """Arguments with which a few steps are counted on a virtual CUDA device; empty: they cannot be."""
     why_not_counted: str = ""
-    device_without_queue: str = ""
-    """Name of the host device without its queue; empty: it has none."""
     is_default: bool = False
     marks_everything: bool = True
 
     def pair(self, values: Mapping[str, str], rounds: int) -> Experiment:
-        """As found and fixed; the floor, and both sides without the device's queue, where the trainer has these.
+        """As found and fixed, and the floor where the trainer has one.
 
         :raises ProfilerError: the trainer is not installed beside the profiler, or an option means nothing to it.
         """
@@ -55,17 +51,8 @@ class BundledTrainer:
 
         values = self._checked(values)
         size = self._size(values, ladder=False)
-        sides, alone = self._variants(values, size), self._calls_alone(values)
-
-        def extensions(runs: Mapping[str, Any], recorded: RecordedRuns, _anyway: bool) -> Mapping[str, Extension]:
-            from reference_trainer.report.calls_alone import NAME, measure_calls_alone
-
-            both, direct = ([side.label for side in pair] for pair in (sides, alone))
-            measured = measure_calls_alone(both, direct, runs, recorded.unavailable)
-            return {NAME: measured} if measured else {}
-
-        tasks = list(schedule(sides, rounds, self._floor(values, size), alone))
-        return Experiment(sides, tasks, extensions=extensions)
+        sides = self._variants(values, size)
+        return Experiment(sides, list(schedule(sides, rounds, self._floor(values, size))))
 
     def counted_pair(self, values: Mapping[str, str]) -> tuple[tuple[SideCommand, SideCommand], Mapping[str, str]]:
         """As found and fixed, with a few steps on a virtual CUDA device; kernels are those of Numba's simulator.
@@ -159,16 +146,6 @@ class BundledTrainer:
             return None
         return self._side(FLOOR_LABEL, values, ("--variant", "as-found", *self.floor), size)
 
-    def _calls_alone(self, values: Mapping[str, str]) -> tuple[SideCommand, ...]:
-        """Both sides on the host device without its queue; none where another device is used."""
-        from reference_trainer.devices import kind_of
-
-        device = values.get("device", "auto")
-        if not self.device_without_queue or device not in ("auto", "host") or kind_of(device)[0] != "host":
-            return ()
-        sides = self._variants({**values, "device": self.device_without_queue}, _ALONE_SIZE)
-        return tuple(replace(side, label=f"{side.label}, calls alone", optional=True) for side in sides)
-
     def _side(
         self,
         label: str,
@@ -232,12 +209,11 @@ LM: Final = BundledTrainer(
         "preset": TrainerOption("size of the model: tiny, small, gpu or base"),
         "corpus": TrainerOption("text to train on"),
         "seconds": TrainerOption("measured time of a run", "3.0", "1.0", type=seconds),
-        "device": TrainerOption("auto, cuda, or the CPU: host, or host-direct without its queue"),
+        "device": TrainerOption("auto, cuda, or the CPU: host"),
     },
     warmup=("--max-chunks", "1", "--warmup-seconds", "0"),
     floor=("--empty-kernels",),
     counted=_COUNTED,
-    device_without_queue="host-direct",
     is_default=True,
 )
 # 60 jobs, and 24 in a ladder: as found each takes about 0.3 s on a slow core, beside the 4 to 10 s of the start. They

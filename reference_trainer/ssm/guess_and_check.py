@@ -85,13 +85,26 @@ class _Search:
         self._open = list(range(len(task.jobs)))
         """Rows of the jobs that have no fitting guess yet."""
         self._best: dict[int, _Best] = {}
-        self._batches = _Batches(task)
         self._way = task.plan.recurrence
+        _, measured, length = task.data.inputs.shape
+        # the bytes of a guess: its parameters, its states over time or powers of a, and its inputs; in fp64 as found
+        values = task.jobs[0].dim * (3 + length + 3 * measured) + 2 * measured * length
+        each = task.data.inputs.element_size() * values
+        free = torch.cuda.mem_get_info(task.device)[0] // GPU_SHARE if task.device.type == "cuda" else CPU_BYTES
+        self._most = max(1, free // each)
+        """Maximum guesses of all jobs together."""
+        self._size = FIRST_BATCH
+        """Guesses of each job that are drawn at once, as far as memory allows."""
+        self._least = float("inf")
+        """Seconds per guess in the best batch."""
+        wanted = task.settings.batch_size
+        if wanted is not None:  # of all jobs together, and it does not grow
+            self._most, self._size = min(self._most, wanted), wanted
 
     def run(self) -> list[Fit]:
         first, max_guesses = 0, self._task.settings.max_guesses
         while self._open and first < max_guesses:
-            count = min(self._batches.size(len(self._open)), max_guesses - first)
+            count = min(self._batch_size(), max_guesses - first)
             began = time.perf_counter()
             drawn = len(self._open) * count
             try:
@@ -99,10 +112,13 @@ class _Search:
             except (torch.OutOfMemoryError, MemoryError):
                 if count == 1:
                     raise
-                self._batches.halve(count)
+                self._size, self._most = count // 2, max(1, self._most // 2)
                 continue
             first += count
-            self._batches.took((time.perf_counter() - began) / drawn)
+            each = (time.perf_counter() - began) / drawn
+            if each < CHEAPER * self._least:
+                self._size *= 2
+            self._least = min(self._least, each)
         best = [self._best[row] for row in range(len(self._task.jobs))]
         students = Students(*map(torch.cat, zip(*(guess.student for guess in best), strict=True)))
         judged = evaluate(students, self._task.data, self._way)
@@ -114,6 +130,9 @@ class _Search:
             )
             for losses, guess in zip(judged, best, strict=True)
         ]
+
+    def _batch_size(self) -> int:
+        return max(1, min(self._size, self._most // len(self._open))) if self._task.plan.batched_draws else 1
 
     def _batch(self, first: int, count: int) -> None:
         """Draw and check guesses `first` to `first + count` of all open jobs. The host waits once."""
@@ -152,38 +171,6 @@ class _Search:
             chosen = Students(*(values[rows] for values in students))
             tensors = reported(losses.flatten()[rows], outputs.flatten(0, 1)[rows], chosen)
             self._task.log.report([jobs[index] for index, _ in reports], [first + at + 1 for _, at in reports], tensors)
-
-
-class _Batches:
-    """Decides how many guesses of each job are drawn at once."""
-
-    def __init__(self, task: Task) -> None:
-        self._is_batched, data = task.plan.batched_draws, task.data
-        _, measured, length = data.inputs.shape
-        # the bytes of a guess: its parameters, its states over time or powers of a, and its inputs; in fp64 as found
-        each = data.inputs.element_size() * (task.jobs[0].dim * (3 + length + 3 * measured) + 2 * measured * length)
-        free = torch.cuda.mem_get_info(task.device)[0] // GPU_SHARE if task.device.type == "cuda" else CPU_BYTES
-        self._most = max(1, free // each)
-        """Maximum guesses of all jobs together."""
-        self._size = FIRST_BATCH
-        self._least = float("inf")
-        """Seconds per guess in the best batch."""
-        wanted = task.settings.batch_size
-        if wanted is not None:  # of all jobs together, and it does not grow
-            self._most, self._size = min(self._most, wanted), wanted
-
-    def size(self, jobs: int) -> int:
-        return max(1, min(self._size, self._most // jobs)) if self._is_batched else 1
-
-    def took(self, seconds: float) -> None:
-        """Note the seconds per guess of the last batch."""
-        if seconds < CHEAPER * self._least:
-            self._size *= 2
-        self._least = min(self._least, seconds)
-
-    def halve(self, size: int) -> None:
-        """Note that a batch of this size did not fit into memory."""
-        self._size, self._most = size // 2, min(self._most, max(1, self._most // 2))
 
 
 def _look(losses: torch.Tensor, wanted: float) -> list[tuple[int, float]]:

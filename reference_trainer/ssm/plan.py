@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from reference_trainer.fixes import Fix, FixSet, LeftOut
+from reference_trainer.fixes import Fix, FixSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,60 +26,50 @@ class Plan:
     """False: jobs run one after another | True: all jobs go into one pool of workers"""
 
 
-# In the order of the ladder. The code that a fix switches on is named by its module below `reference_trainer.ssm`.
+# In the order of the ladder.
 FIXES: Final = (
     Fix(
         name="device-data",
-        does="Draw teachers, measurements and students where they are used, in fp32, by one kernel.",
-        code="draws, kernels.fill",
+        code=("ssm/draws.py", "ssm/kernels/fill.py"),
         removes="measurements and first parameters that are drawn on the host in fp64 and copied",
         rule="inline-input",
         changes={"device_data": True},
-        left_out=LeftOut(remains="the numbers still have to be drawn"),
     ),
     Fix(
         name="fused-recurrence",
-        does="Compute the recurrence over time by one kernel, and its gradient by another.",
-        code="forward, kernels.scan",
+        code=("ssm/forward.py", "ssm/kernels/scan.py"),
         removes="a Python loop over time: several launches, and new tensors of mixed dtypes, per time step",
         rule="many-small-operators",
         changes={"recurrence": "scan"},
     ),
     Fix(
         name="batched-draws",
-        does="Draw and check many guesses at once, and wait once for all of them.",
-        code="guess_and_check",
+        code=("ssm/guess_and_check.py",),
         removes="a draw, a forward pass and a wait for every single guess",
         rule="per-element-reads",
         changes={"batched_draws": True},
-        left_out=LeftOut(rule="python-loop", remains="the Python that starts a batch of guesses"),
+        rule_left_out="python-loop",
     ),
     Fix(
         name="quiet-logging",
-        does="Log only the first five values of each tensor, and double the interval after each report.",
-        code="report_log",
+        code=("ssm/report_log.py",),
         removes="whole tensors that are fetched and written at every report",
         rule="logging-in-loop",
         changes={"quiet": True},
-        left_out=LeftOut(remains="six reports per job"),
     ),
     Fix(
         name="batched-seeds",
-        does="Fit all seeds of a combination at once, as one batch dimension.",
-        code="group_work, gradient_descent",
+        code=("ssm/group_work.py", "ssm/gradient_descent.py"),
         removes="a separate fit for every seed: small operations, each with the cost of a launch",
         rule="many-small-operators",
         changes={"batched_seeds": True},
-        left_out=LeftOut(silent="one fit has few and larger operators: no rule judges batches that are too small"),
     ),
     Fix(
         name="flat-sweep",
-        does="Put all jobs into one pool of workers, on all cores and devices.",
-        code="sweep, engines",
+        code=("ssm/sweep.py",),
         removes="jobs that wait for each other: one process does one after another, whatever else is idle",
         rule="",
         changes={"flat": True},
-        left_out=LeftOut(silent="one process works while other cores are idle: no rule judges cores that nothing uses"),
     ),
 )
 _FIX_SET: Final = FixSet(FIXES, Plan())

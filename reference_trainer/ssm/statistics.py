@@ -6,7 +6,7 @@ The driver of GPUs is sampled; for CPUs the CPU time of the workers counts.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite
 from operator import itemgetter
@@ -128,9 +128,7 @@ _EVERY_S: Final = 0.2
 class Utilization:
     """A context that samples the utilization of GPUs; the means are read after it."""
 
-    def __init__(self, names: Sequence[str], read: Callable[[str], float] | None = None) -> None:
-        """:param read: returns the current share for a device; None: NVML."""
-        self._read = read or gpu_load
+    def __init__(self, names: Sequence[str]) -> None:
         self._samples: dict[str, list[float]] = {name: [] for name in names if name.startswith("cuda")}
         self.why = ""
         """Why there is no mean."""
@@ -156,7 +154,7 @@ class Utilization:
         while True:
             try:
                 for name, samples in self._samples.items():
-                    samples.append(self._read(name))
+                    samples.append(gpu_load(name))
             except Exception as error:  # noqa: BLE001 - a thread's edge; NVML and torch raise errors of their own
                 self.why = " ".join(str(error).split()) or type(error).__name__
                 return

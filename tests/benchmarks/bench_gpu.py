@@ -32,7 +32,7 @@ if __name__ == "__main__":
 from profiler.core.atomic_file import write_text
 from reference_trainer.devices import cuda
 from reference_trainer.devices.cuda import CudaDevice
-from reference_trainer.kernels import decode_token, embed, empty, modulate, recurrent_step, scan, score
+from reference_trainer.kernels import decode_token, embed, empty, predict, recurrent_step, rewards, scan
 from reference_trainer.lm import roofline
 from reference_trainer.lm.job import open_source, prepare
 from reference_trainer.lm.loop import train
@@ -243,7 +243,7 @@ def chunk_kernels(device: CudaDevice, data: Data, best: Peaks) -> dict[str, Any]
     ids, predictions = device.upload(data.ids), device.zeros((tokens,), "int32")
     works: dict[str, tuple[Callable[[], object], float, float]] = {
         "embed": (
-            lambda: device.launch(embed.KERNEL, x, table, ids, tokens, width, vocabulary), 0, 8 * tokens * width,
+            lambda: device.launch(embed.EMBED, x, table, ids, tokens, width, vocabulary), 0, 8 * tokens * width,
         ),
         "layer matmul": (
             lambda: device.matmul(projected, x, layer, tokens), 4 * tokens * width**2,
@@ -258,12 +258,12 @@ def chunk_kernels(device: CudaDevice, data: Data, best: Peaks) -> dict[str, Any]
             4 * (tokens * (width + vocabulary) + width * vocabulary),
         ),
         "score": (
-            lambda: device.launch(score.KERNEL, predictions, one, logits, decoder_bias, ids, tokens, vocabulary), 0,
+            lambda: device.launch(predict.SCORE, predictions, one, logits, decoder_bias, ids, tokens, vocabulary), 0,
             4 * tokens * vocabulary,
         ),
-        "modulate": (lambda: device.launch(modulate.KERNEL, results, one, one, tokens), 0, 0),
+        "modulate": (lambda: device.launch(rewards.MODULATE, results, one, one, tokens), 0, 0),
         "scan": (
-            lambda: device.launch(scan.KERNEL, x, projected, bias, state, one, tokens, width, 0, 1), 0,
+            lambda: device.launch(scan.SCAN, x, projected, bias, state, one, tokens, width, 0, 1), 0,
             16 * tokens * width,
         ),
     }  # fmt: skip

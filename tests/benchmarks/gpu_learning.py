@@ -15,13 +15,12 @@ from reference_trainer.devices.cuda_memory import CudaBuffer
 from reference_trainer.kernels import (
     adamw,
     cross_entropy,
-    embed_backward,
+    embed,
     empty,
     grad_norm,
-    learned,
+    rewards,
     scan,
     scan_backward,
-    scan_learn,
     time_blocks,
 )
 from reference_trainer.kernels.matmul import ACCUMULATE, TRANSPOSE_A, TRANSPOSE_B
@@ -87,7 +86,7 @@ def learning_kernels(device: CudaDevice, data: Data) -> Works:
     moved_by_product = 4 * (3 * cells + 2 * width**2)
     return {
         "scan, keeping": (
-            lambda: device.launch(scan_learn.KERNEL, y, x, projected, bias, state, saved, hidden, *sizes),
+            lambda: device.launch(scan.KEEPING, y, x, projected, bias, state, saved, hidden, *sizes),
             0, 20 * cells,
         ),
         "scan backward": (lambda: device.launch(scan_backward.KERNEL, *backward, *sizes), 0, 24 * cells),
@@ -104,7 +103,7 @@ def learning_kernels(device: CudaDevice, data: Data) -> Works:
         ),
         "cross-entropy": (lambda: device.launch(cross_entropy.KERNEL, *loss), 0, 8 * tokens * vocabulary),
         "embed backward": (
-            lambda: device.launch(embed_backward.KERNEL, table, grad, ids, tokens, width, vocabulary),
+            lambda: device.launch(embed.BACKWARD, table, grad, ids, tokens, width, vocabulary),
             0, 4 * (cells + vocabulary * width),
         ),
         "gradient norm": (lambda: device.launch(grad_norm.KERNEL, norm, grads, size), 0, 4 * size),
@@ -112,7 +111,7 @@ def learning_kernels(device: CudaDevice, data: Data) -> Works:
             lambda: device.launch(adamw.KERNEL, params, grads, m, v, norm, step_state, size, size), 0, 28 * size,
         ),
         "learned": (
-            lambda: device.launch(learned.KERNEL, results, losses, predictions, ids, step_state, tokens), 0, 0,
+            lambda: device.launch(rewards.LEARNED, results, losses, predictions, ids, step_state, tokens), 0, 0,
         ),
     }  # fmt: skip
 
@@ -145,7 +144,7 @@ def scans_over_width(
         for name, serial_width in (("in blocks", 1 << 62), ("serial", 1)):
             with cut(serial_width):
                 row[f"forward, {name}"] = seconds_of(
-                    device, lambda arguments=(*forward, *sizes): device.launch(scan.KERNEL, *arguments)
+                    device, lambda arguments=(*forward, *sizes): device.launch(scan.SCAN, *arguments)
                 )
                 row[f"backward, {name}"] = seconds_of(
                     device, lambda arguments=(*backward, *sizes): device.launch(scan_backward.KERNEL, *arguments)

@@ -31,7 +31,7 @@ POINTS: Final = 0.03
 """How far the figures of a busy device may differ."""
 LEAST_RATIO, MOST_BUSY_BEFORE, LEAST_BUSY_AFTER = 45.0, 0.10, 0.90
 COUNTS: Final = {"syncs_per_step": (6_000, 1), "allocations_per_step": (15_000, 0)}
-WORKS: Final = re.compile(r"the device works ([\d.]+)% of the time")
+WORKS: Final = re.compile(r"the device works ([\d.]+)% of the time(?:, and ([\d.]+)% of this stretch)?")
 DRAWN: Final = re.compile(r"^\| (\S+) \| device \|(?:.*?device idle (\d+)%)?", re.MULTILINE)
 ROW: Final = re.compile(r"^\| Device busy \| ([\d.]+)%[^|]*\| ([\d.]+)%", re.MULTILINE)
 
@@ -51,6 +51,8 @@ class Compared:
     """How busy the device of each side is, by the sentences, the note of the picture and the table."""
     drawn: tuple[float, ...]
     """The shares of the picture itself, which is of one stretch."""
+    told: tuple[float, ...]
+    """What the note says of that stretch; by default the figure of all steps."""
 
     @property
     def difference(self) -> float:
@@ -74,8 +76,8 @@ def read(report: dict[str, Any], text: str) -> Compared:
     ratios = [report["ratios"]["fixed"][name]["value"] for name in BOUNDED]
     first, _, rest = text.partition("## ")
     note = next(line for line in first.splitlines() if "of about median length" in line)
-    works = [float(share) / 100 for share in WORKS.findall(first)]
-    drawn = [float(share) / 100 for share in WORKS.findall(note)]
+    works = [float(share) / 100 for share, _ in WORKS.findall(first)]
+    noted = [(float(share) / 100, float(told or share) / 100) for share, told in WORKS.findall(note)]
     row = ROW.search(rest)
     assert row is not None
     return Compared(
@@ -83,7 +85,8 @@ def read(report: dict[str, Any], text: str) -> Compared:
         printed=tuple(max(value, 1 / value) for value in ratios if value is not None),
         counts={name: (report["before"][name], report["after"][name]) for name in COUNTS},
         headline=tuple(works[:2]),
-        picture=tuple(drawn),
+        picture=tuple(share for share, _ in noted),
+        told=tuple(told for _, told in noted),
         table=tuple(float(share) / 100 for share in row.groups()),
         drawn=tuple(1 - float(idle or 0) / 100 for _, idle in DRAWN.findall(first)),
     )
@@ -127,6 +130,8 @@ def bars(quiet: Sequence[Compared], loaded: Sequence[Compared]) -> Iterator[tupl
     )
     every = [*quiet, *loaded]
     yield f"busy agrees within {POINTS:.0%}", sum(each.difference <= POINTS for each in every), len(every)
+    told = [max(abs(one - other) for one, other in zip(each.drawn, each.told, strict=True)) for each in every]
+    yield f"the note tells what is drawn within {POINTS:.0%}", sum(each <= POINTS for each in told), len(every)
     counted = [
         all(abs(each.counts[name][side] - COUNTS[name][side]) < 0.1 for name in COUNTS for side in (0, 1))
         for each in every

@@ -15,7 +15,6 @@ from profiler.commands.compare import PAIR
 from profiler.diagnose.comparison import diagnose_comparison
 from profiler.report.comparison_text import with_comparison_verdict
 from profiler.report.write import rendered
-from reference_trainer.report.calls_alone import NAME, measure_calls_alone
 from tests.approval.cases import COMPARED, recording
 from tests.browser import browsing
 
@@ -39,16 +38,14 @@ RUNS = ("detail-as-found", "evaluation", "ranks", "slow-input", "ssm-as-found")
 
 def _bundled_trainer() -> Comparison:
     """What `compare` measures of the bundled trainer, of runs recorded by it: as many pairs as it records, a breakdown
-    pass of each side, and runs that stand for those of the floor and of the device without its queue."""
+    pass of each side, and runs that stand for those of the floor."""
     rounds = ("01", "02", "01", "02", "01")
     assert len(rounds) == PAIR
     runs = {label: tuple(read(recording(f"{number}-{label}")) for number in rounds) for label in ("as-found", "fixed")}
     details = {label: read(recording(f"detail-{label}"), timeline=True) for label in runs}
     sides = {label: SideRuns(label, label, light, details[label]) for label, light in runs.items()}
     floor = SideRuns("floor", "", runs["as-found"], None)
-    alone = measure_calls_alone(tuple(sides), tuple(sides), sides)
-    assert alone is not None
-    return compare_sides(tuple(sides.values()), floor=floor, extensions={NAME: alone})
+    return compare_sides(tuple(sides.values()), floor=floor)
 
 
 def _page(name: str) -> str:
@@ -57,7 +54,7 @@ def _page(name: str) -> str:
         comparison = with_comparison_verdict(comparison, diagnose_comparison(comparison))
         assert comparison.comparable
         page = rendered(comparison, "html")
-        assert all(f'id="{section}"' in page for section in ("calls-alone", "findings", "idle", "flame", "hot"))
+        assert all(f'id="{section}"' in page for section in ("findings", "idle", "flame", "hot"))
         return page
     if name in COMPARED:
         return rendered(compare({label: [recording(label)] for label in COMPARED[name]}, anyway=True), "html")

@@ -358,7 +358,7 @@ from reference_trainer.lm.__main__ import main
 
 launch = HostDevice.launch
 def changed(device, kernel, *arguments):
-    if kernel is not scan.KERNEL:
+    if kernel is not scan.SCAN:
         launch(device, kernel, *arguments)
 HostDevice.launch = changed
 sys.exit(main())

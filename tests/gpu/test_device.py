@@ -122,7 +122,7 @@ def test_empty_kernels_compute_nothing() -> None:
     x = device.upload(np.ones((2, 2), np.float32))
     device.matmul(x, x, x, 2)
     for _ in range(2):
-        device.launch(scan.KERNEL, x, x, x, x, x, 2, 2, 0, 1)
+        device.launch(scan.SCAN, x, x, x, x, x, 2, 2, 0, 1)
     assert device.download(x).tolist() == [[1, 1], [1, 1]]
     assert device.counts().launches == 3
     device.close()

@@ -1,4 +1,4 @@
-"""Host devices, in single and in double precision."""
+"""A host device."""
 
 from __future__ import annotations
 
@@ -13,10 +13,4 @@ from reference_trainer.devices.host import HostDevice
 @pytest.fixture(scope="module")
 def device() -> Iterator[HostDevice]:
     with closing(HostDevice()) as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def double() -> Iterator[HostDevice]:
-    with closing(HostDevice(double=True)) as opened:
         yield opened

@@ -15,16 +15,19 @@ CURES = [fix for fix in FIXES if fix.rule]
 
 
 @pytest.mark.parametrize("fix", CURES, ids=lambda fix: fix.name)
-def test_a_cure_names_a_rule_and_its_files(fix: Fix) -> None:
+def test_a_cure_names_a_rule_and_has_files(fix: Fix) -> None:
     assert fix.rule in {rule.name for rule in discover("profiler.diagnose.rules")}
     assert fix.files
+
+
+@pytest.mark.parametrize("fix", FIXES, ids=lambda fix: fix.name)
+def test_the_files_of_a_fix_exist(fix: Fix) -> None:
     assert all((ROOT / file).is_file() for file in fix.files)
 
 
-def test_a_file_is_that_of_the_deepest_module_that_is_named() -> None:
+def test_files_are_named_with_their_package() -> None:
     files = {fix.name: fix.files for fix in FIXES}
     assert files["batch-recurrence"] == (
         "reference_trainer/lm/stages/recurrence.py",
         "reference_trainer/kernels/scan.py",
     )
-    assert files["pooled"] == (), "names of classes alone have no file"

@@ -47,7 +47,7 @@ def of_kind(results: Results, key: str, kind: type[blocks.Block]) -> list:
 def test_sections_come_in_their_order() -> None:
     assert " ".join(plugin.name for plugin in section_plugins()) == (
         "verdict numbers timeline findings ladder ranks roofline doing breakdown lines spikes outside input "
-        "throughput calls-alone utilization counters idle kernels hot flame learning method environment"
+        "throughput utilization counters idle kernels hot flame learning method environment"
     )
 
 

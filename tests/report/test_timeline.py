@@ -82,7 +82,9 @@ def test_the_note_tells_how_much_the_device_works_as_all_other_parts_of_the_repo
     busy = {"device_utilization": Measure("device_utilization", 0.41, "1")}
     chart = timeline_chart([replace(side("run", recorded(0.01)), measures=busy)])
     assert chart is not None
-    assert chart.note == "Step 3, of about median length; over all steps the device works 41% of the time."
+    assert chart.note == (
+        "Step 3, of about median length; over all steps the device works 41% of the time, and 25% of this stretch."
+    )
 
 
 @pytest.mark.parametrize("timeline", [None, Timeline(reason=Notice("no-queue"))])

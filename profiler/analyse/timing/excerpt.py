@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from profiler.analyse.intervals import Segments, innermost, times
+from profiler.analyse.intervals import Intervals, Segments, Times, covered_within, innermost, times
 from profiler.analyse.model import HOST_CATEGORIES, Timeline, TimelineEvent, TimelineLane
-from profiler.analyse.timing.device import ACTIVITY_CATEGORIES, NO_ACTIVITIES, no_queue_reason
+from profiler.analyse.timing.device import ACTIVITY_CATEGORIES, NO_ACTIVITIES, busy_intervals, no_queue_reason
 from profiler.analyse.timing.host_timeline import BLOCKED, REGION, HostTimeline
 from profiler.analyse.timing.trace_timeline import full_timeline
 from profiler.analyse.window import NS_PER_S, Window, device_window, rank_windows
@@ -22,29 +22,39 @@ ALLOCATE: Final = "allocate"
 MAX_EVENTS: Final = 4_000
 """Events of a lane that an excerpt holds, about 30 kB of a page; the excerpt ends where one lane would have more."""
 CALLS: Final = 200
-"""Events of the host that show its usual speed: of a loop over tokens, those of some ten tokens."""
+"""Events of the host by which a place is chosen: of a loop over tokens, those of some ten tokens."""
 PLACES: Final = 41
+"""Steps, and places within a step, of which one is chosen."""
 MAX_STREAMS: Final = 4
 """Streams of the device that have a lane: those that are busy longest."""
 
 
-def timeline_excerpt(run: Run) -> Timeline:
-    """The excerpt of `run`: the measured step that is nearest to the median, and what follows it, for as long as no
-    lane has more than MAX_EVENTS events.
+def timeline_excerpt(run: Run, busy: float | None = None) -> Timeline:
+    """Select the excerpt of `run`: a measured step, and what follows it, for as long as no lane has more than
+    MAX_EVENTS events.
 
-    Of a step with more events it begins within the step, where a few calls take as long as they do undisturbed: the
-    begin of a long step is not typical of it, and another program may have taken the core at any place.
+    Of the steps nearest to the median it is the one in which the device works closest to `busy`, its share of the time
+    over all steps: another program may have taken the core in any of them. Of a step with more events the excerpt
+    begins within the step at a place that is chosen in the same way.
+
+    :param busy: None: the step nearest to the median, and its middle.
     """
     window = device_window(run, rank_windows(run)[0])
     if reason := no_queue_reason(run, window):
         return Timeline(reason=reason)
     host, devices = full_timeline(run, window), _device_segments(run, window)
-    chosen = int(np.argmin(np.abs(window.wall - np.median(window.wall))))
+    working = busy_intervals(run, window)
+    nearest = np.argsort(np.abs(window.wall - np.median(window.wall)), kind="stable")[:PLACES]
+    chosen = int(nearest[_most_typical(working, window.begin[nearest], window.end[nearest], busy)])
     step_begin, step_end = int(window.begin[chosen]), int(window.end[chosen])
     begin, end = step_begin, int(window.end[-1])
     segments = [host.segments, *(each for _, each in devices)]
     if min(_last_end(each, begin) for each in segments) < step_end:
-        begin = _typical_begin(host.segments, step_begin, step_end)
+        calls = _rows(host.segments, step_begin, step_end)
+        places = np.linspace(calls.start, max(calls.start, calls.stop - 1 - CALLS), PLACES).astype(np.int64)
+        places = places[np.argsort(np.abs(np.arange(PLACES) - PLACES // 2), kind="stable")]
+        begins, ends = (host.segments.begin[np.minimum(rows, calls.stop - 1)] for rows in (places, places + CALLS))
+        begin = max(begin, int(begins[_most_typical(working, begins, ends, busy)]))
     end = min(end, *(_last_end(each, begin) for each in segments))
     events = _Events(run, begin)
     lanes = [events.host_lane(host, end), *(events.device_lane(*device, end) for device in devices)]
@@ -62,18 +72,12 @@ def timeline_excerpt(run: Run) -> Timeline:
     )
 
 
-def _typical_begin(segments: Segments, begin: int, end: int) -> int:
-    """Where the next CALLS events of the host take the time that is the first quartile of PLACES places.
-
-    The places are so many events apart, not so much time, so that a long stall is seldom chosen. Not the median, as
-    what other programs take from this one only lengthens it.
-    """
-    rows = _rows(segments, begin, end)
-    if len(rows) <= CALLS:
-        return (begin + end) // 2
-    places = np.linspace(rows.start, rows.stop - 1 - CALLS, PLACES).astype(np.int64)
-    lengths = segments.begin[places + CALLS] - segments.begin[places]
-    return max(begin, int(segments.begin[places[np.argsort(lengths, kind="stable")[PLACES // 4]]]))
+def _most_typical(working: Intervals, begins: Times, ends: Times, busy: float | None) -> int:
+    """The number of the stretch in which the device works closest to the share `busy` of the time; else the first."""
+    if busy is None:
+        return 0
+    shares = covered_within(working, begins, ends) / np.maximum(ends - begins, 1)
+    return int(np.argmin(np.abs(shares - busy)))
 
 
 def _rows(segments: Segments, begin: int, end: int) -> range:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -11,7 +11,7 @@ from profiler.analyse.intervals import Floats, Times, covered_within, overlaps, 
 from profiler.analyse.model import WITHOUT_CORE, Measure, Series
 from profiler.analyse.timing.counters import counter_sums, gauge_per_step
 from profiler.analyse.timing.device import busy_by_device, no_queue_reason
-from profiler.analyse.timing.scheduler import STEAL, time_without_core
+from profiler.analyse.timing.scheduler import STEAL, time_without_core, waits_without_core
 from profiler.analyse.timing.throughput import counted_unit
 from profiler.analyse.window import (
     NS_PER_S,
@@ -42,9 +42,8 @@ FAULTS, SYSTEM_S = "thread.minor_faults", "thread.system_s"
 _MANY_PAGES: Final = 4096.0
 """Pages per step from which they are reported: 16 MiB, which take the kernel some 6 ms (1.4 µs each, measured on a
 virtual machine)."""
-BUSY, LACKED = "device_busy_ns", "device_lacked_ns"
-"""Counters of a device: the time in which it worked, and the time in which other threads had its core. Only a device
-that is a thread has the second one."""
+BUSY: Final = "device_busy_ns"
+"""Counter of a device: the time in which it worked."""
 GPU_BUSY: Final = "gpu.util"
 SAMPLED: Final = "nvml"
 """Short gaps between kernels are not seen: at most this much of the time was the device busy."""
@@ -64,14 +63,14 @@ NO_BUSY_TIME: Final = Notice("no-busy-time")
 
 
 def resources(run: Run, window: Window) -> dict[str, Measure]:
-    """host_cpu, device_cpu, children_cpu, device_utilization, peak_memory, and without_core where it was measured,
-    gc_time where there were collections, memory_growth where memory grows, page_faults and kernel_time where each step
-    gets much new memory."""
+    """host_cpu, device_cpu, children_cpu, cpu_time, device_utilization, peak_memory, and without_core where it was
+    measured, gc_time where there were collections, memory_growth where memory grows, page_faults and kernel_time where
+    each step gets much new memory."""
     if len(window):
+        without = list(_without_core(run, window))
         measures = (
-            *_cpu(window), _children_cpu(run, window), _utilization(run, window), *_without_core(run, window),
-            _peak_memory(run), *_garbage_collections(run, window), *_memory_growth(run, window),
-            *_page_faults(run, window),
+            *_cpu(window), _children_cpu(run, window), _utilization(run, window, without), *without, _peak_memory(run),
+            *_garbage_collections(run, window), *_memory_growth(run, window), *_page_faults(run, window),
         )  # fmt: skip
         return {measure.name: measure for measure in measures}
     units = {"host_cpu": "cores", "device_cpu": "cores", "children_cpu": "cores", "device_utilization": "1"}
@@ -91,6 +90,9 @@ def _cpu(window: Window) -> Iterator[Measure]:
             yield Measure(name, cores, "cores", n=len(window), source="thread clocks")
         else:
             yield Measure(name, None, "cores", reason=Notice(code))
+    if process.any():
+        seconds = float(process.sum()) / NS_PER_S / len(window)
+        yield Measure("cpu_time", seconds, "s", n=len(window), source="thread clocks")
 
 
 def _garbage_collections(run: Run, window: Window) -> Iterator[Measure]:
@@ -137,20 +139,20 @@ def _children_cpu(run: Run, window: Window) -> Measure:
     return Measure("children_cpu", cores, "cores", n=processes, source="sampled CPU times")
 
 
-def busy_per_step(run: Run, window: Window) -> tuple[Times | Floats | None, Times, str, Notice | None]:
-    """Device busy ns of each measured step, ns that others took from its core, and the source; None with the reason.
+def busy_per_step(run: Run, window: Window) -> tuple[Times | Floats | None, str, Notice | None]:
+    """Device busy ns of each measured step, and the source; None with the reason.
 
     The device's own counter where there is one, since it exists at every level; else the union of activities, averaged
-    over several devices. What others took from the core of a device that is a thread is neither busy nor idle time.
+    over several devices.
     """
-    counted, none = counter_sums(run, window, (BUSY, LACKED)), np.zeros_like(window.wall)
+    counted = counter_sums(run, window, (BUSY,))
     if BUSY in counted and device_kind(run) != "cpu":
-        return counted[BUSY], times(counted.get(LACKED, none)), "counters", None
+        return counted[BUSY], "counters", None
     reason = no_queue_reason(run, window)
     if reason:
-        return None, none, "", reason
+        return None, "", reason
     devices = [covered_within(busy, window.begin, window.end) for busy in busy_by_device(run, window).values()]
-    return (devices[0] if len(devices) == 1 else np.mean(devices, axis=0)), none, "activities", None
+    return (devices[0] if len(devices) == 1 else np.mean(devices, axis=0)), "activities", None
 
 
 def peak_share(facts: Mapping[str, Any], speed: Measure) -> dict[str, Measure]:
@@ -163,15 +165,24 @@ def peak_share(facts: Mapping[str, Any], speed: Measure) -> dict[str, Measure]:
     return {"peak_share": Measure("peak_share", speed.value * flops / peak, "1", n=speed.n, source="stated operations")}
 
 
-def _utilization(run: Run, window: Window) -> Measure:
+def _utilization(run: Run, window: Window, without: Sequence[Measure]) -> Measure:
+    """Compute how much of the time the device works.
+
+    Of a device that is a thread, the time in which others had the program's cores is neither busy nor idle.
+    """
     on_device = device_window(run, window)
-    busy, lacked, source, reason = busy_per_step(run, on_device)
+    busy, source, reason = busy_per_step(run, on_device)
     if busy is None and device_kind(run) == "cuda":
         return _sampled_utilization(run, window)
     if busy is None:
         return Measure("device_utilization", None, "1", reason=reason)
-    share = float(busy.sum() / max(on_device.wall_ns - lacked.sum(), busy.sum(), 1))
+    share = float(busy.sum() / max(on_device.wall_ns * _with_core(run, window, without), busy.sum(), 1))
     return Measure("device_utilization", share, "1", n=len(on_device), source=source)
+
+
+def _with_core(run: Run, window: Window, without: Sequence[Measure]) -> float:
+    """The share of the time in which a device that is a thread, and its host, had cores; 1 of every other device."""
+    return 1.0 - (without[0].value or 0.0) if without and waits_without_core(run, window) else 1.0
 
 
 def _without_core(run: Run, window: Window) -> Iterator[Measure]:
@@ -328,9 +339,10 @@ def series(run: Run, window: Window) -> tuple[Series, ...]:
 def _step_series(run: Run, window: Window) -> list[Series]:
     """Amounts per step over the step's wall time."""
     traced = device_window(run, window) is not window  # then only those steps have activities
-    busy, lacked, *_ = (None, np.zeros_like(window.wall)) if traced else busy_per_step(run, window)
-    if busy is not None:  # of the time in which the device had a core
-        busy = busy * window.wall / np.maximum(window.wall - lacked, np.maximum(busy, 1))
+    busy = None if traced else busy_per_step(run, window)[0]
+    if busy is not None:
+        had_core = _with_core(run, window, list(_without_core(run, window)))
+        busy = np.minimum(busy / max(had_core, 1e-9), window.wall)
     process, device, tokens = (times(window.steps[name]) for name in ("process_cpu", "device_cpu", "tokens"))
     amounts: list[tuple[str, str, Floats | Times | None, float]] = [
         ("device_utilization", "1", busy, 1.0),

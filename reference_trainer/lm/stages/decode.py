@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from reference_trainer.kernels import decode_token, predict, score
+from reference_trainer.kernels import decode_token, predict
 from reference_trainer.lm.stages import Stage, Work
 
 
@@ -73,6 +73,6 @@ class DecodeChunk(Stage):
         device.matmul(logits, readouts, work.decoder, work.tokens)
         if self._counts:
             arguments = (work.prediction, work.correct, logits, work.decoder_bias, work.ids_on_device)
-            device.launch(score.KERNEL, *arguments, *sizes)
+            device.launch(predict.SCORE, *arguments, *sizes)
         else:
-            device.launch(predict.KERNEL, work.prediction, logits, work.decoder_bias, *sizes)
+            device.launch(predict.PREDICT, work.prediction, logits, work.decoder_bias, *sizes)

@@ -55,4 +55,4 @@ class EmbedChunk(Stage):
         work, config = self._work, self._work.config
         work.x = self._memory()
         arguments = (work.x, self._table, work.ids_on_device, work.tokens, config.width, config.vocabulary)
-        work.device.launch(embed.KERNEL, *arguments)
+        work.device.launch(embed.EMBED, *arguments)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from profiler import marks
-from reference_trainer.kernels import compare, reward
+from reference_trainer.kernels import rewards
 from reference_trainer.lm.stages import Stage, Work
 
 
@@ -35,7 +35,7 @@ class LossTokens(Stage):
         work = self._work
         right = work.predicted[t] == self._targets[t]
         earned = self._rewards[right] if self._rewards else np.array([1.0 if right else 0.0], work.device.real)
-        work.device.launch(reward.KERNEL, work.correct, self._upload(earned))
+        work.device.launch(rewards.REWARD, work.correct, self._upload(earned))
 
 
 class LossChunk(Stage):
@@ -59,7 +59,7 @@ class LossChunk(Stage):
         work.device.download_into(predicted, work.prediction)
         self._right = int(np.count_nonzero(predicted == work.ids[1:]))
         earned = self._upload(np.array([self._right], work.device.real))
-        work.device.launch(reward.KERNEL, work.correct, earned)
+        work.device.launch(rewards.REWARD, work.correct, earned)
 
 
 class LossOnDevice(Stage):
@@ -75,7 +75,7 @@ class LossOnDevice(Stage):
     def token(self, t: int) -> None:
         work = self._work
         rows = (work.prediction_row, t)
-        work.device.launch(compare.KERNEL, work.correct, work.prediction, work.ids_on_device, *rows)
+        work.device.launch(rewards.COMPARE, work.correct, work.prediction, work.ids_on_device, *rows)
 
     def chunk(self) -> None:
         """Do nothing: the decoder's kernel counts."""

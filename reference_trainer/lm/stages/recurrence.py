@@ -86,7 +86,7 @@ class RecurrenceChunk(Stage):
             device.matmul(projected, work.x, weight, work.tokens)
             carried = (work.bias, work.state, work.modulator)
             sizes = (work.tokens, config.width, layer, config.layers)
-            device.launch(scan.KERNEL, work.x, projected, *carried, *sizes)
+            device.launch(scan.SCAN, work.x, projected, *carried, *sizes)
         device.matmul(work.readout, work.x, work.readout_weight, work.tokens)
         if self._visits:  # one sync for all readouts, where as found there was one for each
             work.visitor = self._visitor()[: work.tokens]

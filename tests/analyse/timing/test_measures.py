@@ -114,12 +114,6 @@ OTHER_PROCESSES = "step 1 3; " + "; ".join(
             id="the device's own count comes first",
         ),
         pytest.param(
-            "steps 2 100; counter device_busy_ns 60; counter device_lacked_ns 50 30",
-            {"level": "standard", "device": "host"},
-            {"device_utilization": (0.5, "1", 2, "counters")},
-            id="what others took from the device's core is neither busy nor idle",
-        ),
-        pytest.param(
             f"warm-up 0 100; step 100 200; {GPUS}",
             {"device": "cuda", "device_label": "NVIDIA H200", "devices": NAMED_GPUS},
             {"device_utilization": (0.35, "1", 2, "nvml")},

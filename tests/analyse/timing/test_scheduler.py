@@ -356,4 +356,9 @@ def test_the_share_of_waits_for_a_core(counted: bool, used: float, share: float)
         builder.sample("process.cpu", at, used, pid=PID)
         for name, part in (("waits_stalled_ns", 25), ("waits_delayed_ns", 10)) if counted and number < 100 else ():
             builder.counter(name, part * STEP // 100, step=number)
-    assert analyse(builder.build()).value("without_core") == pytest.approx(share, abs=0.001)
+        if number < 100:
+            builder.counter("device_busy_ns", STEP // 4, step=number)
+    analysis = analyse(builder.build())
+    assert analysis.value("without_core") == pytest.approx(share, abs=0.001)
+    busy = 0.25 / (1 - share) if counted else 0.25  # that time is neither busy nor idle where the device is a thread
+    assert analysis.value("device_utilization") == pytest.approx(busy, abs=0.001)

@@ -13,7 +13,7 @@ import profiler
 from profiler.analyse.finding import Finding
 from profiler.core.plugins import discover
 from reference_trainer.fixes import Fix
-from tests.reference_trainer.closure.record import BASE, RUNS, TRAINERS, Trainer, judged, recorded
+from tests.reference_trainer.closure.record import BASE, RUNS, TRAINERS, Trainer, judged, recorded, rule_of
 
 RULES: Final = {rule.name for rule in discover("profiler.diagnose.rules")}
 TENTH: Final = 1.1
@@ -40,39 +40,36 @@ def findings(run: Path) -> dict[str, Finding]:
 
 @pytest.mark.parametrize(("trainer", "name"), CASES)
 def test_the_rule_of_a_fix_names_its_cost_only_where_the_fix_is_left_out(trainer: Trainer, name: str) -> None:
-    fix = trainer.fixes()[name]
+    rule = rule_of(trainer.fixes()[name])
     without = findings(RUNS / f"{trainer.name}-{name}.zip")
     fixed = findings(RUNS / f"{trainer.name}-{BASE}.zip")
-    assert fix.rule_left_out in without, [*without]
-    remaining = fixed.get(fix.rule_left_out)
-    if not fix.left_out.remains:
+    assert rule in without, [*without]
+    remaining = fixed.get(rule)
+    if not trainer.left_out(name).remains:
         assert remaining is None
     elif remaining is not None:
-        assert remaining.seconds <= REMAINING * without[fix.rule_left_out].seconds
+        assert remaining.seconds <= REMAINING * without[rule].seconds
 
 
 @pytest.mark.parametrize(("trainer", "fix"), FIXES)
 def test_every_fix_has_a_finding_or_a_reason_why_it_has_none(trainer: Trainer, fix: Fix) -> None:
-    left_out = fix.left_out
-    assert fix.rule_left_out in RULES or left_out.silent
-    assert not left_out.rule or left_out.rule != fix.rule, "it is named once"
-    if left_out.silent and left_out.gain and fix.rule_left_out:
-        gain, requiring = left_out.gain, [each for each in trainer.fixes().values() if fix.name in each.requires]
-        along = max((each.left_out.gain[0] for each in requiring if each.left_out.gain), default=1.0)
-        assert gain[0] / max(1.0, along) < TENTH or gain[1] / max(1.0, along) < 1.0, "a cost that a rule should name"
+    left_out, rule = trainer.left_out(fix.name), rule_of(fix)
+    assert rule in RULES or left_out.silent
+    assert fix.rule_left_out != fix.rule or not fix.rule, "it is named once"
+    if left_out.silent and left_out.gain and rule:
+        requiring = [trainer.left_out(each.name) for each in trainer.fixes().values() if fix.name in each.requires]
+        along = max((each.gain[0] for each in requiring if each.gain), default=1.0)
+        low, gain = left_out.gain[1] / max(1.0, along), left_out.gain[0] / max(1.0, along)
+        assert gain < TENTH or low < 1.0, "a cost that a rule should name"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("trainer", "name"),
-    [
-        case
-        for case in CASES
-        if (fix := case.values[0].fixes()[case.values[1]]).left_out.gain and fix.left_out.gain[0] >= LARGE
-    ],
+    [case for case in CASES if (gain := case.values[0].left_out(case.values[1]).gain) and gain[0] >= LARGE],
 )
 def test_the_rule_of_a_fix_with_a_large_gain_names_it_in_a_new_recording(
     trainer: Trainer, name: str, tmp_path: Path
 ) -> None:
     recorded(trainer, trainer.without(name), tmp_path / "run")
-    assert trainer.fixes()[name].rule_left_out in findings(tmp_path / "run")
+    assert rule_of(trainer.fixes()[name]) in findings(tmp_path / "run")

@@ -19,6 +19,12 @@ from reference_trainer.errors import TrainerError
 from tests.fakes.programs import ROOT
 from tests.reference_trainer.processes import raising
 
+_SPEC = importlib.util.spec_from_file_location("gpu_packages", ROOT / "scripts/gpu_packages.py")
+assert _SPEC is not None
+assert _SPEC.loader is not None
+gpu_packages = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(gpu_packages)
+
 
 def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_probe, "_DRIVER", "libno-such-driver.so.1")
@@ -108,32 +114,32 @@ def test_the_packages_of_a_comparison_are_those_that_it_requires() -> None:
     """Those of the project and of the trainers, without what comes with torch and numba-cuda anyway."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     needed = closure([*project["dependencies"], *project["optional-dependencies"]["trainer"]])
-    assert set(cuda_probe.PACKAGES) == needed - closure(["torch", "numba-cuda", "numba"])
+    assert set(gpu_packages.PACKAGES) == needed - closure(["torch", "numba-cuda", "numba"])
     pinned = {line.partition("==")[0] for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()}
-    assert set(cuda_probe.PACKAGES) <= pinned
+    assert set(gpu_packages.PACKAGES) <= pinned
 
 
 def test_the_page_lists_the_wheels_to_bring() -> None:
     text = (ROOT / "docs/gpu.md").read_text(encoding="utf-8")
     [names] = re.findall(r"pip download .*? -d wheels (.*?)\n\n", text, re.DOTALL)
-    assert names.replace("\\\n", " ").split() == list(cuda_probe.PACKAGES)
+    assert names.replace("\\\n", " ").split() == list(gpu_packages.PACKAGES)
 
 
 def test_missing_packages_are_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert cuda_probe.missing_packages() == ""
+    assert gpu_packages.missing_packages() == ""
     without = {"pydantic_core": "pydantic-core", "zstandard": "zstandard"}
     find = importlib.util.find_spec
-    monkeypatch.setattr(cuda_probe.importlib.util, "find_spec", lambda name: None if name in without else find(name))
+    monkeypatch.setattr(gpu_packages.importlib.util, "find_spec", lambda name: None if name in without else find(name))
     monkeypatch.setattr(
-        cuda_probe.importlib.metadata, "distribution", raising(importlib.metadata.PackageNotFoundError("py-spy"))
+        gpu_packages.importlib.metadata, "distribution", raising(importlib.metadata.PackageNotFoundError("py-spy"))
     )
-    said = cuda_probe.missing_packages()
+    said = gpu_packages.missing_packages()
     assert said.startswith("it lacks py-spy, pydantic-core, zstandard: put their wheels into the folder wheels")
 
 
 def test_a_package_of_another_platform_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_probe.importlib, "import_module", raising(ImportError("wrong ELF class\nand more")))
-    said = cuda_probe.missing_packages()
+    monkeypatch.setattr(gpu_packages.importlib, "import_module", raising(ImportError("wrong ELF class\nand more")))
+    said = gpu_packages.missing_packages()
     assert said == "annotated-types cannot be imported: ImportError: wrong ELF class and more"
 
 

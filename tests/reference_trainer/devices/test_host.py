@@ -20,7 +20,7 @@ from reference_trainer.devices.host import HostDevice
 from reference_trainer.devices.host_records import Recorder
 from reference_trainer.devices.host_worker import Worker
 from reference_trainer.errors import TrainerError
-from reference_trainer.kernels import reward, scan
+from reference_trainer.kernels import rewards, scan
 from tests.benchmarks.bench_worker import ratios
 from tests.reference_trainer.devices import recordings, sequences
 
@@ -31,7 +31,7 @@ HANGS_S = 120.0
 """Seconds after which a program that takes a few hangs."""
 
 
-@pytest.fixture(params=[{}, {"blocking_wait": True}, {"direct": True}], ids=["spin", "block", "direct"])
+@pytest.fixture(params=[{}, {"blocking_wait": True}], ids=["spin", "block"])
 def device(request: pytest.FixtureRequest) -> Iterator[HostDevice]:
     opened = HostDevice(**request.param)
     yield opened
@@ -66,7 +66,7 @@ def test_more_commands_than_the_ring_holds(device: HostDevice) -> None:
     total, item = device.zeros((1,)), device.upload(np.ones(1, np.float32))
     rounds = 3 * queue.SLOTS + 5
     for _ in range(rounds):
-        device.launch(reward.KERNEL, total, item)
+        device.launch(rewards.REWARD, total, item)
     assert device.download(total)[0] == rounds
 
 
@@ -139,7 +139,7 @@ def test_empty_kernels_compute_nothing() -> None:
     x = device.upload(np.ones((2, 2), np.float32))
     device.matmul(x, x, x, 2)
     for _ in range(2):
-        device.launch(scan.KERNEL, x, x, x, x, x, 2, 2, 0, 1)
+        device.launch(scan.SCAN, x, x, x, x, x, 2, 2, 0, 1)
     assert device.download(x).tolist() == [[1, 1], [1, 1]]
     assert device.counts().launches == 3
     device.close()
@@ -149,7 +149,7 @@ def test_closing_twice_is_closing_once() -> None:
     device = HostDevice()
     total, item = device.zeros((1,)), device.upload(np.ones(1, np.float32))
     for _ in range(100):
-        device.launch(reward.KERNEL, total, item)
+        device.launch(rewards.REWARD, total, item)
     device.close()
     device.close()
     assert device._worker is not None
@@ -206,7 +206,7 @@ def divided(monkeypatch: pytest.MonkeyPatch) -> tuple[Worker, dict[int, int], Si
     clocks = SimpleNamespace(time=0, cpu=0)
     worker = Worker.__new__(Worker)
     worker._view, worker._start = words.data, 0
-    worker._busy = worker.lacked_ns = 0
+    worker._busy = 0
     worker._thread = SimpleNamespace(is_alive=lambda: True)  # type: ignore[assignment]
     monkeypatch.setattr(host_worker, "now", lambda: clocks.time)
     monkeypatch.setattr(worker, "cpu_ns", lambda: clocks.cpu)
@@ -224,7 +224,6 @@ def test_time_without_a_core_is_not_busy(monkeypatch: pytest.MonkeyPatch) -> Non
     clocks.time, clocks.cpu = 10_000_000, 4_000_000
     words[queue.BUSY_NS], words[queue.LACKED_NS], words[queue.SLEPT_NS] = 5_000_000, 1_000_000, 3_000_000
     assert worker.busy_ns() == 3_000_000
-    assert worker.lacked_ns == 3_000_000
 
 
 def test_time_that_still_passes_is_not_taken_from_commands(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,23 +10,10 @@ from collections.abc import Callable
 import numpy as np
 
 from reference_trainer.devices.protocol import Device
-from reference_trainer.kernels import (
-    accumulate,
-    compare,
-    decode_token,
-    embed,
-    modulate,
-    predict,
-    recurrent_step,
-    reward,
-    scan,
-    score,
-)
+from reference_trainer.kernels import decode_token, embed, predict, recurrent_step, rewards, scan
 
 TOLERANCE = 1e-5
 """Tolerance of results of order 1: fp32 has 1.2e-7, and sums of some hundred products lose a factor of 10 or 20."""
-TOLERANCE_IN_DOUBLE = 1e-12
-"""The same for a device of fp64: the mathematics alone."""
 
 
 def normal(random: np.random.Generator, *shape: int) -> np.ndarray:
@@ -35,10 +22,9 @@ def normal(random: np.random.Generator, *shape: int) -> np.ndarray:
 
 def close(name: str, found: np.ndarray, expected: np.ndarray, smallest: float = 1.0) -> None:
     """Fail with the numbers where they differ by more than the tolerance times the largest value, or `smallest`."""
-    tolerance = TOLERANCE if found.dtype == np.float32 else TOLERANCE_IN_DOUBLE
     error = np.abs(found - expected) / max(smallest, np.abs(expected).max())
     worst = np.unravel_index(np.argmax(error), error.shape)
-    assert error[worst] <= tolerance, f"{name}{list(worst)}: {found[worst]} is not {expected[worst]}"
+    assert error[worst] <= TOLERANCE, f"{name}{list(worst)}: {found[worst]} is not {expected[worst]}"
 
 
 def equal(name: str, found: np.ndarray, expected: np.ndarray) -> None:
@@ -54,7 +40,7 @@ def embed_gathers(device: Device, random: np.random.Generator, tokens: int, widt
     vocabulary = 7
     table, ids = normal(random, vocabulary, width), random.integers(0, vocabulary, tokens + 1).astype(np.int32)
     x = device.zeros((tokens + 2, width))  # buffers are as long as the longest chunk
-    device.launch(embed.KERNEL, x, device.upload(table), device.upload(ids), tokens, width, vocabulary)
+    device.launch(embed.EMBED, x, device.upload(table), device.upload(ids), tokens, width, vocabulary)
     equal("x", device.download(x), np.concatenate([table[ids[:-1]], np.zeros((2, width), np.float32)]))
 
 
@@ -67,7 +53,7 @@ def scan_carries_its_state(device: Device, random: np.random.Generator, tokens: 
     for _ in range(calls):
         x, projected = normal(random, tokens, width), normal(random, tokens, 2 * width) * np.float32(3)
         buffer = device.upload(x)
-        device.launch(scan.KERNEL, buffer, device.upload(projected), *on_device, tokens, width, layer, layers)
+        device.launch(scan.SCAN, buffer, device.upload(projected), *on_device, tokens, width, layer, layers)
         expected = np.empty((tokens, width))
         for t in range(tokens):
             total = projected[t].astype(np.float64) + bias[layer]
@@ -88,7 +74,7 @@ def score_counts(device: Device, random: np.random.Generator, tokens: int, vocab
     ids[1 : tokens // 2 + 1] = expected[: tokens // 2]
     predictions, correct = device.zeros((tokens,), "int32"), device.upload(np.array([5], np.float32))
     arguments = [device.upload(array) for array in (logits, bias, ids)]
-    device.launch(score.KERNEL, predictions, correct, *arguments, tokens, vocabulary)
+    device.launch(predict.SCORE, predictions, correct, *arguments, tokens, vocabulary)
     equal("predictions", device.download(predictions), expected.astype(np.int32))
     equal("correct", device.download(correct), np.array([5 + np.sum(expected == ids[1:])], np.float32))
 
@@ -111,7 +97,7 @@ def compare_counts(device: Device, random: np.random.Generator, right: int, toke
     predictions[:right] -= np.int32(1)
     correct, on_device = device.upload(np.array([5], np.float32)), [device.upload(a) for a in (predictions, ids)]
     for t in range(tokens):
-        device.launch(compare.KERNEL, correct, *on_device, t, t)
+        device.launch(rewards.COMPARE, correct, *on_device, t, t)
     equal("correct", device.download(correct), np.array([5 + right], np.float32))
 
 
@@ -139,7 +125,7 @@ def step_carries_its_state(device: Device, random: np.random.Generator, layers: 
 def modulate_closes_a_chunk(device: Device, random: np.random.Generator, tokens: int, right: int) -> None:
     results, correct = device.zeros((3,)), device.upload(np.array([right], np.float32))
     modulator = device.upload(np.array([0.5], np.float32))
-    device.launch(modulate.KERNEL, results, correct, modulator, tokens)
+    device.launch(rewards.MODULATE, results, correct, modulator, tokens)
     moved = 0.9 * 0.5 + 0.1 * right / tokens
     close("results", device.download(results), np.array([1 - right / tokens, right / tokens, moved]))
     close("modulator", device.download(modulator), np.array([moved]))
@@ -148,7 +134,7 @@ def modulate_closes_a_chunk(device: Device, random: np.random.Generator, tokens:
 
 def reward_adds(device: Device, random: np.random.Generator, begin: int, amount: int) -> None:
     correct, earned = (device.upload(np.array([value], np.float32)) for value in (begin, amount))
-    device.launch(reward.KERNEL, correct, earned)
+    device.launch(rewards.REWARD, correct, earned)
     equal("correct", device.download(correct), np.array([begin + amount], np.float32))
 
 
@@ -166,7 +152,7 @@ def predict_takes_the_first(device: Device, random: np.random.Generator, tokens:
     logits = random.integers(-2, 3, (tokens, vocabulary)).astype(np.float32)
     bias = random.integers(-2, 3, vocabulary).astype(np.float32)
     predictions = device.zeros((tokens,), "int32")
-    device.launch(predict.KERNEL, predictions, device.upload(logits), device.upload(bias), tokens, vocabulary)
+    device.launch(predict.PREDICT, predictions, device.upload(logits), device.upload(bias), tokens, vocabulary)
     equal("predictions", device.download(predictions), np.argmax(logits + bias, axis=1).astype(np.int32))
 
 
@@ -174,7 +160,7 @@ def accumulate_begins_anew(device: Device, random: np.random.Generator, tokens: 
     totals, expected = device.upload(np.array([7, 7], np.float32)), np.zeros(2)
     for number in range(chunks):
         results = normal(random, 3)
-        device.launch(accumulate.KERNEL, totals, device.upload(results), tokens, int(number == 0))
+        device.launch(rewards.ACCUMULATE, totals, device.upload(results), tokens, int(number == 0))
         expected += results[:2].astype(np.float64) * tokens
     close("totals", device.download(totals), expected)
 

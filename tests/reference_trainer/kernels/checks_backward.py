@@ -1,7 +1,5 @@
-"""Checks of the kernels of learning other than the loss: the scan's gradient, the gradients' norm, AdamW.
-
-As in `checks`, against NumPy in float64, in the reals of the device: on a host device of fp64 to its precision.
-"""
+"""Checks of the kernels of learning other than the loss, against NumPy in float64: the scan's gradient, the gradients'
+norm, AdamW."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ import math
 import numpy as np
 
 from reference_trainer.devices.protocol import Device
-from reference_trainer.kernels import adamw, grad_norm, scan_backward, scan_learn
+from reference_trainer.kernels import adamw, grad_norm, scan, scan_backward
 from tests.reference_trainer.kernels.checks import Case, close, equal, leaky, table
 
 LAYERS, LAYER = 3, 1
@@ -44,7 +42,7 @@ def scan_keeps_what_it_did(device: Device, random: np.random.Generator, tokens: 
         x, projected = normal(device, random, tokens, width), 3 * normal(device, random, tokens, 2 * width)
         buffer = device.upload(x)
         sizes = tokens, width, LAYER, LAYERS
-        device.launch(scan_learn.KERNEL, y, buffer, device.upload(projected), *on_device, hidden, *sizes)
+        device.launch(scan.KEEPING, y, buffer, device.upload(projected), *on_device, hidden, *sizes)
         remaining[LAYER] = carried[LAYER]
         states = forward(projected, bias[LAYER], carried[LAYER])
         carried[LAYER] = states[-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from reference_trainer.devices.protocol import Device
-from reference_trainer.kernels import adamw, cross_entropy, embed_backward, learned
+from reference_trainer.kernels import adamw, cross_entropy, embed, rewards
 from tests.reference_trainer.kernels.checks import Case, close, equal, normal, table
 
 GUARD = 7.0
@@ -63,12 +63,12 @@ def embed_backward_adds(device: Device, random: np.random.Generator, tokens: int
     ids[tokens // 2] = vocabulary - 2
     table = device.upload(np.full((vocabulary, width), GUARD, np.float32))
     arguments = device.upload(grad), device.upload(ids)
-    device.launch(embed_backward.KERNEL, table, *arguments, tokens, width, vocabulary)
+    device.launch(embed.BACKWARD, table, *arguments, tokens, width, vocabulary)
     expected = np.zeros((vocabulary, width))
     np.add.at(expected, ids[:tokens], grad[:tokens])
     result = device.download(table)
     close("dtable", result, expected)
-    device.launch(embed_backward.KERNEL, table, *arguments, tokens, width, vocabulary)
+    device.launch(embed.BACKWARD, table, *arguments, tokens, width, vocabulary)
     equal("dtable, again", device.download(table), result)
 
 
@@ -81,7 +81,7 @@ def learned_sums_up(device: Device, random: np.random.Generator, tokens: int, ri
     state[[adamw.LAST_RATE, adamw.NORM]] = 0.25, 3
     results = device.zeros((4,))
     buffers = [device.upload(array) for array in (losses, predictions, ids.astype(np.int32), state)]
-    device.launch(learned.KERNEL, results, *buffers, tokens)
+    device.launch(rewards.LEARNED, results, *buffers, tokens)
     expected = [losses[:tokens].astype(np.float64).mean(), right / tokens, 0.25, 3]
     close("results", device.download(results), np.array(expected))
 

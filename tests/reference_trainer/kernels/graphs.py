@@ -8,7 +8,7 @@ import numpy as np
 
 from reference_trainer.devices.cuda import CudaDevice
 from reference_trainer.devices.cuda_memory import CudaBuffer
-from reference_trainer.kernels import adamw, grad_norm, scan_learn
+from reference_trainer.kernels import adamw, grad_norm, scan
 from tests.reference_trainer.kernels import checks
 
 STEPS = 4
@@ -49,7 +49,7 @@ def stepper(device: CudaDevice, tokens: int, width: int) -> tuple[tuple[CudaBuff
 
     def step() -> None:
         arrays = y, x, projected, bias, state, saved, hidden
-        device.launch(scan_learn.KERNEL, *arrays, tokens, width, 0, 1)
+        device.launch(scan.KEEPING, *arrays, tokens, width, 0, 1)
         device.launch(grad_norm.KERNEL, norm, grads, size)
         device.launch(adamw.KERNEL, params, grads, m, v, norm, step_state, size, size)
 

@@ -21,14 +21,17 @@ from reference_trainer.devices.protocol import Device
 from reference_trainer.kernels import empty
 from reference_trainer.lm.learn_chunk import LearnChunk
 from reference_trainer.lm.model import ModelConfig, Weights, initial_weights
+from reference_trainer.lm.observed import ObservedDevice, Outcome
 from reference_trainer.lm.pipeline import Pipeline
 from reference_trainer.lm.plan import Plan, plan, variant_fixes
-from reference_trainer.lm.stated import Outcome
+from reference_trainer.lm.result import Forward, Result
 from tests.benchmarks import bench_gpu, gpu_learning
 from tests.reference_trainer.kernels import cases, checks, graphs
+from tests.reference_trainer.lm.test_learn_chunk import gradients_of
 
 CONFIG = ModelConfig(width=5, layers=2, vocabulary=11)
 TOKENS = 18  # a tile of the scan and a rest
+FIXES = [name for name in variant_fixes("fixed", "host") if name != "quiet-logging"]
 CUDA = "cpu"
 
 
@@ -143,46 +146,54 @@ def run_checks() -> None:
 
 def forwards_agree() -> None:
     """A chunk both ways, twice, state carried: the same predictions and losses."""
-    device = Unwritten(_torch_device=CUDA)
     weights = initial_weights(CONFIG, seed=1)
     ids = np.random.default_rng(1).integers(0, CONFIG.vocabulary, (2, TOKENS + 1)).astype(np.int32)
-    fixed = [name for name in variant_fixes("fixed", "host") if name != "quiet-logging"]
-    slow, quick = (Pipeline(device, CONFIG, weights, TOKENS, chosen) for chosen in (Plan(), plan(fixed)))
+    devices = observed_devices(CONFIG)
+    slow, quick = (
+        Pipeline(device, CONFIG, weights, TOKENS, plan(fixes))
+        for device, fixes in zip(devices, ((), FIXES), strict=True)
+    )
     for chunk in ids:
-        slow.submit(chunk, keep=True)
-        quick.submit(chunk, keep=True)
-        expected, result = slow.collect(), quick.collect()
-        same_outcomes(quick.outcome(), slow.outcome())
-        checks.equal("predictions", quick.predictions(), slow.predictions())
-        assert abs(result.loss - expected.loss) < 1e-6, f"loss {result.loss} is not {expected.loss}"
+        expected, result = outcome(devices[0], slow, chunk), outcome(devices[1], quick, chunk)
+        same_outcomes(result[1], expected[1])
+        assert abs(result[0].loss - expected[0].loss) < 1e-6, f"loss {result[0].loss} is not {expected[0].loss}"
+
+
+def observed_devices(config: ModelConfig) -> list[Any]:
+    return [ObservedDevice(Unwritten(_torch_device=CUDA), config.vocabulary) for _ in range(2)]
+
+
+def outcome(device: Any, model: Forward, ids: np.ndarray) -> tuple[Result, Outcome]:
+    """Run a chunk; what it returns and what it leaves on the device."""
+    with device.observing():
+        model.submit(ids)
+        return model.collect(), device.outcome()
 
 
 def same_outcomes(result: Outcome, expected: Outcome) -> None:
-    """What both runs of a chunk state."""
-    assert result.correct == expected.correct
-    assert result.margins is not None
-    assert expected.margins is not None
-    checks.close("margins", result.margins, expected.margins)
-    checks.close("state", result.state, expected.state)
-    checks.equal("stated predictions", result.predictions, expected.predictions)
+    """What both runs of a chunk left on the device."""
+    checks.equal("predictions", result.predictions, expected.predictions)
+    for name in ("state", "results", "logits"):
+        checks.close(name, getattr(result, name), getattr(expected, name))
 
 
 def graphed_chunks_agree() -> None:
     """Chunks replayed from a graph of each place of their ids, and a short one between them that is launched."""
-    device, lengths = Unwritten(_torch_device=CUDA), (4, 4, 4, 4, 2, 4, 4)
+    lengths, devices = (4, 4, 4, 4, 2, 4, 4), observed_devices(CONFIG)
     weights, random = initial_weights(CONFIG, seed=1), np.random.default_rng(1)
-    fixed = [name for name in variant_fixes("fixed", "host") if name != "quiet-logging"]
-    plain, graphed = (Pipeline(device, CONFIG, weights, 4, plan(names)) for names in (fixed, [*fixed, "cuda-graph"]))
+    plain, graphed = (
+        Pipeline(device, CONFIG, weights, 4, plan(fixes))
+        for device, fixes in zip(devices, (FIXES, [*FIXES, "cuda-graph"]), strict=True)
+    )
     for number, length in enumerate(lengths):
         ids = random.integers(0, CONFIG.vocabulary, length + 1).astype(np.int32)
-        plain.submit(ids, keep=True)
-        before = device.counts().launches
-        graphed.submit(ids, keep=True)
-        launches = device.counts().launches - before
+        expected = outcome(devices[0], plain, ids)
+        before = devices[1].counts().launches
+        result = outcome(devices[1], graphed, ids)
+        launches = devices[1].counts().launches - before
         assert (launches == 1) == (number in {2, 3, 5, 6}), f"chunk {number}: {launches} launches"
-        assert graphed.collect() == plain.collect(), f"chunk {number}"
-        same_outcomes(graphed.outcome(), plain.outcome())
-        checks.equal("predictions", graphed.predictions(), plain.predictions())
+        assert result[0].loss == expected[0].loss, f"chunk {number}"
+        same_outcomes(result[1], expected[1])
 
 
 def graphed_learning_agrees() -> None:
@@ -220,13 +231,13 @@ def learning_agrees() -> None:
 
 def learned(device: Device, config: ModelConfig, weights: Weights, ids: np.ndarray) -> dict[str, np.ndarray]:
     """Losses, and what is left after the last chunk."""
-    chunk = LearnChunk(device, config, weights, ids.shape[1] - 1, tile=2)
+    observed: Any = ObservedDevice(device, config.vocabulary)
+    chunk = LearnChunk(observed, config, weights, ids.shape[1] - 1, tile=2)
     losses: list[float] = []
     for row in ids:
-        chunk.submit(row, keep=True)
-        losses.append(chunk.collect().loss)
-        losses += chunk.outcome().losses.tolist()
-    remaining = {"weights": chunk.weights(), "gradients": chunk.gradients()}
+        result, left = outcome(observed, chunk, row)
+        losses += [result.loss, *left.losses.tolist()]
+    remaining = {"weights": chunk.weights(), "gradients": gradients_of(chunk)}
     arrays = {
         f"{kind} {name}": getattr(remaining[kind], name) for kind in remaining for name in Weights.__dataclass_fields__
     }

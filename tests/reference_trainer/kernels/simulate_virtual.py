@@ -11,17 +11,24 @@ from functools import partial
 from unittest import mock
 
 import numpy as np
+import torch
 
 from profiler.virtual import virtual_cuda
 from profiler.virtual.counts import Counts, EventKind
 from reference_trainer.devices import cuda
 from reference_trainer.lm.model import initial_weights
 from reference_trainer.lm.pipeline import Pipeline
-from reference_trainer.lm.plan import Plan, plan, variant_fixes
+from reference_trainer.lm.plan import Plan, plan
 from reference_trainer.lm.settings import Settings
+from reference_trainer.ssm import plan as ssm_plan
+from reference_trainer.ssm.group_work import do_jobs
+from reference_trainer.ssm.kernels import launch
+from reference_trainer.ssm.problem import GD, GNC
 from tests.benchmarks import bench_gpu, gpu_learning
 from tests.reference_trainer.devices import sequences
 from tests.reference_trainer.kernels import simulate
+from tests.reference_trainer.ssm import test_methods
+from tests.reference_trainer.ssm.method_reference import reference
 
 
 @contextmanager
@@ -45,9 +52,8 @@ def waits_and_copies_are_those_that_the_device_counts() -> None:
     """Both loops of the language model: the slow one waits for each token, the fast one once a chunk."""
     weights = initial_weights(simulate.CONFIG, seed=1)
     ids = np.random.default_rng(1).integers(0, simulate.CONFIG.vocabulary, (2, 5)).astype(np.int32)
-    fixed = [name for name in variant_fixes("fixed", "host") if name != "quiet-logging"]
     losses = []
-    for chosen in (Plan(), plan(fixed)):
+    for chosen in (Plan(), plan(simulate.FIXES)):
         with virtual_gpu() as counts:
             device = cuda.CudaDevice()
             assert device.label == "NVIDIA H100 80GB HBM3"
@@ -95,20 +101,26 @@ def the_benchmark_runs_to_its_end() -> None:
         bench_gpu.first_chunk = lambda _: gpu_learning.Data(simulate.CONFIG, weights, text.ids % 11)
         bench_gpu.ModelConfig = lambda *_: simulate.CONFIG
         found = dict(bench_gpu.measure("tiny", 0.1))
-    parts = [
-        "environment",
-        "preset",
-        "modeled, not measured",
-        "peaks",
-        "chunk",
-        "learning step",
-        "graph",
-        "calls",
-        "scan",
-    ]
-    assert list(found) == [*parts, "variants", "token at preset", "token"]
+    kernels = "preset", "modeled, not measured", "peaks", "chunk", "learning step", "graph", "calls"
+    assert list(found) == ["environment", *kernels, "variants", "scan", "token at preset", "token"]
     assert all(found.values())
     assert {figures["tokens"] for figures in found["variants"].values()} == {2}
+
+
+def the_sweep_agrees() -> None:
+    """Jobs of a sweep, as found and with all cures, have the results of the fp64 reference."""
+
+    def array(tensor: torch.Tensor) -> object:
+        with torch._C.DisableTorchFunction():
+            return launch._simulated(tensor)
+
+    with virtual_gpu(), mock.patch.multiple(launch, _array=array, numba_stream=lambda _: 0):
+        for method in (GD, GNC):
+            (job,) = test_methods.jobs(method)[:1]
+            expected = [reference(job, test_methods.SMALL)]
+            for chosen in (ssm_plan.Plan(), test_methods.ALL):
+                outcomes = do_jobs([job], test_methods.SMALL, chosen, "cuda:0")
+                test_methods.same([outcome.fit for outcome in outcomes], expected)
 
 
 CHECKS = {
@@ -117,6 +129,7 @@ CHECKS = {
     "learning": learning_agrees,
     "graphed chunks": graphed_chunks_agree,
     "benchmark": the_benchmark_runs_to_its_end,
+    "sweep": the_sweep_agrees,
 }
 
 if __name__ == "__main__":

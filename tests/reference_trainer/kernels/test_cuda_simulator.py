@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import functools
+import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from profiler.__main__ import main
+from profiler.record import trainers
+from profiler.record.trainers import TrainerOption
+from reference_trainer.report.trainers import LM
 from tests.reference_trainer.kernels import cases, checks
 from tests.reference_trainer.kernels.simulated import errors_of
 from tests.reference_trainer.ssm.simulate import CHECKS
@@ -37,8 +44,8 @@ def test_on_a_virtual_gpu() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["learning", "graphed chunks", "benchmark"])
-def test_learning_and_graphs_on_a_virtual_gpu(name: str) -> None:
+@pytest.mark.parametrize("name", ["learning", "graphed chunks", "benchmark", "sweep"])
+def test_more_on_a_virtual_gpu(name: str) -> None:
     assert errors_of(VIRTUAL, name) == {name: ""}
 
 
@@ -50,3 +57,23 @@ def test_in_the_simulator(module: str, name: str) -> None:
     errors = errors_of_all(module)
     assert name in errors, f"not run; these were: {', '.join(errors)}"
     assert not errors[name], errors[name]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_compare_on_a_virtual_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first stage of scripts/gpu.sh, with a smaller model and shorter chunks."""
+    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
+    small = replace(
+        LM,
+        module="tests.reference_trainer.kernels.simulated_lm",
+        options={**LM.options, "tokens-per-chunk": TrainerOption("tokens of a chunk")},
+    )
+    monkeypatch.setattr(trainers, "trainers", lambda: {"lm": small})
+    size = ["--preset", "tiny", "--tokens-per-chunk", "2", "--pairs", "1", "--seconds", "0.2"]
+    assert main(["compare", "--device", "cuda", *size, "--anyway", "--out", str(tmp_path)]) == 0
+    found = json.loads((tmp_path / "compare.json").read_text())
+    assert found["comparable"], found["reasons"]
+    assert {"predictions", "state", "loss"} <= {result["name"] for result in found["results"]}
+    assert all(result["same"] for result in found["results"]), found["results"]
+    assert found["before"]["syncs_per_step"] == 4, "two for each of two tokens"

@@ -21,9 +21,10 @@ from reference_trainer.lm.optimizer import Optimizer
 from reference_trainer.lm.pipeline import Pipeline
 from reference_trainer.lm.plan import plan, variant_fixes
 from reference_trainer.lm.settings import Settings
-from tests.reference_trainer.lm.equivalence import TINY, Case
+from tests.reference_trainer.lm.equivalence import TINY, Case, predictions
 from tests.reference_trainer.lm.reference import ReferenceModel
 from tests.reference_trainer.lm.test_learn_chunk import Case as LearningCase
+from tests.reference_trainer.lm.test_learn_chunk import gradients_of
 
 ROUNDOFF = {"tf32": 2.0**-11, "bf16": 2.0**-8 / 2}
 """Largest relative error of a rounded number: half of its last bit."""
@@ -128,7 +129,7 @@ def check_forward(device: Device, dtype: str) -> float:
         expected = model.chunk(ids)
         forward.submit(ids)
         forward.collect()
-        different.append(np.mean(forward.predictions() != expected.predictions))
+        different.append(np.mean(predictions(forward) != expected.predictions))
     error = np.abs(device.download(forward._work.state) - model.state).max() / np.abs(model.state).max()
     assert error < STATE[dtype]
     assert np.mean(different) <= 10 * ROUNDOFF[dtype]
@@ -142,7 +143,7 @@ def check_gradients(device: Device, dtype: str) -> float:
     [ids] = case.chunks()
     expected = reference.step(ids)
     learner.submit(ids)
-    result, gradients = learner.collect(), learner.gradients()
+    result, gradients = learner.collect(), gradients_of(learner)
     assert result.loss == pytest.approx(expected.loss, rel=GRADIENTS[dtype])
     errors = {
         name: np.abs(getattr(gradients, name) - gradient).max() / np.abs(gradient).max()

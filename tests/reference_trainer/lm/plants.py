@@ -13,13 +13,7 @@ import pytest
 
 from reference_trainer.devices.host import HostDevice
 from reference_trainer.jit import cfunc
-from reference_trainer.kernels import (
-    accumulate,
-    embed,
-    modulate,
-    scan,
-    score,
-)
+from reference_trainer.kernels import embed, predict, rewards, scan
 from reference_trainer.lm import fixed, loop, parallel_tokenize, pipeline, stated
 from reference_trainer.lm.result import KEPT_CHUNKS, LAST_CHUNKS, Result
 
@@ -56,7 +50,7 @@ def launches(
             values = [*arguments]
             if launched is not kernel or not when(chunks[0]) or change(self, values) is not False:
                 launch(self, launched, *values)
-            chunks[0] += launched is modulate.KERNEL
+            chunks[0] += launched is rewards.MODULATE
 
         patch.setattr(HostDevice, "launch", changed)
 
@@ -247,8 +241,9 @@ def kernel_code(kernel: Any, old: str, new: str) -> Mutation:
         assert old in text
         names = dict(kernel.host.__globals__)
         exec(text.replace(old, new), names)
-        assert isinstance(names["host"], FunctionType)
-        compiled = cfunc("void(int64)", fastmath=kernel.fastmath, error_model="numpy")(names["host"])
+        body = names[kernel.host.__name__]
+        assert isinstance(body, FunctionType)
+        compiled = cfunc("void(int64)", fastmath=kernel.fastmath, error_model="numpy")(body)
         patch.setitem(vars(kernel), "_compiled", compiled)
         patch.setitem(vars(kernel), "address", compiled.address)
 
@@ -291,24 +286,24 @@ ERRORS: dict[str, Mutation] = {
         "embedding", lambda table: np.vstack([table[:10] * 0, table[10:]])
     ),
     "embeddings are those of the next id": weights("embedding", lambda table: np.roll(table, 1, axis=0)),
-    "the embedding of the last token is missing": launches(embed.KERNEL, argument(3, lambda tokens: tokens - 1)),
+    "the embedding of the last token is missing": launches(embed.EMBED, argument(3, lambda tokens: tokens - 1)),
     # recurrence, carry and modulator
-    "the recurrence is left out": launches(scan.KERNEL, lambda *_: False),
-    "the recurrence ends one token early": launches(scan.KERNEL, argument(5, lambda tokens: tokens - 1)),
-    "the state is not carried": launches(scan.KERNEL, zeros(3)),
-    "the bias is missing": launches(scan.KERNEL, zeros(2)),
-    "the second layer has the bias of the first": launches(scan.KERNEL, argument(7, lambda _: 0)),
-    "the modulator is ignored": launches(scan.KERNEL, zeros(4)),
-    "the modulator is never updated": launches(modulate.KERNEL, zeros(2)),
-    "rewards are not reset": launches(modulate.KERNEL, lambda *_: False),
+    "the recurrence is left out": launches(scan.SCAN, lambda *_: False),
+    "the recurrence ends one token early": launches(scan.SCAN, argument(5, lambda tokens: tokens - 1)),
+    "the state is not carried": launches(scan.SCAN, zeros(3)),
+    "the bias is missing": launches(scan.SCAN, zeros(2)),
+    "the second layer has the bias of the first": launches(scan.SCAN, argument(7, lambda _: 0)),
+    "the modulator is ignored": launches(scan.SCAN, zeros(4)),
+    "the modulator is never updated": launches(rewards.MODULATE, zeros(2)),
+    "rewards are not reset": launches(rewards.MODULATE, lambda *_: False),
     # products, predictions and loss
     "the readout is transposed": weights("readout", transposed),
     "a layer is transposed": weights("layer", lambda layers: np.flip(layers, axis=1)),
     "the readout of the last token is missing": products(2, fewer_rows),
     "the logits of the last token are missing": products(3, fewer_rows),
-    "targets are one place off": launches(score.KERNEL, one_place_off),
-    "the last token is not predicted": launches(score.KERNEL, argument(5, lambda tokens: tokens - 1)),
-    "one entry of the vocabulary is never predicted": launches(score.KERNEL, mask_one),
+    "targets are one place off": launches(predict.SCORE, one_place_off),
+    "the last token is not predicted": launches(predict.SCORE, argument(5, lambda tokens: tokens - 1)),
+    "one entry of the vocabulary is never predicted": launches(predict.SCORE, mask_one),
 }
 
 # Late errors begin after chunks that as-found never comes to; rare ones concern single ids, places or chunks.
@@ -318,64 +313,64 @@ ERRORS |= {
     "late: the ids are those of the third chunk": uploads(lambda so_far: so_far[2], late),
     "late: another text": source(lambda ids, index: ids(index if index < LATE else 0)),
     "late: groups of samples are repeated": repeated_groups,
-    "late: the state is not carried": launches(scan.KERNEL, zeros(3), late),
-    "late: the modulator is ignored": launches(scan.KERNEL, zeros(4), late),
-    "late: the bias is missing": launches(scan.KERNEL, zeros(2), late),
-    "late: the recurrence is left out": launches(scan.KERNEL, lambda *_: False, late),
-    "late: the last token is not predicted": launches(score.KERNEL, argument(5, lambda tokens: tokens - 1), late),
-    "late: the bias of the decoder is ignored": launches(score.KERNEL, zeros(3), late),
-    "late: each loss is counted twice": launches(accumulate.KERNEL, doubled, late),
+    "late: the state is not carried": launches(scan.SCAN, zeros(3), late),
+    "late: the modulator is ignored": launches(scan.SCAN, zeros(4), late),
+    "late: the bias is missing": launches(scan.SCAN, zeros(2), late),
+    "late: the recurrence is left out": launches(scan.SCAN, lambda *_: False, late),
+    "late: the last token is not predicted": launches(predict.SCORE, argument(5, lambda tokens: tokens - 1), late),
+    "late: the bias of the decoder is ignored": launches(predict.SCORE, zeros(3), late),
+    "late: each loss is counted twice": launches(rewards.ACCUMULATE, doubled, late),
     "late: products in TF32": fewer_bits(13, late),
     "seldom: the ids are those of the chunk before": uploads(lambda so_far: so_far[-2:][0], seldom),
     "seldom: half of the rows are decoded": products(3, half_of_the_rows, seldom),
-    "seldom: one prediction more is counted as right": launches(modulate.KERNEL, plus(1, 1), seldom),
+    "seldom: one prediction more is counted as right": launches(rewards.MODULATE, plus(1, 1), seldom),
     "once: a chunk of the text is left out": source(lambda ids, index: ids(index + (index == LATE))),
     "once: one token of the text has another id": source(
         lambda ids, index: one_id(ids(index)) if index == LATE else ids(index)
     ),
     "once: the ids of a chunk are shifted": uploads(lambda so_far: np.roll(so_far[-1], 1), pause),
-    "one rare id takes another row": kernel_code(embed.KERNEL, "row = ids[t]", "row = ids[t] if ids[t] != 250 else 0"),
-    "one rare id is never predicted": launches(score.KERNEL, plus(3, -np.inf)),
-    "one unit of the state is not updated": kernel_code(scan.KERNEL, "state[j] = h", "state[j] = h if j else state[j]"),
-    "each loss is counted twice": launches(accumulate.KERNEL, doubled),
+    "one rare id takes another row": kernel_code(embed.EMBED, "row = ids[t]", "row = ids[t] if ids[t] != 250 else 0"),
+    "one rare id is never predicted": launches(predict.SCORE, plus(3, -np.inf)),
+    "one unit of the state is not updated": kernel_code(scan.SCAN, "state[j] = h", "state[j] = h if j else state[j]"),
+    "each loss is counted twice": launches(rewards.ACCUMULATE, doubled),
     "the reported loss is half of it": kernel_code(
-        accumulate.KERNEL, "results[i] * np.float32(tokens)", "results[i] * np.float32(tokens) * np.float32(0.5)"
+        rewards.ACCUMULATE, "results[i] * np.float32(tokens)", "results[i] * np.float32(tokens) * np.float32(0.5)"
     ),
-    "the bias of the decoder is ignored": launches(score.KERNEL, zeros(3)),
+    "the bias of the decoder is ignored": launches(predict.SCORE, zeros(3)),
     "products in TF32": fewer_bits(13),
     "products in bfloat16": fewer_bits(16),
 }
 # Errors of a program that goes by the number of a chunk, which a second pass by the same numbers would repeat.
 ERRORS |= {
     "by number: each third recurrence is left out": numbered(
-        scan.KERNEL, lambda *_: False, lambda number: number >= LATE and number % 3 == 0
+        scan.SCAN, lambda *_: False, lambda number: number >= LATE and number % 3 == 0
     ),
     "by number: the state is not carried between late chunks": numbered(
-        scan.KERNEL, zeros(3), lambda number: number >= LATE
+        scan.SCAN, zeros(3), lambda number: number >= LATE
     ),
     "by number: the modulator is ignored where no predictions are kept": numbered(
-        scan.KERNEL, zeros(4), lambda number: number >= KEPT_CHUNKS
+        scan.SCAN, zeros(4), lambda number: number >= KEPT_CHUNKS
     ),
     "by number: the recurrence ends early where no predictions are kept": numbered(
-        scan.KERNEL, argument(5, lambda tokens: tokens - 1), lambda number: number >= KEPT_CHUNKS
+        scan.SCAN, argument(5, lambda tokens: tokens - 1), lambda number: number >= KEPT_CHUNKS
     ),
     "by number: chunks of which no predictions are kept are not predicted": numbered(
-        score.KERNEL, lambda *_: False, lambda number: number >= KEPT_CHUNKS
+        predict.SCORE, lambda *_: False, lambda number: number >= KEPT_CHUNKS
     ),
     "by number: late chunks are those after them": skipped_chunks,
     "more tokens are counted than there are": results(lambda result: replace(result, tokens=result.tokens + 1)),
     "no predictions are kept": results(lambda result: replace(result, predicted=None)),
 }
 ROUNDING: dict[str, Mutation] = {
-    "biases are added first": kernel_code(scan.KERNEL, "+ bias[j] + modulator", "+ (bias[j] + modulator)"),
+    "biases are added first": kernel_code(scan.SCAN, "+ bias[j] + modulator", "+ (bias[j] + modulator)"),
     "the state is interpolated in another form": kernel_code(
-        scan.KERNEL,
+        scan.SCAN,
         "h = leaky_step(state[j], gate, projected[t, width + j] + bias[width + j])",
         "v = projected[t, width + j] + bias[width + j]; "
         "h = v + leaky_step(np.float32(1), gate, np.float32(0)) * (state[j] - v)",
     ),
     "halves are added": kernel_code(
-        scan.KERNEL, "x[t, j] += h", "x[t, j] = (x[t, j] + np.float32(0.5) * h) + np.float32(0.5) * h"
+        scan.SCAN, "x[t, j] += h", "x[t, j] = (x[t, j] + np.float32(0.5) * h) + np.float32(0.5) * h"
     ),
 }
 """Changes of rounding alone. No comparison may refuse them."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +12,19 @@ import numpy as np
 import pytest
 
 from reference_trainer.lm import snapshots as module
-from reference_trainer.lm.snapshots import FILE, NEW, SCHEMA, Checkpoint, Origin, read, write
+from reference_trainer.lm.snapshots import FILE, NEW, SCHEMA, Checkpoint, read, write
 from tests.reference_trainer.processes import refusal
 
-ORIGIN = Origin(
-    model={"width": 32, "layers": 2, "vocabulary": 256},
-    corpus_sha256="ab" * 32,
-    tokenizer="0123456789abcdef",
-    tokens_per_chunk=300,
-    samples_per_chunk=4,
-    optimizer={"rate": 0.01, "warmup": 50, "eps": 1e-8},
-    seed=0,
-    dtype="float32",
-)
+ORIGIN = {
+    "model": {"width": 32, "layers": 2, "vocabulary": 256},
+    "corpus_sha256": "ab" * 32,
+    "tokenizer": "0123456789abcdef",
+    "tokens_per_chunk": 300,
+    "samples_per_chunk": 4,
+    "optimizer": {"rate": 0.01, "warmup": 50, "eps": 1e-8},
+    "seed": 0,
+    "dtype": "float32",
+}
 
 
 def checkpoint(step: int = 7) -> Checkpoint:
@@ -52,7 +51,7 @@ def same(item: Checkpoint, another: Checkpoint) -> bool:
 def test_every_bit_comes_back(tmp_path: Path) -> None:
     write(tmp_path, ORIGIN, checkpoint())
     header = json.loads((tmp_path / FILE).read_bytes().split(b"\n", 1)[0])
-    assert (header["schema"], header["step"], header["origin"]) == (SCHEMA, 7, asdict(ORIGIN))
+    assert (header["schema"], header["step"], header["origin"]) == (SCHEMA, 7, ORIGIN)
     result = read(tmp_path, ORIGIN)
     assert same(result, checkpoint())
     for array in result.arrays.values():
@@ -101,7 +100,7 @@ def test_a_newer_schema_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 )
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     write(tmp_path, ORIGIN, checkpoint())
-    assert message in refusal(read, tmp_path, replace(ORIGIN, **change))
+    assert message in refusal(read, tmp_path, {**ORIGIN, **change})
 
 
 def test_a_missing_checkpoint_is_one_line(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from reference_trainer.lm.stages import Work
 from tests.reference_trainer.lm import equivalence
 from tests.reference_trainer.lm.reference import ReferenceModel
 
-DEVICES = ["host", "host fp64", pytest.param("cuda", marks=pytest.mark.gpu)]
+DEVICES = ["host", pytest.param("cuda", marks=pytest.mark.gpu)]
 FIXED = variant_fixes("fixed", "host")
 LOUD = tuple(name for name in FIXED if name != "quiet-logging")
 
@@ -27,7 +27,7 @@ LOUD = tuple(name for name in FIXED if name != "quiet-logging")
 def device(request: pytest.FixtureRequest) -> Iterator[Device]:
     if request.param == "cuda" and (reason := cuda.unavailable()):
         pytest.skip(reason)
-    opened = HostDevice(double=True) if request.param == "host fp64" else open_device(request.param)
+    opened = open_device(request.param)
     yield opened
     opened.close()
 

@@ -13,6 +13,7 @@ from reference_trainer.devices.host import HostDevice
 from reference_trainer.lm.learn_chunk import LearnChunk
 from reference_trainer.lm.model import ModelConfig, Weights, initial_weights
 from reference_trainer.lm.optimizer import Optimizer
+from reference_trainer.lm.parameters import unflatten
 from reference_trainer.lm.result import Result
 from tests.reference_trainer.lm.learning_reference import NAMES, LearningReference
 
@@ -90,6 +91,12 @@ def learn(model: LearnChunk, ids: np.ndarray) -> Result:
     return model.collect()
 
 
+def gradients_of(model: LearnChunk) -> Weights:
+    """The gradients of the chunk that was submitted last, in the shape of weights."""
+    parameters = model._parameters
+    return unflatten(model._device.download(parameters.flat_gradients), parameters.layout)
+
+
 def close(what: str, result: Any, expected: Any, tolerance: float) -> None:
     """Fail where they differ by more than `tolerance` of the largest."""
     error = np.max(np.abs(np.asarray(result, np.float64) - expected)) / max(np.max(np.abs(expected)), 1e-30)
@@ -105,47 +112,46 @@ def compare_gradients(device: HostDevice, case: Case, tolerance: float) -> None:
         assert result.accuracy == pytest.approx(expected.accuracy, abs=1e-6)
         assert result.tokens == result.covers == len(ids) - 1
         close(f"chunk {number}: norm", result.rates["gradient_norm"], expected.norm, tolerance)
-        gradients = ours.gradients()
+        gradients = gradients_of(ours)
         for name in NAMES:
             what = f"chunk {number}: gradient of {name}"
             close(what, getattr(gradients, name), expected.gradients[name], tolerance)
 
 
-@pytest.mark.parametrize(("precision", "tolerance"), [("double", 1e-9), ("device", 1e-4)])
 @each_case
-def test_gradients(request: pytest.FixtureRequest, case: Case, precision: str, tolerance: float) -> None:
-    compare_gradients(request.getfixturevalue(precision), case, tolerance)
+def test_gradients(device: HostDevice, case: Case) -> None:
+    compare_gradients(device, case, 1e-5)
 
 
-def test_twenty_steps(double: HostDevice) -> None:
+def test_twenty_steps(device: HostDevice) -> None:
     """Warm-up, decay and the rest, clipped in some steps and not in others: weights as torch's AdamW has them."""
     case = Case(ModelConfig(width=8, layers=2, vocabulary=13), (20,) * 20, tile=8)
-    ours, reference = case.both(double, QUICK)
+    ours, reference = case.both(device, QUICK)
     norms = []
     for number, ids in enumerate(case.chunks()):
         result, expected = learn(ours, ids), reference.step(ids)
-        close(f"step {number}: loss", result.loss, expected.loss, 1e-9)
-        close(f"step {number}: learning rate", result.rates["learning_rate"], expected.rate, 1e-9)
+        close(f"step {number}: loss", result.loss, expected.loss, 1e-5)
+        close(f"step {number}: learning rate", result.rates["learning_rate"], expected.rate, 1e-5)
         norms.append(result.rates["gradient_norm"])
     assert min(norms) < QUICK.largest_norm < max(norms), f"clipping was not tested both ways: {norms}"
     weights = ours.weights()
     for name in NAMES:
-        close(name, getattr(weights, name), reference.parameters[name].detach().numpy(), 1e-9)
+        close(name, getattr(weights, name), reference.parameters[name].detach().numpy(), 1e-5)
 
 
-def test_evaluation(double: HostDevice) -> None:
+def test_evaluation(device: HostDevice) -> None:
     """As the reference judges, and as if it had not been: the next step is the same."""
     case = CASES["no multiple of a tile"]
-    ours, reference = case.both(double, QUICK)
+    ours, reference = case.both(device, QUICK)
     *chunks, last = case.chunks()
     for ids in chunks:
         learn(ours, ids)
         reference.step(ids)
     result, (loss, accuracy) = ours.evaluate(chunks[:3]), reference.judge(chunks[:3])
-    close("loss", result.loss, loss, 1e-9)
-    assert result.accuracy == pytest.approx(accuracy, abs=1e-9)
+    close("loss", result.loss, loss, 1e-5)
+    assert result.accuracy == pytest.approx(accuracy, abs=1e-5)
     assert result.tokens == sum(len(ids) - 1 for ids in chunks[:3])
-    close("loss afterwards", learn(ours, last).loss, reference.step(last).loss, 1e-9)
+    close("loss afterwards", learn(ours, last).loss, reference.step(last).loss, 1e-5)
 
 
 def test_what_a_step_asks_of_the_device(device: HostDevice) -> None:
@@ -198,7 +204,7 @@ def test_two_in_flight_learn_the_same(device: HostDevice) -> None:
             results.append(ahead.collect())
     results.append(ahead.collect())
     assert results == expected
-    assert np.array_equal(ahead.predictions(), one_by_one.predictions())
+    assert np.array_equal(ahead.weights().decoder, one_by_one.weights().decoder)
 
 
 def test_the_buffers_of_a_checkpoint_are_all_that_a_step_depends_on(device: HostDevice) -> None:

@@ -54,7 +54,7 @@ def options(corpus_file: Path) -> tuple[str, ...]:
         (("--metrics", "x" * 255), ": File name too long"),
         (("--lr", "0.1"), "--lr means nothing without fix 'learn': add it to --fixes, or leave --lr out"),
         (("--checkpoint", "it"), "--checkpoint means nothing without fix 'learn'"),
-        (("--fixes", LEARN, "--lr", "11"), "optimizer: rate is 11.0, it must be from 0 to 10"),
+        (("--fixes", LEARN, "--lr", "11"), "--lr 11.0: must be at most 10"),
         (("--fixes", LEARN, "--resume", "--checkpoint", "no"), "--resume: there is no folder no; leave --resume out"),
         (("--fixes", LEARN, "--metrics", "no/it.json"), "--metrics no/it.json: there is no folder no"),
         (("--performance", "no.toml"), "--performance no.toml: No such file or directory"),

@@ -1,16 +1,13 @@
-"""The flat buffer of all parameters, and the optimizer's settings."""
+"""The flat buffer of all parameters."""
 
 from __future__ import annotations
 
 from math import prod
 
 import numpy as np
-import pytest
 
 from reference_trainer.devices.host import HostDevice
-from reference_trainer.errors import TrainerError
 from reference_trainer.lm.model import ModelConfig, initial_weights
-from reference_trainer.lm.optimizer import Optimizer
 from reference_trainer.lm.parameters import Parameters, flatten, layout, unflatten
 
 CONFIG = ModelConfig(width=5, layers=3, vocabulary=7)
@@ -42,9 +39,3 @@ def test_views_are_of_the_flat_buffers(device: HostDevice) -> None:
     gradients = unflatten(device.download(parameters.flat_gradients), parameters.layout)
     assert gradients.readout.tolist() == [[2.0] * 5] * 5
     assert not gradients.decoder.any()
-
-
-@pytest.mark.parametrize(("name", "value"), [("rate", -1), ("beta2", 1.0), ("total", 0), ("least", 1.5), ("eps", -1)])
-def test_settings_out_of_range(name: str, value: float) -> None:
-    with pytest.raises(TrainerError, match=f"optimizer: {name} is {value}, it must be"):
-        Optimizer(**{name: value})

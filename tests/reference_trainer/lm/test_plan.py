@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import fields
-from importlib import import_module
-from importlib.util import find_spec
 
 import pytest
 
 from profiler.core.plugins import discover
 from reference_trainer.errors import TrainerError
-from reference_trainer.lm.plan import Fix, Plan, fixes, listing, plan, variant_fixes
+from reference_trainer.lm.plan import Plan, fixes, listing, plan, variant_fixes
 from reference_trainer.lm.settings import PLAIN
 from reference_trainer.report.ladder_plan import plan_ladder, read_fixes
-from reference_trainer.ssm.plan import fixes as sweep_fixes
 
 RULES = {"", *(rule.name for rule in discover("profiler.diagnose.rules"))}
 CURES = [name for name, fix in fixes().items() if fix.kind == "cure"]
@@ -51,31 +47,6 @@ LM_FIXES = (
     "batch-tokenize", "async", "batch-embed", "batch-recurrence", "batch-decode", "device-loss", "pooled", "zero-copy",
     "prefetch", "quiet-logging", "parallel-tokenize", "blocking-wait", "cuda-graph", "pretokenize", "learn",
 )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("package", "fix"),
-    [
-        (f"reference_trainer.{name}", fix)
-        for name, every in (("lm", fixes()), ("ssm", sweep_fixes()))
-        for fix in every.values()
-    ],
-    ids=lambda value: getattr(value, "name", ""),
-)
-def test_a_fix_names_modules_that_exist(package: str, fix: Fix) -> None:
-    """Of the code that a fix switches on: below the trainer's package or beside it."""
-    names = re.findall(r"(?<![.\w])[a-z_]+(?:\.\w+)*", fix.code)
-    modules = [name for name in names if find_spec(f"{package}.{name.split('.')[0]}")]
-    modules += [name for name in names if "." in name and find_spec(f"reference_trainer.{name.split('.')[0]}")]
-    assert modules, fix.code
-    for name in modules:
-        first, *attributes = name.split(".")
-        target = import_module(f"{package if find_spec(f'{package}.{first}') else 'reference_trainer'}.{first}")
-        for attribute in attributes:
-            if not hasattr(target, attribute):
-                target = import_module(f"{target.__name__}.{attribute}")
-            else:
-                target = getattr(target, attribute)
 
 
 @pytest.mark.parametrize("name", [name for name, fix in fixes().items() if fix.requires])

@@ -14,20 +14,20 @@ from reference_trainer.lm.model import PRESETS, ModelConfig, initial_weights
 from reference_trainer.lm.pipeline import Pipeline
 from reference_trainer.lm.plan import Plan, plan, variant_fixes
 from reference_trainer.lm.roofline import (
-    AS_FOUND_BUSY,
     CARDS,
-    FIXED_BUSY,
-    RATIO,
     Call,
+    Card,
+    _sums,
     as_found_token,
     estimate,
     facts,
     find_card,
     fixed_chunk,
-    margin,
     table,
 )
 
+AS_FOUND_BUSY, FIXED_BUSY, RATIO = 0.20, 0.85, 300.0
+"""What a case must reach that shows the illness and its cure: at most, at least, at least."""
 TOKENS = 70  # two blocks of time
 WIDE, NARROW = ModelConfig(600, 3, 500), ModelConfig(37, 2, 101)
 
@@ -81,6 +81,17 @@ def test_a_token_as_found_reads_all_weights_of_base() -> None:
     moved = sum(call.moved for segment in as_found_token(config) for call in segment)
     assert moved == pytest.approx(4 * (8 * 2 * 4096**2 + 2 * 4096**2), rel=0.01)
     assert estimate(config, CARDS["h200"], factor=1e-9).as_found_s == pytest.approx(moved / 4.8e12, rel=0.2)
+
+
+def margin(config: ModelConfig) -> float:
+    """By which factor the model may be wrong at least, on any card, before the case misses one of its three bounds."""
+    return min(_margin(config, card) for card in CARDS.values())
+
+
+def _margin(config: ModelConfig, card: Card) -> float:
+    result = estimate(config, card)
+    host, device = _sums(fixed_chunk(config, 3000), card, "fp32", 1.0)
+    return min(AS_FOUND_BUSY / result.as_found_busy, device / host / FIXED_BUSY, result.ratio / RATIO)
 
 
 def test_gpu_has_the_widest_margin() -> None:

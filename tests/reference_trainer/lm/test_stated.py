@@ -20,7 +20,7 @@ from profiler.run import store
 from profiler.run.load import load
 from profiler.run.model import StatedResult
 from reference_trainer.devices.host import HostDevice
-from reference_trainer.kernels import adamw, cross_entropy, embed, embed_backward, modulate, scan, scan_backward, score
+from reference_trainer.kernels import adamw, cross_entropy, embed, predict, rewards, scan, scan_backward
 from reference_trainer.lm import loop, stated
 from reference_trainer.lm.model import PRESETS
 from reference_trainer.lm.plan import fixes, variant_fixes
@@ -188,7 +188,7 @@ def one_place_off_learning(device: HostDevice, values: list[Any]) -> None:
 LEARNING_ERRORS: dict[str, plants.Mutation] = {
     "losses are those of other tokens": plants.launches(cross_entropy.KERNEL, one_place_off_learning),
     "no update": plants.launches(adamw.KERNEL, lambda *_: False),
-    "the gradient of the embedding is missing": plants.launches(embed_backward.KERNEL, lambda *_: False),
+    "the gradient of the embedding is missing": plants.launches(embed.BACKWARD, lambda *_: False),
     "gradients do not pass through time": plants.launches(scan_backward.KERNEL, lambda *_: False),
 }
 
@@ -209,12 +209,12 @@ def test_learning_states_the_same_with_other_fixes(run: Run, expected: dict[str,
 @pytest.mark.parametrize(
     "error",
     [
-        plants.kernel_code(scan.KERNEL, "x[t, j] += h", "x[t, j] = h"),
-        plants.kernel_code(scan.KERNEL, "+ modulator", "- modulator"),
-        plants.kernel_code(scan.KERNEL, "state[j] = h", "state[j] = x[t, j]"),
-        plants.kernel_code(modulate.KERNEL, "DECAY * modulator[0] + _GAIN * reward", "DECAY * modulator[0]"),
-        plants.kernel_code(score.KERNEL, "ids[t + 1] == first", "ids[t] == first"),
-        plants.kernel_code(embed.KERNEL, "for j in range(width)", "for j in range(width - 1)"),
+        plants.kernel_code(scan.SCAN, "x[t, j] += h", "x[t, j] = h"),
+        plants.kernel_code(scan.SCAN, "+ modulator", "- modulator"),
+        plants.kernel_code(scan.SCAN, "state[j] = h", "state[j] = x[t, j]"),
+        plants.kernel_code(rewards.MODULATE, "DECAY * modulator[0] + _GAIN * reward", "DECAY * modulator[0]"),
+        plants.kernel_code(predict.SCORE, "ids[t + 1] == first", "ids[t] == first"),
+        plants.kernel_code(embed.EMBED, "for j in range(width)", "for j in range(width - 1)"),
     ],
 )
 def test_planted_errors_in_kernels_are_refused(

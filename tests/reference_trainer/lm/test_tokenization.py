@@ -1,8 +1,8 @@
-"""The measurement of tokenization: its ways, its rounds, its figures and its JSON."""
+"""The measurement of tokenization: its ways, its rounds, its figures and its document."""
 
 from __future__ import annotations
 
-import json
+import argparse
 import math
 from contextlib import closing
 from pathlib import Path
@@ -13,8 +13,9 @@ import pytest
 from reference_trainer.errors import TrainerError
 from reference_trainer.lm import tokenization
 from reference_trainer.lm.chunks import ChunkedText, Chunks
-from reference_trainer.lm.tokenization import Round, Way, main, mean_ratio, measure, run_round, summary, ways
-from tests.reference_trainer.processes import raising, refused
+from reference_trainer.lm.tokenization import Round, Way, mean_ratio, measure, measured, run_round, summary, ways
+from reference_trainer.report.diagnose_tokenization import PLUGIN
+from tests.reference_trainer.processes import refusal
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 OURS = ["sequential", "batch", "threaded batch", "parallel", "pre-tokenized"]
@@ -26,8 +27,11 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenization, "LEAST_ROUNDS", 2)
 
 
-def arguments(corpus_file: Path, *more: str) -> list[str]:
-    return ["--corpus", str(corpus_file), "--seconds", "0.01", "--sample-chars", "200", "--workers", "2", *more]
+def arguments(corpus_file: Path, *more: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    PLUGIN.prepare_parser(parser)
+    usual = ("--corpus", str(corpus_file), "--seconds", "0.01", "--sample-chars", "200", "--workers", "2")
+    return parser.parse_args([*usual, *more])
 
 
 def test_all_ways_give_the_same_ids(text: ChunkedText) -> None:
@@ -118,13 +122,10 @@ def test_figures_by_hand() -> None:
 # ---------------------------------------------------------------- the program
 
 
-def test_the_json(
-    corpus_file: Path, corpus: object, quick: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+def test_the_document(corpus_file: Path, corpus: object, quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the beginning of a long corpus is measured."""
     monkeypatch.setattr(tokenization, "MOST_CHARS", 30_000)
-    assert main(arguments(corpus_file, "--samples", "4", "--vocabulary", "300")) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = measured(arguments(corpus_file, "--samples", "4", "--vocabulary", "300"))
     assert (document["schema"], document["baseline"], document["vocabulary"]) == ("tokenization/2", "sequential", 300)
     assert (document["samples_per_chunk"], document["corpus_chars"]) == (4, 30_000)
     assert document["corpus_sha256"] != corpus.sha256
@@ -154,15 +155,5 @@ def test_the_json(
         (("--seconds", "nan"), "--seconds nan: must be a number of seconds above 0"),
     ],
 )
-def test_bad_input_is_one_line(
-    corpus_file: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...], message: str
-) -> None:
-    assert message in refused(main, capsys, *arguments(corpus_file, *more))
-
-
-def test_ctrl_c_is_one_line(
-    corpus_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(tokenization, "measure", raising(KeyboardInterrupt()))
-    assert main(arguments(corpus_file)) == 130
-    assert capsys.readouterr() == ("", "interrupted\n")
+def test_bad_input_is_one_line(corpus_file: Path, more: tuple[str, ...], message: str) -> None:
+    assert message in refusal(measured, arguments(corpus_file, *more))

@@ -9,6 +9,7 @@ from dataclasses import asdict
 
 import pytest
 
+from reference_trainer.ssm import statistics
 from reference_trainer.ssm.engines.inline import Inline
 from reference_trainer.ssm.group_work import GroupResult
 from reference_trainer.ssm.problem import GD, GNC, Fit, Job, Outcome
@@ -68,7 +69,7 @@ def test_each_device_has_its_jobs_success_and_memory() -> None:
     assert list(devices) == ["cuda:0", "cuda:1", "cuda:2"]
 
 
-def test_gpus_are_sampled_until_the_end() -> None:
+def test_gpus_are_sampled_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     read, enough = [], threading.Event()
 
     def share(name: str) -> float:
@@ -77,21 +78,23 @@ def test_gpus_are_sampled_until_the_end() -> None:
             enough.set()
         return 0.25 if name == "cuda:0" else 0.75
 
-    with Utilization(["cuda:0", "cpu", "cuda:1"], share) as result:
+    monkeypatch.setattr(statistics, "gpu_load", share)
+    with Utilization(["cuda:0", "cpu", "cuda:1"]) as result:
         assert enough.wait(30)
     assert (result.mean("cuda:0"), result.mean("cuda:1")) == (0.25, 0.75)
     assert result.mean("cpu") is None
     assert "cpu" not in read
     after = len(read)
-    with Utilization(["cpu"], share):
+    with Utilization(["cpu"]):
         pass
     assert len(read) == after, "nothing is sampled where there is no GPU, or after the end"
 
 
-def test_a_driver_that_does_not_say() -> None:
+def test_a_driver_that_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(name: str) -> float:
         raise RuntimeError("NVML is\nnot there")
 
-    with Utilization(["cuda:0"], fail) as result:
+    monkeypatch.setattr(statistics, "gpu_load", fail)
+    with Utilization(["cuda:0"]) as result:
         result._thread.join(30)
     assert (result.mean("cuda:0"), result.why) == (None, "NVML is not there")

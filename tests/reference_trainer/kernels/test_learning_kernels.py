@@ -1,4 +1,4 @@
-"""The kernels of learning in fp64 against torch: its autograd, its AdamW, its clipping, its schedules."""
+"""The kernels of learning against torch in fp64: its autograd, its AdamW, its clipping, its schedules."""
 
 from __future__ import annotations
 
@@ -14,11 +14,6 @@ STEPS = 20
 FACTS = (0.0, 3e-2, 0.9, 0.999, 1e-8, 0.1, 4.0, 18.0, 0.05, 2.0, 0.0, 0.0)
 
 
-@pytest.mark.parametrize("case", checks_backward.MANY, ids=checks.name)
-def test_against_numpy(double: HostDevice, case: tuple[checks.Check, int, int]) -> None:
-    checks.run(double, case)
-
-
 def layer(projected: torch.Tensor, bias: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
     """h (T, D), plainly."""
     states, h = [], state
@@ -31,33 +26,33 @@ def layer(projected: torch.Tensor, bias: torch.Tensor, state: torch.Tensor) -> t
 
 
 @pytest.mark.parametrize(("tokens", "width"), [(1, 1), (1, 3), (23, 5)])
-def test_scan_backward_is_autograds(double: HostDevice, tokens: int, width: int) -> None:
+def test_scan_backward_is_autograds(device: HostDevice, tokens: int, width: int) -> None:
     generator = torch.Generator().manual_seed(tokens)
     shapes = (tokens, 2 * width), (1, 2 * width), (1, width), (tokens, width)
     projected, bias, state, grad = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
     hidden = layer(projected.requires_grad_(), bias.requires_grad_(), state[0])
     expected = torch.autograd.grad(hidden, (projected, bias), grad)
-    inputs = [double.upload(tensor.detach().numpy()) for tensor in (grad, projected, bias, hidden, state)]
-    dprojected, dbias = double.zeros((tokens, 2 * width)), double.zeros((1, 2 * width))
-    double.launch(scan_backward.KERNEL, dprojected, *inputs, dbias, tokens, width, 0, 1)
+    inputs = [device.upload(tensor.detach().float().numpy()) for tensor in (grad, projected, bias, hidden, state)]
+    dprojected, dbias = device.zeros((tokens, 2 * width)), device.zeros((1, 2 * width))
+    device.launch(scan_backward.KERNEL, dprojected, *inputs, dbias, tokens, width, 0, 1)
     for name, buffer, gradient in zip(("dprojected", "dbias"), (dprojected, dbias), expected, strict=True):
-        checks.close(name, double.download(buffer), gradient.numpy())
+        checks.close(name, device.download(buffer), gradient.numpy())
 
 
 @pytest.mark.parametrize(("tokens", "vocabulary"), [(1, 1), (1, 5), (6, 5), (3, 33)])
-def test_cross_entropy_is_torchs(double: HostDevice, tokens: int, vocabulary: int) -> None:
+def test_cross_entropy_is_torchs(device: HostDevice, tokens: int, vocabulary: int) -> None:
     random = np.random.default_rng((tokens, vocabulary))
     logits, bias = (torch.from_numpy(random.standard_normal(shape)) for shape in ((tokens, vocabulary), vocabulary))
     ids = random.integers(0, vocabulary, tokens + 1).astype(np.int32)
-    buffers = double.upload(logits.numpy()), double.upload(bias.numpy()), double.empty((vocabulary,))
-    losses, predictions = double.empty((tokens,)), double.empty((tokens,), "int32")
+    buffers = device.upload(logits.float().numpy()), device.upload(bias.float().numpy()), device.empty((vocabulary,))
+    losses, predictions = device.empty((tokens,)), device.empty((tokens,), "int32")
     sizes = 0, tokens, tokens, vocabulary
-    double.launch(cross_entropy.KERNEL, *buffers, losses, predictions, double.upload(ids), *sizes)
+    device.launch(cross_entropy.KERNEL, *buffers, losses, predictions, device.upload(ids), *sizes)
     following = torch.from_numpy(ids[1:]).long()
     expected = torch.nn.functional.cross_entropy(logits.requires_grad_() + bias.requires_grad_(), following)
-    checks.close("losses", double.download(losses).mean(keepdims=True), expected.detach().numpy()[None])
+    checks.close("losses", device.download(losses).mean(keepdims=True), expected.detach().numpy()[None])
     for buffer, gradient in zip(buffers[::2], torch.autograd.grad(expected, (logits, bias)), strict=True):
-        checks.close("gradient", double.download(buffer), gradient.numpy())
+        checks.close("gradient", device.download(buffer), gradient.numpy())
 
 
 def rate_at(step: int) -> float:
@@ -65,22 +60,22 @@ def rate_at(step: int) -> float:
     return checks_backward.rate_at(np.array(FACTS), step)
 
 
-def test_adamw_is_torchs(double: HostDevice) -> None:
-    """Norm, clipping and update, over 20 steps of warm-up, cosine and its end; within 1e-9."""
+def test_adamw_is_torchs(device: HostDevice) -> None:
+    """Norm, clipping and update, over 20 steps of warm-up, cosine and its end; within 1e-5."""
     size, decayed, random = 40, 25, np.random.default_rng(0)
     start = random.standard_normal(size)
     tensors = [torch.tensor(part, requires_grad=True) for part in (start[:decayed], start[decayed:])]
     groups = [{"params": tensors[:1], "weight_decay": FACTS[adamw.WEIGHT_DECAY]}, {"params": tensors[1:]}]
     betas = FACTS[adamw.BETA1], FACTS[adamw.BETA2]
     optimizer = torch.optim.AdamW(groups, betas=betas, eps=FACTS[adamw.EPS], weight_decay=0)
-    params, grads, m, v = (double.upload(array) for array in (start, *np.zeros((3, size))))
-    norm, state = double.zeros((1,)), double.upload(np.array(FACTS))
+    params, grads, m, v = (device.upload(array.astype(np.float32)) for array in (start, *np.zeros((3, size))))
+    norm, state = device.zeros((1,)), device.upload(np.array(FACTS, np.float32))
     clipped = 0
     for step in range(1, STEPS + 1):
         gradient = random.standard_normal(size) * random.choice([0.01, 1])
-        double.upload_into(grads, gradient)
-        double.launch(grad_norm.KERNEL, norm, grads, size)
-        double.launch(adamw.KERNEL, params, grads, m, v, norm, state, size, decayed)
+        device.upload_into(grads, gradient.astype(np.float32))
+        device.launch(grad_norm.KERNEL, norm, grads, size)
+        device.launch(adamw.KERNEL, params, grads, m, v, norm, state, size, decayed)
         for tensor, part in zip(tensors, (gradient[:decayed], gradient[decayed:]), strict=True):
             tensor.grad = torch.tensor(part)
         expected_norm = torch.nn.utils.clip_grad_norm_(tensors, FACTS[adamw.LARGEST_NORM]).item()
@@ -88,9 +83,9 @@ def test_adamw_is_torchs(double: HostDevice) -> None:
         for group in optimizer.param_groups:
             group["lr"] = rate_at(step)
         optimizer.step()
-        result, expected = double.download(params), np.concatenate([tensor.detach().numpy() for tensor in tensors])
-        assert np.abs(result - expected).max() < 1e-9, f"step {step}: {result} is not {expected}"
-        facts = double.download(state)
+        result, expected = device.download(params), np.concatenate([tensor.detach().numpy() for tensor in tensors])
+        assert np.abs(result - expected).max() < 1e-5, f"step {step}: {result} is not {expected}"
+        facts = device.download(state)
         assert facts[[adamw.STEP, adamw.LAST_RATE, adamw.NORM]] == pytest.approx([step, rate_at(step), expected_norm])
     assert 0 < clipped < STEPS, f"{clipped} of {STEPS} steps were clipped: both ways must be held"
 
