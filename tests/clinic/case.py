@@ -15,19 +15,17 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 CASES: Final = Path(__file__).parent / "cases"
 CHECKOUTS: Final = Path(os.environ.get("CLINIC_DIR", Path.home() / ".cache" / "training-profiler-clinic"))
 """A folder `owner+name` for each repository of which a program is tried."""
-KINDS: Final = (
-    "no-step", "once", "growing", "library", "threads", "ranks", "cuda", "control", "python", "input", "style",
-)  # fmt: skip
 Kind = Literal[
     "no-step", "once", "growing", "library", "threads", "ranks", "cuda", "control", "python", "input", "style"
 ]  # fmt: skip
+KINDS: Final = get_args(Kind)
 Recurrence = Literal["each step", "periodic", "growing", "once", "before the steps", "after the steps", "none"]
 
 
