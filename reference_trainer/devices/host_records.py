@@ -30,7 +30,8 @@ class Recorder(DeviceRecorder):
         super().__init__(active, counts)
         self._words = queue_words
         self._view = queue_words.data  # a memoryview: reads a word in a third of the time that NumPy takes
-        self._copied_ns = self._stalled_ns = self._delayed_ns = 0
+        self._worker = worker
+        self._copied_ns = self._stalled_ns = self._delayed_ns = self._lacked_ns = 0
         if self.detailed:
             self._calls = np.zeros((queue.LOG_RECORDS, queue.CALL_BYTES), np.uint8)
             self._activities = np.zeros((queue.LOG_RECORDS, queue.ACTIVITY_BYTES), np.uint8)
@@ -51,6 +52,9 @@ class Recorder(DeviceRecorder):
         marks.count("waits_stalled_ns", stalled - self._stalled_ns)
         marks.count("waits_delayed_ns", delayed - self._delayed_ns)
         self._stalled_ns, self._delayed_ns = stalled, delayed
+        lacked = self._worker.lacked_ns
+        marks.count("device_lacked_ns", lacked - self._lacked_ns)
+        self._lacked_ns = lacked
         if self.detailed:
             self.drain()
 

@@ -34,6 +34,8 @@ class Worker:
         assert self._thread.ident is not None, "the thread was started"
         self._clock = time.pthread_getcpuclockid(self._thread.ident)
         self._cpu = self._busy = 0
+        self.lacked_ns = 0
+        """Time so far in which the thread could have run and had no core, at the last reading of `busy_ns`."""
         while not self._word(queue.SEEN_NS):
             time.sleep(0)  # the thread has not begun to poll
         self._start = now() - self.cpu_ns()
@@ -56,6 +58,7 @@ class Worker:
                 between += moment - seen  # it sleeps or has no core at this moment
             lost = max(0, moment - self.cpu_ns() - self._start - between)
             self._busy = max(self._busy, self._word(queue.BUSY_NS) - lost)
+            self.lacked_ns = max(self.lacked_ns, self._word(queue.LACKED_NS) + lost)
         return self._busy
 
     def _word(self, offset: int) -> int:

@@ -106,7 +106,8 @@ def _source(case: Case) -> str:
 
 
 def _gain(case: Case) -> str:
-    if measured := case.measured():
+    measured = case.measured()
+    if "wall" in measured:
         wall = measured["wall"]
         return f"{wall['gain']:.2f} ({wall['low']:.2f} to {wall['high']:.2f})"
     pairs = {name: pair for name, pair in case.counts.model_dump().items() if pair is not None}

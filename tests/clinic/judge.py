@@ -70,7 +70,9 @@ def verdict_of(case: Case, marks: dict[str, Mark], false: tuple[str, ...]) -> Ma
     if "control" in case.kinds:
         return Mark.RIGHT
     deciding = [mark for name in ("cause", "line", "advice") if (mark := marks[name]) is not Mark.NOT_JUDGED]
-    if case.is_cuda:
+    if deciding and all(mark is Mark.EMPTY for mark in deciding):  # also if the counts are right: nothing is named
+        return Mark.EMPTY
+    if case.is_cuda and marks["counts"] is not Mark.NOT_JUDGED:
         deciding.append(marks["counts"])
     for mark in (Mark.EMPTY, Mark.RIGHT):
         if all(each is mark for each in deciding):
@@ -145,7 +147,8 @@ def _recurrence(case: Case, told: Told) -> Mark:
     if wanted == "none":
         return Mark.NOT_JUDGED
     if wanted == "each step":
-        return Mark.RIGHT if _EACH_STEP.search(told.screen) else Mark.EMPTY
+        first = " ".join(f"{entry.title} {entry.evidence}" for entry in told.entries[:1])
+        return Mark.RIGHT if _EACH_STEP.search(first) else Mark.EMPTY
     if _RECURRENCE[wanted].search(told.screen):
         return Mark.RIGHT
     return Mark.WRONG if any(entry.leads for entry in told.entries) else Mark.EMPTY
@@ -166,7 +169,7 @@ def _gain(case: Case, told: Told) -> Mark:
     measured = case.measured()
     if "control" in case.kinds or case.truth.recurrence in ("once", "before the steps", "after the steps"):
         return Mark.RIGHT if leading is None else Mark.WRONG
-    if not measured:
+    if "wall" not in measured:
         return Mark.NOT_JUDGED
     if leading is None or leading.gain is None:
         return Mark.EMPTY
@@ -181,12 +184,11 @@ def _gain(case: Case, told: Told) -> Mark:
 def _counts(case: Case, told: Told) -> Mark:
     """Exact counts of a step."""
     truth = {name: pair[0] for name, pair in case.counts.model_dump().items() if pair is not None}
-    counted = {name: told.counts[name] for name in truth if name in told.counts}
-    if not truth:
+    if not truth or not case.is_counted:
         return Mark.NOT_JUDGED
-    if not counted:
+    if not set(truth) & set(told.counts):
         return Mark.EMPTY
-    alike = [abs(counted[name] - truth[name]) <= 0.01 * max(1, truth[name]) for name in counted]
+    alike = [abs(told.counts.get(name, -1.0) - count) <= 0.01 * max(1, count) for name, count in truth.items()]
     return Mark.RIGHT if all(alike) else Mark.PARTLY if any(alike) else Mark.WRONG
 
 
@@ -237,7 +239,7 @@ def _false_sentences(case: Case, told: Told) -> Iterator[str]:
         yield from (miss.text for miss in misses(case, told) if miss.is_false)
         return
     leading = [entry for entry in told.own if entry.leads]
-    if case.truth.steps == 0 and not told.steps and any(entry.gain for entry in told.entries):
+    if case.truth.steps == 0 and any(entry.gain for entry in told.entries):
         yield "a gain without steps"
     if case.truth.recurrence == "once":
         lines = {(file.rpartition("/")[2], number) for file, number in map(case.line, case.truth.lines)}

@@ -30,23 +30,28 @@ RESULTS: Final = REPORTS / "results.jsonl"
 RECORDINGS: Final = ROOT / "build" / "clinic"
 _BESIDE: Final = "clinic.json"
 """In a run directory: how the program ended, what it printed, and what was measured beside the recording."""
-_RECORDER: Final = ("profiler/agent", "profiler/record", "profiler/virtual")
-_TOOL: Final = (*_RECORDER, "profiler/analyse", "profiler/diagnose", "profiler/report", "profiler/run")
+_ANALYSIS: Final = ("analyse", "check", "diagnose", "knockout", "report")
+"""Rooms of the profiler on which no recording depends."""
+_RECORDER: Final = ("profiler/**/*.py", "tests/clinic/program.py", "tests/clinic/conditions.py", "tests/clinic/data.py")
+_TOOL: Final = ("profiler/**/*.py", "tests/clinic/*.py")
 
 
-def hash_of(folders: Iterable[str]) -> str:
-    """A hash of the Python files below these folders of the project."""
+def hash_of(patterns: Iterable[str], without: Iterable[str] = ()) -> str:
+    """A hash of the project's files of these patterns, without those of some rooms of the profiler."""
     digest = hashlib.sha256()
-    for path in sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py")):
+    left_out = tuple(ROOT / "profiler" / room for room in without)
+    for path in sorted(path for pattern in patterns for path in ROOT.glob(pattern)):
+        if any(path.is_relative_to(room) for room in left_out):
+            continue
         digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()[:12]
 
 
 def hash_of_case(case: Case, *, with_truth: bool) -> str:
     """A hash of a case's program and of how it is started; with its truth too."""
-    digest = hashlib.sha256(
-        repr(case if with_truth else (case.command, case.env, case.ranks, case.stop_after)).encode()
-    )
+    fields = case.model_dump(exclude=set() if with_truth else {"truth", "kinds", "counts", "figure", "source"})
+    judged_by = (case.truth.style is not None, case.truth.parts is not None)  # what is kept beside a recording
+    digest = hashlib.sha256(repr((fields, judged_by)).encode())
     for path in sorted(case.folder.rglob("*")):
         if path.suffix in (".py", ".txt", ".csv") or (with_truth and path == case.measured_path):
             digest.update(path.relative_to(case.folder).as_posix().encode() + path.read_bytes())
@@ -56,9 +61,12 @@ def hash_of_case(case: Case, *, with_truth: bool) -> str:
 def try_case(case: Case, condition: str, done: dict[str, Any] | None) -> dict[str, Any]:
     """The row of a case under a condition: the one that is there if nothing changed, else recorded or judged anew."""
     state = {"tool": hash_of(_TOOL), "truth": hash_of_case(case, with_truth=True)}
-    if done and {name: done.get(name) for name in state} == state:
+    if done and "crash" not in done and {name: done.get(name) for name in state} == state:
         return done
-    run = RECORDINGS / f"{case.name}-{condition}-{hash_of(_RECORDER)}-{hash_of_case(case, with_truth=False)}"
+    if condition == STOPPED:
+        case = replace_stop(case)
+    program = hash_of_case(case, with_truth=False)
+    run = RECORDINGS / f"{case.name}-{condition}-{hash_of(_RECORDER, _ANALYSIS)}-{program}"
     row: dict[str, Any] = {"case": case.name, "condition": condition, "kinds": list(case.kinds), **state}
     if not run.exists():
         ended = record(case, condition, run)
@@ -103,8 +111,6 @@ def record(case: Case, condition: str, run: Path) -> Ended:
 
     A second process runs a case of the kind `style` at the same time without the profiler.
     """
-    if condition == STOPPED:
-        case = replace_stop(case)
     with (
         tempfile.TemporaryDirectory() as name, placed(case) as folder, make_condition(condition) as prefix,
         Watch(case, condition) as watch, ThreadPoolExecutor() as threads,

@@ -355,6 +355,8 @@ def cause_of(case: Case, marks: Mapping[str, Mark], titles: Sequence[str]) -> Ma
     if "input" in case.kinds and _INPUT.search(first):
         return Mark.RIGHT
     found = {marks["line"]} | ({marks["cause"], marks["owner"]} & {Mark.RIGHT, Mark.PARTLY})
+    if marks["cause"] is Mark.WRONG:
+        found = found & {Mark.RIGHT, Mark.PARTLY} | {Mark.WRONG}
     if first.startswith("RESIDUAL-HEAVY") and "input" not in case.kinds:
         found.add(Mark.PARTLY)
     return min(found, key=list(Mark).index)

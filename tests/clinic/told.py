@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -123,10 +123,6 @@ class Told:
     def own(self) -> tuple[Entry, ...]:
         """The entries about the program: under a quota, all but the one about the quota."""
         return tuple(each for each in self.entries if self.condition != "quota" or each.rule != THROTTLED)
-
-    def as_json(self) -> dict[str, Any]:
-        """For the file of results."""
-        return asdict(self)
 
 
 LINT: Final = "clinic-lint.json"

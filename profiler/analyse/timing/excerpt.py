@@ -23,6 +23,8 @@ MAX_EVENTS: Final = 4_000
 """Events of a lane that an excerpt holds, about 30 kB of a page; the excerpt ends where one lane would have more."""
 CALLS: Final = 200
 """Events of the host by which a place is chosen: of a loop over tokens, those of some ten tokens."""
+ALIKE: Final = 0.1
+"""How far a step may be from the median length, as a share of it, and still be one of about that length."""
 PLACES: Final = 41
 """Steps, and places within a step, of which one is chosen."""
 MAX_STREAMS: Final = 4
@@ -44,7 +46,10 @@ def timeline_excerpt(run: Run, busy: float | None = None) -> Timeline:
         return Timeline(reason=reason)
     host, devices = full_timeline(run, window), _device_segments(run, window)
     working = busy_intervals(run, window)
-    nearest = np.argsort(np.abs(window.wall - np.median(window.wall)), kind="stable")[:PLACES]
+    apart = np.abs(window.wall - np.median(window.wall))
+    nearest = np.argsort(apart, kind="stable")[
+        : max(1, min(PLACES, int((apart <= ALIKE * np.median(window.wall)).sum())))
+    ]
     chosen = int(nearest[_most_typical(working, window.begin[nearest], window.end[nearest], busy)])
     step_begin, step_end = int(window.begin[chosen]), int(window.end[chosen])
     begin, end = step_begin, int(window.end[-1])

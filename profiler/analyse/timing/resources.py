@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -11,7 +11,7 @@ from profiler.analyse.intervals import Floats, Times, covered_within, overlaps, 
 from profiler.analyse.model import WITHOUT_CORE, Measure, Series
 from profiler.analyse.timing.counters import counter_sums, gauge_per_step
 from profiler.analyse.timing.device import busy_by_device, no_queue_reason
-from profiler.analyse.timing.scheduler import STEAL, time_without_core, waits_without_core
+from profiler.analyse.timing.scheduler import STEAL, time_without_core
 from profiler.analyse.timing.throughput import counted_unit
 from profiler.analyse.window import (
     NS_PER_S,
@@ -42,8 +42,9 @@ FAULTS, SYSTEM_S = "thread.minor_faults", "thread.system_s"
 _MANY_PAGES: Final = 4096.0
 """Pages per step from which they are reported: 16 MiB, which take the kernel some 6 ms (1.4 µs each, measured on a
 virtual machine)."""
-BUSY: Final = "device_busy_ns"
-"""Counter of a device: the time in which it worked."""
+BUSY, LACKED = "device_busy_ns", "device_lacked_ns"
+"""Counters of a device: the time in which it worked, and the time in which other threads had its core. Only a device
+that is a thread has the second one."""
 GPU_BUSY: Final = "gpu.util"
 SAMPLED: Final = "nvml"
 """Short gaps between kernels are not seen: at most this much of the time was the device busy."""
@@ -67,10 +68,10 @@ def resources(run: Run, window: Window) -> dict[str, Measure]:
     measured, gc_time where there were collections, memory_growth where memory grows, page_faults and kernel_time where
     each step gets much new memory."""
     if len(window):
-        without = list(_without_core(run, window))
         measures = (
-            *_cpu(window), _children_cpu(run, window), _utilization(run, window, without), *without, _peak_memory(run),
-            *_garbage_collections(run, window), *_memory_growth(run, window), *_page_faults(run, window),
+            *_cpu(window), _children_cpu(run, window), _utilization(run, window), *_without_core(run, window),
+            _peak_memory(run), *_garbage_collections(run, window), *_memory_growth(run, window),
+            *_page_faults(run, window),
         )  # fmt: skip
         return {measure.name: measure for measure in measures}
     units = {"host_cpu": "cores", "device_cpu": "cores", "children_cpu": "cores", "device_utilization": "1"}
@@ -139,20 +140,28 @@ def _children_cpu(run: Run, window: Window) -> Measure:
     return Measure("children_cpu", cores, "cores", n=processes, source="sampled CPU times")
 
 
-def busy_per_step(run: Run, window: Window) -> tuple[Times | Floats | None, str, Notice | None]:
-    """Device busy ns of each measured step, and the source; None with the reason.
+def busy_per_step(run: Run, window: Window) -> tuple[Times | Floats | None, Floats, str, Notice | None]:
+    """Device busy ns of each measured step, ns that others took from it, and the source; None with the reason.
 
     The device's own counter where there is one, since it exists at every level; else the union of activities, averaged
     over several devices.
+
+    What others took from a device that is a thread is neither busy nor idle. A device that polls also loses its core
+    while it has nothing to do, which delays nothing; and it works on while its host has no core. So what others took is
+    at most the time without a core of the device, and at most that of the program.
     """
-    counted = counter_sums(run, window, (BUSY,))
+    counted, none = counter_sums(run, window, (BUSY, LACKED)), np.zeros(len(window))
     if BUSY in counted and device_kind(run) != "cpu":
-        return counted[BUSY], "counters", None
+        lacked = counted.get(LACKED, none).astype(np.float64)
+        most = next((each.value for each in _without_core(run, window)), None)
+        if most is not None and lacked.sum() > most * window.wall_ns:
+            lacked *= most * window.wall_ns / lacked.sum()
+        return counted[BUSY], lacked, "counters", None
     reason = no_queue_reason(run, window)
     if reason:
-        return None, "", reason
+        return None, none, "", reason
     devices = [covered_within(busy, window.begin, window.end) for busy in busy_by_device(run, window).values()]
-    return (devices[0] if len(devices) == 1 else np.mean(devices, axis=0)), "activities", None
+    return (devices[0] if len(devices) == 1 else np.mean(devices, axis=0)), none, "activities", None
 
 
 def peak_share(facts: Mapping[str, Any], speed: Measure) -> dict[str, Measure]:
@@ -165,24 +174,15 @@ def peak_share(facts: Mapping[str, Any], speed: Measure) -> dict[str, Measure]:
     return {"peak_share": Measure("peak_share", speed.value * flops / peak, "1", n=speed.n, source="stated operations")}
 
 
-def _utilization(run: Run, window: Window, without: Sequence[Measure]) -> Measure:
-    """Compute how much of the time the device works.
-
-    Of a device that is a thread, the time in which others had the program's cores is neither busy nor idle.
-    """
+def _utilization(run: Run, window: Window) -> Measure:
     on_device = device_window(run, window)
-    busy, source, reason = busy_per_step(run, on_device)
+    busy, lacked, source, reason = busy_per_step(run, on_device)
     if busy is None and device_kind(run) == "cuda":
         return _sampled_utilization(run, window)
     if busy is None:
         return Measure("device_utilization", None, "1", reason=reason)
-    share = float(busy.sum() / max(on_device.wall_ns * _with_core(run, window, without), busy.sum(), 1))
+    share = float(busy.sum() / max(on_device.wall_ns - lacked.sum(), busy.sum(), 1))
     return Measure("device_utilization", share, "1", n=len(on_device), source=source)
-
-
-def _with_core(run: Run, window: Window, without: Sequence[Measure]) -> float:
-    """The share of the time in which a device that is a thread, and its host, had cores; 1 of every other device."""
-    return 1.0 - (without[0].value or 0.0) if without and waits_without_core(run, window) else 1.0
 
 
 def _without_core(run: Run, window: Window) -> Iterator[Measure]:
@@ -339,10 +339,9 @@ def series(run: Run, window: Window) -> tuple[Series, ...]:
 def _step_series(run: Run, window: Window) -> list[Series]:
     """Amounts per step over the step's wall time."""
     traced = device_window(run, window) is not window  # then only those steps have activities
-    busy = None if traced else busy_per_step(run, window)[0]
-    if busy is not None:
-        had_core = _with_core(run, window, list(_without_core(run, window)))
-        busy = np.minimum(busy / max(had_core, 1e-9), window.wall)
+    busy, lacked, *_ = (None, np.zeros(len(window))) if traced else busy_per_step(run, window)
+    if busy is not None:  # of the time that others left to the device
+        busy = busy * window.wall / np.maximum(window.wall - lacked, np.maximum(busy, 1))
     process, device, tokens = (times(window.steps[name]) for name in ("process_cpu", "device_cpu", "tokens"))
     amounts: list[tuple[str, str, Floats | Times | None, float]] = [
         ("device_utilization", "1", busy, 1.0),

@@ -14,7 +14,7 @@ from profiler.analyse.statistics import variation
 from profiler.analyse.timing.counters import calls_in_steps, counter_sums
 from profiler.analyse.timing.device import busy_intervals, no_queue_reason
 from profiler.analyse.timing.host_timeline import RECORDING
-from profiler.analyse.timing.resources import BUSY, mean_within, other_load
+from profiler.analyse.timing.resources import BUSY, LACKED, mean_within, other_load
 from profiler.analyse.timing.scheduler import STEAL
 from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
 from profiler.core.notice import Notice
@@ -147,11 +147,11 @@ def _call_counters(run: Run, window: Window, calls: Table) -> Iterator[Notice]:
 
 
 def _busy_counter(run: Run, window: Window) -> Iterator[Notice]:
-    sums = counter_sums(run, window, (BUSY,))
+    sums = counter_sums(run, window, (BUSY, LACKED))
     if BUSY not in sums or no_queue_reason(run, window):
         return
-    by_counter = float(sums[BUSY].sum()) / window.wall_ns
-    lacked = max(0.0, other_load(run, window) or 0.0)  # an activity lasts as long as its command, also without a core
+    # an activity lasts as long as its command, also without a core
+    by_counter, lacked = (float(sums[name].sum()) / window.wall_ns if name in sums else 0.0 for name in (BUSY, LACKED))
     by_activities = intersect(busy_intervals(run, window), window.spans).measure() / window.wall_ns
     if not -BUSY_TOLERANCE <= by_activities - by_counter <= BUSY_TOLERANCE + lacked:
         yield Notice("busy-mismatch", {"counted": by_counter, "recorded": by_activities})

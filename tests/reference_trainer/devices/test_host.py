@@ -206,7 +206,7 @@ def divided(monkeypatch: pytest.MonkeyPatch) -> tuple[Worker, dict[int, int], Si
     clocks = SimpleNamespace(time=0, cpu=0)
     worker = Worker.__new__(Worker)
     worker._view, worker._start = words.data, 0
-    worker._busy = 0
+    worker._busy = worker.lacked_ns = 0
     worker._thread = SimpleNamespace(is_alive=lambda: True)  # type: ignore[assignment]
     monkeypatch.setattr(host_worker, "now", lambda: clocks.time)
     monkeypatch.setattr(worker, "cpu_ns", lambda: clocks.cpu)
@@ -224,6 +224,7 @@ def test_time_without_a_core_is_not_busy(monkeypatch: pytest.MonkeyPatch) -> Non
     clocks.time, clocks.cpu = 10_000_000, 4_000_000
     words[queue.BUSY_NS], words[queue.LACKED_NS], words[queue.SLEPT_NS] = 5_000_000, 1_000_000, 3_000_000
     assert worker.busy_ns() == 3_000_000
+    assert worker.lacked_ns == 3_000_000
 
 
 def test_time_that_still_passes_is_not_taken_from_commands(monkeypatch: pytest.MonkeyPatch) -> None:
