@@ -28,7 +28,15 @@ MOST_UNMEASURED = 47
 REBUILT = [each for each in EVERY if each.source != "here" and not each.checkout]
 STYLES = [each for each in EVERY if each.truth.style]
 RIGHT = Entry(
-    "The teacher is slow", "It takes 40%.", "Use foreach.", (("train.py", 4),), "", 0.4, (2.0, 1.8, 2.2), False, True
+    "The teacher is slow",
+    "It takes 40% of each step.",
+    "Use foreach.",
+    (("train.py", 4),),
+    "",
+    0.4,
+    (2.0, 1.8, 2.2),
+    False,
+    True,
 )
 TOLD = Told({1: 9}, "train\n40% of every step", (RIGHT,))
 
@@ -98,8 +106,9 @@ def test_a_recorded_program_does_what_it_did_and_its_steps_are_found(each: Case,
     if missing := each.missing():
         pytest.skip(missing)
     record(each, "quiet", tmp_path / "run")
-    assert list(read_harm(each, tmp_path / "run")) == []
-    assert judge(each, TOLD).verdict is Mark.RIGHT
+    found = tuple(read_harm(each, tmp_path / "run"))
+    assert found == ()
+    assert judge(each, replace(TOLD, harm=found)).verdict is Mark.RIGHT
     changed = list(harm(each, tmp_path / "run", Ended(each.exit_code, "one\n", ""), Ended(0, "two\n", "")))
     assert [text.partition(":")[0] for text in changed[1:]] == [
         "the lines of its output differ", "lines that were added or lost",

@@ -105,7 +105,7 @@ def test_the_verdict_of_traceml_is_judged(tmp_path: Path) -> None:
     residual, waiting, compute = (traceml(verdict, tmp_path) for verdict in (RESIDUAL, INPUT_BOUND, COMPUTE))
     assert marks(judged("TraceML", residual)) == ["partly", "empty", "wrong", "empty"]
     assert judged("TraceML", residual).verdict is Mark.PARTLY
-    assert marks(judged("TraceML", waiting))[0] == "empty", "the input is not at fault"
+    assert marks(judged("TraceML", waiting))[0] == "wrong", "the input is not at fault"
     assert judged("TraceML", waiting, INPUT).marks["cause"] is Mark.RIGHT
     assert judged("TraceML", compute).verdict is Mark.EMPTY
     assert judged("TraceML", compute, CONTROL).verdict is Mark.RIGHT
