@@ -23,10 +23,10 @@ MAX_EVENTS: Final = 4_000
 """Events of a lane that an excerpt holds, about 30 kB of a page; the excerpt ends where one lane would have more."""
 CALLS: Final = 200
 """Events of the host by which a place is chosen: of a loop over tokens, those of some ten tokens."""
-ALIKE: Final = 0.1
+ALIKE: Final = 0.25
 """How far a step may be from the median length, as a share of it, and still be one of about that length."""
 PLACES: Final = 41
-"""Steps, and places within a step, of which one is chosen."""
+"""Places within a step of which one is chosen."""
 MAX_STREAMS: Final = 4
 """Streams of the device that have a lane: those that are busy longest."""
 
@@ -35,7 +35,7 @@ def timeline_excerpt(run: Run, busy: float | None = None) -> Timeline:
     """Select the excerpt of `run`: a measured step, and what follows it, for as long as no lane has more than
     MAX_EVENTS events.
 
-    Of the steps nearest to the median it is the one in which the device works closest to `busy`, its share of the time
+    Of the steps of about median length it is the one in which the device works closest to `busy`, its share of the time
     over all steps: another program may have taken the core in any of them. Of a step with more events the excerpt
     begins within the step at a place that is chosen in the same way.
 
@@ -46,10 +46,8 @@ def timeline_excerpt(run: Run, busy: float | None = None) -> Timeline:
         return Timeline(reason=reason)
     host, devices = full_timeline(run, window), _device_segments(run, window)
     working = busy_intervals(run, window)
-    apart = np.abs(window.wall - np.median(window.wall))
-    nearest = np.argsort(apart, kind="stable")[
-        : max(1, min(PLACES, int((apart <= ALIKE * np.median(window.wall)).sum())))
-    ]
+    apart = np.abs(window.wall / np.median(window.wall) - 1)
+    nearest = np.argsort(apart, kind="stable")[: max(1, int((apart <= ALIKE).sum()))]
     chosen = int(nearest[_most_typical(working, window.begin[nearest], window.end[nearest], busy)])
     step_begin, step_end = int(window.begin[chosen]), int(window.end[chosen])
     begin, end = step_begin, int(window.end[-1])

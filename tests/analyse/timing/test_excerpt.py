@@ -61,6 +61,13 @@ def test_a_step_with_more_events_than_a_page_holds_begins_within_it() -> None:
     assert drawn.parts == excerpt.MAX_EVENTS + 1000
 
 
+@pytest.mark.parametrize(("busy", "step"), [(None, 0), (0.8, 2), (0.5, 0), (0.0, 1)])
+def test_of_the_steps_of_about_median_length_one_with_the_usual_share_is_drawn(busy: float | None, step: int) -> None:
+    """The last step is twice as long, and leaves the device idle."""
+    text = "step 0 100; step 100 202; step 202 300; step 300 500; kernel 0 50; kernel 100 120; kernel 202 280"
+    assert timeline_excerpt(timeline(text, device="cuda"), busy).step == step
+
+
 def test_a_stretch_at_the_usual_speed_is_chosen() -> None:
     """One call of the middle of each step takes as long as all others together."""
     calls = excerpt.MAX_EVENTS + 1000
@@ -71,7 +78,7 @@ def test_a_stretch_at_the_usual_speed_is_chosen() -> None:
     builder.bulk("calls", len(begin), begin=begin, end=begin + US, kind=int(CallKind.LAUNCH), site=-1)
     builder.bulk("activities", len(begin), begin=begin + US, end=begin + 2 * US, kind=int(ActivityKind.KERNEL))
     builder.name("launch")
-    first = timeline_excerpt(builder.build()).lanes[0].begin[: excerpt.CALLS]
+    first = timeline_excerpt(builder.build(), 0.1).lanes[0].begin[: excerpt.CALLS]
     assert first[-1] - first[0] == (excerpt.CALLS - 1) * 10 * US
 
 
