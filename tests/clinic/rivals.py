@@ -293,6 +293,8 @@ def try_tool(case: Case, tool: str, python: Path, done: Mapping[str, Any] | None
     if done and "failed" not in done and {name: done[name] for name in state} == state:
         return done
     row = {"case": case.name, "tool": tool, **state}
+    if case.truth.rules is not None or case.truth.parts or case.truth.style:
+        return row | {"not_applicable": "an older case, which is judged by what only our reports have"}
     if case.is_cuda or case.ranks > 1 or case.stop_after:
         why = "a program for a GPU" if case.is_cuda else "several ranks" if case.ranks > 1 else "stopped by a signal"
         return row | {"not_applicable": why}
