@@ -46,7 +46,7 @@ class Judged:
     false: tuple[str, ...]
     """False or harmful sentences, each with the reason."""
     verdict: Mark
-    """Of the whole answer."""
+    """How good the whole answer is."""
     missing: tuple[str, ...] = ()
     """What else differs from the truth, where an aspect tells it."""
 

@@ -44,7 +44,7 @@ class Entry:
     gain: tuple[float, float, float] | None
     """The predicted gain with its interval."""
     is_limit: bool
-    """Whether the gain is told as the most that can be gained."""
+    """Whether the report gives the gain as an upper limit."""
     is_sure: bool
     """Whether it may lead: its confidence is not low, and no other cause overlaps it."""
     is_counted: bool = False
@@ -76,7 +76,7 @@ class Cause:
     notice: str = ""
     """The code of its known reason."""
     ranks: tuple[int, ...] = ()
-    """Of a late rank: that rank and those like it."""
+    """The numbers of a late rank and of the ranks that are late in the same way."""
     lead: float = 0.0
     """Of a late rank: the part of a step for which the others wait."""
 

@@ -35,11 +35,12 @@ def timeline_excerpt(run: Run, busy: float | None = None) -> Timeline:
     """Select the excerpt of `run`: a measured step, and what follows it, for as long as no lane has more than
     MAX_EVENTS events.
 
-    Of the steps of about median length it is the one in which the device works closest to `busy`, its share of the time
-    over all steps: another program may have taken the core in any of them. Of a step with more events the excerpt
-    begins within the step at a place that is chosen in the same way.
+    Another program may have taken the core in any step. So the excerpt shows a step of about median length in which the
+    device works for nearly the share `busy` of the time. If that step has more events, the excerpt begins within it, at
+    a place that is chosen in the same way.
 
-    :param busy: None: the step nearest to the median, and its middle.
+    :param busy: the device's share of the time over all steps.
+        None: the step nearest to the median, and its middle.
     """
     window = device_window(run, rank_windows(run)[0])
     if reason := no_queue_reason(run, window):

@@ -43,8 +43,8 @@ _MANY_PAGES: Final = 4096.0
 """Pages per step from which they are reported: 16 MiB, which take the kernel some 6 ms (1.4 µs each, measured on a
 virtual machine)."""
 BUSY, LACKED = "device_busy_ns", "device_lacked_ns"
-"""Counters of a device: the time in which it worked, and the time in which other threads had its core. Only a device
-that is a thread has the second one."""
+"""Counters of a device: the time in which it worked, and the time in which other threads had its core. Only the host
+device, which is a thread, counts the second one."""
 GPU_BUSY: Final = "gpu.util"
 SAMPLED: Final = "nvml"
 """Short gaps between kernels are not seen: at most this much of the time was the device busy."""
