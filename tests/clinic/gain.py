@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import platform
 import re
 import sys
@@ -35,7 +36,8 @@ def measure(case: Case, pairs: int) -> dict[str, Any]:
             }
             times.append((seconds[False], seconds[True]))
     clocks = {name: _ratio([(one[at], other[at]) for one, other in times]) for at, name in enumerate(("wall", "cpu"))}
-    return clocks | {"pairs": times, "python": platform.python_version(), "torch": torch.__version__}
+    of = {"cores": len(os.sched_getaffinity(0)), "python": platform.python_version(), "torch": torch.__version__}
+    return clocks | {"pairs": times} | of
 
 
 def count(case: Case) -> dict[str, Any]:
