@@ -111,6 +111,8 @@ class Told:
     breakdown: Breakdown | None = None
     """Only for cases that are judged by their parts."""
     condition: str = "quiet"
+    cores: float | None = None
+    """Cores that the program used on average; None: not measured."""
     exit_code: int = 0
     output: str = ""
     """What the program printed."""
@@ -146,6 +148,7 @@ def read_told(run: Path) -> Told:
         lines=tuple((Path(line["file"]).name, line["line"], line["share"]) for line in report["lines"][:8]),
         counts=counts,
         has_spikes=bool(report["spikes"]),
+        cores=measures["host_cpu"],
     )
 
 
