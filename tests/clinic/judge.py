@@ -259,7 +259,7 @@ def _false_sentences(case: Case, told: Told) -> Iterator[str]:
     for entry in told.entries:
         if entry.is_sure and (found := _found(case.truth.harmful, entry.advice)):
             yield f"harmful advice: {found}"
-    if found := _found(case.truth.harmful, told.screen):
+    if found := _found(case.truth.harmful, told.actions):
         yield f"harmful advice on the first screen: {found}"
 
 
