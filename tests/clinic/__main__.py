@@ -3,10 +3,14 @@
     python -m tests.clinic check [CASE or KIND ...]
     python -m tests.clinic gain [CASE or KIND ...] [--pairs 5]
     python -m tests.clinic judge [CASE or KIND ...] [--conditions quiet busy] [--part 1/4]
+    python -m tests.clinic archive [CASE or KIND ...] [--conditions quiet busy]
+    python -m tests.clinic again [CASE or KIND ...]
     python -m tests.clinic rivals --python ENV/bin/python [CASE or KIND ...] [--tools Scalene]
     python -m tests.clinic page
 
-`judge` and `rivals` go on where an earlier call ended. `page` writes reports/clinic/README.md and docs/clinic-board.md.
+`judge` and `rivals` go on where an earlier call ended. `archive` keeps recordings for good. `again` judges the archives
+and lists each verdict that is another one than that of the version which made them. `page` writes
+reports/clinic/README.md and docs/clinic-board.md.
 """
 
 from __future__ import annotations
@@ -15,16 +19,20 @@ import argparse
 import signal
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Final
 
 from tests.clinic import board, gain, rivals
 from tests.clinic.case import Case, select
 from tests.clinic.conditions import CONDITIONS, QUIET, NotPermittedError, has_condition
-from tests.clinic.keep import read_rows, try_case, write_rows
+from tests.clinic.judge import Mark
+from tests.clinic.keep import BEFORE, archive, judge_archive, read_rows, try_case, write_rows
 from tests.clinic.program import placed, start
 
 _MOST_LINES: Final = 120
+RANKS: Final = (Mark.WRONG, Mark.EMPTY, Mark.PARTLY, Mark.RIGHT)
+"""Verdicts from the worst to the best."""
 _PART_S: Final = 3_300
 """Seconds after which a part starts no further recording: it ends within an hour."""
 
@@ -75,6 +83,39 @@ def judge(cases: list[Case], conditions: list[str], part: str) -> None:
         print(f"{case.name} {condition}: {row.get('verdict', 'crash')}", flush=True)
 
 
+def keep(cases: list[Case], conditions: list[str]) -> int:
+    """Archive the recordings that there are."""
+    rows = {(row["case"], row["condition"]): row for row in read_rows()}
+    for case in cases:
+        for condition in conditions:
+            if (case.name, condition) in rows and (path := archive(case, condition, rows[case.name, condition])):
+                print(f"{path.name}: {path.stat().st_size / 1e3:.0f} kB", flush=True)
+    return 0
+
+
+def again(cases: list[Case]) -> int:
+    """Judge archives; the exit code is 1 if this version tells less about one of them than before."""
+    by_name, worse, verdicts = {case.name: case for case in cases}, 0, Counter[tuple[str, str]]()
+    for before in read_rows(BEFORE):
+        case = by_name.get(before["case"])
+        if case is None:
+            continue
+        row = judge_archive(case, before["condition"])
+        change = before["verdict"], row["verdict"]
+        verdicts[change] += 1
+        if change[0] != change[1]:
+            is_worse = RANKS.index(change[1]) < RANKS.index(change[0])
+            worse += is_worse
+            print(
+                f"{case.name} {before['condition']}: {change[0]} became {change[1]}{' (worse)' * is_worse}", flush=True
+            )
+    for name in Mark:
+        old, new = (sum(count for pair, count in verdicts.items() if pair[at] == name) for at in (0, 1))
+        if old or new:
+            print(f"{name}: {old} became {new}")
+    return int(worse > 0)
+
+
 def try_rivals(cases: list[Case], tools: list[str], python: Path) -> None:
     """Run other tools on the cases, and keep every row at once."""
     for case in cases:
@@ -88,7 +129,8 @@ def try_rivals(cases: list[Case], tools: list[str], python: Path) -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.clinic", description=__doc__.partition("\n")[0])
-    parser.add_argument("action", choices=("check", "gain", "judge", "rivals", "page"))
+    actions = ("check", "gain", "judge", "archive", "again", "rivals", "page")
+    parser.add_argument("action", choices=actions)
     parser.add_argument("cases", nargs="*", help="names or kinds of cases (default: all)")
     parser.add_argument("--pairs", type=int, default=5, help="at least 2")
     parser.add_argument("--conditions", nargs="+", choices=CONDITIONS, default=[QUIET])
@@ -110,9 +152,13 @@ def main() -> int:
     except ValueError as error:
         print(error, file=sys.stderr)
         return 1
-    if options.action == "page":
-        return board.write(cases)
-    failed = False
+    of_files = {
+        "page": lambda: board.write(cases),
+        "again": lambda: again(cases),
+        "archive": lambda: keep(cases, options.conditions),
+    }
+    if options.action in of_files:
+        return of_files[options.action]()
     present = []
     for case in cases:
         if missing := case.missing():
@@ -125,14 +171,23 @@ def main() -> int:
     if options.action == "rivals":
         try_rivals(present, options.tools, options.python)
         return board.write(select(()))
-    for case in present:
-        if options.action == "check":
-            for problem in problems(case):
-                failed = True
-                print(f"{case.name}: {problem}")
-        elif case.is_curable and not case.stop_after and (case.is_counted or case.has_gain):
+    return check(present) if options.action == "check" else measure(present, options.pairs)
+
+
+def check(cases: list[Case]) -> int:
+    """Run each program once; the exit code is 1 if a case is wrong."""
+    found = [f"{case.name}: {problem}" for case in cases for problem in problems(case)]
+    print("\n".join(found))
+    return int(bool(found))
+
+
+def measure(cases: list[Case], pairs: int) -> int:
+    """Measure each cure and keep the result; the exit code is 1 if one could not be measured."""
+    failed = False
+    for case in cases:
+        if case.is_curable and not case.stop_after and (case.is_counted or case.has_gain):
             try:
-                result = gain.write(case, max(2, options.pairs))
+                result = gain.write(case, max(2, pairs))
             except ValueError as error:
                 failed = True
                 print(error, flush=True)

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from tests.clinic.case import KINDS, Case
 from tests.clinic.conditions import QUIET
-from tests.clinic.judge import ASPECTS, LAWS, Mark
+from tests.clinic.judge import ASPECTS, NOT_JUDGED, Mark, verdict_of
 from tests.clinic.keep import REPORTS, hash_of_case, read_rows
 from tests.clinic.program import ROOT
 from tests.clinic.rivals import RESULTS, TOOLS, cause_of, judge_rival
@@ -53,8 +53,7 @@ def page(cases: Mapping[str, Case], rows: Sequence[Mapping[str, Any]]) -> str:
         parts += [f"## Score, {condition}", "\n".join(_score(cases, of)), "\n".join(_aspects(of))]
     parts += ["## Each case", "\n".join(_table(cases, rows))]
     parts += ["## Wrong answers beside the truth", *(_wrong(cases[row["case"]], row) for row in rows if _is_wrong(row))]
-    laws = "; ".join(f"{number} ({text})" for number, text in LAWS.items())
-    parts.append(f"Not judged yet, because the report does not tell enough: the laws {laws}.")
+    parts.append(f"Not judged yet, because the report does not tell enough: {'; '.join(NOT_JUDGED)}.")
     return "\n\n".join(parts) + "\n"
 
 
@@ -182,7 +181,11 @@ def board(cases: Mapping[str, Case], ours: Sequence[Mapping[str, Any]], others: 
             answers[row["tool"]][row["case"]] = _answer(cases[row["case"]], row)
     shown = {name: case for name, case in cases.items() if any(name in of for of in answers.values())}
     date = datetime.now(UTC).strftime("%d %B %Y").lstrip("0")
-    parts = [_BOARD_HEAD.format(date=date), "## Totals", "\n".join(_totals(shown, answers))]
+    blind = {name: case for name, case in shown.items() if case.is_blind and case.source != "here"}
+    older = {name: case for name, case in shown.items() if name not in blind}
+    parts = [_BOARD_HEAD.format(date=date), "## Totals", "\n".join(_totals(blind, answers))]
+    if older:
+        parts += ["Programs whose authors know our rules:", "\n".join(_totals(older, answers))]
     parts += ["## Where another tool tells more than we do", "\n".join(_losses(answers))]
     parts += ["## Each case", "\n".join(_rows(shown, answers)), "## In their words"]
     parts += [
@@ -196,8 +199,9 @@ def _our_answer(case: Case, row: Mapping[str, Any]) -> Answer:
     if "marks" not in row:
         return Answer(_FAILED, words)
     cause = cause_of(case, row["marks"], [entry["title"] for entry in row["entries"]])
-    marks = row["marks"] | {"cause": cause}
-    return Answer(row["verdict"], words, _told_gain(marks, row["entries"]), row["false"])
+    marks = dict.fromkeys(ASPECTS, Mark.NOT_JUDGED) | {name: Mark(mark) for name, mark in row["marks"].items()}
+    marks["cause"] = Mark(cause)
+    return Answer(verdict_of(case, marks, tuple(row["false"])), words, _told_gain(marks, row["entries"]), row["false"])
 
 
 def _answer(case: Case, row: Mapping[str, Any]) -> Answer:
@@ -233,14 +237,15 @@ def _totals(cases: Mapping[str, Case], answers: Mapping[str, Mapping[str, Answer
     yield f"| {' | '.join(heads)} |"
     yield "|---|---|" + "---:|" * (len(heads) - 2)
     for tool, of in answers.items():
-        slow = [answer for name, answer in of.items() if "control" not in cases[name].kinds]
-        healthy = [answer for name, answer in of.items() if "control" in cases[name].kinds and answer.marks]
+        told = {name: answer for name, answer in of.items() if name in cases}
+        slow = [answer for name, answer in told.items() if "control" not in cases[name].kinds]
+        healthy = [answer for name, answer in told.items() if "control" in cases[name].kinds and answer.marks]
         found = Counter(str(answer.mark) for answer in slow)
         right = sum(answer.mark == Mark.RIGHT for answer in healthy)
         aspects = [_aspect([answer.marks[name] for answer in slow if answer.marks]) for name in _BOARD_ASPECTS]
-        versions = ", ".join(sorted({answer.version for answer in of.values()} - {""}))
+        versions = ", ".join(sorted({answer.version for answer in told.values()} - {""}))
         counts = [found[name] for name in (*_MARKS, _FAILED, _NOT_APPLICABLE)]
-        false = sum(len(answer.false) for answer in of.values())
+        false = sum(len(answer.false) for answer in told.values())
         controls = f"{right} of {len(healthy)}" if healthy else _NOT_APPLICABLE
         yield f"| {' | '.join(map(str, [tool, versions, len(slow), *counts, *aspects, false, controls]))} |"
     yield ""

@@ -87,11 +87,11 @@ class Truth(_Strict):
     lines: tuple[str, ...] = ()
     """Lines that the cure touches, as `FILE: TEXT OF THE LINE`; an answer names one of them. Empty: no line is."""
     owner: str = "user"
-    """Whose code the time is spent in: `user`, or the name of a library."""
+    """Whose code the time is spent in: `user`, or the name of a library, which may be `torch`."""
     recurrence: Recurrence = "each step"
     """When the cost occurs."""
     cause: tuple[str, ...] = ()
-    """Regular expressions; a sentence that names the cause matches one of them."""
+    """Regular expressions; the title or the evidence of an entry that names the cause matches one of them."""
     advice: tuple[str, ...] = ()
     """Regular expressions; right advice matches one of them. Empty: any advice is as good as none."""
     harmful: tuple[str, ...] = ()
@@ -117,7 +117,7 @@ class Counts(_Strict):
     launches: tuple[int, int] | None = None
     """Kernels that are launched."""
     all_reduces: tuple[int, int] | None = None
-    """Collective operations that average gradients."""
+    """Collective operations that average gradients. They tell why the cure gains; no report counts them."""
     growth: tuple[int, int] | None = None
     """Bytes of tensors that a step adds to those of earlier steps."""
 

@@ -21,7 +21,7 @@ _SLOW_RANK: Final = "slow-rank-"
 CONDITIONS: Final = (QUIET, BUSY, QUOTA, STOPPED, f"{_SLOW_RANK}0", f"{_SLOW_RANK}1")
 _V1, _V2 = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
 _PERIOD_US: Final = 100_000
-_QUOTA: Final = 0.6
+QUOTA_CORES: Final = 0.6
 """Cores that the group may use: less than a program that computes in one thread needs."""
 STOPPED_AFTER_S: Final = 8.0
 """When a program that ends by itself is stopped: in the middle of its training, after its imports."""
@@ -34,7 +34,7 @@ class NotPermittedError(Exception):
 
 
 def has_condition(case: Case, condition: str) -> bool:
-    """Whether a case is tried under a condition: all quiet and busy, few under a quota, stopped or with a slow rank."""
+    """Whether a case can be tried under a condition."""
     if case.is_cuda or case.truth.style:  # neither counts nor output depend on the machine
         return condition == QUIET
     if condition == STOPPED:
@@ -73,7 +73,7 @@ def make_condition(name: str) -> Iterator[tuple[str, ...]]:
 
 @contextmanager
 def _quota_group() -> Iterator[Path]:
-    quota, name = round(_QUOTA * _PERIOD_US), f"clinic-{os.getpid()}"
+    quota, name = round(QUOTA_CORES * _PERIOD_US), f"clinic-{os.getpid()}"
     if (_V1 / "cpu.cfs_quota_us").exists():
         group, settings = _V1 / name, {"cpu.cfs_period_us": str(_PERIOD_US), "cpu.cfs_quota_us": str(quota)}
     else:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 from tests.clinic.case import Case
-from tests.clinic.conditions import QUOTA
+from tests.clinic.conditions import QUOTA, QUOTA_CORES
 from tests.clinic.parts import misses
 from tests.clinic.told import THROTTLED, Entry, Told
 
@@ -17,6 +17,8 @@ GAIN_WITHIN: Final = 0.25
 """How far a predicted gain may be from the measured one, as a share of it."""
 FIRST: Final = 3
 """Entries among which a right one makes an answer partly right."""
+USED_UP: Final = 0.9
+"""Share of a quota from which a program that uses so much of it must be throttled at times. A choice."""
 _EACH_STEP: Final = re.compile(r"(?i)\b(every|each|a|per) step\b")
 _RECURRENCE: Final = {
     "growing": re.compile(r"(?i)\bgrow|slower and slower|\blonger and longer|times as long as at the (start|begin)"),
@@ -194,12 +196,14 @@ def _counts(case: Case, told: Told) -> Mark:
 
 def _rule(case: Case, told: Told) -> Mark:
     """A rule of the illness leads; of several illnesses, each has a rule among as many first entries. Without one, none
-    leads. A finding about the whole run predicts no gain: then nothing else must lead. A quota is one illness more."""
+    leads. A finding about the whole run predicts no gain: then nothing else must lead. A quota is one illness more, if
+    the program uses it up."""
     groups = case.truth.rules
     if groups is None:
         return Mark.NOT_JUDGED
     first = [entry.rule for entry in told.entries if entry.gain and not entry.overlaps][: len(groups) + 1]
-    if told.condition == QUOTA and THROTTLED not in first:
+    is_throttled = told.cores is None or told.cores >= USED_UP * QUOTA_CORES
+    if told.condition == QUOTA and is_throttled and THROTTLED not in first:
         return Mark.WRONG
     leading = [entry.rule for entry in told.own if entry.leads]
     if len(groups) == 1:
@@ -228,9 +232,13 @@ ASPECTS: Final = {
     "steps": _steps, "cause": _cause, "line": _line, "owner": _owner, "recurrence": _recurrence, "advice": _advice,
     "gain": _gain, "counts": _counts, "rule": _rule, "parts": _parts, "unharmed": _unharmed,
 }  # fmt: skip
-LAWS: Final = {3: "gains only where the place can be changed", 6: "threads against free cores",
-               7: "strip, lines and clock agree", 8: "text and picture agree"}  # fmt: skip
-"""Laws of the ledger that today's JSON does not let anyone judge."""
+NOT_JUDGED: Final = (
+    "whether a gain is predicted only where the place can be changed",
+    "whether threads are judged against the cores that were free",
+    "whether the table of lines agrees with the clock of the thread",
+    "whether the picture shows what the headline says",
+)
+"""What the JSON report does not tell enough to judge."""
 
 
 def _false_sentences(case: Case, told: Told) -> Iterator[str]:
@@ -251,7 +259,7 @@ def _false_sentences(case: Case, told: Told) -> Iterator[str]:
     for entry in told.entries:
         if entry.is_sure and (found := _found(case.truth.harmful, entry.advice)):
             yield f"harmful advice: {found}"
-    if found := _found(case.truth.harmful, told.screen):
+    if found := _found(case.truth.harmful, told.actions):
         yield f"harmful advice on the first screen: {found}"
 
 

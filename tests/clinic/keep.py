@@ -1,7 +1,8 @@
 """Records cases, and keeps recordings and results: each by the hashes of the case and of the tool.
 
 A recording is made again where the recorder or the program changed. It is judged again where the analysis or the truth
-changed. So an interrupted call goes on where it ended.
+changed. So an interrupted call goes on where it ended. Archives hold recordings of an earlier version for good: with
+them, versions of the analysis can be compared without noise.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ from tests.clinic.unharmed import harm
 REPORTS: Final = ROOT / "reports" / "clinic"
 RESULTS: Final = REPORTS / "results.jsonl"
 RECORDINGS: Final = ROOT / "build" / "clinic"
+ARCHIVES: Final = REPORTS / "archives"
+BEFORE: Final = ARCHIVES / "before.jsonl"
+"""What the version that made the archives told about them."""
 _BESIDE: Final = "clinic.json"
 """In a run directory: how the program ended, what it printed, and what was measured beside the recording."""
 _ANALYSIS: Final = ("analyse", "check", "diagnose", "knockout", "report")
@@ -63,10 +67,8 @@ def try_case(case: Case, condition: str, done: dict[str, Any] | None) -> dict[st
     state = {"tool": hash_of(_TOOL), "truth": hash_of_case(case, with_truth=True)}
     if done and "crash" not in done and {name: done.get(name) for name in state} == state:
         return done
-    if condition == STOPPED:
-        case = replace_stop(case)
-    program = hash_of_case(case, with_truth=False)
-    run = RECORDINGS / f"{case.name}-{condition}-{hash_of(_RECORDER, _ANALYSIS)}-{program}"
+    case = under(case, condition)
+    run = recording(case, condition)
     row: dict[str, Any] = {"case": case.name, "condition": condition, "kinds": list(case.kinds), **state}
     if not run.exists():
         ended = record(case, condition, run)
@@ -74,6 +76,45 @@ def try_case(case: Case, condition: str, done: dict[str, Any] | None) -> dict[st
             return row | {"crash": ended.errors[-2000:]}
     told = complete(case, condition, run)
     return row | told_row(judge(case, told), told)
+
+
+def under(case: Case, condition: str) -> Case:
+    """The case as it is tried under a condition."""
+    return case.model_copy(update={"stop_after": STOPPED_AFTER_S}) if condition == STOPPED else case
+
+
+def recording(case: Case, condition: str) -> Path:
+    """The run directory of this case and this recorder; it may not be there yet."""
+    program = hash_of_case(case, with_truth=False)
+    return RECORDINGS / f"{case.name}-{condition}-{hash_of(_RECORDER, _ANALYSIS)}-{program}"
+
+
+def archive_path(case: Case, condition: str) -> Path:
+    """The archive of a recording."""
+    return ARCHIVES / f"{case.name.replace('/', '.')}-{condition}.zip"
+
+
+def archive(case: Case, condition: str, row: dict[str, Any]) -> Path | None:
+    """Keep a recording, and what is told about it today; None where it was not recorded."""
+    run = recording(under(case, condition), condition)
+    if not run.exists() or "crash" in row:
+        return None
+    path = archive_path(case, condition)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shutil.make_archive(str(path.with_suffix("")), "zip", run)
+    kept = {name: row[name] for name in ("case", "condition", "verdict", "marks", "false", "screen")}
+    rows = {(each["case"], each["condition"]): each for each in read_rows(BEFORE)} | {(case.name, condition): kept}
+    write_rows(rows.values(), BEFORE)
+    return path
+
+
+def judge_archive(case: Case, condition: str) -> dict[str, Any]:
+    """What this version tells about an archived recording."""
+    with tempfile.TemporaryDirectory() as name:
+        run = Path(name) / "run"
+        shutil.unpack_archive(archive_path(case, condition), run)
+        told = complete(under(case, condition), condition, run)
+    return told_row(judge(under(case, condition), told), told)
 
 
 def complete(case: Case, condition: str, run: Path) -> Told:
@@ -157,11 +198,6 @@ def _waited(run: Path, watch: Watch) -> dict[int, float]:
         if share is not None:
             found[int(mine["rank"][0])] = share
     return found
-
-
-def replace_stop(case: Case) -> Case:
-    """The case as one that is stopped by a signal."""
-    return case.model_copy(update={"stop_after": STOPPED_AFTER_S})
 
 
 def read_rows(path: Path = RESULTS) -> list[dict[str, Any]]:

@@ -241,6 +241,8 @@ def test_harmful_advice_makes_an_answer_wrong(case: Case) -> None:
     harmful = replace(RIGHT, advice="Use foreach, or write it as `if step % 50 == 0:`.")
     found = judge(case, replace(TOLD, entries=(harmful,)))
     assert (found.verdict, found.false) == (Mark.WRONG, ("harmful advice: step %",))
+    told = replace(TOLD, screen="step % 50 in a table is no advice", actions="1. Write `if step % 50 == 0:`.")
+    assert judge(case, told).false == ("harmful advice on the first screen: step %",)
 
 
 def test_nothing_may_be_gained_from_a_control(case: Case) -> None:

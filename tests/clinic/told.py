@@ -103,6 +103,8 @@ class Told:
     screen: str
     """The first screen of the terminal report."""
     entries: tuple[Entry, ...]
+    actions: str = ""
+    """What the first screen says to do now."""
     lines: tuple[tuple[str, int, float], ...] = ()
     """The lines with most time: file, number and share of a step."""
     counts: Mapping[str, float] = field(default_factory=dict)
@@ -111,6 +113,8 @@ class Told:
     breakdown: Breakdown | None = None
     """Only for cases that are judged by their parts."""
     condition: str = "quiet"
+    cores: float | None = None
+    """Cores that the program used on average; None: not measured."""
     exit_code: int = 0
     output: str = ""
     """What the program printed."""
@@ -125,6 +129,8 @@ class Told:
         return tuple(each for each in self.entries if self.condition != "quota" or each.rule != THROTTLED)
 
 
+_ACTIONS: Final = "\nWhat now\n"
+"""Head of the actions on a first screen."""
 LINT: Final = "clinic-lint.json"
 """What `lint` printed about a CUDA program, in its run directory."""
 
@@ -143,9 +149,11 @@ def read_told(run: Path) -> Told:
         steps=_steps(run),
         screen=screen,
         entries=tuple(map(_entry, report["findings"])),
+        actions=screen.partition(_ACTIONS)[2],
         lines=tuple((Path(line["file"]).name, line["line"], line["share"]) for line in report["lines"][:8]),
         counts=counts,
         has_spikes=bool(report["spikes"]),
+        cores=measures["host_cpu"],
     )
 
 
