@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from profiler.analyse.intervals import Floats
+from profiler.analyse.ledger.build import RankRecord, make_ledger
 from profiler.analyse.model import (
     CORELESS_CATEGORIES,
     UNATTRIBUTED,
@@ -20,6 +21,7 @@ from profiler.analyse.model import (
     RankLedger,
     Topic,
 )
+from profiler.analyse.one_off import one_offs, set_apart
 from profiler.analyse.rank_collectives import collective_waits
 from profiler.analyse.rank_ledger import MAY_BE_WAITS, MAY_WAIT_FOR_DEVICE, RankTime, rank_ledger, with_rank_waits
 from profiler.analyse.ranks import RankSteps, rank_steps
@@ -30,14 +32,13 @@ from profiler.analyse.sampling.lines import library_functions, line_costs, opera
 from profiler.analyse.sampling.locations import locations
 from profiler.analyse.sampling.phases import phases
 from profiler.analyse.sampling.preparation import preparation
-from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.spikes import spikes
 from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.sampling.stages import stage_costs, stage_spans, stage_times
 from profiler.analyse.sampling.strata import has_hooked_steps
 from profiler.analyse.sampling.threads import thread_activities
 from profiler.analyse.timing.batches import batch_curve
-from profiler.analyse.timing.breakdown import NO_OPERATORS, Ledger, breakdown
+from profiler.analyse.timing.breakdown import NO_OPERATORS, Strip, breakdown, within_blocked
 from profiler.analyse.timing.counters import call_sites, counters, gauges
 from profiler.analyse.timing.device import (
     device_breakdown,
@@ -79,18 +80,21 @@ def analyse(run: Run) -> Analysis:
     """
     if run.info.is_counted:
         raise ProfilerError(f"{run.path}: a run that counts has no times; `diagnose {run.path}` prints them")
+    run = set_apart(run)
     hooked, stacks, steps = has_hooked_steps(run), Stacks(run), rank_steps(run, rank_windows(run))
     window = steps.analysed
     few_steps = ranks_of_few_steps(run, steps.windows)
     has_ranks = len(window) > 0 and (len(steps.windows) > 1 or bool(few_steps))
-    host, ledger, samples = _host_time(stacks, steps, window)
+    records = [_record(stacks, steps, each) for each in steps.windows]
+    record = records[steps.windows.index(window)]
+    host, strip, samples, stages = record.host, record.strip, record.samples, record.stages
     operators = operator_lines(stacks)
-    lines, stages = line_costs(stacks, samples, operators), stage_spans(stacks, window)
-    host_breakdown = breakdown(window, ledger, len(host.calls) if host else 0)
+    lines = line_costs(stacks, samples, operators)
+    host_breakdown = breakdown(window, strip, len(host.calls) if host else 0)
     on_device = device_window(run, window)
     device = device_breakdown(run, on_device)
     on_host = host if on_device is window or host is None else full_timeline(run, on_device)
-    idle, no_blame = _idle(run, window, on_device, on_host, ledger)
+    idle, no_blame = _idle(run, window, on_device, on_host, strip)
     flame, no_flame = flame_graph(stacks, window)
     sites = call_sites(run, window, with_operations=hooked)
     measures = (
@@ -112,7 +116,7 @@ def analyse(run: Run) -> Analysis:
     ]
     warnings = (
         *run_warnings(run, window),
-        *_ledger_warnings(ledger),
+        *_strip_warnings(strip),
         *_sample_warnings(stacks, window),
         *contradictions(run, window),
         *device_warnings(run, on_device),
@@ -146,18 +150,20 @@ def analyse(run: Run) -> Analysis:
         phases=phases(stacks, window, host, samples, stages) if host and hooked else (),
         stages=stage_times(stacks, window, stages) if hooked else (),
         startup_teardown=startup_teardown(stacks, window) if hooked else (),
-        stage_costs=stage_costs(window, stages, _core_waits(ledger)) if hooked and ledger else {},
+        stage_costs=stage_costs(window, stages, _core_waits(strip)) if hooked and strip else {},
         spikes=spikes(stacks, window, stages, samples),
+        one_offs=one_offs(stacks, window, samples),
         results=run.results,
-        ranks=replace(_rank_ledger(stacks, steps, ledger, lines), few_steps=few_steps) if has_ranks else None,
+        ranks=replace(_rank_ledger(stacks, steps, records, lines), few_steps=few_steps) if has_ranks else None,
         path=run.path,
-        replay=_replay(run, on_device, on_host, ledger),
+        replay=_replay(run, on_device, on_host, strip),
+        ledger=make_ledger(stacks, records, window, on_device, device, idle),
     )
 
 
-def _core_waits(ledger: Ledger) -> Floats:
+def _core_waits(strip: Strip) -> Floats:
     """ns of each step in which the thread could have run and had no core."""
-    return np.asarray(ledger.ns[:, [CODE[name] for name in CORELESS_CATEGORIES]].sum(axis=1), np.float64)
+    return np.asarray(strip.ns[:, [CODE[name] for name in CORELESS_CATEGORIES]].sum(axis=1), np.float64)
 
 
 def _blocked(stacks: Stacks, window: Window) -> float | None:
@@ -166,57 +172,63 @@ def _blocked(stacks: Stacks, window: Window) -> float | None:
     return window.per_step(time.blocked) if time else None
 
 
-def _rank_ledger(stacks: Stacks, steps: RankSteps, ledger: Ledger | None, lines: tuple[LineCost, ...]) -> RankLedger:
-    """The ledger of all ranks. Each is analysed once; the one that stands for the run has been."""
+def _rank_ledger(
+    stacks: Stacks, steps: RankSteps, records: Sequence[RankRecord], lines: tuple[LineCost, ...]
+) -> RankLedger:
+    """The ledger of all ranks.
+
+    :param lines: of the rank that stands for the run.
+    """
     times, run = [], stacks.run
-    for window in steps.windows:
-        of_rank, of_lines = ledger, lines
-        if window is not steps.analysed:
-            _, of_rank, samples = _host_time(stacks, steps, window)
-            of_lines = line_costs(stacks, samples)
+    for record in records:
+        window = record.window
+        of_lines = lines if window is steps.analysed else line_costs(stacks, record.samples)
         device = device_breakdown(run, device_window(run, window)) if len(run.activities) else {}
         seconds = {name: measure.value for name, measure in device.items() if measure.value is not None}
-        times.append(RankTime(of_rank, of_lines, seconds))
+        times.append(RankTime(record.strip, of_lines, seconds))
     ledger_of_ranks = rank_ledger(steps, times, job_size(run, steps.windows))
     return replace(ledger_of_ranks, collectives=collective_waits(stacks, steps))
 
 
-def _host_time(
-    stacks: Stacks, steps: RankSteps, window: Window
-) -> tuple[HostTimeline | None, Ledger | None, ClassifiedSamples | None]:
+def _record(stacks: Stacks, steps: RankSteps, window: Window) -> RankRecord:
     """What the stepping thread of a rank did, with its waits for other ranks."""
-    host, ledger, samples = host_time(stacks, window)
+    host, strip, samples = host_time(stacks, window)
     run = stacks.run  # in a trace, other threads may communicate while this one computes
-    categories = MAY_BE_WAITS if device_kind(run) == "cpu" and not run.is_trace else MAY_WAIT_FOR_DEVICE
-    return host, with_rank_waits(ledger, steps, steps.windows.index(window), categories), samples
+    on_cpu = device_kind(run) == "cpu" and not run.is_trace
+    strip = with_rank_waits(
+        strip, steps, steps.windows.index(window), MAY_BE_WAITS if on_cpu else MAY_WAIT_FOR_DEVICE
+    )
+    if strip is not None and on_cpu and (clock := stacks.thread_time(window)) is not None:
+        strip = within_blocked(strip, clock)
+    return RankRecord(window, host, strip, samples, stage_spans(stacks, window))
 
 
 def _idle(
-    run: Run, window: Window, on_device: Window, host: HostTimeline | None, ledger: Ledger | None
+    run: Run, window: Window, on_device: Window, host: HostTimeline | None, strip: Strip | None
 ) -> tuple[tuple[IdleBlame, ...], Notice | None]:
     reason = no_queue_reason(run, window)
-    if reason or host is None or ledger is None:
+    if reason or host is None or strip is None:
         return (), reason or LEVEL_LIGHT
-    rows = idle_blame(run, on_device, host, unrecorded_is_python=_is_mostly_python(ledger))
+    rows = idle_blame(run, on_device, host, unrecorded_is_python=_is_mostly_python(strip))
     delays, waits, wall = step_delays(run, on_device), waits_without_core(run, on_device), on_device.wall_ns
     stalled, waited = None, 0.0
     if waits is not None:
         delays, stalled = None if delays is None else waits.remaining(delays), int(waits.stalled.sum()) / wall
-        waited = stalled + int(ledger.ns[:, CODE["sync"]].sum()) / window.wall_ns  # the ledger has taken it out of them
+        waited = stalled + int(strip.ns[:, CODE["sync"]].sum()) / window.wall_ns  # the strip has taken it out of them
     delayed = 0.0 if delays is None else int(delays.sum()) / wall
     return split_off_core(rows, delayed=delayed, stalled=stalled, waited=waited), None
 
 
-def _is_mostly_python(ledger: Ledger) -> bool:
+def _is_mostly_python(strip: Strip) -> bool:
     """Whether time of which nothing was recorded was mostly Python, by stack samples."""
-    return ledger.python_share >= 0.5
+    return strip.python_share >= 0.5
 
 
-def _replay(run: Run, on_device: Window, host: HostTimeline | None, ledger: Ledger | None) -> Replay | None:
+def _replay(run: Run, on_device: Window, host: HostTimeline | None, strip: Strip | None) -> Replay | None:
     """The steps of a device with a queue, to be simulated; None where its activities were not recorded."""
-    if no_queue_reason(run, on_device) or host is None or ledger is None or not len(on_device):
+    if no_queue_reason(run, on_device) or host is None or strip is None or not len(on_device):
         return None
-    return Replay(run, on_device, host, "python" if _is_mostly_python(ledger) else UNATTRIBUTED)
+    return Replay(run, on_device, host, "python" if _is_mostly_python(strip) else UNATTRIBUTED)
 
 
 def _measured(categories: Mapping[str, float], breakdown: Mapping[str, Measure]) -> Mapping[str, float]:
@@ -256,10 +268,10 @@ def _sample_warnings(stacks: Stacks, window: Window) -> Iterable[Notice]:
         yield Notice("recorder-samples", {"share": share})
 
 
-def _ledger_warnings(ledger: Ledger | None) -> Iterable[Notice]:
-    if ledger is None:
+def _strip_warnings(strip: Strip | None) -> Iterable[Notice]:
+    if strip is None:
         return
-    if ledger.warning:
-        yield ledger.warning
-    if ledger.crossings:
-        yield Notice("overlapping-regions", {"count": ledger.crossings})
+    if strip.warning:
+        yield strip.warning
+    if strip.crossings:
+        yield Notice("overlapping-regions", {"count": strip.crossings})

@@ -12,12 +12,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from profiler.analyse.finding import Finding, JudgedRun, NotJudged, Predictor
 from profiler.core.notice import Notice
 from profiler.run.model import RunInfo, Site, StatedResult, StepDefinition
 from profiler.run.tables import NON_BLOCKING, CountKind
+
+if TYPE_CHECKING:
+    from profiler.analyse.ledger.cells import Ledger
 
 UNATTRIBUTED = "unattributed"
 """The host category of time in which nothing tells what ran."""
@@ -480,6 +483,8 @@ class SpikeLine:
     """The share of the extra time of the long steps."""
     calls: str = ""
     """The function of the user's own that this line calls there."""
+    imports: str = ""
+    """The package that this line imports there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -508,6 +513,8 @@ class Spikes:
     """The share of the extra time that it takes."""
     categories: Mapping[str, float] = field(default_factory=dict)
     """Host category -> its share of the extra time, by `samples`; empty where these are too few."""
+    seconds: float = 0.0
+    """What they take beyond the median of all steps, all together."""
 
 
 class ThreadState(StrEnum):
@@ -877,6 +884,8 @@ class Analysis:
     """Of evaluations and checkpoints that some steps have and others have not."""
     spikes: Spikes | None = None
     """None: no step takes much longer than the others."""
+    one_offs: Spikes | None = None
+    """The steps that did work which occurs once, and are no measured steps; None: there are none."""
     threads: tuple[ThreadActivity, ...] = ()
     """The activity of each thread, the main process and its main thread first."""
     timeline: Timeline | None = None
@@ -887,6 +896,8 @@ class Analysis:
     """The results that the program stated with `profiler.result`."""
     path: Path | None = field(default=None, compare=False)
     """What it was loaded from: a run directory, an archive of one, or a trace."""
+    ledger: Ledger | None = field(default=None, compare=False, repr=False)
+    """All cells of the run."""
     replay: Predictor | None = field(default=None, compare=False, repr=False)
     """Simulates the steps with changes; None where the activities of a device were not recorded, and after the findings
     were made, since it holds all records of the run."""

@@ -21,7 +21,7 @@ from profiler.analyse.model import (
     Straggler,
 )
 from profiler.analyse.ranks import MOST, RankSteps
-from profiler.analyse.timing.breakdown import Ledger
+from profiler.analyse.timing.breakdown import Strip
 from profiler.analyse.timing.host_timeline import CODE
 from profiler.analyse.window import LEVEL_LIGHT, NS_PER_S
 from profiler.core.notice import Notice
@@ -50,7 +50,7 @@ T = TypeVar("T")
 class RankTime:
     """The time of one rank by category and by line."""
 
-    ledger: Ledger | None
+    ledger: Strip | None
     """None at level light."""
     lines: tuple[LineCost, ...]
     device: Mapping[str, float] = field(default_factory=dict)
@@ -79,8 +79,8 @@ def _per_step(ns: npt.NDArray[np.int64] | None, rows: npt.NDArray[np.int64]) -> 
 
 
 def with_rank_waits(
-    ledger: Ledger | None, steps: RankSteps, at: int, categories: Sequence[str] = MAY_BE_WAITS
-) -> Ledger | None:
+    ledger: Strip | None, steps: RankSteps, at: int, categories: Sequence[str] = MAY_BE_WAITS
+) -> Strip | None:
     """The ledger of the rank in column `at` with at least its waits for other ranks as such.
 
     Without samples nothing divides the backward pass, and all of it counts as computing.

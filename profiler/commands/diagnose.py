@@ -8,16 +8,22 @@ from profiler.commands._common import add_max_size, add_run, newest_run
 
 
 class DiagnoseCommand:
-    """python -m profiler diagnose [RUN] [--what-if CHANGES] [--format text|json]"""
+    """python -m profiler diagnose [RUN] [--what-if CHANGES] [--ledger [FILE:LINE]] [--format text|json]"""
 
     name = "diagnose"
     help = "explain in the terminal why a recorded run was slow"
-    examples = ("diagnose", "diagnose reports/runs/train --what-if sync=0,input=0.5")
+    examples = (
+        "diagnose",
+        "diagnose reports/runs/train --ledger train.py:20",
+        "diagnose reports/runs/train --what-if sync=0,input=0.5",
+    )
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add_run(parser, "a recorded run, a .zip of it, or a folder of traces")
         changes = "predict the step with changes instead, such as sync=0,input=0.5 (docs/findings.md)"
         parser.add_argument("--what-if", metavar="CHANGES", help=changes)
+        cells = "list all time by line, kind, owner and recurrence instead, or that of a line, with the findings that have it"
+        parser.add_argument("--ledger", metavar="FILE:LINE", nargs="?", const="", help=cells)
         parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
         add_max_size(parser)
 
@@ -27,6 +33,7 @@ class DiagnoseCommand:
         from profiler.core.errors import Exit
         from profiler.report.build import build_report
         from profiler.report.count_text import print_counts
+        from profiler.report.ledger_page import ledger_report
         from profiler.report.render.console import print_report
         from profiler.report.write import counts_rendered, rendered
 
@@ -39,6 +46,8 @@ class DiagnoseCommand:
             print(rendered(analyse_run(run), "json"), end="")
         elif run.info.is_counted:
             print_counts(run_counts(run))
+        elif args.ledger is not None:
+            print_report(ledger_report(analyse_run(run), args.ledger))
         else:
             print_report(build_report(analyse_run(run)))
         return int(Exit.OK)

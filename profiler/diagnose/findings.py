@@ -34,6 +34,8 @@ def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> tuple[tuple
     costs = StepCosts(analysis)
     if not costs.seconds or (costs.is_idle and too_few_launches(analysis)):
         return (), ()
+    # without a step nothing recurs, so that no cure has a gain
+    is_unseen = analysis.step is not None and analysis.step.is_whole_run
     rules = discover("profiler.diagnose.rules") if rules is None else rules
     left = {name: cost.seconds for name, cost in costs.categories.items()}
     findings, not_judged, owners = list[Finding](), list[NotJudged](), dict[str, str]()
@@ -48,7 +50,7 @@ def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> tuple[tuple
                 not_judged.append(NotJudged(rule, answer))
             elif isinstance(answer, RunClaim):
                 of_run.append(_finding_of_run(rule, answer))
-            elif answer is not None:
+            elif answer is not None and not is_unseen:
                 claim = _rest_of_step(answer, left, accepted) if is_general else answer
                 if _is_large(rule, claim, costs) and not (is_general and _is_explained(answer, claim)):
                     claims.append((rule, claim))

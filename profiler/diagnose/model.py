@@ -42,6 +42,8 @@ class RunVerdict(StrEnum):
     NOTHING_MEASURED = "nothing-measured"
     THREADS_ONLY = "threads-only"
     """No step was seen: what the main thread did."""
+    NO_STEP = "no-step"
+    """The hooks were there, and nothing ended a step: `parts` are what took most of the run."""
     DEVICE_IDLE = "device-idle"
     """`share` is the share of time in which the device was idle; `causes` explain it."""
     DEVICE_IDLE_UNEXPLAINED = "device-idle-unexplained"
@@ -148,6 +150,22 @@ class InputDiagnosis:
 
 
 @dataclass(frozen=True, slots=True)
+class RunPart:
+    """What a run without a step spent time on."""
+
+    seconds: float
+    share: float
+    """The share of the program's own time."""
+    kind: str
+    """A host category, or GARBAGE_KIND."""
+    imports: str = ""
+    """The package that was imported; empty: it was no import."""
+    site: Site | None = None
+    function: str = ""
+    """The function in which it was, below that line; empty: the line itself, or several functions."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunDiagnosis:
     """Why a run is slow, or that it is not."""
 
@@ -162,6 +180,8 @@ class RunDiagnosis:
     reason: Notice | None = None
     """Why the device's idle time, or its cause, was not measured."""
     thread: ThreadActivity | None = None
+    parts: tuple[RunPart, ...] = ()
+    """What a run without a step spent its time on, the most seconds first."""
     spikes: Spikes | None = None
     ranks: RankLedger | None = None
     """The ranks of the program; all other fields are about the rank that was analysed. None: there is one."""

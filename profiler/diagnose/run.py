@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+from profiler.analyse.ledger.cells import NOT_OWN, Cell, Owner, Period
 from profiler.analyse.model import (
     AFTER_OPTIMIZER,
     CORELESS_CATEGORIES,
@@ -27,8 +29,8 @@ from profiler.analyse.model import (
 from profiler.core.facts import stated_device
 from profiler.core.notice import Notice
 from profiler.diagnose.device import BUSY, MAX_CAUSES, MOST, diagnose_device
-from profiler.diagnose.model import MUCH_UNKNOWN, NAMED, WORTH_NAMING, RunDiagnosis, RunVerdict, UnknownShare
-from profiler.run.model import StepKind
+from profiler.diagnose.model import MUCH_UNKNOWN, NAMED, WORTH_NAMING, RunDiagnosis, RunPart, RunVerdict, UnknownShare
+from profiler.run.model import Site, StepKind
 
 NEARLY_ALL: Final = 0.9
 """Share of a category that must lie outside of compilation and the optimizer for its places to be named."""
@@ -65,6 +67,8 @@ def diagnose_run(analysis: Analysis) -> RunDiagnosis:
 
 def _diagnose_rank(analysis: Analysis) -> RunDiagnosis:
     """The diagnosis of the analysed rank."""
+    if analysis.step is not None and analysis.step.is_whole_run:
+        return _diagnose_unseen(analysis)
     step = analysis.measures.get("step_time")
     if step is None or step.value is None:
         if analysis.threads:
@@ -84,6 +88,26 @@ def _diagnose_rank(analysis: Analysis) -> RunDiagnosis:
     beside = _named([cause for cause in _step_causes(analysis) if cause.category in _BESIDE_A_DEVICE])
     device = stated_device(analysis.info.facts, analysis.info.devices)
     return RunDiagnosis(RunVerdict.DEVICE_BUSY_SAMPLED, device, busy.value, beside)
+
+
+def _diagnose_unseen(analysis: Analysis) -> RunDiagnosis:
+    """What took most of a run in which nothing ended a step: each import, and each line with its kind of time."""
+    ledger = analysis.ledger
+    assert ledger is not None
+    own, groups = ledger.own_seconds(Period.UNSEEN), defaultdict[tuple[str, Site | None, str], list[Cell]](list)
+    for cell in ledger.of(Period.UNSEEN):
+        if cell.kind not in NOT_OWN:
+            is_import = cell.owner is Owner.IMPORT
+            groups[cell.package if is_import else "", cell.place, "" if is_import else cell.kind].append(cell)
+    parts = []
+    for (imports, site, kind), cells in groups.items():
+        seconds = sum(cell.seconds for cell in cells)
+        largest = max(cells, key=lambda cell: cell.seconds)
+        function = largest.function if largest.seconds > MOST * seconds else ""
+        if own and seconds >= WORTH_NAMING * own and (site is not None or kind != UNATTRIBUTED):
+            parts.append(RunPart(seconds, seconds / own, kind, imports, site, function))
+    parts.sort(key=lambda part: -part.seconds)
+    return RunDiagnosis(RunVerdict.NO_STEP, seconds=own, parts=tuple(parts[:MAX_CAUSES]))
 
 
 def hides_waits(analysis: Analysis) -> bool:

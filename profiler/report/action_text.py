@@ -75,7 +75,7 @@ def _proofs(analysis: Analysis, first: Finding | None) -> Iterator[Action]:
             "Record a trace after your change, and compare both", command=f"{called_as()} compare BEFORE AFTER"
         )
         return
-    if analysis.outcome == RunVerdict.NOTHING_MEASURED:
+    if analysis.outcome in (RunVerdict.NOTHING_MEASURED, RunVerdict.NO_STEP):
         mark = "Call profiler.step() at the end of each step, then record the program again"
         yield Action(mark, code="profiler.step()", command=_run(info))
         return

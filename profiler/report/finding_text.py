@@ -279,6 +279,7 @@ _FORMATS: Final[Mapping[str, Callable[[Any], str]]] = {
         "hardly any core was" if value < _HARDLY else "1 core was" if value == 1 else f"{value:.2g} cores were"
     ),
     "results": lambda value: plural(round(value), "result"),
+    "steps": lambda value: plural(round(value), "step"),
     "nth": nth,
     "place": lambda site: at(site).removeprefix(" at "),
     "function": lambda site: (

@@ -182,7 +182,7 @@ def _places(side: ReportSide, of: str = "") -> tuple[str, tuple[CodePlace, ...],
     title = f"Lines of {of}, by time" if of else "Your lines, by time"
     if analysis.lines:
         places = _line_places(analysis.lines, _lead_site(analysis))
-        note = "Shares of a step, by stack samples."
+        note = f"Shares of {'the run' if has_no_steps(analysis) else 'a step'}, by stack samples."
         if not of and any(phase.low == phase.high for phase in analysis.phases if phase.name in PHASES):
             note += " The parts above are recorded times, so that both can differ a little."
         if any(place.share is None for place in places):

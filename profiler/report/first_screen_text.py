@@ -164,6 +164,8 @@ def _outcome(analysis: Analysis, devices: str) -> str:
         case RunVerdict.UNKNOWN_STEP:
             is_hinted = any(line.unrecorded for line in analysis.lines)
             return f"What ran in {part} of every step is {'uncertain' if is_hinted else category_label(UNATTRIBUTED)}"
+        case RunVerdict.NO_STEP:
+            return "No training step was seen"
         case RunVerdict.THREADS_ONLY:
             thread = analysis.threads[0]
             return f"The {thread.process} was {THREAD_STATES[thread.state]} {share(thread.share)} of the time"
@@ -195,6 +197,8 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
     if lead is None:
         if analysis.outcome == RunVerdict.THREADS_ONLY:
             return (_NO_STEP,)
+        if analysis.outcome == RunVerdict.NO_STEP:
+            return analysis.details[:WHY]
         if analysis.outcome == RunVerdict.UNKNOWN:  # its details say what its headline says
             return tuple(_gain_or_why_none(analysis))
         reason = (analysis.unknown_reason,) if analysis.outcome == RunVerdict.UNKNOWN_STEP else ()

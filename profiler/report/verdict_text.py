@@ -40,7 +40,7 @@ from profiler.diagnose.model import (
     RunVerdict,
     UnknownShare,
 )
-from profiler.report.category_text import CATEGORIES
+from profiler.report.category_text import CATEGORIES, category_label
 from profiler.report.finding_text import (
     WIDE,
     finding_sentence,
@@ -161,6 +161,15 @@ def _without(run: RunDiagnosis, findings: Sequence[Finding]) -> RunDiagnosis:
         spikes = None
     causes = tuple(cause for cause in run.causes if not is_explained(cause))
     return replace(run, causes=causes, spikes=spikes, findings=tuple(findings))
+
+
+def _unseen(run: RunDiagnosis) -> Iterable[str]:
+    """`No training step was seen.` `Importing torch at train.py:2 took 2.1 s, 62% of the run.`"""
+    yield "No training step was seen."
+    for part in run.parts:
+        what = f"Importing {part.imports}" if part.imports else capitalized(category_label(part.kind))
+        inside = f" in {part.function}" if part.function and not part.imports else ""
+        yield f"{what}{at(part.site)}{inside} took {seconds(part.seconds)}, {share(part.share)} of the run."
 
 
 _SAME_SHARE: Final = 0.95
@@ -504,6 +513,7 @@ def _part_name(part: InputPart) -> str:
 _RUN: Final[Mapping[RunVerdict, Callable[[RunDiagnosis], Iterable[str]]]] = {
     RunVerdict.NOTHING_MEASURED: lambda run: [f"Nothing was measured: {describe(run.reason)}."],
     RunVerdict.THREADS_ONLY: lambda run: [f"No step was seen; {_thread_state(run.thread)}."],
+    RunVerdict.NO_STEP: _unseen,
     RunVerdict.DEVICE_IDLE: _idle_device,
     RunVerdict.DEVICE_IDLE_UNEXPLAINED: lambda run: [
         f"The {run.device} was idle {share(run.share)} of the time.",

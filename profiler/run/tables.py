@@ -262,8 +262,10 @@ STEPS: Final = (
     ("process_cpu", "q"),  # ns of CPU of the whole process, device threads included
     ("device_cpu", "q"),  # ns of CPU of the threads that are a device (the host device's worker); else 0
     ("tid", "q"),
-    ("warmup", "i"),  # 1: not to be measured
+    ("warmup", "i"),  # 1: not to be measured; an analysis sets ONE_OFF
 )
+ONE_OFF: Final = 2
+"""`warmup` of a step that did work which occurs once: see `profiler.analyse.one_off`. It is never written."""
 LATEST_NS: Final = 1 << 62
 """The year 2116 as ns since 1970. Nothing is recorded later, and sums of two such times still fit into 64 bits."""
 NOT_READ: Final = -1

@@ -12,7 +12,7 @@ from profiler.analyse.analysis import analyse
 from profiler.analyse.model import HOST_CATEGORIES, Analysis, CollectiveWait, LineCost, RankActivity, RankLedger
 from profiler.analyse.rank_ledger import MAY_WAIT_FOR_DEVICE, RankTime, rank_ledger, with_rank_waits
 from profiler.analyse.ranks import RankSteps, find_straggler, rank_steps
-from profiler.analyse.timing.breakdown import Ledger
+from profiler.analyse.timing.breakdown import Strip
 from profiler.analyse.timing.host_timeline import CODE
 from profiler.analyse.window import measured_window, rank_windows
 from profiler.core.notice import Notice
@@ -121,7 +121,7 @@ def ledgers(*by_rank: dict[str, tuple[int, int]], window: int = STEPS) -> list[R
         backward, ns = np.zeros((2, window, len(HOST_CATEGORIES)), np.int64)
         for name, (outside, within) in parts.items():
             backward[:, CODE[name]], ns[:, CODE[name]] = within * MS, (outside + within) * MS
-        times.append(RankTime(Ledger(ns, 0, backward=backward), (LineCost(Site("x.py", 1, "f"), "", 0, 0, 0, 0, 1),)))
+        times.append(RankTime(Strip(ns, 0, backward=backward), (LineCost(Site("x.py", 1, "f"), "", 0, 0, 0, 0, 1),)))
     return times
 
 

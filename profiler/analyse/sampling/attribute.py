@@ -34,7 +34,7 @@ from profiler.analyse.sampling.shares import ClassifiedSamples, classify_samples
 from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.sampling.strata import DIVIDED, FIXED, NUMBER, Numbers, has_hooked_steps, stratum_times
 from profiler.analyse.statistics import Z, share_interval
-from profiler.analyse.timing.breakdown import Ledger, recorded_ledger, take_core, take_stalls
+from profiler.analyse.timing.breakdown import Strip, recorded_strip, take_core, take_stalls
 from profiler.analyse.timing.host_timeline import CODE, HostTimeline
 from profiler.analyse.timing.scheduler import step_delays, waits_without_core
 from profiler.analyse.timing.trace_timeline import full_timeline
@@ -60,13 +60,13 @@ _ALWAYS_POSSIBLE: Final = ("framework", "compute", "python")
 was in it."""
 
 
-def host_time(stacks: Stacks, window: Window) -> tuple[HostTimeline | None, Ledger | None, ClassifiedSamples | None]:
+def host_time(stacks: Stacks, window: Window) -> tuple[HostTimeline | None, Strip | None, ClassifiedSamples | None]:
     """What the stepping thread did, its steps divided among the categories, and its samples; None at level light."""
     run = stacks.run
     if not len(window) or run.info.level == "light":
         return None, None, None
     host = full_timeline(run, window)
-    samples, ledger = classify_samples(stacks, window, host), recorded_ledger(host, window)
+    samples, ledger = classify_samples(stacks, window, host), recorded_strip(host, window)
     if run.is_trace:  # it has no stack samples
         return host, ledger, samples
     if has_hooked_steps(run):
@@ -98,8 +98,8 @@ def _core_weights(samples: ClassifiedSamples | None) -> Floats:
 
 
 def attribute_unrecorded(
-    ledger: Ledger, run: Run, window: Window, host: HostTimeline, samples: ClassifiedSamples | None
-) -> Ledger:
+    ledger: Strip, run: Run, window: Window, host: HostTimeline, samples: ClassifiedSamples | None
+) -> Strip:
     """Return the ledger with all unrecorded time attributed, as far as there are samples.
 
     :param ledger: from the records alone.
@@ -226,7 +226,7 @@ def _spread(ns: Numbers, shares: Floats) -> Numbers:
 # ---------------------------------------------------------------- runs that mark everything themselves
 
 
-def move_active_python(ledger: Ledger, stacks: Stacks, window: Window, host: HostTimeline) -> Ledger:
+def move_active_python(ledger: Strip, stacks: Stacks, window: Window, host: HostTimeline) -> Strip:
     """Move the unrecorded time that stack samples prove to be active Python to `python`."""
     unrecorded = ledger.ns[:, CODE[UNATTRIBUTED]]
     total, wall = int(unrecorded.sum()), window.wall_ns

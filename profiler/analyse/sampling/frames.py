@@ -131,6 +131,8 @@ class Stack:
     """The owner of that line; without a line of the user, the owner of the outermost frame."""
     calls: str
     """The innermost library function below that line (of an import: what is imported); empty: the line itself."""
+    imports: str
+    """The package that is imported below that line; empty: none."""
     stratum: str
     """The innermost stretch that hooks record exactly: DATA, BACKWARD, ...; empty: none."""
     category: str
@@ -239,7 +241,7 @@ def classify_stack(sites: tuple[Site, ...], folders: PackageFolders = UNKNOWN_FO
     """Classify a stack whose frames come outermost first."""
     if not sites:
         return Stack(
-            Site("", 0, ""), LIBRARY, "", "", "", in_torch=False, strata=(("", ""),), phase=BETWEEN,
+            Site("", 0, ""), LIBRARY, "", "", "", "", in_torch=False, strata=(("", ""),), phase=BETWEEN,
             in_optimizer=False, roles=_NO_ROLES, leaf_roles=_NO_ROLES,
         )  # fmt: skip
     frames = [_classify_frame(site.file, site.function, folders) for site in sites]
@@ -248,10 +250,13 @@ def classify_stack(sites: tuple[Site, ...], folders: PackageFolders = UNKNOWN_FO
     in_file = next((number for number in range(leaf, -1, -1) if not sites[number].file.startswith("<")), None)
     strata = _strata(frames)
     phase, in_optimizer = _phase(frames)
+    below = sites[0 if user is None else user + 1 :]
+    imports = _imported(below, folders)
     return Stack(
         site=sites[0 if user is None else user],
         owner=frames[0 if user is None else user].owner,
-        calls=_callee(sites[0 if user is None else user + 1 :], folders),
+        calls=f"import {imports}" if imports else _callee(below, folders),
+        imports=imports,
         stratum=strata[0][0],
         category=strata[0][1],
         in_torch=frames[leaf].owner == TORCH,
@@ -305,13 +310,18 @@ def _phase(frames: Iterable[_Frame]) -> tuple[str, bool]:
     return phase, in_optimizer
 
 
-def _callee(sites: tuple[Site, ...], folders: PackageFolders) -> str:
-    """The innermost function of `sites` that is not ours, as module.function; of an import what is imported."""
+def _imported(sites: Iterable[Site], folders: PackageFolders) -> str:
+    """The package that is imported below the first of these frames that is of Python's import; empty: none."""
     importing = False
     for site in sites:
         importing = importing or site.file.startswith("<frozen importlib")
         if importing and not site.file.startswith("<"):
-            return f"import {_module_name(site.file, folders).partition('.')[0]}"
+            return _module_name(site.file, folders).partition(".")[0]
+    return ""
+
+
+def _callee(sites: tuple[Site, ...], folders: PackageFolders) -> str:
+    """The innermost function of `sites` that is not ours, as module.function."""
     for site in reversed(sites):
         if code_owner(site.file, folders) != OURS:
             return callee_name(site, folders)

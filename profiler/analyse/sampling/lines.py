@@ -94,7 +94,7 @@ class StackCosts:
     """The time of the stacks of a run, by category."""
 
     def __init__(self, stacks: Stacks, samples: ClassifiedSamples) -> None:
-        self._stacks, self._samples, self._error = stacks, samples, _ShareError(samples)
+        self._stacks, self._samples, self._error = stacks, samples, ShareError(samples)
         columns = [np.bincount(samples.stack, samples.weight * column) for column in samples.line_shares.T]
         self.ns = np.stack(columns, axis=1)
         """ns of measured steps of each stack (rows) in each of HOST_CATEGORIES (columns)."""
@@ -135,7 +135,7 @@ def most_frequent(calls: Mapping[str, float]) -> str:
     return max(calls, key=lambda name: (calls[name], name))
 
 
-class _ShareError:
+class ShareError:
     """The error of a line's share, by the samples of each group of strata that is weighted by itself."""
 
     def __init__(self, samples: ClassifiedSamples) -> None:

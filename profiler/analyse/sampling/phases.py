@@ -64,7 +64,7 @@ def phases(
     """The phases of a step in their order; none where nothing was sampled."""
     if samples is None:
         return ()
-    sampled, lines, within_phase = _sampled_phases(stacks, samples, stages)
+    sampled, lines, within_phase = sampled_phases(stacks, samples, stages)
     # total, low and high ns of each phase
     exact = _exact_phases(stacks.run, window, host, stages)
     ns = {name: np.full(3, float(spans.measure())) for name, spans in exact.items()}
@@ -149,7 +149,7 @@ def _exact_phases(run: Run, window: Window, host: HostTimeline, stages: StageSpa
     return exact
 
 
-def _sampled_phases(
+def sampled_phases(
     stacks: Stacks, samples: ClassifiedSamples, stages: StageSpans
 ) -> tuple[Mapping[tuple[str, bool], Floats], Mapping[str, Mapping[_Line, float]], Mapping[str, Floats]]:
     """ns of samples of each phase within and without an optimizer by batch of time, the lines of each phase, and for

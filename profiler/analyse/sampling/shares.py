@@ -370,7 +370,7 @@ def _active(
     return active
 
 
-def _calls_by_line(run: Run, host: HostTimeline, window: Window) -> tuple[dict[tuple[str, int], Floats], Floats]:
+def calls_by_line(run: Run, host: HostTimeline, window: Window) -> tuple[dict[tuple[str, int], Floats], Floats]:
     """ns of the recorded calls by category: those of each line, by file and line, and those of all lines."""
     recorded = np.flatnonzero(host.source != REGION)
     cut = overlaps(host.segments.begin[recorded], host.segments.end[recorded], window.spans)
@@ -393,7 +393,7 @@ def _call_line(frames: tuple[Site, ...], lines: Container[tuple[str, int]]) -> t
 def _call_shares(run: Run, host: HostTimeline, window: Window, stack: Numbers, region: Numbers) -> Floats:
     """For each sample, the mix of categories of the calls that its innermost line with calls made (or of all calls), or
     the category of the marked region around it (samples x categories)."""
-    by_line, average = _calls_by_line(run, host, window)
+    by_line, average = calls_by_line(run, host, window)
     if not average.any():
         average[CODE["python"]] = 1.0
     numbers, row = np.unique(stack, return_inverse=True)
@@ -414,7 +414,7 @@ def _marked_calls(run: Run, host: HostTimeline, window: Window, rows: tuple[Numb
     :param rows: of each row the number of its stack, and its weight.
     """
     stack, weight = rows
-    by_line, _ = _calls_by_line(run, host, window)
+    by_line, _ = calls_by_line(run, host, window)
     lines = {number: _call_line(run.stack_frames[number], by_line) for number in np.unique(stack).tolist()}
     row_lines, parts = [lines[number] for number in stack.tolist()], np.zeros((len(stack), len(HOST_CATEGORIES)))
     for line, ns in by_line.items():

@@ -7,15 +7,15 @@ with the extra time by samples: of a line that only long steps run, not the line
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from profiler.analyse.intervals import covered_within, times, union
+from profiler.analyse.intervals import Intervals, covered_within, times, union
 from profiler.analyse.model import HOST_CATEGORIES, SpikeLine, Spikes, Stage
 from profiler.analyse.sampling.frames import FSYNC, callee_name
 from profiler.analyse.sampling.shares import ClassifiedSamples
@@ -23,7 +23,7 @@ from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.sampling.stages import StageSpans
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.timing.input import first_requests
-from profiler.analyse.window import Window, named_rows, thread_rows
+from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
 from profiler.run.model import Site
 from profiler.run.tables import GARBAGE_COLLECTION
 
@@ -76,6 +76,8 @@ class _Node:
     children: dict[Site, _Node] = field(default_factory=dict)
     functions: dict[Site, _Node] = field(default_factory=dict)
     """Functions of libraries that the line, or the function, calls without a further line of the user."""
+    imports: Counter[str] = field(default_factory=Counter)
+    """ns in long steps of each package that the line imports, also below the lines that it calls."""
 
     def add(self, column: int, ns: float) -> _Node:
         """The node itself, with more time of one kind of steps."""
@@ -110,13 +112,9 @@ class _StepSamples:
         return long[0] > short[1]
 
 
-def spikes(
-    stacks: Stacks, window: Window, stages: StageSpans, classified: ClassifiedSamples | None = None
-) -> Spikes | None:
-    """The long steps of `window`; None where there are none that matter.
-
-    :param classified: the samples by category.
-    """
+def long_steps(window: Window, stages: StageSpans) -> tuple[_Mask, _Mask, int] | None:
+    """Which steps are long, which ones they are compared with, and the distance between them where it is nearly always
+    the same, else 0; None where no long steps matter."""
     if len(window) < MIN_STEPS:
         return None
     wall = window.wall.astype(np.float64)
@@ -130,14 +128,49 @@ def spikes(
     every = _every(window, long)
     if not every and long.mean() > MAX_IRREGULAR:
         return None
-    ratio = float(np.median(wall[long]) / np.median(wall[~above]))
-    tree, samples = _sample_steps(stacks, window, (long, ~above), regular=every > 0)
+    return long, ~above, every
+
+
+def spikes(
+    stacks: Stacks, window: Window, stages: StageSpans, classified: ClassifiedSamples | None = None
+) -> Spikes | None:
+    """The long steps of `window`; None where there are none that matter.
+
+    :param classified: the samples by category.
+    """
+    found = long_steps(window, stages)
+    if found is None:
+        return None
+    long, short, every = found
+    described = spikes_at(stacks, window, stages, (long, short), is_certain=every > 0, classified=classified)
+    return replace(described, every=every)
+
+
+def spikes_at(
+    stacks: Stacks,
+    window: Window,
+    stages: StageSpans,
+    steps: tuple[_Mask, _Mask],
+    *,
+    is_certain: bool,
+    classified: ClassifiedSamples | None = None,
+) -> Spikes:
+    """How long the long steps are, and where their extra time lies.
+
+    :param steps: which steps of `window` are long, and with which ones they are compared.
+    :param is_certain: whether the program makes them long, and not the machine.
+    """
+    wall, (long, short) = window.wall.astype(np.float64), steps
+    ratio = float(np.median(wall[long]) / np.median(wall[short]))
+    extra = float((wall - np.median(wall))[long].sum())
+    tree, samples = _sample_steps(stacks, window, steps, regular=is_certain)
     enough = samples >= ENOUGH
-    stage, stage_share = _stage(stacks, window, stages, (long, ~above))
-    lines = _lines(stacks, tree, is_certain=every > 0 and ratio >= LONG) if enough else ()
-    categories = _categories(stacks, window, (long, ~above), classified) if enough and classified else {}
+    stage, stage_share = _stage(stacks, window, stages, steps)
+    lines = _lines(stacks, tree, is_certain=is_certain and ratio >= LONG) if enough else ()
+    categories = _categories(stacks, window, steps, classified) if enough and classified else {}
+    share, seconds = extra / window.wall_ns, extra / NS_PER_S
     return Spikes(
-        int(long.sum()), len(window), every, ratio, extra, lines, samples, enough, stage, stage_share, categories
+        int(long.sum()), len(window), 0, ratio, share, lines, samples, enough, stage, stage_share, categories, seconds
     )
 
 
@@ -159,8 +192,8 @@ def _categories(
     return {name: ns / total for name, ns in zip(HOST_CATEGORIES, more.tolist(), strict=True) if ns} if total else {}
 
 
-def _stage(stacks: Stacks, window: Window, stages: StageSpans, steps: tuple[_Mask, _Mask]) -> tuple[str, float]:
-    """The stage that recorded times show to take most of the extra time, and its share of that; ('', 0) for none."""
+def recorded_spans(stacks: Stacks, window: Window, stages: StageSpans) -> dict[str, Intervals]:
+    """The recorded time of each stage, of the start of loaders, and of collecting garbage."""
     regions = thread_rows(stacks.run.regions, window)
     recorded = {stage.value: spans for stage, spans in stages.spans.items()}
     for name in (LOADER_START, GARBAGE_COLLECTION):
@@ -174,11 +207,16 @@ def _stage(stacks: Stacks, window: Window, stages: StageSpans, steps: tuple[_Mas
     # after a start the workers import the program and make the first batch, which the step waits for
     starts, (begin, end) = recorded[LOADER_START], first_requests(stacks.run, regions, 1)
     recorded[LOADER_START] = union(np.append(starts.begin, begin), np.append(starts.end, end))
+    return recorded
+
+
+def _stage(stacks: Stacks, window: Window, stages: StageSpans, steps: tuple[_Mask, _Mask]) -> tuple[str, float]:
+    """The stage that recorded times show to take most of the extra time, and its share of that; ('', 0) for none."""
     long, short = steps
     wall = window.wall.astype(np.float64)
     extra = float(wall[long].mean() - wall[short].mean())
     shares = {}
-    for name, spans in recorded.items():
+    for name, spans in recorded_spans(stacks, window, stages).items():
         ns = covered_within(spans, window.begin, window.end).astype(np.float64)
         shares[name] = float(ns[long].mean() - ns[short].mean()) / extra
     name = max(shares, key=lambda name: shares[name])
@@ -221,11 +259,16 @@ def _sample_steps(
         for number in np.flatnonzero(sums).tolist():
             sites = [site for site in stacks.run.stack_frames[number] if stacks.is_user(site)]
             node = root.add(column, sums[number])
+            imported = stacks[number].imports if column == 0 else ""
             for site in (sites or [stacks[number].site])[:_MAX_DEPTH]:
                 node = node.children.setdefault(site, _Node(site)).add(column, sums[number])
+                if imported:
+                    node.imports[imported] += int(sums[number])
             for site in stacks.library_frames(number)[:_MAX_DEPTH]:
                 function = replace(site, line=0)
                 node = node.functions.setdefault(function, _Node(function)).add(column, sums[number])
+                if imported:
+                    node.imports[imported] += int(sums[number])
         if column == 0:
             sampled_steps = len(np.unique(step[inside]))
     long, short = (stacks.sample_count(rows[inside], weight[inside]) for inside in (chosen[step] for chosen in steps))
@@ -240,26 +283,27 @@ def _lines(stacks: Stacks, tree: _StepSamples, *, is_certain: bool) -> tuple[Spi
         work than the others: then the largest line is named though it does not stand out.
     """
     parts = [node for node in _parts(tree, tree.root) if tree.extra(node) > 0]
-    chosen = [(node, tree.extra(node), _callee(node)) for node in parts if tree.stands_out(node)]
+    chosen = [(node, tree.extra(node), _called(node)) for node in parts if tree.stands_out(node)]
     if not chosen:  # all steps run the same lines where a library drives them (`trainer.fit()`)
         chosen = [
-            (node, tree.extra(function), callee_name(function.site, stacks.folders))
+            (node, tree.extra(function), _called_function(stacks, function))
             for node in parts
             for function in _rare_functions(tree, node)
             if tree.stands_out(function)
         ]
     lines = _by_site(stacks, chosen)
     if not lines and is_certain:
-        lines = _by_site(stacks, [(node, tree.extra(node), _callee(node)) for node in parts])[:1]
+        lines = _by_site(stacks, [(node, tree.extra(node), _called(node)) for node in parts])[:1]
     return tuple(line for line in lines if line.share >= MIN_SHARE)[:MAX_LINES]
 
 
-def _by_site(stacks: Stacks, parts: list[tuple[_Node, float, str]]) -> list[SpikeLine]:
-    """One row per line and what it calls, the largest first, from parts with their share of the extra time."""
-    sums = defaultdict[tuple[Site, str], float](float)
-    for node, share, callee in parts:
-        sums[stacks.relative(node.site), callee] += share
-    rows = [SpikeLine(site, min(1.0, share), callee) for (site, callee), share in sums.items()]
+def _by_site(stacks: Stacks, parts: list[tuple[_Node, float, tuple[str, str]]]) -> list[SpikeLine]:
+    """One row per line and what it calls and imports, the largest first, from parts with their share of the extra
+    time."""
+    sums = defaultdict[tuple[Site, tuple[str, str]], float](float)
+    for node, share, called in parts:
+        sums[stacks.relative(node.site), called] += share
+    rows = [SpikeLine(site, min(1.0, share), *called) for (site, called), share in sums.items()]
     return sorted(rows, key=lambda row: (-row.share, row.site, row.calls))
 
 
@@ -271,8 +315,11 @@ def _parts(tree: _StepSamples, node: _Node) -> Iterator[_Node]:
     for child in node.children.values():
         yield from _parts(tree, child)
     if node is not tree.root:
-        own = node.ns - sum(child.ns for child in node.children.values())
-        yield _Node(node.site, own, functions=node.functions)
+        own, imports = node.ns.copy(), Counter(node.imports)
+        for child in node.children.values():
+            own -= child.ns
+            imports.subtract(child.imports)
+        yield _Node(node.site, own, functions=node.functions, imports=imports)
 
 
 def _rare_functions(tree: _StepSamples, node: _Node) -> Iterator[_Node]:
@@ -284,10 +331,21 @@ def _rare_functions(tree: _StepSamples, node: _Node) -> Iterator[_Node]:
             yield from _rare_functions(tree, function)
 
 
-def _callee(node: _Node) -> str:
-    """The user's function that a line calls in nearly all of its samples of long steps; empty for none."""
+def _called(node: _Node) -> tuple[str, str]:
+    """The user's function that a line calls in nearly all of its samples of long steps, and the package that it imports
+    in nearly all; empty for none."""
     calls = defaultdict[str, float](float)
     for child in node.children.values():
         calls[child.site.function] += child.ns[0]
-    name = max(calls, key=lambda name: calls[name], default="")
-    return name if name and calls[name] >= DOMINANT * node.ns[0] else ""
+    return _dominant(calls, node.ns[0]), _dominant(node.imports, node.ns[0])
+
+
+def _called_function(stacks: Stacks, node: _Node) -> tuple[str, str]:
+    """The function of a library, or the package that is imported where nearly all of its time is an import."""
+    imports = _dominant(node.imports, node.ns[0])
+    return ("", imports) if imports else (callee_name(node.site, stacks.folders), "")
+
+
+def _dominant(ns: Mapping[str, float], total: float) -> str:
+    name = max(ns, key=lambda name: ns[name], default="")
+    return name if name and ns[name] >= DOMINANT * total else ""

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from profiler.analyse.intervals import Floats, Intervals, overlaps
 from profiler.analyse.model import HOST_CATEGORIES, UNATTRIBUTED, WAIT_CATEGORIES, Measure
 from profiler.analyse.timing.host_timeline import CODE, HostTimeline
+from profiler.analyse.timing.scheduler import ThreadTime
 from profiler.analyse.window import LEVEL_LIGHT, Window
 from profiler.core.notice import Notice
 from profiler.core.scheduling import Throttling
@@ -24,12 +25,17 @@ NO_OPERATORS: Final = Notice("no-operators")
 NO_CALLS: Final = Notice("no-device-calls")
 _WITHOUT_CORE: Final = (CODE["core"], CODE["throttled"], CODE["gil"], CODE["ranks"])
 """Categories that contain no time in which the stepping thread could have run: it was blocked, or it is that time."""
+_BLOCKING: Final = [CODE["gil"], CODE["ranks"], CODE["waiting"]]
+"""Categories in which the thread cannot run."""
+_CLOCKS_AGREE: Final = 0.02
+"""Share of the steps by which these may exceed the time in which the thread was blocked by its clocks, which are read
+once in 10 ms."""
 SOURCE: Final = "regions and calls"
 SAMPLED_SOURCE: Final = "regions, calls and samples"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Ledger:
+class Strip:
     """ns of each measured step (row) in each of HOST_CATEGORIES (column); a row sums to the step's wall time."""
 
     ns: npt.NDArray[np.int64]
@@ -45,7 +51,7 @@ class Ledger:
     """The part of `ns` in backward, where ranks wait for each other, without time without a core."""
 
 
-def recorded_ledger(host: HostTimeline, window: Window) -> Ledger:
+def recorded_strip(host: HostTimeline, window: Window) -> Strip:
     """Every measured step divided among the categories, from regions and calls alone."""
     segments, steps, kinds = host.segments, len(window), len(HOST_CATEGORIES)
     cut = overlaps(segments.begin, segments.end, Intervals(window.begin, window.end))
@@ -53,10 +59,10 @@ def recorded_ledger(host: HostTimeline, window: Window) -> Ledger:
     # float64 sums of whole ns are exact below 2**53 ns (104 days)
     sums = np.bincount(cell, cut.end - cut.begin, minlength=steps * kinds).astype(np.int64).reshape(steps, kinds)
     sums[:, CODE[UNATTRIBUTED]] += window.wall - sums.sum(axis=1)
-    return Ledger(sums, segments.crossings)
+    return Strip(sums, segments.crossings)
 
 
-def take_stalls(ledger: Ledger, stalled: npt.NDArray[np.int64]) -> Ledger:
+def take_stalls(ledger: Strip, stalled: npt.NDArray[np.int64]) -> Strip:
     """Take waits for the device in which it or the host had no core out of the syncs of each step.
 
     :param stalled: ns of each step.
@@ -68,7 +74,7 @@ def take_stalls(ledger: Ledger, stalled: npt.NDArray[np.int64]) -> Ledger:
     return replace(ledger, ns=ns)
 
 
-def take_core(ledger: Ledger, delays: npt.NDArray[np.int64], throttling: Throttling, weights: Floats) -> Ledger:
+def take_core(ledger: Strip, delays: npt.NDArray[np.int64], throttling: Throttling, weights: Floats) -> Strip:
     """Take the time without a core out of the categories of each step, in proportion to their weighted time.
 
     :param delays: ns of each step in which the thread could have run and had no core.
@@ -118,7 +124,28 @@ def _within(delays: npt.NDArray[np.int64], room: npt.NDArray[np.int64]) -> npt.N
     return fitting + moved
 
 
-def breakdown(window: Window, ledger: Ledger | None, calls: int) -> Mapping[str, Measure]:
+def within_blocked(strip: Strip, clock: ThreadTime) -> Strip:
+    """The strip with waits for no longer than the thread was blocked: what exceeds that ran on a core, as a collective
+    does that adds numbers up on the thread that calls it.
+
+    :param clock: of the stepping thread, over the same steps.
+    """
+    whole, waits = float(strip.ns.sum()), strip.ns[:, _BLOCKING].sum(axis=1)
+    blocked = clock.blocked / clock.wall * whole
+    if waits.sum() - blocked <= _CLOCKS_AGREE * whole:
+        return strip
+    ns, part = strip.ns.copy(), blocked / float(waits.sum())
+    ns[:, _BLOCKING] = np.floor(ns[:, _BLOCKING] * part).astype(np.int64)
+    ns[:, CODE["compute"]] += waits - ns[:, _BLOCKING].sum(axis=1)
+    moved, spread = float((ns - strip.ns)[:, CODE["compute"]].sum()), dict(strip.spread)
+    for name in ("compute", *(HOST_CATEGORIES[code] for code in _BLOCKING)):
+        if name in spread:
+            low, high = spread[name]
+            spread[name] = (low + moved, high + moved) if name == "compute" else (low * part, high * part)
+    return replace(strip, ns=ns, spread=spread)
+
+
+def breakdown(window: Window, ledger: Strip | None, calls: int) -> Mapping[str, Measure]:
     """Mean seconds per step of each category; None with the reason where this run cannot see it.
 
     :param ledger: None where there is nothing to divide (no measured step, level light).
@@ -132,7 +159,7 @@ def breakdown(window: Window, ledger: Ledger | None, calls: int) -> Mapping[str,
     return {name: each for name, each in measures.items() if name not in WAIT_CATEGORIES or each.value}
 
 
-def _measure(name: str, window: Window, ledger: Ledger, calls: int) -> Measure:
+def _measure(name: str, window: Window, ledger: Strip, calls: int) -> Measure:
     total = int(ledger.ns[:, CODE[name]].sum())
     if not total and name in ("framework", "compute") and name not in ledger.spread:
         return Measure(name, None, "s", reason=NO_OPERATORS)

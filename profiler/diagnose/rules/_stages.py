@@ -23,6 +23,12 @@ def stage_seconds(costs: StepCosts, *stages: Stage) -> tuple[float, float]:
     return sum(time.seconds for time in chosen), sum(time.share for time in chosen)
 
 
+def run_seconds(costs: StepCosts) -> float:
+    """Seconds of the whole run; 0: not known."""
+    info = costs.analysis.info
+    return (info.end - info.begin) * 1e-9 if info.begin and info.end else 0.0
+
+
 def period_sites(costs: StepCosts, period: Period) -> tuple[Site, ...]:
     """The lines that take most of a period in which no step is measured."""
     lines = next((each.lines for each in costs.analysis.startup_teardown if each.period is period), ())

@@ -127,14 +127,16 @@ def test_long_steps_at_random(share: float, extra: list[Any], slow: float, named
 
 
 @pytest.mark.parametrize(("frames", "named"), [(FORWARD, []), ((LOOP, "train.py:40:save"), [("save", 40, 1.0)])])
-def test_a_single_long_step_is_reported_where_only_it_has_the_line(
+def test_a_single_long_step_is_set_apart_with_its_line_where_only_it_has_that(
     frames: tuple[str, ...], named: list[object]
 ) -> None:
     steps = Steps()
     for number in range(200):
         steps.step(*[(frames, 1000.0)] * (number == 77))
-    spikes = steps.spikes()
-    assert (spikes.count, spikes.every, lines(spikes)) == (1, 0, named)
+    steps.spikes()
+    analysis = analyse(steps.builder.build())
+    assert analysis.spikes is None
+    assert (analysis.one_offs.count, analysis.one_offs.every, lines(analysis.one_offs)) == (1, 0, named)
 
 
 @pytest.mark.parametrize(("level", "samples"), [("standard", 5), ("light", 0)])

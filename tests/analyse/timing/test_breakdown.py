@@ -13,7 +13,7 @@ from profiler.analyse.sampling.attribute import host_time
 from profiler.analyse.sampling.frames import CHECKPOINT, FSYNC
 from profiler.analyse.sampling.stacks import Stacks
 from profiler.analyse.sampling.strata import NUMBER, StackStrata, stratum_times
-from profiler.analyse.timing.breakdown import recorded_ledger
+from profiler.analyse.timing.breakdown import recorded_strip
 from profiler.analyse.timing.host_timeline import CALL_CATEGORIES, CODE, host_timeline, region_category
 from profiler.analyse.window import measured_window
 from profiler.core.notice import Notice
@@ -30,7 +30,7 @@ USUAL_CATEGORIES = [name for name in HOST_CATEGORIES if name not in WAIT_CATEGOR
 def ns_of(run: Run) -> list[dict[str, int]]:
     """Categories of each step, without evidence from samples; zeros left out."""
     window = measured_window(run)
-    rows = recorded_ledger(host_timeline(run, window), window).ns
+    rows = recorded_strip(host_timeline(run, window), window).ns
     assert (rows.sum(axis=1) == window.wall).all()
     return [{name: int(row[CODE[name]]) for name in HOST_CATEGORIES if row[CODE[name]]} for row in rows]
 

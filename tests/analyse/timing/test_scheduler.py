@@ -11,7 +11,7 @@ from profiler.analyse.model import HOST_CATEGORIES
 from profiler.analyse.sampling.attribute import host_time
 from profiler.analyse.sampling.blocked import BlockedCalls, BlockedRows, divide_waits
 from profiler.analyse.sampling.stacks import Stacks
-from profiler.analyse.timing.breakdown import Ledger, take_core
+from profiler.analyse.timing.breakdown import Strip, take_core
 from profiler.analyse.timing.host_timeline import CODE
 from profiler.analyse.timing.scheduler import other_threads, step_delays, thread_time
 from profiler.analyse.window import measured_window
@@ -171,7 +171,7 @@ def test_a_delay_that_does_not_fit_into_a_step_counts_in_others() -> None:
     ns = np.zeros((2, len(HOST_CATEGORIES)), np.int64)
     ns[:, CODE["compute"]], ns[:, CODE["ranks"]] = 100, 100  # samples divide both steps alike
     delays = np.array([150, 10])
-    divided = take_core(Ledger(ns, 0), delays, Throttling(), np.ones(len(HOST_CATEGORIES))).ns
+    divided = take_core(Strip(ns, 0), delays, Throttling(), np.ones(len(HOST_CATEGORIES))).ns
     assert divided[:, CODE["core"]].tolist() == [100, 60]
     assert divided.sum(axis=1).tolist() == [200, 200]
     assert divided[:, CODE["ranks"]].tolist() == [100, 100]

@@ -1,0 +1,518 @@
+"""Makes the ledger of a run: gives all time of each stepping thread, and of the device, to cells.
+
+The measured steps have two exact sides. Records and clocks tell how long each kind of time takes (the strip); stack
+samples tell which lines take how long. A cell needs both. So the samples keep the time that they give to each line, and
+get the kinds of the strip: a kind of which they have too much gives it, line by line, to those of which they have too
+little. `Ledger.moved` tells how much that was. What no sample shows becomes cells without a line. Calls with a line were
+recorded exactly, so they replace samples of their kinds.
+
+Outside of the measured steps nothing but samples tells what ran.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from profiler.analyse.intervals import Floats, Intervals, complement, covered_within, intersect, overlaps, subtract, union
+from profiler.analyse.ledger.cells import (
+    DEVICE,
+    GARBAGE_KIND,
+    IMPORT_KIND,
+    MAIN,
+    NOT_RECORDED,
+    RECORDER_KIND,
+    Cell,
+    Ledger,
+    Owner,
+    Period,
+    Recurrence,
+)
+from profiler.analyse.ledger.origins import Origin, Origins
+from profiler.analyse.model import (
+    CORELESS_CATEGORIES,
+    HOST_CATEGORIES,
+    INTERRUPTIONS,
+    UNATTRIBUTED,
+    WAIT_CATEGORIES,
+    IdleBlame,
+    Measure,
+    Stage,
+)
+from profiler.analyse.sampling.frames import BETWEEN, CHECKPOINT
+from profiler.analyse.sampling.lines import ShareError, most_frequent
+from profiler.analyse.sampling.phases import sampled_phases
+from profiler.analyse.sampling.shares import ClassifiedSamples, calls_by_line
+from profiler.analyse.sampling.spikes import long_steps
+from profiler.analyse.sampling.stacks import Stacks, sample_ns
+from profiler.analyse.sampling.stages import WELL_SAMPLED, StageSpans
+from profiler.analyse.sampling.strata import FIXED, has_hooked_steps
+from profiler.analyse.statistics import share_interval
+from profiler.analyse.timing.breakdown import Strip
+from profiler.analyse.timing.host_timeline import CODE, RECORDING, REGION, HostTimeline
+from profiler.analyse.timing.resources import recording_seconds
+from profiler.analyse.window import NS_PER_S, Window, named_rows, process_rows, thread_rows
+from profiler.run.code_origin import LIBRARY, TORCH, code_owner
+from profiler.run.model import Run, Site
+from profiler.run.tables import GARBAGE_COLLECTION, ONE_OFF
+
+FEW_STEPS: Final = 3
+"""Steps below which nothing tells whether a cost recurs."""
+MOSTLY: Final = 0.8
+"""Share of a cell's samples that must lie in long steps for it to occur in these only. A choice: the clock of the
+sampler is accurate to milliseconds."""
+IN_EACH: Final = 0.5
+"""Share of the steps that must contain a stage for it to be a part of each step. A choice: half."""
+ONLY_RARE: Final = 0.7
+"""Share of a line's time that periodic cells must have for the line to be run by such steps only."""
+MOST_RECORDING: Final = 0.5
+"""Most of the work in a step that is taken to be the cost of recording, which is an estimate."""
+_EXACT: Final = tuple(CODE[name] for name in ("sync", "copy", "launch"))
+"""Kinds of calls toward a device, which are recorded with their lines."""
+_LINELESS: Final = (*CORELESS_CATEGORIES, RECORDER_KIND)
+_WORK: Final = ("python", "framework", "compute")
+_OWNERS: Final = {TORCH: Owner.TORCH, LIBRARY: Owner.LIBRARY}
+_NOWHERE: Final = Origin(Owner.UNKNOWN, "", None, "")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RankRecord:
+    """What the analysis found out about the stepping thread of one rank."""
+
+    window: Window
+    host: HostTimeline | None
+    strip: Strip | None
+    samples: ClassifiedSamples | None
+    stages: StageSpans
+
+
+def make_ledger(
+    stacks: Stacks,
+    ranks: Sequence[RankRecord],
+    analysed: Window,
+    on_device: Window,
+    device: Mapping[str, Measure],
+    idle: Iterable[IdleBlame],
+) -> Ledger:
+    """The ledger of a run.
+
+    :param analysed: the measured window of the rank that stands for the run.
+    :param on_device: the steps of the device.
+    :param device: its seconds per step by category, and `idle` its idle time by what the host did meanwhile.
+    """
+    run, origins = stacks.run, Origins(stacks)
+    is_unseen = run.step is None or run.step.is_whole_run
+    cells, wall = list[Cell](), dict[tuple[int, str, Period], float]()
+    moved, active = dict[int, float](), dict[int, float]()
+    for record in ranks:
+        window = record.window if len(record.window) else _main_thread(run, record.window)
+        if len(record.window):
+            period = Period.UNSEEN if is_unseen else Period.STEPS
+            found, share = _Steps(stacks, origins, record, period).cells()
+            cells += found
+            wall[window.rank, MAIN, period] = window.wall_ns / NS_PER_S
+            moved[window.rank] = share
+            clock = stacks.thread_time(window)
+            if clock is not None:
+                active[window.rank] = (clock.on_core + clock.runnable) / NS_PER_S
+        for period, spans in _other_periods(run, window):
+            cells += _sampled_cells(stacks, origins, window, period, spans)
+            wall[window.rank, MAIN, period] = spans.measure() / NS_PER_S
+    of_device = list(_device_cells(on_device, analysed.rank, device, idle))
+    if of_device:
+        wall[analysed.rank, DEVICE, Period.STEPS] = on_device.wall_ns / NS_PER_S
+    cells = sorted((*cells, *of_device), key=lambda cell: -cell.seconds)
+    return Ledger(tuple(cells), wall, moved, active, analysed.rank)
+
+
+def _main_thread(run: Run, window: Window) -> Window:
+    """An empty window of the main thread with most samples, in a run without a step."""
+    main = run.stacks[run.stacks["pid"] == run.stacks["tid"]]
+    pids, counts = np.unique(main["pid"], return_counts=True)
+    pid = int(pids[np.argmax(counts)]) if len(pids) else 0
+    return replace(window, pid=pid, tid=pid)
+
+
+def _other_periods(run: Run, window: Window) -> Iterator[tuple[Period, Intervals]]:
+    """The time of a thread outside of its measured steps."""
+    steps, samples = process_rows(run.steps, window), thread_rows(run.stacks, window)
+    ends = [int(rows["end"].max()) for rows in (steps, samples) if len(rows)]
+    begin, end = run.info.begin, max((run.info.end or 0, *ends))
+    if run.is_trace or not begin:
+        begin = int(steps["begin"].min()) if len(steps) else end
+    nothing = union([], [])
+    if not len(window):
+        parts = {Period.UNSEEN: union([begin], [end])}
+    else:
+        first, last = int(window.begin.min()), int(window.end.max())
+        apart = steps[steps["warmup"] == ONE_OFF]
+        one_off = union(apart["begin"], apart["end"]) if len(apart) else nothing
+        between = intersect(complement(window.spans, first, last), union([first], [last]))
+        parts = {
+            Period.BEFORE: subtract(union([begin], [first]), one_off),
+            Period.ONE_OFF: one_off,
+            Period.BETWEEN: subtract(between, one_off),
+            Period.AFTER: subtract(union([last], [end]), one_off),
+        }
+    yield from ((period, spans) for period, spans in parts.items() if len(spans))
+
+
+def _sampled_cells(
+    stacks: Stacks, origins: Origins, window: Window, period: Period, spans: Intervals
+) -> Iterator[Cell]:
+    """The cells of a period of which only samples tell what ran."""
+    samples = thread_rows(stacks.run.stacks, window)
+    ns = sample_ns(samples, spans)
+    samples, ns = samples[ns > 0], ns[ns > 0]
+    total, sampled, n = float(spans.measure()), float(ns.sum()), stacks.sample_count(samples, ns)
+    scale = total / sampled if sampled >= WELL_SAMPLED * total else 1.0
+    groups: defaultdict[tuple[str, Origin], Counter[str]] = defaultdict(Counter)
+    for number, is_blocked in {*zip(samples["stack"].tolist(), (samples["active"] == 0).tolist(), strict=True)}:
+        alike = (samples["stack"] == number) & ((samples["active"] == 0) == is_blocked)
+        origin = origins[number]
+        kind = _kind(_sampled_kind(stacks, number, is_blocked), origin)
+        groups[kind, replace(origin, function="")][origin.function] += float(ns[alike].sum())
+    when = Recurrence.ONCE if period is Period.ONE_OFF else Recurrence.OUTSIDE
+    for (kind, origin), functions in groups.items():
+        amount, origin = functions.total(), replace(origin, function=most_frequent(functions))
+        low, high = share_interval(amount / sampled, n)
+        ends = (end * sampled * scale / NS_PER_S for end in (amount / sampled, low, high))
+        yield _cell(window.rank, period, kind, origin, *ends, n * amount / sampled, when)
+    rest = (total - sampled * scale) / NS_PER_S
+    if rest > 0:
+        yield _cell(window.rank, period, UNATTRIBUTED, _NOWHERE, rest, rest, rest, 0.0, when)
+
+
+def _kind(category: str, origin: Origin) -> str:
+    """The kind of a category at a place."""
+    is_wait = category in (*WAIT_CATEGORIES, RECORDER_KIND) and category != "ranks"  # imported code of that library
+    return IMPORT_KIND if origin.owner is Owner.IMPORT and not is_wait else category
+
+
+def _sampled_kind(stacks: Stacks, number: int, is_blocked: bool) -> str:
+    """The kind of time that a stack shows by itself."""
+    stack = stacks[number]
+    if stacks.in_recorder[number]:
+        return RECORDER_KIND
+    if named := stack.category or FIXED.get(stack.stratum, ""):
+        return named
+    if is_blocked:
+        return "waiting"
+    return "compute" if stack.in_torch else "python"
+
+
+def _cell(
+    rank: int,
+    period: Period,
+    kind: str,
+    origin: Origin,
+    seconds: float,
+    low: float,
+    high: float,
+    samples: float,
+    recurrence: Recurrence,
+    activity: str = "",
+) -> Cell:
+    owner = Owner.RECORDER if kind == RECORDER_KIND else Owner.OTHERS if kind in CORELESS_CATEGORIES else origin.owner
+    place, function = (None, "") if kind in _LINELESS else (origin.place, origin.function)
+    package = "" if kind in _LINELESS else origin.package
+    return Cell(
+        rank, MAIN, period, activity, kind, owner, package, place, function, recurrence, 0.0, seconds, low, high, samples
+    )
+
+
+def _device_cells(
+    window: Window, rank: int, device: Mapping[str, Measure], idle: Iterable[IdleBlame]
+) -> Iterator[Cell]:
+    """What the device did, and its idle time by what the host did meanwhile."""
+    rows = tuple(idle)
+    if not rows:
+        return
+    when = Recurrence.EACH if len(window) >= FEW_STEPS else Recurrence.UNKNOWN
+
+    def cell(kind: str, per_step: float, row: IdleBlame | None = None) -> Cell:
+        seconds = per_step * len(window)
+        activity = row.state.name.lower().replace("_", " ") if row else ""
+        return Cell(
+            rank, DEVICE, Period.STEPS, activity, kind, Owner.USER if row and row.site else Owner.UNKNOWN, "",
+            row.site if row else None, row.subject if row else "", when, 0.0, seconds, seconds, seconds, 0.0,
+        )  # fmt: skip
+
+    for name, measure in device.items():
+        if name != "idle" and measure.value:
+            yield cell(f"device {name}", measure.value)
+    for row in rows:
+        yield cell(f"idle: {row.category}", row.seconds_per_step, row)
+
+
+class _Steps:
+    """The measured steps of one rank, on the way to their cells."""
+
+    def __init__(self, stacks: Stacks, origins: Origins, record: RankRecord, period: Period) -> None:
+        self._stacks, self._origins, self._record, self._period = stacks, origins, record, period
+        self._window = record.window
+        self._usual = Recurrence.EACH if len(self._window) >= FEW_STEPS else Recurrence.UNKNOWN
+        if period is Period.UNSEEN:
+            self._usual = Recurrence.OUTSIDE
+
+    def cells(self) -> tuple[list[Cell], float]:
+        """The cells, and the share of the time that changed its kind."""
+        strip, samples = self._record.strip, self._record.samples
+        if strip is None:
+            seconds = self._window.wall_ns / NS_PER_S
+            return [self._cell(NOT_RECORDED, _NOWHERE, seconds)], 0.0
+        totals = strip.ns.sum(axis=0).astype(np.float64)
+        cells, explained = self._recorded(totals)
+        rest, moved = totals - explained, 0.0
+        if samples is not None:
+            rows = samples.weight[:, None] * samples.line_shares
+            rows[:, explained > 0] = 0.0
+            rows, rest, moved = with_kinds(rows, rest)
+            cells += self._sampled(samples, rows)
+        cells += [
+            self._cell(HOST_CATEGORIES[code], _NOWHERE, rest[code] / NS_PER_S)
+            for code in np.flatnonzero(rest >= 1).tolist()
+        ]
+        return self._without_recording(self._with_collections(cells)), moved / self._window.wall_ns
+
+    def _cell(self, kind: str, origin: Origin, seconds: float) -> Cell:
+        return _cell(self._window.rank, self._period, kind, origin, seconds, seconds, seconds, 0.0, self._usual)
+
+    # ------------------------------------------------------------ records with a line
+
+    def _recorded(self, totals: Floats) -> tuple[list[Cell], Floats]:
+        """The cells of recorded calls with a line, of a trace of all that it recorded; and their ns by kind."""
+        run, host = self._stacks.run, self._record.host
+        found: dict[tuple[int, Site | None], float] = {}
+        if host is not None and run.is_trace:
+            found = self._traced(host)
+        elif host is not None:
+            sites = {(site.file, site.line): site for site in run.sites}
+            for line, ns in calls_by_line(run, host, self._window)[0].items():
+                found |= {(code, sites[line]): float(ns[code]) for code in _EXACT if ns[code]}
+        sums = Counter[int]()
+        for (code, _), amount in found.items():
+            sums[code] += amount
+        explained = np.array([min(total, sums[code]) for code, total in enumerate(totals.tolist())])
+        cells = [
+            self._cell(HOST_CATEGORIES[code], self._line(site), amount * explained[code] / sums[code] / NS_PER_S)
+            for (code, site), amount in found.items()
+        ]
+        return cells, explained
+
+    def _traced(self, host: HostTimeline) -> dict[tuple[int, Site | None], float]:
+        run = self._stacks.run
+        cut = overlaps(host.segments.begin, host.segments.end, self._window.spans)
+        site = np.full(len(host.source), -1) if host.site is None else host.site
+        ns: defaultdict[tuple[int, Site | None], float] = defaultdict(float)
+        keys = np.stack([host.category[cut.left], site[cut.left]], axis=1)
+        pairs, row = np.unique(keys, axis=0, return_inverse=True)
+        lengths = np.bincount(row.ravel(), cut.end - cut.begin, minlength=len(pairs))
+        for (code, number), length in zip(pairs.tolist(), lengths.tolist(), strict=True):
+            ns[code, run.sites[number] if number >= 0 else None] += length
+        return ns
+
+    def _line(self, site: Site | None) -> Origin:
+        if site is None:
+            return _NOWHERE
+        owner = _OWNERS.get(code_owner(site.file, self._stacks.folders), Owner.USER)
+        return Origin(owner, "", self._stacks.relative(site), "")
+
+    # ------------------------------------------------------------ samples
+
+    def _sampled(self, samples: ClassifiedSamples, rows: Floats) -> list[Cell]:
+        """The cells of stack samples, whose rows have ns by kind."""
+        ns = np.zeros((int(samples.stack.max()) + 1, len(HOST_CATEGORIES)))
+        np.add.at(ns, samples.stack, rows)
+        counts = np.bincount(samples.stack, samples.ns) * samples.n / samples.ns.sum()
+        activity, error = self._activities(samples), ShareError(samples)
+        collecting, long = self._in_collections(len(ns)), _LongSteps(self._stacks, self._window, self._record.stages)
+        groups: defaultdict[tuple[str, str, Origin], list[tuple[int, float]]] = defaultdict(list)
+        for number in np.flatnonzero(ns.any(axis=1)).tolist():
+            origin = self._origins[number]
+            for code in np.flatnonzero(ns[number] > 0).tolist():
+                kind, amount = HOST_CATEGORIES[code], float(ns[number, code])
+                if kind in CORELESS_CATEGORIES:
+                    groups["", kind, _NOWHERE].append((number, amount))
+                    continue
+                collected = amount * float(collecting[number]) if kind in _WORK else 0.0
+                for part, name in ((amount - collected, _kind(kind, origin)), (collected, GARBAGE_KIND)):
+                    if part > 0:
+                        groups[activity.get(number, ""), name, replace(origin, function="")].append((number, part))
+        cells, members = list[Cell](), list[dict[int, float]]()
+        for (stage, kind, origin), parts in groups.items():
+            numbers = [number for number, _ in parts]
+            amount, whole = sum(part for _, part in parts), float(ns[numbers].sum())
+            below, above = error.of_stacks(numbers)
+            share = max(whole / self._window.wall_ns, 1e-12)
+            ends = (amount * max(0.0, 1 - below / share), amount * (1 + above / share))
+            named = replace(origin, function=self._function(parts))
+            seconds, low, high = (each / NS_PER_S for each in (amount, *ends))
+            count = float(counts[numbers].sum()) * amount / whole
+            cell = _cell(self._window.rank, self._period, kind, named, seconds, low, high, count, self._usual, stage)
+            recurrence, every = self._recurrence(cell, parts, long)
+            cells.append(replace(cell, recurrence=recurrence, every=every))
+            members.append(dict(parts))
+        return _with_entries(self._stacks, cells, members)
+
+    def _function(self, parts: Iterable[tuple[int, float]]) -> str:
+        """The innermost function below the line that takes most of the time."""
+        functions = Counter[str]()
+        for number, amount in parts:
+            functions[self._origins[number].function] += amount
+        return most_frequent(functions)
+
+    def _activities(self, samples: ClassifiedSamples) -> dict[int, str]:
+        """The phase or the stage that each stack is mostly in."""
+        if self._period is Period.UNSEEN or not has_hooked_steps(self._stacks.run):
+            return {}
+        names = {n: "" if stack.phase == BETWEEN else stack.phase for n, stack in samples.stacks.items()}
+        _, _, within = sampled_phases(self._stacks, samples, self._record.stages)
+        for name, share in within.items():
+            names |= dict.fromkeys(np.flatnonzero(share > 1 / 2).tolist(), str(name))
+        return names
+
+    def _recurrence(
+        self, cell: Cell, parts: Iterable[tuple[int, float]], long: _LongSteps
+    ) -> tuple[Recurrence, float]:
+        """Whether a cell occurs in each step, and else the distance between two steps with it."""
+        if self._usual is not Recurrence.EACH or cell.kind in CORELESS_CATEGORIES:
+            return self._usual, 0.0
+        if cell.activity in INTERRUPTIONS or cell.kind == CHECKPOINT:
+            stage = Stage(cell.activity) if cell.activity in INTERRUPTIONS else Stage.CHECKPOINT
+            spans = self._record.stages.spans.get(stage)
+            inside = 0 if spans is None else int((covered_within(spans, self._window.begin, self._window.end) > 0).sum())
+            if 0 < inside < IN_EACH * len(self._window):
+                return Recurrence.PERIODIC, float(round(len(self._window) / inside))
+        if long.has(parts):
+            return Recurrence.PERIODIC, float(long.every)
+        return Recurrence.EACH, 0.0
+
+    # ------------------------------------------------------------ collecting garbage, and recording
+
+    def _in_collections(self, count: int) -> Floats:
+        """Of each stack the share of its samples that lies in a recorded collection."""
+        spans, (samples, weight) = self._collections(), self._stacks.weighted_samples(self._window)
+        if not len(spans):
+            return np.zeros(count)
+        row = np.searchsorted(spans.begin, samples["begin"], "right") - 1
+        inside = (row >= 0) & (samples["begin"] < spans.end[np.maximum(row, 0)])
+        all_ns = np.bincount(samples["stack"], weight, count)
+        return np.asarray(np.bincount(samples["stack"], weight * inside, count) / np.maximum(all_ns, 1.0))
+
+    def _collections(self) -> Intervals:
+        rows = named_rows(self._stacks.run, thread_rows(self._stacks.run.regions, self._window), GARBAGE_COLLECTION)
+        return intersect(union(rows["begin"], rows["end"]), self._window.spans)
+
+    def _with_collections(self, cells: list[Cell]) -> list[Cell]:
+        """The cells with the recorded time of collections; what samples show more or less is the interpreter's."""
+        recorded, shown = self._collections().measure() / NS_PER_S, _seconds(cells, GARBAGE_KIND)
+        python = _seconds(cells, "python")
+        wanted = min(recorded, shown + python)
+        if not wanted and not shown:
+            return cells
+        if not shown:
+            cells = [*cells, self._cell(GARBAGE_KIND, Origin(Owner.PYTHON, "", None, ""), wanted)]
+        factors = {GARBAGE_KIND: wanted / shown if shown else 1.0}
+        factors["python"] = (shown + python - wanted) / python if python else 1.0
+        return [_scaled(cell, factors.get(cell.kind, 1.0)) for cell in cells]
+
+    def _without_recording(self, cells: list[Cell]) -> list[Cell]:
+        """The cells with what recording costs as such: recorded time of marks, and an estimate of that of hooks, which is
+        taken out of the work in a step."""
+        run, seconds = self._stacks.run, 0.0
+        if has_hooked_steps(run) and self._period is Period.STEPS:
+            seconds = recording_seconds(run, self._window) * len(self._window)
+        host = self._record.host
+        if host is not None and RECORDING in run.names:
+            number = run.names.index(RECORDING)
+            rows = np.flatnonzero(host.source == REGION)
+            rows = rows[host.regions["name"][host.record[rows]] == number]
+            cut = overlaps(host.segments.begin[rows], host.segments.end[rows], self._window.spans)
+            seconds += float((cut.end - cut.begin).sum()) / NS_PER_S
+        work = sum(cell.seconds for cell in cells if cell.kind in _WORK)
+        share = min(MOST_RECORDING, seconds / work) if work else 0.0
+        if not share:
+            return cells
+        remaining = [_scaled(cell, 1 - share) if cell.kind in _WORK else cell for cell in cells]
+        return [*remaining, self._cell(RECORDER_KIND, _NOWHERE, share * work)]
+
+
+def _seconds(cells: Iterable[Cell], kind: str) -> float:
+    return sum(cell.seconds for cell in cells if cell.kind == kind)
+
+
+def _scaled(cell: Cell, factor: float) -> Cell:
+    if factor == 1.0:
+        return cell
+    return replace(
+        cell, seconds=cell.seconds * factor, low=cell.low * factor, high=cell.high * factor, samples=cell.samples * factor
+    )
+
+
+def with_kinds(rows: Floats, totals: Floats) -> tuple[Floats, Floats, float]:
+    """Samples with the kinds of the strip.
+
+    :param rows: ns of each row of samples by kind.
+    :param totals: ns of each kind in the strip.
+    :returns: the rows, each with the sum that it had (all are scaled where they exceed the strip); what no sample shows,
+        by kind; and the ns that changed their kind.
+    """
+    sums = rows.sum(axis=0)
+    if sums.sum() > totals.sum():
+        scale = totals.sum() / sums.sum()
+        rows, sums = rows * scale, sums * scale
+    keep = np.divide(np.minimum(sums, totals), sums, out=np.ones_like(sums), where=sums > 0)
+    freed, lacking = (rows * (1 - keep)).sum(axis=1), np.maximum(0.0, totals - sums)
+    part = min(1.0, float(freed.sum() / lacking.sum())) if lacking.sum() else 0.0
+    given = np.outer(freed, lacking / lacking.sum()) if lacking.sum() else np.zeros_like(rows)
+    return rows * keep + given, lacking * (1 - part), float(freed.sum())
+
+
+class _LongSteps:
+    """The share of each stack's samples that lies in long steps."""
+
+    def __init__(self, stacks: Stacks, window: Window, stages: StageSpans) -> None:
+        found = long_steps(window, stages)
+        self.every, self._inside = 0, np.zeros(0)
+        if found is not None:
+            long, _, self.every = found
+            samples, weight = stacks.weighted_samples(window)
+            inside, size = long[window.step_rows(samples["begin"])], len(stacks.run.stack_frames)
+            total = np.bincount(samples["stack"], weight, size)
+            self._inside = np.bincount(samples["stack"], weight * inside, size) / np.maximum(total, 1.0)
+
+    def has(self, parts: Iterable[tuple[int, float]]) -> bool:
+        """Whether nearly all of these stacks' time lies in long steps."""
+        if not len(self._inside):
+            return False
+        pairs = tuple(parts)
+        inside = sum(amount * self._inside[number] for number, amount in pairs)
+        return bool(inside >= MOSTLY * sum(amount for _, amount in pairs))
+
+
+def _with_entries(stacks: Stacks, cells: list[Cell], members: Sequence[Mapping[int, float]]) -> list[Cell]:
+    """Periodic cells with the outermost line that only such steps run."""
+    rare, total = Counter[int](), Counter[int]()
+    for cell, parts in zip(cells, members, strict=True):
+        for number, amount in parts.items():
+            total[number] += amount
+            rare[number] += amount if cell.recurrence is Recurrence.PERIODIC else 0.0
+    if not any(rare.values()):
+        return cells
+    below: defaultdict[Site, Floats] = defaultdict(lambda: np.zeros(2))
+    for number, amount in total.items():
+        for site in set(stacks.user_frames(number)):
+            below[site] += rare[number], amount
+    done = []
+    for cell, parts in zip(cells, members, strict=True):
+        entry = None
+        if cell.recurrence is Recurrence.PERIODIC and cell.place is not None:
+            frames = stacks.user_frames(max(parts, key=lambda number: parts[number]))
+            entry = next((site for site in frames if below[site][0] >= ONLY_RARE * below[site][1]), None)
+        done.append(replace(cell, entry=stacks.relative(entry) if entry else None))
+    return done

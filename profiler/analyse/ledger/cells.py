@@ -1,0 +1,126 @@
+"""Defines the ledger of a run: disjoint cells that sum to the time of each stepping thread and of its device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from profiler.analyse.model import CORELESS_CATEGORIES
+from profiler.run.model import Site
+
+RECORDER_KIND: Final = "recording"
+GARBAGE_KIND: Final = "garbage collection"
+IMPORT_KIND: Final = "import"
+"""Kinds of time beside the host categories: what recording costs, collecting garbage, and importing packages."""
+MAIN, DEVICE = "main", "device"
+"""Threads: the one that makes the steps, and the device, whose queue works by itself."""
+NOT_RECORDED: Final = "not recorded"
+"""The kind of a step of which only its length was recorded."""
+NOT_OWN: Final = (*CORELESS_CATEGORIES, RECORDER_KIND)
+"""Kinds that are no time of the program: other programs took it, or the recorder."""
+
+
+class Period(StrEnum):
+    """A part of the life of a stepping thread; together they are all of it."""
+
+    BEFORE = "before the steps"
+    """The start, and warm-up."""
+    STEPS = "steps"
+    """The measured steps."""
+    ONE_OFF = "one-off steps"
+    """Steps with work that occurs once."""
+    BETWEEN = "between the steps"
+    """Pauses between measured steps."""
+    AFTER = "after the steps"
+    UNSEEN = "no step seen"
+    """All of a run in which nothing ended a step."""
+
+
+class Recurrence(StrEnum):
+    """How often a cost occurs."""
+
+    EACH = "each step"
+    PERIODIC = "periodic"
+    """In some steps, which do work that others do not."""
+    ONCE = "once"
+    OUTSIDE = "outside of the steps"
+    UNKNOWN = "unknown"
+    """There are too few steps to tell."""
+
+
+class Owner(StrEnum):
+    """Whose code takes the time."""
+
+    USER = "user"
+    TORCH = "torch"
+    PYTHON = "python"
+    """The standard library."""
+    LIBRARY = "library"
+    IMPORT = "import"
+    """Code that runs because a package is imported."""
+    LAUNCHER = "launcher"
+    """Code without a frame of the user's."""
+    RECORDER = "recorder"
+    OTHERS = "other programs"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A part of the time of one thread of one rank."""
+
+    rank: int
+    thread: str
+    """MAIN or DEVICE."""
+    period: Period
+    activity: str
+    """A phase or a stage of the step, of a device what the host did meanwhile; empty: not known."""
+    kind: str
+    """A host category or one of the kinds above; of a device `device KIND`, or `idle: CATEGORY`."""
+    owner: Owner
+    package: str
+    """The library, or the package that is imported; else empty."""
+    place: Site | None
+    """The innermost line of the user's own; None: not known, or no line causes it."""
+    function: str
+    """The innermost function below that line, as its module and name; empty: the line itself."""
+    recurrence: Recurrence
+    every: float
+    """Steps between two occurrences of what is periodic; 0: irregular, or not periodic."""
+    seconds: float
+    """Over the whole period; low and high are the ends of the 95% interval, equal where it was recorded exactly."""
+    low: float
+    high: float
+    samples: float
+    """Stack samples that show it; 0: it was recorded, or no sample shows its line."""
+    entry: Site | None = None
+    """Of a periodic cell the outermost line that only such steps run."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Ledger:
+    """All cells of a run, with what they must sum to."""
+
+    cells: tuple[Cell, ...] = ()
+    """Those with most seconds first."""
+    wall: Mapping[tuple[int, str, Period], float] = field(default_factory=dict)
+    """(rank, thread, period) -> its seconds."""
+    moved: Mapping[int, float] = field(default_factory=dict)
+    """Rank -> the share of its measured time to which stack samples and records give different kinds. The records hold."""
+    active: Mapping[int, float] = field(default_factory=dict)
+    """Rank -> seconds of its measured time in which the thread could run, by its clocks; missing: they were not read."""
+    rank: int = 0
+    """The rank that stands for the run."""
+
+    def of(self, period: Period, thread: str = MAIN, rank: int | None = None) -> Iterator[Cell]:
+        """The cells of a period of a thread, of the rank that stands for the run unless another one is given."""
+        wanted = self.rank if rank is None else rank
+        return (
+            cell for cell in self.cells if (cell.rank, cell.thread, cell.period) == (wanted, thread, period)
+        )
+
+    def own_seconds(self, period: Period) -> float:
+        """The program's own time in a period: without what other programs and the recorder took."""
+        return sum(cell.seconds for cell in self.of(period) if cell.kind not in NOT_OWN)
