@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from profiler.analyse.intervals import Floats
-from profiler.analyse.ledger.build import RankRecord, make_ledger
+from profiler.analyse.ledger.build import DeviceRecord, RankRecord, make_ledger
 from profiler.analyse.model import (
     CORELESS_CATEGORIES,
     UNATTRIBUTED,
@@ -157,7 +157,7 @@ def analyse(run: Run) -> Analysis:
         ranks=replace(_rank_ledger(stacks, steps, records, lines), few_steps=few_steps) if has_ranks else None,
         path=run.path,
         replay=_replay(run, on_device, on_host, strip),
-        ledger=make_ledger(stacks, records, window, on_device, device, idle),
+        ledger=make_ledger(stacks, records, window, DeviceRecord(on_device, device, idle)),
     )
 
 
@@ -195,9 +195,7 @@ def _record(stacks: Stacks, steps: RankSteps, window: Window) -> RankRecord:
     host, strip, samples = host_time(stacks, window)
     run = stacks.run  # in a trace, other threads may communicate while this one computes
     on_cpu = device_kind(run) == "cpu" and not run.is_trace
-    strip = with_rank_waits(
-        strip, steps, steps.windows.index(window), MAY_BE_WAITS if on_cpu else MAY_WAIT_FOR_DEVICE
-    )
+    strip = with_rank_waits(strip, steps, steps.windows.index(window), MAY_BE_WAITS if on_cpu else MAY_WAIT_FOR_DEVICE)
     if strip is not None and on_cpu and (clock := stacks.thread_time(window)) is not None:
         strip = within_blocked(strip, clock)
     return RankRecord(window, host, strip, samples, stage_spans(stacks, window))

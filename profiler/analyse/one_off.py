@@ -1,8 +1,8 @@
-"""Sets steps apart that did work which occurs once, such as the import of a library, a first figure or a compilation.
+"""Sets steps apart that did work which occurs once, such as the import of a library, a first figure, a compilation.
 
-Such a step is no usual step: what it costs does not recur in a longer run. So it is not measured, as warm-up is not, and
-its extra work is told in seconds, without a rate and without a gain. Which steps these are follows from the clocks of
-the steps alone; stack samples then tell what the extra work is.
+Such a step is no usual step: what it costs does not recur in a longer run. So it is not measured, as warm-up is not.
+Its extra work is told in seconds, without a rate and without a gain. The clocks of the steps alone tell which steps
+these are. Stack samples then tell what the extra work is.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def _one_offs(run: Run, window: Window) -> list[int]:
     if len(window) < LEAST_STEPS:
         return []
     delays = step_delays(run, window)
-    own = (window.wall if delays is None else window.wall - delays).astype(np.float64)  # other programs delay a step, too
+    # without the time that other programs took: they delay a step, too
+    own = (window.wall if delays is None else window.wall - delays).astype(np.float64)
     usual = float(np.median(own))
     extra = own - usual
     long = (own > LONG * usual) & (extra >= max(LEAST_NS, MIN_EXTRA * own.sum()))
@@ -91,8 +92,6 @@ def one_offs(stacks: Stacks, window: Window, classified: ClassifiedSamples | Non
     if not len(window) or not apart.any():
         return None
     rows = rows[np.argsort(rows["begin"], kind="stable")]
-    both = replace(
-        window, steps=rows, begin=rows["begin"].astype(np.int64), end=rows["end"].astype(np.int64)
-    )
+    both = replace(window, steps=rows, begin=rows["begin"].astype(np.int64), end=rows["end"].astype(np.int64))
     apart = rows["warmup"] == ONE_OFF
     return spikes_at(stacks, both, stage_spans(stacks, both), (apart, ~apart), is_certain=False, classified=classified)

@@ -22,7 +22,7 @@ class DiagnoseCommand:
         add_run(parser, "a recorded run, a .zip of it, or a folder of traces")
         changes = "predict the step with changes instead, such as sync=0,input=0.5 (docs/findings.md)"
         parser.add_argument("--what-if", metavar="CHANGES", help=changes)
-        cells = "list all time by line, kind, owner and recurrence instead, or that of a line, with the findings that have it"
+        cells = "list all time instead, or that of a line: what, when, whose, and which finding has it"
         parser.add_argument("--ledger", metavar="FILE:LINE", nargs="?", const="", help=cells)
         parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
         add_max_size(parser)

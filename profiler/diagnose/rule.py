@@ -273,6 +273,16 @@ class Rule(RuleText):
     what this one claims can seldom be saved as a whole."""
 
 
+def rule(name: str, title: str, evidence: tuple[str, ...], fix: str, **options: Any) -> Callable[[Judge], Rule]:
+    """Declare the function below to be a rule, with its words."""
+    return lambda judge: Rule(name, title, evidence, fix, judge, **options)
+
+
+def rules_of(names: Mapping[str, Any]) -> tuple[Rule, ...]:
+    """The rules that a module defines."""
+    return tuple(value for value in names.values() if isinstance(value, Rule))
+
+
 def take(costs: StepCosts, *categories: str) -> dict[str, Cost]:
     """All of these categories, as the costs of a claim."""
     return {name: costs.cost(name) for name in categories if costs.cost(name).seconds > 0}

@@ -39,7 +39,8 @@ def ledger_report(analysis: Analysis, line: str = "") -> Report:
         raise ProfilerError("--ledger: nothing in this run tells what its time was spent on")
     taken = taken_cells(ledger, analysis.findings, analysis.value("steps") or 0.0)
     blocks = tuple(_line_blocks(analysis, ledger, taken, line) if line else _blocks(ledger, taken))
-    return Report(analysis.info.label or analysis.info.run_id or "run", "Ledger", (Section("ledger", "Ledger", blocks, blocks),))
+    section = Section("ledger", "Ledger", blocks, brief=blocks)
+    return Report(analysis.info.label or analysis.info.run_id or "run", "Ledger", (section,))
 
 
 def _blocks(ledger: Ledger, taken: Sequence[Taken]) -> Iterator[Block]:
@@ -65,7 +66,9 @@ def _in_order(item: tuple[tuple[int, str, Period], float]) -> tuple[int, int, bo
 def _line_blocks(analysis: Analysis, ledger: Ledger, taken: Sequence[Taken], line: str) -> Iterator[Block]:
     cells = [cell for cell in ledger.cells if _is_at(cell.place, line) or _is_at(cell.entry, line)]
     if not cells:
-        raise ProfilerError(f"--ledger: no time at {line}: neither a record nor a stack sample names it (--ledger alone lists the lines)")
+        raise ProfilerError(
+            f"--ledger: no record and no stack sample names {line}; --ledger without a line lists those that are named"
+        )
     known = {id(each.cell): each for each in taken}
     rows = [known.get(id(cell)) or Taken(cell, {}) for cell in cells]
     periods = {cell.period for cell in cells}
@@ -87,7 +90,7 @@ def _why(analysis: Analysis, rows: Sequence[Taken], own: float, period: Period) 
     for rule, amount in sorted(claims.items(), key=lambda item: -item[1]):
         number, finding = by_name[rule]
         gain = f", {gain_text(finding)}" if finding.gains else ", no gain is predicted"
-        yield f"{share(amount / total)} of it belongs to finding {number}, {rule} ({finding_text(finding).title}{gain})."
+        yield f"{share(amount / total)} of it belongs to finding {number}, {rule}: {finding_text(finding).title}{gain}."
     if not claims and period is not Period.STEPS:
         yield f"No finding has it: it is {period}, where no cure has a gain."
     elif left > WORTH_NAMING * total:
@@ -96,7 +99,8 @@ def _why(analysis: Analysis, rows: Sequence[Taken], own: float, period: Period) 
             yield f"It takes {share(left / own)} of the program's own time; a cause must take {share(WORTH_NAMING)}."
         else:
             largest = max(rows, key=lambda each: each.left).cell
-            yield f"No rule knows a cure for it: {category_label(largest.kind)}, {_owner(largest)}, {_when(largest) or period}."
+            what = category_label(largest.kind), _owner(largest), _when(largest) or period
+            yield f"No rule knows a cure for it: {', '.join(what)}."
     if others := [finding for finding in analysis.findings if finding.overlaps and _names(finding.sites, rows)]:
         yield from (f"{each.rule.name} is about the same time as {each.overlaps}." for each in others)
 
@@ -130,7 +134,9 @@ def _where(row: Taken) -> TableCell:
     site = cell.entry or cell.place
     if site is None:
         return TableCell(NOTHING, note=_owner(cell))
-    return TableCell(short_site(site), note=_owner(cell), title=f"{site.file}:{site.line}", source=site.source, code=True)
+    return TableCell(
+        short_site(site), note=_owner(cell), title=f"{site.file}:{site.line}", source=site.source, code=True
+    )
 
 
 def _owner(cell: Cell) -> str:

@@ -34,10 +34,31 @@ class _Nowhere(TypedDict, total=False):
     file: None
 
 
+class HookCount(TypedDict):
+    """How many hooks there were at a moment."""
+
+    time: Natural
+    registrations: Positive
+    """How often the function had been registered."""
+    held: Natural
+    """Hooks of the module at which it was registered last."""
+
+
 class ModuleHook(Place, total=False):
-    """A line that adds a hook to a module."""
+    """A function that is a hook of modules."""
 
     is_outside: bool
+    registered: Place
+    """The line that registered it first."""
+    registrations: Natural
+    times: list[HookCount]
+    """After 1, 2, 4, 8, ... registrations."""
+
+
+class CalledCollection(Place):
+    """A line that collects garbage by a call."""
+
+    count: Positive
 
 
 class _LoaderSettings(TypedDict):
@@ -174,6 +195,7 @@ class Facts(TypedDict, total=False):
     device: str | None
     engine: str
     float64_parameters: float
+    gc_calls: list[CalledCollection]
     graph_breaks: list[Place]
     loaders: dict[str, Loader]
     main: str

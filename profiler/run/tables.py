@@ -107,6 +107,8 @@ ZERO_FILL_NS: Final = "zero_fill_ns"
 REPEATED_GRADIENT_SYNCS: Final = "repeated_gradient_syncs"
 """Counter of the forward passes of DistributedDataParallel whose backward pass synchronizes gradients, although an
 earlier one has done so since the optimizer stepped."""
+LINE_OF: Final = {"checkpoint": "line of checkpoint"}
+"""Region -> name of the OTHER call of no length at its begin that tells the user's line."""
 GARBAGE_COLLECTION: Final = "garbage collection"
 """Name of the region of a long garbage collection, which stops all Python of a process."""
 

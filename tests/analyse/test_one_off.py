@@ -64,7 +64,7 @@ def test_it_is_told_in_seconds_without_a_gain() -> None:
 @pytest.mark.parametrize(
     ("extra", "count"),
     [
-        pytest.param({number: (FIGURE, 400.0) for number in (5, 12, 19)}, 30, id="three times"),
+        pytest.param(dict.fromkeys((5, 12, 19), (FIGURE, 400.0)), 30, id="three times"),
         pytest.param({12: (FIGURE, 80.0)}, 30, id="less than a tenth of a second"),
         pytest.param({2: (FIGURE, 400.0)}, 3, id="three steps"),
         pytest.param({700: (FIGURE, 400.0)}, 1000, id="less than 5% of all steps"),
@@ -77,7 +77,7 @@ def test_other_long_steps_stay(extra: dict[int, tuple[tuple[str, ...], float]], 
 
 
 def test_two_steps_are_set_apart_beside_work_that_recurs() -> None:
-    extra = {number: (FIGURE, 30.0) for number in range(4, 60, 10)} | {12: (IMPORT, 600.0), 33: (IMPORT, 500.0)}
+    extra = dict.fromkeys(range(4, 60, 10), (FIGURE, 30.0)) | {12: (IMPORT, 600.0), 33: (IMPORT, 500.0)}
     analysis = analysed(recorded(extra, 60))
     assert analysis.one_offs.count == 2
     assert (analysis.spikes.count, analysis.spikes.every) == (6, 10)

@@ -29,7 +29,7 @@ from profiler.analyse.model import (
 from profiler.core.notice import Notice
 from profiler.diagnose.model import RunDiagnosis, RunVerdict
 from profiler.diagnose.rule import StepCosts
-from profiler.diagnose.rules.thread_holds_gil import judge
+from profiler.diagnose.rules.python import thread_holds_gil
 from profiler.diagnose.run import diagnose_run
 from profiler.run.model import RunInfo, Site, StepDefinition, StepKind
 from profiler.run.tables import ActivityKind, CallKind
@@ -296,7 +296,7 @@ def test_the_thread_that_holds_the_gil_is_named() -> None:
     given = analysis({"gil": 0.6, "compute": 0.4})
     for gil, at_site, expected in ((0.7, 0.8, (0.7, AFTER)), (0.7, 0.3, (0.7, None)), (None, 0.8, (None, None))):
         threads = (thread(7, 0.9, 0.9), thread(8, gil, at_site))
-        claim = judge(StepCosts(replace(given, threads=threads)))
+        claim = thread_holds_gil.judge(StepCosts(replace(given, threads=threads)))
         assert claim is not None
         assert (claim.values["held"], claim.values["holder"]) == expected
 

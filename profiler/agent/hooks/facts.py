@@ -18,7 +18,18 @@ from contextlib import suppress
 from types import FrameType, ModuleType
 from typing import Any, Final
 
-from profiler.agent.patching import STATE, Hook, caller, creation, is_user_file, on_unpatch, patch
+from profiler.agent.patching import (
+    STATE,
+    Hook,
+    caller,
+    code_line,
+    creation,
+    is_user_code,
+    is_user_file,
+    on_unpatch,
+    patch,
+    user_frame,
+)
 from profiler.agent.recorder import now
 from profiler.run.tables import GARBAGE_COLLECTION
 
@@ -38,6 +49,8 @@ _MAX_THREADS: Final = 32
 _MAX_OPTIMIZERS: Final = 8
 """Optimizers whose settings are recorded: a training has one or two."""
 _MAX_BREAKS: Final = 100
+_MAX_COLLECT_LINES: Final = 32
+"""Lines that collect garbage, of which calls are counted."""
 """Reasons for graph breaks that are looked at."""
 _OPTIMIZER_SETTINGS: Final = ("foreach", "fused", "capturable", "differentiable")
 _DEBUG_VARIABLES: Final = (
@@ -64,6 +77,7 @@ def _install_torch(module: Any) -> None:
     collections = _Collections()
     gc.callbacks.append(collections.notify)
     on_unpatch(lambda: gc.callbacks.remove(collections.notify))
+    patch(gc, "collect", _collect)
     folder = str(module.__file__).rpartition("/")[0]
     _add_facts(torch=str(module.__version__), device="cpu", package=_PACKAGE, torch_folder=folder)
     if main := _main_package():
@@ -287,6 +301,24 @@ class _Collections:
             recorder = STATE.recorder
             if recorder is not None and recorder.detailed:
                 recorder.region(GARBAGE_COLLECTION, self._begun, recorder.thread.depth)
+
+
+def _collect(original: Callable[..., int]) -> Callable[..., int]:
+    """Note the user's lines that collect garbage themselves: Python collects it only where much was allocated."""
+    known: dict[tuple[str, int], dict[str, Any]] = {}
+
+    def collect(*args: Any, **kwargs: Any) -> int:
+        recorder, frame = STATE.recorder, user_frame(caller(1))
+        if recorder is not None and frame is not None and is_user_code(frame.f_code):
+            place = frame.f_code.co_filename, frame.f_lineno
+            if place in known or len(known) < _MAX_COLLECT_LINES:
+                line = known.setdefault(place, code_line(frame.f_code, frame.f_lineno) | {"count": 0})
+                line["count"] += 1
+                if line["count"].bit_count() == 1:
+                    recorder.add_hook_facts(gc_calls=list(known.values()))
+        return original(*args, **kwargs)
+
+    return collect
 
 
 # ---------------------------------------------------------------- the program's package and its ranks

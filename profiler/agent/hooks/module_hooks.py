@@ -1,4 +1,5 @@
-"""Records the user's functions that are hooks of modules, and whether they look at results outside of the training.
+"""Records the user's functions that are hooks of modules: where and how often they are registered, and whether they
+look at results outside of the training.
 
 torch calls such a hook in each forward or backward pass of its module. Those of libraries are left out. A hook that
 returns a value is a part of the model: torch replaces the output, the inputs or the gradients by it.
@@ -12,7 +13,8 @@ from functools import partial
 from types import CodeType, FunctionType, MethodType
 from typing import Any, Final
 
-from profiler.agent.patching import DETAILED, STATE, Hook, code_line, is_user_code, patch
+from profiler.agent.patching import DETAILED, STATE, Hook, caller, code_line, is_user_code, patch, user_frame
+from profiler.agent.recorder import now
 
 _METHODS: Final = (
     "register_forward_hook",
@@ -26,8 +28,10 @@ _OUTSIDE: Final = frozenset({"no_grad", "inference_mode", "detach", "data", "ite
 _DECORATOR: Final = "torch/utils/_contextlib.py"
 """File of the function that `@torch.no_grad()` and `@torch.inference_mode()` put around another one."""
 _MAX_HOOKS: Final = 32
+_TABLES: Final = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+"""Attributes of a module that hold its hooks."""
 _known: Final[dict[int, tuple[CodeType, dict[str, Any]]]] = {}
-"""The line of each hook, by the id of its code, which is kept, so that the id is not reused."""
+"""What is known of each hook, by the id of its code, which is kept, so that the id is not reused."""
 
 
 def _install(module: Any) -> None:
@@ -39,12 +43,25 @@ def _install(module: Any) -> None:
 def _registered(original: Callable[..., Any]) -> Callable[..., Any]:
     def register(self: Any, hook: Any, *args: Any, **kwargs: Any) -> Any:
         recorder, (code, is_without_gradients) = STATE.recorder, _code(hook)
-        if recorder is not None and code is not None and id(code) not in _known and len(_known) < _MAX_HOOKS:
+        if recorder is None or code is None or (id(code) not in _known and len(_known) >= _MAX_HOOKS):
+            return original(self, hook, *args, **kwargs)
+        if id(code) not in _known:
             leaves = is_without_gradients or not _OUTSIDE.isdisjoint(_names(code))
             is_outside = leaves and not _returns_value(code)
-            _known[id(code)] = code, code_line(code, code.co_firstlineno) | {"is_outside": is_outside}
+            line = code_line(code, code.co_firstlineno) | {"is_outside": is_outside, "registrations": 0, "times": []}
+            frame = user_frame(caller(1))
+            if frame is not None and is_user_code(frame.f_code):
+                line["registered"] = code_line(frame.f_code, frame.f_lineno)
+            _known[id(code)] = code, line
+        handle = original(self, hook, *args, **kwargs)
+        fact = _known[id(code)][1]
+        fact["registrations"] += 1
+        if fact["registrations"].bit_count() == 1:  # a power of two: a loop that registers is not slowed down
+            # what a module has tells whether hooks are removed again
+            held = sum(len(getattr(self, name, ())) for name in _TABLES)
+            fact["times"].append({"time": now(), "registrations": fact["registrations"], "held": held})
             recorder.add_hook_facts(module_hooks=[line for _, line in list(_known.values())])  # other threads may add
-        return original(self, hook, *args, **kwargs)
+        return handle
 
     return register
 

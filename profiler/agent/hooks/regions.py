@@ -12,8 +12,10 @@ from operator import attrgetter
 from types import ModuleType
 from typing import Any, Final
 
-from profiler.agent.patching import DETAILED, STATE, Hook, patch
+from profiler.agent.hooks import _syncs
+from profiler.agent.patching import DETAILED, STATE, Hook, caller, patch
 from profiler.agent.recorder import now
+from profiler.run.tables import LINE_OF
 
 _FUNCTIONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "torch": {"checkpoint": ("save", "load")},
@@ -55,11 +57,15 @@ def _install(module: ModuleType) -> None:
 
 
 def _timed(region: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    line = LINE_OF.get(region)
+
     def timed(*args: Any, **kwargs: Any) -> Any:
         recorder = STATE.recorder
         if recorder is None or not recorder.detailed:
             return original(*args, **kwargs)
         thread = recorder.thread
+        if line is not None:
+            recorder.instant(line, site=_syncs.site(recorder, caller(1)))
         depth = thread.depth
         thread.depth = depth + 1
         begin = now()

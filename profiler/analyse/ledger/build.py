@@ -1,10 +1,10 @@
 """Makes the ledger of a run: gives all time of each stepping thread, and of the device, to cells.
 
-The measured steps have two exact sides. Records and clocks tell how long each kind of time takes (the strip); stack
-samples tell which lines take how long. A cell needs both. So the samples keep the time that they give to each line, and
-get the kinds of the strip: a kind of which they have too much gives it, line by line, to those of which they have too
-little. `Ledger.moved` tells how much that was. What no sample shows becomes cells without a line. Calls with a line were
-recorded exactly, so they replace samples of their kinds.
+Two sources describe the measured steps. Records and clocks tell how long each kind of time takes (the strip). Stack
+samples tell how long each line takes. A cell needs both. So the samples keep the time that they give to each line, and
+they get the kinds of the strip: a kind of which they have too much gives some, line by line, to kinds of which they
+have too little. `Ledger.moved` tells how much that was. What no sample shows becomes cells without a line. Calls with a
+line were recorded exactly, so they replace the samples of their kinds.
 
 Outside of the measured steps nothing but samples tells what ran.
 """
@@ -14,11 +14,20 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from profiler.analyse.intervals import Floats, Intervals, complement, covered_within, intersect, overlaps, subtract, union
+from profiler.analyse.intervals import (
+    Floats,
+    Intervals,
+    complement,
+    covered_within,
+    intersect,
+    overlaps,
+    subtract,
+    union,
+)
 from profiler.analyse.ledger.cells import (
     DEVICE,
     GARBAGE_KIND,
@@ -58,7 +67,7 @@ from profiler.analyse.timing.resources import recording_seconds
 from profiler.analyse.window import NS_PER_S, Window, named_rows, process_rows, thread_rows
 from profiler.run.code_origin import LIBRARY, TORCH, code_owner
 from profiler.run.model import Run, Site
-from profiler.run.tables import GARBAGE_COLLECTION, ONE_OFF
+from profiler.run.tables import GARBAGE_COLLECTION, LINE_OF, ONE_OFF
 
 FEW_STEPS: Final = 3
 """Steps below which nothing tells whether a cost recurs."""
@@ -90,22 +99,38 @@ class RankRecord:
     stages: StageSpans
 
 
-def make_ledger(
-    stacks: Stacks,
-    ranks: Sequence[RankRecord],
-    analysed: Window,
-    on_device: Window,
-    device: Mapping[str, Measure],
-    idle: Iterable[IdleBlame],
-) -> Ledger:
+@dataclass(frozen=True, eq=False, slots=True)
+class DeviceRecord:
+    """What the analysis found out about the device of the rank that stands for the run."""
+
+    window: Window
+    """Its steps."""
+    breakdown: Mapping[str, Measure]
+    """Seconds per step by category."""
+    idle: Sequence[IdleBlame]
+    """Its idle time by what the host did meanwhile; empty: it has no queue, or its activities were not recorded."""
+
+
+class _Amount(NamedTuple):
+    """Seconds with the ends of their interval, and the stack samples that show them."""
+
+    seconds: float
+    low: float
+    high: float
+    samples: float = 0.0
+
+
+def _exactly(seconds: float) -> _Amount:
+    return _Amount(seconds, seconds, seconds)
+
+
+def make_ledger(stacks: Stacks, ranks: Sequence[RankRecord], analysed: Window, device: DeviceRecord) -> Ledger:
     """The ledger of a run.
 
     :param analysed: the measured window of the rank that stands for the run.
-    :param on_device: the steps of the device.
-    :param device: its seconds per step by category, and `idle` its idle time by what the host did meanwhile.
     """
     run, origins = stacks.run, Origins(stacks)
-    is_unseen = run.step is None or run.step.is_whole_run
+    is_unseen = run.step is not None and run.step.is_whole_run
     cells, wall = list[Cell](), dict[tuple[int, str, Period], float]()
     moved, active = dict[int, float](), dict[int, float]()
     for record in ranks:
@@ -122,9 +147,9 @@ def make_ledger(
         for period, spans in _other_periods(run, window):
             cells += _sampled_cells(stacks, origins, window, period, spans)
             wall[window.rank, MAIN, period] = spans.measure() / NS_PER_S
-    of_device = list(_device_cells(on_device, analysed.rank, device, idle))
+    of_device = list(_device_cells(device, analysed.rank))
     if of_device:
-        wall[analysed.rank, DEVICE, Period.STEPS] = on_device.wall_ns / NS_PER_S
+        wall[analysed.rank, DEVICE, Period.STEPS] = device.window.wall_ns / NS_PER_S
     cells = sorted((*cells, *of_device), key=lambda cell: -cell.seconds)
     return Ledger(tuple(cells), wall, moved, active, analysed.rank)
 
@@ -179,12 +204,13 @@ def _sampled_cells(
     when = Recurrence.ONCE if period is Period.ONE_OFF else Recurrence.OUTSIDE
     for (kind, origin), functions in groups.items():
         amount, origin = functions.total(), replace(origin, function=most_frequent(functions))
-        low, high = share_interval(amount / sampled, n)
-        ends = (end * sampled * scale / NS_PER_S for end in (amount / sampled, low, high))
-        yield _cell(window.rank, period, kind, origin, *ends, n * amount / sampled, when)
+        share, whole = amount / sampled, sampled * scale / NS_PER_S
+        low, high = share_interval(share, n)
+        of_cell = _Amount(share * whole, low * whole, high * whole, n * share)
+        yield _cell(window.rank, period, kind, origin, of_cell, recurrence=when)
     rest = (total - sampled * scale) / NS_PER_S
     if rest > 0:
-        yield _cell(window.rank, period, UNATTRIBUTED, _NOWHERE, rest, rest, rest, 0.0, when)
+        yield _cell(window.rank, period, UNATTRIBUTED, _NOWHERE, _exactly(rest), recurrence=when)
 
 
 def _kind(category: str, origin: Origin) -> str:
@@ -206,46 +232,35 @@ def _sampled_kind(stacks: Stacks, number: int, is_blocked: bool) -> str:
 
 
 def _cell(
-    rank: int,
-    period: Period,
-    kind: str,
-    origin: Origin,
-    seconds: float,
-    low: float,
-    high: float,
-    samples: float,
-    recurrence: Recurrence,
-    activity: str = "",
+    rank: int, period: Period, kind: str, origin: Origin, amount: _Amount, *, recurrence: Recurrence, activity: str = ""
 ) -> Cell:
-    owner = Owner.RECORDER if kind == RECORDER_KIND else Owner.OTHERS if kind in CORELESS_CATEGORIES else origin.owner
-    place, function = (None, "") if kind in _LINELESS else (origin.place, origin.function)
-    package = "" if kind in _LINELESS else origin.package
+    if kind in _LINELESS:
+        origin = Origin(Owner.RECORDER if kind == RECORDER_KIND else Owner.OTHERS, "", None, "")
     return Cell(
-        rank, MAIN, period, activity, kind, owner, package, place, function, recurrence, 0.0, seconds, low, high, samples
-    )
+        rank, MAIN, period, activity, kind, origin.owner, origin.package, origin.place, origin.function, recurrence,
+        every=0.0, seconds=amount.seconds, low=amount.low, high=amount.high, samples=amount.samples,
+    )  # fmt: skip
 
 
-def _device_cells(
-    window: Window, rank: int, device: Mapping[str, Measure], idle: Iterable[IdleBlame]
-) -> Iterator[Cell]:
+def _device_cells(device: DeviceRecord, rank: int) -> Iterator[Cell]:
     """What the device did, and its idle time by what the host did meanwhile."""
-    rows = tuple(idle)
-    if not rows:
+    if not device.idle:
         return
-    when = Recurrence.EACH if len(window) >= FEW_STEPS else Recurrence.UNKNOWN
+    steps = len(device.window)
+    when = Recurrence.EACH if steps >= FEW_STEPS else Recurrence.UNKNOWN
 
     def cell(kind: str, per_step: float, row: IdleBlame | None = None) -> Cell:
-        seconds = per_step * len(window)
+        seconds = per_step * steps
         activity = row.state.name.lower().replace("_", " ") if row else ""
         return Cell(
             rank, DEVICE, Period.STEPS, activity, kind, Owner.USER if row and row.site else Owner.UNKNOWN, "",
             row.site if row else None, row.subject if row else "", when, 0.0, seconds, seconds, seconds, 0.0,
         )  # fmt: skip
 
-    for name, measure in device.items():
+    for name, measure in device.breakdown.items():
         if name != "idle" and measure.value:
             yield cell(f"device {name}", measure.value)
-    for row in rows:
+    for row in device.idle:
         yield cell(f"idle: {row.category}", row.seconds_per_step, row)
 
 
@@ -280,7 +295,7 @@ class _Steps:
         return self._without_recording(self._with_collections(cells)), moved / self._window.wall_ns
 
     def _cell(self, kind: str, origin: Origin, seconds: float) -> Cell:
-        return _cell(self._window.rank, self._period, kind, origin, seconds, seconds, seconds, 0.0, self._usual)
+        return _cell(self._window.rank, self._period, kind, origin, _exactly(seconds), recurrence=self._usual)
 
     # ------------------------------------------------------------ records with a line
 
@@ -294,6 +309,7 @@ class _Steps:
             sites = {(site.file, site.line): site for site in run.sites}
             for line, ns in calls_by_line(run, host, self._window)[0].items():
                 found |= {(code, sites[line]): float(ns[code]) for code in _EXACT if ns[code]}
+            found |= self._checkpoints(host)
         sums = Counter[int]()
         for (code, _), amount in found.items():
             sums[code] += amount
@@ -313,6 +329,21 @@ class _Steps:
         pairs, row = np.unique(keys, axis=0, return_inverse=True)
         lengths = np.bincount(row.ravel(), cut.end - cut.begin, minlength=len(pairs))
         for (code, number), length in zip(pairs.tolist(), lengths.tolist(), strict=True):
+            ns[code, run.sites[number] if number >= 0 else None] += length
+        return ns
+
+    def _checkpoints(self, host: HostTimeline) -> dict[tuple[int, Site | None], float]:
+        """ns of recorded checkpoints by line; empty in runs of versions that did not record their lines."""
+        run, code = self._stacks.run, CODE[CHECKPOINT]
+        lines = named_rows(run, thread_rows(run.calls, self._window), LINE_OF[CHECKPOINT])
+        rows = np.flatnonzero(host.category == code)
+        if not len(lines) or not len(rows):
+            return {}
+        at = np.searchsorted(np.sort(lines["begin"]), host.segments.begin[rows], "right") - 1
+        site = lines["site"][np.argsort(lines["begin"], kind="stable")][np.maximum(at, 0)]
+        cut = overlaps(host.segments.begin[rows], host.segments.end[rows], self._window.spans)
+        ns: defaultdict[tuple[int, Site | None], float] = defaultdict(float)
+        for number, length in zip(site[cut.left].tolist(), (cut.end - cut.begin).tolist(), strict=True):
             ns[code, run.sites[number] if number >= 0 else None] += length
         return ns
 
@@ -349,11 +380,10 @@ class _Steps:
             amount, whole = sum(part for _, part in parts), float(ns[numbers].sum())
             below, above = error.of_stacks(numbers)
             share = max(whole / self._window.wall_ns, 1e-12)
-            ends = (amount * max(0.0, 1 - below / share), amount * (1 + above / share))
+            seconds, count = amount / NS_PER_S, float(counts[numbers].sum()) * amount / whole
+            of_cell = _Amount(seconds, seconds * max(0.0, 1 - below / share), seconds * (1 + above / share), count)
             named = replace(origin, function=self._function(parts))
-            seconds, low, high = (each / NS_PER_S for each in (amount, *ends))
-            count = float(counts[numbers].sum()) * amount / whole
-            cell = _cell(self._window.rank, self._period, kind, named, seconds, low, high, count, self._usual, stage)
+            cell = replace(self._cell(kind, named, seconds), activity=stage, **of_cell._asdict())
             recurrence, every = self._recurrence(cell, parts, long)
             cells.append(replace(cell, recurrence=recurrence, every=every))
             members.append(dict(parts))
@@ -376,16 +406,15 @@ class _Steps:
             names |= dict.fromkeys(np.flatnonzero(share > 1 / 2).tolist(), str(name))
         return names
 
-    def _recurrence(
-        self, cell: Cell, parts: Iterable[tuple[int, float]], long: _LongSteps
-    ) -> tuple[Recurrence, float]:
+    def _recurrence(self, cell: Cell, parts: Iterable[tuple[int, float]], long: _LongSteps) -> tuple[Recurrence, float]:
         """Whether a cell occurs in each step, and else the distance between two steps with it."""
         if self._usual is not Recurrence.EACH or cell.kind in CORELESS_CATEGORIES:
             return self._usual, 0.0
         if cell.activity in INTERRUPTIONS or cell.kind == CHECKPOINT:
             stage = Stage(cell.activity) if cell.activity in INTERRUPTIONS else Stage.CHECKPOINT
             spans = self._record.stages.spans.get(stage)
-            inside = 0 if spans is None else int((covered_within(spans, self._window.begin, self._window.end) > 0).sum())
+            begin, end = self._window.begin, self._window.end
+            inside = 0 if spans is None else int((covered_within(spans, begin, end) > 0).sum())
             if 0 < inside < IN_EACH * len(self._window):
                 return Recurrence.PERIODIC, float(round(len(self._window) / inside))
         if long.has(parts):
@@ -422,8 +451,8 @@ class _Steps:
         return [_scaled(cell, factors.get(cell.kind, 1.0)) for cell in cells]
 
     def _without_recording(self, cells: list[Cell]) -> list[Cell]:
-        """The cells with what recording costs as such: recorded time of marks, and an estimate of that of hooks, which is
-        taken out of the work in a step."""
+        """The cells with the cost of recording as a cell of its own: what marks recorded of it, and an estimate for
+        hooks. It is taken out of the work in a step."""
         run, seconds = self._stacks.run, 0.0
         if has_hooked_steps(run) and self._period is Period.STEPS:
             seconds = recording_seconds(run, self._window) * len(self._window)
@@ -449,9 +478,8 @@ def _seconds(cells: Iterable[Cell], kind: str) -> float:
 def _scaled(cell: Cell, factor: float) -> Cell:
     if factor == 1.0:
         return cell
-    return replace(
-        cell, seconds=cell.seconds * factor, low=cell.low * factor, high=cell.high * factor, samples=cell.samples * factor
-    )
+    amount = (factor * each for each in (cell.seconds, cell.low, cell.high, cell.samples))
+    return replace(cell, **_Amount(*amount)._asdict())
 
 
 def with_kinds(rows: Floats, totals: Floats) -> tuple[Floats, Floats, float]:
@@ -459,8 +487,8 @@ def with_kinds(rows: Floats, totals: Floats) -> tuple[Floats, Floats, float]:
 
     :param rows: ns of each row of samples by kind.
     :param totals: ns of each kind in the strip.
-    :returns: the rows, each with the sum that it had (all are scaled where they exceed the strip); what no sample shows,
-        by kind; and the ns that changed their kind.
+    :returns: the rows, each with the sum that it had, but scaled where all together exceed the strip; what no sample
+        shows, by kind; and the ns that changed their kind.
     """
     sums = rows.sum(axis=0)
     if sums.sum() > totals.sum():

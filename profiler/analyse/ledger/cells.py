@@ -108,18 +108,16 @@ class Ledger:
     wall: Mapping[tuple[int, str, Period], float] = field(default_factory=dict)
     """(rank, thread, period) -> its seconds."""
     moved: Mapping[int, float] = field(default_factory=dict)
-    """Rank -> the share of its measured time to which stack samples and records give different kinds. The records hold."""
+    """Rank -> the share of its measured time to which samples and records give different kinds; the records hold."""
     active: Mapping[int, float] = field(default_factory=dict)
-    """Rank -> seconds of its measured time in which the thread could run, by its clocks; missing: they were not read."""
+    """Rank -> seconds of its measured time in which the thread could run, by its clocks; missing: not measured."""
     rank: int = 0
     """The rank that stands for the run."""
 
     def of(self, period: Period, thread: str = MAIN, rank: int | None = None) -> Iterator[Cell]:
         """The cells of a period of a thread, of the rank that stands for the run unless another one is given."""
         wanted = self.rank if rank is None else rank
-        return (
-            cell for cell in self.cells if (cell.rank, cell.thread, cell.period) == (wanted, thread, period)
-        )
+        return (cell for cell in self.cells if (cell.rank, cell.thread, cell.period) == (wanted, thread, period))
 
     def own_seconds(self, period: Period) -> float:
         """The program's own time in a period: without what other programs and the recorder took."""

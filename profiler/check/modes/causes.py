@@ -91,9 +91,9 @@ def rule_of_line(change: Change, copied: Mapping[tuple[str, int, str], float]) -
 
 def _rule_name(counter: str, change: Change, copied: Mapping[tuple[str, int, str], float]) -> str:
     """The rule for the calls of a line; empty: what they are for is not known."""
-    from profiler.diagnose.rules._syncs import rule_of_waits
-    from profiler.diagnose.rules.tiny_copies import MANY as MANY_COPIES
-    from profiler.diagnose.rules.tiny_copies import TINY
+    from profiler.diagnose.rules.copies import MANY as MANY_COPIES
+    from profiler.diagnose.rules.copies import TINY
+    from profiler.diagnose.rules.reads import rule_of_waits
 
     if counter in _READS:
         return rule_of_waits(change.after, change.operation)

@@ -124,10 +124,8 @@ def find(counted: Counted, source: Callable[[str, int], str]) -> Iterator[LintFi
 
     :param source: the text of a line of a file.
     """
-    from profiler.diagnose.rules.made_on_host import PLUGIN as MADE_ON_HOST
-    from profiler.diagnose.rules.made_on_host import filled_on_device
-    from profiler.diagnose.rules.memory_creep import PLUGIN as MEMORY_CREEP
-    from profiler.diagnose.rules.pageable_copies import PLUGIN as PAGEABLE_COPIES
+    from profiler.diagnose.rules.copies import filled_on_device, made_on_host, pageable_copies
+    from profiler.diagnose.rules.whole_run import memory_creep
 
     changes = list(_lines(counted, source))
     copied = copied_bytes(changes)
@@ -137,16 +135,16 @@ def find(counted: Counted, source: Callable[[str, int], str]) -> Iterator[LintFi
         instead = ""
         if change.counter == GROWTH:
             if (change.file, change.line) in counted.growing:
-                rule, instead = MEMORY_CREEP, MEMORY_CREEP.code
+                rule, instead = memory_creep, memory_creep.code
         elif change.after < _EVERY_STEP and change.counter not in ("graph_breaks", "recompilations"):
             continue
         elif change.counter == "h2d":
             rule = rule_of_line(change, copied)
             filled = filled_on_device(change.source)
             if filled is not None:
-                rule, instead = MADE_ON_HOST, filled
+                rule, instead = made_on_host, filled
             elif rule is None and change.operation.endswith("pageable"):
-                rule, instead = PAGEABLE_COPIES, pinned_copy(change.source) or _PINNED_COPY
+                rule, instead = pageable_copies, pinned_copy(change.source) or _PINNED_COPY
         elif change.counter != "syncs" or not _is_copy_to_device(change, copied):
             rule = rule_of_line(change, copied)
         if rule is None or IGNORE in change.source or (key := (rule.name, change.file, change.line)) in seen:

@@ -24,7 +24,7 @@ def lines_above(costs: StepCosts, chosen: Callable[[LibraryFunction], bool]) -> 
     return tuple(function.below for function in costs.analysis.library if chosen(function))
 
 
-def deep_copies(costs: StepCosts) -> tuple[LineCost, ...]:
+def lines_of_deep_copies(costs: StepCosts) -> tuple[LineCost, ...]:
     """The user's lines that make deep copies, with the time in `copy.deepcopy`. None beside a device with a queue:
     samples do not tell what of it leaves the device idle."""
     return () if costs.has_queue else lines_above(costs, _is_deep_copy)

@@ -171,6 +171,17 @@ def test_a_long_garbage_collection_is_a_region(
     assert gc.callbacks == callbacks
 
 
+def test_lines_that_collect_garbage_are_counted(tmp_path: Path) -> None:
+    torch, collect = pytest.importorskip("torch"), gc.collect
+    with watched(tmp_path, (facts.PLUGIN, torch)):
+        for _ in range(5):
+            gc.collect(0)
+        assert STATE.recorder is not None
+        (line,) = STATE.recorder.hook_facts["gc_calls"]
+    assert (line["file"], line["count"]) == (__file__, 5)
+    assert gc.collect is collect
+
+
 def test_the_settings_of_optimizers_and_switches_that_are_off_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,3 +72,18 @@ def test_what_is_registered(tmp_path: Path) -> None:
     assert functions == {
         **kept, "squares": False, "test_what_is_registered.<locals>.<lambda>": True,
     }, "the result of squares is the output"  # fmt: skip
+
+
+def test_how_often_and_where_a_hook_is_registered(tmp_path: Path) -> None:
+    with watched(tmp_path, (module_hooks.PLUGIN, sys.modules["torch.nn.modules.module"])):
+        layer = torch.nn.Linear(2, 2)
+        for _ in range(5):
+            layer.register_forward_hook(spread)
+        for _ in range(3):
+            layer.register_forward_pre_hook(spread).remove()
+        assert STATE.recorder is not None
+        (noted,) = STATE.recorder.hook_facts["module_hooks"]
+    assert (noted["registrations"], noted["registered"]["file"]) == (8, __file__)
+    counts = [(each["registrations"], each["held"]) for each in noted["times"]]
+    assert counts == [(1, 1), (2, 2), (4, 4), (8, 6)], "of the last three, each was removed before the next one"
+    assert [each["time"] for each in noted["times"]] == sorted(each["time"] for each in noted["times"])

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from profiler.agent.hooks import regions
+from profiler.run.tables import LINE_OF
 from tests.fakes.watched import regions as recorded
 from tests.fakes.watched import watched
 
@@ -31,7 +32,12 @@ def test_checkpoints(tmp_path: Path, library: str) -> None:
         getattr(module, save)({"weight": torch.arange(3)}, tmp_path / "model")
         other_name = torch.serialization.load if module is torch else getattr(module, load)
         assert other_name(tmp_path / "model")["weight"].tolist() == [0, 1, 2]
-        assert recorded(loaded()) == ["checkpoint"] * 2
+        run = loaded()
+    assert recorded(run) == ["checkpoint"] * 2
+    lines = run.calls[run.calls["name"] == run.names.index(LINE_OF["checkpoint"])]
+    assert {run.sites[number].file for number in lines["site"].tolist()} == {__file__}
+    assert (lines["begin"] == lines["end"]).all()
+    assert lines["begin"].tolist() == pytest.approx(run.regions["begin"].tolist(), abs=1e8)
 
 
 def test_waiting_for_the_disk(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ from profiler.analyse.model import (
 from profiler.core.notice import Notice
 from profiler.diagnose.findings import find
 from profiler.diagnose.rule import largest_sites
-from profiler.diagnose.rules.made_on_host import filled_on_device
+from profiler.diagnose.rules.copies import filled_on_device
 from profiler.report.finding_text import finding_sentence, finding_text, not_judged_text
 from profiler.run.model import RunInfo, Site, StepDefinition, StepKind
 from profiler.run.tables import SETTINGS

@@ -1,0 +1,181 @@
+"""Copies between host and device."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Container
+from typing import Final
+
+from profiler.analyse.finding import KnockOut
+from profiler.analyse.model import COPYING
+from profiler.core.syntax import line_nodes
+from profiler.diagnose.device import program_blame
+from profiler.diagnose.model import NAMED
+from profiler.diagnose.rule import (
+    MAX_SITES,
+    Claim,
+    StepCosts,
+    copy_sites,
+    device_cost,
+    exactly,
+    largest_sites,
+    rule,
+    rules_of,
+    take,
+)
+from profiler.diagnose.rules._input import loader_values, main_loader
+from profiler.run.model import Site
+
+TO_DEVICE: Final = ("h2d", "d2d")
+"""Kinds of copies that give the device its data. Copies to the host are reads of values, which other rules judge."""
+
+
+def idle_in_copies(costs: StepCosts, sites: Container[Site]) -> dict[Site, float]:
+    """Line of these -> seconds per step in which the device is idle while the host copies there, the longest first."""
+    idle: dict[Site, float] = {}
+    for row in program_blame(costs.analysis):
+        if row.category == "copy" and row.site is not None and row.site in sites:
+            idle[row.site] = idle.get(row.site, 0.0) + row.seconds_per_step
+    return dict(sorted(idle.items(), key=lambda item: -item[1]))
+
+
+_FILLING: Final = frozenset(
+    {"arange", "empty", "eye", "full", "linspace", "logspace", "normal", "ones", "rand", "randint", "randn", "randperm"}
+    | {"tril_indices", "triu_indices", "zeros"}
+)
+"""Functions of torch that fill a tensor without data of the host, and take a device."""
+_ON_HOST: Final = frozenset({"device", "generator", "out", "pin_memory", None})
+"""Arguments with which the tensor is not made on the host, or cannot be made elsewhere; None: they are not known."""
+
+
+def filled_on_device(source: str) -> str | None:
+    """The call that fills the tensor on the device, for `torch.zeros(4).to(device)` and the like in a line of source.
+
+    None where the line has no such call, or is only a part of a statement.
+    """
+    for node in line_nodes(source):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(
+                    value=ast.Call(func=ast.Attribute(value=ast.Name("torch"), attr=name)) as filling,
+                    attr="to" | "cuda" as move,
+                )
+            ) if name in _FILLING and (device := _device(node, move)):
+                if _ON_HOST.isdisjoint(keyword.arg for keyword in filling.keywords):
+                    filling.keywords.append(ast.keyword("device", device))
+                    return ast.unparse(filling)
+    return None
+
+
+def _device(call: ast.Call, method: str) -> ast.expr | None:
+    """The device that a call of `to` or `cuda` names; None: none, or more than a device."""
+    named = [keyword.value for keyword in call.keywords if keyword.arg == "device"]
+    if any(keyword.arg not in ("device", "non_blocking") for keyword in call.keywords) or len(call.args) > 1:
+        return None
+    device = next(iter([*call.args, *named]), None)
+    if device is None:
+        return ast.Constant("cuda") if method == "cuda" else None
+    if named or isinstance(device, ast.Constant) or ast.unparse(device).startswith("torch.device("):
+        return device
+    is_named = ast.unparse(device).rpartition(".")[2].lower().endswith(("device", "dev"))
+    return device if is_named and isinstance(device, ast.Name | ast.Attribute) else None
+
+
+@rule(
+    "made-on-host",
+    "The host fills a tensor and copies it, though the device could fill it",
+    ("Such copies per step: {calls:number}.", "The device is idle {share:share} of the time in them."),
+    "Create the tensor on the device.",
+    code="{instead}",
+    threshold_source="The line itself shows that the tensor is filled without data of the host.",
+    knock_out=KnockOut.STATEMENT,
+)
+def made_on_host(costs: StepCosts) -> Claim | None:
+    """The idle time in the copies of lines that fill the copied tensor, without the time to fill it."""
+    calls: dict[Site, float] = {}
+    instead: dict[Site, str] = {}
+    for call in costs.analysis.call_sites:
+        if call.kind in TO_DEVICE and (filling := filled_on_device(call.site.source)) is not None:
+            calls[call.site] = calls.get(call.site, 0.0) + call.calls_per_step
+            instead[call.site] = filling
+    idle = idle_in_copies(costs, calls)
+    if not idle:
+        return None
+    sites = tuple(idle)[:MAX_SITES]
+    values = {"calls": sum(calls[site] for site in idle), "instead": instead[sites[0]]}
+    return Claim({"copy": exactly(sum(idle.values()))}, sites, values)
+
+
+MANY: Final = 10.0
+"""Copies per step of one line. A choice: a batch has a handful of tensors."""
+TINY: Final = 1 << 14
+"""Bytes of a copy below which its time is that of the call: at the 10 GB/s of a slow link, 1.6 µs, and a call takes
+some 5 µs."""
+
+
+@rule(
+    "tiny-copies",
+    "Many small copies between host and device",
+    ("{calls:count} copies per step, of {size:size} each.", "The device is idle {share:share} of the time in them."),
+    "Collect the values in one tensor, and copy that once per step.",
+    threshold_source="MANY is a choice; below TINY bytes a copy takes as long as its call.",
+    knock_out=KnockOut.STATEMENT,
+)
+def tiny_copies(costs: StepCosts) -> Claim | None:
+    """The idle time in the copies of lines that make many small ones."""
+    many: dict[Site, tuple[float, float]] = {}
+    for call in costs.analysis.call_sites:
+        size = call.bytes_per_step / call.calls_per_step if call.calls_per_step else 0.0
+        if call.kind in TO_DEVICE and call.calls_per_step >= MANY and size < TINY:
+            many[call.site] = call.calls_per_step, size
+    idle = idle_in_copies(costs, many)
+    if not idle:
+        return None
+    sites = tuple(idle)
+    values = {"calls": sum(many[site][0] for site in sites), "size": many[sites[0]][1]}
+    # one copy also saves the allocation and the Python around each of the others
+    return Claim({"copy": exactly(sum(idle.values()))}, sites[:MAX_SITES], values, is_least=True)
+
+
+@rule(
+    "pageable-copies",
+    "Copies of pageable memory keep the device from computing",
+    (
+        "The device only receives such memory {share:share} of the time.",
+        "The host waits {blocked:share} of each step in copies to the device.",
+        "The loader does not pin its batches of {unpinned:count} items.",
+    ),
+    "Put batches into page-locked memory, and copy them without waiting.",
+    code="{loader:assignment}DataLoader(..., pin_memory=True); batch.to(device, non_blocking=True)",
+)
+def pageable_copies(costs: StepCosts) -> Claim | None:
+    """The time in which a device only receives from pageable memory. Copies to the host are reads of results, for which
+    page-locked memory alone does not help: other rules judge them."""
+    claimed = device_cost(costs, lambda part: part.kind == "h2d" and part.memory == "pageable")
+    if not claimed:
+        return None
+    calls = [call for call in costs.analysis.call_sites if call.kind == "h2d"]
+    waiting = sorted((call for call in calls if call.blocked_per_step > 0), key=lambda call: -call.blocked_per_step)
+    loader = main_loader(costs)
+    values = loader_values(costs)
+    values["blocked"] = costs.share(sum(call.blocked_per_step for call in waiting)) if waiting else None
+    values["unpinned"] = values["batch_size"] if loader and not loader.pin_memory else None
+    return Claim(claimed, largest_sites(call.site for call in waiting), values)
+
+
+@rule(
+    "exposed-copies",
+    "The device copies while no kernel computes",
+    ("It only copies {share:share} of the time.",),
+    "Copy the next batch while the device computes, on a stream of its own; copy less, or smaller types.",
+    threshold=NAMED,
+    threshold_source="A tenth: the first copy of a step can seldom be hidden.",
+    is_general=True,
+)
+def exposed_copies(costs: StepCosts) -> Claim | None:
+    """The time in which a device only copies, as far as other rules leave it."""
+    claimed = take(costs, COPYING)
+    return Claim(claimed, copy_sites(costs)) if claimed else None
+
+
+PLUGINS = rules_of(globals())

@@ -1,0 +1,284 @@
+"""How a DataLoader is set up: workers, prefetching, starts."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from profiler.analyse.finding import GainMethod, KnockOut
+from profiler.diagnose.input import HANDOVER, are_persistent, diagnose_input, granted_share, is_started_for_batches
+from profiler.diagnose.model import WORTH_NAMING, InputAdvice, InputDiagnosis
+from profiler.diagnose.rule import Claim, StepCosts, rule, rules_of, take
+from profiler.diagnose.rules._input import (
+    MOST_WORKERS,
+    SPLIT,
+    loader_cost,
+    loader_values,
+    made_cost,
+    made_sites,
+    main_loader,
+    making,
+    more_workers_values,
+    suggested_workers,
+)
+from profiler.diagnose.rules._workers import WORTH, least_step_time
+
+
+def _batch_values(costs: StepCosts, found: InputDiagnosis) -> dict[str, float | None]:
+    """The time of making a batch under the name that tells what of it is no cost of the step."""
+    waits = costs.cost("core").seconds >= WORTH_NAMING * costs.seconds
+    name = "overlapped_batch" if costs.has_queue else "delayed_batch" if waits else "batch"
+    return dict.fromkeys(("batch", "delayed_batch", "overlapped_batch")) | {name: found.batch_seconds}
+
+
+@rule(
+    "no-workers",
+    "The training process makes its batches itself",
+    (
+        "{share:share} of each step goes to making batches, {batch:time} each.",
+        "{share:share} of each step goes to making batches: {delayed_batch:time} each, waits for a core included.",
+        "{share:share} of each step the device is idle while batches are made, {overlapped_batch:time} each.",
+        "Receiving a batch from a worker takes about {handover:time}.",
+        "Cores that the program may use: {cores:count}.",
+        "On average, {free:cores} free.",
+        SPLIT,
+    ),
+    "Let workers make the batches while the model trains.",
+    threshold_source=(
+        "HANDOVER and SENDING, what it costs to receive and to send a batch, were measured; `profiler.diagnose.input` "
+        "and `_workers` tell where. Less than 5% is worth no worker."
+    ),
+    code="{loader:assignment}DataLoader(..., num_workers={workers:plain}, persistent_workers=True)",
+    knock_out=KnockOut.SETTINGS,
+    settings={"loader": {"num_workers": "workers", "persistent_workers": True}},
+)
+def no_workers(costs: StepCosts) -> Claim | None:
+    """The loader's time without that of its sampler, where workers could make the batches meanwhile."""
+    found = diagnose_input(costs.analysis)
+    if found is None or found.advice is not InputAdvice.USE_WORKERS:
+        return None
+    suggested = suggested_workers(costs, found)
+    if suggested is None:
+        return None
+    own = made_cost(costs, found)
+    return Claim(
+        {"input": own},
+        made_sites(costs),
+        {
+            **_batch_values(costs, found),
+            "handover": HANDOVER,
+            "workers": suggested.workers,
+            "cores": found.cores,
+            "free": found.use.free_cores,
+            **more_workers_values(costs),
+        },
+        remaining=max(0.0, suggested.step_seconds - costs.active + own.seconds),
+        method=GainMethod.ESTIMATE,  # what it costs to send and to receive a batch was measured elsewhere
+    )
+
+
+@rule(
+    "too-few-workers",
+    "The loader has too few workers",
+    (
+        "The training thread waits for workers {waits:share} of each step.",
+        "The workers are busy {busy:share} of the time, and run on a core {cpu:share} of it.",
+        "It has {workers:count}, and the program may use this number of cores: {cores:count}.",
+        SPLIT,
+    ),
+    "Use more workers.",
+    threshold_source="Workers that run on a core help only while cores are free. Less than 5% is worth no worker.",
+    code="{loader:assignment}DataLoader(..., num_workers={needed:plain})",
+    knock_out=KnockOut.SETTINGS,
+    settings={"loader": {"num_workers": "needed"}},
+)
+def too_few_workers(costs: StepCosts) -> Claim | None:
+    """The waits for workers, less what remains with as many workers as help."""
+    found = diagnose_input(costs.analysis)
+    if found is None or found.advice not in (InputAdvice.MORE_WORKERS, InputAdvice.WORKERS_LIMIT):
+        return None
+    cores, workers = found.cores or 0, found.use.workers
+    own = loader_cost(costs, found)
+    waits = own.part(found.waits / found.making if found.making else 1.0)
+    work = sum(part.seconds_per_step for part in making(costs, "worker"))
+    computing = max(costs.active - waits.seconds, 1e-9)
+    needed = max(workers + 1, min(MOST_WORKERS, math.ceil(work / computing)))
+    if found.advice is InputAdvice.WORKERS_LIMIT:
+        needed = min(needed, cores - 1)
+        if needed <= workers:
+            return None
+    is_waiting = found.advice is InputAdvice.MORE_WORKERS
+    granted = granted_share(found.use.worker_cpu, found.use.worker_core_wait) if is_waiting else 0.0
+    after = max(computing, work / needed, least_step_time(costs, found, granted=granted))
+    if after * WORTH > costs.active:
+        return None
+    return Claim(
+        {"input": waits},
+        made_sites(costs),
+        {
+            "waits": costs.own_share(found.waits),
+            "busy": found.busy,
+            "cpu": found.use.worker_cpu,
+            "workers": workers,
+            "needed": needed,
+            "cores": found.cores,
+            **more_workers_values(costs),
+        },
+        remaining=after - computing,
+    )
+
+
+@rule(
+    "needless-workers",
+    "Workers make batches that the training process could make in less time",
+    (
+        "Making a batch takes {made:time}, getting it from a worker {batch:time}.",
+        "A batch has {batch_size:count} items.",
+    ),
+    "Make the batches in the training process, or use larger batches.",
+    threshold_source="Both times are measured in this run.",
+    code="{loader:assignment}DataLoader(..., num_workers=0)",
+    knock_out=KnockOut.SETTINGS,
+    settings={"loader": {"num_workers": 0}},
+)
+def needless_workers(costs: StepCosts) -> Claim | None:
+    """The loader's time but for drawing indices and making the batches, and waits for cores that the workers take."""
+    found = diagnose_input(costs.analysis)
+    if found is None or found.advice is not InputAdvice.NO_WORKERS:
+        return None
+    crowded = found.cores is not None and found.use.workers >= found.cores
+    own = made_cost(costs, found)
+    made = found.made_seconds * (found.use.batches or 1.0)
+    if own.seconds <= made:  # the rest was waiting for a core
+        return None
+    return Claim(
+        {"input": own.part(1.0 - made / own.seconds), **(take(costs, "core") if crowded else {})},
+        made_sites(costs, costs.sites("input")),
+        {
+            "made": found.made_seconds,
+            "batch": found.batch_seconds,
+            "workers": found.use.workers,
+            **loader_values(costs),
+        },
+        is_least=True,
+    )
+
+
+_AHEAD: Final = 8
+"""Batches of a worker ahead that a finding suggests at least: four times torch's default. A choice."""
+
+
+@rule(
+    "starved-prefetch",
+    "Batches come late although the workers have time",
+    (
+        "The training thread waits {waits:share} of each step, while workers wait {idle:share} of theirs for work.",
+        "Each worker makes {prefetch:count} batches ahead.",
+    ),
+    "Let workers make more batches ahead: some batches take much longer than others.",
+    threshold_source="Workers count as busy from 80% of their time on.",
+    code="{loader:assignment}DataLoader(..., prefetch_factor={ahead:plain})",
+    knock_out=KnockOut.SETTINGS,
+    settings={"loader": {"prefetch_factor": "ahead"}},
+)
+def starved_prefetch(costs: StepCosts) -> Claim | None:
+    """The waits for workers that have time left."""
+    found = diagnose_input(costs.analysis)
+    if found is None or found.advice is not InputAdvice.LATE:
+        return None
+    waits = loader_cost(costs, found).part(found.waits / found.making if found.making else 1.0)
+    values = loader_values(costs)
+    ahead = max(_AHEAD, 2 * (values["prefetch"] or 0))
+    values |= {"waits": costs.own_share(found.waits), "idle": 1.0 - found.busy, "ahead": ahead}
+    # the worker that has most to do still needs this long, however many batches it makes ahead
+    needed = max(found.busy, found.use.busiest_worker) * costs.active
+    return Claim({"input": waits}, made_sites(costs), values, max(0.0, needed - (costs.active - waits.seconds)))
+
+
+_STARTING: Final = ("loader start", "the loader itself")
+"""Parts of the input in which a loader starts: it draws the order of all items when its first batch is asked for."""
+
+
+@rule(
+    "loader-started-anew",
+    "The loader is started again for each batch",
+    (
+        "{share:share} of each step goes to starting it and to drawing the order of all of its items.",
+        "Starts of the loader in each step: {starts:number}.",
+    ),
+    "Call iter(loader) before the loop, next() on that iterator in each step, and iter() again only when it ends.",
+    threshold_source="A loader whose epochs have two batches or more is not started for each batch.",
+)
+def loader_started_anew(costs: StepCosts) -> Claim | None:
+    """What the loader itself takes, beside its items and their collation. Workers that start are another rule's."""
+    found = diagnose_input(costs.analysis)
+    if found is None or found.use.workers or not is_started_for_batches(found.use):
+        return None
+    parts = making(costs, "main process")
+    whole = sum(part.seconds_per_step for part in parts)
+    own = sum(part.seconds_per_step for part in parts if part.name in _STARTING)
+    if not own:
+        return None
+    cost = {"input": loader_cost(costs, found).part(own / whole)}
+    return Claim(cost, costs.sites("input"), {"starts": found.use.starts})
+
+
+@rule(
+    "workers-started-anew",
+    "The loader's workers are started again and again",
+    (
+        "Starting workers takes {starts:share} of each step, waiting for their first batches and end {waits:share}.",
+        "They are started once in {every:count} steps.",
+        "A new loader is made for each start, at {made_anew:place}: persistent_workers=True alone keeps no workers.",
+    ),
+    "Keep the workers from one epoch to the next: make the loader once, before the epochs, with "
+    "persistent_workers=True.",
+    code="{loader:assignment}DataLoader(..., persistent_workers=True)  # once, before the epochs",
+    knock_out=KnockOut.SETTINGS,
+    settings={"loader": {"persistent_workers": "keep"}},
+)
+def workers_started_anew(costs: StepCosts) -> Claim | None:
+    """The starts, the waits for the first batches after them, and for the end of workers."""
+    found = diagnose_input(costs.analysis)
+    if found is None or found.advice is not InputAdvice.PERSISTENT_WORKERS:
+        return None
+    part = (found.starts + found.around_starts) / found.making if found.making else 1.0
+    loader = main_loader(costs) or next(iter(found.use.loaders), None)
+    if are_persistent(found.use):  # those that are not made anew keep their workers
+        loader = next((each for each in found.use.loaders if each.made_anew), loader)
+    is_anew = loader is not None and (loader.made_anew or are_persistent(found.use))
+    sites = [part.site for part in costs.inputs(where="main process", name="loader start") if part.site]
+    return Claim(
+        {"input": loader_cost(costs, found).part(min(1.0, part))},
+        made_sites(costs, tuple(sites) or costs.sites("input")),
+        {
+            "starts": costs.own_share(found.starts),
+            "waits": costs.own_share(found.around_starts),
+            "every": 1 / found.use.starts if found.use.starts else None,
+            "made_anew": loader.site if loader and is_anew else None,
+            "keep": None if is_anew else True,  # the setting alone changes nothing then, also in a trial
+            **loader_values(costs),
+        },
+        is_least=True,  # after a start, the memory of the training process is shared with the workers
+    )
+
+
+@rule(
+    "slow-batch-transfer",
+    "Receiving batches from workers takes long",
+    ("Receiving takes {receives:share} of each step.", "A batch has {batch_size:count} items."),
+    "Send fewer and larger tensors in a batch, or smaller types: each tensor is received by itself.",
+    knock_out=KnockOut.SETTINGS,
+    settings={"replay": True},
+)
+def slow_batch_transfer(costs: StepCosts) -> Claim | None:
+    """The time in which the training process receives batches."""
+    found = diagnose_input(costs.analysis)
+    if found is None or found.advice is not InputAdvice.LARGER_BATCHES:
+        return None
+    received = loader_cost(costs, found).part(found.receives / found.making if found.making else 1.0)
+    values = {"receives": costs.own_share(found.receives), "batch": found.batch_seconds, **loader_values(costs)}
+    return Claim({"input": received}, made_sites(costs, costs.sites("input")), values)
+
+
+PLUGINS = rules_of(globals())

@@ -1,0 +1,373 @@
+"""Operators, gradients and the optimizer."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable
+from typing import Any, Final
+
+from profiler.analyse.finding import Confidence, GainMethod, KnockOut
+from profiler.analyse.model import LibraryFunction, OperatorLine, Stage
+from profiler.core.notice import Notice
+from profiler.core.syntax import called_functions, line_nodes
+from profiler.diagnose.model import NAMED, WORTH_NAMING
+from profiler.diagnose.rule import (
+    MAX_SITES,
+    Claim,
+    StepCosts,
+    exactly,
+    largest_sites,
+    phase_costs,
+    rule,
+    rules_of,
+    total_seconds,
+)
+from profiler.diagnose.rules._frames import frame_costs, frame_sites, lines_above
+from profiler.diagnose.rules._operators import CALLING, called_by_program, called_from, small_operators, within_step
+from profiler.run.model import Site
+
+_CELL: Final = re.compile("cell$", re.IGNORECASE)
+_IN_PLACE: Final = frozenset(("add_", "addcdiv_", "addcmul_", "clamp_", "copy_", "div_", "lerp_", "mul_", "sub_"))
+"""Methods by which a program updates tensors: others of such names, such as `clip_grad_norm_`, take all at once."""
+
+_CHECKS: Final = ("Distribution.__init__", "Distribution._validate_sample")
+"""Functions that check arguments: of the parameters of a distribution, and of a sample whose probability it tells."""
+
+
+def _sites_of_many_small_operators(rows: Iterable[OperatorLine]) -> tuple[Site, ...]:
+    """The lines that call most small operators, each a tenth of them or more."""
+    counts = Counter[Site]()
+    for row in rows:
+        if row.site is not None:
+            counts[row.site] += row.small_count
+    return largest_sites(site for site, count in counts.most_common() if count and count >= NAMED * counts.total())
+
+
+def _checks(costs: StepCosts) -> float | None:
+    """The share of a step in which torch.distributions checks arguments; None where it is small."""
+    lines = lines_above(costs, lambda each: each.file == "torch/distributions/distribution.py" and each.name in _CHECKS)
+    share = costs.share(total_seconds(frame_costs(lines)))
+    return share if share >= WORTH_NAMING else None
+
+
+def _caller(rows: Collection[OperatorLine]) -> dict[str, str | None]:
+    """What calls the operators, as far as the line with most small ones shows it: the cell of a recurrent network, a
+    method that changes tensors in place and without gradients, or a comprehension over some items."""
+    values = dict[str, str | None](cell=None, update=None, items=None)
+    for site in _sites_of_many_small_operators(rows)[:1]:
+        called = called_functions(site.source)
+        looped = [ast.unparse(node.iter) for node in line_nodes(site.source) if isinstance(node, ast.comprehension)]
+        cells = [name for name in (site.function.removesuffix(".forward"), *called) if _CELL.search(name)]
+        in_place = [method for name in called if (method := name.rpartition(".")[2]) in _IN_PLACE]
+        learning = {row.site for row in rows if row.is_backward and row.site}
+        values["cell"] = next((f"{name}()" for name in cells), None)
+        values["update"] = next((f"{name}()" for name in in_place if learning and site not in learning), None)
+        values["items"] = next(iter(looped), None)
+    return values
+
+
+@rule(
+    "many-small-operators",
+    "Calling many small operators takes longer than computing them",
+    (
+        "{share:share} of each step is calling operators.",
+        "The host calls {operators:count} of them per step.",
+        "{small:count} of them take less than 20 µs each.",
+    ),
+    "Use fewer and larger operators: one for all items of a loop instead of one for each, or torch.compile.",
+    fixes=(
+        (
+            "Turn off the checks of torch.distributions, which take {checks:share} of each step, by "
+            "torch.distributions.Distribution.set_default_validate_args(False)."
+        ),
+        "Use a module such as torch.nn.LSTM for all time steps instead of {cell} for each, or torch.compile.",
+        "Update all tensors by one call of torch._foreach_lerp_ or an optimizer of torch.optim, not by {update} each.",
+        "Use one operator for all of {items} instead of one for each, or torch.compile.",
+    ),
+    threshold_source="A tenth: some of this time remains in every program.",
+    threshold=0.1,
+    is_general=True,
+    knock_out=KnockOut.STATEMENT,
+)
+def many_small_operators(costs: StepCosts) -> Claim | None:
+    """What small operators take at each line, with the time around them. Where operators were not counted, torch's own
+    Python only. Other rules judge loaders and optimizers."""
+    if costs.has_queue:  # what its kernels take is known then: other rules judge it
+        return None
+    rows = called_by_program(costs)
+    claimed = within_step(costs, called_from(small_operators(costs), *CALLING))
+    values: dict[str, float | None] = {"operators": costs.analysis.value("launches_per_step"), "small": None}
+    if rows:
+        values = {"operators": sum(row.count for row in rows), "small": sum(row.small_count for row in rows)}
+    elif not costs.analysis.operators and costs.cost("framework").seconds:
+        claimed = {"framework": costs.cost("framework")}
+    sites = _sites_of_many_small_operators(rows) or costs.sites("framework")
+    values |= {"checks": _checks(costs)}
+    # fewer operators still have to compute the same
+    return Claim(claimed, sites, values | _caller(rows), is_most=True) if claimed else None
+
+
+_FUSED: Final = ("torch.optim.adam.Adam", "torch.optim.adamw.AdamW")
+"""Optimizers whose fused update was measured on a CPU. That of SGD was 0.9 to 4.8 times as fast."""
+_REMAINING: Final = 0.25
+"""Part of the update that a fused one takes."""
+
+
+def _optimizer(costs: StepCosts) -> dict[str, Any] | None:
+    """The only optimizer, where a fused one can do the same."""
+    optimizers = costs.fact("optimizers")
+    if not isinstance(optimizers, list) or len(optimizers) != 1:
+        return None
+    optimizer: dict[str, Any] = optimizers[0]
+    is_fit = optimizer["class"] in _FUSED and optimizer["devices"] == ["cpu"] and not optimizer["differentiable"]
+    return optimizer if is_fit and _has_fused(str(costs.fact("torch") or "")) else None
+
+
+def _has_fused(version: str) -> bool:
+    """Whether this version of torch has fused optimizers for the CPU: those from 2.4 on have."""
+    numbers = version.split(".")[:2]
+    return all(number.isdecimal() for number in numbers) and tuple(map(int, numbers)) >= (2, 4)
+
+
+@rule(
+    "single-tensor-optimizer",
+    "The optimizer updates one tensor after the other",
+    ("{share:share} of each step goes to the update of {tensors:count} tensors.",),
+    "Let one call update all of them.",
+    code="{variable:assignment}{optimizer}(..., fused=True)",
+    threshold_source="A fused update of Adam or AdamW takes 0.14 to 0.24 of the time: 200 tensors of 64 elements, 40 "
+    "of 16,384 and 6 of a million (torch 2.13, one core of an EPYC).",
+    knock_out=KnockOut.SETTINGS,
+    settings={"optimizer": {"fused": True, "foreach": False}},
+)
+def single_tensor_optimizer(costs: StepCosts) -> Claim | None:
+    """The time of torch's functions that update one tensor after the other. With torch's default settings, which are no
+    mistake of the program's on a CPU, no gain is claimed."""
+    optimizer = _optimizer(costs)
+    if optimizer is None or costs.has_queue or costs.fact("device") != "cpu":
+        return None
+    lines = lines_above(
+        costs, lambda each: each.name.startswith("_single_tensor_") and each.file.startswith("torch/optim/")
+    )
+    claimed = frame_costs(lines)
+    total = total_seconds(claimed)
+    made = Site.from_fact(optimizer) if "file" in optimizer else None
+    name = str(optimizer["class"]).rpartition(".")[2]
+    is_chosen = optimizer["foreach"] is False or optimizer["fused"] is False
+    return Claim(
+        claimed,
+        largest_sites([made, *frame_sites(lines)]),
+        {"optimizer": name, "tensors": optimizer["tensors"], "variable": optimizer.get("variable", "")},
+        remaining=_REMAINING * total,
+        method=GainMethod.ESTIMATE,
+        has_gain=is_chosen,
+    )
+
+
+_LARGE: Final = 2 << 20
+"""Elements of all gradients from which they do not stay in a core's cache: 8 MiB."""
+_ADDING: Final = 2.0
+"""Seconds of additions in the backward pass for each second of filling large gradients. An addition moves three times
+the bytes. Measured: 2 to 2.8 with 2.8 to 13 million elements, 0.2 with a million (torch 2.13, one core of an EPYC)."""
+
+
+@rule(
+    "zero-filled-gradients",
+    "Gradients are filled with zeros before each backward pass",
+    (
+        "{filling:share} of each step fills gradients with zeros, {fills:number} times per step.",
+        "The backward pass then adds to them instead of writing them.",
+    ),
+    "Drop the gradients, which is torch's default.",
+    code="optimizer.zero_grad(set_to_none=True)",
+    threshold_source="_ADDING was measured.",
+    knock_out=KnockOut.SETTINGS,
+    settings={"set_to_none": True},
+)
+def zero_filled_gradients(costs: StepCosts) -> Claim | None:
+    """The time in `zero_grad`, where it was called with `set_to_none=False`, and that of the additions. In older runs
+    it is known by samples only."""
+    fills = costs.analysis.value("zero_fills_per_step")
+    if not fills or costs.has_queue:
+        return None
+    lines = lines_above(costs, lambda each: each.name.endswith("zero_grad") and each.file.startswith("torch/"))
+    claimed = frame_costs(lines)
+    recorded = costs.analysis.value("zero_fill_ns_per_step")
+    if recorded is not None:  # what was recorded contains waits for a core
+        claimed = {"compute": exactly(recorded / 1e9 / costs.core_wait_factor)}
+    filling = total_seconds(claimed)
+    if not filling:
+        return None
+    optimizers = costs.fact("optimizers") or ()
+    if sum(optimizer["elements"] for optimizer in optimizers) >= _LARGE:
+        computing = claimed.get("compute", exactly(0.0))
+        claimed["compute"] = computing.part(1.0 + _ADDING)
+    return Claim(
+        claimed, frame_sites(lines), {"fills": fills, "filling": costs.share(filling)}, method=GainMethod.ESTIMATE
+    )
+
+
+_ASSUMED: Final = 0.1
+"""Part of the cost from which it counts as an estimate. A function that computes needed gradients, too, is taken to
+need the same time for each gradient of a matrix. A choice."""
+
+
+def _optimizers(costs: StepCosts) -> list[Site]:
+    """The lines that make optimizers, and so choose what is trained."""
+    return [Site.from_fact(each) for each in costs.fact("optimizers") or () if "file" in each]
+
+
+@rule(
+    "unused-gradients",
+    "Gradients are computed that no optimizer uses",
+    (
+        "They take {backward:share} of the backward passes.",
+        "Of {discarded:count} parameters, zero_grad() resets the gradients before their optimizer steps.",
+        "Number of their parameters: {tensors:count}, with {size:size} together.",
+        "The shape of the largest one is {largest}.",
+    ),
+    "Call requires_grad_(False) on the modules that are not trained, or run them under torch.no_grad().",
+    fixes=("Call detach() on what the modules with these {discarded:count} parameters give to the loss.",),
+    threshold_source="_ASSUMED is a choice.",
+)
+def unused_gradients(costs: StepCosts) -> Claim | Notice | None:
+    """The share of the backward passes that was measured in a few of them. The forward pass becomes cheaper, too: it
+    keeps no activations for them. Whether the program looks at these gradients itself is not known."""
+    fact, phase = costs.fact("unused_gradients"), costs.phase("backward")
+    if not isinstance(fact, dict) or phase is None or costs.has_queue or costs.fact("device") != "cpu":
+        return None
+    if "not_judged" in fact:
+        return Notice(**fact["not_judged"])
+    claimed, _ = phase_costs(costs, phase)
+    discarded = fact.get("discarded") or None
+    is_alone = costs.analysis.ranks is None  # of several ranks, the end of the pass contains waits for others
+    return Claim(
+        {name: cost.part(fact["share"] / costs.core_wait_factor) for name, cost in claimed.items()},
+        largest_sites([Site.from_fact(fact) if "file" in fact else None, *(() if discarded else _optimizers(costs))]),
+        {
+            "tensors": fact["tensors"],
+            "discarded": discarded,
+            "size": fact["bytes"],
+            "largest": " × ".join(map(str, fact["largest"])) or "1",
+            "backward": fact["share"],
+        },
+        method=GainMethod.ESTIMATE if fact["assumed"] > _ASSUMED * fact["share"] else GainMethod.BOUND,
+        is_least=is_alone,
+        is_most=not is_alone,
+        confidence=Confidence.MEDIUM,
+    )
+
+
+_FILE: Final = "torch/utils/checkpoint.py"
+_MOST_MEMORY: Final = 0.25
+"""Share of the machine's memory that the program may use at most. A choice: how much the activations take is not known
+until they are kept, and checkpoints commonly save half to three quarters of the memory."""
+
+
+def _is(function: LibraryFunction, name: str) -> bool:
+    """Whether it is this function of torch: the first one is called for a tensor that was not kept, the second one is
+    the first run of a reentrant checkpoint."""
+    return function.file == _FILE and function.name.rpartition(".")[2] == name
+
+
+@rule(
+    "activation-checkpoints",
+    "Activations are computed twice although there is memory to keep them",
+    (
+        "{share:share} of each step computes checkpointed activations again.",
+        "The program uses {peak:size} of {memory:size} of memory.",
+    ),
+    "Checkpoint fewer layers, or none, as far as the memory allows.",
+    threshold_source="_MOST_MEMORY is a choice.",
+)
+def activation_checkpoints(costs: StepCosts) -> Claim | Notice | None:
+    """The time in which checkpointed functions run again. With `use_reentrant=True` that is not told from the backward
+    pass within: their first run, which takes as long, stands for it."""
+    lines = [Site.from_fact(line) for line in costs.fact("activation_checkpoints") or ()]
+    if not lines:
+        return None
+    if costs.has_queue or costs.fact("device") != "cpu":
+        return Notice("no-activation-memory")
+    sizes = [size for name in ("memory_bytes", "memory_limit") if (size := costs.number(name))]
+    peak, memory = costs.analysis.value("peak_memory"), min(sizes, default=0.0)
+    if not peak or peak > _MOST_MEMORY * memory:
+        return None
+    again = lines_above(costs, lambda each: _is(each, "unpack_hook")) or lines_above(
+        costs, lambda each: _is(each, "forward")
+    )
+    claimed = frame_costs(again)
+    values = {"peak": peak, "memory": memory}
+    # the first run is slower too: it notes the state of random numbers, and keeps the inputs
+    return Claim(claimed, largest_sites(lines), values, is_least=True) if claimed else None
+
+
+_PAGE_BYTES: Final = 4096
+"""Of x86-64, and of most kernels for 64-bit Arm. With larger pages less memory is seen than there is."""
+_LARGE_BYTES: Final = 32 << 20
+"""glibc keeps freed blocks below this size, and gives larger ones back to the kernel at once
+(DEFAULT_MMAP_THRESHOLD_MAX in malloc.c, for 64 bits)."""
+_FAULT_S: Final = 2e-6
+"""Seconds that the first use of a page takes at most: 1.4 µs were measured (virtual machine, AMD EPYC)."""
+_MOST_GROWTH: Final = 0.5
+"""Share of the new memory that the program may keep: else its memory grows, which is another cause."""
+_COPIES: Final = frozenset(("cat", "clone", "contiguous", "hstack", "repeat", "stack", "vstack"))
+"""Functions of torch that copy tensors into a new one."""
+_MOSTLY: Final = 0.5
+"""Share of the time that must lie in the lines that are named. A choice."""
+
+
+def _sites_of_allocation_churn(costs: StepCosts, claimed: float) -> tuple[Site, ...]:
+    """The lines that compute most, as many as compute so long that most of this time must lie in them: samples do not
+    tell the kernel's time from other computing. Where those are too many, the lines that call functions which copy."""
+    lines = sorted(costs.analysis.lines, key=lambda line: -line.categories.get("compute", 0.0))
+    elsewhere = costs.cost("compute").seconds
+    for number, line in enumerate(lines[:MAX_SITES], 1):
+        elsewhere -= line.categories.get("compute", 0.0)
+        if claimed - elsewhere >= _MOSTLY * claimed:
+            return tuple(each.site for each in lines[:number])
+    copying = (line for line in lines if _copies(line.site.source))
+    return largest_sites(line.site for line in copying if line.active >= NAMED * costs.active)
+
+
+def _copies(source: str) -> bool:
+    return any(name.rpartition(".")[2] in _COPIES for name in called_functions(source))
+
+
+@rule(
+    "allocation-churn",
+    "Each step gets large tensors anew from the kernel",
+    (
+        "The kernel gives the training thread {new:size} of memory per step, in {pages:count} pages.",
+        "In {kernel:time} of each step that thread is in the kernel.",
+    ),
+    "Make large tensors once and fill them in each step, or start the program with an allocator that keeps memory.",
+    # a small transformer of pytorch/examples (word_language_model) on one core: a step takes 0.15 s with these settings
+    # of jemalloc, 0.21 s with its own, which give memory back to the kernel, and 0.26 s without it
+    code="MALLOC_CONF=dirty_decay_ms:-1,muzzy_decay_ms:-1 LD_PRELOAD=libjemalloc.so.2 python ...",
+    threshold=NAMED,
+    threshold_source="A tenth: some new memory per step is common. _LARGE_BYTES is glibc's, _FAULT_S was measured.",
+)
+def allocation_churn(costs: StepCosts) -> Claim | None:
+    """The time in which the kernel hands out memory, where it is as much as one large block per step. Reads of mapped
+    files look alike, and a compiler needs new memory too: nothing is claimed then."""
+    pages, kernel = costs.analysis.value("page_faults"), costs.analysis.value("kernel_time")
+    computing, new = costs.cost("compute"), (pages or 0.0) * _PAGE_BYTES
+    if not pages or not kernel or costs.has_queue or costs.is_device_unseen or new < _LARGE_BYTES:
+        return None
+    grows = (costs.analysis.value("memory_growth") or 0.0) > _MOST_GROWTH * new
+    is_other = costs.cost("input").seconds >= NAMED * costs.active or costs.phase(Stage.COMPILE) is not None
+    if grows or is_other or not costs.is_known("compute"):
+        return None
+    seconds = min(kernel, pages * _FAULT_S, computing.seconds)
+    claimed = computing.part(seconds / computing.seconds) if computing.seconds else computing
+    return Claim(
+        {"compute": claimed},
+        _sites_of_allocation_churn(costs, claimed.seconds),
+        {"new": new, "pages": pages, "kernel": kernel},
+        method=GainMethod.ESTIMATE,
+    )
+
+
+PLUGINS = rules_of(globals())

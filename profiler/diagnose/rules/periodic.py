@@ -1,0 +1,230 @@
+"""Work of every so many steps, and after the update."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from profiler.analyse.finding import KnockOut
+from profiler.analyse.model import AFTER_OPTIMIZER, CORELESS_CATEGORIES, UNATTRIBUTED, LineCost, Stage
+from profiler.core.syntax import called_functions
+from profiler.diagnose.input import diagnose_input
+from profiler.diagnose.model import NAMED, InputAdvice
+from profiler.diagnose.rule import (
+    NOTHING,
+    Claim,
+    Cost,
+    StepCosts,
+    exactly,
+    largest_sites,
+    phase_costs,
+    rule,
+    rules_of,
+    take,
+    total_seconds,
+)
+from profiler.diagnose.rules._frames import concatenations, frame_costs, lines_of_deep_copies, mostly_waits
+from profiler.diagnose.rules._metrics import host_reads, lines_of, lines_read
+from profiler.diagnose.rules._operators import small_operators
+from profiler.diagnose.rules._periodic import (
+    checkpoint_costs,
+    checkpoint_sites,
+    extra_seconds,
+    other_spikes,
+    with_stage_cost,
+    work_values,
+)
+from profiler.run.model import Site
+
+_NOT_WORK: Final = (*CORELESS_CATEGORIES, UNATTRIBUTED)
+_MOSTLY_PERIODIC_WORK: Final = 0.5
+"""Share of input in the extra time from which starting workers explains it. A choice: half."""
+
+
+@rule(
+    "periodic-work",
+    "Every {every:nth} step does extra work",
+    ("These steps take {times:number} times as long as the others.", "Most of the extra work is in {calls}."),
+    "Do it less often, or on less data. If it is a validation, run it in evaluation mode and without gradients.",
+    fixes=(
+        "Run {validation} less often, or on less data, in evaluation mode and without gradients.",
+        "Run {calls} less often, or on less data.",
+    ),
+    threshold=NAMED,
+    is_general=True,
+    threshold_source="A tenth: validation, logging and checkpoints that take less are a usual part of a training.",
+    knock_out=KnockOut.STATEMENT,
+)
+def periodic_work(costs: StepCosts) -> Claim | None:
+    """The extra time of regular long steps, where samples tell its line, and no recorded stage that another rule
+    judges takes most of it."""
+    spikes = other_spikes(costs)
+    if spikes is None:
+        return None
+    line, parts = spikes.lines[0], spikes.categories
+    found = diagnose_input(costs.analysis)
+    if found and found.advice is InputAdvice.PERSISTENT_WORKERS and parts.get("input", 0.0) >= _MOSTLY_PERIODIC_WORK:
+        return None  # a library starts workers in functions of its own, and `workers-started-anew` tells of that
+    # input of a function that only long steps call, such as a validation, is a part of that work and no cause beside it
+    if not parts or (line.calls and parts.get("input", 0.0) >= NAMED):
+        parts = {name: cost.seconds for name, cost in costs.categories.items()}
+    working = {name: part for name, part in parts.items() if name not in _NOT_WORK and costs.cost(name).seconds}
+    whole, extra = sum(working.values()), extra_seconds(costs, spikes)
+    if not whole:
+        return None
+    claimed = {name: exactly(min(costs.cost(name).seconds, extra * part / whole)) for name, part in working.items()}
+    values = {"every": spikes.every, "times": spikes.times, **work_values(costs, line.calls)}
+    # what other rules leave of a category may lie in other steps too
+    return Claim(claimed, tuple(each.site for each in spikes.lines[:3]), values, is_exclusive=False, is_most=True)
+
+
+@rule(
+    "frequent-evaluation",
+    "Evaluation takes much of the training's time",
+    ("It takes {seconds:time} per step on average.",),
+    "Evaluate less often, or on less data.",
+    threshold_source="A tenth: an evaluation that takes less is a usual part of a training.",
+    threshold=NAMED,
+    knock_out=KnockOut.STATEMENT,
+)
+def frequent_evaluation(costs: StepCosts) -> Claim | None:
+    """The time in evaluation mode, divided among the categories as the samples in it are."""
+    phase = costs.phase(Stage.EVALUATION)
+    if phase is None or costs.has_queue:
+        return None
+    claimed, sites = phase_costs(costs, phase)
+    return Claim(with_stage_cost(costs, Stage.EVALUATION, claimed), sites, is_most=True)
+
+
+_WRITES: Final = frozenset(
+    ("pickle.dump", "joblib.dump", "np.save", "np.savez", "np.savez_compressed", "numpy.save", "numpy.savez")
+)
+"""Functions that write an object to a file, and that no hook records."""
+_FLUSHES: Final = frozenset(("flush", "fsync", "fdatasync"))
+_WORK: Final = ("compute", "python")
+"""Categories of what such a line does outside of torch."""
+
+
+def _lines_by_hand(costs: StepCosts, sites: tuple[Site, ...]) -> list[LineCost]:
+    """The lines that write an object to a file by a function of _WRITES, and those that flush a file in the same
+    function. None beside a device with a queue: samples do not tell what of it leaves the device idle.
+
+    :param sites: the other lines that write checkpoints.
+    """
+    if costs.has_queue:
+        return []
+    called = [(line, set(called_functions(line.site.source))) for line in costs.analysis.lines]
+    writing = [line for line, names in called if names & _WRITES]
+    functions = {(site.file, site.function) for site in (*sites, *(line.site for line in writing))}
+    flushing = [line for line, names in called if {name.rpartition(".")[2] for name in names} & _FLUSHES]
+    beside = [line for line in flushing if (line.site.file, line.site.function) in functions and line not in writing]
+    return writing + beside
+
+
+@rule(
+    "synchronous-checkpoint",
+    "The training waits while checkpoints are written",
+    ("{share:share} of each step goes to writing checkpoints.",),
+    "Write checkpoints less often, or copy the state to the host and write it in a thread.",
+    knock_out=KnockOut.STATEMENT,
+)
+def synchronous_checkpoint(costs: StepCosts) -> Claim | None:
+    """The time in which checkpoints are written, and of other work for them: what regular steps take for it, or waits
+    in the same function for a file to reach the disk, or to take the place of another one."""
+    claimed, sites = take(costs, "checkpoint"), checkpoint_sites(costs)
+    by_hand = _lines_by_hand(costs, sites)
+    if not claimed and not by_hand:
+        return None
+    functions = {(site.file, site.function) for site in sites}
+    waits = [line for line in costs.analysis.lines if line.categories.get("waiting")]
+    own = [line for line in waits if line in by_hand or (line.site.file, line.site.function) in functions]
+    if own:
+        part = sum(line.categories["waiting"] for line in own) / sum(line.categories["waiting"] for line in waits)
+        claimed["waiting"] = costs.cost("waiting").part(part)
+    work = frame_costs(tuple(line for line in by_hand if line.is_outside_torch))
+    claimed |= {name: work[name] for name in _WORK if name in work}
+    least = NAMED * total_seconds(claimed)
+    more = sorted((line for line in by_hand if line.active >= least), key=lambda line: -line.active)
+    claimed = max(claimed, checkpoint_costs(costs), key=total_seconds)
+    lines = largest_sites((*sites, *(line.site for line in more)))
+    return Claim(with_stage_cost(costs, Stage.CHECKPOINT, claimed), lines)
+
+
+OPERATORS: Final = ("compute", "framework")
+"""Categories of the work that is judged."""
+_MOSTLY_WORK_AFTER_UPDATE: Final = 0.5
+"""Share of the work that must be at lines whose results the host reads, or of other work in every so many steps. A
+choice: other work may be needed."""
+
+
+def _is_periodic(costs: StepCosts, sites: tuple[Site, ...], seconds: float) -> bool:
+    """Whether most of this work is that of every so many steps at the same line, of which `periodic-work` tells."""
+    spikes = other_spikes(costs)
+    if spikes is None or spikes.share < NAMED or [line.site for line in spikes.lines[:1]] != [*sites[:1]]:
+        return False
+    return extra_seconds(costs, spikes) >= _MOSTLY_WORK_AFTER_UPDATE * seconds
+
+
+def _without(lines: Iterable[LineCost], costs: StepCosts, operators: Mapping[str, Cost]) -> dict[str, Cost]:
+    """The operators of a phase but those of which other rules tell more: small ones, those of copies, and what is
+    computed at lines that mostly wait, such as one that starts a program."""
+    calling = small_operators(costs)
+    copies = {line.site: line for line in (*lines_of_deep_copies(costs), *concatenations(costs))}
+    told = dict.fromkeys(operators, 0.0)
+    for line in lines:
+        for name in operators:
+            small = calling.get(line.site, {}).get(name, NOTHING).seconds
+            copied = copies[line.site].categories.get(name, 0.0) if line.site in copies else 0.0
+            told[name] += line.categories.get(name, 0.0) if mostly_waits(line) else small + copied
+    return {
+        name: cost.part(1.0 - told[name] / cost.seconds)
+        for name, cost in operators.items()
+        if cost.seconds > told[name]
+    }
+
+
+@rule(
+    "work-after-update",
+    "Work after the optimizer's step takes time",
+    (
+        "{share:share} of each step is computing after optimizer.step().",
+        "Most of it is in {calls}.",
+        "The host reads {reads:results} of it per step.",
+    ),
+    "Do it less often. If it is a validation, run it in evaluation mode and without gradients.",
+    fixes=(
+        "Run {validation} less often, in evaluation mode and without gradients.",
+        "Run {calls} less often.",
+    ),
+    threshold=NAMED,
+    threshold_source="A tenth: some work after the update is a usual part of a step.",
+    is_general=True,
+    knock_out=KnockOut.STATEMENT,
+)
+def work_after_update(costs: StepCosts) -> Claim | None:
+    """The operators after the optimizer's step, as far as other rules leave them: rules for Python, waits, logging and
+    checkpoints tell more of the rest."""
+    phase = costs.phase(AFTER_OPTIMIZER)
+    if phase is None or costs.has_queue:
+        return None
+    parts, sites = phase_costs(costs, phase)
+    own = lines_of(costs, phase)
+    operators = _without(own, costs, {name: cost for name, cost in parts.items() if name in OPERATORS})
+    if not operators:
+        return None
+    # metrics and histograms are needed by no training in each step
+    reading, computing = lines_read(own, host_reads(costs))
+    read = sum(line.categories.get(name, 0.0) for line in computing for name in OPERATORS)
+    # whether the program needs other work, such as averages of its parameters, is not known
+    is_told = read >= _MOSTLY_WORK_AFTER_UPDATE * sum(phase.categories.get(name, 0.0) for name in operators)
+    if not is_told and _is_periodic(costs, sites, total_seconds(operators)):
+        return None
+    reads = sum(call.calls_per_step for call in reading) if is_told else None
+    values = {**work_values(costs, phase.calls), "reads": reads}
+    # a rule for Python tells more of work that is mostly Python
+    if is_told and "python" in parts and parts["python"].seconds <= total_seconds(operators):
+        operators["python"] = parts["python"]
+    return Claim(operators, sites, values, has_gain=is_told, is_most=True)
+
+
+PLUGINS = rules_of(globals())

@@ -1,0 +1,317 @@
+"""Python code of the loop, and waits in it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from operator import itemgetter
+from typing import Final
+
+from profiler.analyse.finding import Confidence, KnockOut
+from profiler.analyse.model import Analysis, LineCost, ThreadActivity, ThreadState
+from profiler.core.notice import Notice
+from profiler.core.syntax import called_functions, parsed_line
+from profiler.diagnose.device import MOST
+from profiler.diagnose.model import NAMED
+from profiler.diagnose.rule import NOTHING, Claim, Cost, StepCosts, exactly, largest_sites, rule, rules_of, take
+from profiler.diagnose.rules._frames import (
+    appended,
+    concatenations,
+    frame_costs,
+    frame_sites,
+    lines_above,
+    lines_in_deep_copies,
+    lines_of_deep_copies,
+    mostly_waits,
+)
+from profiler.diagnose.rules._input import prepared_costs
+from profiler.diagnose.rules._metrics import metric_lines
+from profiler.diagnose.rules._operators import called_from, small_operators
+from profiler.diagnose.run import hides_waits
+from profiler.run.model import Site
+
+_MOST_OF_STEP: Final = 0.5
+"""Share of a step at a line from which it may be a library that runs the whole loop there. A choice."""
+_ENVIRONMENTS: Final = ("gymnasium/", "gym/", "pettingzoo/", "dm_control/")
+"""Folders of libraries that simulate environments."""
+_ARRAYS: Final = frozenset(("np", "numpy", "pd", "pandas", "scipy", "cv2", "sklearn"))
+"""Names under which programs commonly import libraries that compute with arrays."""
+_NEARLY_ALL: Final = 0.9
+"""Share of that line's time in one function of a library. A choice: `trainer.fit()` has all of it there."""
+_MOSTLY: Final = 0.5
+"""Share of a line that is Python from which it is a line of Python, or that is in an environment; of Python that is
+another cause. A choice."""
+
+
+def _array_function(sites: Sequence[Site]) -> str | None:
+    """The function of a library for arrays that the first line calls, which loops over no elements itself."""
+    names = called_functions(sites[0].source) if sites else []
+    return next((name for name in names if name.partition(".")[0] in _ARRAYS), None)
+
+
+def _computing_of_loops(costs: StepCosts, others: Collection[Site]) -> Cost | None:
+    """What seems to be computing at lines of Python that call hardly any operator. Whether a sample was Python is known
+    only from those of the GIL's holder, for all lines together.
+
+    Nothing where most of Python's time is collecting garbage, at lines that are not known.
+
+    :param others: lines of which another rule knows what they do.
+    """
+    if costs.has_queue or costs.collecting >= _MOSTLY * costs.cost("python").seconds:
+        return None
+    lines = [
+        replace(line, categories={"compute": line.categories["compute"]})
+        for line in costs.analysis.lines
+        if line.site not in others
+        and "compute" in line.categories
+        and line.categories.get("python", 0.0) >= _MOSTLY * line.active
+        and line.is_outside_torch
+    ]
+    return frame_costs(tuple(lines)).get("compute")
+
+
+def _is_of_library(costs: StepCosts, site: Site) -> bool:
+    """Whether a line starts the loop of a library, such as `trainer.fit()`, or steps an environment that a library
+    simulates: that Python is not the program's."""
+    line = next((line for line in costs.analysis.lines if line.site == site), None)
+    if line is None:
+        return False
+    folders, least = ("", _NEARLY_ALL) if line.share >= _MOST_OF_STEP else (_ENVIRONMENTS, _MOSTLY)
+    below = (
+        each.below.seconds_per_step
+        for each in costs.analysis.library
+        if each.below.site == site and each.file.startswith(folders)
+    )
+    return max(below, default=0.0) >= least * line.seconds_per_step
+
+
+@rule(
+    "python-loop",
+    "Python code of the training loop takes time",
+    ("{share:share} of each step is Python, much of it in {site:function}.",),
+    "Replace loops over elements by operators on whole tensors, or do the work less often, or outside of the step.",
+    fixes=("Do {called}() less often, or outside of the step.",),
+    is_general=True,
+    knock_out=KnockOut.STATEMENT,
+)
+def python_loop(costs: StepCosts) -> Claim | Notice | None:
+    """The Python that other rules leave, but that of lines which call small operators, or make batches, with it."""
+    if not costs.has_queue and hides_waits(costs.analysis):
+        return Notice("python-or-device-wait")
+    python, calling, prepared = costs.cost("python"), small_operators(costs), prepared_costs(costs)
+    called = called_from(calling, "python").get("python", NOTHING).seconds
+    called += prepared.get("python", NOTHING).seconds
+    if python.seconds <= called:
+        return None
+    sites = costs.sites("python")  # without a line it is spread over libraries, and no loop can be replaced
+    preparation = costs.analysis.preparation
+    made = preparation.lines if preparation and prepared else ()
+    told = {*made, *lines_in_deep_copies(costs), *(line.site for line in metric_lines(costs)[0]), *costs.sites("input")}
+    known = {*calling, *told}  # lines of which another rule knows what they do
+    others = tuple(site for site in sites if site not in known) or costs.line_sites("python", told)
+    claimed = {"python": python.part(1.0 - called / python.seconds)}
+    if computing := _computing_of_loops(costs, known):
+        claimed["compute"] = computing
+    has_gain = any(not _is_of_library(costs, site) for site in sites)
+    named = others or sites
+    return Claim(claimed, named, {"called": _array_function(named)}, has_gain=has_gain)
+
+
+def _names(source: str) -> tuple[str, str] | None:
+    """`target` and `net` of `target = copy.deepcopy(net)`; None where the line is another statement."""
+    match parsed_line(source):
+        case ast.Module(body=[ast.Assign(targets=[target], value=ast.Call(func=function, args=[model]))]):
+            names = ast.unparse(target), ast.unparse(model)
+            return names if ast.unparse(function).endswith("deepcopy") else None
+    return None
+
+
+@rule(
+    "deep-copies",
+    "The program makes deep copies in its steps",
+    ("{share:share} of each step is in copy.deepcopy(), which needs new memory for each copy.",),
+    "Copy only what is used, such as a model that is the best after an evaluation, and reuse an earlier copy.",
+    code="{copied}.load_state_dict({model}.state_dict())",
+    knock_out=KnockOut.LINE,
+)
+def deep_copies(costs: StepCosts) -> Claim | None:
+    """The time in `copy.deepcopy`. The program may need some of the copies."""
+    lines = lines_of_deep_copies(costs)
+    claimed = frame_costs(lines)
+    if not claimed:
+        return None
+    sites, parameters = frame_sites(lines), lines_above(costs, lambda each: each.name == "Parameter.__deepcopy__")
+    # the code is for a model only
+    copied, model = (_names(sites[0].source) if parameters and sites else None) or ("copied", "model")
+    values = {"copied": copied if parameters else None, "model": model}
+    return Claim(claimed, sites, values, is_most=True)
+
+
+@rule(
+    "repeated-concatenation",
+    "Data is appended by copying all of it",
+    ("{share:share} of each step is making a new copy of {name} with more in it.",),
+    "Write into memory that is allocated once, at a position that moves on, as a ring buffer does; or append parts to "
+    "a list, and join them once, where they are used.",
+    knock_out=KnockOut.LINE,
+)
+def repeated_concatenation(costs: StepCosts) -> Claim | None:
+    """The time at lines such as `self.keys = torch.cat([self.keys, new])`. None beside a device with a queue: samples
+    do not tell what of it leaves the device idle."""
+    lines = () if costs.has_queue else concatenations(costs)
+    claimed, sites = frame_costs(lines), frame_sites(lines)
+    if not claimed:
+        return None
+    name = appended(sites[0])
+    # a variable may be made anew in each step, and longer once, as by padding
+    confidence = Confidence.MEDIUM if name.isidentifier() else Confidence.HIGH
+    return Claim(claimed, sites, {"name": name}, confidence=confidence)
+
+
+@rule(
+    "garbage-collection",
+    "Python's garbage collector stops the training",
+    ("{seconds:time} of each step goes to collections.",),
+    "Do not call gc.collect() while the model trains. Call gc.freeze() once the model is built: its objects are then "
+    "not searched.",
+    threshold_source="Collections of 50 µs and more are recorded.",
+    knock_out=KnockOut.SETTINGS,
+    settings={"collect": False},
+)
+def garbage_collection(costs: StepCosts) -> Claim | None:
+    """The recorded time of collections, which is time of Python."""
+    seconds = costs.collecting
+    if costs.is_known("python") or costs.has_queue:  # of a device, only collections that leave it idle count
+        seconds = min(seconds, costs.cost("python").high)
+    if not seconds:
+        return None
+    # a collection reads all objects, after which what the program uses is in the caches no more
+    return Claim({"python": exactly(seconds)}, costs.sites("python"), is_least=True)
+
+
+def _is_within(line: Site, hook: Site) -> bool:
+    """Whether a line is one of a hook, or of a function or comprehension within it. All lambdas of a function have one
+    name: only the line tells them apart."""
+    is_inner = line.function.startswith(f"{hook.function}.<locals>.")
+    if hook.function.endswith("<lambda>") and line.line != hook.line:
+        return False
+    return hook.is_in_file_of(line) and (line.function == hook.function or is_inner)
+
+
+@rule(
+    "module-hooks",
+    "Hooks of modules take time in each step",
+    (
+        "{share:share} of each step is in functions that the program registered as hooks of modules.",
+        "Number of such functions, which use values without their gradients: {hooks:count}.",
+    ),
+    "Remove the hooks with handle.remove() when they are no longer needed, or return from them early in most steps.",
+    knock_out=KnockOut.STATEMENT,
+)
+def module_hooks(costs: StepCosts) -> Claim | None:
+    """The time at lines of hooks that leave the graph of gradients: others may compute a part of the loss. None beside
+    a device with a queue: samples do not tell what of it leaves the device idle."""
+    facts = () if costs.has_queue else costs.fact("module_hooks") or ()
+    hooks = {Site.from_fact(each) for each in facts if each.get("is_outside")}
+    lines = tuple(line for line in costs.analysis.lines if any(_is_within(line.site, hook) for hook in hooks))
+    claimed = frame_costs(lines)
+    if not claimed:
+        return None
+    running = {hook for hook in hooks if any(_is_within(line.site, hook) for line in lines)}
+    values = {"hooks": len(running)}
+    return Claim(claimed, frame_sites(lines), values, is_most=True, confidence=Confidence.MEDIUM)
+
+
+_WAITS: Final = (ThreadState.LOCK, ThreadState.NETWORK, ThreadState.CHILD, ThreadState.IDLE)
+"""States of a thread that waits and leaves the GIL to others."""
+
+
+def _main_line(holder: ThreadActivity) -> Site | None:
+    """The line at which a thread most often runs, or waits for the GIL or a core; None unless its function has most of
+    this time."""
+    if not holder.lines:
+        return holder.site if holder.share_at_site > MOST else None
+    shares = [(line.share * _running_part(line), line.site) for line in holder.lines]
+    _, main = max(shares, key=itemgetter(0))
+    of_function = sum(share for share, site in shares if (site.file, site.function) == (main.file, main.function))
+    waiting = sum(share for state, share in holder.states if state in _WAITS)
+    return main if of_function > MOST * (1.0 - waiting) else None
+
+
+def _running_part(line: LineCost) -> float:
+    """The part of the time at this line in which the thread does not wait without the GIL."""
+    whole = sum(line.categories.values())
+    return 1.0 - sum(line.categories.get(state, 0.0) for state in _WAITS) / whole if whole else 1.0
+
+
+def gil_holder(analysis: Analysis) -> ThreadActivity | None:
+    """The thread beside the main one that held the GIL most; None where no window saw one hold it."""
+    main = next((thread for thread in analysis.threads if thread.tid == thread.pid), None)
+    others = [thread for thread in analysis.threads if main and thread.pid == main.pid and thread is not main]
+    holder = max(others, key=lambda thread: thread.gil or 0.0, default=None)
+    return holder if holder and (holder.gil or 0.0) >= NAMED else None
+
+
+@rule(
+    "thread-holds-gil",
+    "Another Python thread holds the GIL while the training thread waits for it",
+    ("{share:share} of each step waits for the GIL.", "That thread holds it {held:share} of the time."),
+    "Move the work of that thread to a process of its own, or into code that releases the GIL.",
+    knock_out=KnockOut.THREAD,
+)
+def thread_holds_gil(costs: StepCosts) -> Claim | None:
+    """The waits for the GIL."""
+    claimed = take(costs, "gil")
+    if not claimed:
+        return None
+    holder = gil_holder(costs.analysis)
+    site = _main_line(holder) if holder else None
+    held = holder.gil if holder else None
+    values = {"held": held, "holder": site, "thread_site": holder.site if holder else None}
+    return Claim(claimed, largest_sites([site]) or costs.sites("gil"), values, is_least=True)
+
+
+_WORK: Final = ("compute", "python")
+"""Categories of what a line does outside of torch."""
+
+
+def _work_of_waits(costs: StepCosts) -> dict[str, Cost]:
+    """What lines that mostly wait compute besides, outside of torch: a call that starts a program or asks a server
+    does both."""
+    if costs.has_queue:
+        return {}
+    lines = [line for line in costs.analysis.lines if line.is_outside_torch and mostly_waits(line)]
+    work = frame_costs(tuple(lines))
+    return {name: work[name] for name in _WORK if name in work and work[name].seconds > 0}
+
+
+@rule(
+    "blocked-thread",
+    "The training thread is blocked",
+    ("{share:share} of each step is spent waiting, much of it in {site:function}.",),
+    "Wait less often, or do what it waits for in another thread or process and collect the result in a later step.",
+    is_general=True,
+    knock_out=KnockOut.STATEMENT,
+)
+def blocked_thread(costs: StepCosts) -> Claim | None:
+    """The waits that other rules leave, at most the time in which its clocks show it blocked: samples tell
+    waits from computing only roughly."""
+    claimed = take(costs, "waiting")
+    if not claimed:
+        return None
+    blocked, waiting = costs.analysis.blocked, claimed["waiting"]
+    claimed |= _work_of_waits(costs)
+    if blocked is not None:
+        part = min(1.0, blocked / waiting.seconds)
+        claimed = {name: cost.part(part) for name, cost in claimed.items()}
+    sites = costs.sites("waiting")
+    sites, backward = largest_sites((*sites, *costs.line_sites("waiting", sites))), costs.phase("backward")
+    # in a backward pass torch itself waits, for memory or for its threads: no change of the program removes that
+    is_of_torch = bool(sites) and backward is not None and sites[0] == backward.site
+    # while the thread waits, its core sleeps or runs other work, and what follows finds its caches cold: in
+    # tests/clinic/cases/trap_trainer, a pause of 4 ms lets the other 2.5 ms of the step take 3.3 ms
+    return Claim(claimed, sites, has_gain=not is_of_torch, is_least=True)
+
+
+PLUGINS = rules_of(globals())

@@ -1,0 +1,149 @@
+"""Several ranks: communication, and waits for each other."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from profiler.analyse.finding import GainMethod
+from profiler.analyse.model import AFTER_OPTIMIZER, COMMUNICATING, Phase
+from profiler.diagnose.model import NAMED
+from profiler.diagnose.rule import Claim, Cost, StepCosts, exactly, largest_sites, rule, rules_of, take
+from profiler.run.model import Site
+from profiler.run.tables import REPEATED_GRADIENT_SYNCS
+
+
+@rule(
+    "exposed-communication",
+    "Devices communicate while no kernel computes",
+    ("They only communicate {share:share} of the time, of {whole:share} in which they communicate at all.",),
+    "Overlap it with the backward pass: larger or smaller buckets, fewer synchronized steps, a faster link.",
+    threshold=NAMED,
+    threshold_source="A tenth: the last bucket of gradients can seldom be hidden.",
+)
+def exposed_communication(costs: StepCosts) -> Claim | None:
+    """The time in which a device only communicates."""
+    parts = [part for part in costs.analysis.device_parts if part.kind == "communication"]
+    claimed = take(costs, COMMUNICATING)
+    whole = sum(part.share for part in parts)
+    return Claim(claimed, (), {"whole": whole}) if claimed else None
+
+
+_MOST_STEPS: Final = 0.5
+"""Repeated synchronizations per step from which a program accumulates gradients. A choice: it does so in each step."""
+
+
+@rule(
+    "gradient-sync-in-accumulation",
+    "All ranks synchronize gradients more than once per optimizer step",
+    (
+        "DistributedDataParallel synchronizes {repeated:number} times per step more than the optimizer needs.",
+        "These synchronizations take {share:share} of each step.",
+    ),
+    "Let only the last backward pass before the optimizer's step synchronize: run the others within no_sync().",
+    code="with model.no_sync(): loss.backward()",
+    threshold_source="_MOST_STEPS is a choice. All synchronizations of a step are taken to cost the same.",
+)
+def gradient_sync_in_accumulation(costs: StepCosts) -> Claim | None:
+    """The part of the communication, and of waits for other ranks in backward passes, that the sum of the gradients
+    does not need: all synchronizations of a step but the last."""
+    repeated = costs.analysis.value(f"{REPEATED_GRADIENT_SYNCS}_per_step") or 0.0
+    if repeated < _MOST_STEPS:
+        return None
+    needless = repeated / (repeated + 1.0)
+    claimed: dict[str, Cost] = {}
+    for name in (COMMUNICATING, "ranks"):
+        if costs.cost(name).seconds > 0:
+            claimed[name] = costs.cost(name).part(needless)
+    backward = costs.phase("backward")
+    sites = largest_sites([backward.site if backward else None])
+    return Claim(claimed, sites, {"repeated": repeated}, method=GainMethod.ESTIMATE) if claimed else None
+
+
+def _sites(costs: StepCosts, phase: Phase, gradients: Site | None) -> tuple[Site, ...]:
+    """The lines at which ranks wait in this phase: in the function that it calls, or else its own lines. In other
+    phases they wait too, such as for statistics of batches in the forward pass."""
+    own = largest_sites([phase.site, *(place.site for place in phase.further)])
+    within = [site for site in costs.sites("ranks") if site in own or (phase.calls and site.function == phase.calls)]
+    return tuple(site for site in (within or own) if site != gradients)
+
+
+@rule(
+    "exchange-after-update",
+    "Ranks exchange data after the optimizer's step",
+    ("{share:share} of each step goes to that, besides the exchange of gradients.", "Most of it is in {calls}."),
+    "Keep metrics on each rank, and gather them only in the steps that are logged.",
+)
+def exchange_after_update(costs: StepCosts) -> Claim | None:
+    """What ranks wait for each other after the optimizer's step, where no rank is later than the others."""
+    phase, ledger = costs.phase(AFTER_OPTIMIZER), costs.analysis.ranks
+    if phase is None or not phase.seconds_per_step or costs.has_queue:
+        return None
+    if ledger is None or ledger.straggler or ledger.reason:
+        return None
+    waits = phase.categories.get("ranks", 0.0) / phase.seconds_per_step
+    backward = costs.phase("backward")
+    sites = _sites(costs, phase, backward.site if backward else None)
+    if not waits or not sites:
+        return None
+    cost = Cost(phase.seconds_per_step, phase.low * costs.seconds, phase.high * costs.seconds).part(waits)
+    # a rank that waits less here may wait longer for the others in its next backward pass
+    values = {"calls": f"{phase.calls}()" if phase.calls else None}
+    return Claim({"ranks": cost}, sites, values, method=GainMethod.ESTIMATE)
+
+
+_MUCH: Final = 0.01
+"""Part of the lead from which waits for a core are named: the others wait for those too."""
+
+_SHARED: Final = 0.25
+"""Part of the straggler's time in a category that the others spend in it, too, from which that is work of all ranks
+which is shared unequally. A choice: the straggler then has up to four times as much of it."""
+
+
+@rule(
+    "straggling-rank",
+    "Rank {rank} makes the training wait",
+    (
+        "It works {work:time} per step longer than {ranks:others}.",
+        "If that work is for all ranks, sharing it equally gives {shared:ratio}.",
+        "The gain is that of sharing this work equally. Leaving it out gives {without:ratio}.",
+        "It spends {own:time} of each step {doing:activity}, {ranks:others} {others:time}.",
+        "It also waits {core:time} per step longer for a free core, which is no part of that work.",
+    ),
+    "Give each rank the same work, such as batches of equal length: look at what this rank does at that line.",
+)
+def straggling_rank(costs: StepCosts) -> Claim | None:
+    """The lead of the straggler's own work: on that rank its own time without waits for a core, on the others waits."""
+    ranks = costs.analysis.ranks
+    straggler = ranks.straggler if ranks else None
+    if ranks is None or straggler is None or not straggler.lead:
+        return None
+    is_itself = straggler.rank == ranks.analysed and costs.cost(straggler.category).seconds > 0
+    category = straggler.category if is_itself else "ranks"
+    # the lead is a low figure, which its waits for a core may exceed: it has at least its excess of CPU time of work
+    least = min(straggler.lead, straggler.cpu)
+    lead = max(least, straggler.lead - straggler.core) if is_itself else straggler.lead
+    whole = costs.seconds if costs.has_queue else costs.active
+    equal = lead / max(1, len(ranks.ranks))
+    shared, without = whole - lead + equal, whole - lead
+    is_shared = not straggler.alone and straggler.others >= _SHARED * straggler.seconds > 0
+    own = straggler.seconds if straggler.seconds > straggler.others else None  # else no category tells why it is late
+    return Claim(
+        {category: exactly(lead)},
+        largest_sites([straggler.site]),
+        {
+            "rank": straggler.rank,
+            "ranks": len(ranks.ranks),
+            "work": lead,
+            "core": straggler.core if is_itself and straggler.core > _MUCH * straggler.lead else None,
+            "own": own,
+            "others": straggler.others,
+            "doing": straggler.category,
+            "shared": whole / shared if shared > 0 and not is_shared else None,
+            "without": whole / without if without > 0 and is_shared else None,
+        },
+        remaining=equal if is_shared else 0.0,
+        is_most=not is_shared,
+    )
+
+
+PLUGINS = rules_of(globals())

@@ -1,0 +1,244 @@
+"""Waits for the device, and what the host reads: values, shapes, metrics, logs."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from profiler.analyse.finding import Confidence, KnockOut
+from profiler.core.syntax import line_nodes
+from profiler.diagnose.device import program_blame
+from profiler.diagnose.model import NAMED
+from profiler.diagnose.rule import MAX_SITES, Claim, Cost, Rule, StepCosts, exactly, rule, rules_of, take, total_seconds
+from profiler.diagnose.rules._frames import frame_costs, frame_sites, lines_above
+from profiler.diagnose.rules._metrics import metric_lines
+from profiler.run.model import Site
+
+MANY: Final = 10.0
+"""Reads per step at one line from which it reads element by element. A choice: a loop over what a step computes reads
+tens to thousands of elements; losses, norms and metrics are a few values."""
+_READS: Final = ("sync", "d2h")
+_OF_OPERATIONS: Final = {
+    "synchronize": "left-over-synchronize",
+    "empty_cache": "empty-cache",
+    **dict.fromkeys(("mask index", "nonzero", "masked_select", "unique"), "shape-from-values"),
+}
+"""End of the operation of calls that wait, but read no number -> the rule about them."""
+_WAITS: Final = ("sync", "copy")
+
+
+@dataclass(slots=True)
+class Read:
+    """A line that reads values from the device."""
+
+    site: Site
+    calls: float
+    """Reads per step."""
+    operation: str
+    """As the user wrote it; it may be empty."""
+    categories: dict[str, float] = field(default_factory=dict)
+    """Category -> seconds per step in which the device is idle in and after the reads."""
+
+    @property
+    def seconds(self) -> float:
+        """Seconds per step in all of them."""
+        return sum(self.categories.values())
+
+
+def rule_of_waits(calls: float, operation: str) -> str:
+    """The name of the rule about the waits at a line.
+
+    :param calls: waits per step at the line.
+    :param operation: as the user wrote it; it may be empty.
+    """
+    for end, name in _OF_OPERATIONS.items():
+        if operation.endswith(end):
+            return name
+    return "per-element-reads" if calls >= MANY else "hidden-sync"
+
+
+def waits_with_idle_time(costs: StepCosts, rule: str) -> list[Read]:
+    """The waits for the device that this rule is about, and after which it is idle: the longest idle time first."""
+    reads: dict[Site, Read] = {}
+    for call in costs.analysis.call_sites:
+        if call.kind in _READS and (call.kind == "sync" or call.blocked_per_step > 0):
+            read = reads.setdefault(call.site, Read(call.site, 0.0, call.operation))
+            read.calls += call.calls_per_step
+    for row in program_blame(costs.analysis):
+        if row.site is not None and row.site in reads and row.category in _WAITS:
+            idle = reads[row.site].categories
+            idle[row.category] = idle.get(row.category, 0.0) + row.seconds_per_step
+    idle_reads = (
+        read for read in reads.values() if read.categories and rule_of_waits(read.calls, read.operation) == rule
+    )
+    return sorted(idle_reads, key=lambda read: -read.seconds)
+
+
+def sync_claim(costs: StepCosts, rule: str) -> Claim | None:
+    """The idle time in and after the waits for the device that this rule is about."""
+    reads = waits_with_idle_time(costs, rule)
+    if not reads:
+        return None
+    sites = tuple(read.site for read in reads[:MAX_SITES])
+    values = {"calls": sum(read.calls for read in reads), "operation": reads[0].operation or None}
+    return Claim(idle_costs(reads), sites, values)
+
+
+def idle_costs(reads: Iterable[Read]) -> dict[str, Cost]:
+    """The idle time of these reads, as the costs of a claim."""
+    total: dict[str, float] = {}
+    for read in reads:
+        for category, seconds in read.categories.items():
+            total[category] = total.get(category, 0.0) + seconds
+    return {category: exactly(seconds) for category, seconds in total.items()}
+
+
+def _rule_of_waits(name: str, *words: Any, **options: Any) -> Rule:
+    """A rule about the idle time in and after the waits of one kind, which differs from the others in its words."""
+    return rule(name, *words, **options, knock_out=KnockOut.LINE)(lambda costs: sync_claim(costs, name))
+
+
+hidden_sync = _rule_of_waits(
+    "hidden-sync",
+    "The host waits for the device in the middle of each step",
+    (
+        "Waits per step: {calls:number}, mostly at {site:place}.",
+        "The line reads a tensor: {operation}.",
+        "The device is idle {share:share} of the time in and after them.",
+    ),
+    "Keep the value on the device as a tensor, and read it every 50th step or so, after the next step was launched.",
+    threshold_source="`MANY`, a choice, divides reads of a loss or a metric from reads of elements.",
+)
+
+
+_LEAST_LINES: Final = 2
+_EACH_STEP: Final = 0.9
+"""Reads per step of a line that reads in each step, but perhaps not in the last one that was recorded."""
+
+
+@rule(
+    "several-syncs",
+    "The host waits for the device several times in each step, where once would do",
+    ("{lines:count} lines read values from the device, {calls:number} times per step.",),
+    "Collect the values in one tensor, as with torch.stack, and read that once at the end of the step.",
+    code="values = torch.stack([loss, norm]).tolist()",
+    threshold_source="One read remains: that for which the device is idle longest.",
+)
+def several_syncs(costs: StepCosts) -> Claim | None:
+    """The idle time in and after the reads of all lines but the one for which the device is idle longest: that one
+    remains."""
+    reads = [read for read in waits_with_idle_time(costs, "hidden-sync") if read.calls >= _EACH_STEP]
+    if len(reads) < _LEAST_LINES:
+        return None
+    values = {"lines": len(reads), "calls": sum(read.calls for read in reads)}
+    return Claim(idle_costs(reads[1:]), tuple(read.site for read in reads[:MAX_SITES]), values)
+
+
+per_element_reads = _rule_of_waits(
+    "per-element-reads",
+    "A loop reads elements from the device one by one",
+    (
+        "It waits for the device {calls:count} times per step, mostly at {site:place}.",
+        "The device is idle {share:share} of the time in and after them.",
+    ),
+    "Compute on the device with whole tensors, and read the result once per step, or less often.",
+    threshold_source="`MANY`, a choice, divides reads of elements from reads of a loss or a metric.",
+)
+
+
+shape_from_values = _rule_of_waits(
+    "shape-from-values",
+    "The host waits to learn the shape of a result, which depends on values on the device",
+    (
+        "Waits per step: {calls:number}, mostly at {site:place}.",
+        "The operation is {operation}.",
+        "The device is idle {share:share} of the time in and after them.",
+    ),
+    "Keep the shape: torch.where(mask, x, 0), a product with the mask, or weights of the loss instead of a selection.",
+)
+
+
+left_over_synchronize = _rule_of_waits(
+    "left-over-synchronize",
+    "A call of synchronize makes the host wait for the device",
+    ("Calls per step: {calls:number}.", "The device is idle {share:share} of the time in and after it."),
+    "Remove it: results are right without it, and a measurement can use torch.cuda.Event.",
+)
+
+
+empty_cache = _rule_of_waits(
+    "empty-cache",
+    "A call of empty_cache makes the host wait for the device",
+    (
+        "Calls per step: {calls:number}.",
+        "The device is idle {share:share} of the time in and after them, and the memory is allocated anew afterwards.",
+    ),
+    "Remove it: torch reuses memory that it keeps, and returns it by itself before an allocation fails. Call it once "
+    "between phases of different memory use, if another program needs the memory.",
+)
+
+
+_WORK: Final = ("compute", "framework", "python")
+
+
+@rule(
+    "metrics-in-loop",
+    "Metrics or statistics take time in each step",
+    (
+        "{share:share} of each step computes metrics or other numbers that the training does not use.",
+        "Numbers that the host reads there per step: {reads:number}.",
+    ),
+    "Compute metrics and statistics every 50th step or so, or once at the end of an epoch.",
+    threshold=NAMED,
+    threshold_source="A tenth: some metrics are a usual part of a step.",
+    knock_out=KnockOut.STATEMENT,
+)
+def metrics_in_loop(costs: StepCosts) -> Claim | None:
+    """The time in functions of libraries for metrics, and at lines that compute numbers which the host reads."""
+    lines, reads = metric_lines(costs)
+    claimed = {name: cost for name, cost in frame_costs(lines).items() if name in _WORK}
+    if not claimed:
+        return None
+    # whether the program decides by these numbers, as a search of a step size does, is not known
+    return Claim(claimed, frame_sites(lines), {"reads": reads or None}, is_most=True, confidence=Confidence.MEDIUM)
+
+
+def _lazy_call(sites: Iterable[Site]) -> str | None:
+    """The call of a logger at the first of these lines that gives it an f-string, with an argument instead."""
+    for site in sites:
+        for node in line_nodes(site.source):
+            match node:
+                case ast.Call(func=ast.Attribute(attr="debug" | "info"), args=[ast.JoinedStr(), *_]):
+                    return f'{ast.unparse(node.func)}("%s", x)'
+    return None
+
+
+@rule(
+    "logging-in-loop",
+    "Logging takes time",
+    (
+        "{share:share} of each step goes to logging.",
+        "{texts:share} of each step makes texts of tensors. An f-string makes them even if its message is not shown.",
+    ),
+    "Log every 50th step or so, and keep sums of what is logged in between as tensors.",
+    fixes=(
+        (
+            "Pass values as arguments, as in {lazy}, which makes no text of a message that is not shown, or ask "
+            "isEnabledFor() first. Log what is shown every 50th step or so."
+        ),
+    ),
+    code="if step % 50 == 0:",
+    knock_out=KnockOut.LINE,
+)
+def logging_in_loop(costs: StepCosts) -> Claim | None:
+    """The time in logging, and in the texts of tensors."""
+    claimed = take(costs, "log")
+    texts = lines_above(costs, lambda each: each.name == "_str" and each.file == "torch/_tensor_str.py")
+    sites = costs.sites("log")
+    values = {"texts": costs.share(total_seconds(frame_costs(texts))) or None, "lazy": _lazy_call(sites)}
+    return Claim(claimed, sites, values) if claimed else None
+
+
+PLUGINS = rules_of(globals())

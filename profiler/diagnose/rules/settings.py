@@ -1,0 +1,236 @@
+"""Settings of torch and of the machine: precision, threads, debugging, compilation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from profiler.analyse.finding import Confidence, GainMethod, KnockOut
+from profiler.analyse.model import CORELESS_CATEGORIES, Stage
+from profiler.diagnose.device import MOST
+from profiler.diagnose.input import diagnose_input
+from profiler.diagnose.rule import (
+    ON_CORE,
+    Claim,
+    Cost,
+    RunClaim,
+    StepCosts,
+    exactly,
+    largest_sites,
+    phase_costs,
+    rule,
+    rules_of,
+    take,
+    total_seconds,
+)
+from profiler.diagnose.rules._frames import frame_costs, frame_sites, lines_above
+from profiler.diagnose.run import excess_threads
+from profiler.run.model import Site
+from profiler.run.tables import OPERATORS, SETTINGS
+
+
+def setting_line(costs: StepCosts, name: str) -> tuple[Site, ...]:
+    """The line that changes a setting, such as `threads` (`profiler.agent.hooks.settings`); nothing if not known."""
+    lines = costs.fact(SETTINGS)
+    return (Site.from_fact(lines[name]),) if isinstance(lines, Mapping) and name in lines else ()
+
+
+_HALF: Final = 0.5
+
+
+@rule(
+    "float64",
+    "The model computes in float64",
+    ("{double:share} of its parameters are in float64, twice as wide as float32.",),
+    "Use float32 for the model and for its inputs: look for torch.set_default_dtype, .double(), and arrays of NumPy, "
+    "which are float64 by default.",
+    code="model.float()",
+    threshold_source="Half of the time: a core does half as many float64 operations at a time. Measured: 2.0 times the "
+    "CPU time of matrix products (tests/clinic, case wild/float64); 2.3 to 2.7, 3.5 to 3.8 and 9 to 11 times that of "
+    "convolutions with kernels of 1, 3 and 5 (torch 2.13, one core of an AMD EPYC).",
+)
+def float64(costs: StepCosts) -> Claim | None:
+    """Half of the computing with these parameters, or more with convolutions, whose kernels for float64 are slow."""
+    double = costs.number("float64_parameters")
+    if not double or double < MOST or costs.has_queue:
+        return None
+    return Claim(
+        {"compute": costs.cost("compute").part(_HALF * double)},
+        largest_sites([*setting_line(costs, "float64"), *costs.sites("compute")]),
+        {"double": double},
+        method=GainMethod.ESTIMATE,
+        is_least=bool(lines_above(costs, lambda each: each.file == "torch/nn/modules/conv.py")),
+    )
+
+
+@rule(
+    "debug-mode",
+    "Anomaly detection is on",
+    (
+        "{stacks:share} of each step goes to the stacks that torch records, one for each operator.",
+        "{checks:share} of each step looks for NaN in each gradient.",
+    ),
+    "Turn it on only while you look for the source of a NaN.",
+    code="torch.autograd.set_detect_anomaly(False)",
+    knock_out=KnockOut.SETTINGS,
+    settings={"anomaly": False},
+)
+def debug_mode(costs: StepCosts) -> Claim | None:
+    """The time in which anomaly detection records a stack for each operator, and looks for NaN in each gradient."""
+    if not costs.fact("anomaly_detection") or costs.has_queue:
+        return None
+    # torch calls this function for each operator: the one of the standard library, or torch.fx's of the same name
+    lines = lines_above(costs, lambda each: each.name == "format_stack" and each.file.endswith("traceback.py"))
+    claimed = frame_costs(lines, "python")
+    operators = costs.fact(OPERATORS)
+    checks = operators.get("nan_checks", 0.0) if isinstance(operators, Mapping) else 0.0
+    values = {
+        "stacks": costs.share(total_seconds(claimed)) or None,
+        "checks": costs.share(checks) or None,
+    }
+    if checks:
+        claimed["compute"] = exactly(min(checks, costs.cost("compute").seconds))
+    sites = largest_sites([*setting_line(costs, "anomaly"), *frame_sites(lines)])
+    return Claim(claimed, sites, values, is_least=True) if claimed else None
+
+
+_FILE: Final = "torch/profiler/profiler.py"
+_FUNCTIONS: Final = ("profile.step", "_KinetoProfile.start", "profile.start", "_KinetoProfile.stop", "profile.stop")
+"""Functions of that file that a program calls in or between its steps: they start and stop the profiler, and make a
+table or a trace of what it recorded."""
+
+
+@rule(
+    "profiler-left-on",
+    "torch's profiler runs in the steps",
+    ("{share:share} of each step goes to its starts, its ends and its results. It also makes operators slower.",),
+    "Profile a few steps only, and turn it off afterwards.",
+    code="schedule=torch.profiler.schedule(wait=10, warmup=2, active=5, repeat=1)",
+)
+def profiler_left_on(costs: StepCosts) -> Claim | None:
+    """The time in which the profiler starts, stops and makes its results. What it takes in operators is not known."""
+    if costs.has_queue:
+        return None
+    lines = lines_above(costs, lambda each: each.file == _FILE and each.name in _FUNCTIONS)
+    claimed = frame_costs(lines)
+    sites = largest_sites([*setting_line(costs, "profiler"), *frame_sites(lines)])
+    return Claim(claimed, sites, is_least=True) if claimed else None
+
+
+def _own_waits(costs: StepCosts) -> dict[str, Cost]:
+    """The waits for a core, at most as long as other threads and processes of the program run: beyond that, other
+    programs have the cores."""
+    claimed, cpu = take(costs, *CORELESS_CATEGORIES), costs.analysis.value("host_cpu")
+    if cpu is None or "core" not in claimed:
+        return claimed
+    used = (cpu + (costs.analysis.value("children_cpu") or 0.0)) * costs.seconds
+    found = diagnose_input(costs.analysis)
+    waiting = (found.waits + found.around_starts) * costs.seconds if found else 0.0  # for workers, without a core
+    others = max(0.0, used - sum(costs.cost(name).seconds for name in ON_CORE) + waiting)
+    return claimed | {"core": claimed["core"].part(min(1.0, others / claimed["core"].seconds))}
+
+
+@rule(
+    "more-threads-than-cores",
+    "More threads compute than there are cores for them",
+    (
+        "Threads that compute: {threads:count}. Cores for them: {limit:number}.",
+        "{share:share} of each step waits for a core while they run.",
+    ),
+    "Use no more threads than cores; with several ranks on a machine, the cores divided by the ranks.",
+    code="torch.set_num_threads({own:plain})",
+    knock_out=KnockOut.SETTINGS,
+    settings={"threads": "own"},
+)
+def more_threads_than_cores(costs: StepCosts) -> Claim | None:
+    """The waits for a core, where the program has more threads than cores or than its CPU quota."""
+    for category, code in (("core", "more-threads-than-cores"), ("throttled", "more-threads-than-quota")):
+        notice = excess_threads(costs.analysis, category)
+        if notice is not None and notice.code == code:
+            limit = notice.values.get("cores", notice.values.get("quota"))
+            ranks = len(costs.analysis.ranks.ranks) if costs.analysis.ranks else 1
+            own = max(1, int(limit / max(1, ranks)))
+            return Claim(
+                _own_waits(costs),
+                setting_line(costs, "threads"),
+                {"threads": notice.values["threads"], "limit": limit, "own": own},
+                is_least=True,
+            )
+    return None
+
+
+@rule(
+    "noisy-machine",
+    "The training thread waits for a free core",
+    ("{share:share} of each step waits for a core.",),
+    "Other programs take the cores, or its own workers and threads do: use a machine or a time with more free cores.",
+    is_general=True,
+)
+def noisy_machine(costs: StepCosts) -> Claim | None:
+    """The waits for a core that no excess of threads explains."""
+    claimed = take(costs, "core")
+    return Claim(claimed, has_gain=False) if claimed else None
+
+
+@rule(
+    "throttled",
+    "The container's CPU quota is used up",
+    ("{share:share} of each step has no core because of the quota.", "The quota is {quota:number} cores."),
+    "Give the container more CPU, or use fewer threads and workers.",
+    is_general=True,
+)
+def throttled(costs: StepCosts) -> Claim | None:
+    """The time without a core because of the quota, which no excess of threads explains."""
+    claimed = take(costs, "throttled")
+    return Claim(claimed, (), {"quota": costs.number("cpu_quota")}) if claimed else None
+
+
+@rule(
+    "graph-breaks",
+    "torch.compile cannot put the model into one graph",
+    (
+        "Lines at which it ends a graph: {breaks:count}.",
+        "What lies between two graphs runs in Python, and nothing is fused across it.",
+    ),
+    "Take reads of values, prints and branches on tensors out of the compiled code; fullgraph=True tells the reason.",
+    code="torch.compile(model, fullgraph=True)",
+    threshold_source="One line is told. What it costs is not known.",
+)
+def graph_breaks(costs: StepCosts) -> RunClaim | None:
+    """The graph breaks of compiled code. What they cost is not known: a compiler would fuse across them, and how much
+    that saves depends on the device."""
+    breaks = costs.fact("graph_breaks") or ()
+    if not breaks or not costs.fact("compile"):
+        return None
+    sites = [Site.from_fact(line) for line in breaks]
+    return RunClaim(sites=largest_sites(sites), values={"breaks": len(sites)}, confidence=Confidence.MEDIUM)
+
+
+_OFTEN: Final = 3.0
+"""Compilations again in the measured steps from which they go on. A choice: torch compiles again once for each shape
+that it then takes to be dynamic, such as that of a last batch."""
+
+
+@rule(
+    "recompilation",
+    "torch.compile compiles code again within the steps",
+    (
+        "{share:share} of each step is compilation.",
+        "Code is compiled again {times:count} times in {steps:count} steps.",
+    ),
+    "Keep shapes and Python values that the compiled code depends on the same, or mark those that change as dynamic.",
+    code="torch.compile(model, dynamic=True)",
+    threshold_source="_OFTEN is a choice.",
+)
+def recompilation(costs: StepCosts) -> Claim | None:
+    """The time in which torch.compile compiles within measured steps, where it compiles the same code repeatedly."""
+    phase, times = costs.phase(Stage.COMPILE), costs.analysis.value("recompilations_per_step") or 0.0
+    steps = costs.analysis.value("steps") or 0.0
+    if phase is None or costs.has_queue or times * steps < _OFTEN:
+        return None
+    values = {"times": times * steps, "steps": steps}
+    # each call also searches the versions that were compiled before
+    return Claim(*phase_costs(costs, phase), values, is_least=True)
+
+
+PLUGINS = rules_of(globals())
