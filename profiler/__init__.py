@@ -112,6 +112,7 @@ def analyse_run(run: Run, *, timeline: bool = False) -> Analysis:
     from dataclasses import replace
 
     from profiler.analyse.analysis import analyse
+    from profiler.diagnose.claims import with_claims
     from profiler.diagnose.findings import find, with_trials
     from profiler.diagnose.run import diagnose_run
     from profiler.report.notebook import show_in_notebooks
@@ -123,7 +124,8 @@ def analyse_run(run: Run, *, timeline: bool = False) -> Analysis:
     show_in_notebooks(type(analysis))
     findings, not_judged = find(analysis)
     findings = with_trials(findings, trials)
-    analysis = replace(analysis, findings=findings, not_judged=not_judged, replay=None)
+    ledger = analysis.ledger and with_claims(analysis.ledger, findings, analysis.value("steps") or 0.0)
+    analysis = replace(analysis, findings=findings, not_judged=not_judged, ledger=ledger, replay=None)
     analysis = with_verdict(analysis, diagnose_run(analysis))
     if timeline:
         from profiler.analyse.timing.excerpt import timeline_excerpt

@@ -108,6 +108,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.diagnose.model",
         "profiler.analyse.finding",
         "profiler.analyse.model",
+        "profiler.analyse.ledger.cells",
         "profiler.run.model",
         "profiler.run.tables",
         "profiler.run.filter",
@@ -122,6 +123,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.core",
         "profiler.analyse.finding",
         "profiler.analyse.model",
+        "profiler.analyse.ledger.cells",
         "profiler.analyse.intervals",
     ),
     "profiler.analyse": (
@@ -132,8 +134,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.core",
     ),
     "profiler.analyse.finding": ("profiler.run.model", "profiler.core.notice"),
+    "profiler.analyse.ledger.cells": ("profiler.run.model",),
     "profiler.analyse.model": (
         "profiler.analyse.finding",
+        "profiler.analyse.ledger.cells",
         "profiler.run.model",
         "profiler.run.tables",
         "profiler.core.notice",

@@ -94,4 +94,12 @@ def one_offs(stacks: Stacks, window: Window, classified: ClassifiedSamples | Non
     rows = rows[np.argsort(rows["begin"], kind="stable")]
     both = replace(window, steps=rows, begin=rows["begin"].astype(np.int64), end=rows["end"].astype(np.int64))
     apart = rows["warmup"] == ONE_OFF
-    return spikes_at(stacks, both, stage_spans(stacks, both), (apart, ~apart), is_certain=False, classified=classified)
+    return spikes_at(
+        stacks,
+        both,
+        stage_spans(stacks, both),
+        (apart, ~apart),
+        is_certain=False,
+        are_one_offs=True,
+        classified=classified,
+    )

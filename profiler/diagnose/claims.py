@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final
 
 from profiler.analyse.finding import Finding
-from profiler.analyse.ledger.cells import DEVICE, GARBAGE_KIND, IMPORT_KIND, Cell, Ledger, Period
+from profiler.analyse.ledger.cells import DEVICE, GARBAGE_KIND, IMPORT_KIND, MAIN, Cell, Ledger, Period
 from profiler.analyse.model import COMMUNICATING, COPYING
 from profiler.run.model import Site
 
@@ -17,47 +17,35 @@ _PART_OF: Final[Mapping[str, str]] = {GARBAGE_KIND: "python", IMPORT_KIND: "pyth
 _ROUNDING: Final = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """A cell with the findings that have it."""
+def with_claims(ledger: Ledger, findings: Iterable[Finding], steps: float) -> Ledger:
+    """The ledger with the findings that have its cells.
 
-    cell: Cell
-    by: Mapping[str, float]
-    """Name of a rule -> its seconds of the cell."""
-
-    @property
-    def left(self) -> float:
-        """Seconds that no finding has."""
-        return max(0.0, self.cell.seconds - sum(self.by.values()))
-
-
-def taken_cells(ledger: Ledger, findings: Iterable[Finding], steps: float) -> tuple[Taken, ...]:
-    """The cells of the run's measured steps with the findings that have them, those with most seconds first.
-
-    Findings take cells in their order: of each category that one costs first those at its lines, then others.
+    Findings take cells of the measured steps in their order: of each category that one costs first those at its lines,
+    then others. With a queue, they are about the time of the device.
 
     :param steps: the number of measured steps.
     """
-    has_queue = any(cell.thread == DEVICE for cell in ledger.of(Period.STEPS, DEVICE))
-    cells = list(ledger.of(Period.STEPS, DEVICE) if has_queue else ledger.of(Period.STEPS))
+    thread = DEVICE if any(ledger.of(Period.STEPS, DEVICE)) else MAIN
+    cells = list(ledger.of(Period.STEPS, thread))
     left, by = [cell.seconds for cell in cells], [dict[str, float]() for _ in cells]
     for finding in findings:
         if finding.is_of_run or finding.overlaps:
             continue
         for category, seconds in finding.costs.items():
             rest = seconds * steps
-            for at in _order(cells, category, finding.sites, has_queue=has_queue):
+            for at in _order(cells, category, finding.sites, thread):
                 part = min(rest, left[at])
                 if part > _ROUNDING:
                     left[at] -= part
                     rest -= part
                     by[at][finding.rule.name] = by[at].get(finding.rule.name, 0.0) + part
-    return tuple(Taken(cell, parts) for cell, parts in zip(cells, by, strict=True))
+    named = {id(cell): replace(cell, findings=parts) for cell, parts in zip(cells, by, strict=True) if parts}
+    return replace(ledger, cells=tuple(named.get(id(cell), cell) for cell in ledger.cells))
 
 
-def _order(cells: Sequence[Cell], category: str, sites: Iterable[Site], *, has_queue: bool) -> list[int]:
+def _order(cells: Sequence[Cell], category: str, sites: Iterable[Site], thread: str) -> list[int]:
     """The positions of the cells of a category, those at these lines first."""
-    kind = _DEVICE_KINDS.get(category, f"idle: {category}") if has_queue else category
+    kind = _DEVICE_KINDS.get(category, f"idle: {category}") if thread == DEVICE else category
     named = {site.place for site in sites}
     alike = [at for at, cell in enumerate(cells) if _PART_OF.get(cell.kind, cell.kind) == kind]
     return sorted(alike, key=lambda at: not _is_at(cells[at], named))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from profiler.analyse.ledger.cells import NOT_OWN, Cell, Owner, Period
+from profiler.analyse.ledger.cells import Cell, Owner, Period
 from profiler.analyse.model import (
     AFTER_OPTIMIZER,
     CORELESS_CATEGORIES,
@@ -96,7 +96,7 @@ def _diagnose_unseen(analysis: Analysis) -> RunDiagnosis:
     assert ledger is not None
     own, groups = ledger.own_seconds(Period.UNSEEN), defaultdict[tuple[str, Site | None, str], list[Cell]](list)
     for cell in ledger.of(Period.UNSEEN):
-        if cell.kind not in NOT_OWN:
+        if cell.is_own:
             is_import = cell.owner is Owner.IMPORT
             groups[cell.package if is_import else "", cell.place, "" if is_import else cell.kind].append(cell)
     parts = []

@@ -112,6 +112,8 @@ def _strip(side: ReportSide, *, compared: bool) -> PhaseStrip | None:
         none is predicted.
     """
     analysis = side.detailed
+    if has_no_steps(analysis):
+        return None
     late, waiting = _late_and_waiting(analysis) if not compared else (None, None)
     segments = _rank_segments(late) if late else ()
     segments = segments or (_device_segments(analysis) if analysis.outcome in _OF_DEVICE else ())

@@ -192,7 +192,8 @@ def _is_much_unknown(analysis: Analysis) -> bool:
 def run_why(analysis: Analysis) -> tuple[str, ...]:
     """What costs the time, and what the rest of a step is; then what the share and the gain leave out."""
     if has_no_steps(analysis) and exit_status(analysis.info):
-        return (_NO_STEP,)
+        parts = analysis.details[:WHY] if analysis.outcome == RunVerdict.NO_STEP else ()
+        return (_NO_STEP, *parts)
     lead = lead_finding(analysis)
     if lead is None:
         if analysis.outcome == RunVerdict.THREADS_ONLY:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Final
 
-from profiler.analyse.ledger.cells import MAIN, NOT_OWN, RECORDER_KIND, Cell, Ledger, Owner, Period, Recurrence
+from profiler.analyse.ledger.cells import MAIN, RECORDER_KIND, SMALLEST, Cell, Ledger, Owner, Period, Recurrence
 from profiler.analyse.model import Analysis
 from profiler.core.errors import ProfilerError
 from profiler.core.units import seconds, share
-from profiler.diagnose.claims import Taken, taken_cells
 from profiler.diagnose.model import WORTH_NAMING
 from profiler.report.blocks import NOTHING, Block, Report, Section, Table, Text
 from profiler.report.blocks import Cell as TableCell
@@ -24,8 +24,7 @@ _MOST_ROWS: Final = 30
 _PERIODS: Final = (
     Period.STEPS, Period.UNSEEN, Period.ONE_OFF, Period.BEFORE, Period.BETWEEN, Period.AFTER,
 )  # fmt: skip
-_SMALLEST: Final = 0.001
-"""Share of a period below which a cell has no row."""
+"""In the order in which they are shown."""
 
 
 def ledger_report(analysis: Analysis, line: str = "") -> Report:
@@ -37,23 +36,20 @@ def ledger_report(analysis: Analysis, line: str = "") -> Report:
     ledger = analysis.ledger
     if ledger is None or not ledger.cells:
         raise ProfilerError("--ledger: nothing in this run tells what its time was spent on")
-    taken = taken_cells(ledger, analysis.findings, analysis.value("steps") or 0.0)
-    blocks = tuple(_line_blocks(analysis, ledger, taken, line) if line else _blocks(ledger, taken))
+    blocks = tuple(_line_blocks(analysis, ledger, line) if line else _blocks(ledger))
     section = Section("ledger", "Ledger", blocks, brief=blocks)
     return Report(analysis.info.label or analysis.info.run_id or "run", "Ledger", (section,))
 
 
-def _blocks(ledger: Ledger, taken: Sequence[Taken]) -> Iterator[Block]:
+def _blocks(ledger: Ledger) -> Iterator[Block]:
     for (rank, thread, period), wall in sorted(ledger.wall.items(), key=_in_order):
-        rows = [Taken(cell, {}) for cell in ledger.of(period, thread, rank)]
-        if rows and any(rows[0].cell is each.cell for each in taken):
-            rows = list(taken)
-        name = f"Rank {rank}, {thread} thread" if thread == MAIN else f"Rank {rank}, device"
-        own = sum(each.cell.seconds for each in rows if each.cell.kind not in NOT_OWN)
-        shown = [each for each in rows if each.cell.seconds >= _SMALLEST * wall][:_MOST_ROWS]
-        rest = len(rows) - len(shown)
+        cells = list(ledger.of(period, thread, rank))
+        own = sum(cell.seconds for cell in cells if cell.is_own)
+        shown = [cell for cell in cells if cell.seconds >= SMALLEST * wall][:_MOST_ROWS]
+        rest = len(cells) - len(shown)
         note = f"Shares of the program's own time, {seconds(own)} of {seconds(wall)}."
         note += f" {plural(rest, 'smaller cell')} left out." if rest else ""
+        name = f"Rank {rank}, {thread} thread" if thread == MAIN else f"Rank {rank}, device"
         yield _table(f"{name}: {period}, {seconds(wall)}", shown, own, note)
 
 
@@ -63,80 +59,76 @@ def _in_order(item: tuple[tuple[int, str, Period], float]) -> tuple[int, int, bo
     return rank, _PERIODS.index(period), thread == MAIN
 
 
-def _line_blocks(analysis: Analysis, ledger: Ledger, taken: Sequence[Taken], line: str) -> Iterator[Block]:
+# ---------------------------------------------------------------- one line
+
+
+def _line_blocks(analysis: Analysis, ledger: Ledger, line: str) -> Iterator[Block]:
     cells = [cell for cell in ledger.cells if _is_at(cell.place, line) or _is_at(cell.entry, line)]
     if not cells:
         raise ProfilerError(
             f"--ledger: no record and no stack sample names {line}; --ledger without a line lists those that are named"
         )
-    known = {id(each.cell): each for each in taken}
-    rows = [known.get(id(cell)) or Taken(cell, {}) for cell in cells]
-    periods = {cell.period for cell in cells}
-    period = Period.STEPS if Period.STEPS in periods else cells[0].period
+    period = min((cell.period for cell in cells), key=_PERIODS.index)
+    of_period = [cell for cell in cells if cell.period is period]
     own = ledger.own_seconds(period)
-    yield _table(f"Time at {line}", rows, own, f"Shares of the program's own time in {period}, {seconds(own)}.")
-    at_line = [each for each in rows if each.cell.period is period]
-    yield Text(" ".join(_why(analysis, at_line, own, period)))
-
-
-def _why(analysis: Analysis, rows: Sequence[Taken], own: float, period: Period) -> Iterator[str]:
-    """Why a line is blamed or is not."""
-    total, left = sum(each.cell.seconds for each in rows), sum(each.left for each in rows)
-    claims = dict[str, float]()
-    for each in rows:
-        for rule, amount in each.by.items():
-            claims[rule] = claims.get(rule, 0.0) + amount
-    by_name = {finding.rule.name: (number, finding) for number, finding in enumerate(analysis.findings, 1)}
-    for rule, amount in sorted(claims.items(), key=lambda item: -item[1]):
-        number, finding = by_name[rule]
-        gain = f", {gain_text(finding)}" if finding.gains else ", no gain is predicted"
-        yield f"{share(amount / total)} of it belongs to finding {number}, {rule}: {finding_text(finding).title}{gain}."
-    if not claims and period is not Period.STEPS:
-        yield f"No finding has it: it is {period}, where no cure has a gain."
-    elif left > WORTH_NAMING * total:
-        yield f"{'No finding has it' if not claims else f'No finding has the other {share(left / total)}'}."
-        if left < WORTH_NAMING * own:
-            yield f"It takes {share(left / own)} of the program's own time; a cause must take {share(WORTH_NAMING)}."
-        else:
-            largest = max(rows, key=lambda each: each.left).cell
-            what = category_label(largest.kind), _owner(largest), _when(largest) or period
-            yield f"No rule knows a cure for it: {', '.join(what)}."
-    if others := [finding for finding in analysis.findings if finding.overlaps and _names(finding.sites, rows)]:
-        yield from (f"{each.rule.name} is about the same time as {each.overlaps}." for each in others)
-
-
-def _names(sites: Sequence[Site], rows: Sequence[Taken]) -> bool:
-    places = {each.cell.place.place for each in rows if each.cell.place}
-    return any(site.place in places for site in sites)
+    yield _table(f"Time at {line}", cells, own, f"Shares of the program's own time in {period}, {seconds(own)}.")
+    yield Text(" ".join(_why(analysis, of_period, own)))
 
 
 def _is_at(site: Site | None, line: str) -> bool:
-    if site is None:
-        return False
     file, _, number = line.rpartition(":")
-    return str(site.line) == number and (site.file == file or PurePath(site.file).match(file))
+    return site is not None and str(site.line) == number and (site.file == file or PurePath(site.file).match(file))
 
 
-def _table(caption: str, rows: Sequence[Taken], own: float, note: str) -> Table:
+def _why(analysis: Analysis, cells: Sequence[Cell], own: float) -> Iterator[str]:
+    """Why a line is blamed, or is not."""
+    total, left, claims = sum(cell.seconds for cell in cells), sum(cell.left for cell in cells), Counter[str]()
+    for cell in cells:
+        claims.update(cell.findings)
+    numbered = {finding.rule.name: (number, finding) for number, finding in enumerate(analysis.findings, 1)}
+    for rule, amount in claims.most_common():
+        number, finding = numbered[rule]
+        gain = f", {gain_text(finding)}" if finding.gains else ", no gain is predicted"
+        yield f"{share(amount / total)} of it belongs to finding {number}, {rule}: {finding_text(finding).title}{gain}."
+    if left > WORTH_NAMING * total:
+        yield f"No finding has the other {share(left / total)}." if claims else "No finding has it."
+        yield _why_not(max(cells, key=lambda cell: cell.left), left, own)
+    places = {cell.place.place for cell in cells if cell.place}
+    for finding in analysis.findings:
+        if finding.overlaps and any(site.place in places for site in finding.sites):
+            yield f"{finding.rule.name} is about the same time as {finding.overlaps}."
+
+
+def _why_not(largest: Cell, left: float, own: float) -> str:
+    """Why no finding has time of a line, of which `largest` is the largest cell."""
+    if largest.period is not Period.STEPS:
+        return f"It is time {largest.period}, where no cure has a gain."
+    if left < WORTH_NAMING * own:
+        return f"It takes {share(left / own)} of the program's own time; a cause must take {share(WORTH_NAMING)}."
+    return f"No rule knows a cure for it: {category_label(largest.kind)}, {_owner(largest)}, {_when(largest)}."
+
+
+# ---------------------------------------------------------------- the table
+
+
+def _table(caption: str, cells: Sequence[Cell], own: float, note: str) -> Table:
     fields = (
-        Field[Taken]("Where", _where),
-        Field[Taken]("Time", lambda row: TableCell(seconds(row.cell.seconds), sort=row.cell.seconds), number=True),
-        Field[Taken]("Share", lambda row: _share(row.cell, own), number=True, bar=True),
-        Field[Taken]("What", lambda row: _what(row.cell)),
-        Field[Taken]("When", lambda row: TableCell(_when(row.cell) or NOTHING)),
-        Field[Taken]("Finding", _finding),
+        Field[Cell]("Where", _where),
+        Field[Cell]("Time", lambda cell: TableCell(seconds(cell.seconds), sort=cell.seconds), number=True),
+        Field[Cell]("Share", lambda cell: _share(cell, own), number=True, bar=True),
+        Field[Cell]("What", _what),
+        Field[Cell]("When", lambda cell: TableCell(_when(cell) or NOTHING)),
+        Field[Cell]("Finding", _finding),
     )
-    return make_table(caption, fields, rows, note)
+    return make_table(caption, fields, cells, note)
 
 
-def _where(row: Taken) -> TableCell:
-    cell = row.cell
+def _where(cell: Cell) -> TableCell:
     site = cell.entry or cell.place
     if site is None:
         return TableCell(NOTHING, note=_owner(cell))
-    return TableCell(
-        short_site(site), note=_owner(cell), title=f"{site.file}:{site.line}", source=site.source, code=True
-    )
+    title = f"{site.file}:{site.line}"
+    return TableCell(short_site(site), note=_owner(cell), title=title, source=site.source, code=True)
 
 
 def _owner(cell: Cell) -> str:
@@ -146,7 +138,7 @@ def _owner(cell: Cell) -> str:
 
 
 def _share(cell: Cell, own: float) -> TableCell:
-    if cell.kind in NOT_OWN or not own:
+    if not cell.is_own or not own:
         return TableCell(NOTHING)
     return share_cell(cell.seconds / own, (cell.low / own, cell.high / own))
 
@@ -162,10 +154,9 @@ def _when(cell: Cell) -> str:
     return "" if cell.recurrence is Recurrence.OUTSIDE else cell.recurrence.value
 
 
-def _finding(row: Taken) -> TableCell:
-    if not row.by:
+def _finding(cell: Cell) -> TableCell:
+    rule, amount = max(cell.findings.items(), key=lambda item: item[1], default=("", 0.0))
+    if not rule:
         return TableCell(NOTHING)
-    named = sorted(row.by.items(), key=lambda item: -item[1])
-    rule, amount = named[0]
-    part = amount / row.cell.seconds
+    part = amount / cell.seconds
     return TableCell(rule, note="" if part > 1 - WORTH_NAMING else share(part))

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from profiler.analyse.model import CORELESS_CATEGORIES
 from profiler.run.model import Site
 
 RECORDER_KIND: Final = "recording"
@@ -18,8 +17,8 @@ MAIN, DEVICE = "main", "device"
 """Threads: the one that makes the steps, and the device, whose queue works by itself."""
 NOT_RECORDED: Final = "not recorded"
 """The kind of a step of which only its length was recorded."""
-NOT_OWN: Final = (*CORELESS_CATEGORIES, RECORDER_KIND)
-"""Kinds that are no time of the program: other programs took it, or the recorder."""
+SMALLEST: Final = 0.001
+"""Share of the time of a period below which reports leave a cell out."""
 
 
 class Period(StrEnum):
@@ -97,6 +96,18 @@ class Cell:
     """Stack samples that show it; 0: it was recorded, or no sample shows its line."""
     entry: Site | None = None
     """Of a periodic cell the outermost line that only such steps run."""
+    findings: Mapping[str, float] = field(default_factory=dict)
+    """Name of a rule -> the seconds of the cell that its finding has; empty until `profiler.diagnose` tells."""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is time of the program, which neither other programs nor the recorder took."""
+        return self.owner not in (Owner.OTHERS, Owner.RECORDER)
+
+    @property
+    def left(self) -> float:
+        """Seconds that no finding has."""
+        return max(0.0, self.seconds - sum(self.findings.values()))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -121,4 +132,4 @@ class Ledger:
 
     def own_seconds(self, period: Period) -> float:
         """The program's own time in a period: without what other programs and the recorder took."""
-        return sum(cell.seconds for cell in self.of(period) if cell.kind not in NOT_OWN)
+        return sum(cell.seconds for cell in self.of(period) if cell.is_own)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from profiler.analyse.ledger.cells import Owner
 from profiler.analyse.sampling.frames import callee_name
 from profiler.analyse.sampling.stacks import Stacks
-from profiler.run.code_origin import LIBRARY, OURS, TORCH, USER, code_owner, is_standard_library, relative_path
+from profiler.run.code_origin import LIBRARY, TORCH, is_standard_library, relative_path
 from profiler.run.model import Site
 
 
@@ -35,13 +35,9 @@ class Origins:
 
     def _find(self, number: int) -> Origin:
         stacks = self._stacks
-        frames = stacks.run.stack_frames[number]
-        owners = [code_owner(site.file, stacks.folders) for site in frames]
-        user = max((at for at, owner in enumerate(owners) if owner == USER), default=-1)
-        place = stacks.relative(frames[user]) if user >= 0 else None
-        below = [
-            (site, owner) for site, owner in zip(frames[user + 1 :], owners[user + 1 :], strict=True) if owner != OURS
-        ]
+        frames, below = stacks.run.stack_frames[number], stacks.frames_below(number)
+        user = next((site for site in reversed(frames) if stacks.is_user(site)), None)
+        place = stacks.relative(user) if user is not None else None
         named = next((site for site, _ in reversed(below) if not site.file.startswith("<")), None)
         function = callee_name(named, stacks.folders) if named else ""
         if imported := stacks[number].imports:

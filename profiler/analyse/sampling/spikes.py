@@ -8,7 +8,7 @@ with the extra time by samples: of a line that only long steps run, not the line
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -153,20 +153,25 @@ def spikes_at(
     steps: tuple[_Mask, _Mask],
     *,
     is_certain: bool,
+    are_one_offs: bool = False,
     classified: ClassifiedSamples | None = None,
 ) -> Spikes:
     """How long the long steps are, and where their extra time lies.
 
     :param steps: which steps of `window` are long, and with which ones they are compared.
     :param is_certain: whether the program makes them long, and not the machine.
+    :param are_one_offs: whether only lines and functions count that hardly any other step runs: a machine that stalls
+        once shows a usual line in all samples of a step.
     """
     wall, (long, short) = window.wall.astype(np.float64), steps
     ratio = float(np.median(wall[long]) / np.median(wall[short]))
     extra = float((wall - np.median(wall))[long].sum())
-    tree, samples = _sample_steps(stacks, window, steps, regular=is_certain)
+    below = _all_below if are_one_offs else Stacks.library_frames
+    tree, samples = _sample_steps(stacks, window, steps, below, regular=is_certain or are_one_offs)
     enough = samples >= ENOUGH
     stage, stage_share = _stage(stacks, window, stages, steps)
-    lines = _lines(stacks, tree, is_certain=is_certain and ratio >= LONG) if enough else ()
+    certain = is_certain and ratio >= LONG
+    lines = _lines(stacks, tree, is_certain=certain, only_rare=are_one_offs) if enough else ()
     categories = _categories(stacks, window, steps, classified) if enough and classified else {}
     share, seconds = extra / window.wall_ns, extra / NS_PER_S
     return Spikes(
@@ -245,10 +250,22 @@ def _every(window: Window, long: _Mask) -> int:
     return usual if usual > 1 and near.mean() >= REGULAR else 0
 
 
+def _all_below(stacks: Stacks, number: int) -> tuple[Site, ...]:
+    return tuple(site for site, _ in stacks.frames_below(number) if not site.file.startswith("<"))
+
+
 def _sample_steps(
-    stacks: Stacks, window: Window, steps: tuple[_Mask, _Mask], *, regular: bool
+    stacks: Stacks,
+    window: Window,
+    steps: tuple[_Mask, _Mask],
+    below: Callable[[Stacks, int], tuple[Site, ...]],
+    *,
+    regular: bool,
 ) -> tuple[_StepSamples, int]:
-    """The stepping thread's samples in both kinds of steps as a tree of lines, and how many lie in the long ones."""
+    """The stepping thread's samples in both kinds of steps as a tree of lines, and how many lie in the long ones.
+
+    :param below: the frames below the innermost line of a stack whose functions may tell what is extra work.
+    """
     # a sample shows the moment of its begin; until the next one, several other steps may pass
     rows, weight = stacks.weighted_samples(window)
     step, root = window.step_rows(rows["begin"]), _Node(Site("", 0, ""))
@@ -264,7 +281,7 @@ def _sample_steps(
                 node = node.children.setdefault(site, _Node(site)).add(column, sums[number])
                 if imported:
                     node.imports[imported] += int(sums[number])
-            for site in stacks.library_frames(number)[:_MAX_DEPTH]:
+            for site in below(stacks, number)[:_MAX_DEPTH]:
                 function = replace(site, line=0)
                 node = node.functions.setdefault(function, _Node(function)).add(column, sums[number])
                 if imported:
@@ -276,14 +293,16 @@ def _sample_steps(
     return _StepSamples(root, lengths, (long if regular else sampled_steps, short)), round(long)
 
 
-def _lines(stacks: Stacks, tree: _StepSamples, *, is_certain: bool) -> tuple[SpikeLine, ...]:
+def _lines(stacks: Stacks, tree: _StepSamples, *, is_certain: bool, only_rare: bool) -> tuple[SpikeLine, ...]:
     """The lines with most of the extra time, none of which is called by another.
 
     :param is_certain: the long steps come at regular distances, which only the program can cause, and do mostly other
         work than the others: then the largest line is named though it does not stand out.
+    :param only_rare: leave lines out that other steps run too.
     """
     parts = [node for node in _parts(tree, tree.root) if tree.extra(node) > 0]
-    chosen = [(node, tree.extra(node), _called(node)) for node in parts if tree.stands_out(node)]
+    counted = [node for node in parts if not only_rare or tree.shares(node)[1] < RARE]
+    chosen = [(node, tree.extra(node), _called(node)) for node in counted if tree.stands_out(node)]
     if not chosen:  # all steps run the same lines where a library drives them (`trainer.fit()`)
         chosen = [
             (node, tree.extra(function), _called_function(stacks, function))

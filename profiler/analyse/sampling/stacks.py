@@ -161,14 +161,19 @@ class Stacks:
                 user.append(Site(site.file, site.line, function_of(site)[1], site.source))
         return tuple(user)
 
-    def library_frames(self, number: int) -> tuple[Site, ...]:
-        """The frames of a stack that are of libraries, below its innermost line of the user; without torch's, and
-        without those of the standard library."""
+    def frames_below(self, number: int) -> tuple[tuple[Site, str], ...]:
+        """The frames of a stack below its innermost line of the user, each with its owner; without the profiler's."""
         frames = self.run.stack_frames[number]
         owners = [code_owner(site.file, self.folders) for site in frames]
         innermost = max((at for at, owner in enumerate(owners) if owner == USER), default=-1)
         below = zip(frames[innermost + 1 :], owners[innermost + 1 :], strict=True)
-        return tuple(site for site, owner in below if owner == LIBRARY and not is_standard_library(site.file))
+        return tuple((site, owner) for site, owner in below if owner != OURS)
+
+    def library_frames(self, number: int) -> tuple[Site, ...]:
+        """Those of them that are of libraries, without torch's and without those of the standard library."""
+        return tuple(
+            site for site, owner in self.frames_below(number) if owner == LIBRARY and not is_standard_library(site.file)
+        )
 
     def relative(self, site: Site) -> Site:
         """The site with its file relative to the program's project where it is below that."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from profiler.analyse.finding import Finding, compare_findings
+from profiler.analyse.ledger.cells import SMALLEST
 from profiler.analyse.model import (
     DEVICE_CATEGORIES,
     HOST_CATEGORIES,
@@ -143,6 +144,7 @@ def analysis_json(analysis: Analysis) -> dict[str, Any]:
         ],
         "doing": [_thread(thread) for thread in analysis.threads],
         "lines": _lines(analysis.lines),
+        "cells": [*_cells(analysis)],
         "input": [
             {
                 "name": input_part(part),
@@ -324,6 +326,28 @@ def _thread(thread: ThreadActivity) -> dict[str, Any]:
 def _lines(lines: Iterable[LineCost]) -> list[dict[str, Any]]:
     names = ("calls", "seconds_per_step", "share", "low", "high", "samples")
     return [{**_site(line.site), **_fields(line, *names), "categories": dict(line.categories)} for line in lines]
+
+
+def _cells(analysis: Analysis) -> Iterator[dict[str, Any]]:
+    """The ledger: each cell with the findings that have it, without those that are too small to matter."""
+    ledger = analysis.ledger
+    if ledger is None:
+        return
+    for cell in ledger.cells:
+        if cell.seconds < SMALLEST * ledger.wall[cell.rank, cell.thread, cell.period]:
+            continue
+        yield {
+            **_fields(cell, "rank", "thread"),
+            "period": cell.period.value,
+            **_fields(cell, "activity", "kind"),
+            "owner": cell.owner.value,
+            "package": cell.package,
+            **_file_and_line(cell.place),
+            "inside": cell.function,
+            "recurrence": cell.recurrence.value,
+            **_fields(cell, "every", "seconds", "low", "high", "samples"),
+            "findings": dict(cell.findings),
+        }
 
 
 def _spikes(spikes: Spikes) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from profiler.analyse.ledger.cells import (
     GARBAGE_KIND,
     IMPORT_KIND,
     MAIN,
-    NOT_OWN,
     RECORDER_KIND,
     Cell,
     Ledger,
@@ -205,8 +204,11 @@ def test_what_a_device_does_and_waits_for() -> None:
     assert {"device compute", "idle: sync"} <= kinds
 
 
-def test_time_of_others_is_no_time_of_the_program() -> None:
-    assert {"core", "throttled", RECORDER_KIND} == set(NOT_OWN)
+def test_what_recording_costs_is_no_time_of_the_program() -> None:
+    ledger = ledger_of(ROOT / "tests/approval/runs/plain-standard.zip")
+    (recorder,) = [cell for cell in ledger.of(Period.STEPS) if cell.kind == RECORDER_KIND]
+    assert (recorder.owner, recorder.place, recorder.is_own) == (Owner.RECORDER, None, False)
+    assert ledger.own_seconds(Period.STEPS) == pytest.approx(ledger.wall[0, MAIN, Period.STEPS] - recorder.seconds)
 
 
 def test_samples_keep_the_time_of_their_line_and_get_the_kinds_of_the_records() -> None:
