@@ -801,6 +801,9 @@ class Timeline:
     """Tokens of that step; 0: the program counts none."""
     parts: int = 0
     """The parts of the host's lane in that step, of which the timeline may show some only."""
+    whole: tuple[TimelineLane, ...] = ()
+    """The same lanes over all of the step, each in parts of one length that have the category which is due: so each
+    category has its share of the step. Empty where `lanes` show all of it."""
     reason: Notice | None = None
 
 

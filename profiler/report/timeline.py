@@ -20,6 +20,8 @@ from profiler.report.category_text import category_label, category_meaning, cate
 from profiler.report.model import ReportInput, ReportSide
 from profiler.report.text import at, capitalized, kernel_name, listed
 
+PARTS: Final = 1_000
+"""Parts of a step that is drawn as a whole, as `profiler.analyse.timing.excerpt` makes them; a test holds it equal."""
 FIRST_EVENTS: Final = 2_000
 """Events of a lane that are shown of a step that has more than an excerpt holds: two for each pixel of a wide page."""
 _HOST_ORDER: Final = ("python", "allocate", *(name for name in HOST_CATEGORIES if name != "python"))
@@ -51,6 +53,8 @@ def timeline_chart(sides: Sequence[ReportSide]) -> TimelineChart | None:
     """
     drawn = [(side, side.detailed.timeline) for side in sides]
     timelines = [(side, timeline) for side, timeline in drawn if timeline is not None and timeline.lanes]
+    if len(timelines) == 1:  # alone, a step has a scale of its own
+        timelines = [(side, _whole(timeline)) for side, timeline in timelines]
     if not timelines:
         return None
     length = _length([timeline for _, timeline in timelines])
@@ -64,6 +68,13 @@ def timeline_chart(sides: Sequence[ReportSide]) -> TimelineChart | None:
     caption = f"{units.seconds(length / 1e9)} of {what}{' on one scale' * (len(groups) > 1)}"
     chart = TimelineChart(caption, length, tuple(groups), tuple(numbers), _note(timelines, length, len(sides) > 1))
     return replace(chart, legend=tuple(_legend(chart)))
+
+
+def _whole(timeline: Timeline) -> Timeline:
+    """All of a step whose events are too many to be drawn, in parts."""
+    if not timeline.whole:
+        return timeline
+    return replace(timeline, lanes=timeline.whole, length=timeline.step_length, offset=0.0)
 
 
 def _legend(chart: TimelineChart) -> Iterator[tuple[str, str]]:
@@ -130,7 +141,7 @@ def _kind(event: TimelineEvent) -> TimelineKind:
     name = kernel_name(event.name) if event.is_device else event.name.removeprefix("operator ")
     name = name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
     function = f" ({event.site.function})" if event.site and event.site.function else ""
-    return TimelineKind(label, category_tone(category), f"{name}{at(event.site)}{function}")
+    return TimelineKind(label, category_tone(category), f"{name}{at(event.site)}{function}" or label)
 
 
 def _note(timelines: Sequence[tuple[ReportSide, Timeline]], length: int, compared: bool) -> str:
@@ -152,6 +163,8 @@ def _note(timelines: Sequence[tuple[ReportSide, Timeline]], length: int, compare
 def _stretch(timeline: Timeline, length: int) -> str:
     """`1.20 ms within step 12, of about median length (353 ms)`"""
     step = f"step {timeline.step:,}, of about median length"
+    if timeline.lanes is timeline.whole:
+        return f"{step}, in parts of {units.seconds(timeline.step_length / PARTS)} that each show one kind of time"
     if not timeline.offset and length >= _NEARLY_ALL * 1e9 * timeline.step_length:  # the whole step
         return step
     drawn, whole = units.seconds(length / 1e9), units.seconds(timeline.step_length)

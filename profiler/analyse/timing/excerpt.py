@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
-from profiler.analyse.intervals import Intervals, Segments, Times, covered_within, innermost, times
+from profiler.analyse.intervals import Intervals, Segments, Times, covered_within, innermost, overlaps, times
 from profiler.analyse.model import HOST_CATEGORIES, Timeline, TimelineEvent, TimelineLane
 from profiler.analyse.timing.device import ACTIVITY_CATEGORIES, NO_ACTIVITIES, busy_intervals, no_queue_reason
 from profiler.analyse.timing.host_timeline import BLOCKED, REGION, HostTimeline
@@ -27,6 +27,8 @@ ALIKE: Final = 0.25
 """How far a step may be from the median length, as a share of it, and still be one of about that length."""
 PLACES: Final = 41
 """Places within a step of which one is chosen."""
+PARTS: Final = 1_000
+"""Parts in which a step is drawn that has too many events: about one for each pixel of a page."""
 MAX_STREAMS: Final = 4
 """Streams of the device that have a lane: those that are busy longest."""
 
@@ -62,7 +64,9 @@ def timeline_excerpt(run: Run, busy: float | None = None) -> Timeline:
     end = min(end, *(_last_end(each, begin) for each in segments))
     events = _Events(run, begin)
     lanes = [events.host_lane(host, end), *(events.device_lane(*device, end) for device in devices)]
-    if not any(len(lane.begin) for lane in lanes[1:]):
+    is_part = end < step_end or begin > step_begin
+    whole = tuple(events.whole_lanes(host, devices, step_begin, step_end)) if is_part else ()
+    if not any(len(lane.begin) for lane in (*lanes[1:], *whole[1:])):
         return Timeline(reason=NO_ACTIVITIES)
     return Timeline(
         lanes=tuple(lanes),
@@ -73,6 +77,7 @@ def timeline_excerpt(run: Run, busy: float | None = None) -> Timeline:
         offset=(begin - step_begin) / NS_PER_S,
         tokens=int(window.steps["tokens"][chosen]),
         parts=len(_rows(host.segments, step_begin, step_end)),
+        whole=whole,
     )
 
 
@@ -134,6 +139,45 @@ class _Events:
         """What one stream of the device did."""
         rows = _rows(segments, self._begin, end)
         return self._lane(name, segments, rows, self._activities(segments, rows))
+
+    def whole_lanes(
+        self, host: HostTimeline, devices: Iterable[tuple[str, Segments]], begin: int, end: int
+    ) -> Iterator[TimelineLane]:
+        """The lanes of the host and of the device over a whole step, in PARTS parts."""
+        step = Intervals(np.array([begin]), np.array([end]))
+        yield self._whole_lane("host", host.segments, np.asarray(host.category), HOST_CATEGORIES, step)
+        names = tuple(dict.fromkeys(ACTIVITY_CATEGORIES.values()))
+        codes = np.zeros(max(ACTIVITY_CATEGORIES) + 1, np.int64)
+        codes[list(ACTIVITY_CATEGORIES)] = [names.index(category) for category in ACTIVITY_CATEGORIES.values()]
+        for name, segments in devices:
+            kinds = self._run.activities["kind"][segments.owner].astype(np.int64)
+            yield self._whole_lane(name, segments, codes[kinds], names, step)
+
+    def _whole_lane(
+        self, name: str, segments: Segments, category: Times, names: Sequence[str], step: Intervals
+    ) -> TimelineLane:
+        edges = np.linspace(step.begin[0], step.end[0], PARTS + 1).astype(np.int64)
+        cut = overlaps(segments.begin, segments.end, Intervals(edges[:-1], edges[1:]))
+        kinds = len(names) + 1  # the last one: nothing is recorded
+        cell = cut.right * kinds + category[cut.left]
+        ns = np.bincount(cell, cut.end - cut.begin, minlength=PARTS * kinds).reshape(PARTS, kinds)
+        length = np.diff(edges)
+        ns[:, -1] = length - ns.sum(axis=1)
+        # what a part does not show is due in the next ones, so that no category loses its share
+        due, shown = np.zeros(kinds), np.zeros(PARTS, np.int64)
+        for number in range(PARTS):
+            due += ns[number]
+            shown[number] = int(due.argmax())
+            due[shown[number]] -= length[number]
+        first = np.flatnonzero(np.diff(shown, prepend=-1) != 0)
+        last = np.append(first[1:], PARTS)
+        drawn = shown[first] < len(names)
+        events = (
+            TimelineEvent(names[kind], "", None, is_device=name != "host") for kind in shown[first][drawn].tolist()
+        )
+        numbers = tuple(self.numbers.setdefault(event, len(self.numbers)) for event in events)
+        begins, ends = (edges[rows[drawn]] - int(step.begin[0]) for rows in (first, last))
+        return TimelineLane(name, name != "host", tuple(begins.tolist()), tuple(ends.tolist()), numbers)
 
     def _lane(self, name: str, segments: Segments, rows: range, events: Iterable[TimelineEvent]) -> TimelineLane:
         """The lane of these rows; its last part may end after the timeline, which the figure cuts."""

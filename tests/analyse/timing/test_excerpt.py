@@ -8,6 +8,7 @@ import pytest
 from profiler.analyse.model import Timeline, TimelineLane
 from profiler.analyse.timing import excerpt
 from profiler.analyse.timing.excerpt import timeline_excerpt
+from profiler.report import timeline as timeline_module
 from profiler.run.model import Run
 from profiler.run.tables import ActivityKind, CallKind
 from tests.recorded.builders import MS, US, RunBuilder, timeline
@@ -117,3 +118,33 @@ def test_without_a_device_or_a_step_there_is_a_reason(text: str, facts: dict[str
     assert drawn.lanes == ()
     assert drawn.reason is not None
     assert drawn.reason.code == code
+
+
+def test_a_step_with_more_events_than_a_page_holds_is_also_drawn_as_a_whole() -> None:
+    """Law 8: however a step's work is spread, the picture of all of it has the shares of the step."""
+    builder = RunBuilder(device="cuda")
+    for number in range(3):
+        begin = number * 100 * MS
+        builder.region("data", begin, begin + 57 * MS)
+        for call in range(2 * excerpt.MAX_EVENTS):
+            at = begin + 57 * MS + call * 5 * US
+            builder.call(CallKind.LAUNCH, at, at + 1 * US)
+            builder.activity(ActivityKind.KERNEL, at + 1 * US, at + 2 * US)
+        builder.step(begin, begin + 100 * MS)
+    drawn = timeline_excerpt(builder.build())
+    assert shares(drawn, drawn.whole[0]) == {
+        "input": pytest.approx(0.57, abs=0.002),
+        "launch": pytest.approx(0.08, abs=0.002),
+    }
+    assert shares(drawn, drawn.whole[1]) == {"compute": pytest.approx(0.08, abs=0.002)}
+    assert len(drawn.whole[0].begin) <= excerpt.PARTS
+    assert timeline_module.PARTS == excerpt.PARTS
+
+
+def shares(drawn: Timeline, lane: TimelineLane) -> dict[str, float]:
+    """The share of the step that each category has in a lane."""
+    found: dict[str, float] = {}
+    for begin, end, event in zip(lane.begin, lane.end, lane.event, strict=True):
+        name = drawn.events[event].category
+        found[name] = found.get(name, 0.0) + (end - begin) / 1e9 / drawn.step_length
+    return found
