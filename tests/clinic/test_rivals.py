@@ -223,8 +223,8 @@ def test_a_tool_without_a_report_failed(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_the_board_shows_our_losses() -> None:
     program = board.hash_of_case(TEACHER, with_truth=False)
     row = {"case": TEACHER.name, "tool": "TraceML", "version": "0.5.0", "program": program, "told": RESIDUAL}
-    ours = {"case": TEACHER.name, "condition": "quiet", "verdict": "wrong", "false": ["a lie"], "screen": "", "entries": [],
-            "marks": dict.fromkeys(ASPECTS, "empty")}  # fmt: skip
+    ours = {"case": TEACHER.name, "condition": "quiet", "verdict": "wrong", "false": ["a lie"], "screen": "",
+            "entries": [], "marks": dict.fromkeys(ASPECTS, "empty")}  # fmt: skip
     text = board.board({TEACHER.name: TEACHER}, [ours], [row, row | {"tool": "Scalene", "program": "older"}])
     assert "- momentum_teacher: ours wrong, TraceML partly" in text
     assert "| TraceML | 0.5.0 | 1 | 0 | 1 | 0 | 0 | 0 | 0 | 0 + 1 of 1 |" in text

@@ -271,7 +271,7 @@ def exposed_input(costs: StepCosts) -> Claim | None:
 
 _MIN_BATCHES: Final = 3
 """Batches with padding from which its share is told. A choice."""
-_MUCH: Final = 0.2
+_MUCH_PADDING: Final = 0.2
 """Share of padding that is taken to remain in batches of texts of similar length. A choice."""
 _CONFIDENCE: Final = Confidence.MEDIUM
 """Padding is recognized by the values of a few batches, which other integers may have as well."""
@@ -287,7 +287,7 @@ _COMPUTING: Final = ("forward", "backward")
     ),
     "Put texts of similar length into one batch, pad each batch only to its longest text, or pack several texts into "
     "one row.",
-    threshold_source="The gain is that of batches with 20% of padding, `_MUCH`, and of time in proportion to length.",
+    threshold_source="The gain is that of batches with 20% of padding, and of time in proportion to length.",
 )
 def padding(costs: StepCosts) -> Claim | RunClaim | None:
     """The time of computing with padding, as far as computing is in proportion to the length of the rows."""
@@ -298,14 +298,14 @@ def padding(costs: StepCosts) -> Claim | RunClaim | None:
     if seen["padded_batches"] < max(_MIN_BATCHES, seen["batches"]) or len(seen["ids"]) != 1:
         return None  # some batches were no token ids, or had none that is certainly padding
     share = seen["padding"] / seen["elements"]
-    if share <= _MUCH:
+    if share <= _MUCH_PADDING:
         return None
     values = {**loader_values(costs), "padding": share, "batches": seen["padded_batches"], "id": seen["ids"][0]}
     sites = made_sites(costs, ())
     computing = sum(phase.seconds_per_step for phase in costs.analysis.phases if phase.name in _COMPUTING)
     if costs.has_queue or not computing:  # what a device computes is in no category of the host
         return RunClaim(sites=sites, values=values, confidence=_CONFIDENCE)
-    saved = 1.0 - (1.0 - share) / (1.0 - _MUCH)
+    saved = 1.0 - (1.0 - share) / (1.0 - _MUCH_PADDING)
     compute = costs.cost("compute")
     whole = min(1.0, computing / compute.seconds) if compute.seconds else 0.0
     cost = compute.part(whole * saved)
@@ -316,11 +316,11 @@ def padding(costs: StepCosts) -> Claim | RunClaim | None:
 _DOMINATES: Final = 0.6
 """Least share of a step that does not depend on the number of items, at the low end of its interval. A choice: twice as
 many items then give 1.4 times as many per second."""
-_TIMES: Final = 4
+_TIMES_LARGER: Final = 4
 """Times as many items of which the gain is predicted. A choice."""
 _SYMPTOM: Final = 0.2
 """Share of a step in torch's own Python and calls from which a batch may be too small."""
-_WORK: Final = tuple(name for name in ON_CORE if name not in ("input", "checkpoint"))
+_STEP_WORK: Final = tuple(name for name in ON_CORE if name not in ("input", "checkpoint"))
 
 
 @rule(
@@ -348,11 +348,11 @@ def small_batch(costs: StepCosts) -> Claim | Notice | None:
         return Notice("one-batch-size", {"items": curve.size}) if calling >= _SYMPTOM * costs.active else None
     if curve.low < _DOMINATES * curve.seconds or curve.seconds < WORTH_NAMING * costs.seconds:
         return None
-    work = {name: costs.cost(name) for name in _WORK if costs.cost(name).seconds}
+    work = {name: costs.cost(name) for name in _STEP_WORK if costs.cost(name).seconds}
     whole = total_seconds(work)
     if not whole:
         return None
-    saved = (1 - 1 / _TIMES) / whole * min(1.0, whole / curve.seconds)
+    saved = (1 - 1 / _TIMES_LARGER) / whole * min(1.0, whole / curve.seconds)
     fixed, low, high = (min(value, curve.seconds) for value in (curve.fixed, curve.low, curve.high))
     claimed = {
         name: Cost(cost.seconds * saved * fixed, cost.seconds * saved * low, cost.seconds * saved * high)
@@ -365,7 +365,7 @@ def small_batch(costs: StepCosts) -> Claim | Notice | None:
         "step": curve.seconds,
         "other_step": curve.other_seconds,
         "fixed": fixed / curve.seconds,
-        "larger": curve.size * _TIMES,
+        "larger": curve.size * _TIMES_LARGER,
     }
     return Claim(claimed, made_sites(costs, ()), values, is_exclusive=False)
 

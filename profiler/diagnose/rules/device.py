@@ -83,7 +83,7 @@ def gpu_unused(costs: StepCosts) -> Claim | None:
     return Claim(take(costs, "compute"), costs.sites("compute"), {"name": name}, has_gain=False)
 
 
-_MUCH: Final = 0.2
+_MUCH_FLOAT32: Final = 0.2
 """Share of the time from which they are told. A choice: half of it gives 10% where products become twice as fast."""
 _TENSOR_CORES: Final = re.compile(
     r"\b(V100S?|Quadro GV100|T4G?|TITAN (V|RTX)|RTX|A\d{1,4}[GX]?|L2|L4|L20|L40[SG]?|H\d{2,3}|GH200|GB10|G?B\d{3})\b"
@@ -98,15 +98,15 @@ of the Turing generation, have none."""
     ("{products:share} of the time the {device} computes products and convolutions in float32.",),
     "Try autocast, or on GPUs since Ampere torch.set_float32_matmul_precision('high'), and compare the loss.",
     code='with torch.autocast("cuda"): loss = criterion(model(inputs), labels)',
-    threshold=_MUCH,
-    threshold_source="_MUCH is a choice. The names of kernels tell their precision.",
+    threshold=_MUCH_FLOAT32,
+    threshold_source="_MUCH_FLOAT32 is a choice. The names of kernels tell their precision.",
 )
 def precision_unused(costs: StepCosts) -> RunClaim | None:
     """The time of such products. How much faster they become depends on their sizes and on the device, and whether the
     training allows it is for its owner to tell: no gain is predicted."""
     share = costs.analysis.float32_products
     names = sorted({str(device.get("name") or "") for device in costs.analysis.info.devices})
-    if share < _MUCH or len(names) != 1 or not _TENSOR_CORES.search(names[0]):
+    if share < _MUCH_FLOAT32 or len(names) != 1 or not _TENSOR_CORES.search(names[0]):
         return None
     values = {"device": names[0], "products": share}
     return RunClaim(share * costs.seconds, share, values=values, confidence=Confidence.MEDIUM)

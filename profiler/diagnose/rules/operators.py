@@ -209,7 +209,7 @@ def zero_filled_gradients(costs: StepCosts) -> Claim | None:
     )
 
 
-_ASSUMED: Final = 0.1
+_ASSUMED_SHARE: Final = 0.1
 """Part of the cost from which it counts as an estimate. A function that computes needed gradients, too, is taken to
 need the same time for each gradient of a matrix. A choice."""
 
@@ -230,7 +230,7 @@ def _optimizers(costs: StepCosts) -> list[Site]:
     ),
     "Call requires_grad_(False) on the modules that are not trained, or run them under torch.no_grad().",
     fixes=("Call detach() on what the modules with these {discarded:count} parameters give to the loss.",),
-    threshold_source="_ASSUMED is a choice.",
+    threshold_source="_ASSUMED_SHARE is a choice.",
 )
 def unused_gradients(costs: StepCosts) -> Claim | Notice | None:
     """The share of the backward passes that was measured in a few of them. The forward pass becomes cheaper, too: it
@@ -253,7 +253,7 @@ def unused_gradients(costs: StepCosts) -> Claim | Notice | None:
             "largest": " × ".join(map(str, fact["largest"])) or "1",
             "backward": fact["share"],
         },
-        method=GainMethod.ESTIMATE if fact["assumed"] > _ASSUMED * fact["share"] else GainMethod.BOUND,
+        method=GainMethod.ESTIMATE if fact["assumed"] > _ASSUMED_SHARE * fact["share"] else GainMethod.BOUND,
         is_least=is_alone,
         is_most=not is_alone,
         confidence=Confidence.MEDIUM,

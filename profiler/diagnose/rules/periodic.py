@@ -37,7 +37,7 @@ from profiler.diagnose.rules._periodic import (
 from profiler.run.model import Site
 
 _NOT_WORK: Final = (*CORELESS_CATEGORIES, UNATTRIBUTED)
-_MOSTLY_PERIODIC_WORK: Final = 0.5
+_MOSTLY_INPUT: Final = 0.5
 """Share of input in the extra time from which starting workers explains it. A choice: half."""
 
 
@@ -63,7 +63,7 @@ def periodic_work(costs: StepCosts) -> Claim | None:
         return None
     line, parts = spikes.lines[0], spikes.categories
     found = diagnose_input(costs.analysis)
-    if found and found.advice is InputAdvice.PERSISTENT_WORKERS and parts.get("input", 0.0) >= _MOSTLY_PERIODIC_WORK:
+    if found and found.advice is InputAdvice.PERSISTENT_WORKERS and parts.get("input", 0.0) >= _MOSTLY_INPUT:
         return None  # a library starts workers in functions of its own, and `workers-started-anew` tells of that
     # input of a function that only long steps call, such as a validation, is a part of that work and no cause beside it
     if not parts or (line.calls and parts.get("input", 0.0) >= NAMED):

@@ -91,7 +91,7 @@ def exchange_after_update(costs: StepCosts) -> Claim | None:
     return Claim({"ranks": cost}, sites, values, method=GainMethod.ESTIMATE)
 
 
-_MUCH: Final = 0.01
+_MUCH_EXCHANGE: Final = 0.01
 """Part of the lead from which waits for a core are named: the others wait for those too."""
 
 _SHARED: Final = 0.25
@@ -134,7 +134,7 @@ def straggling_rank(costs: StepCosts) -> Claim | None:
             "rank": straggler.rank,
             "ranks": len(ranks.ranks),
             "work": lead,
-            "core": straggler.core if is_itself and straggler.core > _MUCH * straggler.lead else None,
+            "core": straggler.core if is_itself and straggler.core > _MUCH_EXCHANGE * straggler.lead else None,
             "own": own,
             "others": straggler.others,
             "doing": straggler.category,

@@ -206,7 +206,7 @@ def graph_breaks(costs: StepCosts) -> RunClaim | None:
     return RunClaim(sites=largest_sites(sites), values={"breaks": len(sites)}, confidence=Confidence.MEDIUM)
 
 
-_OFTEN: Final = 3.0
+_OFTEN_COMPILED: Final = 3.0
 """Compilations again in the measured steps from which they go on. A choice: torch compiles again once for each shape
 that it then takes to be dynamic, such as that of a last batch."""
 
@@ -220,13 +220,13 @@ that it then takes to be dynamic, such as that of a last batch."""
     ),
     "Keep shapes and Python values that the compiled code depends on the same, or mark those that change as dynamic.",
     code="torch.compile(model, dynamic=True)",
-    threshold_source="_OFTEN is a choice.",
+    threshold_source="_OFTEN_COMPILED is a choice.",
 )
 def recompilation(costs: StepCosts) -> Claim | None:
     """The time in which torch.compile compiles within measured steps, where it compiles the same code repeatedly."""
     phase, times = costs.phase(Stage.COMPILE), costs.analysis.value("recompilations_per_step") or 0.0
     steps = costs.analysis.value("steps") or 0.0
-    if phase is None or costs.has_queue or times * steps < _OFTEN:
+    if phase is None or costs.has_queue or times * steps < _OFTEN_COMPILED:
         return None
     values = {"times": times * steps, "steps": steps}
     # each call also searches the versions that were compiled before
