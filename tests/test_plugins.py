@@ -9,6 +9,7 @@ import pytest
 
 from profiler.core.plugins import discover, entry_points
 from profiler.diagnose import rules
+from profiler.diagnose.rule import Rule
 from profiler.record.doctor import all_checks
 
 # package: the names of its plug-ins. Adding one is adding one file, its test, and its name here.
@@ -33,11 +34,14 @@ def test_names_are_pinned(package: str) -> None:
     assert sorted(plugin.name for plugin in discover(package)) == PLUGINS[package].split()
 
 
-def test_rules_are_named_after_their_files() -> None:
+def test_rules_have_the_names_of_their_functions() -> None:
     folder = Path(rules.__file__).parent
-    names = {path.stem.replace("_", "-") for path in folder.glob("[a-z]*.py")}
-    assert {rule.name for rule in discover("profiler.diagnose.rules")} == names
-    assert "no-workers" in names
+    modules = [importlib.import_module(f"{rules.__name__}.{path.stem}") for path in folder.glob("[a-z]*.py")]
+    named = {name: value for module in modules for name, value in vars(module).items() if isinstance(value, Rule)}
+    assert {name.removesuffix("_rule").replace("_", "-"): rule.name for name, rule in named.items()} == {
+        rule.name: rule.name for rule in discover("profiler.diagnose.rules")
+    }
+    assert "no_workers" in named
 
 
 @pytest.mark.parametrize("package", [*PLUGINS, "profiler.diagnose.rules"])

@@ -13,7 +13,6 @@ class DiagnoseCommand:
     name = "diagnose"
     help = "explain in the terminal why a recorded run was slow"
     examples = (
-        "diagnose",
         "diagnose reports/runs/train --ledger train.py:20",
         "diagnose reports/runs/train --what-if sync=0,input=0.5",
     )

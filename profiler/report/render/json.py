@@ -57,6 +57,7 @@ _CALLS: Final = ("syncs_per_step", "h2d_per_step", "d2h_per_step", "allocations_
 _USE: Final = ("device_utilization", "host_cpu", "peak_memory", "loss", "accuracy")
 SIDE_KEYS: Final = ("tokens_per_s", "steps", "step_time", *_CALLS, *_USE)
 """Measures that every side has, measured or not; others follow them."""
+_NOWHERE: Final = Site("", 0, "")
 _NO_LINE: Final = "no line of the program's own was seen"
 
 
@@ -342,7 +343,7 @@ def _cells(analysis: Analysis) -> Iterator[dict[str, Any]]:
             **_fields(cell, "activity", "kind"),
             "owner": cell.owner.value,
             "package": cell.package,
-            **_file_and_line(cell.place),
+            **_fields(cell.place or _NOWHERE, "file", "line", "source"),
             "inside": cell.function,
             "recurrence": cell.recurrence.value,
             **_fields(cell, "every", "seconds", "low", "high", "samples"),
