@@ -34,6 +34,9 @@ BEFORE: Final = ARCHIVES / "before.jsonl"
 """What the version that made the archives told about them."""
 _BESIDE: Final = "clinic.json"
 """In a run directory: how the program ended, what it printed, and what was measured beside the recording."""
+_PROJECT: Final = "/home/someone/project"
+"""Where archives have the project."""
+_TEXTS: Final = (".json", ".jsonl", ".log", ".txt")
 _ANALYSIS: Final = ("analyse", "check", "diagnose", "knockout", "report")
 """Rooms of the profiler on which no recording depends."""
 _RECORDER: Final = ("profiler/**/*.py", "tests/clinic/program.py", "tests/clinic/conditions.py", "tests/clinic/data.py")
@@ -101,11 +104,25 @@ def archive(case: Case, condition: str, row: dict[str, Any]) -> Path | None:
         return None
     path = archive_path(case, condition)
     path.parent.mkdir(parents=True, exist_ok=True)
-    shutil.make_archive(str(path.with_suffix("")), "zip", run)
+    with tempfile.TemporaryDirectory() as name:
+        copy = shutil.copytree(run, Path(name) / "run")
+        for file in copy.rglob("*"):
+            if file.suffix in _TEXTS:
+                file.write_text(
+                    portable(file.read_text(encoding="utf-8", errors="surrogateescape")), "utf-8", "surrogateescape"
+                )
+        shutil.make_archive(str(path.with_suffix("")), "zip", copy)
     kept = {name: row[name] for name in ("case", "condition", "verdict", "marks", "false", "screen")}
     rows = {(each["case"], each["condition"]): each for each in read_rows(BEFORE)} | {(case.name, condition): kept}
     write_rows(rows.values(), BEFORE)
     return path
+
+
+def portable(text: str) -> str:
+    """A text without the folders of this machine."""
+    for folder, name in ((str(ROOT), _PROJECT), (sys.base_prefix, "/usr")):
+        text = text.replace(folder, name)
+    return text
 
 
 def judge_archive(case: Case, condition: str) -> dict[str, Any]:
@@ -137,7 +154,7 @@ def told_row(judged: Judged, told: Told) -> dict[str, Any]:
         "marks": {name: str(mark) for name, mark in judged.marks.items()},
         "false": list(judged.false),
         "missing": list(judged.missing),
-        "screen": told.screen,
+        "screen": portable(told.screen),
         "steps": sum(told.steps.values()),
         "counts": dict(told.counts),
         "entries": [

@@ -11,10 +11,10 @@ Outside of the measured steps nothing but samples tells what ran.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -86,6 +86,14 @@ _LINELESS: Final = (*CORELESS_CATEGORIES, RECORDER_KIND)
 _WORK: Final = ("python", "framework", "compute")
 _OWNERS: Final = {TORCH: Owner.TORCH, LIBRARY: Owner.LIBRARY}
 _NOWHERE: Final = Origin(Owner.UNKNOWN, "", None, "")
+
+
+T = TypeVar("T")
+_Sums = defaultdict[T, float]
+
+
+def _sums() -> _Sums[Any]:
+    return defaultdict(float)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -195,7 +203,7 @@ def _sampled_cells(
     samples, ns = samples[ns > 0], ns[ns > 0]
     total, sampled, n = float(spans.measure()), float(ns.sum()), stacks.sample_count(samples, ns)
     scale = total / sampled if sampled >= WELL_SAMPLED * total else 1.0
-    groups: defaultdict[tuple[str, Origin], Counter[str]] = defaultdict(Counter)
+    groups: defaultdict[tuple[str, Origin], _Sums[str]] = defaultdict(_sums)
     for number, is_blocked in {*zip(samples["stack"].tolist(), (samples["active"] == 0).tolist(), strict=True)}:
         alike = (samples["stack"] == number) & ((samples["active"] == 0) == is_blocked)
         origin = origins[number]
@@ -203,7 +211,7 @@ def _sampled_cells(
         groups[kind, replace(origin, function="")][origin.function] += float(ns[alike].sum())
     when = Recurrence.ONCE if period is Period.ONE_OFF else Recurrence.OUTSIDE
     for (kind, origin), functions in groups.items():
-        amount, origin = functions.total(), replace(origin, function=most_frequent(functions))
+        amount, origin = sum(functions.values()), replace(origin, function=most_frequent(functions))
         share, whole = amount / sampled, sampled * scale / NS_PER_S
         low, high = share_interval(share, n)
         of_cell = _Amount(share * whole, low * whole, high * whole, n * share)
@@ -310,7 +318,7 @@ class _Steps:
             for line, ns in calls_by_line(run, host, self._window)[0].items():
                 found |= {(code, sites[line]): float(ns[code]) for code in _EXACT if ns[code]}
             found |= self._checkpoints(host)
-        sums = Counter[int]()
+        sums: _Sums[int] = _sums()
         for (code, _), amount in found.items():
             sums[code] += amount
         explained = np.array([min(total, sums[code]) for code, total in enumerate(totals.tolist())])
@@ -391,7 +399,7 @@ class _Steps:
 
     def _function(self, parts: Iterable[tuple[int, float]]) -> str:
         """The innermost function below the line that takes most of the time."""
-        functions = Counter[str]()
+        functions: _Sums[str] = _sums()
         for number, amount in parts:
             functions[self._origins[number].function] += amount
         return most_frequent(functions)
@@ -525,7 +533,8 @@ class _LongSteps:
 
 def _with_entries(stacks: Stacks, cells: list[Cell], members: Sequence[Mapping[int, float]]) -> list[Cell]:
     """Periodic cells with the outermost line that only such steps run."""
-    rare, total = Counter[int](), Counter[int]()
+    rare: _Sums[int] = _sums()
+    total: _Sums[int] = _sums()
     for cell, parts in zip(cells, members, strict=True):
         for number, amount in parts.items():
             total[number] += amount
