@@ -41,7 +41,7 @@ from profiler.analyse.ledger.cells import (
     Period,
     Recurrence,
 )
-from profiler.analyse.ledger.origins import Origin, Origins
+from profiler.analyse.ledger.origins import Origin, origin_of
 from profiler.analyse.model import (
     CORELESS_CATEGORIES,
     HOST_CATEGORIES,
@@ -137,7 +137,7 @@ def make_ledger(stacks: Stacks, ranks: Sequence[RankRecord], analysed: Window, d
 
     :param analysed: the measured window of the rank that stands for the run.
     """
-    run, origins = stacks.run, Origins(stacks)
+    run = stacks.run
     is_unseen = run.step is not None and run.step.is_whole_run
     cells, wall = list[Cell](), dict[tuple[int, str, Period], float]()
     moved, active = dict[int, float](), dict[int, float]()
@@ -145,7 +145,7 @@ def make_ledger(stacks: Stacks, ranks: Sequence[RankRecord], analysed: Window, d
         window = record.window if len(record.window) else _main_thread(run, record.window)
         if len(record.window):
             period = Period.UNSEEN if is_unseen else Period.STEPS
-            found, share = _Steps(stacks, origins, record, period).cells()
+            found, share = _Steps(stacks, record, period).cells()
             cells += found
             wall[window.rank, MAIN, period] = window.wall_ns / NS_PER_S
             moved[window.rank] = share
@@ -153,7 +153,7 @@ def make_ledger(stacks: Stacks, ranks: Sequence[RankRecord], analysed: Window, d
             if clock is not None:
                 active[window.rank] = (clock.on_core + clock.runnable) / NS_PER_S
         for period, spans in _other_periods(run, window):
-            cells += _sampled_cells(stacks, origins, window, period, spans)
+            cells += _sampled_cells(stacks, window, period, spans)
             wall[window.rank, MAIN, period] = spans.measure() / NS_PER_S
     of_device = list(_device_cells(device, analysed.rank))
     if of_device:
@@ -194,9 +194,7 @@ def _other_periods(run: Run, window: Window) -> Iterator[tuple[Period, Intervals
     yield from ((period, spans) for period, spans in parts.items() if len(spans))
 
 
-def _sampled_cells(
-    stacks: Stacks, origins: Origins, window: Window, period: Period, spans: Intervals
-) -> Iterator[Cell]:
+def _sampled_cells(stacks: Stacks, window: Window, period: Period, spans: Intervals) -> Iterator[Cell]:
     """The cells of a period of which only samples tell what ran."""
     samples = thread_rows(stacks.run.stacks, window)
     ns = sample_ns(samples, spans)
@@ -204,11 +202,12 @@ def _sampled_cells(
     total, sampled, n = float(spans.measure()), float(ns.sum()), stacks.sample_count(samples, ns)
     scale = total / sampled if sampled >= WELL_SAMPLED * total else 1.0
     groups: defaultdict[tuple[str, Origin], _Sums[str]] = defaultdict(_sums)
-    for number, is_blocked in {*zip(samples["stack"].tolist(), (samples["active"] == 0).tolist(), strict=True)}:
-        alike = (samples["stack"] == number) & ((samples["active"] == 0) == is_blocked)
-        origin = origins[number]
-        kind = _kind(_sampled_kind(stacks, number, is_blocked), origin)
-        groups[kind, replace(origin, function="")][origin.function] += float(ns[alike].sum())
+    is_blocked = (samples["active"] == 0).astype(np.int64)
+    keys, row = np.unique(2 * samples["stack"].astype(np.int64) + is_blocked, return_inverse=True)
+    for key, amount in zip(keys.tolist(), np.bincount(row, ns, len(keys)).tolist(), strict=True):
+        origin = origin_of(stacks, key // 2)
+        kind = _kind(_sampled_kind(stacks, key // 2, bool(key % 2)), origin)
+        groups[kind, replace(origin, function="")][origin.function] += amount
     when = Recurrence.ONCE if period is Period.ONE_OFF else Recurrence.OUTSIDE
     for (kind, origin), functions in groups.items():
         amount, origin = sum(functions.values()), replace(origin, function=most_frequent(functions))
@@ -275,8 +274,8 @@ def _device_cells(device: DeviceRecord, rank: int) -> Iterator[Cell]:
 class _Steps:
     """The measured steps of one rank, on the way to their cells."""
 
-    def __init__(self, stacks: Stacks, origins: Origins, record: RankRecord, period: Period) -> None:
-        self._stacks, self._origins, self._record, self._period = stacks, origins, record, period
+    def __init__(self, stacks: Stacks, record: RankRecord, period: Period) -> None:
+        self._stacks, self._record, self._period = stacks, record, period
         self._window = record.window
         self._usual = Recurrence.EACH if len(self._window) >= FEW_STEPS else Recurrence.UNKNOWN
         if period is Period.UNSEEN:
@@ -372,7 +371,7 @@ class _Steps:
         collecting, long = self._in_collections(len(ns)), _LongSteps(self._stacks, self._window, self._record.stages)
         groups: defaultdict[tuple[str, str, Origin], list[tuple[int, float]]] = defaultdict(list)
         for number in np.flatnonzero(ns.any(axis=1)).tolist():
-            origin = self._origins[number]
+            origin = origin_of(self._stacks, number)
             for code in np.flatnonzero(ns[number] > 0).tolist():
                 kind, amount = HOST_CATEGORIES[code], float(ns[number, code])
                 if kind in CORELESS_CATEGORIES:
@@ -401,7 +400,7 @@ class _Steps:
         """The innermost function below the line that takes most of the time."""
         functions: _Sums[str] = _sums()
         for number, amount in parts:
-            functions[self._origins[number].function] += amount
+            functions[origin_of(self._stacks, number).function] += amount
         return most_frequent(functions)
 
     def _activities(self, samples: ClassifiedSamples) -> dict[int, str]:

@@ -22,6 +22,7 @@ from profiler.run.code_origin import (
     USER,
     PackageFolders,
     code_owner,
+    is_standard_library,
     relative_path,
 )
 from profiler.run.model import Site
@@ -133,6 +134,10 @@ class Stack:
     """The innermost library function below that line (of an import: what is imported); empty: the line itself."""
     imports: str
     """The package that is imported below that line; empty: none."""
+    package: str
+    """The package of the innermost frame below that line that is of a library, neither torch nor Python; or empty."""
+    calls_torch: bool
+    """Whether a frame below that line is torch's."""
     stratum: str
     """The innermost stretch that hooks record exactly: DATA, BACKWARD, ...; empty: none."""
     category: str
@@ -164,6 +169,8 @@ class _Frame(NamedTuple):
     is_closure: bool
     is_timed_closure: bool
     names_step: bool
+    package: str
+    """That of a library; empty for torch's and Python's own code."""
 
 
 _NO_ROLES: Final[frozenset[str]] = frozenset()
@@ -190,7 +197,13 @@ def _classify_frame(file: str, function: str, folders: PackageFolders) -> _Frame
         is_closure=name in _CLOSURES,
         is_timed_closure=owner == OURS and file.endswith(_TIMED_CLOSURE[0]) and name in _TIMED_CLOSURE[1],
         names_step=path == _STEP_NAMING[0] and name in _STEP_NAMING[1],
+        package=_package(path) if owner == LIBRARY and not is_standard_library(file) else "",
     )
+
+
+def _package(path: str) -> str:
+    """The name of a package by a path below the folder in which packages are installed."""
+    return path.lstrip("/").partition("/")[0].removesuffix(".py")
 
 
 def _frame_roles(path: str, name: str) -> frozenset[str]:
@@ -241,8 +254,9 @@ def classify_stack(sites: tuple[Site, ...], folders: PackageFolders = UNKNOWN_FO
     """Classify a stack whose frames come outermost first."""
     if not sites:
         return Stack(
-            Site("", 0, ""), LIBRARY, "", "", "", "", in_torch=False, strata=(("", ""),), phase=BETWEEN,
-            in_optimizer=False, roles=_NO_ROLES, leaf_roles=_NO_ROLES,
+            Site("", 0, ""), LIBRARY, calls="", imports="", package="", calls_torch=False, stratum="", category="",
+            in_torch=False, strata=(("", ""),), phase=BETWEEN, in_optimizer=False, roles=_NO_ROLES,
+            leaf_roles=_NO_ROLES,
         )  # fmt: skip
     frames = [_classify_frame(site.file, site.function, folders) for site in sites]
     leaf = len(frames) - 1
@@ -250,13 +264,15 @@ def classify_stack(sites: tuple[Site, ...], folders: PackageFolders = UNKNOWN_FO
     in_file = next((number for number in range(leaf, -1, -1) if not sites[number].file.startswith("<")), None)
     strata = _strata(frames)
     phase, in_optimizer = _phase(frames)
-    below = sites[0 if user is None else user + 1 :]
+    below, called = sites[0 if user is None else user + 1 :], frames[0 if user is None else user + 1 :]
     imports = _imported(below, folders)
     return Stack(
         site=sites[0 if user is None else user],
         owner=frames[0 if user is None else user].owner,
         calls=f"import {imports}" if imports else _callee(below, folders),
         imports=imports,
+        package=next((frame.package for frame in reversed(called) if frame.package), ""),
+        calls_torch=any(frame.owner == TORCH for frame in called),
         stratum=strata[0][0],
         category=strata[0][1],
         in_torch=frames[leaf].owner == TORCH,
