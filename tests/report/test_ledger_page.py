@@ -1,0 +1,92 @@
+"""`diagnose --ledger`: all time of a run, and why a line is blamed or not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from profiler import analyse_run, load
+from profiler.analyse.analysis import analyse
+from profiler.analyse.ledger.cells import Period
+from profiler.analyse.model import Analysis
+from profiler.core.errors import ProfilerError
+from profiler.diagnose.claims import with_claims
+from profiler.report.blocks import Table, Text
+from profiler.report.ledger_page import ledger_report
+from tests.fakes.programs import ROOT
+
+RUNS = ROOT / "tests" / "approval" / "runs"
+
+
+@pytest.fixture(scope="module")
+def plain() -> Analysis:
+    return analyse_run(load(RUNS / "plain-standard.zip"))
+
+
+def tables(analysis: Analysis, line: str = "") -> list[Table]:
+    return [block for block in ledger_report(analysis, line).sections[0].blocks if isinstance(block, Table)]
+
+
+def why(analysis: Analysis, line: str) -> str:
+    return next(block.text for block in ledger_report(analysis, line).sections[0].blocks if isinstance(block, Text))
+
+
+def test_each_period_has_a_table_and_the_steps_come_first(plain: Analysis) -> None:
+    captions = [table.caption for table in tables(plain)]
+    assert [caption.partition(":")[2].partition(",")[0].strip() for caption in captions] == [
+        "steps", "before the steps", "after the steps",
+    ]  # fmt: skip
+    assert all(table.rows for table in tables(plain))
+
+
+def test_a_line_that_a_finding_names(plain: Analysis) -> None:
+    assert plain.findings[0].sites[0].line == 17
+    text = why(plain, "plain.py:17")
+    assert text.startswith("58% of it belongs to finding 1, slow-dataset-item: The dataset takes long for each item")
+    assert "No finding has the other 42%. No rule knows a cure for it: data loading, torch, each step." in text
+
+
+def test_a_line_that_no_finding_names(plain: Analysis) -> None:
+    assert why(plain, "plain.py:20") == "No finding has it. No rule knows a cure for it: compute, torch, each step."
+
+
+def test_a_line_that_takes_too_little(plain: Analysis) -> None:
+    ledger = plain.ledger
+    cells = [
+        replace(cell, seconds=0.02) if cell.period is Period.STEPS and cell.place and cell.place.line == 20 else cell
+        for cell in ledger.cells
+    ]
+    small = replace(plain, ledger=replace(ledger, cells=tuple(cells)))
+    text = "No finding has it. It takes 3.1% of the program's own time; a cause must take 5.0%."
+    assert why(small, "plain.py:20") == text
+
+
+def test_a_line_before_the_steps(plain: Analysis) -> None:
+    assert why(plain, "plain.py:5") == "No finding has it. It is time before the steps, where no cure has a gain."
+
+
+def test_a_line_without_time_is_refused(plain: Analysis) -> None:
+    with pytest.raises(ProfilerError, match=r"no record and no stack sample names plain.py:999"):
+        ledger_report(plain, "plain.py:999")
+
+
+def test_findings_take_the_cells_at_their_lines_first(plain: Analysis) -> None:
+    analysis = analyse(load(RUNS / "plain-standard.zip"))
+    finding = plain.findings[0]
+    ledger = with_claims(analysis.ledger, [finding], analysis.value("steps"))
+    taken = [cell for cell in ledger.cells if cell.findings]
+    assert {cell.place.line for cell in taken} == {site.line for site in finding.sites}
+    assert sum(cell.findings[finding.rule.name] for cell in taken) == pytest.approx(
+        finding.seconds * analysis.value("steps"), rel=0.01
+    )
+    assert all(cell.left >= 0 for cell in ledger.cells)
+    again = with_claims(analysis.ledger, [replace(finding, overlaps="another")], analysis.value("steps"))
+    assert not any(cell.findings for cell in again.cells), "the other finding has this time"
+
+
+def test_a_run_without_a_step_has_no_claims() -> None:
+    analysis = analyse_run(load(RUNS / "crashed-at-start.zip"))
+    assert {cell.period for cell in analysis.ledger.cells} == {Period.UNSEEN, Period.BEFORE, Period.AFTER}
+    assert not any(cell.findings for cell in analysis.ledger.cells)
+    assert tables(analysis)[0].caption.startswith("Rank 0, main thread: no step seen")
