@@ -22,7 +22,7 @@ from profiler.analyse.sampling.stages import stage_spans
 from profiler.analyse.timing.scheduler import step_delays
 from profiler.analyse.window import Window, rank_windows
 from profiler.run.model import Run
-from profiler.run.tables import GARBAGE_COLLECTION, ONE_OFF
+from profiler.run.tables import ONE_OFF
 
 LEAST_STEPS: Final = 4
 """With fewer measured steps nothing tells what is usual."""
@@ -32,9 +32,7 @@ MOST_ONE_OFFS: Final = 2
 """Work that occurs in more steps recurs."""
 EXPLAINED: Final = 0.5
 """Share of the extra time of a step from which recorded work with a known period explains it."""
-_PERIODIC: Final = (
-    Stage.EVALUATION, Stage.ROLLOUT, Stage.NO_GRADIENTS, Stage.CHECKPOINT, LOADER_START, GARBAGE_COLLECTION,
-)  # fmt: skip
+_PERIODIC: Final = (Stage.EVALUATION, Stage.ROLLOUT, Stage.CHECKPOINT, LOADER_START)
 """Recorded work that recurs in a longer run although a short one shows it once."""
 
 Mask = npt.NDArray[np.bool_]

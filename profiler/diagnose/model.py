@@ -181,7 +181,10 @@ class RunDiagnosis:
     """Why the device's idle time, or its cause, was not measured."""
     thread: ThreadActivity | None = None
     parts: tuple[RunPart, ...] = ()
-    """What a run without a step spent its time on, the most seconds first."""
+    """What a run without a step, or of which the measured steps are a small part, spent its time on, the most seconds
+    first."""
+    steps_share: float = 0.0
+    """The share of the run that the measured steps are, where that is small."""
     spikes: Spikes | None = None
     ranks: RankLedger | None = None
     """The ranks of the program; all other fields are about the rank that was analysed. None: there is one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from profiler.analyse.ledger.cells import Cell, Owner, Period
 from profiler.analyse.model import (
@@ -62,6 +62,8 @@ informative."""
 def diagnose_run(analysis: Analysis) -> RunDiagnosis:
     """Why the device was idle, that it was busy, or why that is not known; and which rank makes the others wait."""
     found, peak = _diagnose_rank(analysis), analysis.value("peak_share")
+    if found.verdict is not RunVerdict.NO_STEP:
+        found = replace(found, **_outside(analysis))
     return replace(found, ranks=analysis.ranks, findings=analysis.findings, peak_share=peak)
 
 
@@ -90,24 +92,50 @@ def _diagnose_rank(analysis: Analysis) -> RunDiagnosis:
     return RunDiagnosis(RunVerdict.DEVICE_BUSY_SAMPLED, device, busy.value, beside)
 
 
+SMALL_PART: Final = 0.1
+"""Share of the run below which the measured steps are a small part of it: then most of its time went elsewhere."""
+
+
+def _outside(analysis: Analysis) -> dict[str, Any]:
+    """What took most of a recorded run of which the measured steps are a small part; empty for others.
+
+    The import of torch is left out, because every program has it."""
+    ledger = analysis.ledger
+    if ledger is None or analysis.is_trace or analysis.info.level == "light":
+        return {}
+    seconds = {period: ledger.own_seconds(period) for period in Period}
+    whole = sum(seconds.values())
+    if not seconds[Period.STEPS] or seconds[Period.STEPS] >= SMALL_PART * whole:
+        return {}
+    cells = [*ledger.of(Period.BEFORE), *ledger.of(Period.AFTER)]
+    parts = tuple(part for part in _run_parts(cells, whole) if part.imports != "torch")
+    return {"parts": parts, "steps_share": seconds[Period.STEPS] / whole}
+
+
 def _diagnose_unseen(analysis: Analysis) -> RunDiagnosis:
     """What took most of a run in which nothing ended a step: each import, and each line with its kind of time."""
     ledger = analysis.ledger
     assert ledger is not None
-    own, groups = ledger.own_seconds(Period.UNSEEN), defaultdict[tuple[str, Site | None, str], list[Cell]](list)
-    for cell in ledger.of(Period.UNSEEN):
+    own = ledger.own_seconds(Period.UNSEEN)
+    return RunDiagnosis(RunVerdict.NO_STEP, seconds=own, parts=_run_parts(ledger.of(Period.UNSEEN), own))
+
+
+def _run_parts(cells: Iterable[Cell], own: float) -> tuple[RunPart, ...]:
+    """The imports and the lines that take most of these cells, as shares of the program's `own` time."""
+    groups = defaultdict[tuple[str, Site | None, str], list[Cell]](list)
+    for cell in cells:
         if cell.is_own:
             is_import = cell.owner is Owner.IMPORT
             groups[cell.package if is_import else "", cell.place, "" if is_import else cell.kind].append(cell)
     parts = []
-    for (imports, site, kind), cells in groups.items():
-        seconds = sum(cell.seconds for cell in cells)
-        largest = max(cells, key=lambda cell: cell.seconds)
+    for (imports, site, kind), members in groups.items():
+        seconds = sum(cell.seconds for cell in members)
+        largest = max(members, key=lambda cell: cell.seconds)
         function = largest.function if largest.seconds > MOST * seconds else ""
         if own and seconds >= WORTH_NAMING * own and (site is not None or kind != UNATTRIBUTED):
             parts.append(RunPart(seconds, seconds / own, kind, imports, site, function))
     parts.sort(key=lambda part: -part.seconds)
-    return RunDiagnosis(RunVerdict.NO_STEP, seconds=own, parts=tuple(parts[:MAX_CAUSES]))
+    return tuple(parts[:MAX_CAUSES])
 
 
 def hides_waits(analysis: Analysis) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from profiler.analyse.finding import Confidence, Finding, FindingChange, FindingState, Gain, GainMethod, NotJudged
 from profiler.core.syntax import parsed_line
 from profiler.core.units import nth, ratio, seconds, share, significant, size
+from profiler.diagnose.model import WORTH_NAMING
 from profiler.report.rank_text import SPENT, other_ranks
 from profiler.report.text import at, describe, file_name, function_name, listed, plural
 
@@ -177,6 +178,11 @@ def _may_be_same_time(first: Finding, second: Finding) -> bool:
 def minor(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The findings that a verdict tells where none leads: the first two that are sure and about different time."""
     return tuple(islice(_sure(findings), 2))
+
+
+def of_whole_run(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings about the run as a whole that cost so much of it that a verdict tells them in any case."""
+    return tuple(each for each in _sure(findings) if each.is_of_run and each.seconds and each.share >= WORTH_NAMING)
 
 
 def without_gain(findings: Iterable[Finding]) -> Finding | None:

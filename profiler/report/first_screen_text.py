@@ -38,6 +38,7 @@ from profiler.report.finding_text import (
     leading,
     left_out_text,
     minor,
+    of_whole_run,
     whole_text,
     without_gain,
 )
@@ -216,7 +217,7 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
     # how long a part of a step takes is in its strip
     evidence = ("", "") if is_input or is_evaluation else (*text.evidence[:2], "", "")
     why = tuple(islice(filter(None, (first, evidence[0], second, evidence[1])), WHY))
-    return tuple(filter(None, (*why, left_out)))
+    return tuple(filter(None, (*why, *map(finding_sentence, of_whole_run(analysis.findings)), left_out)))
 
 
 def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:

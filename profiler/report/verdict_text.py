@@ -37,6 +37,7 @@ from profiler.diagnose.model import (
     NAMED,
     WORTH_NAMING,
     RunDiagnosis,
+    RunPart,
     RunVerdict,
     UnknownShare,
 )
@@ -49,6 +50,7 @@ from profiler.report.finding_text import (
     leading,
     left_out_text,
     minor,
+    of_whole_run,
     share_text,
 )
 from profiler.report.rank_text import (
@@ -123,11 +125,15 @@ def run_statement(diagnosis: RunDiagnosis) -> Statement:
     findings where none leads. First of all comes which rank makes the others wait."""
     leaders, ranks = leading(diagnosis.findings), diagnosis.ranks
     # of a busy device, the sentence that the host is not the limit is enough
+    apart = of_whole_run(diagnosis.findings)
     others = () if leaders or diagnosis.verdict is RunVerdict.DEVICE_BUSY else minor(diagnosis.findings)
+    others = tuple(each for each in others if each not in apart)
     rest = _without(diagnosis, (*leaders, *others))
     late = [each for each in leaders if ranks and ranks.straggler and each.values.get("rank") == ranks.straggler.rank]
     told = [each for each in leaders if each not in late]
-    sentences = [*map(finding_sentence, told), *_RUN[diagnosis.verdict](rest), *map(finding_sentence, others)]
+    first, *further = [*map(finding_sentence, told), *_RUN[diagnosis.verdict](rest)] or [""]
+    sentences = [first, *outside_sentences(diagnosis), *map(finding_sentence, apart), *further]
+    sentences += map(finding_sentence, others)
     sentences += [*filter(None, map(left_out_text, (*told, *others)))][:1]
     sentences = [*filter(None, sentences)]
     if ranks is not None:
@@ -166,10 +172,19 @@ def _without(run: RunDiagnosis, findings: Sequence[Finding]) -> RunDiagnosis:
 def _unseen(run: RunDiagnosis) -> Iterable[str]:
     """`No training step was seen.` `Importing torch at train.py:2 took 2.1 s, 62% of the run.`"""
     yield "No training step was seen."
-    for part in run.parts:
-        what = f"Importing {part.imports}" if part.imports else capitalized(category_label(part.kind))
-        inside = f" in {part.function}" if part.function and not part.imports else ""
-        yield f"{what}{at(part.site)}{inside} took {seconds(part.seconds)}, {share(part.share)} of the run."
+    yield from map(_part, run.parts)
+
+
+def _part(part: RunPart) -> str:
+    what = f"Importing {part.imports}" if part.imports else capitalized(category_label(part.kind))
+    inside = f" in {part.function}" if part.function and not part.imports else ""
+    return f"{what}{at(part.site)}{inside} took {seconds(part.seconds)}, {share(part.share)} of the run."
+
+
+def outside_sentences(run: RunDiagnosis) -> Iterable[str]:
+    """What took most of a run of which the measured steps are a small part."""
+    if run.verdict is not RunVerdict.NO_STEP and run.parts:
+        yield f"The measured steps are {share(run.steps_share)} of the run. {_part(run.parts[0])}"
 
 
 _SAME_SHARE: Final = 0.95

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -92,7 +92,9 @@ def start(case: Case, folder: Path, *, before: Sequence[str] = (), is_cured: boo
     except subprocess.TimeoutExpired:
         if case.stop_after:
             process.send_signal(signal.SIGTERM)
-        else:  # its workers and ranks too
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(TIMEOUT_S)
+        with suppress(ProcessLookupError):  # its workers and ranks too: those that a signal leaves hold its output open
             os.killpg(process.pid, signal.SIGKILL)
         output, errors = process.communicate(timeout=TIMEOUT_S)
     return Ended(process.returncode, output, errors)

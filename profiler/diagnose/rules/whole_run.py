@@ -111,6 +111,7 @@ def memory_creep(costs: StepCosts) -> RunClaim | None:
     (
         "It made {steps:steps} {times:number} times as long as the others, which are measured without it.",
         "{part:share} of the extra time is at this line.",
+        "Most of it is {stage}.",
         "There it imports {imports}.",
         "There it calls {calls}.",
     ),
@@ -131,6 +132,7 @@ def one_off_work(costs: StepCosts) -> RunClaim | None:
         "times": found.times,
         "part": line.share if line else None,
         "calls": f"{line.calls}()" if line and line.calls else None,
+        "stage": found.stage or None,
         "imports": line.imports or None if line else None,
     }
     whole = run_seconds(costs)
