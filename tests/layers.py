@@ -133,7 +133,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "profiler.run.filter",
         "profiler.core",
     ),
-    "profiler.analyse.finding": ("profiler.run.model", "profiler.core.notice"),
+    "profiler.analyse.finding": ("profiler.analyse.ledger.cells", "profiler.run.model", "profiler.core.notice"),
     "profiler.analyse.ledger.cells": ("profiler.run.model",),
     "profiler.analyse.model": (
         "profiler.analyse.finding",

@@ -144,7 +144,7 @@ def analyse(run: Run) -> Analysis:
         preparation=preparation(stacks, samples, stages, operators),
         recording=recording_seconds(run, window) if hooked else 0.0,
         locations=trace_locations(run, window, host) if host and run.is_trace else locations(stacks, samples),
-        input=input_parts(run, window),
+        input=tuple(record.inputs),
         loader=loader_use(run, window),
         batches=batch_curve(run, window),
         phases=phases(stacks, window, host, samples, stages) if host and hooked else (),
@@ -198,7 +198,7 @@ def _record(stacks: Stacks, steps: RankSteps, window: Window) -> RankRecord:
     strip = with_rank_waits(strip, steps, steps.windows.index(window), MAY_BE_WAITS if on_cpu else MAY_WAIT_FOR_DEVICE)
     if strip is not None and on_cpu and (clock := stacks.thread_time(window)) is not None:
         strip = within_blocked(strip, clock)
-    return RankRecord(window, host, strip, samples, stage_spans(stacks, window))
+    return RankRecord(window, host, strip, samples, stage_spans(stacks, window), input_parts(run, window))
 
 
 def _idle(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
+from profiler.analyse.ledger.cells import Period
 from profiler.core.notice import Notice
 from profiler.run.model import Site
 
@@ -180,6 +181,8 @@ class Finding:
     """Share of the recorded step that `share` and `gains` leave out: waits for a core, and the cost of recording."""
     is_exclusive: bool = True
     """False: which part of these categories it costs is not known, so another finding may be about the same time."""
+    period: Period | None = None
+    """The part of the run whose time a finding about the run has."""
     is_of_run: bool = False
     """Whether `seconds` and `share` are of the whole run, and not of a step; both are 0 where a cause costs no time."""
 

@@ -192,7 +192,10 @@ def _finding_of_run(rule: Rule, claim: RunClaim) -> Finding:
     """A finding about the run, which predicts no gain: a recorded run may be shorter than those that it stands for."""
     share = claim.share
     values = {"seconds": claim.seconds, "share": share, "site": None, **claim.values}
-    return Finding(rule, claim.seconds, share, share, share, claim.confidence, claim.sites, values, is_of_run=True)
+    return Finding(
+        rule, claim.seconds, share, share, share, claim.confidence, claim.sites, values, period=claim.period,
+        is_of_run=True,
+    )  # fmt: skip
 
 
 def _finding(rule: Rule, claim: Claim, costs: StepCosts, overlaps: str) -> Finding:

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from profiler.analyse.finding import Finding
+from profiler.analyse.ledger.cells import Owner
 from profiler.analyse.model import (
     Cause,
     InputPart,
@@ -158,8 +159,9 @@ class RunPart:
     """The share of the program's own time."""
     kind: str
     """A host category, or GARBAGE_KIND."""
-    imports: str = ""
-    """The package that was imported; empty: it was no import."""
+    owner: Owner
+    package: str = ""
+    """The library whose code it was, or the package that was imported."""
     site: Site | None = None
     function: str = ""
     """The function in which it was, below that line; empty: the line itself, or several functions."""

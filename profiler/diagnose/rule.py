@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from profiler.analyse.finding import Confidence, GainMethod, RuleText
+from profiler.analyse.ledger.cells import Period
 from profiler.analyse.model import COMMUNICATING, COPYING, CORELESS_CATEGORIES, Analysis, DevicePart, InputPart, Phase
 from profiler.core.notice import Notice
 from profiler.diagnose.device import BUSY, is_sampled, program_blame, trace_category
@@ -113,6 +114,8 @@ class RunClaim:
     """The figures that the texts of the rule mention."""
     confidence: Confidence = Confidence.HIGH
     """Lower where what was recorded can have a cause that is no mistake."""
+    period: Period | None = None
+    """The part of the run whose time it is about; None: it is not about one of them."""
 
 
 class StepCosts:

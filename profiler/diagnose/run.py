@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from profiler.analyse.ledger.cells import Cell, Owner, Period
+from profiler.analyse.ledger.cells import GARBAGE_KIND, IMPORT_KIND, Cell, Owner, Period
 from profiler.analyse.model import (
     AFTER_OPTIMIZER,
     CORELESS_CATEGORIES,
@@ -92,6 +92,9 @@ def _diagnose_rank(analysis: Analysis) -> RunDiagnosis:
     return RunDiagnosis(RunVerdict.DEVICE_BUSY_SAMPLED, device, busy.value, beside)
 
 
+_NAMED_KINDS: Final = dict.fromkeys(("python", "compute", "framework", GARBAGE_KIND, IMPORT_KIND), "")
+"""Kinds that say less of a part of a run than whose code it was."""
+_TORCH: Final = (Owner.IMPORT, "torch")
 SMALL_PART: Final = 0.1
 """Share of the run below which the measured steps are a small part of it: then most of its time went elsewhere."""
 
@@ -108,7 +111,7 @@ def _outside(analysis: Analysis) -> dict[str, Any]:
     if not seconds[Period.STEPS] or seconds[Period.STEPS] >= SMALL_PART * whole:
         return {}
     cells = [*ledger.of(Period.BEFORE), *ledger.of(Period.AFTER)]
-    parts = tuple(part for part in _run_parts(cells, whole) if part.imports != "torch")
+    parts = tuple(part for part in _run_parts(cells, whole) if (part.owner, part.package) != _TORCH)
     return {"parts": parts, "steps_share": seconds[Period.STEPS] / whole}
 
 
@@ -121,19 +124,19 @@ def _diagnose_unseen(analysis: Analysis) -> RunDiagnosis:
 
 
 def _run_parts(cells: Iterable[Cell], own: float) -> tuple[RunPart, ...]:
-    """The imports and the lines that take most of these cells, as shares of the program's `own` time."""
-    groups = defaultdict[tuple[str, Site | None, str], list[Cell]](list)
+    """The imports, and the lines with whose code they run, that take most of these cells, as shares of the program's
+    `own` time."""
+    groups = defaultdict[tuple[Owner, str, Site | None, str], list[Cell]](list)
     for cell in cells:
         if cell.is_own:
-            is_import = cell.owner is Owner.IMPORT
-            groups[cell.package if is_import else "", cell.place, "" if is_import else cell.kind].append(cell)
+            groups[cell.owner, cell.package, cell.place, _NAMED_KINDS.get(cell.kind, cell.kind)].append(cell)
     parts = []
-    for (imports, site, kind), members in groups.items():
+    for (owner, package, site, kind), members in groups.items():
         seconds = sum(cell.seconds for cell in members)
         largest = max(members, key=lambda cell: cell.seconds)
         function = largest.function if largest.seconds > MOST * seconds else ""
         if own and seconds >= WORTH_NAMING * own and (site is not None or kind != UNATTRIBUTED):
-            parts.append(RunPart(seconds, seconds / own, kind, imports, site, function))
+            parts.append(RunPart(seconds, seconds / own, kind, owner, package, site, function))
     parts.sort(key=lambda part: -part.seconds)
     return tuple(parts[:MAX_CAUSES])
 

@@ -76,7 +76,7 @@ def _proofs(analysis: Analysis, first: Finding | None) -> Iterator[Action]:
         )
         return
     if analysis.outcome in (RunVerdict.NOTHING_MEASURED, RunVerdict.NO_STEP):
-        mark = "Call profiler.step() at the end of each step, then record the program again"
+        mark = "If the program trains in a loop, call profiler.step() at the end of each step, and record it again"
         yield Action(mark, code="profiler.step()", command=_run(info))
         return
     record = () if info.state == "failed" else tuple(_recording(analysis))

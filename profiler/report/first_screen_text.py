@@ -235,7 +235,7 @@ def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:
     elif not_sampled(analysis):
         reason = "without stack samples, no cause can be told"
     elif not analysis.is_trace and is_too_short(analysis):
-        reason = "the recording is too short to tell a cause"
+        reason = "the recorded steps are too few to tell a cause"
     elif any(each.gains for each in minor(analysis.findings)):
         reason = f"no rule recognizes a cause whose removal makes the program {NO_GAIN - 1:.0%} faster"
     else:

@@ -15,7 +15,7 @@ from profiler.diagnose.model import WORTH_NAMING
 from profiler.report.blocks import NOTHING, Block, Report, Section, Table, Text
 from profiler.report.blocks import Cell as TableCell
 from profiler.report.category_text import category_label
-from profiler.report.finding_text import finding_text, gain_text
+from profiler.report.finding_text import doubt_text, finding_text, gain_text
 from profiler.report.table import Field, make_table, share_cell, short_site
 from profiler.report.text import plural
 from profiler.run.model import Site
@@ -31,7 +31,7 @@ def ledger_report(analysis: Analysis, line: str = "") -> Report:
     """The cells of a run, or those of one line.
 
     :param line: FILE:LINE; FILE may be the end of a path.
-    :raises ProfilerError: the run has no ledger, or no cell at that line.
+    :raises ProfilerError: the run has no ledger, or `line` is no line.
     """
     ledger = analysis.ledger
     if ledger is None or not ledger.cells:
@@ -50,7 +50,7 @@ def _blocks(ledger: Ledger) -> Iterator[Block]:
         note = f"Shares of the program's own time, {seconds(own)} of {seconds(wall)}."
         note += f" {plural(rest, 'smaller cell')} left out." if rest else ""
         name = f"Rank {rank}, {thread} thread" if thread == MAIN else f"Rank {rank}, device"
-        yield _table(f"{name}: {period}, {seconds(wall)}", shown, own, note)
+        yield _table(f"{name}: {period}, {seconds(wall)}", shown, own, note, _WHERE)
 
 
 def _in_order(item: tuple[tuple[int, str, Period], float]) -> tuple[int, int, bool]:
@@ -63,16 +63,19 @@ def _in_order(item: tuple[tuple[int, str, Period], float]) -> tuple[int, int, bo
 
 
 def _line_blocks(analysis: Analysis, ledger: Ledger, line: str) -> Iterator[Block]:
+    file, _, number = line.rpartition(":")
+    if not file or not number.isdecimal():
+        raise ProfilerError(f"--ledger: {line!r} is no line: write FILE:LINE, such as train.py:20")
     cells = [cell for cell in ledger.cells if _is_at(cell.place, line) or _is_at(cell.entry, line)]
     if not cells:
-        raise ProfilerError(
-            f"--ledger: no record and no stack sample names {line}; --ledger without a line lists those that are named"
-        )
-    period = min((cell.period for cell in cells), key=_PERIODS.index)
-    of_period = [cell for cell in cells if cell.period is period]
-    own = ledger.own_seconds(period)
-    yield _table(f"Time at {line}", cells, own, f"Shares of the program's own time in {period}, {seconds(own)}.")
-    yield Text(" ".join(_why(analysis, of_period, own)))
+        yield Text(_no_time(analysis, line))
+    for period in sorted({cell.period for cell in cells}, key=_PERIODS.index):
+        of_period = [cell for cell in cells if cell.period is period]
+        own, wall = ledger.own_seconds(period), ledger.wall[of_period[0].rank, MAIN, period]
+        shown = [cell for cell in of_period if cell.seconds >= SMALLEST * wall]
+        note = f"Shares of the program's own time {_WHEN[period]}, {seconds(own)}."
+        yield _table(f"{line} {_WHEN[period]}", shown, own, note, _INSIDE)
+        yield Text(" ".join(_why(analysis, of_period, own)))
 
 
 def _is_at(site: Site | None, line: str) -> bool:
@@ -80,16 +83,27 @@ def _is_at(site: Site | None, line: str) -> bool:
     return site is not None and str(site.line) == number and (site.file == file or PurePath(site.file).match(file))
 
 
+def _no_time(analysis: Analysis, line: str) -> str:
+    """Why nothing is known of a line: it only calls what takes time, or it takes too little for a sample."""
+    text = f"No time is known of {line} itself: no record names it, and no stack sample shows it as the innermost line."
+    for finding in analysis.findings:
+        if any(_is_at(site, line) for site in finding.sites):
+            title = finding_text(finding).title
+            return f"{text} {finding.rule.name} is about it: {title}. The time is in what that line calls."
+    return f"{text} It takes little time, or only calls what takes time. --ledger without a line lists all cells."
+
+
 def _why(analysis: Analysis, cells: Sequence[Cell], own: float) -> Iterator[str]:
     """Why a line is blamed, or is not."""
     total, left, claims = sum(cell.seconds for cell in cells), sum(cell.left for cell in cells), Counter[str]()
     for cell in cells:
         claims.update(cell.findings)
-    numbered = {finding.rule.name: (number, finding) for number, finding in enumerate(analysis.findings, 1)}
+    by_name = {finding.rule.name: finding for finding in analysis.findings}
     for rule, amount in claims.most_common():
-        number, finding = numbered[rule]
-        gain = f", {gain_text(finding)}" if finding.gains else ", no gain is predicted"
-        yield f"{share(amount / total)} of it belongs to finding {number}, {rule}: {finding_text(finding).title}{gain}."
+        finding = by_name[rule]
+        gain = gain_text(finding) or "no gain is predicted"
+        doubt = f" ({doubt_text(finding)})" if doubt_text(finding) else ""
+        yield f"{share(amount / total)} of it belongs to {rule}: {finding_text(finding).title}, {gain}{doubt}."
     if left > WORTH_NAMING * total:
         yield f"No finding has the other {share(left / total)}." if claims else "No finding has it."
         yield _why_not(max(cells, key=lambda cell: cell.left), left, own)
@@ -101,19 +115,34 @@ def _why(analysis: Analysis, cells: Sequence[Cell], own: float) -> Iterator[str]
 
 def _why_not(largest: Cell, left: float, own: float) -> str:
     """Why no finding has time of a line, of which `largest` is the largest cell."""
+    if largest.period is Period.UNSEEN:
+        return "The run has no step, so no gain is predicted."
+    if largest.period is Period.BETWEEN:
+        return "Pauses, and steps that are not measured, are not judged."
     if largest.period is not Period.STEPS:
-        return f"It is time {largest.period}, where no cure has a gain."
+        return f"Time {_WHEN[largest.period]} does not recur, so no gain is predicted."
     if left < WORTH_NAMING * own:
         return f"It takes {share(left / own)} of the program's own time; a cause must take {share(WORTH_NAMING)}."
-    return f"No rule knows a cure for it: {category_label(largest.kind)}, {_owner(largest)}, {_when(largest)}."
+    where = f" in {largest.function}" if largest.function else ""
+    return f"Most of it is {category_label(largest.kind)}{where}, {_when(largest)}. No rule recognizes a cause in it."
+
+
+_WHEN: Final = {
+    Period.STEPS: "in the measured steps",
+    Period.UNSEEN: "in a run without a step",
+    Period.ONE_OFF: "in steps with one-off work",
+    Period.BEFORE: "before the measured steps",
+    Period.BETWEEN: "between the measured steps",
+    Period.AFTER: "after the measured steps",
+}
 
 
 # ---------------------------------------------------------------- the table
 
 
-def _table(caption: str, cells: Sequence[Cell], own: float, note: str) -> Table:
+def _table(caption: str, cells: Sequence[Cell], own: float, note: str, first: Field[Cell]) -> Table:
     fields = (
-        Field[Cell]("Where", _where),
+        first,
         Field[Cell]("Time", lambda cell: TableCell(seconds(cell.seconds), sort=cell.seconds), number=True),
         Field[Cell]("Share", lambda cell: _share(cell, own), number=True, bar=True),
         Field[Cell]("What", _what),
@@ -129,6 +158,18 @@ def _where(cell: Cell) -> TableCell:
         return TableCell(NOTHING, note=_owner(cell))
     title = f"{site.file}:{site.line}"
     return TableCell(short_site(site), note=_owner(cell), title=title, source=site.source, code=True)
+
+
+def _inside(cell: Cell) -> TableCell:
+    """The function in which a line spends its time, and whose it is."""
+    if cell.owner is Owner.IMPORT:
+        return TableCell(_owner(cell))
+    name = ".".join(cell.function.replace("<locals>.", "").split(".")[-2:])
+    return TableCell(name or "the line itself", note=_owner(cell), title=cell.function, code=bool(name))
+
+
+_WHERE: Final = Field[Cell]("Where", _where)
+_INSIDE: Final = Field[Cell]("Inside", _inside)
 
 
 def _owner(cell: Cell) -> str:

@@ -232,7 +232,7 @@ class ReportInput:
     @property
     def without_steps(self) -> bool:
         """Whether only sections that need no step have something to show."""
-        return self.is_attached or self.failed_before_first_step
+        return self.is_attached or (self.analysis is not None and has_no_steps(self.analysis))
 
 
 def has_no_steps(analysis: Analysis) -> bool:

@@ -43,12 +43,15 @@ def test_each_period_has_a_table_and_the_steps_come_first(plain: Analysis) -> No
 def test_a_line_that_a_finding_names(plain: Analysis) -> None:
     assert plain.findings[0].sites[0].line == 17
     text = why(plain, "plain.py:17")
-    assert text.startswith("58% of it belongs to finding 1, slow-dataset-item: The dataset takes long for each item")
-    assert "No finding has the other 42%. No rule knows a cure for it: data loading, torch, each step." in text
+    assert text.startswith("58% of it belongs to slow-dataset-item: The dataset takes long for each item")
+    assert "No finding has the other 42%. Most of it is data loading in torch.utils.data." in text
 
 
 def test_a_line_that_no_finding_names(plain: Analysis) -> None:
-    assert why(plain, "plain.py:20") == "No finding has it. No rule knows a cure for it: compute, torch, each step."
+    assert why(plain, "plain.py:20") == (
+        "No finding has it. Most of it is compute in torch.autograd.graph._engine_run_backward, each step. "
+        "No rule recognizes a cause in it."
+    )
 
 
 def test_a_line_that_takes_too_little(plain: Analysis) -> None:
@@ -63,12 +66,23 @@ def test_a_line_that_takes_too_little(plain: Analysis) -> None:
 
 
 def test_a_line_before_the_steps(plain: Analysis) -> None:
-    assert why(plain, "plain.py:5") == "No finding has it. It is time before the steps, where no cure has a gain."
+    assert why(plain, "plain.py:5") == (
+        "No finding has it. Time before the measured steps does not recur, so no gain is predicted."
+    )
 
 
-def test_a_line_without_time_is_refused(plain: Analysis) -> None:
-    with pytest.raises(ProfilerError, match=r"no record and no stack sample names plain.py:999"):
-        ledger_report(plain, "plain.py:999")
+def test_a_line_without_time(plain: Analysis) -> None:
+    text = why(plain, "plain.py:999")
+    assert text.startswith("No time is known of plain.py:999 itself")
+    named = replace(plain.findings[0], sites=(replace(plain.findings[0].sites[0], line=999),))
+    text = why(replace(plain, findings=(named,)), "plain.py:999")
+    assert "slow-dataset-item is about it: The dataset takes long for each item." in text
+
+
+@pytest.mark.parametrize("line", ["17", "plain.py", "plain.py:", ":17", "plain.py:x"])
+def test_what_is_no_line_is_refused(plain: Analysis, line: str) -> None:
+    with pytest.raises(ProfilerError, match="is no line: write FILE:LINE"):
+        ledger_report(plain, line)
 
 
 def test_findings_take_the_cells_at_their_lines_first(plain: Analysis) -> None:

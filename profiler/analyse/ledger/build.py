@@ -49,6 +49,7 @@ from profiler.analyse.model import (
     UNATTRIBUTED,
     WAIT_CATEGORIES,
     IdleBlame,
+    InputPart,
     Measure,
     Stage,
 )
@@ -105,6 +106,8 @@ class RankRecord:
     strip: Strip | None
     samples: ClassifiedSamples | None
     stages: StageSpans
+    inputs: Sequence[InputPart] = ()
+    """The parts of its input, which were recorded with their lines."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -299,7 +302,8 @@ class _Steps:
             self._cell(HOST_CATEGORIES[code], _NOWHERE, rest[code] / NS_PER_S)
             for code in np.flatnonzero(rest >= 1).tolist()
         ]
-        return self._without_recording(self._with_collections(cells)), moved / self._window.wall_ns
+        cells = self._without_recording(self._with_collections(cells))
+        return list(self._with_input_lines(cells)), moved / self._window.wall_ns
 
     def _cell(self, kind: str, origin: Origin, seconds: float) -> Cell:
         return _cell(self._window.rank, self._period, kind, origin, _exactly(seconds), recurrence=self._usual)
@@ -427,6 +431,19 @@ class _Steps:
         if long.has(parts):
             return Recurrence.PERIODIC, float(long.every)
         return Recurrence.EACH, 0.0
+
+    def _with_input_lines(self, cells: Iterable[Cell]) -> Iterator[Cell]:
+        """The cells, of which input that no sample shows is divided among the lines of its recorded parts."""
+        own = [part for part in self._record.inputs if part.where == "main process" and part.context != "own thread"]
+        whole = sum(part.seconds_per_step for part in own)
+        for cell in cells:
+            if cell.kind != "input" or cell.place is not None or not whole:
+                yield cell
+                continue
+            for part in own:
+                owner = Owner.UNKNOWN if part.site is None else Owner.USER
+                placed = _scaled(cell, part.seconds_per_step / whole)
+                yield replace(placed, owner=owner, place=part.site, function=part.name)
 
     # ------------------------------------------------------------ collecting garbage, and recording
 

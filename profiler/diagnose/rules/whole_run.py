@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from profiler.analyse.finding import Confidence
+from profiler.analyse.ledger.cells import Period as LedgerPeriod
 from profiler.analyse.model import Period, Stage
 from profiler.diagnose.rule import MAX_SITES, RunClaim, StepCosts, rule, rules_of
 from profiler.run.model import Site
@@ -50,7 +51,8 @@ def long_startup(costs: StepCosts) -> RunClaim | None:
     imports, _ = stage_seconds(costs, Stage.IMPORT)
     if (seconds < LONG_S and seconds - imports < LONG_OWN_S) or share < MUCH:
         return None
-    return RunClaim(seconds, share, period_sites(costs, Period.STARTUP), {"imports": imports})
+    sites = period_sites(costs, Period.STARTUP)
+    return RunClaim(seconds, share, sites, {"imports": imports}, period=LedgerPeriod.BEFORE)
 
 
 @rule(
@@ -69,7 +71,7 @@ def long_tail(costs: StepCosts) -> RunClaim | None:
     seconds, share = stage_seconds(costs, Stage.END)
     if seconds < LONG_S or share < MUCH:
         return None
-    return RunClaim(seconds, share, period_sites(costs, Period.TEARDOWN))
+    return RunClaim(seconds, share, period_sites(costs, Period.TEARDOWN), period=LedgerPeriod.AFTER)
 
 
 _LEAST_BYTES: Final = 32 << 20
@@ -109,16 +111,13 @@ def memory_creep(costs: StepCosts) -> RunClaim | None:
     "one-off-work",
     "A cost that occurs once: {seconds:time} in {steps:steps}",
     (
-        "It made {steps:steps} {times:number} times as long as the others, which are measured without it.",
+        "With it, {steps:steps} took {times:number} times as long as the others. The figures of steps leave it out.",
         "{part:share} of the extra time is at this line.",
         "Most of it is {stage}.",
         "There it imports {imports}.",
         "There it calls {calls}.",
     ),
     "A longer run divides it among more steps. To measure steps alone, let the program do it before its first step.",
-    fixes=(
-        "A longer run divides it among more steps. To move it to the start, import {imports} at the top of the file.",
-    ),
     threshold_source="It must take as much time as 5% of all steps, and 0.1 s. It occurs in at most two steps.",
 )
 def one_off_work(costs: StepCosts) -> RunClaim | None:
@@ -138,7 +137,8 @@ def one_off_work(costs: StepCosts) -> RunClaim | None:
     whole = run_seconds(costs)
     sites = tuple(each.site for each in found.lines[:MAX_SITES])
     confidence = Confidence.HIGH if found.enough else Confidence.MEDIUM
-    return RunClaim(found.seconds, min(1.0, found.seconds / whole) if whole else 0.0, sites, values, confidence)
+    share = min(1.0, found.seconds / whole) if whole else 0.0
+    return RunClaim(found.seconds, share, sites, values, confidence, LedgerPeriod.ONE_OFF)
 
 
 PLUGINS = rules_of(globals())

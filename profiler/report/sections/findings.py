@@ -18,6 +18,7 @@ from profiler.report.finding_text import (
     gain_text,
     left_out_text,
     not_judged_text,
+    of_whole_run,
     prediction_texts,
     state_text,
 )
@@ -104,7 +105,8 @@ def _not_judged(rules: Iterable[NotJudged]) -> Iterator[Items]:
 def _brief(report_input: ReportInput) -> Iterator[Block]:
     analysis = report_input.analysis
     if analysis is not None:  # the verdict has the figures of those that matter
-        for finding in analysis.findings[:_BRIEF]:
+        first = analysis.findings[:_BRIEF]
+        for finding in (*first, *(each for each in of_whole_run(analysis.findings) if each not in first)):
             yield from _what_to_do(finding)
     else:
         yield from _changes(report_input)
