@@ -92,10 +92,10 @@ def test_an_evaluation_that_is_seen_once_recurs() -> None:
     assert analysed(builder).one_offs is None
 
 
-def test_so_does_collecting_garbage() -> None:
+def test_a_collection_of_garbage_that_occurs_once_is_told_as_such() -> None:
     builder = recorded({12: (STEP, 400.0)})
     builder.region(GARBAGE_COLLECTION, round(13 * USUAL_MS * MS), round(13 * USUAL_MS * MS) + 390 * MS)
-    assert analysed(builder).one_offs is None
+    assert analysed(builder).one_offs.stage == GARBAGE_COLLECTION
 
 
 def test_steps_of_a_light_run_are_all_measured() -> None:
