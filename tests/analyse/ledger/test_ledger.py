@@ -39,7 +39,6 @@ WITHIN = 0.01
 BLOCKED = ("waiting", "gil", "ranks", "sync")
 ENOUGH = 200
 """Samples from which the shares of lines are compared with the clock of the thread."""
-MOST_MOVED = 0.05
 
 
 def ledger_of(path: Path) -> Ledger | None:
@@ -62,7 +61,6 @@ def test_cells_sum_to_the_time_of_each_thread(path: Path) -> None:
         if sum(cell.samples for cell in cells) >= ENOUGH:
             shown = sum(cell.seconds for cell in cells if cell.kind not in BLOCKED)
             assert shown == pytest.approx(active, rel=0.1)
-            assert ledger.moved[rank] <= MOST_MOVED
 
 
 # ---------------------------------------------------------------- made up
