@@ -124,7 +124,7 @@ def analyse_run(run: Run, *, timeline: bool = False) -> Analysis:
     show_in_notebooks(type(analysis))
     findings, not_judged = find(analysis)
     findings = with_trials(findings, trials)
-    ledger = analysis.ledger and with_claims(analysis.ledger, findings, analysis.value("steps") or 0.0)
+    ledger = analysis.ledger and with_claims(analysis.ledger, findings)
     analysis = replace(analysis, findings=findings, not_judged=not_judged, ledger=ledger, replay=None)
     analysis = with_verdict(analysis, diagnose_run(analysis))
     if timeline:

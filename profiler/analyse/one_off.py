@@ -22,7 +22,7 @@ from profiler.analyse.sampling.stages import stage_spans
 from profiler.analyse.timing.scheduler import step_delays
 from profiler.analyse.window import Window, rank_windows
 from profiler.run.model import Run
-from profiler.run.tables import ONE_OFF
+from profiler.run.tables import GARBAGE_COLLECTION, ONE_OFF
 
 LEAST_STEPS: Final = 4
 """With fewer measured steps nothing tells what is usual."""
@@ -33,7 +33,8 @@ MOST_ONE_OFFS: Final = 2
 EXPLAINED: Final = 0.5
 """Share of the extra time of a step from which recorded work with a known period explains it."""
 _PERIODIC: Final = (Stage.EVALUATION, Stage.ROLLOUT, Stage.CHECKPOINT, LOADER_START)
-"""Recorded work that recurs in a longer run although a short one shows it once."""
+"""Recorded work that recurs in a longer run although a short one shows it once. So does collecting garbage, where the
+whole run has more than MOST_ONE_OFFS long collections."""
 
 Mask = npt.NDArray[np.bool_]
 
@@ -41,17 +42,18 @@ Mask = npt.NDArray[np.bool_]
 def set_apart(run: Run) -> Run:
     """The run with `warmup` ONE_OFF in its steps with work that occurs once; where one rank has it, in those of all.
 
-    A run without stack samples, of level light or of a foreign trace, is returned as it is.
+    A run of level light, a foreign trace, and a run without steps are returned as they are.
     """
     if run.is_trace or run.info.level == "light" or (run.step is not None and run.step.is_whole_run):
         return run
     windows = rank_windows(run)
     found = {number for window in windows for number in _one_offs(run, window)}
-    if not found or len(windows[0]) - len(found) < LEAST_STEPS - 1:
+    if not found or len(found) > MOST_ONE_OFFS or len(windows[0]) - len(found) < LEAST_STEPS - 1:
         return run
     steps = run.steps.copy()
     rows = np.isin(steps["index"], sorted(found)) & (steps["warmup"] == 0)
-    rows &= np.isin(steps["pid"], [window.pid for window in windows])
+    threads = [(window.pid, window.tid) for window in windows]
+    rows &= np.array([thread in threads for thread in zip(steps["pid"].tolist(), steps["tid"].tolist(), strict=True)])
     steps["warmup"][rows] = ONE_OFF
     steps.setflags(write=False)
     return replace(run, steps=steps)
@@ -66,13 +68,16 @@ def _one_offs(run: Run, window: Window) -> list[int]:
     own = (window.wall if delays is None else window.wall - delays).astype(np.float64)
     usual = float(np.median(own))
     extra = own - usual
-    long = (own > LONG * usual) & (extra >= max(LEAST_NS, MIN_EXTRA * own.sum()))
+    # smaller extra work beside that of one step is judged by itself
     alike = extra >= MIN_TYPICAL * extra.max()
+    long = alike & (own > LONG * usual) & (extra >= max(LEAST_NS, MIN_EXTRA * own.sum()))
     if not long.any() or alike.sum() > MOST_ONE_OFFS:
         return []
     stacks = Stacks(run)
     recorded = recorded_spans(stacks, window, stage_spans(stacks, window))
-    for name in _PERIODIC:
+    collections = recorded[GARBAGE_COLLECTION]
+    often = (collections.end - collections.begin >= LEAST_NS).sum() > MOST_ONE_OFFS
+    for name in (*_PERIODIC, GARBAGE_COLLECTION) if often else _PERIODIC:
         spans = recorded.get(name)
         if spans is not None:
             long &= covered_within(spans, window.begin, window.end) < EXPLAINED * extra
@@ -92,6 +97,8 @@ def one_offs(stacks: Stacks, window: Window, classified: ClassifiedSamples | Non
     rows = rows[np.argsort(rows["begin"], kind="stable")]
     both = replace(window, steps=rows, begin=rows["begin"].astype(np.int64), end=rows["end"].astype(np.int64))
     apart = rows["warmup"] == ONE_OFF
+    if both.wall[apart].sum() <= apart.sum() * np.median(both.wall[~apart]):
+        return None  # only another rank worked longer
     return spikes_at(
         stacks,
         both,

@@ -29,13 +29,15 @@ class DiagnoseCommand:
     def run(self, args: argparse.Namespace) -> int:
         from profiler import analyse_run, load
         from profiler.analyse.site_counts import run_counts
-        from profiler.core.errors import Exit
+        from profiler.core.errors import Exit, ProfilerError
         from profiler.report.build import build_report
         from profiler.report.count_text import print_counts
         from profiler.report.ledger_page import ledger_report
         from profiler.report.render.console import print_report
         from profiler.report.write import counts_rendered, rendered
 
+        if args.ledger is not None and (args.what_if is not None or args.format == "json"):
+            raise ProfilerError("--ledger prints a table by itself; --format json alone has its cells", Exit.USAGE)
         if args.what_if is not None:
             return _what_if(args)
         run = load(args.directory or newest_run())

@@ -282,8 +282,9 @@ def rule(name: str, title: str, evidence: tuple[str, ...], fix: str, **options: 
 
 
 def rules_of(names: Mapping[str, Any]) -> tuple[Rule, ...]:
-    """The rules that a module defines."""
-    return tuple(value for value in names.values() if isinstance(value, Rule))
+    """The rules that a module defines, by its global names; not those that it imports."""
+    rules = (value for value in names.values() if isinstance(value, Rule))
+    return tuple(each for each in rules if each.judge.__module__ == names["__name__"])
 
 
 def take(costs: StepCosts, *categories: str) -> dict[str, Cost]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from profiler.analyse.ledger.cells import GARBAGE_KIND, IMPORT_KIND, Cell, Owner, Period
+from profiler.analyse.ledger.cells import GARBAGE_KIND, IMPORT_KIND, NOT_RECORDED, Cell, Owner, Period
 from profiler.analyse.model import (
     AFTER_OPTIMIZER,
     CORELESS_CATEGORIES,
@@ -119,7 +119,7 @@ def _diagnose_unseen(analysis: Analysis) -> RunDiagnosis:
     """What took most of a run in which nothing ended a step: each import, and each line with its kind of time."""
     ledger = analysis.ledger
     assert ledger is not None
-    own = ledger.own_seconds(Period.UNSEEN)
+    own = sum(map(ledger.own_seconds, Period))
     return RunDiagnosis(RunVerdict.NO_STEP, seconds=own, parts=_run_parts(ledger.of(Period.UNSEEN), own))
 
 
@@ -128,7 +128,7 @@ def _run_parts(cells: Iterable[Cell], own: float) -> tuple[RunPart, ...]:
     `own` time."""
     groups = defaultdict[tuple[Owner, str, Site | None, str], list[Cell]](list)
     for cell in cells:
-        if cell.is_own:
+        if cell.is_own and cell.kind != NOT_RECORDED:
             groups[cell.owner, cell.package, cell.place, _NAMED_KINDS.get(cell.kind, cell.kind)].append(cell)
     parts = []
     for (owner, package, site, kind), members in groups.items():

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Final
 
-from profiler.analyse.ledger.cells import MAIN, RECORDER_KIND, SMALLEST, Cell, Ledger, Owner, Period, Recurrence
+from profiler.analyse.ledger.cells import DEVICE, MAIN, RECORDER_KIND, SMALLEST, Cell, Ledger, Owner, Period, Recurrence
 from profiler.analyse.model import Analysis
 from profiler.core.errors import ProfilerError
 from profiler.core.units import seconds, share
@@ -17,8 +17,7 @@ from profiler.report.blocks import Cell as TableCell
 from profiler.report.category_text import category_label
 from profiler.report.finding_text import doubt_text, finding_text, gain_text
 from profiler.report.table import Field, make_table, share_cell, short_site
-from profiler.report.text import plural
-from profiler.run.model import Site
+from profiler.report.text import listed, plural
 
 _MOST_ROWS: Final = 30
 _PERIODS: Final = (
@@ -49,6 +48,9 @@ def _blocks(ledger: Ledger) -> Iterator[Block]:
         rest = len(cells) - len(shown)
         note = f"Shares of the program's own time, {seconds(own)} of {seconds(wall)}."
         note += f" {plural(rest, 'smaller cell')} left out." if rest else ""
+        moved = ledger.moved.get(rank, 0.0) if thread == MAIN and period is Period.STEPS else 0.0
+        if moved > WORTH_NAMING:
+            note += f" Samples and records disagree about the kind of {share(moved)} of it."
         name = f"Rank {rank}, {thread} thread" if thread == MAIN else f"Rank {rank}, device"
         yield _table(f"{name}: {period}, {seconds(wall)}", shown, own, note, _WHERE)
 
@@ -66,34 +68,48 @@ def _line_blocks(analysis: Analysis, ledger: Ledger, line: str) -> Iterator[Bloc
     file, _, number = line.rpartition(":")
     if not file or not number.isdecimal():
         raise ProfilerError(f"--ledger: {line!r} is no line: write FILE:LINE, such as train.py:20")
-    cells = [cell for cell in ledger.cells if _is_at(cell.place, line) or _is_at(cell.entry, line)]
-    if not cells:
+    tables = [
+        (period, thread, cells)
+        for period in _PERIODS
+        for thread in (DEVICE, MAIN)
+        if (cells := [cell for cell in ledger.of(period, thread) if _is_of(cell, line)])
+    ]
+    if not tables:
         yield Text(_no_time(analysis, line))
-    for period in sorted({cell.period for cell in cells}, key=_PERIODS.index):
-        of_period = [cell for cell in cells if cell.period is period]
-        own, wall = ledger.own_seconds(period), ledger.wall[of_period[0].rank, MAIN, period]
-        shown = [cell for cell in of_period if cell.seconds >= SMALLEST * wall]
-        note = f"Shares of the program's own time {_WHEN[period]}, {seconds(own)}."
-        yield _table(f"{line} {_WHEN[period]}", shown, own, note, _INSIDE)
-        yield Text(" ".join(_why(analysis, of_period, own)))
+    claimed = DEVICE if any(ledger.of(Period.STEPS, DEVICE)) else MAIN
+    for period, thread, cells in tables:
+        own = sum(cell.seconds for cell in ledger.of(period, thread) if cell.is_own)
+        shown = [cell for cell in cells if cell.seconds >= SMALLEST * ledger.wall[ledger.rank, thread, period]]
+        of_device = " of the device" if thread == DEVICE else ""
+        note = f"Shares of the program's own time{of_device} {_WHEN[period]}, {seconds(own)}."
+        yield _table(f"{line} {_WHEN[period]}{of_device}", shown or cells, own, note, _INSIDE)
+        if period is Period.STEPS and thread != claimed:
+            yield Text("What the host does counts by the time for which the device is idle meanwhile.")
+        else:
+            yield Text(" ".join(_why(analysis, ledger, cells, own)))
 
 
-def _is_at(site: Site | None, line: str) -> bool:
+def _is_of(cell: Cell, line: str) -> bool:
+    """Whether a cell is time of a line, or of what that calls."""
+    return _is_at(cell.place and cell.place.place, line) or any(_is_at(place, line) for place in cell.callers)
+
+
+def _is_at(place: tuple[str, int] | None, line: str) -> bool:
     file, _, number = line.rpartition(":")
-    return site is not None and str(site.line) == number and (site.file == file or PurePath(site.file).match(file))
+    return place is not None and str(place[1]) == number and (place[0] == file or PurePath(place[0]).match(file))
 
 
 def _no_time(analysis: Analysis, line: str) -> str:
     """Why nothing is known of a line: it only calls what takes time, or it takes too little for a sample."""
     text = f"No time is known of {line} itself: no record names it, and no stack sample shows it as the innermost line."
     for finding in analysis.findings:
-        if any(_is_at(site, line) for site in finding.sites):
+        if any(_is_at(site.place, line) for site in finding.sites):
             title = finding_text(finding).title
             return f"{text} {finding.rule.name} is about it: {title}. The time is in what that line calls."
     return f"{text} It takes little time, or only calls what takes time. --ledger without a line lists all cells."
 
 
-def _why(analysis: Analysis, cells: Sequence[Cell], own: float) -> Iterator[str]:
+def _why(analysis: Analysis, ledger: Ledger, cells: Sequence[Cell], own: float) -> Iterator[str]:
     """Why a line is blamed, or is not."""
     total, left, claims = sum(cell.seconds for cell in cells), sum(cell.left for cell in cells), Counter[str]()
     for cell in cells:
@@ -106,7 +122,13 @@ def _why(analysis: Analysis, cells: Sequence[Cell], own: float) -> Iterator[str]
         yield f"{share(amount / total)} of it belongs to {rule}: {finding_text(finding).title}, {gain}{doubt}."
     if left > WORTH_NAMING * total:
         yield f"No finding has the other {share(left / total)}." if claims else "No finding has it."
-        yield _why_not(max(cells, key=lambda cell: cell.left), left, own)
+        largest = max(cells, key=lambda cell: cell.left)
+        others = ledger.unplaced.get(largest.kind, {}) if largest.period is Period.STEPS else {}
+        if others:
+            names = listed(sorted(others))
+            yield f"Part of it may belong to {names}: of which lines that takes time is not known."
+        else:
+            yield _why_not(largest, left, own)
     places = {cell.place.place for cell in cells if cell.place}
     for finding in analysis.findings:
         if finding.overlaps and any(site.place in places for site in finding.sites):
@@ -153,18 +175,20 @@ def _table(caption: str, cells: Sequence[Cell], own: float, note: str, first: Fi
 
 
 def _where(cell: Cell) -> TableCell:
-    site = cell.entry or cell.place
+    site = cell.place
     if site is None:
         return TableCell(NOTHING, note=_owner(cell))
-    title = f"{site.file}:{site.line}"
-    return TableCell(short_site(site), note=_owner(cell), title=title, source=site.source, code=True)
+    title, entry = f"{site.file}:{site.line}", cell.entry if cell.entry != site else None
+    note = ", ".join(filter(None, (_owner(cell), f"below line {entry.line}" if entry else "")))
+    return TableCell(short_site(site), note=note, title=title, source=site.source, code=True)
 
 
 def _inside(cell: Cell) -> TableCell:
     """The function in which a line spends its time, and whose it is."""
     if cell.owner is Owner.IMPORT:
         return TableCell(_owner(cell))
-    name = ".".join(cell.function.replace("<locals>.", "").split(".")[-2:])
+    own = cell.place.function if cell.place else ""  # of a line that calls it, too
+    name = ".".join((cell.function or own).replace("<locals>.", "").split(".")[-2:])
     return TableCell(name or "the line itself", note=_owner(cell), title=cell.function, code=bool(name))
 
 

@@ -98,5 +98,44 @@ def test_a_collection_of_garbage_that_occurs_once_is_told_as_such() -> None:
     assert analysed(builder).one_offs.stage == GARBAGE_COLLECTION
 
 
+def test_long_collections_that_recur_in_the_run_are_no_one_offs() -> None:
+    builder = recorded({12: (STEP, 400.0)})
+    for begin in (round(13 * USUAL_MS * MS), 3_000 * MS, 4_000 * MS):
+        builder.region(GARBAGE_COLLECTION, begin, begin + 390 * MS)
+    assert analysed(builder).one_offs is None
+
+
+def test_recurring_work_beside_one_large_step_is_measured() -> None:
+    extra = dict.fromkeys(range(4, 30, 5), (FIGURE, 600.0)) | {12: (IMPORT, 5_000.0)}
+    analysis = analysed(recorded(extra))
+    assert (analysis.one_offs.count, round(analysis.one_offs.seconds, 1)) == (1, 5.0)
+    assert (analysis.spikes.count, analysis.spikes.every) == (6, 5)
+
+
+def ranks(long: dict[int, set[int]], count: int = 30) -> RunBuilder:
+    """Ranks whose steps end together, of which some work for longer in some steps."""
+    builder, now = RunBuilder(device="cpu", world_size=len(long)), 0
+    for number in range(count):
+        waits = any(number in steps for steps in long.values())
+        for rank, own_steps in long.items():
+            pid = 100 + rank
+            own = 400 if number in own_steps else 10
+            builder.stack(FIGURE if own > 10 else STEP, now, now + own * MS, pid=pid, tid=pid)
+            builder.step(now, now + (400 if waits else 10) * MS, pid=pid, tid=pid, rank=rank, index=number)
+        now += (400 if waits else 10) * MS
+    builder.sample("stacks.period_s", now, 0.01)
+    return builder
+
+
+def test_a_step_is_set_apart_on_all_ranks() -> None:
+    analysis = analysed(ranks({0: set(), 1: {12}}))
+    assert analysis.value("steps") == 29
+    assert analysis.one_offs.count == 1
+
+
+def test_long_steps_of_many_ranks_are_no_one_offs() -> None:
+    assert analysed(ranks({0: {3, 9}, 1: {12, 17}})).one_offs is None
+
+
 def test_steps_of_a_light_run_are_all_measured() -> None:
     assert analysed(recorded({12: (IMPORT, 400.0)}, level="light")).value("steps") == 30

@@ -179,6 +179,7 @@ class _Numbers:
         self.sums = list(_sums(analysis))
         shares = [value / step for value in values if step and value <= 1.05 * step] + values + self.sums
         shares += [1.0 - value for value in (analysis.value("device_utilization"),) if value is not None]
+        shares += _parts_of_run(document)
         self.evidence = {text for finding in document["findings"] for text in finding["evidence"]}
         self.shares = {text for value in shares for text in _forms_of_share(value)}
         self.times = {seconds(value) for value in values} | {seconds(value * step) for value in shares if step}
@@ -213,6 +214,18 @@ def _sums(analysis: Analysis) -> Iterator[float]:
         measure = analysis.breakdown.get(category)
         whole = measure.value / step if measure is not None and measure.value else 1.0
         yield from (whole * place.share for place in places)
+
+
+def _parts_of_run(document: dict[str, Any]) -> Iterator[float]:
+    """The shares of the program's own time that each import, each line and the measured steps have, by the cells."""
+    sums: defaultdict[Any, float] = defaultdict(float)
+    own = 0.0
+    for cell in document["cells"]:
+        if cell["thread"] == "main" and cell["owner"] not in ("recorder", "other programs"):
+            own += cell["seconds"]
+            sums[cell["period"]] += cell["seconds"]
+            sums[cell["owner"], cell["package"], cell["file"], cell["line"]] += cell["seconds"]
+    yield from (part / own for part in sums.values())
 
 
 def _forms_of_share(value: float) -> set[str]:

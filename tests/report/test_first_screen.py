@@ -314,7 +314,9 @@ def test_speed_is_only_kept_where_nothing_is_known_to_be_wrong() -> None:
         assert titles(name)[0] == "Let the program run for longer, and record it again", (
             "why time is unknown is not known"
         )
-    assert titles("no-python") == ["Call profiler.step() at the end of each step, then record the program again"]
+    assert titles("no-python") == [
+        "If the program trains in a loop, call profiler.step() at the end of each step, and record it again"
+    ]
     assert not any("COMMAND" in action.command for action in first(run()).actions if "compare" not in action.command)
 
 

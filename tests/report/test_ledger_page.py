@@ -88,14 +88,14 @@ def test_what_is_no_line_is_refused(plain: Analysis, line: str) -> None:
 def test_findings_take_the_cells_at_their_lines_first(plain: Analysis) -> None:
     analysis = analyse(load(RUNS / "plain-standard.zip"))
     finding = plain.findings[0]
-    ledger = with_claims(analysis.ledger, [finding], analysis.value("steps"))
+    ledger = with_claims(analysis.ledger, [finding])
     taken = [cell for cell in ledger.cells if cell.findings]
     assert {cell.place.line for cell in taken} == {site.line for site in finding.sites}
     assert sum(cell.findings[finding.rule.name] for cell in taken) == pytest.approx(
         finding.seconds * analysis.value("steps"), rel=0.01
     )
     assert all(cell.left >= 0 for cell in ledger.cells)
-    again = with_claims(analysis.ledger, [replace(finding, overlaps="another")], analysis.value("steps"))
+    again = with_claims(analysis.ledger, [replace(finding, overlaps="another")])
     assert not any(cell.findings for cell in again.cells), "the other finding has this time"
 
 
@@ -104,3 +104,30 @@ def test_a_run_without_a_step_has_no_claims() -> None:
     assert {cell.period for cell in analysis.ledger.cells} == {Period.UNSEEN, Period.BEFORE, Period.AFTER}
     assert not any(cell.findings for cell in analysis.ledger.cells)
     assert tables(analysis)[0].caption.startswith("Rank 0, main thread: no step seen")
+
+
+def test_what_a_finding_costs_beyond_its_lines_is_not_placed(plain: Analysis) -> None:
+    finding = replace(plain.findings[0], costs={"compute": 1.0}, sites=(replace(plain.findings[0].sites[0], line=20),))
+    ledger = with_claims(plain.ledger, [finding])
+    steps = plain.value("steps")
+    claimed = sum(cell.findings.get(finding.rule.name, 0.0) for cell in ledger.cells)
+    assert claimed + ledger.unplaced["compute"][finding.rule.name] == pytest.approx(steps, rel=0.01)
+    text = why(replace(plain, ledger=ledger, findings=(finding,)), "plain.py:21")
+    assert "Part of it may belong to slow-dataset-item: of which lines that takes time is not known." in text
+
+
+def test_a_finding_without_a_cell_at_its_lines_has_its_kind_of_time(plain: Analysis) -> None:
+    """A dataset in workers: the training thread waits at another line."""
+    elsewhere = replace(plain.findings[0], sites=(replace(plain.findings[0].sites[0], line=999),))
+    ledger = with_claims(plain.ledger, [elsewhere])
+    assert [cell.place.line for cell in ledger.cells if cell.findings] == [17]
+    assert not ledger.unplaced
+
+
+def test_a_line_of_a_device_and_of_the_host() -> None:
+    analysis = analyse_run(load(ROOT / "notebooks" / "runs" / "detail-as-found.zip"))
+    captions = [table.caption for table in tables(analysis, "as_found.py:55")]
+    assert [caption.partition(" ")[2] for caption in captions[:2]] == [
+        "in the measured steps of the device", "in the measured steps",
+    ]  # fmt: skip
+    assert all(row for table in tables(analysis, "as_found.py:55") for row in table.rows)

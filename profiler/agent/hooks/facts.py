@@ -44,13 +44,13 @@ _READ_EVERY_NS: Final = 1_000_000_000
 """Time between readings after these, which leave out the parameters: some 15 µs each, 0.0015% of this time."""
 _LONG_COLLECTION_NS: Final = 50_000
 """A garbage collection that takes longer is recorded: shorter ones may be frequent, and a record takes 2 µs."""
+_MAX_COLLECT_LINES: Final = 32
+"""Lines that collect garbage, of which calls are counted."""
 _MAX_THREADS: Final = 32
 """Names of threads that are recorded."""
 _MAX_OPTIMIZERS: Final = 8
 """Optimizers whose settings are recorded: a training has one or two."""
 _MAX_BREAKS: Final = 100
-_MAX_COLLECT_LINES: Final = 32
-"""Lines that collect garbage, of which calls are counted."""
 """Reasons for graph breaks that are looked at."""
 _OPTIMIZER_SETTINGS: Final = ("foreach", "fused", "capturable", "differentiable")
 _DEBUG_VARIABLES: Final = (

@@ -65,7 +65,7 @@ from profiler.analyse.statistics import share_interval
 from profiler.analyse.timing.breakdown import Strip
 from profiler.analyse.timing.host_timeline import CODE, RECORDING, REGION, HostTimeline
 from profiler.analyse.timing.resources import recording_seconds
-from profiler.analyse.window import NS_PER_S, Window, named_rows, process_rows, thread_rows
+from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
 from profiler.run.code_origin import LIBRARY, TORCH, code_owner
 from profiler.run.model import Run, Site
 from profiler.run.tables import GARBAGE_COLLECTION, LINE_OF, ONE_OFF
@@ -81,6 +81,9 @@ ONLY_RARE: Final = 0.7
 """Share of a line's time that periodic cells must have for the line to be run by such steps only."""
 MOST_RECORDING: Final = 0.5
 """Most of the work in a step that is taken to be the cost of recording, which is an estimate."""
+_SAME_CALL_NS: Final = 1_000_000
+"""Time between the record of the line of a checkpoint and its begin: some microseconds, and more where the thread loses
+its core in between."""
 _EXACT: Final = tuple(CODE[name] for name in ("sync", "copy", "launch"))
 """Kinds of calls toward a device, which are recorded with their lines."""
 _LINELESS: Final = (*CORELESS_CATEGORIES, RECORDER_KIND)
@@ -158,11 +161,13 @@ def make_ledger(stacks: Stacks, ranks: Sequence[RankRecord], analysed: Window, d
         for period, spans in _other_periods(run, window):
             cells += _sampled_cells(stacks, window, period, spans)
             wall[window.rank, MAIN, period] = spans.measure() / NS_PER_S
-    of_device = list(_device_cells(device, analysed.rank))
+    measured = Period.UNSEEN if is_unseen else Period.STEPS
+    of_device = [replace(cell, period=measured) for cell in _device_cells(device, analysed.rank)]
     if of_device:
-        wall[analysed.rank, DEVICE, Period.STEPS] = device.window.wall_ns / NS_PER_S
+        wall[analysed.rank, DEVICE, measured] = device.window.wall_ns / NS_PER_S
     cells = sorted((*cells, *of_device), key=lambda cell: -cell.seconds)
-    return Ledger(tuple(cells), wall, moved, active, analysed.rank)
+    steps = {MAIN: len(analysed), DEVICE: len(device.window)}
+    return Ledger(tuple(cells), wall, moved, active, steps, rank=analysed.rank)
 
 
 def _main_thread(run: Run, window: Window) -> Window:
@@ -175,11 +180,12 @@ def _main_thread(run: Run, window: Window) -> Window:
 
 def _other_periods(run: Run, window: Window) -> Iterator[tuple[Period, Intervals]]:
     """The time of a thread outside of its measured steps."""
-    steps, samples = process_rows(run.steps, window), thread_rows(run.stacks, window)
+    steps, samples = thread_rows(run.steps, window), thread_rows(run.stacks, window)
     ends = [int(rows["end"].max()) for rows in (steps, samples) if len(rows)]
     begin, end = run.info.begin, max((run.info.end or 0, *ends))
     if run.is_trace or not begin:
-        begin = int(steps["begin"].min()) if len(steps) else end
+        first = [int(rows["begin"].min()) for rows in (steps, samples) if len(rows)]
+        begin = min(first, default=end)
     nothing = union([], [])
     if not len(window):
         parts = {Period.UNSEEN: union([begin], [end])}
@@ -232,7 +238,7 @@ def _kind(category: str, origin: Origin) -> str:
 def _sampled_kind(stacks: Stacks, number: int, is_blocked: bool) -> str:
     """The kind of time that a stack shows by itself."""
     stack = stacks[number]
-    if stacks.in_recorder[number]:
+    if stacks.in_recorder[number] or stack.is_recorder:
         return RECORDER_KIND
     if named := stack.category or FIXED.get(stack.stratum, ""):
         return named
@@ -344,17 +350,21 @@ class _Steps:
         return ns
 
     def _checkpoints(self, host: HostTimeline) -> dict[tuple[int, Site | None], float]:
-        """ns of recorded checkpoints by line; empty in runs of versions that did not record their lines."""
+        """ns of recorded checkpoints by line; empty where the line of one is not known: older runs have none, nor have
+        regions that the program marks itself."""
         run, code = self._stacks.run, CODE[CHECKPOINT]
         lines = named_rows(run, thread_rows(run.calls, self._window), LINE_OF[CHECKPOINT])
         rows = np.flatnonzero(host.category == code)
-        if not len(lines) or not len(rows):
-            return {}
-        at = np.searchsorted(np.sort(lines["begin"]), host.segments.begin[rows], "right") - 1
-        site = lines["site"][np.argsort(lines["begin"], kind="stable")][np.maximum(at, 0)]
         cut = overlaps(host.segments.begin[rows], host.segments.end[rows], self._window.spans)
+        if not len(lines) or not len(cut.left) or (host.source[rows] != REGION).any():
+            return {}
+        lines = lines[np.argsort(lines["begin"], kind="stable")]
+        begin = host.regions["begin"][host.record[rows]].astype(np.int64)
+        at = np.searchsorted(lines["begin"], begin, "right") - 1
+        if (at < 0).any() or (begin - lines["begin"][at] > _SAME_CALL_NS).any():
+            return {}
         ns: defaultdict[tuple[int, Site | None], float] = defaultdict(float)
-        for number, length in zip(site[cut.left].tolist(), (cut.end - cut.begin).tolist(), strict=True):
+        for number, length in zip(lines["site"][at][cut.left].tolist(), (cut.end - cut.begin).tolist(), strict=True):
             ns[code, run.sites[number] if number >= 0 else None] += length
         return ns
 
@@ -378,6 +388,9 @@ class _Steps:
             origin = origin_of(self._stacks, number)
             for code in np.flatnonzero(ns[number] > 0).tolist():
                 kind, amount = HOST_CATEGORIES[code], float(ns[number, code])
+                if self._stacks[number].is_recorder:
+                    groups["", RECORDER_KIND, _NOWHERE].append((number, amount))
+                    continue
                 if kind in CORELESS_CATEGORIES:
                     groups["", kind, _NOWHERE].append((number, amount))
                     continue
@@ -392,13 +405,23 @@ class _Steps:
             below, above = error.of_stacks(numbers)
             share = max(whole / self._window.wall_ns, 1e-12)
             seconds, count = amount / NS_PER_S, float(counts[numbers].sum()) * amount / whole
-            of_cell = _Amount(seconds, seconds * max(0.0, 1 - below / share), seconds * (1 + above / share), count)
+            high = min(seconds * (1 + above / share), self._window.wall_ns / NS_PER_S)
+            of_cell = _Amount(seconds, seconds * max(0.0, 1 - below / share), max(seconds, high), count)
             named = replace(origin, function=self._function(parts))
             cell = replace(self._cell(kind, named, seconds), activity=stage, **of_cell._asdict())
             recurrence, every = self._recurrence(cell, parts, long)
-            cells.append(replace(cell, recurrence=recurrence, every=every))
+            cells.append(replace(cell, recurrence=recurrence, every=every, callers=self._callers(parts)))
             members.append(dict(parts))
         return _with_entries(self._stacks, cells, members)
+
+    def _callers(self, parts: Sequence[tuple[int, float]]) -> frozenset[tuple[str, int]]:
+        """The user's lines above the innermost one through which most of the time passes."""
+        sums: _Sums[Site] = _sums()
+        for number, amount in parts:
+            for site in {*self._stacks.user_frames(number)[:-1]}:
+                sums[site] += amount
+        most = sum(amount for _, amount in parts) / 2
+        return frozenset(self._stacks.relative(site).place for site, amount in sums.items() if amount > most)
 
     def _function(self, parts: Iterable[tuple[int, float]]) -> str:
         """The innermost function below the line that takes most of the time."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -96,6 +96,8 @@ class Cell:
     """Stack samples that show it; 0: it was recorded, or no sample shows its line."""
     entry: Site | None = None
     """Of a periodic cell the outermost line that only such steps run."""
+    callers: frozenset[tuple[str, int]] = frozenset()
+    """File and number of the user's lines above the place, through which most of the time passes."""
     findings: Mapping[str, float] = field(default_factory=dict)
     """Name of a rule -> the seconds of the cell that its finding has; empty until `profiler.diagnose` tells."""
 
@@ -103,6 +105,11 @@ class Cell:
     def is_own(self) -> bool:
         """Whether it is time of the program, which neither other programs nor the recorder took."""
         return self.owner not in (Owner.OTHERS, Owner.RECORDER)
+
+    def is_at(self, places: Container[tuple[str, int]]) -> bool:
+        """Whether it is the time of one of these lines, or of what they call."""
+        own = self.callers if self.place is None else self.callers | {self.place.place}
+        return any(place in places for place in own)
 
     @property
     def left(self) -> float:
@@ -122,6 +129,10 @@ class Ledger:
     """Rank -> the share of its measured time to which samples and records give different kinds; the records hold."""
     active: Mapping[int, float] = field(default_factory=dict)
     """Rank -> seconds of its measured time in which the thread could run, by its clocks; missing: not measured."""
+    steps: Mapping[str, int] = field(default_factory=dict)
+    """Thread -> the number of its measured steps, of the rank that stands for the run."""
+    unplaced: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Kind -> name of a rule -> seconds of that kind that its finding costs, of which the cells are not known."""
     rank: int = 0
     """The rank that stands for the run."""
 

@@ -138,6 +138,8 @@ class Stack:
     """The package of the innermost frame below that line that is of a library, neither torch nor Python; or empty."""
     calls_torch: bool
     """Whether a frame below that line is torch's."""
+    is_recorder: bool
+    """Whether the profiler comes into the program below that line."""
     stratum: str
     """The innermost stretch that hooks record exactly: DATA, BACKWARD, ...; empty: none."""
     category: str
@@ -254,9 +256,9 @@ def classify_stack(sites: tuple[Site, ...], folders: PackageFolders = UNKNOWN_FO
     """Classify a stack whose frames come outermost first."""
     if not sites:
         return Stack(
-            Site("", 0, ""), LIBRARY, calls="", imports="", package="", calls_torch=False, stratum="", category="",
-            in_torch=False, strata=(("", ""),), phase=BETWEEN, in_optimizer=False, roles=_NO_ROLES,
-            leaf_roles=_NO_ROLES,
+            Site("", 0, ""), LIBRARY, calls="", imports="", package="", calls_torch=False, is_recorder=False,
+            stratum="", category="", in_torch=False, strata=(("", ""),), phase=BETWEEN, in_optimizer=False,
+            roles=_NO_ROLES, leaf_roles=_NO_ROLES,
         )  # fmt: skip
     frames = [_classify_frame(site.file, site.function, folders) for site in sites]
     leaf = len(frames) - 1
@@ -265,7 +267,8 @@ def classify_stack(sites: tuple[Site, ...], folders: PackageFolders = UNKNOWN_FO
     strata = _strata(frames)
     phase, in_optimizer = _phase(frames)
     below, called = sites[0 if user is None else user + 1 :], frames[0 if user is None else user + 1 :]
-    imports = _imported(below, folders)
+    imported = _imported(below)
+    imports = _module_name(imported.file, folders).partition(".")[0] if imported else ""
     return Stack(
         site=sites[0 if user is None else user],
         owner=frames[0 if user is None else user].owner,
@@ -273,6 +276,7 @@ def classify_stack(sites: tuple[Site, ...], folders: PackageFolders = UNKNOWN_FO
         imports=imports,
         package=next((frame.package for frame in reversed(called) if frame.package), ""),
         calls_torch=any(frame.owner == TORCH for frame in called),
+        is_recorder=imported is not None and code_owner(imported.file, folders) == OURS,
         stratum=strata[0][0],
         category=strata[0][1],
         in_torch=frames[leaf].owner == TORCH,
@@ -326,14 +330,14 @@ def _phase(frames: Iterable[_Frame]) -> tuple[str, bool]:
     return phase, in_optimizer
 
 
-def _imported(sites: Iterable[Site], folders: PackageFolders) -> str:
-    """The package that is imported below the first of these frames that is of Python's import; empty: none."""
+def _imported(sites: Iterable[Site]) -> Site | None:
+    """The first frame in a file below the first one of Python's import: the outermost module that is imported."""
     importing = False
     for site in sites:
         importing = importing or site.file.startswith("<frozen importlib")
         if importing and not site.file.startswith("<"):
-            return _module_name(site.file, folders).partition(".")[0]
-    return ""
+            return site
+    return None
 
 
 def _callee(sites: tuple[Site, ...], folders: PackageFolders) -> str:

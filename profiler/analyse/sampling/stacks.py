@@ -65,6 +65,7 @@ class Stacks:
         self.folders = package_folders(run.info.facts)
         self._folder = project_folder(run)
         self._classified: dict[int, Stack] = {}
+        self._user_frames: dict[int, tuple[Site, ...]] = {}
         self._weighted: dict[Window, tuple[Table, npt.NDArray[np.int64]]] = {}
         self._times: dict[Window, ThreadTime | None] = {}
         rows = named_rows(run, run.samples, PERIOD)
@@ -154,6 +155,11 @@ class Stacks:
 
     def user_frames(self, number: int) -> tuple[Site, ...]:
         """The user's frames of a stack; a comprehension belongs to the function that contains it."""
+        if number not in self._user_frames:
+            self._user_frames[number] = self._find_user_frames(number)
+        return self._user_frames[number]
+
+    def _find_user_frames(self, number: int) -> tuple[Site, ...]:
         user = list[Site]()
         for site in filter(self.is_user, self.run.stack_frames[number]):
             inside = user and function_of(site) == function_of(user[-1]) and _COMPREHENSION.search(site.function)

@@ -27,6 +27,8 @@ _WITHOUT_CORE: Final = (CODE["core"], CODE["throttled"], CODE["gil"], CODE["rank
 """Categories that contain no time in which the stepping thread could have run: it was blocked, or it is that time."""
 _BLOCKING: Final = [CODE["gil"], CODE["ranks"], CODE["waiting"]]
 """Categories in which the thread cannot run."""
+_CORELESS: Final = [CODE["core"], CODE["throttled"]]
+_WORK: Final = [CODE["python"], CODE["framework"], CODE["compute"]]
 _CLOCKS_AGREE: Final = 0.02
 """Share of the steps by which these may exceed the time in which the thread was blocked by its clocks, which are read
 once in 10 ms."""
@@ -125,23 +127,30 @@ def _within(delays: npt.NDArray[np.int64], room: npt.NDArray[np.int64]) -> npt.N
 
 
 def within_blocked(strip: Strip, clock: ThreadTime) -> Strip:
-    """The strip with waits for no longer than the thread was blocked: what exceeds that ran on a core, as a collective
-    does that adds numbers up on the thread that calls it.
+    """The strip with waits for no longer than the thread was blocked. What exceeds that could run: first it lacked a
+    core, as long as the clock tells, then it worked, as a collective does that adds numbers up on its caller's thread.
 
     :param clock: of the stepping thread, over the same steps.
     """
-    whole, waits = float(strip.ns.sum()), strip.ns[:, _BLOCKING].sum(axis=1)
-    blocked = clock.blocked / clock.wall * whole
-    if waits.sum() - blocked <= _CLOCKS_AGREE * whole:
+    scale, waits = float(strip.ns.sum()) / clock.wall, strip.ns[:, _BLOCKING].sum(axis=1)
+    excess = float(waits.sum()) - clock.blocked * scale
+    if excess <= _CLOCKS_AGREE * strip.ns.sum():
         return strip
-    ns, part = strip.ns.copy(), blocked / float(waits.sum())
+    ns, part = strip.ns.copy(), 1 - excess / float(waits.sum())
     ns[:, _BLOCKING] = np.floor(ns[:, _BLOCKING] * part).astype(np.int64)
-    ns[:, CODE["compute"]] += waits - ns[:, _BLOCKING].sum(axis=1)
-    moved, spread = float((ns - strip.ns)[:, CODE["compute"]].sum()), dict(strip.spread)
-    for name in ("compute", *(HOST_CATEGORIES[code] for code in _BLOCKING)):
-        if name in spread:
-            low, high = spread[name]
-            spread[name] = (low + moved, high + moved) if name == "compute" else (low * part, high * part)
+    freed = waits - ns[:, _BLOCKING].sum(axis=1)
+    coreless = max(0.0, clock.runnable * scale - float(ns[:, _CORELESS].sum()))
+    without = np.floor(freed * min(1.0, coreless / excess)).astype(np.int64)
+    ns[:, CODE["core"]] += without
+    sums = strip.ns[:, _WORK].sum(axis=0)
+    shares = sums / sums.sum() if sums.sum() else np.eye(len(_WORK))[_WORK.index(CODE["compute"])]
+    parts = np.floor((freed - without)[:, None] * shares).astype(np.int64)
+    parts[:, int(shares.argmax())] += freed - without - parts.sum(axis=1)
+    ns[:, _WORK] += parts
+    more, spread = (ns - strip.ns).sum(axis=0), dict(strip.spread)
+    for name, (low, high) in strip.spread.items():
+        code = CODE[name]
+        spread[name] = (low * part, high * part) if code in _BLOCKING else (low + more[code], high + more[code])
     return replace(strip, ns=ns, spread=spread)
 
 

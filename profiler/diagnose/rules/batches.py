@@ -273,7 +273,7 @@ _MIN_BATCHES: Final = 3
 """Batches with padding from which its share is told. A choice."""
 _MUCH_PADDING: Final = 0.2
 """Share of padding that is taken to remain in batches of texts of similar length. A choice."""
-_CONFIDENCE: Final = Confidence.MEDIUM
+_OF_PADDING: Final = Confidence.MEDIUM
 """Padding is recognized by the values of a few batches, which other integers may have as well."""
 _COMPUTING: Final = ("forward", "backward")
 
@@ -304,13 +304,13 @@ def padding(costs: StepCosts) -> Claim | RunClaim | None:
     sites = made_sites(costs, ())
     computing = sum(phase.seconds_per_step for phase in costs.analysis.phases if phase.name in _COMPUTING)
     if costs.has_queue or not computing:  # what a device computes is in no category of the host
-        return RunClaim(sites=sites, values=values, confidence=_CONFIDENCE)
+        return RunClaim(sites=sites, values=values, confidence=_OF_PADDING)
     saved = 1.0 - (1.0 - share) / (1.0 - _MUCH_PADDING)
     compute = costs.cost("compute")
     whole = min(1.0, computing / compute.seconds) if compute.seconds else 0.0
     cost = compute.part(whole * saved)
     costs_of_padding = {"compute": cost if cost.seconds else exactly(0.0)}
-    return Claim(costs_of_padding, sites, values, confidence=_CONFIDENCE)
+    return Claim(costs_of_padding, sites, values, confidence=_OF_PADDING)
 
 
 _DOMINATES: Final = 0.6
@@ -318,7 +318,7 @@ _DOMINATES: Final = 0.6
 many items then give 1.4 times as many per second."""
 _TIMES_LARGER: Final = 4
 """Times as many items of which the gain is predicted. A choice."""
-_SYMPTOM: Final = 0.2
+_MUCH_CALLING: Final = 0.2
 """Share of a step in torch's own Python and calls from which a batch may be too small."""
 _STEP_WORK: Final = tuple(name for name in ON_CORE if name not in ("input", "checkpoint"))
 
@@ -345,7 +345,7 @@ def small_batch(costs: StepCosts) -> Claim | Notice | None:
         return None
     if curve.fixed is None or curve.seconds is None or curve.low is None or curve.high is None:
         calling = costs.cost("framework").seconds + costs.cost("launch").seconds
-        return Notice("one-batch-size", {"items": curve.size}) if calling >= _SYMPTOM * costs.active else None
+        return Notice("one-batch-size", {"items": curve.size}) if calling >= _MUCH_CALLING * costs.active else None
     if curve.low < _DOMINATES * curve.seconds or curve.seconds < WORTH_NAMING * costs.seconds:
         return None
     work = {name: costs.cost(name) for name in _STEP_WORK if costs.cost(name).seconds}

@@ -36,7 +36,7 @@ _CHECKS: Final = ("Distribution.__init__", "Distribution._validate_sample")
 """Functions that check arguments: of the parameters of a distribution, and of a sample whose probability it tells."""
 
 
-def _sites_of_many_small_operators(rows: Iterable[OperatorLine]) -> tuple[Site, ...]:
+def _calling_sites(rows: Iterable[OperatorLine]) -> tuple[Site, ...]:
     """The lines that call most small operators, each a tenth of them or more."""
     counts = Counter[Site]()
     for row in rows:
@@ -56,7 +56,7 @@ def _caller(rows: Collection[OperatorLine]) -> dict[str, str | None]:
     """What calls the operators, as far as the line with most small ones shows it: the cell of a recurrent network, a
     method that changes tensors in place and without gradients, or a comprehension over some items."""
     values = dict[str, str | None](cell=None, update=None, items=None)
-    for site in _sites_of_many_small_operators(rows)[:1]:
+    for site in _calling_sites(rows)[:1]:
         called = called_functions(site.source)
         looped = [ast.unparse(node.iter) for node in line_nodes(site.source) if isinstance(node, ast.comprehension)]
         cells = [name for name in (site.function.removesuffix(".forward"), *called) if _CELL.search(name)]
@@ -103,7 +103,7 @@ def many_small_operators(costs: StepCosts) -> Claim | None:
         values = {"operators": sum(row.count for row in rows), "small": sum(row.small_count for row in rows)}
     elif not costs.analysis.operators and costs.cost("framework").seconds:
         claimed = {"framework": costs.cost("framework")}
-    sites = _sites_of_many_small_operators(rows) or costs.sites("framework")
+    sites = _calling_sites(rows) or costs.sites("framework")
     values |= {"checks": _checks(costs)}
     # fewer operators still have to compute the same
     return Claim(claimed, sites, values | _caller(rows), is_most=True) if claimed else None
@@ -318,7 +318,7 @@ _MOSTLY: Final = 0.5
 """Share of the time that must lie in the lines that are named. A choice."""
 
 
-def _sites_of_allocation_churn(costs: StepCosts, claimed: float) -> tuple[Site, ...]:
+def _allocating_sites(costs: StepCosts, claimed: float) -> tuple[Site, ...]:
     """The lines that compute most, as many as compute so long that most of this time must lie in them: samples do not
     tell the kernel's time from other computing. Where those are too many, the lines that call functions which copy."""
     lines = sorted(costs.analysis.lines, key=lambda line: -line.categories.get("compute", 0.0))
@@ -364,7 +364,7 @@ def allocation_churn(costs: StepCosts) -> Claim | None:
     claimed = computing.part(seconds / computing.seconds) if computing.seconds else computing
     return Claim(
         {"compute": claimed},
-        _sites_of_allocation_churn(costs, claimed.seconds),
+        _allocating_sites(costs, claimed.seconds),
         {"new": new, "pages": pages, "kernel": kernel},
         method=GainMethod.ESTIMATE,
     )

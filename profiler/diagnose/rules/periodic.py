@@ -152,7 +152,7 @@ def synchronous_checkpoint(costs: StepCosts) -> Claim | None:
 
 OPERATORS: Final = ("compute", "framework")
 """Categories of the work that is judged."""
-_MOSTLY_WORK_AFTER_UPDATE: Final = 0.5
+_MOSTLY: Final = 0.5
 """Share of the work that must be at lines whose results the host reads, or of other work in every so many steps. A
 choice: other work may be needed."""
 
@@ -162,7 +162,7 @@ def _is_periodic(costs: StepCosts, sites: tuple[Site, ...], seconds: float) -> b
     spikes = other_spikes(costs)
     if spikes is None or spikes.share < NAMED or [line.site for line in spikes.lines[:1]] != [*sites[:1]]:
         return False
-    return extra_seconds(costs, spikes) >= _MOSTLY_WORK_AFTER_UPDATE * seconds
+    return extra_seconds(costs, spikes) >= _MOSTLY * seconds
 
 
 def _without(lines: Iterable[LineCost], costs: StepCosts, operators: Mapping[str, Cost]) -> dict[str, Cost]:
@@ -216,7 +216,7 @@ def work_after_update(costs: StepCosts) -> Claim | None:
     reading, computing = lines_read(own, host_reads(costs))
     read = sum(line.categories.get(name, 0.0) for line in computing for name in OPERATORS)
     # whether the program needs other work, such as averages of its parameters, is not known
-    is_told = read >= _MOSTLY_WORK_AFTER_UPDATE * sum(phase.categories.get(name, 0.0) for name in operators)
+    is_told = read >= _MOSTLY * sum(phase.categories.get(name, 0.0) for name in operators)
     if not is_told and _is_periodic(costs, sites, total_seconds(operators)):
         return None
     reads = sum(call.calls_per_step for call in reading) if is_told else None

@@ -114,6 +114,7 @@ hidden_sync = _rule_of_waits(
 
 
 _LEAST_LINES: Final = 2
+"""Lines that read in each step from which one read could take the place of all."""
 _EACH_STEP: Final = 0.9
 """Reads per step of a line that reads in each step, but perhaps not in the last one that was recorded."""
 

@@ -35,7 +35,7 @@ def setting_line(costs: StepCosts, name: str) -> tuple[Site, ...]:
     return (Site.from_fact(lines[name]),) if isinstance(lines, Mapping) and name in lines else ()
 
 
-_HALF: Final = 0.5
+_OF_FLOAT64: Final = 0.5
 
 
 @rule(
@@ -55,7 +55,7 @@ def float64(costs: StepCosts) -> Claim | None:
     if not double or double < MOST or costs.has_queue:
         return None
     return Claim(
-        {"compute": costs.cost("compute").part(_HALF * double)},
+        {"compute": costs.cost("compute").part(_OF_FLOAT64 * double)},
         largest_sites([*setting_line(costs, "float64"), *costs.sites("compute")]),
         {"double": double},
         method=GainMethod.ESTIMATE,

@@ -345,6 +345,7 @@ def _cells(analysis: Analysis) -> Iterator[dict[str, Any]]:
             "package": cell.package,
             **_fields(cell.place or _NOWHERE, "file", "line", "source"),
             "inside": cell.function,
+            "entry": f"{cell.entry.file}:{cell.entry.line}" if cell.entry else "",
             "recurrence": cell.recurrence.value,
             **_fields(cell, "every", "seconds", "low", "high", "samples"),
             "findings": dict(cell.findings),

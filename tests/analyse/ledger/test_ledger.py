@@ -55,6 +55,7 @@ def test_cells_sum_to_the_time_of_each_thread(path: Path) -> None:
         cells = list(ledger.of(period, thread, rank))
         assert sum(cell.seconds for cell in cells) == pytest.approx(wall, rel=WITHIN, abs=1e-6)
         assert all(cell.seconds >= 0 and cell.low <= cell.seconds * (1 + 1e-9) for cell in cells)
+        assert all(cell.seconds <= cell.high * (1 + 1e-9) and cell.high <= wall * (1 + 1e-6) for cell in cells)
     assert {(cell.rank, cell.thread, cell.period) for cell in ledger.cells} <= set(ledger.wall)
     for rank, active in ledger.active.items():
         cells = [*ledger.of(Period.STEPS, MAIN, rank)]
@@ -194,6 +195,41 @@ def test_a_recorded_checkpoint_has_its_line_without_a_sample() -> None:
         )
     (cell,) = [each for each in recording.ledger().of(Period.STEPS) if each.kind == "checkpoint"]
     assert (cell.place.line, cell.seconds) == (77, pytest.approx(20 * 0.009))
+
+
+def test_a_checkpoint_that_the_program_marks_has_no_line_of_another_one() -> None:
+    recording = Recording()
+    for number in range(20):
+        begin = recording.now
+        recording.step((WORK, 10))
+        recording.builder.region("checkpoint", begin + 90 * MS, begin + 99 * MS)
+        if not number:
+            recording.builder.named_call(
+                CallKind.OTHER, LINE_OF["checkpoint"], begin + 90 * MS, begin + 90 * MS, site="train.py:77:save"
+            )
+    cells = [each for each in recording.ledger().of(Period.STEPS) if each.kind == "checkpoint"]
+    assert all(cell.place is None or cell.place.line != 77 for cell in cells)
+
+
+def test_the_profiler_that_comes_in_with_torch_is_the_recorder() -> None:
+    recording = Recording()
+    recording.builder = RunBuilder(device="cpu", span=(BEGIN, None), package="/opt/profiler")
+    recording.part((*LOOP, "<frozen importlib._bootstrap>:1176:_find_and_load", "/opt/profiler/agent/boot.py:3:go"), 30)
+    for _ in range(20):
+        recording.step((WORK, 10))
+    (cell,) = recording.ledger().of(Period.BEFORE)
+    assert (cell.kind, cell.owner, cell.is_own) == (RECORDER_KIND, Owner.RECORDER, False)
+
+
+def test_a_cell_knows_the_lines_that_call_its_own() -> None:
+    recording = Recording()
+    for _ in range(20):
+        recording.step(((*LOOP, "train.py:70:draw", "train.py:80:bars"), 10))
+    (cell,) = [each for each in recording.ledger().of(Period.STEPS) if each.place]
+    assert cell.place.line == 80
+    assert {line for _, line in cell.callers} == {50, 70}
+    assert cell.is_at({("train.py", 70)})
+    assert not cell.is_at({("train.py", 71)})
 
 
 def test_what_a_device_does_and_waits_for() -> None:
