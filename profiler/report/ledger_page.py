@@ -91,12 +91,13 @@ def _line_blocks(analysis: Analysis, ledger: Ledger, line: str) -> Iterator[Bloc
 
 def _is_of(cell: Cell, line: str) -> bool:
     """Whether a cell is time of a line, or of what that calls."""
-    return _is_at(cell.place and cell.place.place, line) or any(_is_at(place, line) for place in cell.callers)
+    places = (*cell.callers, cell.place.place) if cell.place else cell.callers
+    return any(_is_at(place, line) for place in places)
 
 
-def _is_at(place: tuple[str, int] | None, line: str) -> bool:
+def _is_at(place: tuple[str, int], line: str) -> bool:
     file, _, number = line.rpartition(":")
-    return place is not None and str(place[1]) == number and (place[0] == file or PurePath(place[0]).match(file))
+    return str(place[1]) == number and (place[0] == file or PurePath(place[0]).match(file))
 
 
 def _no_time(analysis: Analysis, line: str) -> str:

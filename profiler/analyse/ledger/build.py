@@ -184,8 +184,7 @@ def _other_periods(run: Run, window: Window) -> Iterator[tuple[Period, Intervals
     ends = [int(rows["end"].max()) for rows in (steps, samples) if len(rows)]
     begin, end = run.info.begin, max((run.info.end or 0, *ends))
     if run.is_trace or not begin:
-        first = [int(rows["begin"].min()) for rows in (steps, samples) if len(rows)]
-        begin = min(first, default=end)
+        begin = min([int(rows["begin"].min()) for rows in (steps, samples) if len(rows)], default=end)
     nothing = union([], [])
     if not len(window):
         parts = {Period.UNSEEN: union([begin], [end])}
