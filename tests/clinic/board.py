@@ -49,8 +49,10 @@ def page(cases: Mapping[str, Case], rows: Sequence[Mapping[str, Any]]) -> str:
     conditions = list(dict.fromkeys(row["condition"] for row in rows))
     parts = [_HEAD]
     for condition in conditions:
-        of = [row for row in rows if row["condition"] == condition]
-        parts += [f"## Score, {condition}", "\n".join(_score(cases, of)), "\n".join(_aspects(of))]
+        for title, is_others in (("Score", True), ("Score of programs whose authors know our rules", False)):
+            of = [row for row in rows if row["condition"] == condition and cases[row["case"]].is_others == is_others]
+            if of:
+                parts += [f"## {title}, {condition}", "\n".join(_score(cases, of)), "\n".join(_aspects(of))]
     parts += ["## Each case", "\n".join(_table(cases, rows))]
     parts += ["## Wrong answers beside the truth", *(_wrong(cases[row["case"]], row) for row in rows if _is_wrong(row))]
     parts.append(f"Not judged yet, because the report does not tell enough: {'; '.join(NOT_JUDGED)}.")
@@ -181,7 +183,7 @@ def board(cases: Mapping[str, Case], ours: Sequence[Mapping[str, Any]], others: 
             answers[row["tool"]][row["case"]] = _answer(cases[row["case"]], row)
     shown = {name: case for name, case in cases.items() if any(name in of for of in answers.values())}
     date = datetime.now(UTC).strftime("%d %B %Y").lstrip("0")
-    blind = {name: case for name, case in shown.items() if case.is_blind and case.source != "here"}
+    blind = {name: case for name, case in shown.items() if case.is_others}
     older = {name: case for name, case in shown.items() if name not in blind}
     parts = [_BOARD_HEAD.format(date=date), "## Totals", "\n".join(_totals(blind, answers))]
     if older:

@@ -181,6 +181,11 @@ class Case(_Strict):
         return self
 
     @property
+    def is_others(self) -> bool:
+        """Whether other people had this illness, and the author of the case had not read the rules."""
+        return self.is_blind and self.source != "here"
+
+    @property
     def folder(self) -> Path:
         """Where the program lies."""
         return CASES / self.name.partition("/")[0]

@@ -284,6 +284,17 @@ def test_the_page_shows_a_wrong_answer_beside_its_truth(case: Case) -> None:
     assert "| **all** | 1 | 0 | 0 | 0 | 0 | 1 | 0 |" in text
 
 
+def test_the_score_leaves_out_cases_by_authors_who_know_the_rules(case: Case) -> None:
+    ours = case.model_copy(update={"source": "here"})
+    others = case.model_copy(update={"source": "someone/project#7", "is_blind": True})
+    rows = [{"case": name, "condition": "quiet", "verdict": "right", "entries": []} for name in ("made", "others")]
+    text = board.page({"made": ours, "others": others}, rows)
+    first, second = text.split("## Score of programs whose authors know our rules, quiet")
+    assert "## Score, quiet" in first
+    assert "| **all** | 1 | 1 | 0 | 0 | 0 | 0 | 0 |" in first
+    assert "| **all** | 1 | 1 | 0 | 0 | 0 | 0 | 0 |" in second
+
+
 def test_the_worth_of_leading_is_the_products() -> None:
     assert told.WORTH_LEADING == finding_text.WORTH_LEADING
 
