@@ -118,7 +118,10 @@ def test_peaks_are_read_when_a_process_is_first_seen_and_at_the_end(
     writer = store.RunWriter(tmp_path / "run")
     taker = HostReader(Context(RunSpec(("x",), tmp_path / "run"), os.getpid(), writer))
     taker.take()
-    with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as child:
+    program = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout
+        child.stdout.readline()  # before it runs, the kernel may tell 0 pages of memory, as of one that has ended
         while child.pid not in taker._processes:  # the kernel's list may lack a child while another one ends (proc(5))
             taker._find_processes()
         for _ in range(2):
