@@ -43,7 +43,7 @@ def ledger_report(analysis: Analysis, line: str = "") -> Report:
 def _blocks(ledger: Ledger) -> Iterator[Block]:
     for (rank, thread, period), wall in sorted(ledger.wall.items(), key=_in_order):
         cells = list(ledger.of(period, thread, rank))
-        own = sum(cell.seconds for cell in cells if cell.is_own)
+        own = ledger.own_seconds(period, thread, rank)
         shown = [cell for cell in cells if cell.seconds >= SMALLEST * wall][:_MOST_ROWS]
         rest = len(cells) - len(shown)
         note = f"Shares of the program's own time, {seconds(own)} of {seconds(wall)}."
@@ -78,7 +78,7 @@ def _line_blocks(analysis: Analysis, ledger: Ledger, line: str) -> Iterator[Bloc
         yield Text(_no_time(analysis, line))
     claimed = DEVICE if any(ledger.of(Period.STEPS, DEVICE)) else MAIN
     for period, thread, cells in tables:
-        own = sum(cell.seconds for cell in ledger.of(period, thread) if cell.is_own)
+        own = ledger.own_seconds(period, thread)
         shown = [cell for cell in cells if cell.seconds >= SMALLEST * ledger.wall[ledger.rank, thread, period]]
         of_device = " of the device" if thread == DEVICE else ""
         note = f"Shares of the program's own time{of_device} {_WHEN[period]}, {seconds(own)}."
@@ -91,8 +91,7 @@ def _line_blocks(analysis: Analysis, ledger: Ledger, line: str) -> Iterator[Bloc
 
 def _is_of(cell: Cell, line: str) -> bool:
     """Whether a cell is time of a line, or of what that calls."""
-    places = (*cell.callers, cell.place.place) if cell.place else cell.callers
-    return any(_is_at(place, line) for place in places)
+    return any(_is_at(place, line) for place in cell.lines)
 
 
 def _is_at(place: tuple[str, int], line: str) -> bool:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from profiler.analyse.intervals import (
     Floats,
@@ -476,8 +477,7 @@ class _Steps:
             return np.zeros(count)
         row = np.searchsorted(spans.begin, samples["begin"], "right") - 1
         inside = (row >= 0) & (samples["begin"] < spans.end[np.maximum(row, 0)])
-        all_ns = np.bincount(samples["stack"], weight, count)
-        return np.asarray(np.bincount(samples["stack"], weight * inside, count) / np.maximum(all_ns, 1.0))
+        return _shares(samples["stack"], weight, inside, count)
 
     def _collections(self) -> Intervals:
         rows = named_rows(self._stacks.run, thread_rows(self._stacks.run.regions, self._window), GARBAGE_COLLECTION)
@@ -547,6 +547,12 @@ def with_kinds(rows: Floats, totals: Floats) -> tuple[Floats, Floats, float]:
     return rows * keep + given, lacking * (1 - part), float(freed.sum())
 
 
+def _shares(stack: npt.NDArray[Any], weight: npt.NDArray[Any], inside: npt.NDArray[np.bool_], count: int) -> Floats:
+    """The share of each stack's samples that lies inside, of `count` stacks."""
+    total = np.bincount(stack, weight, count)
+    return np.asarray(np.bincount(stack, weight * inside, count) / np.maximum(total, 1.0))
+
+
 class _LongSteps:
     """The share of each stack's samples that lies in long steps."""
 
@@ -557,8 +563,7 @@ class _LongSteps:
             long, _, self.every = found
             samples, weight = stacks.weighted_samples(window)
             inside, size = long[window.step_rows(samples["begin"])], len(stacks.run.stack_frames)
-            total = np.bincount(samples["stack"], weight, size)
-            self._inside = np.bincount(samples["stack"], weight * inside, size) / np.maximum(total, 1.0)
+            self._inside = _shares(samples["stack"], weight, inside, size)
 
     def has(self, parts: Iterable[tuple[int, float]]) -> bool:
         """Whether nearly all of these stacks' time lies in long steps."""

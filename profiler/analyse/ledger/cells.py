@@ -106,10 +106,14 @@ class Cell:
         """Whether it is time of the program, which neither other programs nor the recorder took."""
         return self.owner not in (Owner.OTHERS, Owner.RECORDER)
 
+    @property
+    def lines(self) -> frozenset[tuple[str, int]]:
+        """File and number of the lines whose time it is, or that call what takes it."""
+        return self.callers if self.place is None else self.callers | {self.place.place}
+
     def is_at(self, places: Container[tuple[str, int]]) -> bool:
         """Whether it is the time of one of these lines, or of what they call."""
-        own = self.callers if self.place is None else self.callers | {self.place.place}
-        return any(place in places for place in own)
+        return any(place in places for place in self.lines)
 
     @property
     def left(self) -> float:
@@ -141,6 +145,6 @@ class Ledger:
         wanted = self.rank if rank is None else rank
         return (cell for cell in self.cells if (cell.rank, cell.thread, cell.period) == (wanted, thread, period))
 
-    def own_seconds(self, period: Period) -> float:
+    def own_seconds(self, period: Period, thread: str = MAIN, rank: int | None = None) -> float:
         """The program's own time in a period: without what other programs and the recorder took."""
-        return sum(cell.seconds for cell in self.of(period) if cell.is_own)
+        return sum(cell.seconds for cell in self.of(period, thread, rank) if cell.is_own)
