@@ -112,7 +112,6 @@ def analyse_run(run: Run, *, timeline: bool = False) -> Analysis:
     from dataclasses import replace
 
     from profiler.analyse.analysis import analyse
-    from profiler.diagnose.claims import with_claims
     from profiler.diagnose.findings import find, with_trials
     from profiler.diagnose.run import diagnose_run
     from profiler.report.notebook import show_in_notebooks
@@ -122,10 +121,9 @@ def analyse_run(run: Run, *, timeline: bool = False) -> Analysis:
     trials, problems = read_trials(run.path)
     analysis = analyse(replace(run, problems=(*run.problems, *problems)))
     show_in_notebooks(type(analysis))
-    findings, not_judged = find(analysis)
-    findings = with_trials(findings, trials)
-    ledger = analysis.ledger and with_claims(analysis.ledger, findings)
-    analysis = replace(analysis, findings=findings, not_judged=not_judged, ledger=ledger, replay=None)
+    found = find(analysis)
+    findings = with_trials(found.findings, trials)
+    analysis = replace(analysis, findings=findings, not_judged=found.not_judged, ledger=found.ledger, replay=None)
     analysis = with_verdict(analysis, diagnose_run(analysis))
     if timeline:
         from profiler.analyse.timing.excerpt import timeline_excerpt

@@ -86,8 +86,8 @@ def _findings(analysis: Analysis) -> tuple[str, ...]:
     second = second_of_main_thread(analysis)
     if second is None:
         return ("not judged: whether a device was busy meanwhile was not recorded",)
-    findings, not_judged = find(second)
-    second = replace(second, findings=findings, not_judged=not_judged)
+    found = find(second)
+    second = replace(second, findings=found.findings, not_judged=found.not_judged)
     return live_findings(second, "of the time")
 
 

@@ -3,65 +3,85 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, NotJudged
+from profiler.analyse.ledger.cells import Ledger
 from profiler.analyse.model import CORELESS_CATEGORIES, Analysis
 from profiler.core.notice import Notice
 from profiler.core.plugins import discover
+from profiler.diagnose.board import Board
 from profiler.diagnose.device import too_few_launches
 from profiler.diagnose.predict import replayed_gain
-from profiler.diagnose.rule import NOTHING, Claim, Cost, Rule, RunClaim, StepCosts, total_seconds
+from profiler.diagnose.rule import Claim, Cost, Rule, RunClaim, StepCosts
 from profiler.run.trials import Trial
 
 _NARROW: Final = 0.8
 """Least ratio of the lower end of a cost to the cost for a high confidence."""
-_SAME_TIME: Final = 0.5
-"""Share of a claim that other rules must have claimed for it to be about the same time as theirs."""
 _FASTEST: Final = 1e-3
 """Least share of a step that is assumed to remain: what a rule claims may be the whole step."""
 
 
-def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> tuple[tuple[Finding, ...], tuple[NotJudged, ...]]:
-    """The findings about a run, those with the largest gain first, and the rules that cannot judge it.
+class Found(NamedTuple):
+    """What the rules say about a run."""
 
-    A gain that is only an upper limit stands after one that is certain and may be as large.
+    findings: tuple[Finding, ...]
+    """The largest gain first. One that is only an upper limit stands after one that is certain and may be as large."""
+    not_judged: tuple[NotJudged, ...]
+    ledger: Ledger | None
+    """The cells of the run with the rules whose findings have them; None where the run has no cells."""
 
-    Specific rules are asked first. General ones, such as the one for slow Python, get what remains of their categories.
+
+def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> Found:
+    """Ask all rules about a run, and give each cell of its steps to one of them.
+
+    Specific rules come first, those with the largest gain before others. General ones, such as the one for slow Python,
+    get what they leave.
     """
     costs = StepCosts(analysis)
     if not costs.seconds or (costs.is_idle and too_few_launches(analysis)):
-        return (), ()
+        return Found((), (), analysis.ledger)
+    claims, not_judged, of_run = list[tuple[Rule, Claim]](), list[NotJudged](), list[Finding]()
+    for rule in discover("profiler.diagnose.rules") if rules is None else rules:
+        answer = rule.judge(costs)
+        if isinstance(answer, Notice):
+            not_judged.append(NotJudged(rule, answer))
+        elif isinstance(answer, RunClaim):
+            of_run.append(_finding_of_run(rule, answer))
+        elif answer is not None:
+            claims.append((rule, answer))
+    board = Board(costs)
     # without a step nothing recurs, so that no cure has a gain
     is_unseen = analysis.step is not None and analysis.step.is_whole_run
-    rules = discover("profiler.diagnose.rules") if rules is None else rules
-    left = {name: cost.seconds for name, cost in costs.categories.items()}
-    findings, not_judged, owners = list[Finding](), list[NotJudged](), dict[str, str]()
-    of_run, accepted = list[Finding](), list[tuple[Rule, Claim]]()
-    for is_general in (False, True):
-        claims = list[tuple[Rule, Claim]]()
-        for rule in rules:
-            if rule.is_general is not is_general:
-                continue
-            answer = rule.judge(costs)
-            if isinstance(answer, Notice):
-                not_judged.append(NotJudged(rule, answer))
-            elif isinstance(answer, RunClaim):
-                of_run.append(_finding_of_run(rule, answer))
-            elif answer is not None and not is_unseen:
-                claim = _rest_of_step(answer, left, accepted) if is_general else answer
-                if _is_large(rule, claim, costs) and not (is_general and _is_explained(answer, claim)):
-                    claims.append((rule, claim))
-        claims.sort(key=lambda each: (-_weight(each[0], each[1], costs), each[0].name))
-        for rule, claim in claims:
-            overlaps = _same_work(claim, accepted) or _take(rule, claim, left, owners)
-            findings.append(_finding(rule, claim, costs, overlaps))
-            if not overlaps:
-                accepted.append((rule, claim))
+    findings = [] if is_unseen else [*_divided(claims, costs, board)]
     findings.sort(key=lambda each: (bool(each.overlaps), -each.gain, -each.share, each.rule.name))
-    return (*_certain_before_possible(findings), *of_run), tuple(not_judged)
+    periods = {each.period: each.rule.name for each in of_run if each.period is not None}
+    return Found((*_certain_before_possible(findings), *of_run), tuple(not_judged), board.ledger(periods))
+
+
+def _divided(claims: Iterable[tuple[Rule, Claim]], costs: StepCosts, board: Board) -> Iterator[Finding]:
+    """The findings of claims that are large enough, each about the cells that are left for it."""
+    ordered = sorted(claims, key=lambda each: (each[0].is_general, -_weight(*each, costs), each[0].name))
+    owned = set[tuple[str, int]]()
+    for rule, answer in ordered:
+        rival = board.rival(answer)
+        if rival and rule.is_general:
+            if not answer.is_exclusive:  # its rivals tell what this time is
+                continue
+            rival = ""
+        claim = answer if rival else _without_lines(board.remainder(answer), owned)
+        if _is_large(rule, claim, costs):
+            yield _finding(rule, claim, costs, rival)
+            if claim.is_exclusive and not rival:
+                board.take(rule.name, claim)
+                owned.update(site.place for site in claim.sites if claim.costs)
+
+
+def _without_lines(claim: Claim, owned: Container[tuple[str, int]]) -> Claim:
+    """The claim without lines that other claims have, where it names more."""
+    return replace(claim, sites=tuple(site for site in claim.sites if site.place not in owned) or claim.sites)
 
 
 def _certain_before_possible(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -90,25 +110,6 @@ def _weight(rule: Rule, claim: Claim, costs: StepCosts) -> float:
     return math.sqrt(gain) if rule.is_alternative else gain
 
 
-def _rest_of_step(claim: Claim, left: dict[str, float], accepted: Iterable[tuple[Rule, Claim]]) -> Claim:
-    """A claim of a general rule as far as other rules left its costs, and its lines, where they left one."""
-    costs = {
-        name: cost.part(min(1.0, left.get(name, 0.0) / cost.seconds))
-        for name, cost in claim.costs.items()
-        if cost.seconds > 0
-    }
-    owned = {site.place for _, other in accepted if other.costs and other.has_gain for site in other.sites}
-    sites = tuple(site for site in claim.sites if site.place not in owned)
-    return replace(claim, costs=costs, sites=sites or claim.sites)
-
-
-def _is_explained(answer: Claim, claim: Claim) -> bool:
-    """Whether other rules have claimed most of an answer that takes time of any category, such as that of long steps:
-    they tell what this time is."""
-    left, whole = total_seconds(claim.costs), total_seconds(answer.costs)
-    return not answer.is_exclusive and left < _SAME_TIME * whole
-
-
 def _is_large(rule: Rule, claim: Claim, costs: StepCosts) -> bool:
     """Whether the claim reaches the threshold, and its interval half of that: else it may be chance."""
     total = _total(claim.costs.values())
@@ -122,39 +123,6 @@ def _is_large(rule: Rule, claim: Claim, costs: StepCosts) -> bool:
 def _total(costs: Iterable[Cost]) -> Cost:
     each = tuple(costs)
     return Cost(sum(cost.seconds for cost in each), sum(cost.low for cost in each), sum(cost.high for cost in each))
-
-
-def _same_work(claim: Claim, accepted: Iterable[tuple[Rule, Claim]]) -> str:
-    """The rule of an accepted claim about work at the same line of which the program needs a part, as a metric may call
-    small operators; empty where there is none, or where it explains less than half of this claim."""
-    if not (claim.sites and claim.is_most and claim.is_exclusive):
-        return ""
-    for rule, other in accepted:
-        is_same = other.sites and other.sites[0].place == claim.sites[0].place
-        if is_same and other.is_most and other.is_exclusive:
-            both = (min(cost.seconds, other.costs.get(name, NOTHING).seconds) for name, cost in claim.costs.items())
-            if sum(both) >= _SAME_TIME * total_seconds(claim.costs):
-                return rule.name
-    return ""
-
-
-def _take(rule: Rule, claim: Claim, left: dict[str, float], owners: dict[str, str]) -> str:
-    """Take a claim out of what is left of the step, unless it is about time that another rule has claimed: what is left
-    beside that time may be the time of a third one.
-
-    :returns: the rule that has claimed most of the same time before; empty where most of it was left.
-    """
-    parts = {name: min(cost.seconds, left.get(name, 0.0)) for name, cost in claim.costs.items()}
-    total, taken = _total(claim.costs.values()).seconds, sum(parts.values())
-    lost = {name: claim.costs[name].seconds - part for name, part in parts.items() if name in owners}
-    other = max(lost, key=lambda name: lost[name], default="")
-    if total and taken < _SAME_TIME * total and lost.get(other, 0.0) > 0:
-        return owners[other]
-    if claim.is_exclusive and claim.has_gain:
-        for name, part in parts.items():
-            left[name] = left.get(name, 0.0) - part
-            owners.setdefault(name, rule.name)
-    return ""
 
 
 def _bound(claim: Claim, costs: StepCosts) -> Gain:

@@ -106,7 +106,7 @@ def test_trials_leave_the_order_of_other_findings() -> None:
 
     of_run = Rule("a", "a", (), "", lambda _: RunClaim(1.0, 0.5))
     same = rule("s", "input", part=0.9)
-    findings, _ = find(
+    findings, *_ = find(
         analysis(input=0.4, python=0.2, compute=0.4),
         (of_run, no_gain("b", "python"), no_gain("c", "compute"), rule("i", "input"), same),
     )
@@ -152,7 +152,7 @@ def test_samples_give_an_interval_and_a_confidence() -> None:
 
 def test_a_rule_that_cannot_judge_gives_its_reason() -> None:
     reason = Notice("not-recorded")
-    found, not_judged = find(analysis(python=0.5), (Rule("r", "", (), "", lambda _: reason),))
+    found, not_judged, _ = find(analysis(python=0.5), (Rule("r", "", (), "", lambda _: reason),))
     assert found == ()
     assert [(each.rule.name, each.reason) for each in not_judged] == [("r", reason)]
     assert find(analysis(python=0.5), (Rule("r", "", (), "", lambda _: None),)) == ((), ())
@@ -160,7 +160,7 @@ def test_a_rule_that_cannot_judge_gives_its_reason() -> None:
 
 def test_without_a_step_there_is_no_finding() -> None:
     empty = Analysis(RunInfo(0, "", "", ()), {}, {}, {})
-    assert find(empty, (rule("p", "python"),)) == ((), ())
+    assert find(empty, (rule("p", "python"),)) == ((), (), None)
 
 
 def test_a_claim_that_is_not_exclusive_leaves_the_time_to_others() -> None:

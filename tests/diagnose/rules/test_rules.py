@@ -676,7 +676,7 @@ def test_histograms_after_the_update_whose_values_the_host_reads() -> None:
     )
     reads = CallSite(replace(histogram, file=f"/home/{histogram.file}"), "would_sync", 38.0, 1e-4, 0.0, 0.0, "tolist")
     analysis = replace(step(compute=0.9, python=0.1), phases=(phase,), lines=lines, call_sites=(reads,))
-    assert found(analysis) == ["work-after-update", "python-loop*"]
+    assert found(analysis) == ["work-after-update"], "Python after the update belongs to it"
     assert first(analysis).gain == pytest.approx(1 / 0.6)
     assert "38 results" in " ".join(finding_text(first(analysis)).evidence)
     loop = replace(phase, categories={"compute": 0.01, "python": 0.03})
@@ -764,7 +764,7 @@ def test_what_steps_with_a_stage_take_more_is_its_cost() -> None:
 
     def costs(low: float, seconds: float, stage: Stage = Stage.CHECKPOINT) -> dict[str, float]:
         measured = {stage: StageCost(seconds, low, 2 * seconds - low)}
-        findings, _ = find(replace(writing, stage_costs=measured))
+        findings, *_ = find(replace(writing, stage_costs=measured))
         return dict(next(each.costs for each in findings if each.rule.name == "synchronous-checkpoint"))
 
     assert costs(0.025, 0.028) == pytest.approx({"checkpoint": 0.02, "compute": 0.006, "python": 0.002})
@@ -961,7 +961,7 @@ def test_the_thread_that_holds_the_gil_is_named() -> None:
 
 def test_python_may_be_a_wait_for_the_device() -> None:
     analysis = with_facts(step(python=0.5, compute=0.5), device="cuda")
-    findings, not_judged = find(analysis)
+    findings, not_judged, _ = find(analysis)
     assert findings == ()
     assert [rule.rule.name for rule in not_judged] == ["python-loop"]
 
@@ -1269,7 +1269,7 @@ def test_small_operators_by_line() -> None:
     ill = replace(step(compute=1.0), lines=tuple(lines))
 
     def counted(*rows: OperatorLine) -> Finding | None:
-        findings, _ = find(replace(ill, operators=rows))
+        findings, *_ = find(replace(ill, operators=rows))
         return next((each for each in findings if each.rule.name == "many-small-operators"), None)
 
     small = OperatorLine(Site("train.py", 3, "g"), False, "", 900, 0.010, 899, 0.008)
@@ -1532,7 +1532,7 @@ def test_waits_for_a_core_are_no_collections_of_garbage() -> None:
     """A recorded collection contains waits for a core: without it, these are not there either, but only once."""
     ill = step(gc=0.08, python=0.5, compute=0.2, core=0.3)
     assert first(ill).rule.name == "garbage-collection"
-    assert first(ill).seconds == pytest.approx(0.055), "the high end of Python"
+    assert first(ill).seconds == pytest.approx(0.05), "all of Python"
     ill = step(gc=0.05, python=0.5, compute=0.2, core=0.3)
     assert first(ill).seconds == pytest.approx(0.05 * 0.7)
     assert first(ill).gain == pytest.approx(2.0)
@@ -1589,7 +1589,7 @@ def test_activations_that_are_computed_twice() -> None:
         assert found(limited) == [], "they may be needed"
         assert found(measured) == [], "the memory of the machine is not known"
         assert found(replace(roomy, info=replace(roomy.info, facts={"device": "cpu"}))) == []
-        findings, not_judged = find(with_facts(roomy, device="cuda"))
+        findings, not_judged, _ = find(with_facts(roomy, device="cuda"))
         assert findings == ()
         assert "activation-checkpoints" in {each.rule.name for each in not_judged}
 

@@ -1,0 +1,175 @@
+"""Gives each cell of the measured steps to one claim, and keeps what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from profiler.analyse.ledger.cells import DEVICE, GARBAGE_KIND, IMPORT_KIND, MAIN, Cell, Ledger, Period
+from profiler.analyse.model import COMMUNICATING, COPYING
+from profiler.diagnose.rule import Claim, StepCosts, total_seconds
+from profiler.run.model import Site
+
+_CATEGORIES: Final[Mapping[str, str]] = {
+    GARBAGE_KIND: "python",
+    IMPORT_KIND: "python",
+    "device communication": COMMUNICATING,
+    "device copy": COPYING,
+}
+"""Kinds of cells -> the category of a claim's cost that they are, where it has another name."""
+_IN_TRACES: Final[Mapping[str, str]] = {"idle: launch": "framework"}
+"""In a trace, launches are calls of the framework."""
+_IDLE: Final = "idle: "
+_SAME_TIME: Final = 0.5
+"""Share of a claim that other claims must have for it to be about the same time as theirs."""
+_LEAST: Final = 0.01
+"""Share of a cell, or of what a claim costs, that is left over by rounding."""
+
+
+@dataclass(eq=False, slots=True)
+class Part:
+    """A cell, as much of it as no claim has."""
+
+    cell: Cell
+    category: str
+    seconds: float
+    """Per step."""
+    left: float
+    by: dict[str, float] = field(default_factory=dict)
+    """Name of a rule -> seconds per step that its claim has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What a claim costs in one category: in cells, and beyond what they hold."""
+
+    category: str
+    seconds: float
+    parts: tuple[tuple[Part, float], ...]
+
+    @property
+    def rest(self) -> float:
+        """Seconds of which the samples do not tell the lines."""
+        return max(0.0, self.seconds - sum(amount for _, amount in self.parts))
+
+
+class Board:
+    """The cells of the measured steps of one thread, and who has them.
+
+    A claim tells what its cause costs by category, and at which lines. It wants the cells of these categories at these
+    lines first, then those of the same phase, then those without a line. What it costs beyond them is time of the
+    category whose line is not known. So two claims compete where they are about the same line, or where both of them
+    together cost more than there is of a category.
+    """
+
+    def __init__(self, costs: StepCosts) -> None:
+        self._costs = costs
+        self._ledger = costs.analysis.ledger
+        self._thread = DEVICE if costs.has_queue else MAIN
+        self._steps = self._ledger.steps.get(self._thread, 0) if self._ledger else 0
+        self.parts = [*self._parts()] if self._steps else []
+        self._left = {name: cost.seconds for name, cost in costs.categories.items()}
+        self._by = dict[str, dict[str, float]]()
+        self._unplaced = dict[str, dict[str, float]]()
+
+    def _parts(self) -> Iterator[Part]:
+        assert self._ledger is not None
+        for cell in self._ledger.of(Period.STEPS, self._thread):
+            category = _CATEGORIES.get(cell.kind, cell.kind.removeprefix(_IDLE))
+            if self._costs.analysis.is_trace:
+                category = _IN_TRACES.get(cell.kind, category)
+            seconds = cell.seconds / self._steps
+            yield Part(cell, category, seconds, seconds)
+
+    def wants(self, claim: Claim) -> tuple[Want, ...]:
+        """What a claim would have if it were the only one."""
+        wants = []
+        for category, cost in claim.costs.items():
+            rest, parts = cost.seconds, []
+            for part in self._order(category, claim.sites):
+                amount = min(rest, part.seconds)
+                rest -= amount
+                if amount > _LEAST * part.seconds:
+                    parts.append((part, amount))
+            wants.append(Want(category, cost.seconds, tuple(parts)))
+        return tuple(wants)
+
+    def _order(self, category: str, sites: Iterable[Site]) -> Iterator[Part]:
+        """The cells of a category that a claim about these lines is about, the likeliest first."""
+        places = {site.place for site in sites}
+        alike = [part for part in self.parts if part.category == category]
+        at_lines = [part for part in alike if part.cell.is_at(places)]
+        yield from at_lines
+        phases = {part.cell.activity for part in at_lines}
+        others = [part for part in alike if part not in at_lines]
+        # where no cell is at its lines, as of a dataset in workers, the time of this kind is its consequence
+        yield from (part for part in others if part.cell.place and (part.cell.activity in phases or not at_lines))
+        yield from (part for part in others if not part.cell.place)
+
+    def left(self, want: Want) -> float:
+        """The seconds of what is wanted that no claim has."""
+        free = sum(min(amount, part.left) for part, amount in want.parts) + want.rest
+        return max(0.0, min(free, self._left.get(want.category, 0.0)))
+
+    def remainder(self, claim: Claim) -> Claim:
+        """A claim about what other claims left of it."""
+        costs = {
+            want.category: claim.costs[want.category].part(min(1.0, self.left(want) / want.seconds))
+            for want in self.wants(claim)
+            if want.seconds > 0
+        }
+        return replace(claim, costs=costs)
+
+    def rival(self, claim: Claim) -> str:
+        """The rule whose claim has most of the same time; empty where most of it is left."""
+        wants, lost = self.wants(claim), dict[str, float]()
+        for want in wants:
+            for part, amount in want.parts:
+                taken = max(0.0, amount - part.left)
+                for name, seconds in part.by.items():
+                    lost[name] = lost.get(name, 0.0) + taken * seconds / sum(part.by.values())
+            missing = want.rest - max(0.0, self._left.get(want.category, 0.0))
+            if missing > 0 and (by := self._by.get(want.category)):
+                name = max(by, key=lambda each: by[each])
+                lost[name] = lost.get(name, 0.0) + missing
+        total = total_seconds(claim.costs)
+        if not total or not lost or sum(map(self.left, wants)) >= _SAME_TIME * total:
+            return ""
+        return max(lost, key=lambda name: lost[name])
+
+    def take(self, name: str, claim: Claim) -> None:
+        """Give a claim what is left of its cells."""
+        for want in self.wants(claim):
+            amount = self.left(want)
+            self._left[want.category] = self._left.get(want.category, 0.0) - amount
+            by = self._by.setdefault(want.category, {})
+            by[name] = by.get(name, 0.0) + amount
+            for part, wanted in want.parts:
+                taken = min(wanted, part.left, amount)
+                if taken > 0:
+                    part.left -= taken
+                    part.by[name] = part.by.get(name, 0.0) + taken
+                    amount -= taken
+            if amount > _LEAST * want.seconds:
+                self._unplaced.setdefault(want.category, {})[name] = amount * self._steps
+
+    def ledger(self, of_periods: Mapping[Period, str]) -> Ledger | None:
+        """The ledger with the rules whose findings have its cells.
+
+        :param of_periods: a period -> the rule whose finding is about all of it.
+        """
+        if self._ledger is None:
+            return None
+        by = {
+            id(cell): {of_periods[cell.period]: cell.seconds}
+            for cell in self._ledger.cells
+            if cell.period in of_periods
+        }
+        unplaced = dict[str, Mapping[str, float]]()
+        for part in self.parts:
+            by[id(part.cell)] = {name: seconds * self._steps for name, seconds in part.by.items()}
+            if part.category in self._unplaced:
+                unplaced[part.cell.kind] = self._unplaced[part.category]
+        cells = (replace(cell, findings=by[id(cell)]) if by.get(id(cell)) else cell for cell in self._ledger.cells)
+        return replace(self._ledger, cells=tuple(cells), unplaced=unplaced)
