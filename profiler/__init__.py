@@ -122,7 +122,7 @@ def analyse_run(run: Run, *, timeline: bool = False) -> Analysis:
     analysis = analyse(replace(run, problems=(*run.problems, *problems)))
     show_in_notebooks(type(analysis))
     found = find(analysis)
-    findings = with_trials(found.findings, trials)
+    findings = with_trials(found.findings, trials, analysis.ranks.late if analysis.ranks else None)
     analysis = replace(analysis, findings=findings, not_judged=found.not_judged, ledger=found.ledger, replay=None)
     analysis = with_verdict(analysis, diagnose_run(analysis))
     if timeline:

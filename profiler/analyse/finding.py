@@ -130,6 +130,8 @@ class KnockOut(StrEnum):
 class RuleText:
     """The words of a rule: templates, which `profiler.report.finding_text` fills with the values of a finding.
 
+    Time that no rule explains has a name only.
+
     A field's format tells how its value is written: `{wait:share}`, `{batch:time}`, `{made:size}`, `{workers:count}`,
     in code `{workers:plain}`, `{site:place}`, `{variable:assignment}` (`loader = `, or nothing). All findings have the
     values `seconds` and `share`, which the cause costs, and `site`, the first of its lines.
@@ -179,8 +181,10 @@ class Finding:
 
     left_out: float = 0.0
     """Share of the recorded step that `share` and `gains` leave out: waits for a core, and the cost of recording."""
-    is_exclusive: bool = True
-    """False: which part of these categories it costs is not known, so another finding may be about the same time."""
+    is_periodic: bool = False
+    """Whether it costs time in every so many steps only, such as an evaluation."""
+    places: tuple[tuple[Site, float], ...] = ()
+    """Of time that no rule explains, lines with their shares of a step, the largest first."""
     period: Period | None = None
     """The part of the run whose time a finding about the run has."""
     is_of_run: bool = False
@@ -195,6 +199,16 @@ class Finding:
     def gain(self) -> float:
         """The most certain prediction as a factor; 1 without any."""
         return self.gains[0].factor if self.gains else 1.0
+
+    @property
+    def has_cure(self) -> bool:
+        """Whether a rule explains it. What no rule explains is told as it is, such as computing."""
+        return bool(self.rule.fix)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether a verdict tells it: it is sure, about a step, and no other finding is about the same time."""
+        return not self.overlaps and not self.is_of_run and self.confidence is not Confidence.LOW
 
     @property
     def can_be_tried(self) -> bool:
@@ -288,7 +302,11 @@ class JudgedRun:
 def compare_findings(before: JudgedRun, after: JudgedRun) -> tuple[FindingChange, ...]:
     """What became of each cause of a step's time, the worst first. A finding of low confidence is none."""
     first, last = (
-        {each.rule.name: each for each in run.findings if each.confidence is not Confidence.LOW and not each.is_of_run}
+        {
+            each.rule.name: each
+            for each in run.findings
+            if each.has_cure and each.confidence is not Confidence.LOW and not each.is_of_run
+        }
         for run in (before, after)
     )
     changes = []

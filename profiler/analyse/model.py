@@ -675,6 +675,11 @@ class RankLedger:
     collectives: tuple[CollectiveWait, ...] = ()
     """The collectives in which ranks wait for a late one, the longest wait first."""
 
+    @property
+    def late(self) -> int | None:
+        """The rank that makes the others wait; None where there is none."""
+        return self.straggler.rank if self.straggler else None
+
 
 @dataclass(frozen=True, slots=True)
 class Cause:

@@ -112,6 +112,15 @@ class Board:
         free = sum(min(amount, part.left) for part, amount in want.parts) + want.rest
         return max(0.0, min(free, self._left.get(want.category, 0.0)))
 
+    def free(self, category: str) -> Iterator[tuple[Part | None, float]]:
+        """The seconds per step of a category that no claim has, in cells, and in none where cells do not tell."""
+        left = max(0.0, self._left.get(category, 0.0))
+        parts = [part for part in self.parts if part.category == category and part.left > 0]
+        whole = sum(part.left for part in parts)
+        yield from ((part, part.left * min(1.0, left / whole)) for part in parts)
+        if left > whole:
+            yield None, left - whole
+
     def remainder(self, claim: Claim) -> Claim:
         """A claim about what other claims left of it."""
         costs = {

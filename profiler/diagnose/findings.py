@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, NotJudged
 from profiler.analyse.ledger.cells import Ledger
-from profiler.analyse.model import CORELESS_CATEGORIES, Analysis
+from profiler.analyse.model import CORELESS_CATEGORIES, UNATTRIBUTED, Analysis
 from profiler.core.notice import Notice
 from profiler.core.plugins import discover
 from profiler.diagnose.board import Board
 from profiler.diagnose.device import too_few_launches
+from profiler.diagnose.model import WORTH_LEADING
 from profiler.diagnose.predict import replayed_gain
+from profiler.diagnose.rest import rest
 from profiler.diagnose.rule import Claim, Cost, Rule, RunClaim, StepCosts
 from profiler.run.trials import Trial
 
@@ -35,13 +37,13 @@ class Found(NamedTuple):
 
 
 def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> Found:
-    """Ask all rules about a run, and give each cell of its steps to one of them.
+    """Ask all rules about a run, give each cell of its steps to one of them, and tell the rest as it is.
 
     Specific rules come first, those with the largest gain before others. General ones, such as the one for slow Python,
     get what they leave.
     """
     costs = StepCosts(analysis)
-    if not costs.seconds or (costs.is_idle and too_few_launches(analysis)):
+    if not costs.seconds:
         return Found((), (), analysis.ledger)
     claims, not_judged, of_run = list[tuple[Rule, Claim]](), list[NotJudged](), list[Finding]()
     for rule in discover("profiler.diagnose.rules") if rules is None else rules:
@@ -55,10 +57,40 @@ def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> Found:
     board = Board(costs)
     # without a step nothing recurs, so that no cure has a gain
     is_unseen = analysis.step is not None and analysis.step.is_whole_run
-    findings = [] if is_unseen else [*_divided(claims, costs, board)]
-    findings.sort(key=lambda each: (bool(each.overlaps), -each.gain, -each.share, each.rule.name))
+    is_told = not is_unseen and not (costs.is_idle and too_few_launches(analysis))
+    divided = [*_divided(claims, costs, board)] if is_told else []
+    findings = () if is_unseen else (*divided, *rest(board, costs))
+    late = analysis.ranks.late if analysis.ranks else None
     periods = {each.period: each.rule.name for each in of_run if each.period is not None}
-    return Found((*_certain_before_possible(findings), *of_run), tuple(not_judged), board.ledger(periods))
+    return Found(in_order((*findings, *of_run), late), tuple(not_judged), board.ledger(periods))
+
+
+def in_order(findings: Iterable[Finding], late: int | None = None) -> tuple[Finding, ...]:
+    """The findings that a verdict tells, by what they can save, then all others.
+
+    A gain comes by its size, and time without a cure by its share. Computing, time of which nothing is known, and
+    causes without a gain come after all gains that are worth leading a verdict. What makes a rank late comes first.
+
+    :param late: the rank that makes the others wait.
+    """
+
+    def saved(finding: Finding) -> float:
+        if finding.gains:
+            return 1.0 - 1.0 / finding.gain
+        if finding.costs.keys() <= set(CORELESS_CATEGORIES):  # what other programs take says nothing about this one
+            return 0.0
+        is_after = finding.has_cure or finding.rule.name in _AFTER_GAINS
+        return min(finding.share, 1.0 - 1.0 / WORTH_LEADING) if is_after else finding.share
+
+    def place(finding: Finding) -> tuple[Any, ...]:
+        is_late = late is not None and finding.values.get("rank") == late
+        group = finding.is_of_run, bool(finding.overlaps), not finding.is_told, not is_late
+        return (*group, -saved(finding), -finding.share, finding.rule.name)
+
+    return _certain_before_possible(sorted(findings, key=place))
+
+
+_AFTER_GAINS: Final = ("compute", UNATTRIBUTED)
 
 
 def _divided(claims: Iterable[tuple[Rule, Claim]], costs: StepCosts, board: Board) -> Iterator[Finding]:
@@ -66,15 +98,11 @@ def _divided(claims: Iterable[tuple[Rule, Claim]], costs: StepCosts, board: Boar
     ordered = sorted(claims, key=lambda each: (each[0].is_general, -_weight(*each, costs), each[0].name))
     owned = set[tuple[str, int]]()
     for rule, answer in ordered:
-        rival = board.rival(answer)
-        if rival and rule.is_general:
-            if not answer.is_exclusive:  # its rivals tell what this time is
-                continue
-            rival = ""
+        rival = "" if rule.is_general else board.rival(answer)
         claim = answer if rival else _without_lines(board.remainder(answer), owned)
         if _is_large(rule, claim, costs):
             yield _finding(rule, claim, costs, rival)
-            if claim.is_exclusive and not rival:
+            if not rival:
                 board.take(rule.name, claim)
                 owned.update(site.place for site in claim.sites if claim.costs)
 
@@ -186,14 +214,12 @@ def _finding(rule: Rule, claim: Claim, costs: StepCosts, overlaps: str) -> Findi
     finding = Finding(
         rule, total.seconds, share, low, high, confidence, claim.sites, values, gains, overlaps, by_category
     )
-    return replace(finding, left_out=1.0 - step / costs.seconds, is_exclusive=claim.is_exclusive)
+    return replace(finding, left_out=1.0 - step / costs.seconds, is_periodic=claim.is_periodic)
 
 
-def with_trials(findings: Iterable[Finding], trials: Sequence[Trial]) -> tuple[Finding, ...]:
+def with_trials(findings: Iterable[Finding], trials: Sequence[Trial], late: int | None = None) -> tuple[Finding, ...]:
     """The findings with the gains that `try` measured before the predicted ones, in the order of `find`."""
-    measured = [_with_trial(finding, trials) for finding in findings]
-    measured.sort(key=lambda finding: (finding.is_of_run, bool(finding.overlaps), -finding.gain))
-    return _certain_before_possible(measured)
+    return in_order((_with_trial(finding, trials) for finding in findings), late)
 
 
 def _with_trial(finding: Finding, trials: Sequence[Trial]) -> Finding:

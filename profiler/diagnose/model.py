@@ -12,7 +12,6 @@ from typing import Final
 from profiler.analyse.finding import Finding
 from profiler.analyse.ledger.cells import Owner
 from profiler.analyse.model import (
-    Cause,
     InputPart,
     LoaderUse,
     Location,
@@ -31,6 +30,15 @@ WORTH_NAMING: Final = 0.05
 """Share of the wall time below which a cause, or computing, is not named beside a larger cause."""
 NAMED: Final = 0.1
 """Share of a step from which every cause is named."""
+WORTH_LEADING: Final = 1.1
+"""Gain from which a finding leads the verdict. A choice: a program that can become 10% faster at most is healthy."""
+IDLE: Final = "idle-"
+"""Before a host category: the time in which a device with a queue is idle, by what the host does meanwhile."""
+BETWEEN_OPERATORS: Final = "between-operators"
+PYTHON_OR_WAITS: Final = "python-or-device-wait"
+SETUP_CALLS: Final = "setup-calls"
+WAITS_FOR_WORKERS: Final = "waits-for-workers"
+"""Names of time of which the category alone would tell too little."""
 MOST_UNEXPLAINED: Final = 0.25
 """Share of unexplained time from which a finding has no gain by replay. A choice: 0.2 at most in the public traces that
 are whole, and 0.46 and more in those that lack most of their events."""
@@ -46,18 +54,18 @@ class RunVerdict(StrEnum):
     NO_STEP = "no-step"
     """The hooks were there, and nothing ended a step: `parts` are what took most of the run."""
     DEVICE_IDLE = "device-idle"
-    """`share` is the share of time in which the device was idle; `causes` explain it."""
+    """`share` is the share of time in which the device was idle."""
     DEVICE_IDLE_UNEXPLAINED = "device-idle-unexplained"
     DEVICE_BUSY = "device-busy"
-    """Share of time in which the device was busy; `causes` are what it did instead of computing, and its idle time."""
+    """Share of time in which the device was busy."""
     DEVICE_BUSY_SAMPLED = "device-busy-sampled"
     """The same by NVML, which does not see short gaps."""
     COMPUTING = "computing"
-    """Share of a step that is computing: no cause takes as much."""
+    """Computing comes first of what is told."""
     CAUSE = "cause"
-    """The first cause takes more of a step than anything else; share of a step that is computing."""
+    """Something else than computing comes first of what is told."""
     UNKNOWN_STEP = "unknown-step"
-    """Share of a step in which nothing tells what ran."""
+    """Time of which nothing tells what ran comes first of what is told."""
     STEP_TIME_ONLY = "step-time-only"
     UNKNOWN = "unknown"
 
@@ -174,8 +182,6 @@ class RunDiagnosis:
     verdict: RunVerdict
     device: str = ""
     share: float = 0.0
-    causes: tuple[Cause, ...] = ()
-    """The largest first."""
     seconds: float = 0.0
     """Seconds of a step."""
     unknown: UnknownShare | None = None
@@ -194,10 +200,6 @@ class RunDiagnosis:
     """The line below which a library drives the steps."""
     computing: float | None = None
     """Share of the time in which a device with a queue computed; None: not known."""
-    operators: Cause | None = None
-    """Computing with its places, where it takes most of the time in which the program had a core."""
-    is_rest_small: bool = True
-    """Whether no part of a step beside computing is worth naming. False without causes: samples are too few to tell."""
     is_whole_trace: bool = False
     """Whether the only step is a whole trace, since it has no annotated steps."""
     earlier: float = 0.0
@@ -207,7 +209,7 @@ class RunDiagnosis:
     high: float | None = None
     """The upper end of that interval."""
     findings: tuple[Finding, ...] = ()
-    """What the rules recognized, the largest gain first."""
+    """What takes the time, in the order in which a verdict tells it."""
     peak_share: float | None = None
     """Share of the card's peak that the program's arithmetic takes; None: not known."""
 

@@ -1,7 +1,7 @@
 """Tells what a rule is: one cause of slowness, how to recognize it in an analysed run, and what to do about it.
 
 A rule sees a `StepCosts`, the seconds of a step by category, and claims the part that its cause costs. It never sees
-other rules: `profiler.diagnose.findings` decides which claims are about the same time.
+other rules: `profiler.diagnose.board` gives each cell of the ledger to one claim.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from profiler.analyse.finding import Confidence, GainMethod, RuleText
 from profiler.analyse.ledger.cells import Period
 from profiler.analyse.model import COMMUNICATING, COPYING, CORELESS_CATEGORIES, Analysis, DevicePart, InputPart, Phase
 from profiler.core.notice import Notice
-from profiler.diagnose.device import BUSY, is_sampled, program_blame, trace_category
+from profiler.diagnose.device import BUSY, COPIES, is_sampled, program_blame, trace_category
 from profiler.diagnose.model import WORTH_NAMING
 from profiler.run.code_origin import USER, code_owner
 from profiler.run.model import Site
@@ -27,8 +27,6 @@ _MOST_RECORDING: Final = 0.5
 """Most of what remains of a step that is taken to be the cost of recording, which is an estimate."""
 _FASTEST: Final = 1e-3
 """Least share of a step that is assumed to be no wait for a core."""
-COPIES: Final = ("h2d", "d2h", "d2d")
-"""Kinds of copies, of calls and of parts of a device's time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +86,8 @@ class Claim:
     """Seconds per step that the cured program needs instead, at least."""
     has_gain: bool = True
     """Whether a change of the program can save this time."""
-    is_exclusive: bool = True
-    """Whether other rules get less of these categories. Not where it is not known which part of them it is."""
+    is_periodic: bool = False
+    """Whether it costs time in every so many steps only."""
     method: GainMethod = GainMethod.BOUND
     """How the gain follows from the costs: ESTIMATE where a part of them, or of what remains, is assumed."""
     is_least: bool = False

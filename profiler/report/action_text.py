@@ -15,10 +15,10 @@ from profiler.analyse.model import Analysis
 from profiler.core.facts import program as started_program
 from profiler.core.masking import MASK, masked_word
 from profiler.core.terminal import called_as
-from profiler.diagnose.model import RunVerdict
+from profiler.diagnose.model import WORTH_LEADING, RunVerdict
 from profiler.report.blocks import Action
-from profiler.report.finding_text import finding_text, leading, prediction_texts, without_gain
-from profiler.report.first_screen_text import is_too_short, lead_finding, not_sampled, times_too_short
+from profiler.report.finding_text import finding_text, lead_finding, prediction_texts, told
+from profiler.report.first_screen_text import is_too_short, not_sampled, times_too_short
 from profiler.report.model import exit_status, has_no_steps
 from profiler.report.text import at, listed, relative_path
 from profiler.run.model import RunInfo
@@ -37,12 +37,20 @@ def run_actions(analysis: Analysis) -> tuple[Action, ...]:
         repair = (Action("Repair the error, then record the program again", command=_run(analysis.info)),)
         if has_no_steps(analysis):
             return repair
+    worth = [each for each in told(analysis.findings) if each.has_cure and _is_worth(each)]
+    first = worth[0] if worth else None
     lead = lead_finding(analysis)
-    others = [each for each in leading(analysis.findings) if each is not lead]
-    first = lead or without_gain(analysis.findings)
-    cures = [_cure(each, is_lead=each is first) for each in ([first] if first else []) + others]
+    cures = [_cure(each, is_lead=each is lead) for each in worth[:MOST_CURES]]
     actions = (*repair, *cures, *_proofs(analysis, first))[:ACTIONS]
     return tuple(_with_values(action) if MASK in action.command else action for action in actions)
+
+
+MOST_CURES: Final = 2
+
+
+def _is_worth(finding: Finding) -> bool:
+    """Whether a change is worth to be written down: for its gain, or because a rule knows what to write instead."""
+    return finding.gain >= WORTH_LEADING or bool(finding.rule.code and not finding.gains)
 
 
 def _with_values(action: Action) -> Action:

@@ -8,7 +8,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from profiler.analyse.model import AFTER_OPTIMIZER, ELSEWHERE, UNATTRIBUTED, Stage
+from profiler.analyse.model import (
+    AFTER_OPTIMIZER,
+    COMMUNICATING,
+    COPYING,
+    ELSEWHERE,
+    UNATTRIBUTED,
+    UPDATE,
+    Stage,
+)
+from profiler.diagnose.model import (
+    BETWEEN_OPERATORS,
+    IDLE,
+    PYTHON_OR_WAITS,
+    SETUP_CALLS,
+    WAITS_FOR_WORKERS,
+)
 
 
 class CategoryText(NamedTuple):
@@ -21,10 +36,9 @@ class CategoryText(NamedTuple):
     meaning: str
     """What its time is spent on."""
     idle: str
-    """Follows `61% of the time it was idle`."""
-    step: str
-    """Follows a share of the step: `61% of each step is spent on data loading`. The place comes last, or at
-    `{place}`."""
+    """Follows `Idle time of the device`."""
+    title: str
+    """Begins a sentence such as `Data loading takes 61% of each step.`"""
     spent: str
     """Follows `32 ms of each of its steps rank 1 spends`."""
 
@@ -35,7 +49,7 @@ CATEGORIES: Final[Mapping[str, CategoryText]] = {
         "c1",
         "waiting for a batch, or making one; tokenization",
         "while the host loaded data",
-        "is spent on data loading",
+        "Data loading",
         "on data loading",
     ),
     "sync": CategoryText(
@@ -43,7 +57,7 @@ CATEGORIES: Final[Mapping[str, CategoryText]] = {
         "c2",
         "blocked until the device, or a worker, finished",
         "in and after syncs",
-        "is spent blocked on the device",
+        "Waiting for the device",
         "blocked on the device",
     ),
     "copy": CategoryText(
@@ -51,7 +65,7 @@ CATEGORIES: Final[Mapping[str, CategoryText]] = {
         "c3",
         "in a copy call, not blocked",
         "in copy calls",
-        "goes to copies between host and device",
+        "Copying between host and device",
         "in copies between host and device",
     ),
     "launch": CategoryText(
@@ -59,7 +73,7 @@ CATEGORIES: Final[Mapping[str, CategoryText]] = {
         "c4",
         "other calls toward the device",
         "in launch and allocation calls",
-        "is spent in device calls",
+        "Calling the device",
         "in device calls",
     ),
     "framework": CategoryText(
@@ -67,7 +81,7 @@ CATEGORIES: Final[Mapping[str, CategoryText]] = {
         "c5",
         "torch's own Python, or its operators if a GPU does the work",
         "while the host launched operators",
-        "is spent in the framework's own Python and in launching its operators",
+        "Calling torch's operators",
         "in the framework's own Python and in launching its operators",
     ),
     "compute": CategoryText(
@@ -75,16 +89,16 @@ CATEGORIES: Final[Mapping[str, CategoryText]] = {
         "c6",
         "operators that are the work itself",
         "while the host computed",
-        "is spent on computing",
+        "Computing",
         "on computing",
     ),
-    "log": CategoryText("log", "c7", "logging", "while the host logged", "goes to logging", "on logging"),
+    "log": CategoryText("log", "c7", "logging", "while the host logged", "Logging", "on logging"),
     "checkpoint": CategoryText(
         "checkpoint",
         "c8",
         "writing checkpoints",
         "while the host wrote a checkpoint",
-        "is spent on writing checkpoints",
+        "Writing checkpoints",
         "on writing checkpoints",
     ),
     "python": CategoryText(
@@ -92,7 +106,7 @@ CATEGORIES: Final[Mapping[str, CategoryText]] = {
         "c10",
         "Python code, on a core and with the GIL",
         "while the host ran Python",
-        "is spent in Python code",
+        "Python code",
         "in Python code",
     ),
     "gil": CategoryText(
@@ -100,7 +114,7 @@ CATEGORIES: Final[Mapping[str, CategoryText]] = {
         "c11",
         "another thread held Python's global interpreter lock",
         "while the host waited for the GIL",
-        "is spent waiting for the GIL{place}: another thread holds it",
+        "Waiting for the GIL, which another thread holds,",
         "waiting for the GIL",
     ),
     "ranks": CategoryText(
@@ -108,7 +122,7 @@ CATEGORIES: Final[Mapping[str, CategoryText]] = {
         "c12",
         "exchanging data with other ranks, or waiting for them",
         "while the host exchanged data with other ranks or waited for them",
-        "is spent exchanging data with other ranks or waiting for them",
+        "Exchanging data with other ranks, or waiting for them,",
         "exchanging data with other ranks or waiting for them",
     ),
     "waiting": CategoryText(
@@ -116,7 +130,7 @@ CATEGORIES: Final[Mapping[str, CategoryText]] = {
         "c13",
         "blocked in a sleep, on a lock or on a file, or for an unknown reason",
         "while the host waited for something else",
-        "is spent on other waits",
+        "Waiting for something else",
         "on other waits",
     ),
     "core": CategoryText(
@@ -124,7 +138,7 @@ CATEGORIES: Final[Mapping[str, CategoryText]] = {
         "c14",
         "could have run, but no core was free",
         "while there was no core to run on",
-        "is spent waiting for a core",
+        "Waiting for a core",
         "waiting for a core",
     ),
     "throttled": CategoryText(
@@ -132,7 +146,7 @@ CATEGORIES: Final[Mapping[str, CategoryText]] = {
         "c15",
         "could have run, but its group had used up its CPU quota",
         "while the host was throttled",
-        "is lost to throttling: its group of processes had used up its CPU quota",
+        "Throttling by the CPU quota",
         "throttled",
     ),
     UNATTRIBUTED: CategoryText(
@@ -140,7 +154,7 @@ CATEGORIES: Final[Mapping[str, CategoryText]] = {
         "c9",
         "neither records nor samples tell its category",
         "while it is unknown what the host did",
-        "is spent on something unknown",
+        "Unknown work",
         "on something unknown",
     ),
 }
@@ -151,6 +165,24 @@ _ONLY_IN_FIGURES: Final[Mapping[str, tuple[str, str]]] = {
     "idle": ("idle", "nothing to do"),
 }
 """Tone and meaning of what is no category of a step of the host: of calls, and of the device."""
+_OTHER_TITLES: Final[Mapping[str, str]] = {
+    Stage.EVALUATION: "Evaluation",
+    Stage.ROLLOUT: "The roll-out",
+    Stage.COMPILE: "Compilation by torch.compile",
+    AFTER_OPTIMIZER: "Work after optimizer.step()",
+    UPDATE: "optimizer.step()",
+    COMMUNICATING: "Communication while no kernel computes",
+    COPYING: "Copying while no kernel computes",
+    BETWEEN_OPERATORS: "Python code, or waiting, between operators",
+    PYTHON_OR_WAITS: "Python code, or waiting for the device in it,",
+    WAITS_FOR_WORKERS: "Waiting for worker processes, whose stacks show what they do,",
+}
+"""Titles of time that no rule explains, where it is no category of the host."""
+_OTHER_IDLE: Final[Mapping[str, str]] = {
+    BETWEEN_OPERATORS: "while the host ran no operator and made no call: in Python code, or waiting,",
+    SETUP_CALLS: "while the host was in calls that allocate or free memory or set the device up",
+}
+"""What the host did while the device was idle, where the category alone would tell too little."""
 _OTHER_CATEGORY: Final = ("c8", "")
 _DATA: Final = CATEGORIES["input"].label
 PHASES: Final[Mapping[str, tuple[str, str]]] = {
@@ -189,6 +221,14 @@ def category_meaning(name: str) -> str:
     """What the time of a category is spent on; empty for one that a program names itself."""
     text = CATEGORIES.get(name)
     return text.meaning if text is not None else _ONLY_IN_FIGURES.get(name, _OTHER_CATEGORY)[1]
+
+
+def rest_title(name: str) -> str:
+    """What begins a sentence about time that no rule explains: `Data loading`, before `takes 61% of each step`."""
+    if name.startswith(IDLE):
+        name = name.removeprefix(IDLE)
+        return f"Idle time of the device {_OTHER_IDLE.get(name) or CATEGORIES[name].idle}"
+    return CATEGORIES[name].title if name in CATEGORIES else _OTHER_TITLES[name]
 
 
 def phase_label(name: str) -> str:

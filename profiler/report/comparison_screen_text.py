@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from profiler.analyse.model import LOADED_MACHINE, MAX_WITHOUT_CORE, WITHOUT_CORE, Comparison
 from profiler.core.metrics import PER_STEP, find_counter
 from profiler.core.terminal import called_as
 from profiler.core.units import count, rate, share, significant
+from profiler.diagnose.model import WORTH_LEADING
 from profiler.report.action_text import ACTIONS, KEPT, command_text, trial_commands
 from profiler.report.blocks import Action, Chip, Headline
-from profiler.report.finding_text import NO_GAIN, finding_text, leading, prediction_texts
+from profiler.report.finding_text import NO_GAIN, finding_text, prediction_texts, told
 from profiler.report.first_screen_text import WHY
 from profiler.report.model import ReportInput, ReportSide, exit_status, noisy_machine
 from profiler.report.text import (
@@ -288,7 +290,8 @@ def _is_worth_keeping(report_input: ReportInput) -> bool:
 
 
 def _next_cure(side: ReportSide) -> Iterator[Action]:
-    for finding in leading(side.detailed.findings)[:1]:
+    worth = (each for each in told(side.detailed.findings) if each.has_cure and each.gain >= WORTH_LEADING)
+    for finding in islice(worth, 1):
         text = finding_text(finding)
         note = " ".join(prediction_texts(finding)[:1])
         can_be_tried = finding.can_be_tried and side.detailed.info.argv

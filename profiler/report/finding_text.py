@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from string import Formatter
 from typing import Any, Final
 
 from profiler.analyse.finding import Confidence, Finding, FindingChange, FindingState, Gain, GainMethod, NotJudged
+from profiler.analyse.model import (
+    BETWEEN_BATCHES,
+    MARKED_DATA,
+    RECEIVE,
+    THE_LOADER,
+    Analysis,
+    DevicePart,
+    InputPart,
+)
 from profiler.core.syntax import parsed_line
 from profiler.core.units import nth, ratio, seconds, share, significant, size
 from profiler.diagnose.model import WORTH_NAMING
-from profiler.report.rank_text import SPENT, other_ranks
-from profiler.report.text import at, describe, file_name, function_name, listed, plural
+from profiler.report.category_text import rest_title
+from profiler.report.rank_text import SPENT, function_of_program, other_ranks
+from profiler.report.text import at, describe, file_name, function_name, host_state, input_part, listed, plural
+from profiler.run.model import Site
 
 _NEED_WORKERS: Final = frozenset({"multiprocessing_context", "persistent_workers", "prefetch_factor", "timeout"})
 """Arguments of a DataLoader that it refuses without workers."""
@@ -37,12 +48,45 @@ def finding_text(finding: Finding) -> FindingText:
     rule = finding.rule
     code = _fill(rule.code, finding.values)
     return FindingText(
-        _fill(rule.title, finding.values) or rule.name,
+        title(finding),
         listed([at(site).removeprefix(" at ") for site in finding.sites]) if finding.sites else "",
         tuple(filter(None, (_fill(template, finding.values) for template in rule.evidence))),
         next(filter(None, (_fill(template, finding.values) for template in (*rule.fixes, rule.fix))), ""),
         (changed_line(finding) or code) if code else "",
     )
+
+
+def title(finding: Finding) -> str:
+    """The cause, as a sentence without its full stop; of time that no rule explains, what it is."""
+    if finding.has_cure or finding.rule.title:
+        return _fill(finding.rule.title, finding.values) or finding.rule.name
+    loader = finding.values.get("loader")
+    return _input_title(loader) if loader else rest_title(finding.rule.name)
+
+
+def _input_title(part: InputPart) -> str:
+    """`Waiting for data, which the workers make mostly in collating,`: what a loader spends most time on."""
+    if part.name == RECEIVE:
+        return "Receiving batches from the workers"
+    if part.name == "loader start":
+        return "Starting the loader and waiting for its data"
+    name = _PARTS.get(part.name, "") if part.context == "loader" else ""
+    work = "" if part.name in _UNNAMED_PARTS else f"mostly in {name or input_part(part)}{_part_place(part.site)}"
+    if part.where == "worker":
+        return f"Waiting for data, which the workers make{work and f' {work}'},"
+    return f"Making data{work and f', {work},'}"
+
+
+_UNNAMED_PARTS: Final = (THE_LOADER, MARKED_DATA, BETWEEN_BATCHES)
+"""Parts of data loading that say nothing about its work."""
+_PARTS: Final[Mapping[str, str]] = {"dataset": "the dataset", "collate": "collating", "send": "sending batches"}
+"""Part of a loader's time -> its name in a sentence."""
+
+
+def _part_place(site: Site | None) -> str:
+    """` (Data.__getitem__(), which begins at data.py:12)`: its hook knows no other line. The slow one may differ."""
+    function = function_of_program(site) if site is not None else ""
+    return f" ({function}, which begins{at(site)})" if function else at(site)
 
 
 FINDING_COLUMNS: Final = (
@@ -153,53 +197,42 @@ _METHODS: Final[Mapping[str, str]] = {
     GainMethod.KNOCK_OUT: "measured by `try`, which ran the program without this cause",
 }
 """Method of a prediction -> how it was made; of others the name tells."""
-WORTH_LEADING: Final = 1.1
-"""Gain from which a finding leads the verdict. A choice: a program that can become 10% faster at most is healthy."""
-
 NO_GAIN: Final = 1.05
 """Gain below which nothing is left that a measurement would show: of single runs on a shared machine, throughput
 spreads by some 5%."""
 
 
-def leading(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The findings that a verdict begins with: the first two that are sure, large, and about different time."""
-    large = [each for each in _sure(findings) if each.gain >= WORTH_LEADING]
-    return tuple(islice((each for each in large if each is large[0] or not _may_be_same_time(large[0], each)), 2))
+def told(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings that a verdict tells, the one that it is about first."""
+    return tuple(islice((each for each in findings if each.is_told), MOST_TOLD))
 
 
-def _may_be_same_time(first: Finding, second: Finding) -> bool:
-    """Whether a part of what two findings cost may be counted twice: one of them does not tell which part of a
-    category it costs, and the other one costs time of that category too."""
-    if first.is_exclusive and second.is_exclusive:
-        return False
-    return any(cost > 0 and second.costs.get(name, 0.0) > 0 for name, cost in first.costs.items())
+MOST_TOLD: Final = 5
+"""Findings that a verdict has room for."""
 
 
-def minor(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The findings that a verdict tells where none leads: the first two that are sure and about different time."""
-    return tuple(islice(_sure(findings), 2))
+def lead_finding(analysis: Analysis) -> Finding | None:
+    """The finding that a report is about; None where nothing of a step is known, or where a rank makes the others wait
+    for a reason that no rule explains."""
+    first = next(iter(told(analysis.findings)), None)
+    late = analysis.ranks.late if analysis.ranks else None
+    return None if first and late is not None and first.values.get("rank") != late else first
 
 
 def of_whole_run(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The findings about the run as a whole that cost so much of it that a verdict tells them in any case."""
-    return tuple(each for each in _sure(findings) if each.is_of_run and each.seconds and each.share >= WORTH_NAMING)
-
-
-def without_gain(findings: Iterable[Finding]) -> Finding | None:
-    """The first finding that a verdict tells and whose rule knows what to write instead, but not what that gives."""
-    return next((each for each in minor(findings) if each.rule.code and not each.gains and not each.is_of_run), None)
-
-
-def _sure(findings: Iterable[Finding]) -> Iterator[Finding]:
-    return (each for each in findings if not each.overlaps and each.confidence is not Confidence.LOW)
+    return tuple(
+        each
+        for each in findings
+        if each.is_of_run and each.share >= WORTH_NAMING and each.confidence is not Confidence.LOW
+    )
 
 
 def whole_text(finding: Finding, step: str = "each step") -> str:
     """What the share of a finding is a share of: work in every 25th step only is no part of `step`."""
     if finding.is_of_run:
         return "the run"
-    is_in_each = finding.is_exclusive and finding.rule.name != EVALUATION
-    return step if is_in_each else "the time of all steps"
+    return "the time of all steps" if finding.is_periodic else step
 
 
 EVALUATION: Final = "frequent-evaluation"
@@ -207,15 +240,53 @@ EVALUATION: Final = "frequent-evaluation"
 
 
 def finding_sentence(finding: Finding, whole: str = "") -> str:
-    """`The model computes in float64 at train.py:20: 39% of each step, about 1.6× as fast without it.`"""
+    """`The model computes in float64 at train.py:20: 39% of each step, about 1.6× as fast without it.`
+
+    Of time that no rule explains: `Computing takes 72% of each step (28% at model.py:8, in forward()).`
+    """
+    text, amount = title(finding), share_text(finding.share, finding.low, finding.high)
+    whole = whole or f"of {whole_text(finding)}"
+    if not finding.rule.title:
+        return f"{text} takes {amount} {whole}{places_text(finding)}."
     place = at(finding.sites[0]) if finding.sites else ""
-    text = _fill(finding.rule.title, finding.values) or finding.rule.name
-    is_gain = finding.gains and (finding.gain >= NO_GAIN or finding.gains[0].method is GainMethod.KNOCK_OUT)
-    gain = f", {gain_text(finding, AS_FAST)}" if is_gain else ""
-    amount = share_text(finding.share, finding.low, finding.high)
     if finding.is_of_run:
         return f"{text}{place}: {amount} of the run." if finding.share else f"{text}{place}."
-    return f"{text}{place}: {amount} {whole or f'of {whole_text(finding)}'}{gain}."
+    is_gain = finding.gains and (finding.gain >= NO_GAIN or finding.gains[0].method is GainMethod.KNOCK_OUT)
+    gain = f", {gain_text(finding, AS_FAST)}" if is_gain else ""
+    return f"{text}{place}: {amount} {whole}{gain}."
+
+
+def places_text(finding: Finding) -> str:
+    """`, at train.py:8, in clean()`; where that is not nearly all, ` (28% at train.py:8, in clean(); 12% at ...)`. Of
+    idle time what the host did, of copies their kinds."""
+    if parts := finding.values.get("parts"):
+        kinds = listed([f"{share(part.exposed)} {_copied(part)}" for part in parts if part.kind in _COPIES])
+        return f" ({kinds})" if kinds else ""
+    if rows := finding.values.get("rows"):
+        return f" ({'; '.join(f'{share(row.share_of_wall)} {host_state(row)}{at(row.site)}' for row in rows)})"
+    if finding.places and finding.places[0][1] >= _NEARLY_ALL * finding.share:
+        return f", {place_name(finding.places[0][0])}"
+    places = "; ".join(f"{share(part)} {place_name(site)}" for site, part in finding.places)
+    return f" ({places})" if places else ""
+
+
+_NEARLY_ALL: Final = 0.9
+"""Share of a finding's time at a line from which the remainder is not worth mentioning."""
+_COPIES: Final[Mapping[str, str]] = {
+    "h2d": "from the host",
+    "d2h": "to the host",
+    "d2d": "within the device or between devices",
+}
+
+
+def _copied(part: DevicePart) -> str:
+    return _COPIES[part.kind] + (f"'s {part.memory} memory" if part.memory else "")
+
+
+def place_name(site: Site) -> str:
+    """`at train.py:8, in clean()`"""
+    inside = f", in {function_name(site)}" if site.function and site.function != "<module>" else ""
+    return f"{at(site).strip()}{inside}"
 
 
 def doubt_text(finding: Finding) -> str:
@@ -263,9 +334,10 @@ def change_sentence(change: FindingChange) -> str:
     """`The training process makes its batches itself at train.py:20 (no-workers): new, 2.1 ms of each step.`"""
     finding = change.finding
     place = at(finding.sites[0]) if finding.sites else ""
-    title = _fill(finding.rule.title, finding.values) or finding.rule.name
     costs = [seconds(each.seconds) for each in (change.before, change.after) if each is not None]
-    return f"{title}{place} ({finding.rule.name}): {state_text(change)}, {' and then '.join(costs)} of each step."
+    return (
+        f"{title(finding)}{place} ({finding.rule.name}): {state_text(change)}, {' and then '.join(costs)} of each step."
+    )
 
 
 # ---------------------------------------------------------------- templates

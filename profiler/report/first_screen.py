@@ -28,12 +28,12 @@ from profiler.report.comparison_screen_text import (
     comparison_headline,
     comparison_why,
 )
+from profiler.report.finding_text import NO_GAIN, lead_finding
 from profiler.report.first_screen_text import (
     IDLE_SHARES,
     NO_LINES_IN_TRACE,
     ONLY_HOST_LINES,
     WITH_STACK,
-    lead_finding,
     place_text,
     run_chips,
     run_context,
@@ -126,7 +126,7 @@ def _strip(side: ReportSide, *, compared: bool) -> PhaseStrip | None:
     if late is not None and waiting is not None:
         strip = replace(strip, beside=PhaseStrip(waiting_label(waiting, late), _rank_segments(waiting)))
     lead = lead_finding(analysis)
-    if compared or lead is None or lead.is_of_run or lead.gain <= 1:
+    if compared or lead is None or lead.gain < NO_GAIN:
         return strip
     after = total / lead.gain
     return replace(strip, changed=after, change=strip_change(lead, after))

@@ -22,9 +22,9 @@ from profiler.analyse.model import (
 from profiler.core.facts import is_plain_python
 from profiler.core.metrics import RATES
 from profiler.core.units import rate, ratio, seconds, share
-from profiler.diagnose.model import MUCH_UNKNOWN, NAMED, RunVerdict
+from profiler.diagnose.model import MUCH_UNKNOWN, NAMED, WORTH_LEADING, RunVerdict
 from profiler.report.blocks import Chip, Headline
-from profiler.report.category_text import category_label, phase_label
+from profiler.report.category_text import phase_label
 from profiler.report.finding_text import (
     AS_FAST,
     EVALUATION,
@@ -35,17 +35,17 @@ from profiler.report.finding_text import (
     finding_sentence,
     finding_text,
     how_sure,
-    leading,
+    lead_finding,
     left_out_text,
-    minor,
     of_whole_run,
+    places_text,
+    title,
+    told,
     whole_text,
-    without_gain,
 )
 from profiler.report.model import ReportSide, exit_status, group_warnings, has_no_steps, load_warnings
 from profiler.report.rank_text import other_ranks
 from profiler.report.text import THREAD_STATES, at, file_name, function_name, listed, part_of_time, plural
-from profiler.report.verdict_text import cause_text
 from profiler.run.model import Site, StepKind
 
 WHY: Final = 2
@@ -75,15 +75,6 @@ def run_headline(analysis: Analysis, devices: str) -> Headline:
     return Headline(_outcome(analysis, devices))
 
 
-def lead_finding(analysis: Analysis) -> Finding | None:
-    """The finding that the first screen is about: that of the late rank where there is one, else the largest gain."""
-    leaders = leading(analysis.findings)
-    ledger = analysis.ranks
-    if ledger is not None and ledger.straggler is not None:
-        return next((each for each in leaders if each.values.get("rank") == ledger.straggler.rank), None)
-    return next(iter(leaders), None)
-
-
 def _finding_headline(finding: Finding, analysis: Analysis) -> Headline:
     gain = gain_to_get(finding)
     if is_of_input(finding):
@@ -91,9 +82,15 @@ def _finding_headline(finding: Finding, analysis: Analysis) -> Headline:
         waits = _wait_for_data(finding, analysis)
         if waits - finding.share >= VISIBLE:  # the gain is not that of all of them
             gain = gain.replace(AS_FAST, " as fast after the first change")
-        return Headline(f"{who} waits for data {share(waits)} of every step: ", gain)
+        return Headline(f"{who} waits for data {share(waits)} of every step{': ' if gain else ''}", gain)
     part = share(_evaluation(finding, analysis) or finding.share)
-    return Headline(f"{finding_text(finding).title}: {part} of {whole_text(finding, 'every step')}, ", gain)
+    whole = whole_text(finding, "every step")
+    if not finding.rule.title:
+        if finding.rule.name == UNATTRIBUTED:
+            is_hinted = any(line.unrecorded for line in analysis.lines)
+            return Headline(f"What ran in {part} of {whole} is {'uncertain' if is_hinted else 'unknown'}")
+        return Headline(f"{title(finding)} takes {part} of {whole}")
+    return Headline(f"{title(finding)}: {part} of {whole}{', ' if gain else ''}", gain)
 
 
 _OF_DEVICE: Final = (RunVerdict.DEVICE_IDLE, RunVerdict.DEVICE_BUSY)
@@ -139,7 +136,9 @@ _NEARLY_ALL: Final = 0.9
 
 
 def gain_to_get(finding: Finding) -> str:
-    """`about 1.64× as fast without it`, `1.64× as fast without it, as measured`"""
+    """`about 1.64× as fast without it`, `1.64× as fast without it, as measured`; empty where nothing is predicted."""
+    if not finding.gains or finding.gain < NO_GAIN:
+        return ""
     gain = finding.gains[0]
     measured = ", as measured" if gain.method is GainMethod.KNOCK_OUT else ""
     return f"{factor_text(gain)}{AS_FAST}{measured}"
@@ -153,18 +152,6 @@ def _outcome(analysis: Analysis, devices: str) -> str:
             return f"The {devices} is idle {part} of the time"
         case RunVerdict.DEVICE_BUSY | RunVerdict.DEVICE_BUSY_SAMPLED:
             return f"The {devices} is busy {part_of_time(analysis.outcome_share, analysis.value('peak_share'))}"
-        case RunVerdict.COMPUTING:
-            return f"{_computing(analysis)} {part} of every step"
-        case RunVerdict.CAUSE:
-            first = analysis.causes[0]
-            return (
-                f"Training waits for data {share(first.share)} of every step"
-                if first.category == _INPUT
-                else (cause_text(first))
-            )
-        case RunVerdict.UNKNOWN_STEP:
-            is_hinted = any(line.unrecorded for line in analysis.lines)
-            return f"What ran in {part} of every step is {'uncertain' if is_hinted else category_label(UNATTRIBUTED)}"
         case RunVerdict.NO_STEP:
             return "No training step was seen"
         case RunVerdict.THREADS_ONLY:
@@ -175,12 +162,6 @@ def _outcome(analysis: Analysis, devices: str) -> str:
     if step := analysis.value("step_time"):
         return f"A step takes {seconds(step)}; where it goes was not recorded"
     return "Nothing was measured"
-
-
-def _computing(analysis: Analysis) -> str:
-    """What is known to be computing: without enough samples only what is recorded."""
-    is_sampled = all(warning.values.get("of") != "anything" for warning in analysis.warnings)
-    return "Computing takes" if is_sampled or not _is_much_unknown(analysis) else "Backward passes and updates take"
 
 
 def _is_much_unknown(analysis: Analysis) -> bool:
@@ -203,32 +184,39 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
             return analysis.details[:WHY]
         if analysis.outcome == RunVerdict.UNKNOWN:  # its details say what its headline says
             return tuple(_gain_or_why_none(analysis))
-        reason = (analysis.unknown_reason,) if analysis.outcome == RunVerdict.UNKNOWN_STEP else ()
-        shown = tuple(islice(filter(None, (*reason, *analysis.details)), WHY))
+        shown = tuple(islice(filter(None, analysis.details), WHY))
+        return tuple(dict.fromkeys((*shown, *_gain_or_why_none(analysis))))
+    if not lead.has_cure:
+        reason = (analysis.unknown_reason,) if lead.rule.name == UNATTRIBUTED else ()
+        place = places_text(lead).removeprefix(",").strip()
+        where = f"{title(lead).removesuffix(',')}: {place.strip('()')}." if place and not reason else ""
+        shown = tuple(islice(filter(None, (*reason, where, *analysis.details)), WHY))
         return tuple(dict.fromkeys((*shown, *_gain_or_why_none(analysis))))
     text = finding_text(lead)
     is_input, is_evaluation = is_of_input(lead), _evaluation(lead, analysis) > 0
     first = f"{text.title}{at(lead.sites[0]) if lead.sites else ''}." if is_input else ""
-    others = [each for each in leading(analysis.findings) if each is not lead]
-    left_out, told = left_out_text(lead), _OF_EVALUATION if is_evaluation else _OF_INPUT
+    others = [each for each in told(analysis.findings)[1:] if each.gain >= WORTH_LEADING or not each.has_cure]
+    others = [each for each in others if each.rule.name not in ("compute", UNATTRIBUTED)]
+    left_out, of_lead = left_out_text(lead), _OF_EVALUATION if is_evaluation else _OF_INPUT
     has_rest = (is_input or is_evaluation) and not leaves_much_out(lead, analysis)
-    rest = _rest(analysis.phases, told) if has_rest else ""
+    rest = _rest(analysis.phases, of_lead) if has_rest else ""
     second = finding_sentence(others[0]) if others else rest
     # how long a part of a step takes is in its strip
     evidence = ("", "") if is_input or is_evaluation else (*text.evidence[:2], "", "")
     why = tuple(islice(filter(None, (first, evidence[0], second, evidence[1])), WHY))
-    return tuple(filter(None, (*why, *map(finding_sentence, of_whole_run(analysis.findings)), left_out)))
+    none = () if lead.gain >= NO_GAIN else _gain_or_why_none(analysis)
+    return tuple(filter(None, (*why, *none, *map(finding_sentence, of_whole_run(analysis.findings)), left_out)))
 
 
 def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:
     """The largest predicted gain where no finding leads, else why there is none; nothing where nothing was measured."""
     if has_no_steps(analysis) or not analysis.outcome:
         return
-    gains = [each for each in minor(analysis.findings) if not each.is_of_run and each.gain >= NO_GAIN]
-    if gains:
+    sure = told(analysis.findings)
+    if gains := [each for each in sure if each.gain >= NO_GAIN]:
         yield finding_sentence(gains[0])
         return
-    if without_gain(analysis.findings):
+    if any(each.rule.code and not each.gains for each in sure):
         reason = "a recording does not tell how much the change below gives"
     elif analysis.info.level == "light" and not analysis.is_trace:
         reason = "level light does not record where the time goes"
@@ -236,7 +224,7 @@ def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:
         reason = "without stack samples, no cause can be told"
     elif not analysis.is_trace and is_too_short(analysis):
         reason = "the recorded steps are too few to tell a cause"
-    elif any(each.gains for each in minor(analysis.findings)):
+    elif any(each.gains for each in sure):
         reason = f"no rule recognizes a cause whose removal makes the program {NO_GAIN - 1:.0%} faster"
     else:
         reason = "no rule recognizes a cause that can be removed"
@@ -365,7 +353,7 @@ def _speed(analysis: Analysis) -> Chip | None:
         return None
     now = rate(measure.value, measure.unit)
     lead = lead_finding(analysis)
-    if lead is None or lead.gains[0].factor > MOST:
+    if lead is None or not NO_GAIN <= lead.gain <= MOST:
         return Chip(now)
     number, _, unit = now.rpartition(" ")
     best = rate(measure.value * lead.gains[0].factor, unit)

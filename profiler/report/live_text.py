@@ -8,7 +8,7 @@ from typing import Final
 from profiler.analyse.model import Analysis
 from profiler.core.units import seconds, share
 from profiler.diagnose.model import LiveDiagnosis, LiveLimit
-from profiler.report.finding_text import finding_sentence, finding_text, leading, left_out_text, minor
+from profiler.report.finding_text import finding_sentence, finding_text, left_out_text, told
 
 
 def live_sentence(diagnosis: LiveDiagnosis) -> str:
@@ -71,7 +71,7 @@ def live_findings(analysis: Analysis, whole: str = "") -> tuple[str, ...]:
 
     :param whole: what the share of a cost is a share of.
     """
-    chosen = leading(analysis.findings) or minor(analysis.findings)
+    chosen = [each for each in told(analysis.findings) if each.has_cure][:2]
     with_core = f"{whole} in which it has a core" if whole else ""
     wholes = (with_core if left_out_text(each) else whole for each in chosen)
     lines = [f"{finding_sentence(each, of)} {finding_text(each).fix}" for each, of in zip(chosen, wholes, strict=True)]

@@ -15,6 +15,7 @@ import numpy as np
 from tests.clinic.program import ROOT
 
 if TYPE_CHECKING:
+    from profiler.analyse.finding import Finding
     from profiler.analyse.model import Analysis
 
 WORTH_LEADING: Final = 1.1
@@ -242,19 +243,21 @@ def read_breakdown(run: Path) -> Breakdown:
     without_core = [values[name] for name in LOADED if name in values]
     wide = sum(each.high - each.low for each in without_core if each.high is not None and each.low is not None)
     waits = sum(each.value or 0.0 for each in without_core) / total, wide / 2 / total
-    causes = tuple(
-        Cause(
-            cause.category,
-            cause.share,
-            cause.share if cause.low is None else cause.low,
-            cause.share if cause.high is None else cause.high,
-            tuple((site.file, site.line, site.function) for site in cause.location.path) if cause.location else (),
-            (cause.location.calls or "") if cause.location else "",
-            cause.notice.code if cause.notice else "",
-        )
-        for cause in analysis.causes
-    )
+    causes = tuple(map(_told_cause, filter(lambda finding: finding.is_told, analysis.findings)))
     return Breakdown(analysis.info.state, causes, _late(analysis), waits if without_core else None)
+
+
+def _told_cause(finding: Finding) -> Cause:
+    whole = finding.recorded_share / finding.share if finding.share else 1.0
+    return Cause(
+        max(finding.costs, key=lambda name: finding.costs[name]),
+        finding.recorded_share,
+        whole * finding.low,
+        whole * finding.high,
+        tuple((site.file, site.line, site.function) for site in finding.sites),
+        finding.values.get("calls") or "",
+        finding.rule.name,
+    )
 
 
 def _late(analysis: Analysis) -> Cause | None:

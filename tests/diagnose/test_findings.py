@@ -31,11 +31,16 @@ def rule(name: str, *categories: str, part: float = 1.0, remaining: float = 0.0,
     def judge(costs: StepCosts) -> Claim:
         return Claim({each: costs.cost(each).part(part) for each in categories}, (SITE,), remaining=remaining)
 
-    return Rule(name, name, (), "", judge, is_general=is_general)
+    return Rule(name, name, (), "Mend it.", judge, is_general=is_general)
 
 
 def names(run: Analysis, *rules: Rule) -> list[str]:
-    return [f"{finding.rule.name}{'*' * bool(finding.overlaps)}" for finding in find(run, rules)[0]]
+    return [f"{finding.rule.name}{'*' * bool(finding.overlaps)}" for finding in causes(run, rules)]
+
+
+def causes(run: Analysis, rules: Sequence[Rule]) -> list[Finding]:
+    """The findings of these rules, without the time that none of them explains."""
+    return [finding for finding in find(run, rules)[0] if finding.has_cure]
 
 
 def test_work_at_one_line_is_told_once() -> None:
@@ -46,7 +51,7 @@ def test_work_at_one_line_is_told_once() -> None:
             claimed = {"compute": costs.cost("compute").part(part), "python": costs.cost("python").part(other)}
             return Claim(claimed, (replace(SITE, line=line),), **{"is_most": True, **more})
 
-        return Rule(name, name, (), "", judge, is_general=name == "operators")
+        return Rule(name, name, (), "Mend it.", judge, is_general=name == "operators")
 
     run = analysis(compute=0.6, python=0.4)
     assert names(run, needed("metric", 0.4, 7), needed("operators", 0.3, 7)) == ["metric", "operators*"]
@@ -80,7 +85,7 @@ def test_the_largest_gain_comes_first() -> None:
     run = analysis(input=0.3, python=0.2, log=0.04, compute=0.46)
     rules = (rule("p", "python"), rule("i", "input"), rule("small", "log"))
     assert names(run, *rules) == ["i", "p"], "a share below the threshold is no finding"
-    first = find(run, rules)[0][0]
+    first = causes(run, rules)[0]
     assert (first.seconds, first.share, first.sites, first.confidence) == (0.3, 0.3, (SITE,), Confidence.HIGH)
     assert first.gains[0].method is GainMethod.BOUND
     assert first.gain == pytest.approx(1 / 0.7)

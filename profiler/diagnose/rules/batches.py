@@ -367,7 +367,7 @@ def small_batch(costs: StepCosts) -> Claim | Notice | None:
         "fixed": fixed / curve.seconds,
         "larger": curve.size * _TIMES_LARGER,
     }
-    return Claim(claimed, made_sites(costs, ()), values, is_exclusive=False)
+    return Claim(claimed, made_sites(costs, ()), values)
 
 
 PLUGINS = rules_of(globals())

@@ -74,8 +74,7 @@ def periodic_work(costs: StepCosts) -> Claim | None:
         return None
     claimed = {name: exactly(min(costs.cost(name).seconds, extra * part / whole)) for name, part in working.items()}
     values = {"every": spikes.every, "times": spikes.times, **work_values(costs, line.calls)}
-    # what other rules leave of a category may lie in other steps too
-    return Claim(claimed, tuple(each.site for each in spikes.lines[:3]), values, is_exclusive=False, is_most=True)
+    return Claim(claimed, tuple(each.site for each in spikes.lines[:3]), values, is_periodic=True, is_most=True)
 
 
 @rule(
@@ -93,7 +92,7 @@ def frequent_evaluation(costs: StepCosts) -> Claim | None:
     if phase is None or costs.has_queue:
         return None
     claimed, sites = phase_costs(costs, phase)
-    return Claim(with_stage_cost(costs, Stage.EVALUATION, claimed), sites, is_most=True)
+    return Claim(with_stage_cost(costs, Stage.EVALUATION, claimed), sites, is_periodic=True, is_most=True)
 
 
 _WRITES: Final = frozenset(

@@ -12,7 +12,7 @@ from profiler.analyse.finding import Confidence, KnockOut
 from profiler.analyse.model import Analysis, LineCost, ThreadActivity, ThreadState
 from profiler.core.notice import Notice
 from profiler.core.syntax import called_functions, parsed_line
-from profiler.diagnose.device import MOST
+from profiler.diagnose.device import MOST, hides_waits
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import NOTHING, Claim, Cost, StepCosts, exactly, largest_sites, rule, rules_of, take
 from profiler.diagnose.rules._frames import (
@@ -28,7 +28,6 @@ from profiler.diagnose.rules._frames import (
 from profiler.diagnose.rules._input import prepared_costs
 from profiler.diagnose.rules._metrics import metric_lines
 from profiler.diagnose.rules._operators import called_from, small_operators
-from profiler.diagnose.run import hides_waits
 from profiler.run.model import Site
 
 _MOST_OF_STEP: Final = 0.5

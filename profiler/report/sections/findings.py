@@ -105,7 +105,7 @@ def _not_judged(rules: Iterable[NotJudged]) -> Iterator[Items]:
 def _brief(report_input: ReportInput) -> Iterator[Block]:
     analysis = report_input.analysis
     if analysis is not None:  # the verdict has the figures of those that matter
-        first = analysis.findings[:_BRIEF]
+        first = [each for each in analysis.findings if each.has_cure][:_BRIEF]
         for finding in (*first, *(each for each in of_whole_run(analysis.findings) if each not in first)):
             yield from _what_to_do(finding)
     else:
@@ -159,11 +159,11 @@ def findings(report_input: ReportInput) -> Iterator[Block]:
     if analysis is None or not (analysis.breakdown or analysis.idle):
         return
     if len(analysis.findings) > 1:
-        yield make_table("Causes, the largest gain first", _FIELDS, analysis.findings, _NOTE)
-    elif not analysis.findings and _is_known(analysis):
+        yield make_table("What takes the time", _FIELDS, analysis.findings, _NOTE)
+    if not any(finding.has_cure for finding in analysis.findings) and _is_known(analysis):
         yield Text(_NOTHING)
     cures = [fix for fixes in entry_points("fixes").values() for fix in fixes]
-    yield from (_in_full(finding, cures) for finding in analysis.findings)
+    yield from (_in_full(finding, cures) for finding in analysis.findings if finding.has_cure)
     yield from _not_judged(analysis.not_judged)
 
 

@@ -80,10 +80,15 @@ def main_process(name: str, share: float, context: Any = "loader") -> InputPart:
 
 def found(analysis: Analysis) -> list[str]:
     """Names of the rules that fire, in their order; a star stands for a finding about the same time as another."""
-    findings = find(analysis)[0]
+    findings = causes(analysis)
     for finding in findings:
         check_words(finding)
     return [f"{finding.rule.name}{'*' * bool(finding.overlaps)}" for finding in findings]
+
+
+def causes(analysis: Analysis) -> list[Finding]:
+    """The findings of rules, without the time that none of them explains."""
+    return [finding for finding in find(analysis)[0] if finding.has_cure]
 
 
 def check_words(finding: Finding) -> None:
@@ -100,11 +105,11 @@ def check_words(finding: Finding) -> None:
 
 
 def first(analysis: Analysis) -> Finding:
-    return find(analysis)[0][0]
+    return causes(analysis)[0]
 
 
 def gain_of(rule: str, analysis: Analysis) -> float:
-    return next(finding.gain for finding in find(analysis)[0] if finding.rule.name == rule)
+    return next(finding.gain for finding in causes(analysis) if finding.rule.name == rule)
 
 
 ALONE = LoaderUse(1.0, 0.0)

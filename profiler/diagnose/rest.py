@@ -1,0 +1,224 @@
+"""Tells time that no rule explains as it is: by its kind or its stage, with the lines that take it."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from profiler.analyse.finding import Confidence, Finding, RuleText
+from profiler.analyse.model import (
+    AFTER_OPTIMIZER,
+    COMMUNICATING,
+    COPYING,
+    CORELESS_CATEGORIES,
+    INTERRUPTIONS,
+    UNATTRIBUTED,
+    UPDATE,
+    WAITING_FOR_INDEX,
+    WAITING_FOR_WORKERS,
+    Analysis,
+    HostState,
+    IdleBlame,
+    InputPart,
+    Stage,
+)
+from profiler.diagnose.board import Board
+from profiler.diagnose.device import (
+    BUSY,
+    COPIES,
+    MAX_CAUSES,
+    MOST,
+    hides_waits,
+    program_blame,
+    too_few_launches,
+    trace_category,
+)
+from profiler.diagnose.model import (
+    BETWEEN_OPERATORS,
+    IDLE,
+    MUCH_UNKNOWN,
+    NAMED,
+    PYTHON_OR_WAITS,
+    WAITS_FOR_WORKERS,
+    WORTH_NAMING,
+)
+from profiler.diagnose.rule import MAX_SITES, Cost, StepCosts, exactly
+from profiler.run.model import Site
+
+_WORK: Final = ("python", "framework", "compute")
+"""Categories of which the stage tells more than the category."""
+_STAGES: Final = (AFTER_OPTIMIZER, *(stage for stage in INTERRUPTIONS if stage != Stage.NO_GRADIENTS))
+"""Work without gradients may be an update of parameters, and is no stage here."""
+MUCH_UPDATING: Final = 1 / 3
+"""Share of a step from which the optimizer's step is told apart. A choice: below it an update is a usual part of a
+step."""
+_CHANCE: Final = 0.03
+"""Lower end of an interval below which time may be none: '16% (1 to 25%)' names what may not be there."""
+_NARROW: Final = 0.8
+"""Least ratio of the lower end of an interval to the time for a high confidence."""
+
+
+def rest(board: Board, costs: StepCosts) -> Iterator[Finding]:
+    """What claims left of a step, the most seconds first; none of it has a cure."""
+    found = _of_device(board, costs) if costs.has_queue else _of_host(board, costs)
+    yield from sorted(found, key=lambda finding: -finding.seconds)[:MAX_CAUSES]
+
+
+def _finding(
+    name: str,
+    cost: Cost,
+    costs: StepCosts,
+    places: Mapping[Site, float],
+    categories: Mapping[str, float],
+    **values: Any,
+) -> Finding | None:
+    """Time with its lines; None where it is too little to tell.
+
+    :param places: lines with their seconds per step.
+    :param categories: categories with their seconds per step.
+    """
+    least = MUCH_UNKNOWN if name == UNATTRIBUTED else WORTH_NAMING
+    if not cost.seconds or cost.seconds < least * costs.active:
+        return None
+    # waits for a core are a part of the whole step; all else is a part of the time in which the program has one
+    step = costs.seconds if name in CORELESS_CATEGORIES else costs.own_step(cost.seconds)
+    confidence = Confidence.HIGH if cost.low >= _NARROW * cost.seconds else Confidence.MEDIUM
+    if cost.low < _CHANCE * step or costs.is_device_unseen:
+        confidence = Confidence.LOW
+    lines = sorted(((site, seconds / step) for site, seconds in places.items()), key=lambda line: -line[1])
+    named = tuple((site, share) for site, share in lines if share >= WORTH_NAMING)[:MAX_SITES]
+    ends = (min(1.0, end / step) for end in (cost.seconds, cost.low, cost.high))
+    sites = tuple(site for site, _ in named)
+    return replace(
+        Finding(RuleText(name, "", (), ""), cost.seconds, *ends, confidence, sites, values, costs=categories),
+        places=named,
+        left_out=1.0 - step / costs.seconds,
+    )
+
+
+# ---------------------------------------------------------------- the host
+
+
+def _of_host(board: Board, costs: StepCosts) -> Iterator[Finding]:
+    analysis = costs.analysis
+    phase = costs.phase(UPDATE)
+    is_updating = phase is not None and phase.low >= MUCH_UPDATING and costs.fact("device") == "cpu"
+    groups = defaultdict[str, list[tuple[str, Cost, Site | None]]](list)
+    for category, whole in costs.categories.items():
+        for part, seconds in board.free(category):
+            name = category
+            if part is None:
+                groups[name].append((category, whole.part(seconds / whole.seconds), None))
+                continue
+            if category in _WORK and part.cell.activity in _STAGES:
+                name = part.cell.activity
+            elif category in _WORK and part.cell.activity == UPDATE and is_updating:
+                name = UPDATE
+            share = seconds / part.cell.seconds
+            cost = Cost(seconds, share * part.cell.low, share * part.cell.high)
+            groups[name].append((category, cost, part.cell.place))
+    for name, parts in groups.items():
+        places, categories = defaultdict[Site, float](float), defaultdict[str, float](float)
+        for category, cost, site in parts:
+            categories[category] += cost.seconds
+            if site is not None:
+                places[site] += cost.seconds
+        values: dict[str, Any] = {"loader": _largest_part(analysis.input)} if name == "input" else {}
+        cost = _sum(cost for _, cost, _ in parts)
+        if found := _finding(_name(name, places, analysis), cost, costs, places, categories, **values):
+            yield found
+
+
+def _sum(costs: Iterable[Cost]) -> Cost:
+    """The sum of independent costs: their intervals add up as their squares do."""
+    each = tuple(costs)
+    seconds = sum(cost.seconds for cost in each)
+    below = math.hypot(*(cost.seconds - cost.low for cost in each))
+    above = math.hypot(*(cost.high - cost.seconds for cost in each))
+    return Cost(seconds, max(0.0, seconds - below), seconds + above)
+
+
+def _name(category: str, places: Mapping[Site, float], analysis: Analysis) -> str:
+    """The category, or a name that tells more of it."""
+    facts = analysis.info.facts
+    if analysis.is_trace and category in ("python", UNATTRIBUTED) and not places:
+        operators = sum(analysis.breakdown[name].value or 0.0 for name in ("compute", "framework"))
+        is_known = operators >= WORTH_NAMING * (analysis.value("step_time") or 0.0)
+        return BETWEEN_OPERATORS if category == "python" or is_known else category
+    if category == "python" and hides_waits(analysis):
+        return PYTHON_OR_WAITS
+    # a program with an engine waits for its workers, not for a device
+    if category == "sync" and facts.get("device") == "cpu" and facts.get("engine", "inline") != "inline":
+        return WAITS_FOR_WORKERS
+    return category
+
+
+def _largest_part(parts: Iterable[InputPart]) -> InputPart | None:
+    """What the training process does itself, where it takes most of the input; else what takes most time."""
+    making = [part for part in parts if part.name not in (WAITING_FOR_INDEX, WAITING_FOR_WORKERS)]
+    whole = sum(part.seconds_per_step for part in making)
+    own = [part for part in making if part.where == "main process" and part.seconds_per_step > MOST * whole]
+    return max(own or making, key=lambda part: part.seconds_per_step, default=None)
+
+
+# ---------------------------------------------------------------- a device with a queue
+
+
+def _of_device(board: Board, costs: StepCosts) -> Iterator[Finding]:
+    """Idle time by what the host does meanwhile, and time in which the device communicates or copies only."""
+    analysis = costs.analysis
+    groups = defaultdict[tuple[str, str], list[IdleBlame]](list)
+    for row in program_blame(analysis):
+        groups[trace_category(row) if analysis.is_trace else (row.category, "")].append(row)
+    has_operators = bool(analysis.breakdown.get("framework") and analysis.breakdown["framework"].value)
+    has_functions = any(row.state is HostState.IN_PYTHON for row in analysis.idle)
+    few = too_few_launches(analysis)
+    for (category, code), rows in groups.items():
+        if few and not _is_single_call(category, rows):
+            continue
+        seconds = sum(row.seconds_per_step for row in rows)
+        share = _free(board, category) / costs.cost(category).seconds if costs.cost(category).seconds else 0.0
+        lines = defaultdict[Site, float](float)
+        for row in rows:
+            if row.site is not None:
+                lines[row.site] += share * row.seconds_per_step
+        is_known = code != BETWEEN_OPERATORS or (has_operators and not has_functions)
+        name = f"{IDLE}{code if code and is_known else category}"
+        cost = exactly(share * seconds)
+        if found := _finding(name, cost, costs, lines, {category: cost.seconds}, rows=_largest(rows)):
+            yield found
+    for category, kinds in ((COMMUNICATING, ("communication",)), (COPYING, COPIES)):
+        parts = sorted((part for part in analysis.device_parts if part.kind in kinds), key=lambda part: -part.exposed)
+        shown = tuple(part for part in parts if part.exposed >= WORTH_NAMING)
+        seconds = _free(board, category)
+        if found := _finding(category, exactly(seconds), costs, {}, {category: seconds}, parts=shown):
+            yield found
+
+
+def _free(board: Board, category: str) -> float:
+    return sum(seconds for _, seconds in board.free(category))
+
+
+def _is_single_call(category: str, rows: Iterable[IdleBlame]) -> bool:
+    """Whether one call that blocks, allocates or sets the device up takes nearly all of the time: then few launches are
+    enough to name it."""
+    row = max(rows, key=lambda each: each.share_of_wall)
+    is_setup = row.state is HostState.IN_CALL and category == "launch"
+    return row.share_of_wall >= BUSY and (row.state is HostState.BLOCKED_IN_CALL or is_setup)
+
+
+def _largest(rows: Iterable[IdleBlame]) -> tuple[IdleBlame, ...]:
+    """The operators, calls and functions with at least a tenth of the wall time each, the largest first."""
+    merged: dict[tuple[HostState, str, str], IdleBlame] = {}
+    for row in rows:
+        key = row.state, row.subject, str(row.site) if row.state is HostState.IN_PYTHON else ""
+        before = merged.get(key)
+        if before is not None:
+            site = row.site if row.site == before.site else None
+            row = replace(before, site=site, share_of_wall=before.share_of_wall + row.share_of_wall)
+        merged[key] = row
+    named = (row for row in merged.values() if row.share_of_wall >= NAMED and row.state is not HostState.BETWEEN_CALLS)
+    return tuple(sorted(named, key=lambda row: -row.share_of_wall)[:MAX_SITES])
