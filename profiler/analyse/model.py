@@ -682,32 +682,6 @@ class RankLedger:
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
-    """What takes part of a step, or leaves the device idle for part of it."""
-
-    category: str
-    """A host category, the phase after the optimizer, or COMMUNICATING or COPYING, which are time of the device."""
-    share: float
-    """The share of the wall time; low and high are its 95% interval, None if it was recorded exactly."""
-    low: float | None = None
-    high: float | None = None
-    location: Location | None = None
-    """None: no place holds most of it, or too little is known."""
-    further: tuple[Location, ...] = ()
-    """Other places that hold at least a tenth of a step."""
-    notice: Notice | None = None
-    """What else is known about the reason."""
-    blame: IdleBlame | None = None
-    """The row of this category with the largest share, if it is idle time."""
-    places: tuple[IdleBlame, ...] = ()
-    """The operators, calls and functions of a foreign trace that take at least a tenth of the wall time each."""
-    parts: tuple[DevicePart, ...] = ()
-    """What the device did in this time, if it is time of the device."""
-    loader: InputPart | None = None
-    """The part that the loader spends most time on, if it is a wait for data."""
-
-
-@dataclass(frozen=True, slots=True)
 class Series:
     """Something over time; `times` in seconds from the start of the measured window."""
 
@@ -853,10 +827,8 @@ class Analysis:
     """What `verdict` concludes: a code of `profiler.diagnose.model.RunVerdict`."""
     outcome_share: float = 0.0
     """The share that belongs to `outcome`, such as that of idle time."""
-    causes: tuple[Cause, ...] = ()
-    """The causes that `verdict` names, the largest first."""
     findings: tuple[Finding, ...] = ()
-    """What makes it slow, the largest gain first; empty until `profiler.diagnose` adds them."""
+    """What takes the time, in the order in which a verdict tells it; empty until `profiler.diagnose` adds them."""
     not_judged: tuple[NotJudged, ...] = ()
     """The rules that cannot judge this run."""
     step: StepDefinition | None = None

@@ -180,5 +180,5 @@ class Board:
             by[id(part.cell)] = {name: seconds * self._steps for name, seconds in part.by.items()}
             if part.category in self._unplaced:
                 unplaced[part.cell.kind] = self._unplaced[part.category]
-        cells = (replace(cell, findings=by[id(cell)]) if by.get(id(cell)) else cell for cell in self._ledger.cells)
+        cells = (replace(cell, findings=by.get(id(cell), {})) for cell in self._ledger.cells)
         return replace(self._ledger, cells=tuple(cells), unplaced=unplaced)

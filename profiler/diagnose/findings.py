@@ -98,7 +98,11 @@ def _divided(claims: Iterable[tuple[Rule, Claim]], costs: StepCosts, board: Boar
     ordered = sorted(claims, key=lambda each: (each[0].is_general, -_weight(*each, costs), each[0].name))
     owned = set[tuple[str, int]]()
     for rule, answer in ordered:
-        rival = "" if rule.is_general else board.rival(answer)
+        rival = board.rival(answer)
+        if rival and rule.is_general:
+            if answer.is_periodic:  # its rivals tell what these steps do
+                continue
+            rival = ""
         claim = answer if rival else _without_lines(board.remainder(answer), owned)
         if _is_large(rule, claim, costs):
             yield _finding(rule, claim, costs, rival)

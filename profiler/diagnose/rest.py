@@ -55,6 +55,8 @@ _STAGES: Final = (AFTER_OPTIMIZER, *(stage for stage in INTERRUPTIONS if stage !
 MUCH_UPDATING: Final = 1 / 3
 """Share of a step from which the optimizer's step is told apart. A choice: below it an update is a usual part of a
 step."""
+_BESIDE_A_DEVICE: Final = ("input", "log", "checkpoint")
+"""Categories that take the host's time whether the device is busy or not; in all others it may be waiting for it."""
 _CHANCE: Final = 0.03
 """Lower end of an interval below which time may be none: '16% (1 to 25%)' names what may not be there."""
 _NARROW: Final = 0.8
@@ -86,7 +88,7 @@ def _finding(
     # waits for a core are a part of the whole step; all else is a part of the time in which the program has one
     step = costs.seconds if name in CORELESS_CATEGORIES else costs.own_step(cost.seconds)
     confidence = Confidence.HIGH if cost.low >= _NARROW * cost.seconds else Confidence.MEDIUM
-    if cost.low < _CHANCE * step or costs.is_device_unseen:
+    if cost.low < _CHANCE * step or _reflects_device(name, costs):
         confidence = Confidence.LOW
     lines = sorted(((site, seconds / step) for site, seconds in places.items()), key=lambda line: -line[1])
     named = tuple((site, share) for site, share in lines if share >= WORTH_NAMING)[:MAX_SITES]
@@ -97,6 +99,12 @@ def _finding(
         places=named,
         left_out=1.0 - step / costs.seconds,
     )
+
+
+def _reflects_device(name: str, costs: StepCosts) -> bool:
+    """Whether the host may only wait for a device of which no more is known than that it was busy."""
+    busy = costs.analysis.value("device_utilization") or 0.0
+    return costs.is_device_unseen and busy >= BUSY and name not in _BESIDE_A_DEVICE
 
 
 # ---------------------------------------------------------------- the host

@@ -220,8 +220,8 @@ def _step(run: RunDiagnosis) -> Iterable[str]:
     is_unknown = any(each.rule.name == UNATTRIBUTED for each in findings)
     if run.unknown and not is_unknown:
         yield _unknown(run.unknown)
-        if run.unknown.in_trace and not findings:
-            yield "There is no cause to name."
+    elif run.unknown and run.unknown.in_trace and len(findings) == 1:
+        yield "There is no cause to name."
     elif len(findings) == 1 and not run.unknown and run.verdict is RunVerdict.COMPUTING:
         is_sure = all(each in findings or each.is_of_run for each in run.findings)
         few = "The stack samples are too few to tell what takes the rest."

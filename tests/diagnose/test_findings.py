@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from profiler.analyse.finding import Confidence, GainMethod
+from profiler.analyse.finding import Confidence, Finding, GainMethod
+from profiler.analyse.ledger.cells import MAIN, Cell, Ledger, Owner, Period, Recurrence
 from profiler.analyse.model import Analysis, Measure
 from profiler.core.notice import Notice
 from profiler.diagnose.findings import find, with_trials
@@ -43,25 +45,38 @@ def causes(run: Analysis, rules: Sequence[Rule]) -> list[Finding]:
     return [finding for finding in find(run, rules)[0] if finding.has_cure]
 
 
+def cell(line: int, kind: str, seconds: float, recurrence: Recurrence = Recurrence.EACH) -> Cell:
+    """Time at a line of ten steps."""
+    place = replace(SITE, line=line)
+    ends = seconds, seconds, seconds, 100.0
+    return Cell(0, MAIN, Period.STEPS, "", kind, Owner.USER, "", place, "", recurrence, 0.0, *ends)
+
+
 def test_work_at_one_line_is_told_once() -> None:
     """A metric and the small operators that it calls; those of another line are other work."""
 
-    def needed(name: str, part: float, line: int, other: float = 0.0, **more: bool) -> Rule:
+    def needed(name: str, part: float, line: int, other: float = 0.0) -> Rule:
         def judge(costs: StepCosts) -> Claim:
             claimed = {"compute": costs.cost("compute").part(part), "python": costs.cost("python").part(other)}
-            return Claim(claimed, (replace(SITE, line=line),), **{"is_most": True, **more})
+            return Claim(claimed, (replace(SITE, line=line),), is_most=True)
 
-        return Rule(name, name, (), "Mend it.", judge, is_general=name == "operators")
+        return Rule(name, name, (), "Mend it.", judge)
 
-    run = analysis(compute=0.6, python=0.4)
+    cells = cell(7, "compute", 2.4), cell(8, "compute", 3.6), cell(7, "python", 4.0)
+    wall = {(0, MAIN, Period.STEPS): 10.0}
+    run = replace(analysis(compute=0.6, python=0.4), ledger=Ledger(cells, wall, steps={MAIN: 10}))
     assert names(run, needed("metric", 0.4, 7), needed("operators", 0.3, 7)) == ["metric", "operators*"]
     assert names(run, needed("metric", 0.4, 7), needed("operators", 0.3, 8)) == ["metric", "operators"]
-    waste = needed("waste", 0.3, 7, is_most=False)
-    assert names(run, needed("metric", 0.4, 7), waste) == ["metric", "waste"], "it may be all of another part"
     more = needed("operators", 0.3, 7, other=0.9)
-    assert names(run, needed("metric", 0.3, 7), more) == ["operators", "metric"], "most of it is other work"
-    whole = needed("operators", 0.3, 7, is_exclusive=False)
-    assert names(run, needed("metric", 0.4, 7), whole) == ["metric", "operators"], "which part it is is not known"
+    assert names(run, needed("metric", 0.4, 7), more) == ["operators", "metric*"], "most of its time is told"
+    found, _, ledger = find(run, (needed("metric", 0.4, 7), needed("operators", 0.3, 8)))
+    assert ledger is not None
+    by_line = {(each.place.line, each.kind): each.findings for each in ledger.cells if each.place}
+    assert by_line[7, "compute"] == {"metric": pytest.approx(2.4)}
+    assert by_line[8, "compute"] == {"operators": pytest.approx(1.8)}
+    rest = {each.rule.name: round(each.seconds, 3) for each in found if not each.has_cure}
+    assert rest == {"python": 0.4, "compute": 0.18}
+    assert all(each.left >= 0 for each in ledger.cells)
 
 
 def test_a_general_rule_names_no_line_of_another_cause() -> None:
@@ -72,11 +87,11 @@ def test_a_general_rule_names_no_line_of_another_cause() -> None:
             "python",
             "",
             (),
-            "",
+            "Mend it.",
             lambda costs, lines=lines: Claim({"python": costs.cost("python")}, lines),
             is_general=True,
         )
-        first, second = find(run, (rule("loader", "input"), python))[0]
+        first, second = causes(run, (rule("loader", "input"), python))
         assert (first.rule.name, second.rule.name) == ("loader", "python")
         assert second.sites == named
 
@@ -94,12 +109,12 @@ def test_the_largest_gain_comes_first() -> None:
 
 def test_certain_waste_comes_before_an_upper_limit_that_may_be_no_larger() -> None:
     def possible(name: str, category: str) -> Rule:
-        return Rule(name, name, (), "", lambda costs: Claim({category: costs.cost(category)}, is_most=True))
+        return Rule(name, name, (), "Mend it.", lambda costs: Claim({category: costs.cost(category)}, is_most=True))
 
     run = analysis(compute=(0.47, 0.33, 0.58), waiting=(0.44, 0.375, 0.5), python=0.09)
     work, blocked, small = possible("work", "compute"), rule("blocked", "waiting"), rule("small", "python")
     assert names(run, work, blocked, small) == ["blocked", "work", "small"], "1.8 (1.6 to 2.0) before up to 1.9"
-    assert [each.rule.name for each in with_trials(find(run, (work, blocked))[0], ())] == ["blocked", "work"]
+    assert [each.rule.name for each in with_trials(causes(run, (work, blocked)), ())] == ["blocked", "work"]
     assert names(run, possible("work", "compute"), possible("blocked", "waiting")) == ["work", "blocked"]
     apart = analysis(compute=(0.6, 0.58, 0.62), waiting=(0.3, 0.28, 0.32), python=0.1)
     assert names(apart, work, blocked) == ["work", "blocked"], "the limit is larger for sure"
@@ -107,9 +122,9 @@ def test_certain_waste_comes_before_an_upper_limit_that_may_be_no_larger() -> No
 
 def test_trials_leave_the_order_of_other_findings() -> None:
     def no_gain(name: str, category: str) -> Rule:
-        return Rule(name, name, (), "", lambda costs: Claim({category: costs.cost(category)}, has_gain=False))
+        return Rule(name, name, (), "Mend it.", lambda costs: Claim({category: costs.cost(category)}, has_gain=False))
 
-    of_run = Rule("a", "a", (), "", lambda _: RunClaim(1.0, 0.5))
+    of_run = Rule("a", "a", (), "Mend it.", lambda _: RunClaim(1.0, 0.5))
     same = rule("s", "input", part=0.9)
     findings, *_ = find(
         analysis(input=0.4, python=0.2, compute=0.4),
@@ -122,7 +137,7 @@ def test_trials_leave_the_order_of_other_findings() -> None:
 def test_two_rules_about_the_same_time_are_not_counted_twice() -> None:
     run = analysis(input=0.4, python=0.3, compute=0.3)
     assert names(run, rule("a", "input"), rule("b", "input", part=0.9)) == ["a", "b*"]
-    assert find(run, (rule("a", "input"), rule("b", "input", part=0.9)))[0][1].overlaps == "a"
+    assert causes(run, (rule("a", "input"), rule("b", "input", part=0.9)))[1].overlaps == "a"
     assert names(run, rule("a", "input", part=0.5), rule("b", "input", part=0.5)) == ["a", "b"]
     half = rule("b", "input", "python", part=0.7)
     assert names(run, rule("a", "input"), half) == ["b", "a*"], "what overlaps stands last, however large"
@@ -130,51 +145,42 @@ def test_two_rules_about_the_same_time_are_not_counted_twice() -> None:
 
 def test_a_general_rule_gets_what_specific_rules_leave() -> None:
     run = analysis(python=0.5, compute=0.5)
-    found = find(run, (rule("python", "python", is_general=True), rule("gc", "python", part=0.7)))[0]
+    found = causes(run, (rule("python", "python", is_general=True), rule("gc", "python", part=0.7)))
     assert [(each.rule.name, round(each.share, 3)) for each in found] == [("gc", 0.35), ("python", 0.15)]
     assert names(run, rule("python", "python", is_general=True), rule("gc", "python", part=0.95)) == ["gc"]
 
 
 def test_the_bound_keeps_what_the_cure_needs() -> None:
     run = analysis(input=0.5, compute=0.5)
-    (found,) = find(run, (rule("a", "input", remaining=0.25),))[0]
+    (found,) = causes(run, (rule("a", "input", remaining=0.25),))
     assert found.gain == pytest.approx(1 / 0.75)
-    (found,) = find(analysis(input=1.0), (rule("a", "input"),))[0]
+    (found,) = causes(analysis(input=1.0), (rule("a", "input"),))
     assert found.gain == pytest.approx(1000), "some of a step is assumed to remain"
 
 
 def test_samples_give_an_interval_and_a_confidence() -> None:
     rules = (rule("p", "python"),)
-    (found,) = find(analysis(python=(0.4, 0.2, 0.6), compute=0.6), rules)[0]
+    (found,) = causes(analysis(python=(0.4, 0.2, 0.6), compute=0.6), rules)
     assert (found.confidence, found.low, found.high) == (Confidence.MEDIUM, 0.2, 0.6)
     assert (found.gains[0].low, found.gains[0].high) == (pytest.approx(1.25), pytest.approx(2.5))
-    (found,) = find(analysis(python=(0.4, 0.39, 0.41), compute=0.6), rules)[0]
+    (found,) = causes(analysis(python=(0.4, 0.39, 0.41), compute=0.6), rules)
     assert found.confidence is Confidence.HIGH
-    (found,) = find(analysis(python=(0.1, 0.04, 0.3), compute=0.9), rules)[0]
+    (found,) = causes(analysis(python=(0.1, 0.04, 0.3), compute=0.9), rules)
     assert found.confidence is Confidence.LOW
     assert names(analysis(python=(0.1, 0.01, 0.3), compute=0.9), *rules) == [], "it may be chance"
 
 
 def test_a_rule_that_cannot_judge_gives_its_reason() -> None:
     reason = Notice("not-recorded")
-    found, not_judged, _ = find(analysis(python=0.5), (Rule("r", "", (), "", lambda _: reason),))
-    assert found == ()
+    found, not_judged, _ = find(analysis(python=0.5), (Rule("r", "", (), "Mend it.", lambda _: reason),))
+    assert [each.rule.name for each in found] == ["python"], "it is told as it is"
     assert [(each.rule.name, each.reason) for each in not_judged] == [("r", reason)]
-    assert find(analysis(python=0.5), (Rule("r", "", (), "", lambda _: None),)) == ((), ())
+    assert find(analysis(python=0.5), (Rule("r", "", (), "Mend it.", lambda _: None),))[1] == ()
 
 
 def test_without_a_step_there_is_no_finding() -> None:
     empty = Analysis(RunInfo(0, "", "", ()), {}, {}, {})
     assert find(empty, (rule("p", "python"),)) == ((), (), None)
-
-
-def test_a_claim_that_is_not_exclusive_leaves_the_time_to_others() -> None:
-    run = analysis(python=0.5, compute=0.5)
-
-    def judge(costs: StepCosts) -> Claim:
-        return Claim({"python": costs.cost("python")}, is_exclusive=False)
-
-    assert names(run, Rule("a", "", (), "", judge), rule("b", "python", is_general=True)) == ["a", "b"]
 
 
 def test_a_finding_without_a_gain_displaces_none() -> None:
@@ -183,11 +189,11 @@ def test_a_finding_without_a_gain_displaces_none() -> None:
     def judge(costs: StepCosts) -> Claim:
         return Claim({"compute": costs.cost("compute")}, has_gain=False)
 
-    assert names(run, Rule("a", "", (), "", judge), rule("b", "compute", part=0.5)) == ["b", "a"]
+    assert names(run, Rule("a", "", (), "Mend it.", judge), rule("b", "compute", part=0.5)) == ["b", "a"]
 
 
 def test_work_beside_a_device_that_was_not_recorded_has_no_gain() -> None:
     run = analysis(input=0.5, compute=0.5)
     unseen = replace(run, info=replace(run.info, facts={"device": "cuda"}))
-    (found,) = find(unseen, (rule("a", "input"),))[0]
+    (found,) = causes(unseen, (rule("a", "input"),))
     assert (found.confidence, found.gains) == (Confidence.LOW, ())

@@ -9,15 +9,13 @@ from typing import Any
 import pytest
 
 from profiler.analyse.analysis import analyse
+from profiler.analyse.finding import Finding
 from profiler.analyse.model import (
     Analysis,
-    Cause,
     HostState,
     IdleBlame,
     InputPart,
     LineCost,
-    Location,
-    LocationKind,
     Measure,
     Period,
     Phase,
@@ -27,6 +25,7 @@ from profiler.analyse.model import (
     UnmeasuredPeriod,
 )
 from profiler.core.notice import Notice
+from profiler.diagnose.findings import find
 from profiler.diagnose.model import RunDiagnosis, RunVerdict
 from profiler.diagnose.rule import StepCosts
 from profiler.diagnose.rules.python import thread_holds_gil
@@ -39,27 +38,39 @@ from tests.recorded.builders import MS, RunBuilder, S
 LOADER, AFTER = Site("/x/train.py", 41, "main"), Site("/x/train.py", 60, "main")
 
 
-def diagnosed(builder: RunBuilder) -> RunDiagnosis:
-    return diagnose_run(analyse(builder.build()))
+def judged(analysis: Analysis) -> Analysis:
+    """The analysis with all of its time as it is, since there are no rules."""
+    return replace(analysis, findings=find(analysis, ()).findings)
 
 
-def place(location: Location | None) -> str:
-    return f"{location.site.file}:{location.site.line}" if location else ""
+def diagnosed(analysis: Analysis) -> RunDiagnosis:
+    return diagnose_run(judged(analysis))
 
 
-def causes(diagnosis: RunDiagnosis) -> list[tuple[str, float, str]]:
-    return [(cause.category, round(cause.share, 2), place(cause.location)) for cause in diagnosis.causes]
+def told(analysis: Analysis) -> list[Finding]:
+    return [finding for finding in judged(analysis).findings if finding.is_told]
 
 
-def test_an_idle_device_has_causes_with_their_lines() -> None:
-    diagnosis = diagnose_run(slow())
+def names(analysis: Analysis) -> list[str]:
+    return [finding.rule.name for finding in told(analysis)]
+
+
+def places(analysis: Analysis) -> list[tuple[str, float, str]]:
+    return [
+        (each.rule.name, round(each.share, 2), f"{each.sites[0].file}:{each.sites[0].line}" if each.sites else "")
+        for each in told(analysis)
+    ]
+
+
+def test_an_idle_device_is_told_with_the_lines_of_the_host() -> None:
+    diagnosis = diagnosed(slow())
     assert (diagnosis.verdict, diagnosis.device, round(diagnosis.share, 2)) == (
         RunVerdict.DEVICE_IDLE,
         "host device (CPU)",
         0.9,
     )
-    assert causes(diagnosis) == [("sync", 0.6, "src/train.py:88"), ("input", 0.3, "")]
-    assert diagnosis.causes[0].blame.state is HostState.AFTER_SYNC
+    assert places(slow()) == [("idle-sync", 0.6, "src/train.py:88"), ("idle-input", 0.3, "")]
+    assert told(slow())[0].values["rows"][0].state is HostState.AFTER_SYNC
 
 
 def test_several_lines_of_one_category_are_added_up() -> None:
@@ -69,36 +80,36 @@ def test_several_lines_of_one_category_are_added_up() -> None:
         builder.activity(ActivityKind.KERNEL, begin, begin + 20)
         builder.call(CallKind.SYNC, begin, begin + 30, blocked=30, site=site)
         builder.call(CallKind.LAUNCH, begin + 395, begin + 400)
-    diagnosis = diagnosed(builder)
+    analysis = analyse(builder.build())
+    diagnosis, first = diagnosed(analysis), told(analysis)[0]
     assert (diagnosis.device, round(diagnosis.share, 2)) == ("NVIDIA H200", 0.96)
-    first = diagnosis.causes[0]
-    assert (first.category, round(first.share, 2), round(first.blame.share_of_wall, 3)) == ("sync", 0.75, 0.365)
+    assert (first.rule.name, round(first.share, 2), len(first.places)) == ("idle-sync", 0.75, 2)
 
 
 def test_a_busy_device() -> None:
-    diagnosis = diagnose_run(fast())
-    assert (diagnosis.verdict, round(diagnosis.share, 2), diagnosis.causes) == (RunVerdict.DEVICE_BUSY, 0.9, ())
-    assert diagnose_run(fast(level="light")).causes == (), "the light level records no blame"
+    diagnosis = diagnosed(fast())
+    assert (diagnosis.verdict, round(diagnosis.share, 2), names(fast())) == (RunVerdict.DEVICE_BUSY, 0.9, ["idle-sync"])
+    assert names(fast(level="light")) == [], "the light level records no blame"
 
 
 def test_where_the_cause_was_not_recorded_it_is_not_guessed() -> None:
-    diagnosis = diagnose_run(slow(level="light"))
+    diagnosis = diagnosed(slow(level="light"))
     assert (diagnosis.verdict, diagnosis.reason) == (RunVerdict.DEVICE_IDLE_UNEXPLAINED, Notice("level-light"))
 
 
 @pytest.mark.parametrize(
     ("level", "region", "facts", "expected"),
     [
-        ("standard", "data", {"device": "cpu"}, (RunVerdict.CAUSE, "input", None)),
-        ("standard", "sync", {"device": "cpu", "engine": "inline"}, (RunVerdict.CAUSE, "sync", None)),
-        ("standard", "workers", {"device": "cpu", "engine": "pool"}, (RunVerdict.CAUSE, "sync", "waits-for-workers")),
-        ("standard", "forward", {"device": "cuda"}, (RunVerdict.CAUSE, "python", "python-or-device-wait")),
-        ("light", "", {"device": "cpu"}, (RunVerdict.STEP_TIME_ONLY, "", None)),
-        ("light", "", {}, (RunVerdict.UNKNOWN, "", None)),
+        ("standard", "data", {"device": "cpu"}, (RunVerdict.CAUSE, "input")),
+        ("standard", "sync", {"device": "cpu", "engine": "inline"}, (RunVerdict.CAUSE, "sync")),
+        ("standard", "workers", {"device": "cpu", "engine": "pool"}, (RunVerdict.CAUSE, "waits-for-workers")),
+        ("standard", "forward", {"device": "cuda"}, (RunVerdict.CAUSE, "python-or-device-wait")),
+        ("light", "", {"device": "cpu"}, (RunVerdict.STEP_TIME_ONLY, "")),
+        ("light", "", {}, (RunVerdict.UNKNOWN, "")),
     ],
 )
 def test_without_a_queue_the_host_is_described(
-    level: str, region: str, facts: dict[str, Any], expected: tuple[RunVerdict, str, str | None]
+    level: str, region: str, facts: dict[str, Any], expected: tuple[RunVerdict, str]
 ) -> None:
     builder = RunBuilder(level=level, **facts)
     builder.step(0, 100 * MS)
@@ -106,25 +117,24 @@ def test_without_a_queue_the_host_is_described(
         builder.region(region, 0, 90 * MS)
     if facts.get("device") == "cuda":
         builder.sample("gpu.util", 100 * MS, 0.6, pid=0)
-    diagnosis = diagnosed(builder)
-    first = next(iter(diagnosis.causes), Cause("", 0.9))
-    assert (diagnosis.verdict, first.category, first.notice and first.notice.code) == expected
-    assert round(first.share, 2) == 0.9
+    analysis = analyse(builder.build())
+    assert (diagnosed(analysis).verdict, *names(analysis)[:1]) == tuple(filter(None, expected))
+    assert all(round(each.share, 2) == 0.9 for each in told(analysis)[:1])
 
 
 def test_nothing_measured() -> None:
-    diagnosis = diagnosed(RunBuilder())
+    diagnosis = diagnosed(analyse(RunBuilder().build()))
     assert (diagnosis.verdict, diagnosis.reason) == (RunVerdict.NOTHING_MEASURED, Notice("no-step"))
 
 
 def test_recording_itself_is_never_a_cause() -> None:
-    assert diagnose_run(idle_in_region(100 * MS, 50 * MS, region="recording")).causes == ()
+    assert names(idle_in_region(100 * MS, 50 * MS, region="recording")) == []
     builder = RunBuilder(device="host")
     builder.step(0, 100)
     builder.activity(ActivityKind.KERNEL, 0, 20)
     builder.region("recording", 20, 80)
     builder.region("tokenize", 80, 100)
-    assert causes(diagnosed(builder)) == [("input", 0.2, "")]
+    assert places(analyse(builder.build())) == [("idle-input", 0.2, "")]
 
 
 def analysis(
@@ -169,105 +179,51 @@ UNKNOWN, BUSY = RunVerdict.UNKNOWN_STEP, RunVerdict.DEVICE_BUSY_SAMPLED
 @pytest.mark.parametrize(
     ("given", "verdict", "named", "unknown"),
     [
-        (analysis({"input": 0.61, "compute": 0.39}), CAUSE, ["input"], None),
+        (analysis({"input": 0.61, "compute": 0.39}), CAUSE, "input compute", None),
         (
             analysis({"python": 0.31, "input": 0.3, "log": 0.2, "gil": 0.1, "sync": 0.09}),
             CAUSE,
-            "python input log gil",
+            "python input log gil sync",
             None,
         ),
-        (analysis({"compute": 0.84, "python": 0.13, "input": 0.03}), COMPUTING, ["python"], None),
-        (analysis({"compute": 0.98, "python": 0.02}), COMPUTING, [], None),
-        (analysis({"compute": 0.76, "framework": 0.18, "python": 0.06}), COMPUTING, ["framework"], None),
-        (analysis({"compute": 0.94, "python": 0.06}), COMPUTING, ["python"], None),
+        # computing is what a training is for: it comes after all else from a tenth on
+        (analysis({"compute": 0.84, "python": 0.13, "input": 0.03}), CAUSE, "python compute", None),
+        (analysis({"compute": 0.98, "python": 0.02}), COMPUTING, "compute", None),
+        (analysis({"compute": 0.94, "python": 0.06}), COMPUTING, "compute python", None),
         (analysis({"checkpoint": 0.7, "framework": 0.3}), CAUSE, "checkpoint framework", None),
-        (analysis({"python": 0.6, "input": 0.4}, phases=False), CAUSE, "python input", None),
-        # what runs after the optimizer is time of the categories too: one that takes most of it tells more
-        (analysis({"python": 0.45, "compute": 0.55}, after=0.43), CAUSE, ["python"], None),
-        (analysis({"compute": 0.91, "python": 0.09}, after=0.72), CAUSE, ["after the optimizer"], None),
-        # a category of a tenth of a step is named although the phase contains a part of it
+        # time without a core says nothing about the program, and comes last
+        (analysis({"core": 0.9, "input": 0.06, "compute": 0.04}), CAUSE, "input compute core", None),
+        (analysis({"core": 0.77, "python": 0.05, "compute": 0.18}), CAUSE, "python compute core", None),
+        # what is unknown comes after what is known to be large
+        (analysis({"input": 0.08, "unattributed": 0.92}, samples=10), UNKNOWN, "unattributed input", (0.92, 20)),
+        (analysis({"input": 0.6, "unattributed": 0.4}, samples=10), CAUSE, "input unattributed", (0.4, 20)),
         (
-            analysis({"compute": 0.45, "framework": 0.25, "python": 0.1, "log": 0.2}, after=0.43),
-            CAUSE,
-            ["after the optimizer", "framework", "log", "python"],
+            analysis({"input": 0.06, "compute": 0.87, "unattributed": 0.07}, samples=10),
+            COMPUTING,
+            "compute input",
             None,
         ),
-        (analysis({"python": 0.9, "compute": 0.1}, after=0.2), CAUSE, ["python"], None),
-        (analysis({"waiting": 0.69, "compute": 0.2, "python": 0.11}, after=0.71), CAUSE, "waiting python", None),
-        # time without a core says nothing about the program, but it is named even where phases overlap it
-        (
-            analysis({"core": 0.77, "python": 0.05, "compute": 0.18}, after=0.71),
-            CAUSE,
-            ["after the optimizer", "core", "python"],
-            None,
-        ),
-        # of the time with a core, Python takes most of what runs after the optimizer
-        (analysis({"core": 0.77, "python": 0.12, "compute": 0.11}, after=0.71), CAUSE, "core python", None),
-        (analysis({"core": 0.9, "input": 0.06, "python": 0.01, "compute": 0.03}), CAUSE, "core input python", None),
-        (analysis({"core": 0.9, "input": 0.06, "python": 0.009, "compute": 0.031}), CAUSE, "core input", None),
-        # what is unknown leads where it is larger than any cause
-        (analysis({"input": 0.08, "unattributed": 0.92}, samples=10), UNKNOWN, ["input"], (0.92, 20)),
-        (analysis({"input": 0.5, "unattributed": 0.4}, samples=10), CAUSE, ["input"], (0.44, 20)),
-        (analysis({"input": 0.06, "compute": 0.87, "unattributed": 0.07}, samples=10), COMPUTING, ["input"], None),
-        (analysis({"unattributed": 1.0}, samples=10), UNKNOWN, [], (1.0, 10)),
-        (
-            analysis({"unattributed": 0.6, "compute": 0.4}, samples=10, after=0.3),
-            UNKNOWN,
-            ["after the optimizer"],
-            (0.6, 20),
-        ),
+        (analysis({"unattributed": 1.0}, samples=10), UNKNOWN, "unattributed", (1.0, 10)),
         # where NVML saw the device busy, what the host waits in or launches late is no cause
-        (analysis({"sync": 0.75, "framework": 0.25}, nvml=0.99), BUSY, [], None),
-        (analysis({"framework": 1.0}, nvml=0.99), BUSY, [], None),
-        (analysis({"sync": 0.7, "python": 0.1, "log": 0.2}, after=0.5, nvml=0.85), BUSY, ["log"], None),
+        (analysis({"sync": 0.75, "framework": 0.25}, nvml=0.99), BUSY, "", None),
+        (analysis({"sync": 0.7, "python": 0.1, "log": 0.2}, nvml=0.85), BUSY, "log", None),
         (analysis({"sync": 0.75, "framework": 0.25}, nvml=0.4), CAUSE, "sync framework", None),
     ],
 )
-def test_every_cause_of_a_tenth_of_a_step_is_named(
-    given: Analysis, verdict: RunVerdict, named: list[str] | str, unknown: tuple[float, int] | None
+def test_all_time_of_a_step_is_told_as_it_is(
+    given: Analysis, verdict: RunVerdict, named: str, unknown: tuple[float, int] | None
 ) -> None:
-    diagnosis = diagnose_run(given)
+    diagnosis = diagnosed(given)
     assert diagnosis.verdict is verdict
-    assert [cause.category for cause in diagnosis.causes] == (named.split() if isinstance(named, str) else named)
+    assert names(given) == named.split()
     assert (diagnosis.unknown and (round(diagnosis.unknown.share, 2), diagnosis.unknown.samples)) == unknown
 
 
-@pytest.mark.parametrize(("parts", "named"), [
-    ({"compute": 0.7, "python": 0.3}, True),
-    ({"compute": 0.3, "core": 0.6, "python": 0.1}, True),
-    ({"compute": 0.4, "python": 0.6}, False),
-])  # fmt: skip
-def test_computing_has_places_where_it_takes_most_of_the_time_with_a_core(
-    parts: Mapping[str, float], *, named: bool
-) -> None:
-    assert (diagnose_run(analysis(parts)).operators is not None) is named
-
-
-def test_computing_in_float64_is_a_cause() -> None:
-    given = analysis({"compute": 0.9, "python": 0.1})
-    assert diagnose_run(given).verdict is COMPUTING
-    for parameters, expected in ((1.0, ["compute", "python"]), (0.2, ["python"])):
-        info = replace(given.info, facts={**given.info.facts, "float64_parameters": parameters})
-        diagnosis = diagnose_run(replace(given, info=info))
-        assert [cause.category for cause in diagnosis.causes] == expected
-    notice = diagnose_run(replace(given, info=replace(info, facts={"float64_parameters": 0.9}))).causes[0].notice
-    assert notice == Notice("float64", {"share": 0.9})
-
-
-def test_what_runs_in_a_compilation_is_no_further_cause() -> None:
-    given = analysis({"framework": 0.5, "core": 0.3, "compute": 0.2})
-    within = {"framework": 0.45, "core": 0.25, "compute": 0.1}
-    compiling = Phase("compile", 0.8, 0.8, 0.8, 0.8, LOADER, "", within)
-    diagnosis = diagnose_run(replace(given, phases=(compiling,)))
-    found = [(cause.category, round(cause.share, 2)) for cause in diagnosis.causes]
-    assert (found, round(diagnosis.share, 2)) == ([("compile", 0.8), ("core", 0.3)], 0.1)
-
-
-@pytest.mark.parametrize(("low", "named"), [(0.0, ["core"]), (0.03, ["core", "python"])])
-def test_a_small_cause_that_may_be_chance_is_not_named_beside_another(low: float, named: list[str]) -> None:
+@pytest.mark.parametrize(("low", "named"), [(0.0, ["compute", "core"]), (0.03, ["python", "compute", "core"])])
+def test_time_that_may_be_chance_is_not_told(low: float, named: list[str]) -> None:
     given = analysis({"core": 0.6, "compute": 0.35, "python": 0.05})
     breakdown = {**given.breakdown, "python": Measure("python", 0.05, "s", low, 0.11)}
-    assert [cause.category for cause in diagnose_run(replace(given, breakdown=breakdown)).causes] == named
+    assert names(replace(given, breakdown=breakdown)) == named
 
 
 @pytest.mark.parametrize(("share", "named"), [(0.9, 1), (0.5, 0)])
@@ -281,9 +237,9 @@ def test_of_a_trace_with_few_launches_only_a_call_that_blocks_nearly_all_of_it_i
     )
     measures = {**given.measures, "launches_per_step": Measure("launches_per_step", 4.0, "1", n=1)}
     step = StepDefinition(StepKind.WHOLE_TRACE)
-    diagnosis = diagnose_run(replace(given, idle=rows, step=step, measures=measures))
-    assert [cause.category for cause in diagnosis.causes] == ["copy"] * named
-    assert (diagnosis.reason is None) == bool(named)
+    given = replace(given, idle=rows, step=step, measures=measures)
+    assert names(given) == ["idle-copy"] * named
+    assert (diagnosed(given).reason is None) == bool(named)
 
 
 def test_the_thread_that_holds_the_gil_is_named() -> None:
@@ -299,14 +255,6 @@ def test_the_thread_that_holds_the_gil_is_named() -> None:
         claim = thread_holds_gil.judge(StepCosts(replace(given, threads=threads)))
         assert claim is not None
         assert (claim.values["held"], claim.values["holder"]) == expected
-
-
-def test_a_place_that_holds_less_than_half_of_a_category_is_not_its_place() -> None:
-    large, small = (Location(LocationKind.LINE, (LOADER,), share, 0.0, 1.0) for share in (0.6, 0.4))
-    given = analysis({"python": 0.7, "log": 0.3})
-    python, log = diagnose_run(replace(given, locations={"python": (large, small), "log": (small,)})).causes
-    assert (python.location, python.further) == (large, (small,))
-    assert (log.location, log.further) == (None, (small,))
 
 
 def test_it_is_known_whether_stacks_were_sampled_outside_of_the_steps() -> None:
@@ -347,7 +295,7 @@ def test_a_wait_for_data_names_what_the_loader_does() -> None:
         InputPart("waiting for the workers", "main process", 0.6, 0.6),
         InputPart("dataset", "worker", 0.5, 0.9, Site("/x/data.py", 12, "Data.__getitem__")),
     )
-    assert diagnose_run(analysis({"input": 0.7, "compute": 0.3}, loader=loader)).causes[0].loader is loader[1]
+    assert told(analysis({"input": 0.7, "compute": 0.3}, loader=loader))[0].values["loader"] is loader[1]
 
 
 def test_time_without_a_core_is_never_the_first_cause() -> None:
@@ -360,4 +308,6 @@ def test_time_without_a_core_is_never_the_first_cause() -> None:
     builder.activity(ActivityKind.KERNEL, 980, 1000)
     for name, ns in (("waits_stalled_ns", 850), ("waits_delayed_ns", 0)):
         builder.counter(name, ns, step=0)
-    assert causes(diagnosed(builder)) == [("launch", 0.07, "a.py:2"), ("sync", 0.06, "a.py:1"), ("core", 0.83, "")]
+    assert places(analyse(builder.build())) == [
+        ("idle-launch", 0.07, "a.py:2"), ("idle-sync", 0.06, "a.py:1"), ("idle-core", 0.83, ""),
+    ]  # fmt: skip

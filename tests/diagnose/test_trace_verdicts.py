@@ -13,7 +13,8 @@ from typing import Any, Final
 import pytest
 
 from profiler import read
-from profiler.analyse.model import Cause
+from profiler.analyse.model import Analysis
+from profiler.report.finding_text import told
 from tests.fakes.programs import ROOT
 from tests.run.ingest.test_real_traces import FILES, TRACES
 
@@ -33,8 +34,9 @@ def _params() -> list[Any]:
     ]
 
 
-def _name(cause: Cause) -> str:
-    return NAMES.get(cause.category, cause.category)
+def _named(analysis: Analysis) -> list[str]:
+    """The categories of what is told, in its order."""
+    return [NAMES.get(name, name) for finding in told(analysis.findings) for name in finding.costs]
 
 
 @pytest.mark.parametrize("file", _params())
@@ -47,12 +49,12 @@ def test_verdicts_on_public_traces(file: Path) -> None:
         share = (of_steps if of_steps is not None else truth["gpu_busy_pct_of_wall"]) / 100
         assert analysis.measures["device_utilization"].value == pytest.approx(share, abs=TOLERANCE)
         assert sum(row.share_of_wall for row in analysis.idle) == pytest.approx(1 - share, abs=TOLERANCE)
-    named, expected = [_name(cause) for cause in analysis.causes[:2]], TABLE[name]["causes"]
+    named, expected = _named(analysis)[:2], TABLE[name]["causes"]
     if expected:
         assert set(named) & set(expected), TABLE[name]["evidence"]
         assert expected[0] in named or not TABLE[name]["labelled"]
     else:
-        assert not named
+        assert {finding.rule.name for finding in told(analysis.findings)} <= {"unattributed"}
         assert "no cause to name" in analysis.verdict
 
 

@@ -22,8 +22,8 @@ from profiler.diagnose.model import RunVerdict
 from profiler.report.blocks import FirstScreen, Items, PhaseStrip, Report
 from profiler.report.build import build_report
 from profiler.report.category_text import CATEGORIES
-from profiler.report.finding_text import EVALUATION, MOST, leading
-from profiler.report.first_screen_text import is_of_input, lead_finding
+from profiler.report.finding_text import EVALUATION, MOST, NO_GAIN, lead_finding
+from profiler.report.first_screen_text import is_of_input
 from profiler.report.model import has_no_steps
 from profiler.report.write import rendered
 from profiler.run.model import Site
@@ -123,7 +123,8 @@ def _check_complete(first: FirstScreen, analysis: Analysis) -> None:
     """A cause, a line or why there is none, what is to gain, and a next step."""
     assert first.headline.text.strip()
     assert first.places or first.places_note
-    if leading(analysis.findings) and not (analysis.ranks and analysis.ranks.straggler):
+    lead = lead_finding(analysis)
+    if lead is not None and lead.gain >= NO_GAIN:
         assert "× as fast" in first.headline.highlight
     else:
         assert not first.headline.highlight

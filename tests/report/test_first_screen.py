@@ -12,14 +12,13 @@ from rich.console import Console
 
 import profiler
 from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, KnockOut, RuleText
-from profiler.analyse.model import Analysis, Cause, Measure, Phase, RankActivity, RankLedger, Straggler
+from profiler.analyse.model import Analysis, Measure, Phase, RankActivity, RankLedger, Straggler
 from profiler.diagnose.model import RunDiagnosis, RunVerdict
 from profiler.report.action_text import trial_commands
 from profiler.report.blocks import FirstScreen, Headline, PhaseStrip
 from profiler.report.build import build_report
 from profiler.report.category_text import CATEGORIES, PHASES
-from profiler.report.finding_text import finding_sentence, gain_text, leading, left_out_text, prediction_texts
-from profiler.report.first_screen_text import lead_finding
+from profiler.report.finding_text import finding_sentence, gain_text, lead_finding, left_out_text, prediction_texts
 from profiler.report.model import Results
 from profiler.report.render import html, markdown
 from profiler.report.render.console import SCREEN, print_first_screen
@@ -27,6 +26,7 @@ from profiler.report.verdict_text import run_statement
 from profiler.run.model import CollectorStatus, Site
 from tests.approval.cases import recording
 from tests.report import hook_samples, samples
+from tests.report.wording import rest
 
 LINE = Site("/home/somebody/train.py", 14, "Images.__getitem__")
 RULE = RuleText("slow-dataset-item", "The dataset takes long for each item", (), "Make items cheaper.")
@@ -47,7 +47,8 @@ def finding(
 
 
 def run(*findings: Finding) -> Analysis:
-    return replace(hook_samples.run(), findings=findings, outcome=RunVerdict.COMPUTING, outcome_share=0.5)
+    computing = rest("compute", 0.5)
+    return replace(hook_samples.run(), findings=(*findings, computing), outcome=RunVerdict.COMPUTING)
 
 
 def test_a_finding_about_input_is_a_wait_for_data_with_its_gain() -> None:
@@ -89,7 +90,7 @@ def test_without_a_finding_the_screen_says_what_takes_the_time_and_how_to_go_on(
 
 
 def test_time_that_lines_hint_at_is_uncertain_and_not_unknown() -> None:
-    unknown = replace(run(), outcome=RunVerdict.UNKNOWN_STEP, outcome_share=0.55)
+    unknown = replace(run(), outcome=RunVerdict.UNKNOWN_STEP, findings=(rest("unattributed", 0.55),))
     assert unknown.lines
     hinted = replace(unknown, lines=tuple(replace(line, unrecorded=0.1) for line in unknown.lines))
     assert first(unknown).headline.text == "What ran in 55% of every step is unknown"
@@ -156,6 +157,7 @@ def test_the_headline_and_the_strip_agree_on_an_evaluation() -> None:
     """A finding costs less than the part of a step where that waits for a core."""
     phases = (Phase("evaluation", 0.07, 0.7, 0.7, 0.7), Phase("backward", 0.03, 0.3, 0.3, 0.3))
     evaluation = finding("compute", name="frequent-evaluation", title="Evaluation takes much", evidence=("66 ms",))
+    evaluation = replace(evaluation, is_periodic=True)
     screen = first(replace(run(evaluation), phases=phases))
     assert screen.headline.before == "Evaluation takes much: 70% of the time of all steps, "
     assert screen.why == ("The rest is mostly backward (30%).",)
@@ -321,16 +323,9 @@ def test_speed_is_only_kept_where_nothing_is_known_to_be_wrong() -> None:
 
 
 def test_the_same_time_is_not_told_twice() -> None:
-    """A finding that does not tell which part of a category it costs stands alone, unless the other is elsewhere."""
-    one = replace(finding("python"), is_exclusive=False)
-    assert leading([one, finding("python")]) == (one,)
-    assert leading([finding("python"), one]) == (finding("python"),)
-    assert leading([one, finding("input")]) == (one, finding("input"))
-    assert len(leading([finding("python"), finding("python")])) == 2
     for name in ("spikes", "evaluation"):
         screen = first(profiler.read(recording(name)))
         assert "of the time of all steps, up to about " in screen.headline.text
-        assert len([action for action in screen.actions if "predicted" in action.note]) == 1
 
 
 def test_a_gain_has_one_wording_and_one_that_is_none_is_left_out() -> None:
@@ -376,11 +371,9 @@ def test_a_measured_gain_leaves_nothing_out() -> None:
 
 
 def test_a_verdict_whose_shares_have_two_wholes_tells_it() -> None:
-    causes = (Cause("core", 0.6, 0.6, 0.6, None, (), None),)
-    busy = RunDiagnosis(RunVerdict.CAUSE, share=0.2, causes=causes, findings=(replace(finding(), left_out=0.6),))
-    assert run_statement(busy).details[-1].startswith("Shares of causes and gains leave out waits for a core")
-    quiet = replace(busy, findings=(finding(),), causes=())
-    assert "leave out" not in " ".join(run_statement(quiet).details)
+    run = RunDiagnosis(RunVerdict.CAUSE, findings=(replace(finding(), left_out=0.6),))
+    assert run_statement(run).details[-1].startswith("Shares of causes and gains leave out waits for a core")
+    assert "leave out" not in " ".join(run_statement(replace(run, findings=(finding(),))).details)
 
 
 def test_a_run_directory_that_ended_is_tried_without_recording_again(tmp_path: Path) -> None:
@@ -482,10 +475,8 @@ def test_a_recording_that_is_too_short_is_made_longer_by_its_own_option(words: t
     assert action.command.endswith(f"run -- {text}")
 
 
-@pytest.mark.parametrize("name", ["interrupted", "evaluation"])
-def test_how_much_longer_to_run_is_not_told_where_it_is_not_known(name: str) -> None:
-    """One has no stack sample; the other has much time that nothing explains."""
-    analysis = profiler.read(recording(name))
+def test_how_much_longer_to_run_is_not_told_without_a_stack_sample() -> None:
+    analysis = profiler.read(recording("interrupted"))
     action = first(replace(analysis, info=replace(analysis.info, argv=("train.py", "--steps", "30")))).actions
     [longer] = (each for each in action if each.title == "Let the program run for longer, and record it again")
     assert longer.command.endswith("run -- train.py --steps 30")
@@ -507,7 +498,8 @@ def test_a_program_that_the_command_contains_is_not_compared_with_a_commit() -> 
 
 
 def test_work_between_steps_is_no_part_of_every_step() -> None:
-    screen = first(run(finding("python", name="frequent-evaluation", title="Evaluation takes much of the time")))
+    evaluation = finding("python", name="frequent-evaluation", title="Evaluation takes much of the time")
+    screen = first(run(replace(evaluation, is_periodic=True)))
     assert screen.headline.before == "Evaluation takes much of the time: 39% of the time of all steps, "
 
 

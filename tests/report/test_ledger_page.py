@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
 from profiler import analyse_run, load
-from profiler.analyse.analysis import analyse
-from profiler.analyse.ledger.cells import Period
+from profiler.analyse.ledger.cells import Ledger, Period
 from profiler.analyse.model import Analysis
 from profiler.core.errors import ProfilerError
-from profiler.diagnose.claims import with_claims
+from profiler.diagnose.findings import find
+from profiler.diagnose.rule import Claim, Rule, exactly
 from profiler.report.blocks import Table, Text
 from profiler.report.ledger_page import ledger_report
 from tests.fakes.programs import ROOT
@@ -85,18 +86,26 @@ def test_what_is_no_line_is_refused(plain: Analysis, line: str) -> None:
         ledger_report(plain, line)
 
 
-def test_findings_take_the_cells_at_their_lines_first(plain: Analysis) -> None:
-    analysis = analyse(load(RUNS / "plain-standard.zip"))
-    finding = plain.findings[0]
-    ledger = with_claims(analysis.ledger, [finding])
-    taken = [cell for cell in ledger.cells if cell.findings]
-    assert {cell.place.line for cell in taken} == {site.line for site in finding.sites}
-    assert sum(cell.findings[finding.rule.name] for cell in taken) == pytest.approx(
-        finding.seconds * analysis.value("steps"), rel=0.01
-    )
+def claiming(plain: Analysis, costs: Mapping[str, float], line: int) -> Rule:
+    """A rule that claims these seconds per step at a line of plain.py."""
+    site = replace(plain.findings[0].sites[0], line=line)
+    claim = Claim({name: exactly(seconds) for name, seconds in costs.items()}, (site,))
+    return Rule("made-up", "It is made up", (), "Mend it.", lambda _: claim, threshold=0.0)
+
+
+def claimed(plain: Analysis, costs: Mapping[str, float], line: int) -> tuple[Ledger, float]:
+    """The ledger with the cells of such a claim, and the seconds of these."""
+    ledger = find(plain, [claiming(plain, costs, line)]).ledger
+    assert ledger is not None
+    return ledger, sum(sum(cell.findings.values()) for cell in ledger.cells)
+
+
+def test_claims_take_the_cells_at_their_lines_first(plain: Analysis) -> None:
+    finding, steps = plain.findings[0], plain.value("steps")
+    ledger, seconds = claimed(plain, finding.costs, finding.sites[0].line)
+    assert {cell.place.line for cell in ledger.cells if cell.findings} == {finding.sites[0].line}
+    assert seconds == pytest.approx(finding.seconds * steps, rel=0.01)
     assert all(cell.left >= 0 for cell in ledger.cells)
-    again = with_claims(analysis.ledger, [replace(finding, overlaps="another")])
-    assert not any(cell.findings for cell in again.cells), "the other finding has this time"
 
 
 def test_a_run_without_a_step_has_no_claims() -> None:
@@ -106,20 +115,18 @@ def test_a_run_without_a_step_has_no_claims() -> None:
     assert tables(analysis)[0].caption.startswith("Rank 0, main thread: no step seen")
 
 
-def test_what_a_finding_costs_beyond_its_lines_is_not_placed(plain: Analysis) -> None:
-    finding = replace(plain.findings[0], costs={"compute": 1.0}, sites=(replace(plain.findings[0].sites[0], line=20),))
-    ledger = with_claims(plain.ledger, [finding])
-    steps = plain.value("steps")
-    claimed = sum(cell.findings.get(finding.rule.name, 0.0) for cell in ledger.cells)
-    assert claimed + ledger.unplaced["compute"][finding.rule.name] == pytest.approx(steps, rel=0.01)
+def test_what_a_claim_costs_beyond_its_lines_is_not_placed(plain: Analysis) -> None:
+    computing, steps = plain.breakdown["compute"].value, plain.value("steps")
+    ledger, seconds = claimed(plain, {"compute": computing}, 20)
+    assert seconds + ledger.unplaced["compute"]["made-up"] == pytest.approx(computing * steps, rel=0.01)
+    finding = find(plain, [claiming(plain, {"compute": computing}, 20)]).findings[0]
     text = why(replace(plain, ledger=ledger, findings=(finding,)), "plain.py:21")
-    assert "Part of it may belong to slow-dataset-item: of which lines that takes time is not known." in text
+    assert "Part of it may belong to made-up: of which lines that takes time is not known." in text
 
 
-def test_a_finding_without_a_cell_at_its_lines_has_its_kind_of_time(plain: Analysis) -> None:
+def test_a_claim_without_a_cell_at_its_lines_has_its_kind_of_time(plain: Analysis) -> None:
     """A dataset in workers: the training thread waits at another line."""
-    elsewhere = replace(plain.findings[0], sites=(replace(plain.findings[0].sites[0], line=999),))
-    ledger = with_claims(plain.ledger, [elsewhere])
+    ledger, _ = claimed(plain, plain.findings[0].costs, 999)
     assert [cell.place.line for cell in ledger.cells if cell.findings] == [17]
     assert not ledger.unplaced
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, RuleText
 from profiler.analyse.model import (
-    Cause,
     DevicePart,
     HostState,
     IdleBlame,
@@ -40,12 +40,16 @@ from profiler.report.verdict_text import run_statement, spikes_sentence
 from profiler.run.model import Site
 
 LINE, LOG = Site("src/train.py", 88, "loop"), Site("log.py", 7, "log_metrics")
-AT_LINE = Location(LocationKind.LINE, (LINE,), 0.97, 0.9, 1.0, 80)
-MOSTLY_AT_LOG = Location(LocationKind.LINE, (LOG,), 0.6, 0.45, 0.8, 12)
-IN_FUNCTION = Location(LocationKind.FUNCTION, (LOG,), 0.95, 0.8, 1.0, 80)
-IN_CALLS = Location(LocationKind.CALL_PATH, (LINE, LOG), 0.95, 0.8, 1.0, 80)
-IN_LIBRARY = replace(AT_LINE, library=(("rl.Model.learn", 0.97), ("rl.Model.collect_rollouts", 0.85)))
-IN_CELL = replace(AT_LINE, path=(Site("/tmp/ipykernel_12/3456.py", 4, "<module>"),))
+IN_LIBRARY = Location(
+    LocationKind.LINE,
+    (LINE,),
+    0.97,
+    0.9,
+    1.0,
+    80,
+    library=(("rl.Model.learn", 0.97), ("rl.Model.collect_rollouts", 0.85)),
+)
+CELL = Site("/tmp/ipykernel_12/3456.py", 4, "<module>")
 SYNC = IdleBlame(HostState.AFTER_SYNC, "sync", SiteOrigin.ITSELF, "sync", LINE, 0.06, 0.6, 1.0)
 RESIZE = Site("transformers/image_transforms.py", 390, "resize")
 FUNCTION = IdleBlame(HostState.IN_PYTHON, "", SiteOrigin.ITSELF, "input", RESIZE, 0.03, 0.3, 1.0)
@@ -56,91 +60,88 @@ SPIKES = Spikes(6, 60, 10, 25.6, 0.72, (EVALUATE,), 150, enough=True)
 MANY_SPIKES = replace(SPIKES, every=0, times=3.14, lines=())
 TWO_LINES = (replace(EVALUATE, share=0.6), SpikeLine(Site("train.py", 40, "<module>"), 0.3))
 UNKNOWN = UnknownShare(0.92, 7)
+
+
+def rest(
+    name: str, share: float, *places: tuple[Site, float], ends: tuple[float, float] | None = None, **values: Any
+) -> Finding:
+    """Time that no rule explains, as a share of a step of a second."""
+    low, high = ends or (share, share)
+    sites = tuple(site for site, _ in places)
+    return Finding(
+        RuleText(name, "", (), ""), share, share, low, high, Confidence.HIGH, sites, values, costs={name: share},
+        places=places,
+    )  # fmt: skip
+
+
+def idle(share: float, *findings: Finding, **more: Any) -> RunDiagnosis:
+    return RunDiagnosis(RunVerdict.DEVICE_IDLE, "H200", share, findings=findings, **more)
+
+
+def busy(share: float, *findings: Finding, **more: Any) -> RunDiagnosis:
+    return RunDiagnosis(RunVerdict.DEVICE_BUSY, "H200", share, findings=findings, **more)
+
+
+def step(*findings: Finding, verdict: RunVerdict = RunVerdict.CAUSE, **more: Any) -> RunDiagnosis:
+    return RunDiagnosis(verdict, findings=findings, **more)
+
+
+COMPUTING, UNKNOWN_STEP = RunVerdict.COMPUTING, RunVerdict.UNKNOWN_STEP
 RUNS = {
-    "one cause": RunDiagnosis(RunVerdict.DEVICE_IDLE, "H200", 0.9, (Cause("sync", 0.6, location=AT_LINE, blame=SYNC),)),
-    "category": RunDiagnosis(RunVerdict.DEVICE_IDLE, "H200", 0.9, (Cause("sync", 0.75, location=AT_LINE, blame=SYNC),)),
-    "no line": RunDiagnosis(RunVerdict.DEVICE_IDLE, "H200", 0.9, (Cause("copy", 0.01), Cause("log", 0.004))),
-    "no cause": RunDiagnosis(RunVerdict.DEVICE_IDLE, "H200", 0.5),
+    "one cause": idle(0.9, rest("idle-sync", 0.6, rows=(SYNC,))),
+    "a line": idle(0.9, rest("idle-sync", 0.75, (LINE, 0.4))),
+    "no cause": idle(0.5),
     "unexplained": RunDiagnosis(RunVerdict.DEVICE_IDLE_UNEXPLAINED, "H200", 0.9, reason=Notice("level-light")),
-    "busy": RunDiagnosis(RunVerdict.DEVICE_BUSY, "H200", 0.9, (Cause("sync", 0.06, location=AT_LINE),)),
-    "communicating": RunDiagnosis(
-        RunVerdict.DEVICE_BUSY, "H200", 0.95, (Cause("communicating", 0.66),), computing=0.26
-    ),
-    "copying": RunDiagnosis(
-        RunVerdict.DEVICE_BUSY,
-        "H200",
+    "busy": busy(0.9, rest("idle-sync", 0.06, (LINE, 0.06))),
+    "communicating": busy(0.95, rest("communicating", 0.66), computing=0.26),
+    "copying": busy(
         0.99,
-        (Cause("copying", 0.99, parts=(DevicePart("h2d", "pageable", 0.5, 0.5), DevicePart("d2h", "", 0.49, 0.49))),),
+        rest("copying", 0.99, parts=(DevicePart("h2d", "pageable", 0.5, 0.5), DevicePart("d2h", "", 0.49, 0.49))),
         computing=0.0,
     ),
-    "busy computing": RunDiagnosis(RunVerdict.DEVICE_BUSY, "H200", 0.87, computing=0.84),
-    "few launches": RunDiagnosis(RunVerdict.DEVICE_IDLE, "H200", 0.9, reason=Notice("few-launches", {"launches": 4})),
-    "earlier work": RunDiagnosis(RunVerdict.DEVICE_IDLE, "H200", 0.9, earlier=0.6),
-    "whole trace": RunDiagnosis(RunVerdict.COMPUTING, share=0.98, is_whole_trace=True),
-    "setup calls": RunDiagnosis(
-        RunVerdict.DEVICE_IDLE, "H200", 0.9, (Cause("launch", 0.6, notice=Notice("setup-calls")),)
+    "busy computing": busy(0.87, computing=0.84),
+    "few launches": idle(0.9, reason=Notice("few-launches", {"launches": 4})),
+    "earlier work": idle(0.9, earlier=0.6),
+    "whole trace": step(rest("compute", 0.98), verdict=COMPUTING, is_whole_trace=True),
+    "setup calls": idle(0.9, rest("idle-setup-calls", 0.6)),
+    "between operators": idle(0.9, rest("idle-between-operators", 0.6)),
+    "functions of a trace": idle(0.9, rest("idle-input", 0.6, rows=(FUNCTION, OPERATOR))),
+    "trace without events": step(
+        rest("unattributed", 1.0), verdict=UNKNOWN_STEP, unknown=UnknownShare(1.0, 0, in_trace=True)
     ),
-    "between operators": RunDiagnosis(
-        RunVerdict.DEVICE_IDLE, "H200", 0.9, (Cause("unattributed", 0.6, notice=Notice("between-operators")),)
-    ),
-    "functions of a trace": RunDiagnosis(
-        RunVerdict.DEVICE_IDLE, "H200", 0.9, (Cause("input", 0.6, blame=FUNCTION, places=(FUNCTION, OPERATOR)),)
-    ),
-    "trace without events": RunDiagnosis(RunVerdict.UNKNOWN_STEP, unknown=UnknownShare(1.0, 0, in_trace=True)),
-    "busy alone": RunDiagnosis(RunVerdict.DEVICE_BUSY, "H200", 0.9),
-    "busy, of the peak": RunDiagnosis(RunVerdict.DEVICE_BUSY, "H200", 1.0, computing=0.99, peak_share=0.12),
+    "busy alone": busy(0.9),
+    "busy, of the peak": busy(1.0, computing=0.99, peak_share=0.12),
     "NVML, of the peak": RunDiagnosis(RunVerdict.DEVICE_BUSY_SAMPLED, "H200", 1.0, peak_share=0.12),
-    "NVML": RunDiagnosis(RunVerdict.DEVICE_BUSY_SAMPLED, "H200", 0.85, (Cause("log", 0.2, 0.1, 0.3, IN_FUNCTION),)),
-    "computing": RunDiagnosis(
-        RunVerdict.COMPUTING,
-        share=0.84,
-        causes=(Cause("python", 0.13, 0.1, 0.16, MOSTLY_AT_LOG, (replace(IN_FUNCTION, share=0.3),)),),
+    "NVML": RunDiagnosis(RunVerdict.DEVICE_BUSY_SAMPLED, "H200", 0.85, findings=(rest("log", 0.2, (LOG, 0.2)),)),
+    "computing": step(rest("python", 0.13, (LOG, 0.08), (LINE, 0.05)), rest("compute", 0.84)),
+    "computing alone": step(rest("compute", 0.98), verdict=COMPUTING),
+    "several causes": step(rest("python", 0.4), rest("waiting", 0.3, ends=(0.2, 0.4)), rest("compute", 0.1)),
+    "library": step(rest("python", 0.6, (LINE, 0.6)), driver=IN_LIBRARY),
+    "notebook": step(rest("python", 0.6, (CELL, 0.6))),
+    "loader": step(rest("input", 0.61, (LINE, 0.6), loader=DATA), rest("compute", 0.39)),
+    "receiving": step(rest("input", 0.61, (LINE, 0.6), loader=replace(DATA, name="receive")), rest("compute", 0.39)),
+    "after": step(rest("after the optimizer", 0.35, (LINE, 0.14), (LOG, 0.07)), rest("framework", 0.24)),
+    "stages": step(rest("evaluation", 0.3), rest("roll-out", 0.2), rest("compile", 0.2), rest("optimizer", 0.35)),
+    "ranks": step(rest("ranks", 0.3), rest("compute", 0.6)),
+    "other waits": step(rest("core", 0.6), rest("throttled", 0.2), rest("gil", 0.1)),
+    "calls": step(rest("copy", 0.3), rest("launch", 0.2), rest("sync", 0.2), rest("log", 0.1), rest("checkpoint", 0.1)),
+    "without samples": step(rest("unattributed", 0.92), verdict=UNKNOWN_STEP, unknown=UnknownShare(0.92, 0)),
+    "samples outside": step(verdict=UNKNOWN_STEP, unknown=UnknownShare(0.87, 0, has_samples_outside=True)),
+    "backward passes alone": step(
+        rest("compute", 0.51), verdict=COMPUTING, unknown=UnknownShare(0.49, 2, is_whole=True)
     ),
-    "computing alone": RunDiagnosis(RunVerdict.COMPUTING, share=0.98),
-    "several causes": RunDiagnosis(
-        RunVerdict.CAUSE, share=0.1, causes=(Cause("python", 0.4, location=IN_CALLS), Cause("waiting", 0.3, 0.2, 0.4))
+    "few samples at a line": step(
+        verdict=UNKNOWN_STEP, unknown=UnknownShare(0.92, 7, site=Site("train.py", 9, "main"), site_share=0.51)
     ),
-    "library": RunDiagnosis(RunVerdict.CAUSE, causes=(Cause("python", 0.6, location=IN_LIBRARY),), driver=IN_LIBRARY),
-    "notebook": RunDiagnosis(RunVerdict.CAUSE, causes=(Cause("python", 0.6, location=IN_CELL),)),
-    "loader": RunDiagnosis(RunVerdict.CAUSE, share=0.39, causes=(Cause("input", 0.61, location=AT_LINE, loader=DATA),)),
-    "after, at several lines": RunDiagnosis(
-        RunVerdict.CAUSE,
-        share=0.4,
-        causes=(
-            Cause("after the optimizer", 0.35, further=(replace(AT_LINE, share=0.4), replace(AT_LINE, share=0.2))),
-            Cause("framework", 0.24),
-            Cause("python", 0.11),
-        ),
+    "many samples of waits or Python": step(
+        verdict=UNKNOWN_STEP, unknown=UnknownShare(0.92, 700, site=Site("train.py", 9, "main"), site_share=0.9)
     ),
-    "after": RunDiagnosis(
-        RunVerdict.CAUSE, causes=(Cause("after the optimizer", 0.38, location=replace(AT_LINE, calls="log_metrics")),)
-    ),
-    "without samples": RunDiagnosis(RunVerdict.UNKNOWN_STEP, unknown=UnknownShare(0.92, 0)),
-    "samples outside": RunDiagnosis(RunVerdict.UNKNOWN_STEP, unknown=UnknownShare(0.87, 0, has_samples_outside=True)),
-    "backward passes alone": RunDiagnosis(
-        RunVerdict.COMPUTING, share=0.51, unknown=UnknownShare(0.49, 2, is_whole=True)
-    ),
-    "few samples at a line": RunDiagnosis(
-        RunVerdict.UNKNOWN_STEP, unknown=UnknownShare(0.92, 7, site=Site("train.py", 9, "main"), site_share=0.51)
-    ),
-    "many samples of waits or Python": RunDiagnosis(
-        RunVerdict.UNKNOWN_STEP, unknown=UnknownShare(0.92, 700, site=Site("train.py", 9, "main"), site_share=0.9)
-    ),
-    "few samples": RunDiagnosis(RunVerdict.CAUSE, causes=(Cause("log", 0.3),), unknown=UNKNOWN, spikes=SPIKES),
-    "only long steps": RunDiagnosis(RunVerdict.UNKNOWN_STEP, spikes=SPIKES),
+    "few samples": step(rest("log", 0.3), unknown=UNKNOWN, spikes=SPIKES),
+    "only long steps": step(verdict=UNKNOWN_STEP, spikes=SPIKES),
     "light": RunDiagnosis(RunVerdict.STEP_TIME_ONLY, seconds=0.06),
-    "workers": RunDiagnosis(RunVerdict.CAUSE, causes=(Cause("sync", 0.6, notice=Notice("waits-for-workers")),)),
-    "Python or wait": RunDiagnosis(
-        RunVerdict.CAUSE, causes=(Cause("python", 0.6, notice=Notice("python-or-device-wait")),)
-    ),
-    "float64": RunDiagnosis(
-        RunVerdict.CAUSE, share=0.9, causes=(Cause("compute", 0.9, notice=Notice("float64", {"share": 0.98})),)
-    ),
-    "GIL": RunDiagnosis(RunVerdict.CAUSE, causes=(Cause("gil", 0.4, location=IN_FUNCTION),)),
-    "GIL of a thread": RunDiagnosis(
-        RunVerdict.CAUSE,
-        causes=(Cause("gil", 0.4),),
-    ),
+    "workers": step(rest("waits-for-workers", 0.6)),
+    "Python or wait": step(rest("python-or-device-wait", 0.6)),
+    "Python or waiting": step(rest("between-operators", 0.6)),
     "unknown": RunDiagnosis(RunVerdict.UNKNOWN, reason=Notice("no-queue")),
     "nothing": RunDiagnosis(RunVerdict.NOTHING_MEASURED, reason=Notice("no-step")),
 }
@@ -208,16 +209,12 @@ PYTHON = Finding(
 SMALL = replace(PYTHON, share=0.08, low=0.06, high=0.1, gains=(Gain(GainMethod.BOUND, 1.09, 1.06, 1.11),))
 SEVERAL = RUNS["several causes"]
 WITH_FINDINGS = {
-    "a finding leads": replace(SEVERAL, findings=(PYTHON,)),
-    "a small finding": replace(RUNS["computing"], findings=(SMALL,)),
-    "an uncertain finding": replace(SEVERAL, findings=(replace(PYTHON, confidence=Confidence.LOW),)),
-    "a finding about an idle device": replace(
-        RUNS["category"], findings=(replace(PYTHON, costs={"sync": 0.04}, share=0.75, low=0.75, high=0.75),)
-    ),
+    "a finding leads": replace(SEVERAL, findings=(PYTHON, *SEVERAL.findings[1:])),
+    "a small finding": step(rest("compute", 0.84), SMALL, verdict=COMPUTING),
+    "an uncertain finding": replace(SEVERAL, findings=(*SEVERAL.findings, replace(PYTHON, confidence=Confidence.LOW))),
+    "a finding about an idle device": idle(0.9, replace(PYTHON, costs={"sync": 0.04}, share=0.75, low=0.75, high=0.75)),
     "a finding about long steps": replace(
-        SEVERAL,
-        spikes=replace(SPIKES, lines=TWO_LINES),
-        findings=(replace(PYTHON, sites=(TWO_LINES[0].site,)),),
+        SEVERAL, spikes=replace(SPIKES, lines=TWO_LINES), findings=(replace(PYTHON, sites=(TWO_LINES[0].site,)),)
     ),
 }
 

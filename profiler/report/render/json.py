@@ -19,10 +19,8 @@ from profiler.analyse.model import (
     HOST_CATEGORIES,
     WAIT_CATEGORIES,
     Analysis,
-    Cause,
     Comparison,
     LineCost,
-    Location,
     Measure,
     RankLedger,
     Ratio,
@@ -121,7 +119,6 @@ def analysis_json(analysis: Analysis) -> dict[str, Any]:
     return complete({
         "schema": RUN_SCHEMA,
         "verdict": analysis.verdict,
-        "causes": [_cause(cause) for cause in analysis.causes],
         **finding_keys(analysis),
         "device": report_input.devices,
         "run": _side(report_input.sides[0]),
@@ -275,33 +272,6 @@ def _side(side: ReportSide) -> dict[str, Any]:
         for row in side.detailed.idle
     ]
     return result
-
-
-def _cause(cause: Cause) -> dict[str, Any]:
-    unknown = Null("no place holds most of it, or too little is known")
-    return {
-        **_fields(cause, "category", "share"),
-        **{key: number(getattr(cause, key), "the share has no interval") for key in ("low", "high")},
-        "location": _location(cause.location) if cause.location else unknown,
-        "further": [_location(location) for location in cause.further],
-        "loader": {
-            "name": input_part(cause.loader),
-            "where": cause.loader.where,
-            **_file_and_line(cause.loader.site),
-        }
-        if cause.loader
-        else Null("only a wait for data has this"),
-    }
-
-
-def _location(location: Location) -> dict[str, Any]:
-    return {
-        "kind": str(location.kind),
-        **_site(location.site),
-        "path": [_site(site) for site in location.path],
-        **_fields(location, "share", "low", "high", "samples", "calls"),
-        "library": [{"function": name, "share": share} for name, share in location.library],
-    }
 
 
 def _environment(info: RunInfo) -> dict[str, Any]:

@@ -315,7 +315,7 @@ def test_a_file_of_all_items_is_opened_once(source: str, opened: str | None) -> 
     slow = replace(
         step(main_process("dataset", 0.5), use=ALONE, input=0.5, compute=0.5), locations={"input": (place(site),)}
     )
-    finding = next(each for each in find(slow)[0] if each.rule.name == "slow-dataset-item")
+    finding = next(each for each in causes(slow) if each.rule.name == "slow-dataset-item")
     text = finding_text(finding)
     assert finding.values["opened"] == opened
     assert text.fix.startswith("Open or load it once in each process" if opened else "Make items cheaper")
@@ -465,7 +465,7 @@ def test_workers_that_sleep_take_no_cores_from_each_other() -> None:
         assert found(sleeping)[0] == "too-few-workers"
         assert first(sleeping).values["needed"] > 8
         assert not any(
-            "wait for a core" in sentence for each in find(sleeping)[0] for sentence in finding_text(each).evidence
+            "wait for a core" in sentence for each in causes(sleeping) for sentence in finding_text(each).evidence
         )
     # workers that compute need cores
     busy = replace(BUSY, worker_cpu=0.97, free_cores=0.0)
@@ -508,7 +508,7 @@ def test_batches_that_wait_for_files_or_sockets() -> None:
     crowded = with_measures(replace(waiting, loader=replace(ALONE, file_wait=0.8, free_cores=0.0)), host_cpu=1.0)
     assert found(crowded) == ["io-bound-input"]
     remote = replace(waiting, loader=replace(ALONE, file_wait=0.1, socket_wait=0.6))
-    io_bound = next(each for each in find(remote)[0] if each.rule.name == "io-bound-input")
+    io_bound = next(each for each in causes(remote) if each.rule.name == "io-bound-input")
     assert io_bound.seconds == pytest.approx(0.035)
     computing = replace(waiting, loader=replace(ALONE, file_wait=0.4, socket_wait=0.0))
     assert found(computing) == ["no-workers", "slow-dataset-item*"]
@@ -537,7 +537,7 @@ def test_batches_that_are_mostly_padding() -> None:
     assert found(with_facts(padded(), packed_sequences=True)) == []
     assert found(replace(padded(), loader=ALONE)) == []
     on_device = replace(padded(), idle=(idle("python", 0.01),))
-    finding = next(each for each in find(on_device)[0] if each.rule.name == "padding")
+    finding = next(each for each in causes(on_device) if each.rule.name == "padding")
     assert (finding.gains, finding.is_of_run, finding.confidence) == ((), True, Confidence.MEDIUM)
 
 
@@ -588,7 +588,7 @@ def test_deep_copies_are_told_once() -> None:
     assert first(analysis).costs["compute"] == pytest.approx(0.012)
     copying = replace(analysis, library=copies_of_a_model(below))
     assert found(copying) == ["deep-copies", "python-loop"]
-    assert [each.costs.get("compute") for each in find(copying)[0]] == [pytest.approx(0.012), None]
+    assert [each.costs.get("compute") for each in causes(copying)] == [pytest.approx(0.012), None]
     small = OperatorLine(SITE, False, "", 5000.0, 0.012, 5000.0, 0.012)
     calling = replace(step(compute=1.0), lines=(replace(below, categories={"compute": 0.03}),), operators=(small,))
     assert found(calling) == ["many-small-operators"]
@@ -689,7 +689,7 @@ def test_histograms_after_the_update_whose_values_the_host_reads() -> None:
         "python-loop"
     ]
     of_loss = replace(analysis, call_sites=(replace(reads, site=average),))
-    assert all(not finding.gains for finding in find(of_loss)[0] if finding.rule.name == "work-after-update")
+    assert all(not finding.gains for finding in causes(of_loss) if finding.rule.name == "work-after-update")
     elsewhere = replace(analysis, lines=tuple(replace(line, site=replace(line.site, function="f")) for line in lines))
     assert first(elsewhere).rule.name != "work-after-update" or not first(elsewhere).gains
     # the host reads at the next line what one computes
@@ -710,7 +710,7 @@ def test_histograms_after_the_update_whose_values_the_host_reads() -> None:
     assert first(metric).gains
     unread = replace(metric, call_sites=())
     for needed in (adding, before, unread):
-        assert all(not finding.gains for finding in find(needed)[0] if finding.rule.name == "work-after-update")
+        assert all(not finding.gains for finding in causes(needed) if finding.rule.name == "work-after-update")
 
 
 def test_extra_work_of_every_25th_step() -> None:
@@ -825,7 +825,7 @@ def test_a_checkpoint_that_is_written_by_hand() -> None:
     )
     analysis = replace(step(waiting=0.2, compute=0.8), lines=lines, locations={})
     assert found(analysis) == ["synchronous-checkpoint", "blocked-thread"]
-    written, blocked = find(analysis)[0]
+    written, blocked = causes(analysis)
     assert written.costs == pytest.approx({"waiting": 0.01, "compute": 0.01})
     assert written.sites == (dump, flush)
     assert blocked.costs == pytest.approx({"waiting": 0.01})
@@ -873,7 +873,7 @@ def test_evaluation_is_time_of_its_categories() -> None:
     phase = Phase(Stage.EVALUATION, 0.04, 0.4, 0.4, 0.4, SITE, categories={"compute": 0.03, "python": 0.01})
     analysis = replace(step(compute=0.7, python=0.3), phases=(phase,))
     assert found(analysis) == ["frequent-evaluation", "python-loop"]
-    shares = {finding.rule.name: finding.share for finding in find(analysis)[0]}
+    shares = {finding.rule.name: finding.share for finding in causes(analysis)}
     assert shares == {"frequent-evaluation": pytest.approx(0.4), "python-loop": pytest.approx(0.2)}
     rare = replace(phase, seconds_per_step=0.004, share=0.04, low=0.04, high=0.04)
     assert found(replace(analysis, phases=(rare,))) == ["python-loop"]
@@ -935,7 +935,7 @@ def test_threads_cause_no_longer_waits_than_they_run() -> None:
         main_process("waiting for the workers", 0.3), worker("dataset", 0.9), core=0.4, input=0.3, compute=0.3
     )
     analysis = with_facts(replace(loading, measures={**loading.measures, **busy}), torch_threads=16)
-    claim = next(each for each in find(analysis)[0] if each.rule.name == "more-threads-than-cores")
+    claim = next(each for each in causes(analysis) if each.rule.name == "more-threads-than-cores")
     assert claim.seconds == pytest.approx(0.03), "a wait for workers needs no core, so that others run longer"
 
 
@@ -967,7 +967,7 @@ def test_the_thread_that_holds_the_gil_is_named() -> None:
 def test_python_may_be_a_wait_for_the_device() -> None:
     analysis = with_facts(step(python=0.5, compute=0.5), device="cuda")
     findings, not_judged, _ = find(analysis)
-    assert findings == ()
+    assert not any(finding.has_cure for finding in findings)
     assert [rule.rule.name for rule in not_judged] == ["python-loop"]
 
 
@@ -1349,7 +1349,7 @@ def test_python_that_calls_small_operators_is_no_loop_of_python() -> None:
     }
     small = OperatorLine(Site("train.py", 3, "f"), False, "", 10_000, 0.018, 10_000, 0.018)
     both = replace(step(compute=0.4, python=0.6), lines=(calling, looping), operators=(small,), locations=places)
-    found_by = {finding.rule.name: finding for finding in find(both)[0]}
+    found_by = {finding.rule.name: finding for finding in causes(both)}
     assert found_by["many-small-operators"].costs == pytest.approx({"compute": 0.02, "python": 0.02})
     assert found_by["python-loop"].seconds == pytest.approx(0.04)
     assert [site.line for site in found_by["python-loop"].sites] == [5]
@@ -1361,7 +1361,7 @@ def test_python_that_calls_small_operators_is_no_loop_of_python() -> None:
     assert found(of_library) == [], "all operators were counted, and the program calls none of them"
     # a line of few operators loops in Python: its calls explain little of its time
     few = replace(both, operators=(replace(small, count=10, seconds=1e-5, small_count=10, small_seconds=1e-5),))
-    assert {finding.rule.name for finding in find(few)[0]} == {"python-loop"}
+    assert {finding.rule.name for finding in causes(few)} == {"python-loop"}
 
 
 def test_a_line_of_python_without_operators_computes_nothing() -> None:
@@ -1371,7 +1371,7 @@ def test_a_line_of_python_without_operators_computes_nothing() -> None:
     assert first(replace(looping, lines=(line,))).costs == pytest.approx({"python": 0.04}), "it may call operators"
     collecting = with_measures(looping, gc_time=0.03)
     assert found(collecting) == ["garbage-collection", "python-loop"]
-    assert find(collecting)[0][1].costs == pytest.approx({"python": 0.01}), "a collection may run at that line"
+    assert causes(collecting)[1].costs == pytest.approx({"python": 0.01}), "a collection may run at that line"
     mixed = replace(line, categories={"python": 0.02, "compute": 0.03}, is_outside_torch=True)
     assert first(replace(looping, lines=(mixed,))).costs == pytest.approx({"python": 0.04})
     parts = {"python": 0.008, "compute": 0.002, "core": 0.04}
@@ -1444,7 +1444,7 @@ def test_a_python_loop_is_not_at_the_lines_that_make_batches() -> None:
         step(compute=0.5, python=0.5), lines=tuple(lines), preparation=Preparation(lines[0], "", (making,))
     )
     analysis = replace(analysis, locations={"python": (Location(LocationKind.LINE, (making,), 1.0, 1.0, 1.0),)})
-    sites = {finding.rule.name: finding.sites for finding in find(analysis)[0]}
+    sites = {finding.rule.name: finding.sites for finding in causes(analysis)}
     assert sites == {"inline-input": (making,), "python-loop": (other,)}
 
 
@@ -1547,7 +1547,7 @@ def test_a_step_that_only_waits_for_a_core_has_nothing_to_gain() -> None:
     waiting = step(main_process("dataset", 0.5), use=ALONE, input=0.0, core=1.0)
     assert found(waiting) == ["noisy-machine"]
     collecting = replace(step(core=1.0, gc=0.05), breakdown={"core": step(core=1.0).breakdown["core"]})
-    assert all(math.isfinite(finding.gain) for finding in find(collecting)[0])
+    assert all(math.isfinite(finding.gain) for finding in causes(collecting))
 
 
 def test_what_a_cure_needs_waits_for_a_core_too() -> None:
@@ -1595,7 +1595,7 @@ def test_activations_that_are_computed_twice() -> None:
         assert found(measured) == [], "the memory of the machine is not known"
         assert found(replace(roomy, info=replace(roomy.info, facts={"device": "cpu"}))) == []
         findings, not_judged, _ = find(with_facts(roomy, device="cuda"))
-        assert findings == ()
+        assert not any(finding.has_cure for finding in findings)
         assert "activation-checkpoints" in {each.rule.name for each in not_judged}
 
 
@@ -1667,7 +1667,7 @@ def test_persistent_workers_of_a_loader_that_is_made_anew() -> None:
     analysis = step(*parts, use=use, input=0.4, compute=0.6)
     assert found(analysis) == [], "the workers stay"
     anew = replace(analysis, loader=replace(use, worker_processes=20))
-    assert [(each.rule.name, each.sites[0]) for each in find(anew)[0]] == [("workers-started-anew", made)]
+    assert [(each.rule.name, each.sites[0]) for each in causes(anew)] == [("workers-started-anew", made)]
     # a library starts them in a function of its own, which every tenth step calls
     starting = {"input": 0.8, "python": 0.2}
     spikes = Spikes(9, 90, 10, 5.0, 0.4, (SpikeLine(SITE, 1.0, "fit"),), 60, enough=True, categories=starting)
@@ -1677,7 +1677,7 @@ def test_persistent_workers_of_a_loader_that_is_made_anew() -> None:
     assert found(replace(anew, loader=replace(anew.loader or use, loaders=one_after_the_other))) == []
     second = replace(kept, site=Site("train.py", 12, "main"), made_anew=True, share=0.4)
     loaders = replace(kept, made_anew=False, share=0.6), second
-    (finding,) = find(replace(anew, loader=replace(use, loaders=loaders)))[0]
+    (finding,) = causes(replace(anew, loader=replace(use, loaders=loaders)))
     assert finding.values["made_anew"] == second.site, "the first one keeps its workers"
 
 
