@@ -136,7 +136,8 @@ def _plain(value: Any, path: str, reasons: dict[str, str]) -> Any:
         reason, value = getattr(value, "reason", None), values_of(value)
         if isinstance(reason, Notice):
             nulls = [name for name, item in value.items() if item is None]
-            reasons |= {_below(path, name): plain(describe(reason)) for name in (["value"] if "value" in nulls else nulls)}
+            for name in ["value"] if "value" in nulls else nulls:
+                reasons[_below(path, name)] = plain(describe(reason))
     if isinstance(value, Mapping):
         items = {_key(key): item for key, item in value.items()}
         return {key: _plain(item, _below(path, key), reasons) for key, item in items.items()}
