@@ -32,7 +32,7 @@ LEFT_OUT: Final = frozenset({
     *("Analysis.flame", "Analysis.series", "Analysis.timeline", "Comparison.flame_diff", "Side.runs"),
     # Rules work out findings from them, and cells have the same time.
     *("Analysis.library", "Analysis.operators", "Analysis.preparation", "Analysis.locations", "Analysis.replay"),
-    *("Finding.values", "Cell.callers"),
+    *("Finding.values", "Cell.callers", "Cause.notice"),
     # A comparison has their differences.
     "Analysis.results",
     # Plug-ins write them.
