@@ -103,7 +103,8 @@ def test_the_first_screen_of_a_comparison_agrees_with_its_report(name: str) -> N
     assert first.places or first.places_note
     document = json.loads(rendered(comparison, "json"))
     before, after = (
-        {name: measure["value"] for name, measure in side["measures"].items()} for side in document["sides"]
+        {name: measure["value"] for name, measure in side["measures"].items()}
+        for side in (document["sides"][0], document["sides"][-1])
     )
     unit = next(unit for unit in ("tokens_per_s", "points_per_s", "steps_per_s") if before.get(unit))
     rates = before[unit], after[unit]
