@@ -91,10 +91,13 @@ class Gain:
     """How many times as fast steps become by a cure."""
 
     method: GainMethod
+    """How it was predicted or measured."""
     factor: float
+    """How many times as many steps per second."""
     low: float
+    """Lower end of the 95% interval of `factor`."""
     high: float
-    """The ends of the 95% interval of `factor`."""
+    """Upper end of the same interval."""
     is_least: bool = False
     """Whether the cure also makes the rest of the step faster, by how much is not known: the real gain may be several
     times as large."""
@@ -138,6 +141,7 @@ class RuleText:
     """
 
     name: str
+    """Its name, which is stable."""
     title: str
     """The cause in one sentence that a verdict can begin with, without its full stop."""
     evidence: tuple[str, ...]
@@ -159,14 +163,17 @@ class Finding:
     """One cause of slowness, by the rule that recognized it."""
 
     rule: RuleText
+    """Name of the rule that recognized it. Names are stable."""
     seconds: float
     """Seconds per step that the cause costs."""
     share: float
-    """The same as a share of a step without waits for a core and recording (`left_out`); low and high are the ends of
-    its 95% interval."""
+    """The same as a share of a step without waits for a core and recording (`left_out`)."""
     low: float
+    """Lower end of the 95% interval of `share`."""
     high: float
+    """Upper end of the same interval."""
     confidence: Confidence
+    """How sure it is."""
     sites: tuple[Site, ...] = ()
     """The lines that cause it, the largest cost first; at most three."""
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -186,7 +193,7 @@ class Finding:
     places: tuple[tuple[Site, float], ...] = ()
     """Of time that no rule explains, lines with their shares of a step, the largest first."""
     period: Period | None = None
-    """The part of the run whose time a finding about the run has."""
+    """The part of the run whose time a finding about the run has; None: it is about the steps."""
     is_of_run: bool = False
     """Whether `seconds` and `share` are of the whole run, and not of a step; both are 0 where a cause costs no time."""
 
@@ -245,7 +252,9 @@ class NotJudged:
     """A rule that cannot judge this run, and the reason."""
 
     rule: RuleText
+    """Name of the rule."""
     reason: Notice
+    """The reason why it cannot judge the run."""
 
 
 # ---------------------------------------------------------------- two runs
@@ -274,8 +283,11 @@ class FindingChange:
     """A cause in two runs, of which at least one has it."""
 
     state: FindingState
+    """What became of it."""
     before: Finding | None
+    """The finding about the first run; None: it does not have it."""
     after: Finding | None
+    """The finding about the second run; None: it does not have it."""
 
     @property
     def finding(self) -> Finding:

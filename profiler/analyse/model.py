@@ -92,15 +92,21 @@ class Measure:
     """One number with its unit and how sure it is; value None: not measured, and `reason` says why."""
 
     name: str
+    """Its key in the object of measures."""
     value: float | None
+    """The number in `unit`; None: not measured."""
     unit: str
+    """The unit, such as `s`, `bytes` or `1/step`; `1`: a share, or a number without a unit."""
     low: float | None = None
+    """Lower end of the 95% interval; of a side of a comparison, the lowest run. None: not known, as of few values."""
     high: float | None = None
+    """Upper end of the interval, or the highest run; None: not known."""
     n: int = 0
     """How many observations (steps, runs, samples) stand behind it."""
     source: str = ""
     """The code of its source: steps, counters, thread clocks, nvml, ..."""
     reason: Notice | None = None
+    """The reason why it was not measured; None: it was."""
 
 
 class HostState(IntEnum):
@@ -136,15 +142,21 @@ class IdleBlame:
     """Device idle time charged to what the host was doing meanwhile."""
 
     state: HostState
+    """What the host was doing."""
     subject: str
-    """Name of the region, or kind of the call (sync, h2d, ...), that `state` refers to; else empty."""
+    """Name of the region, or kind of the call (`sync`, `h2d`, ...), that `state` refers to; else empty."""
     origin: SiteOrigin
+    """The call that `site` belongs to."""
     category: str
-    """One of HOST_CATEGORIES."""
+    """A host category."""
     site: Site | None
+    """The line of the user's own code; None: not recorded."""
     seconds_per_step: float
+    """Seconds per step of idle time."""
     share_of_wall: float
+    """The share of the wall time."""
     gaps_per_step: float
+    """Gaps in the device's work per step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +164,14 @@ class DevicePart:
     """What occupied a device; several devices are averaged."""
 
     kind: str
-    """compute | communication | h2d | d2h | d2d | memset"""
+    """`compute`, `communication`, `h2d`, `d2h`, `d2d` or `memset`."""
     memory: str
-    """The memory on the host's side of a copy: pageable | pinned; empty: not known."""
+    """The memory on the host's side of a copy: `pageable` or `pinned`; empty: not known."""
     share: float
     """The share of the wall time."""
     exposed: float
-    """The share of the wall time in which nothing else occupied the device that comes earlier in DEVICE_CATEGORIES: the
-    remainder is hidden behind that."""
+    """The share of the wall time in which no more important work hides it: communication and copies are hidden behind
+    kernels that compute, and copies behind communication."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +179,11 @@ class KernelTime:
     """The time of all kernels of one name, summed over the streams and the devices of the process."""
 
     name: str
+    """Name of the kernel."""
     calls_per_step: float
+    """Launches per step."""
     seconds_per_step: float
+    """Seconds per step."""
     share: float
     """The share of the time of all kernels."""
 
@@ -178,13 +193,17 @@ class CallSite:
     """One line of user code with the calls toward the device that it made."""
 
     site: Site
+    """The line."""
     kind: str
-    """Name of the CallKind: sync, h2d, launch, ..."""
+    """What the calls do: `sync`, `h2d`, `d2h`, `launch`, ...; of CPU tensors `would_sync`."""
     calls_per_step: float
+    """Calls per step."""
     seconds_per_step: float
+    """Seconds per step that the host spends in them."""
     blocked_per_step: float
     """Seconds of these in which the host was blocked on the device."""
     bytes_per_step: float
+    """Bytes per step that they copy or allocate."""
     operation: str = ""
     """The operation as the user wrote it: item, mask index, to, ...; empty where the kind is enough."""
 
@@ -194,16 +213,21 @@ class LineCost:
     """One line of the user's own code with the host time of the stepping thread below it, from stack samples."""
 
     site: Site
+    """The line."""
     calls: str
     """The innermost library function that takes most of that time below the line; empty: the line itself."""
     seconds_per_step: float
+    """Seconds per step below the line."""
     share: float
-    """The share of the step's wall time; low and high are its 95% interval."""
+    """The share of the step's wall time."""
     low: float
+    """Lower end of the 95% interval of `share`."""
     high: float
+    """Upper end of the same interval."""
     samples: int
+    """Stack samples that show the line."""
     categories: Mapping[str, float] = field(default_factory=dict)
-    """Host category (of a thread's lines: `ThreadState`) -> seconds per step of it."""
+    """Host category -> seconds per step of it; of a thread's lines, a thread's state instead."""
     unrecorded: float = 0.0
     """Seconds per step in no recorded region or call: what ran then is known by stack samples alone."""
     is_outside_torch: bool = False
@@ -273,12 +297,15 @@ class Location:
     """A place in the user's code that holds much of the time of a category."""
 
     kind: LocationKind
+    """How closely the place is known."""
     path: tuple[Site, ...]
     """The line; or the function, with its line of most time; or the calls from the loop inward."""
     share: float
-    """The share of the category's time; low and high are its 95% interval."""
+    """The share of the category's time."""
     low: float
+    """Lower end of the 95% interval of `share`."""
     high: float
+    """Upper end of the same interval."""
     samples: float = 0.0
     """Stack samples of the category; 0: its time at each line was recorded exactly."""
     calls: str = ""
@@ -298,13 +325,16 @@ class InputPart:
     """One cause of the time that the input takes, on the side where the data is made."""
 
     name: str
-    """Name of a region (dataset, collate, tokenize, worker start, pin memory, ...) or one of the constants above."""
+    """Name of a region, such as `dataset`, `collate`, `tokenize` or `pin memory`, or of a wait, such as `waiting for
+    the workers`."""
     where: Literal["worker", "main process"]
+    """The process that spends the time."""
     seconds_per_step: float
     """Summed over the workers, a step of the training process."""
     share: float
     """The share of the wall time of all workers (or of the training thread)."""
     site: Site | None = None
+    """The line with most of it; None: not known."""
     context: Literal["loader", "inline", "own thread"] = "loader"
     """The place in the main process: inside a loader, outside any in the stepping thread, or another thread."""
 
@@ -314,15 +344,21 @@ class LoaderSettings:
     """A loader of the training process: where it was made, with which settings, and how long the process is in it."""
 
     name: str
+    """Its class and where it was made, which other records refer to."""
     site: Site
+    """The line that makes it."""
     variable: str
     """What it was assigned to, such as `self.loader`; empty: nothing, or not known."""
     workers: int
+    """Number of worker processes."""
     batch_size: int | None = None
+    """Items of a batch; None: not known."""
     prefetch_factor: int | None = None
     """Batches that each worker prepares ahead; None without workers."""
     pin_memory: bool = False
+    """Whether it copies batches into pinned memory."""
     persistent_workers: bool = False
+    """Whether its workers stay from epoch to epoch."""
     share: float = 0.0
     """The share of the time of all loaders that the stepping thread is in this one."""
     is_iterable: bool = False
@@ -352,7 +388,7 @@ class LoaderUse:
     """Share of the time in which batches are made, in workers or else in the training process, without waits for a
     core, that waits for files; None: not measured, or by too few samples."""
     socket_wait: float | None = None
-    """The same for sockets."""
+    """The same for sockets; None: not measured, or by too few samples."""
     free_cores: float | None = None
     """Cores that the program may use and no program used, on average; None: not measured."""
     loaders: tuple[LoaderSettings, ...] = ()
@@ -372,14 +408,17 @@ class BatchCurve:
     size: float
     """Items per step, the most frequent number."""
     other: float | None = None
-    """Another number of items."""
+    """Another number of items; None: all batches have about the same size."""
     seconds: float | None = None
-    """Median seconds of a step with `size` items."""
+    """Median seconds of a step with `size` items; None: no line was fitted."""
     other_seconds: float | None = None
+    """Median seconds of a step with `other` items; None: no line was fitted."""
     fixed: float | None = None
-    """Seconds per step that do not depend on the number of items; low and high are the ends of its 95% interval."""
+    """Seconds per step that do not depend on the number of items; None: no line was fitted."""
     low: float | None = None
+    """Lower end of the 95% interval of `fixed`; None: no line was fitted."""
     high: float | None = None
+    """Upper end of the same interval; None: no line was fitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,18 +426,23 @@ class Phase:
     """A coarse part of a step; the phases exclude each other and sum to the step."""
 
     name: str
-    """data | forward | backward | optimizer | after the optimizer | elsewhere, or one of INTERRUPTIONS"""
+    """`data`, `forward`, `backward`, `optimizer`, `evaluation`, `roll-out`, `without gradients`, `compile`, `after the
+    optimizer`, or `elsewhere` for other code."""
     seconds_per_step: float
+    """Seconds per step."""
     share: float
-    """The share of the step's wall time; low and high are its 95% interval, and equal if it was recorded exactly."""
+    """The share of the step's wall time."""
     low: float
+    """Lower end of the 95% interval of `share`."""
     high: float
+    """Upper end of the same interval."""
     site: Site | None = None
-    """The line under which most of it lies."""
+    """The line under which most of it lies; None: no line has most of it, or it is not known."""
     calls: str = ""
     """The function of the user's own that this line calls, where it does."""
     categories: Mapping[str, float] = field(default_factory=dict)
-    """Host category -> seconds per step in this phase, by samples; of the optimizer and of INTERRUPTIONS only."""
+    """Host category -> seconds per step in this phase, by samples; only of the optimizer, evaluation, roll-outs, work
+    without gradients and compilation."""
     further: tuple[Location, ...] = ()
     """The lines with most of it, where no line has more than half."""
     has_closure: bool = False
@@ -434,11 +478,15 @@ class StageTime:
     """The time that a stage takes of the whole run; the stages exclude each other and sum to the run."""
 
     stage: Stage
+    """The stage."""
     seconds: float
+    """Seconds of the whole run."""
     share: float
-    """The share of the whole run; low and high are its 95% interval, and equal if it was recorded exactly."""
+    """The share of the whole run."""
     low: float
+    """Lower end of the 95% interval of `share`."""
     high: float
+    """Upper end of the same interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,9 +495,11 @@ class StageCost:
     Unlike the time in the stage, it contains what the stage does to the rest of the step, such as cold caches."""
 
     seconds: float
-    """Seconds per step, on average over all steps; low and high are the ends of its 95% interval."""
+    """Seconds per step, on average over all steps."""
     low: float
+    """Lower end of the 95% interval of `seconds`."""
     high: float
+    """Upper end of the same interval."""
 
 
 class Period(StrEnum):
@@ -469,7 +519,9 @@ class UnmeasuredPeriod:
     """A stretch of the program in which no step was measured, and the lines that took most of it."""
 
     period: Period
+    """The kind of stretch."""
     seconds: float
+    """Its length in seconds."""
     lines: tuple[LineCost, ...] = ()
     """`seconds_per_step` of these is seconds of the stretch."""
 
@@ -479,6 +531,7 @@ class SpikeLine:
     """A line of the user's own code at which a part of the extra time of long steps lies."""
 
     site: Site
+    """The line."""
     share: float
     """The share of the extra time of the long steps."""
     calls: str = ""
@@ -492,8 +545,9 @@ class Spikes:
     """The few steps that take much longer than the others, and where their extra time lies."""
 
     count: int
-    """Long steps, of `steps` measured ones."""
+    """Number of long steps."""
     steps: int
+    """Number of measured steps, long ones included."""
     every: int
     """The distance between them where it is the same: 10 where every 10th step is one; else 0."""
     times: float
@@ -550,7 +604,9 @@ class ThreadActivity:
     """The activity of one thread while it was sampled, whether there are steps or not."""
 
     pid: int
+    """Number of its process."""
     tid: int
+    """Number of the thread."""
     process: str
     """Its role or name: rank 0, loader worker, training process, ..."""
     thread: str
@@ -558,12 +614,15 @@ class ThreadActivity:
     state: ThreadState
     """The most frequent one."""
     share: float
-    """The share of the thread's samples; low and high are its 95% interval."""
+    """The share of the thread's samples."""
     low: float
+    """Lower end of the 95% interval of `share`."""
     high: float
+    """Upper end of the same interval."""
     samples: int
+    """Stack samples of the thread."""
     site: Site | None
-    """The line of the user's own code with most samples of that state."""
+    """The line of the user's own code with most samples of that state; None: it runs no code of the user's."""
     calls: str
     """The library function in which it was below that line."""
     on_cpu: float | None
@@ -589,7 +648,9 @@ class RankActivity:
     """What one rank did in a step, in seconds per step."""
 
     rank: int
+    """Number of the rank."""
     pid: int
+    """Number of its process."""
     steps: int
     """Measured steps."""
     excluded: int
@@ -600,7 +661,7 @@ class RankActivity:
     """The step without the waits for other ranks; None: not recorded, or the ranks do not wait for each other."""
     last: float | None
     """Share of the collectives in which this rank arrived last, where a trace has them; else of the steps in which it
-    had most own work."""
+    had most own work. None: not known."""
     categories: Mapping[str, float] = field(default_factory=dict)
     """Host category -> seconds per step; empty where it was not recorded."""
 
@@ -610,6 +671,7 @@ class Straggler:
     """The rank that makes the others wait, and the category of its time that exceeds theirs most."""
 
     rank: int
+    """Number of the rank."""
     lead: float
     """Seconds per step of own work beyond the median of the other ranks."""
     category: str
@@ -619,7 +681,7 @@ class Straggler:
     others: float
     """The median of the other ranks."""
     site: Site | None = None
-    """The line with most of the excess of that category."""
+    """The line with most of the excess of that category; None: not known."""
     at_line: bool = False
     """Whether more than half of the excess is at this line; else only its function has as much."""
     alone: bool = False
@@ -637,6 +699,7 @@ class CollectiveWait:
     """A collective in which ranks wait because one of them arrives late."""
 
     name: str
+    """Name of the collective, such as `all_reduce`."""
     site: Site | None
     """The line that calls it; None: not recorded."""
     rank: int
@@ -646,11 +709,12 @@ class CollectiveWait:
     seconds: float
     """Seconds per step for which another rank waits, on average, until this rank arrives."""
     before: Site | None = None
-    """The line at which this rank is for longer than the others between the collective before and this one."""
+    """The line at which this rank is for longer than the others between the collective before and this one; None:
+    `reason` says why it is not known."""
     at_line: bool = False
     """Whether more than half of the difference is at this line; else only its function has as much."""
     reason: Notice | None = None
-    """The reason why `before` is None."""
+    """The reason why `before` is not known; None: it is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -664,8 +728,9 @@ class RankLedger:
     synchronous: bool
     """Whether the ranks wait for each other, so that their steps end together."""
     straggler: Straggler | None = None
+    """The rank that makes the others wait; None: none does, or `reason` says why it is not known."""
     reason: Notice | None = None
-    """The reason why the analysis cannot tell whether a rank makes the others wait; None if it can."""
+    """The reason why the analysis cannot tell whether a rank makes the others wait; None: it can."""
     uniform: bool = False
     """Whether all ranks spend their steps alike, so that what holds for the analysed one holds for all."""
     size: int = 0
@@ -731,7 +796,9 @@ class Missing:
     """Something that was not measured, and the reason; shown instead of a zero."""
 
     topic: Topic
+    """The kind of result."""
     reason: Notice
+    """The reason why it was not measured."""
     item: str = ""
     """The category of a breakdown, the measure or the collector that is missing; empty: all of it."""
 
@@ -788,17 +855,16 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """The results of one run. Names of `measures` are the keys of the JSON report (see docs/json.md)."""
+    """The results of one run. docs/json.md explains the names of its measures."""
 
     info: RunInfo
+    """What was recorded, how and where."""
     measures: Mapping[str, Measure]
-    """tokens_per_s, steps_per_s, step_time, steps, device_utilization (0..1), host_cpu (cores), device_cpu (cores),
-    cpu_time (s), without_core (0..1), peak_memory (bytes), loss, accuracy, and X_per_step for every counter X (syncs,
-    h2d, d2h, h2d_bytes, ...)."""
+    """Name -> measure of the run."""
     breakdown: Mapping[str, Measure]
-    """Host seconds per step of each of HOST_CATEGORIES; exclusive, they sum to step_time."""
+    """Host category -> seconds per step; the categories exclude each other, and sum to `step_time`."""
     device_breakdown: Mapping[str, Measure]
-    """Device seconds per step of each of DEVICE_CATEGORIES."""
+    """Device category -> seconds per step; the categories exclude each other."""
     device_parts: tuple[DevicePart, ...] = ()
     """The device's time by kind of work, with what is hidden behind other work."""
     kernels: tuple[KernelTime, ...] = ()
@@ -807,16 +873,17 @@ class Analysis:
     """The share of the wall time in which the device computes products and convolutions in float32 without tensor
     cores; 0 where the names of kernels do not tell."""
     idle: tuple[IdleBlame, ...] = ()
-    """Largest first."""
+    """Idle time of the device by what the host was doing, the most seconds first."""
     call_sites: tuple[CallSite, ...] = ()
-    """Largest first."""
+    """Calls toward the device by line, the most seconds first."""
     series: tuple[Series, ...] = ()
     flame: FlameNode | None = None
     missing: tuple[Missing, ...] = ()
+    """What was not measured."""
     warnings: tuple[Notice, ...] = ()
     """Facts that make the numbers of this run less certain: few steps, other load on the machine, torn tables, ..."""
     verdict: str = ""
-    """Why the program is slow, or that it is not, as a sentence; empty until `verdict_text.with_verdict` adds it."""
+    """Why the program is slow, or that it is not, as a sentence; empty before the diagnosis."""
     headline: str = ""
     """The first sentence of `verdict`."""
     details: tuple[str, ...] = ()
@@ -824,15 +891,15 @@ class Analysis:
     unknown_reason: str = ""
     """Why what ran in a large part of a step is not known, as a sentence; empty where it is known."""
     outcome: str = ""
-    """What `verdict` concludes: a code of `profiler.diagnose.model.RunVerdict`."""
+    """What `verdict` concludes, as a code of `profiler.diagnose.model.RunVerdict` such as `device-idle`."""
     outcome_share: float = 0.0
     """The share that belongs to `outcome`, such as that of idle time."""
     findings: tuple[Finding, ...] = ()
-    """What takes the time, in the order in which a verdict tells it; empty until `profiler.diagnose` adds them."""
+    """What takes the time, in the order in which a verdict tells it; empty before the diagnosis."""
     not_judged: tuple[NotJudged, ...] = ()
     """The rules that cannot judge this run."""
     step: StepDefinition | None = None
-    """The definition of a step in this run, and how it was detected."""
+    """The definition of a step in this run, and how it was detected; None: the run has no steps."""
     lines: tuple[LineCost, ...] = ()
     """The time of the stepping thread by line of the user's code, the most seconds first."""
     library: tuple[LibraryFunction, ...] = ()
@@ -853,9 +920,9 @@ class Analysis:
     input: tuple[InputPart, ...] = ()
     """The parts of the loader's time, the most seconds first."""
     loader: LoaderUse | None = None
-    """None: no loader was seen in the measured steps."""
+    """How the training process uses its loaders; None: no loader was seen in the measured steps."""
     batches: BatchCurve | None = None
-    """None: the items of batches were not counted."""
+    """How the time of a step depends on the items of its batches; None: the items were not counted."""
     startup_teardown: tuple[UnmeasuredPeriod, ...] = ()
     """Time before the first step, in warm-up and pauses, and after the last step."""
     stages: tuple[StageTime, ...] = ()
@@ -863,7 +930,7 @@ class Analysis:
     stage_costs: Mapping[Stage, StageCost] = field(default_factory=dict)
     """Of evaluations and checkpoints that some steps have and others have not."""
     spikes: Spikes | None = None
-    """None: no step takes much longer than the others."""
+    """The few steps that take much longer than the others; None: there are none."""
     one_offs: Spikes | None = None
     """The steps that did work which occurs once, and are no measured steps; None: there are none."""
     threads: tuple[ThreadActivity, ...] = ()
@@ -871,13 +938,13 @@ class Analysis:
     timeline: Timeline | None = None
     """It is None if it was not requested."""
     ranks: RankLedger | None = None
-    """None: the program has one rank."""
+    """The ranks of the program; None: it has one rank."""
     results: tuple[StatedResult, ...] = ()
     """The results that the program stated with `profiler.result`."""
     path: Path | None = field(default=None, compare=False)
     """What it was loaded from: a run directory, an archive of one, or a trace."""
     ledger: Ledger | None = field(default=None, compare=False, repr=False)
-    """All cells of the run."""
+    """All time of the run; None: it could not be divided into cells."""
     replay: Predictor | None = field(default=None, compare=False, repr=False)
     """Simulates the steps with changes; None where the activities of a device were not recorded, and after the findings
     were made, since it holds all records of the run."""
@@ -929,18 +996,22 @@ class Ratio:
     """A side over the baseline, from interleaved pairs: geometric mean and 95% interval."""
 
     name: str
+    """Name of the measure."""
     value: float | None
+    """Geometric mean over the pairs; None: `reason` says why there is none."""
     low: float | None
+    """Lower end of the 95% interval of `value`; None: too few pairs."""
     high: float | None
+    """Upper end of the same interval; None: too few pairs."""
     n: int
-    """Pairs."""
+    """Number of pairs."""
     different: bool
-    """False: the interval contains 1, no difference seen."""
+    """False: the interval contains 1, so that no difference was seen, whatever `value` is."""
     reason: Notice | None = None
-    """Why there is no value or no interval."""
+    """Why there is no value or no interval; None: there is."""
     bound: float | None = None
-    """Where a side waited for a core, so that there is no value: on a quiet machine it is at least that, or at most
-    that if it is below 1. None: not known either."""
+    """Where a side waited for a core, so that there is no value: on a quiet machine the ratio is at least that, or at
+    most that if it is below 1. None: not known, or there is a value."""
 
     @property
     def known(self) -> float | None:
@@ -958,13 +1029,17 @@ class Side:
     """One side of a comparison: its unrecorded-as-possible runs, and one detailed run."""
 
     label: str
+    """Name of the side."""
     command: str
+    """The command of its program, with secrets masked."""
     runs: tuple[Analysis, ...]
     """Light runs: every ratio comes from these only."""
     detail: Analysis | None
-    """The breakdown pass: breakdown, blame, flame graph; its times never enter a ratio."""
+    """The breakdown pass, with the breakdown, the findings and the cells; its times never enter a ratio. None: none was
+    made."""
     measures: Mapping[str, Measure]
-    """Over the light runs: median, with the lowest and highest run as low and high."""
+    """Measures over the light runs: geometric means, so that the quotient of two sides is their ratio, and medians
+    where a value is 0 or negative; `low` and `high` are the lowest and the highest run."""
     recording_slowdown: Measure
     """How many times slower a step was in the breakdown pass than in the light runs."""
 
@@ -994,6 +1069,7 @@ class ResultDifference:
     different: int
     """Number of values that differ by more than their tolerance."""
     compared: int
+    """Number of values that were compared."""
     call: int
     """The call of `profiler.result` with that name that states the first of them, from 1 on."""
     calls: int
@@ -1003,7 +1079,7 @@ class ResultDifference:
     values: tuple[float, float] | None = None
     """The two values there; None: the values are not stored, only their checksums differ."""
     counts: tuple[int, int] | None = None
-    """Where the numbers of values of a call differ: these numbers."""
+    """Where the numbers of values of a call differ: these numbers. None: they do not differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1011,6 +1087,7 @@ class ResultComparison:
     """Whether all runs of a comparison state the same results of one name."""
 
     name: str
+    """Name of the results."""
     runs: int
     """Number of runs that were compared with the first run that states results of that name."""
     compared: int
@@ -1040,10 +1117,13 @@ class Mismatch:
     """A fact in which a run differs from the first run of the baseline, so that they are not comparable."""
 
     name: str
+    """Name of the fact, or of the result."""
     before: str = ""
+    """Its value on the baseline."""
     after: str = ""
+    """Its value in the other run."""
     result: ResultComparison | None = None
-    """Where it is a result of the programs that differs: the comparison of it."""
+    """The comparison of the results of the programs, if these differ; None: a fact differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1051,12 +1131,17 @@ class Comparison:
     """Two or more sides; the first is the baseline."""
 
     title: str
+    """Name of the comparison."""
     created_at: str
+    """When it was made, ISO 8601, UTC."""
     sides: tuple[Side, ...]
+    """All sides in order."""
     ratios: Mapping[str, Mapping[str, Ratio]]
-    """side label -> measure name -> ratio over the baseline."""
+    """Label of a side -> name of a measure -> ratio over the baseline."""
     pairs: int
+    """Interleaved pairs of runs behind every ratio."""
     comparable: bool
+    """False: the sides must not be compared; `mismatches` say why."""
     mismatches: tuple[Mismatch, ...]
     """Why the sides are not comparable: facts, or else results, that differ."""
     forced: bool
@@ -1068,9 +1153,10 @@ class Comparison:
     why: tuple[str, ...] = ()
     """What changed along with the speed of the last side, as sentences."""
     floor: Side | None = None
-    """The least that the baseline's call pattern can cost: the same calls with empty kernels."""
+    """The least that the baseline's call pattern can cost: the same calls with empty kernels. None: it was not
+    measured."""
     differences: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Rows of the environment that differ: name, value per side, ABSENT where a side has none."""
+    """Facts of the environment that differ: name, and one value per side, `-` where a side has none."""
     environment: tuple[tuple[str, str], ...] = ()
     """Rows that are the same on all sides."""
     method: tuple[Notice, ...] = ()
@@ -1082,7 +1168,8 @@ class Comparison:
     results: tuple[ResultComparison, ...] = ()
     """The stated results of all runs compared with those of the first run; empty: no run states any."""
     planned: int | None = None
-    """The rounds that were planned, if a signal stopped the recording before all runs were made."""
+    """The rounds that were planned, if a signal stopped the recording before all runs were made; None: all were
+    made."""
 
 
 @dataclass(frozen=True, slots=True)

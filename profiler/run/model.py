@@ -64,17 +64,22 @@ class CollectorStatus:
     """The state of one collector. One that is not `ok` has a reason, and the run goes on without it."""
 
     name: str
+    """Name of the collector."""
     state: CollectorState
+    """Whether it recorded: only one that is `ok` did."""
     reason: str = ""
-    """For people. What code branches on is in `code` and `values`."""
+    """The reason for people; code reads `code` and `values`."""
     records: int = 0
+    """Number of records that it wrote."""
     dropped: int = 0
+    """Number of records that it could not write."""
     cost_s: float | None = None
     """CPU seconds that the collector itself took; None: not known."""
     code: str = ""
     """`hooks-loaded` (values `python` and `torch`: numbers of processes), `hooks-not-loaded` (value `flag`: the option
     of Python that prevents loading them, if any), `ptrace-forbidden`; '' for all others."""
     values: Mapping[str, Any] = field(default_factory=dict)
+    """The values that belong to `code`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,34 +87,45 @@ class RunInfo:
     """The manifest (run.json)."""
 
     schema: int
+    """Version of the format of run.json."""
     run_id: str
+    """A random name of the run."""
     started_at: str
-    """ISO 8601, UTC."""
+    """When it was started, ISO 8601, UTC."""
     argv: tuple[str, ...]
-    """The command as `core.masking` leaves it; where MASK is in it, it cannot be started."""
+    """The command, with secrets masked as `***`; it cannot be started then."""
     label: str = ""
+    """Name of the side or variant; empty: the program's name."""
     level: str = "light"
+    """How much was recorded: `light`, `standard` or `full`."""
     state: str = "running"
-    """running | complete | failed | interrupted; running in a finished run means that the recorder was killed."""
+    """`running`, `complete`, `failed`, `interrupted` or `attached`; `running` in a finished run means that the recorder
+    was killed."""
     exit_code: int | None = None
-    """The target's exit code; a negative one is minus the signal that ended it."""
+    """The target's exit code; a negative one is minus the signal that ended it. None: it has not ended, or is not
+    known."""
     begin: int = 0
-    """ns, CLOCK_MONOTONIC, just before the target was started."""
+    """Nanoseconds of the monotonic clock, just before the target was started."""
     end: int | None = None
+    """Nanoseconds of the same clock, when the target ended; None: it was not seen."""
     git_commit: str | None = None
+    """The commit of the program, followed by `+changes` if tracked files differed from it, by `+unknown` if git did not
+    tell; None: no git checkout."""
     cwd: str = ""
     """The working directory of the target; empty: not recorded."""
     project: str = ""
     """The folder to which files of the target are relative: the root of its git checkout, if it has one; empty: not
     recorded."""
     host: Mapping[str, Any] = field(default_factory=dict)
-    """cpu, cores, memory_bytes, os, kernel, hostname-free."""
+    """Processor, cores, memory, operating system and kernel, without the name of the machine."""
     devices: tuple[Mapping[str, Any], ...] = ()
     """GPUs as NVML saw them."""
     versions: Mapping[str, str] = field(default_factory=dict)
+    """Name of a package -> its version."""
     collectors: tuple[CollectorStatus, ...] = ()
+    """The state of each collector."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """Facts that the program stated with marks.describe: device, corpus, preset, step, ..."""
+    """Facts that the program stated with `profiler.describe`: `device`, `corpus`, `preset`, `step`, ..."""
 
     def collector(self, name: str) -> CollectorStatus | None:
         """The status of the collector `name`; None if the run has none of that name."""
@@ -135,8 +151,11 @@ class Site:
     """A line of the user's own code (or a stack frame)."""
 
     file: str
+    """Path of the file, relative to the folder of the project where it lies in that."""
     line: int
+    """Number of the line."""
     function: str
+    """Name of the function that contains it; empty: not known."""
     source: str = field(default="", compare=False, repr=False)
     """Text of the line, without indentation; empty: it was not recorded."""
 
@@ -181,6 +200,7 @@ class StepDefinition:
     """The definition of a step in a run, and what it was derived from."""
 
     kind: StepKind
+    """The kind of event that ends a step."""
     phases: tuple[tuple[str, ...], ...] = ()
     """The optimizers, loaders or lines of backward passes that end steps, for each phase of the training; several of
     one phase take turns."""

@@ -81,9 +81,9 @@ def read(report: dict[str, Any], text: str) -> Compared:
     row = ROW.search(rest)
     assert row is not None
     return Compared(
-        ratio=report["throughput_ratio"],
+        ratio=report["ratios"]["fixed"]["tokens_per_s"],
         printed=tuple(max(value, 1 / value) for value in ratios if value is not None),
-        counts={name: (report["before"][name], report["after"][name]) for name in COUNTS},
+        counts={name: tuple(side["measures"][name]["value"] for side in report["sides"]) for name in COUNTS},
         headline=tuple(works[:2]),
         picture=tuple(share for share, _ in noted),
         told=tuple(told for _, told in noted),
@@ -106,7 +106,7 @@ def busy_loops() -> Iterator[None]:
 
 def show(name: str, each: Compared) -> None:
     """Print a row."""
-    value, bound = each.ratio["value"], each.ratio.get("bound")
+    value, bound = each.ratio["value"], each.ratio["bound"]
     said = f"{value:.1f} ({each.ratio['low']:.1f} to {each.ratio['high']:.1f})" if value else f"at least {bound}"
     shares = [
         " / ".join(f"{share:.1%}" for share in shares)
@@ -122,7 +122,7 @@ def bars(quiet: Sequence[Compared], loaded: Sequence[Compared]) -> Iterator[tupl
     least = min(each.ratio["value"] or 0.0 for each in quiet)
     inside = [all(low / WITHIN <= value <= high * WITHIN for value in each.printed) for each in loaded]
     yield f"no wall ratio outside {low:.1f} to {high:.1f} x {WITHIN}", sum(inside), len(loaded)
-    bounds = [each.ratio.get("bound") for each in loaded if each.ratio["value"] is None]
+    bounds = [each.ratio["bound"] for each in loaded if each.ratio["value"] is None]
     yield (
         f"the bound is at most {least:.1f}",
         sum(bound is not None and bound <= least for bound in bounds),

@@ -142,7 +142,7 @@ def read_told(run: Path) -> Told:
     if "per_step" in report:
         return _told_of_counts(run, report)
     screen = _profiler("diagnose", str(run)).partition("\nOver the measured steps")[0]
-    measures = report["run"]
+    measures = {name: measure["value"] for name, measure in report["measures"].items()}
     counts = {name: measures[key] for name, key in _COUNTS.items() if measures.get(key) is not None}
     if {"h2d", "d2h"} <= set(counts):
         counts["copies"] = counts.pop("h2d") + counts.pop("d2h")
@@ -151,10 +151,12 @@ def read_told(run: Path) -> Told:
         screen=screen,
         entries=tuple(map(_entry, report["findings"])),
         actions=screen.partition(_ACTIONS)[2],
-        lines=tuple((Path(line["file"]).name, line["line"], line["share"]) for line in report["lines"][:8]),
+        lines=tuple(
+            (Path(line["site"]["file"]).name, line["site"]["line"], line["share"]) for line in report["lines"][:8]
+        ),
         counts=counts,
         has_spikes=bool(report["spikes"]),
-        cores=measures["host_cpu"],
+        cores=measures.get("host_cpu"),
     )
 
 

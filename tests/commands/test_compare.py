@@ -84,11 +84,11 @@ def test_two_commands_are_recorded_in_pairs_and_reported(compare: Compare, fake:
     assert (done.code, rounds_said(done.err)) == (0, [1, 2, 3])
     assert len(fake.specs) == 2 + 3 * 2 + 2
     found = report()
-    ratio = found["throughput_ratio"]
+    ratio = found["ratios"]["after"]["tokens_per_s"]
     assert ratio["low"] < ratio["value"] < ratio["high"]
     assert ratio["value"] == pytest.approx(4, rel=0.01)
     assert found["pairs"] == 3
-    assert found["before"]["breakdown"]["sync"] is None, "nothing recorded it, so it is not 0"
+    assert found["sides"][0]["detail"]["breakdown"]["sync"]["value"] is None, "nothing recorded it, so it is not 0"
     for wanted in ("after trains 4.0× faster", "report: here/compare.html"):
         assert wanted in done.out
     assert {path.name for path in Path("here").iterdir() if path.is_file()} == {".gitignore", *REPORTS}
@@ -120,7 +120,7 @@ def test_ctrl_c_before_and_after_the_first_complete_round(compare: Compare, fake
     assert (done.code, report()["pairs"]) == (130, 1)
     assert "only one pair" in done.out
     assert "Stopped early: The recording was stopped when 1 of 5 rounds were complete" in done.out
-    assert report()["planned_pairs"] == 5
+    assert report()["planned"] == 5
 
 
 def test_sides_that_are_not_comparable_are_refused_and_their_runs_kept(compare: Compare, fake: FakeRecord) -> None:
@@ -169,7 +169,7 @@ def test_a_ladder_is_recorded_in_rounds_and_reported(compare: Compare, ladder: F
     found = report()
     assert [side["label"] for side in found["sides"]] == ["as-found", "fixed"]
     assert (found["pairs"], found["comparable"]) == (3, True)
-    assert found["throughput_ratio"]["value"] == pytest.approx(4, rel=0.05)
+    assert found["ratios"]["fixed"]["tokens_per_s"]["value"] == pytest.approx(4, rel=0.05)
     rows = {row["label"]: row for row in found["ladder"]["rows"]}
     assert rows["+ batch"]["gain"]["value"] == pytest.approx(4, rel=0.05)
     assert rows["+ parallel"]["gain"]["value"] == pytest.approx(1, rel=0.05)
@@ -205,7 +205,7 @@ def test_a_ladder_goes_on_without_other_work_that_cannot_run(compare: Compare, l
     assert done.code == 0
     found = report()["ladder"]
     assert "learn" not in [row["label"] for row in found["rows"]]
-    assert {"fix": "learn", "reason": "it exited with 2 and printed nothing"} in found["unavailable"]
+    assert ["learn", "it exited with 2 and printed nothing"] in found["unavailable"]
     assert not Path("here/01-learn").exists()
 
 
@@ -288,8 +288,8 @@ def test_recorded_runs_are_compared(compare: Compare) -> None:
     found = report()
     assert [side["label"] for side in found["sides"]] == ["one", "two", "three"], "alike labels give way to names"
     assert found["ratios"]["two"]["tokens_per_s"]["value"] == pytest.approx(3)
-    assert found["throughput_ratio"]["value"] == pytest.approx(2), "the last side over the baseline"
-    assert found["throughput_ratio"]["low"] is None
+    last = found["ratios"]["three"]["tokens_per_s"]
+    assert (last["value"], last["low"]) == (pytest.approx(2), None), "the last side over the baseline"
 
 
 def test_recorded_runs_that_are_not_comparable(compare: Compare) -> None:
@@ -302,7 +302,9 @@ def test_recorded_runs_that_are_not_comparable(compare: Compare) -> None:
     forced = compare("one", "two", "--out", "here", "--anyway")
     assert forced.code == 0
     found = report()
-    assert (found["comparable"], found["forced"], found["reasons"]) == (False, True, ["corpus: a against b"])
+    (mismatch,) = found["mismatches"]
+    assert (found["comparable"], found["forced"]) == (False, True)
+    assert (mismatch["name"], mismatch["before"], mismatch["after"]) == ("corpus", "a", "b")
     assert found["verdict"].startswith("Not comparable (corpus: a against b), compared nevertheless: ")
     assert "Forced" in Path("here/compare.html").read_text()
 
@@ -321,7 +323,7 @@ def test_runs_that_compute_the_same_say_so(compare: Compare) -> None:
     done = compare("one", "two", "--out", "here")
     assert "Same results: answer 3 of 3, in all runs." in done.out
     (result,) = report()["results"]
-    assert (result["name"], result["same"], result["compared"], result["different"]) == ("answer", True, 3, 0)
+    assert (result["name"], result["compared"], result["difference"]) == ("answer", 3, None)
     assert '<span class="tag judged good">Same results</span>' in Path("here/compare.html").read_text()
     (next(Path("two").glob("source-*")) / tables.RESULTS).unlink()
     done = compare("one", "two", "--out", "there")
@@ -338,7 +340,8 @@ def test_runs_that_compute_something_else_are_refused(compare: Compare) -> None:
     assert done.err == f"error: not comparable: {reason} (--anyway compares them all the same)\n"
     forced = compare("one", "two", "--out", "here", "--anyway")
     assert forced.code == 0
-    assert report()["reasons"] == [reason]
+    (mismatch,) = report()["mismatches"]
+    assert mismatch["result"]["difference"]["values"] == [2, 7]
     assert "Forced" in Path("here/compare.html").read_text()
     assert "Same results" not in Path("here/compare.html").read_text()
     write_run(Path("three"), facts={"device": "host", "step": "chunk", "seed": 3})
@@ -374,7 +377,7 @@ def test_a_fixed_trainer_without_its_recurrence_is_refused(compare: Compare, mon
     after = f"{sys.executable} -m reference_trainer.lm --variant fixed {size}"
     done = compare("--before", before, "--after", after, "--pairs", "2", "--out", "here")
     assert done.code == 0, done.err
-    assert all(result["same"] and result["runs"] == 5 for result in report()["results"])
+    assert all(result["difference"] is None and result["runs"] == 5 for result in report()["results"])
     broken = f"{sys.executable} broken.py --variant fixed {size}"
     done = compare("--before", before, "--after", broken, "--pairs", "1", "--out", "there")
     assert done.code == 3

@@ -22,11 +22,11 @@ from profiler.run.tables import CallKind
 from reference_trainer.report.trainers import LM
 from tests.fakes.programs import ROOT, script, start, until
 
-SIDE_KEYS = {
+MEASURES = {
     "tokens_per_s", "steps", "syncs_per_step", "h2d_per_step", "d2h_per_step", "allocations_per_step",
-    "device_utilization", "host_cpu", "peak_memory", "loss", "accuracy", "breakdown",
+    "device_utilization", "host_cpu", "peak_memory", "loss", "accuracy",
 }  # fmt: skip
-TOP_KEYS = {"verdict", "comparable", "device", "throughput_ratio", "before", "after"}
+TOP_KEYS = {"verdict", "comparable", "device", "ratios", "sides"}
 
 ROUNDS = """
 import sys
@@ -104,18 +104,23 @@ def compare(folder: Path, *arguments: str) -> tuple[dict[str, Any], str]:
 
 def check_keys(report: dict[str, Any]) -> None:
     assert report.keys() >= TOP_KEYS
-    assert report["throughput_ratio"].keys() >= {"value", "low", "high"}
-    for side in ("before", "after"):
-        assert report[side].keys() >= SIDE_KEYS
-        assert report[side]["breakdown"].keys() >= {*HOST_CATEGORIES}.difference(WAIT_CATEGORIES)
-        for name in SIDE_KEYS - {"breakdown"}:
-            missing = report[side][name] is None
-            assert missing == (f"{side}.{name}" in report["not_measured"]), f"{side}.{name} needs a value or a reason"
+    for number, side in enumerate(report["sides"]):
+        assert side["measures"].keys() >= MEASURES
+        assert side["detail"]["breakdown"].keys() >= {*HOST_CATEGORIES}.difference(WAIT_CATEGORIES)
+        for name in MEASURES:
+            missing = side["measures"][name]["value"] is None
+            path = f"sides.{number}.measures.{name}.value"
+            assert missing == (path in report["not_measured"]), f"{path} needs a value or a reason"
+
+
+def values(side: dict[str, Any]) -> dict[str, Any]:
+    """The measures of a side."""
+    return {name: measure["value"] for name, measure in side["measures"].items()}
 
 
 def speed_ratio(report: dict[str, Any]) -> float:
     """The ratio of the sides' speeds, which the report does not have where one of them waited for a core."""
-    after, before = (report[side]["tokens_per_s"] or report[side]["steps_per_s"] for side in ("after", "before"))
+    before, after = (side["tokens_per_s"] or side["steps_per_s"] for side in map(values, report["sides"]))
     return float(after / before)
 
 
@@ -125,7 +130,7 @@ def check_bundled_pair(folder: Path, report: dict[str, Any], *runs_as_found: str
     assert report["comparable"] is True
     assert report["device"] == "host device (CPU)"
     assert speed_ratio(report) > 5
-    after = report["after"]
+    before, after = map(values, report["sides"])
     syncs, uploads, downloads, allocations = (
         after[f"{name}_per_step"] for name in ("syncs", "h2d", "d2h", "allocations")
     )
@@ -137,13 +142,14 @@ def check_bundled_pair(folder: Path, report: dict[str, Any], *runs_as_found: str
         syncs, tokens = per_step(load(folder / run), "syncs")
         assert len(tokens) > 0
         assert (syncs == 2 * tokens).all(), f"{run}: {syncs} syncs of {tokens} tokens"
-    assert report["before"]["syncs_per_step"] > 4000
-    for side in (report["before"], after):
+    assert before["syncs_per_step"] > 4000
+    for side in (before, after):
         assert 0 < side["device_utilization"] <= 1
         assert side["host_cpu"] > 0
         assert 0 <= side["loss"] <= 1
         assert side["loss"] + side["accuracy"] == pytest.approx(1)
-        assert sum(value for value in side["breakdown"].values() if value is not None) > 0
+    for side in report["sides"]:
+        assert sum(part["value"] or 0.0 for part in side["detail"]["breakdown"].values()) > 0
     html = (folder / "out" / "compare.html").read_text()
     assert "stages/decode.py" in html, "the report names the line that syncs"
     assert not any((folder / "out").rglob("*.new")), "nothing half-written is left"
@@ -166,7 +172,7 @@ def test_recorded_runs_of_the_bundled_pair(tmp_path: Path, monkeypatch: pytest.M
 def test_the_bundled_pair(tmp_path: Path) -> None:
     report, printed = compare(tmp_path, "--pairs", "1", "--seconds", "0.3", "--preset", "tiny", "--device", "host")
     check_bundled_pair(tmp_path, report, "out/01-as-found", "out/detail-as-found")
-    assert report["floor"]["tokens_per_s"] > 0
+    assert values(report["floor"])["tokens_per_s"] > 0
     assert "fixed trains " in printed
     assert (tmp_path / "reports" / "runs" / "latest").resolve() == tmp_path / "out"
 
@@ -177,7 +183,7 @@ def test_the_pair_of_the_sweep(tmp_path: Path) -> None:
     size = ("--num-seeds", "2", "--teacher-ranks", "1", "--student-dims", "8,16")
     report, printed = compare(tmp_path, "--trainer", "ssm", "--pairs", "1", "--device", "cpu", *size)
     check_keys(report)
-    assert report["comparable"] is True, report["reasons"]
+    assert report["comparable"] is True, report["mismatches"]
     assert report["device"] == "CPU"
     assert report["floor"] is None
     assert speed_ratio(report) > 1
@@ -210,11 +216,12 @@ def test_two_programs_of_ones_own(tmp_path: Path) -> None:
     before, after = (f"{sys.executable} rounds.py {size} {syncs}" for size, syncs in ((500_000, 12), (20_000, 3)))
     report, printed = compare(tmp_path, "--before", before, "--after", after, "--pairs", "1")
     check_keys(report)
-    assert [report[side]["syncs_per_step"] for side in ("before", "after")] == [12, 3]
-    assert [report[side]["steps"] for side in ("before", "after")] == [8, 8]
+    before, after = map(values, report["sides"])
+    assert (before["syncs_per_step"], after["syncs_per_step"]) == (12, 3)
+    assert (before["steps"], after["steps"]) == (8, 8)
     assert speed_ratio(report) > 1
-    assert report["before"]["device_utilization"] is None, "plain Python has no device that could be busy"
-    assert report["before"]["breakdown"]["input"] > 0
+    assert before["device_utilization"] is None, "plain Python has no device that could be busy"
+    assert report["sides"][0]["detail"]["breakdown"]["input"]["value"] > 0
     assert report["floor"] is None
     assert "syncs from 12 to 3" in report["verdict"]
     assert "after trains" in printed
@@ -240,7 +247,7 @@ def test_a_ladder_of_fixes(tmp_path: Path) -> None:
         gain = rows[label]["gain"]
         assert gain["value"] > 1, f"{label}: {gain}"
         assert gain["n"] == 2
-    assert rows["without second"]["tokens_per_s"] == rows["+ first"]["tokens_per_s"], "the same runs"
+    assert rows["without second"]["measures"] == rows["+ first"]["measures"], "the same runs"
     assert rows["learn"]["gain"]["value"] is None
     assert rows["learn"]["fixes"] == ["first", "second", "learn"]
     runs = sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_dir())

@@ -43,7 +43,7 @@ def test_every_format_to_a_file_of_choice(run: Path, form: str, begins: str) -> 
 
 def test_json_format_is_the_run_schema(run: Path) -> None:
     main(["report", str(run), "--format", "json"])
-    assert json.loads((run / "report.json").read_text())["schema"] == "run/1"
+    assert json.loads((run / "report.json").read_text())["schema"] == "run/2"
 
 
 def test_console_format_shows_every_section_and_takes_no_file(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

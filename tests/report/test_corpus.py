@@ -102,7 +102,10 @@ def test_the_first_screen_of_a_comparison_agrees_with_its_report(name: str) -> N
     assert first.actions
     assert first.places or first.places_note
     document = json.loads(rendered(comparison, "json"))
-    before, after = document["before"], document["after"]
+    before, after = (
+        {name: measure["value"] for name, measure in side["measures"].items()}
+        for side in (document["sides"][0], document["sides"][-1])
+    )
     unit = next(unit for unit in ("tokens_per_s", "points_per_s", "steps_per_s") if before.get(unit))
     rates = before[unit], after[unit]
     shown = [rate(value, "").strip() for value in rates]
@@ -221,11 +224,12 @@ def _parts_of_run(document: dict[str, Any]) -> Iterator[float]:
     """The shares of the program's own time that each import, each line and the measured steps have, by the cells."""
     sums: defaultdict[Any, float] = defaultdict(float)
     own = 0.0
-    for cell in document["cells"]:
+    for cell in document["ledger"]["cells"]:
         if cell["thread"] == "main" and cell["owner"] not in ("recorder", "other programs"):
             own += cell["seconds"]
             sums[cell["period"]] += cell["seconds"]
-            sums[cell["owner"], cell["package"], cell["file"], cell["line"]] += cell["seconds"]
+            place = cell["place"] or {"file": "", "line": 0}
+            sums[cell["owner"], cell["package"], place["file"], place["line"]] += cell["seconds"]
     yield from (part / own for part in sums.values())
 
 

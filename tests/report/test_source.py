@@ -78,7 +78,7 @@ def test_an_ascii_terminal_has_no_other_characters() -> None:
 @pytest.mark.parametrize("source", TEXTS)
 def test_json_has_the_text_and_an_empty_one_where_it_is_not_known(source: str) -> None:
     document = json.loads(render(analysis_json(run(source))))
-    assert [line["source"] for line in document["lines"][:2]] == [plain(source), ""]
+    assert [line["site"]["source"] for line in document["lines"][:2]] == [plain(source), ""]
     assert not any("source" in path for path in document["not_measured"])
 
 

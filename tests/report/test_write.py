@@ -15,7 +15,7 @@ from tests.report import samples
 def test_three_files_and_nothing_else(tmp_path: Path) -> None:
     page = write.write_comparison(samples.empty_comparison(), tmp_path / "new" / "folder")
     assert sorted(path.name for path in page.parent.iterdir()) == ["compare.html", "compare.json", "compare.md"]
-    assert json.loads(page.with_suffix(".json").read_text())["schema"] == "comparison/1"
+    assert json.loads(page.with_suffix(".json").read_text())["schema"] == "comparison/2"
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert page.stat().st_mode & 0o400
 

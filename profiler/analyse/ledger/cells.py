@@ -71,14 +71,18 @@ class Cell:
     """A part of the time of one thread of one rank."""
 
     rank: int
+    """Number of the rank."""
     thread: str
-    """MAIN or DEVICE."""
+    """`main`: the thread that makes the steps; `device`: the queue of the device."""
     period: Period
+    """The part of the thread's life in which it is."""
     activity: str
     """A phase or a stage of the step, of a device what the host did meanwhile; empty: not known."""
     kind: str
-    """A host category or one of the kinds above; of a device `device KIND`, or `idle: CATEGORY`."""
+    """A host category, `garbage collection`, `import`, `recording` or `not recorded`; of a device, `device` and the
+    kind of its work, or `idle:` and a host category."""
     owner: Owner
+    """Whose code takes it."""
     package: str
     """The library, or the package that is imported; else empty."""
     place: Site | None
@@ -86,20 +90,23 @@ class Cell:
     function: str
     """The innermost function below that line, as its module and name; empty: the line itself."""
     recurrence: Recurrence
+    """How often it occurs."""
     every: float
     """Steps between two occurrences of what is periodic; 0: irregular, or not periodic."""
     seconds: float
-    """Over the whole period; low and high are the ends of the 95% interval, equal where it was recorded exactly."""
+    """Seconds over the whole period."""
     low: float
+    """Lower end of the 95% interval of `seconds`."""
     high: float
+    """Upper end of the same interval."""
     samples: float
     """Stack samples that show it; 0: it was recorded, or no sample shows its line."""
     entry: Site | None = None
-    """Of a periodic cell the outermost line that only such steps run."""
+    """Of a periodic cell the outermost line that only such steps run; None: not known, or it is not periodic."""
     callers: frozenset[tuple[str, int]] = frozenset()
     """File and number of the user's lines above the place, through which most of the time passes."""
     findings: Mapping[str, float] = field(default_factory=dict)
-    """Name of a rule -> the seconds of the cell that its finding has; empty until `profiler.diagnose` tells."""
+    """Name of a rule -> the seconds of the cell that its finding has; empty before the diagnosis."""
 
     @property
     def is_own(self) -> bool:
@@ -126,9 +133,9 @@ class Ledger:
     """All cells of a run, with what they must sum to."""
 
     cells: tuple[Cell, ...] = ()
-    """Those with most seconds first."""
+    """All cells, those with most seconds first."""
     wall: Mapping[tuple[int, str, Period], float] = field(default_factory=dict)
-    """(rank, thread, period) -> its seconds."""
+    """Rank, thread and period -> seconds."""
     moved: Mapping[int, float] = field(default_factory=dict)
     """Rank -> the share of its measured time to which samples and records give different kinds; the records hold."""
     active: Mapping[int, float] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from profiler.check.outputs import text
 from profiler.check.outputs.format import NOT_REPORTED
 from profiler.core.metrics import counter_unit
 from profiler.report.render import json as report_json
-from profiler.report.render.json import clean, strict
+from profiler.report.render.json import clean
 
 SCHEMA: Final = "check/1"
 HISTORY: Final = {1: "first schema"}
@@ -62,8 +62,8 @@ def result_json(result: GateResult) -> dict[str, Any]:
         "schema": SCHEMA,
         **{key: getattr(result, key) for key in ("state", "sentence", "mode", "created_at", "seconds")},
         "limits": {**asdict(limits), "counters": counters, "budgets": budgets, "ignore": sorted(limits.ignore)},
-        "base": {**asdict(result.base), "facts": strict(result.base.facts)},
-        "candidate": {**asdict(result.candidate), "facts": strict(result.candidate.facts)},
+        "base": asdict(result.base),
+        "candidate": asdict(result.candidate),
         "counters": result.counters_state and {"state": result.counters_state, "reason": reason, "lines": lines},
         "throughput": _throughput(result.throughput) if result.throughput else None,
         "explanation": result.explanation,

@@ -73,7 +73,7 @@ def test_compare_on_a_virtual_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     size = ["--preset", "tiny", "--tokens-per-chunk", "2", "--pairs", "1", "--seconds", "0.2"]
     assert main(["compare", "--device", "cuda", *size, "--anyway", "--out", str(tmp_path)]) == 0
     found = json.loads((tmp_path / "compare.json").read_text())
-    assert found["comparable"], found["reasons"]
+    assert found["comparable"], found["mismatches"]
     assert {"predictions", "state", "loss"} <= {result["name"] for result in found["results"]}
-    assert all(result["same"] for result in found["results"]), found["results"]
-    assert found["before"]["syncs_per_step"] == 4, "two for each of two tokens"
+    assert all(result["compared"] and result["difference"] is None for result in found["results"]), found["results"]
+    assert found["sides"][0]["measures"]["syncs_per_step"]["value"] == 4, "two for each of two tokens"
