@@ -12,7 +12,7 @@ import pytest
 
 from profiler.analyse.model import AFTER_OPTIMIZER, HOST_CATEGORIES
 from profiler.core.plugins import discover
-from profiler.report import finding_text
+from profiler.diagnose import model
 from tests.clinic import board, gain, told
 from tests.clinic import case as cases
 from tests.clinic.case import CASES, Case, Counts, Part, Parts, Truth, every_case, read_case, select
@@ -296,7 +296,7 @@ def test_the_score_leaves_out_cases_by_authors_who_know_the_rules(case: Case) ->
 
 
 def test_the_worth_of_leading_is_the_products() -> None:
-    assert told.WORTH_LEADING == finding_text.WORTH_LEADING
+    assert told.WORTH_LEADING == model.WORTH_LEADING
 
 
 def entry(rule: str, gain: float | None = 2.0, **more: Any) -> Entry:
