@@ -46,6 +46,9 @@ class FindingText:
 def finding_text(finding: Finding) -> FindingText:
     """The words of a finding, from the templates of its rule."""
     rule = finding.rule
+    if not rule.title:
+        places = listed([at(site).removeprefix(" at ") for site in finding.sites]) if finding.sites else ""
+        return FindingText(title(finding), places, (finding_sentence(finding),), "", "")
     code = _fill(rule.code, finding.values)
     return FindingText(
         title(finding),

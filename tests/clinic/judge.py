@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -82,9 +82,8 @@ def verdict_of(case: Case, marks: dict[str, Mark], false: tuple[str, ...]) -> Ma
     return Mark.PARTLY if {Mark.RIGHT, Mark.PARTLY} & set(deciding) else Mark.WRONG
 
 
-def _first_where(told: Told, is_right: Callable[[Entry], bool]) -> Mark:
-    """Right: the leading entry, or the first one where none leads. Partly: one of the first entries."""
-    entries = [*(each for each in told.own if each.leads), *(each for each in told.own if not each.leads)]
+def _first_where(entries: Sequence[Entry], is_right: Callable[[Entry], bool]) -> Mark:
+    """Right: the first entry. Partly: one of the next ones."""
     if not entries:
         return Mark.EMPTY
     if is_right(entries[0]):
@@ -111,7 +110,7 @@ def _cause(case: Case, told: Told) -> Mark:
     """A title, its evidence or the first screen's head names the cause by one of the truth's terms."""
     if not case.truth.cause:
         return Mark.NOT_JUDGED
-    mark = _first_where(told, lambda entry: _matches(case.truth.cause, f"{entry.title} {entry.evidence}"))
+    mark = _first_where(told.own, lambda entry: _matches(case.truth.cause, f"{entry.title} {entry.evidence}"))
     if mark in (Mark.EMPTY, Mark.WRONG) and _matches(case.truth.cause, told.screen):
         return Mark.PARTLY
     return mark
@@ -123,7 +122,7 @@ def _line(case: Case, told: Told) -> Mark:
     if not places:
         return Mark.NOT_JUDGED
     wanted = {(file.rpartition("/")[2], number) for file, number in places}
-    mark = _first_where(told, lambda entry: bool(wanted & set(entry.lines)))
+    mark = _first_where(told.own, lambda entry: bool(wanted & set(entry.lines)))
     if not any(entry.lines for entry in told.entries):
         mark = Mark.EMPTY
     in_table = wanted & {(file, number) for file, number, _ in told.lines[:1]}
@@ -137,7 +136,7 @@ def _owner(case: Case, told: Told) -> Mark:
     if case.truth.owner == "user":
         return Mark.NOT_JUDGED
     owner = (re.escape(case.truth.owner),)
-    mark = _first_where(told, lambda entry: _matches(owner, f"{entry.title} {entry.evidence} {entry.inside}"))
+    mark = _first_where(told.own, lambda entry: _matches(owner, f"{entry.title} {entry.evidence} {entry.inside}"))
     return Mark.PARTLY if mark in (Mark.EMPTY, Mark.WRONG) and _matches(owner, told.screen) else mark
 
 
@@ -160,9 +159,8 @@ def _advice(case: Case, told: Told) -> Mark:
     """What to do."""
     if not case.truth.advice:
         return Mark.NOT_JUDGED
-    if not any(entry.advice for entry in told.entries):
-        return Mark.EMPTY
-    return _first_where(told, lambda entry: _matches(case.truth.advice, entry.advice))
+    advised = [entry for entry in told.own if entry.advice]
+    return _first_where(advised, lambda entry: _matches(case.truth.advice, entry.advice))
 
 
 def _gain(case: Case, told: Told) -> Mark:
