@@ -159,6 +159,17 @@ class RuleText:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """A line, with the share of a step that a part of it takes."""
+
+    site: Site
+    share: float
+    """The share of a step, as that of the finding."""
+    inside: str = ""
+    """The function of a library in which that time is spent; empty: the line's own code, or torch."""
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One cause of slowness, by the rule that recognized it."""
 
@@ -190,8 +201,8 @@ class Finding:
     """Share of the recorded step that `share` and `gains` leave out: waits for a core, and the cost of recording."""
     is_periodic: bool = False
     """Whether it costs time in every so many steps only, such as an evaluation."""
-    places: tuple[tuple[Site, float], ...] = ()
-    """Of time that no rule explains, lines with their shares of a step, the largest first."""
+    places: tuple[Place, ...] = ()
+    """The lines of time that no rule explains, the largest first; at most three."""
     period: Period | None = None
     """The part of the run whose time a finding about the run has; None: it is about the steps."""
     is_of_run: bool = False

@@ -14,7 +14,7 @@ from profiler.core.notice import Notice
 from profiler.core.plugins import discover
 from profiler.diagnose.board import Board
 from profiler.diagnose.device import too_few_launches
-from profiler.diagnose.model import WORTH_LEADING
+from profiler.diagnose.model import NAMED, WORTH_LEADING
 from profiler.diagnose.predict import replayed_gain
 from profiler.diagnose.rest import rest
 from profiler.diagnose.rule import Claim, Cost, Rule, RunClaim, StepCosts
@@ -66,36 +66,36 @@ def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> Found:
 
 
 def in_order(findings: Iterable[Finding], late: int | None = None) -> tuple[Finding, ...]:
-    """The findings that a verdict tells, by what they can save, then all others.
+    """The findings that a verdict tells, then all others.
 
-    A gain comes by its size, and time without a cure by its share. Computing, time of which nothing is known, and
-    causes without a gain come after all gains that are worth leading a verdict. What makes a rank late comes first.
+    First come those that are worth it: gains by their size, and time without a known gain by its share. Then comes all
+    else by its share, as computing does, which is what a training is for. Waits for a core come last, because they say
+    nothing about the program. What makes a rank late comes first of all.
 
     :param late: the rank that makes the others wait.
     """
 
-    def saved(finding: Finding) -> float:
-        if finding.gains:
-            return 1.0 - 1.0 / finding.gain
-        if finding.costs.keys() <= set(CORELESS_CATEGORIES):  # what other programs take says nothing about this one
-            return 0.0
-        is_after = finding.has_cure or finding.rule.name in _AFTER_GAINS
-        return min(finding.share, 1.0 - 1.0 / WORTH_LEADING) if is_after else finding.share
-
     def place(finding: Finding) -> tuple[Any, ...]:
         is_late = late is not None and finding.values.get("rank") == late
         group = finding.is_of_run, bool(finding.overlaps), not finding.is_told, not is_late
-        return (*group, -saved(finding), -finding.share, finding.rule.name)
+        is_of_others = finding.costs.keys() <= set(CORELESS_CATEGORIES) and not finding.gains
+        is_worth = _is_worth(finding)
+        saved = 1.0 - 1.0 / finding.gain if finding.gains and is_worth else finding.share
+        return (*group, is_of_others, not is_worth, -saved, -finding.share, finding.rule.name)
 
     return _certain_before_possible(sorted(findings, key=place))
 
 
-_AFTER_GAINS: Final = ("compute", UNATTRIBUTED)
+def _is_worth(finding: Finding) -> bool:
+    """Whether a finding may lead a verdict."""
+    if finding.gains:
+        return finding.gain >= WORTH_LEADING
+    return finding.share >= NAMED and finding.rule.name not in ("compute", UNATTRIBUTED)
 
 
 def _divided(claims: Iterable[tuple[Rule, Claim]], costs: StepCosts, board: Board) -> Iterator[Finding]:
     """The findings of claims that are large enough, each about the cells that are left for it."""
-    ordered = sorted(claims, key=lambda each: (each[0].is_general, -_weight(*each, costs), each[0].name))
+    ordered = sorted(claims, key=lambda each: (each[0].is_general, -_weight(each[0], each[1], costs), each[0].name))
     owned = set[tuple[str, int]]()
     for rule, answer in ordered:
         rival = board.rival(answer)

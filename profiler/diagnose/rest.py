@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from profiler.analyse.finding import Confidence, Finding, RuleText
+from profiler.analyse.finding import Confidence, Finding, Place, RuleText
+from profiler.analyse.ledger.cells import Cell, Owner
 from profiler.analyse.model import (
     AFTER_OPTIMIZER,
     COMMUNICATING,
@@ -45,7 +46,7 @@ from profiler.diagnose.model import (
     WAITS_FOR_WORKERS,
     WORTH_NAMING,
 )
-from profiler.diagnose.rule import MAX_SITES, Cost, StepCosts, exactly
+from profiler.diagnose.rule import MAX_SITES, Cost, StepCosts, exactly, largest_sites
 from profiler.run.model import Site
 
 _WORK: Final = ("python", "framework", "compute")
@@ -73,13 +74,13 @@ def _finding(
     name: str,
     cost: Cost,
     costs: StepCosts,
-    places: Mapping[Site, float],
+    places: Mapping[tuple[Site, str], float],
     categories: Mapping[str, float],
     **values: Any,
 ) -> Finding | None:
     """Time with its lines; None where it is too little to tell.
 
-    :param places: lines with their seconds per step.
+    :param places: lines, and functions of libraries that they call, with their seconds per step.
     :param categories: categories with their seconds per step.
     """
     least = MUCH_UNKNOWN if name == UNATTRIBUTED else WORTH_NAMING
@@ -90,15 +91,13 @@ def _finding(
     confidence = Confidence.HIGH if cost.low >= _NARROW * cost.seconds else Confidence.MEDIUM
     if cost.low < _CHANCE * step or _reflects_device(name, costs):
         confidence = Confidence.LOW
-    lines = sorted(((site, seconds / step) for site, seconds in places.items()), key=lambda line: -line[1])
-    named = tuple((site, share) for site, share in lines if share >= WORTH_NAMING)[:MAX_SITES]
-    ends = (min(1.0, end / step) for end in (cost.seconds, cost.low, cost.high))
-    sites = tuple(site for site, _ in named)
-    return replace(
-        Finding(RuleText(name, "", (), ""), cost.seconds, *ends, confidence, sites, values, costs=categories),
-        places=named,
-        left_out=1.0 - step / costs.seconds,
-    )
+    lines = [Place(site, seconds / step, inside) for (site, inside), seconds in places.items()]
+    lines.sort(key=lambda place: -place.share)
+    named = tuple(place for place in lines if place.share >= WORTH_NAMING)[:MAX_SITES]
+    share, low, high = (min(1.0, end / step) for end in (cost.seconds, cost.low, cost.high))
+    sites = largest_sites(place.site for place in named)
+    found = Finding(RuleText(name, "", (), ""), cost.seconds, share, low, high, confidence, sites, values)
+    return replace(found, costs=categories, places=named, left_out=1.0 - step / costs.seconds)
 
 
 def _reflects_device(name: str, costs: StepCosts) -> bool:
@@ -114,7 +113,7 @@ def _of_host(board: Board, costs: StepCosts) -> Iterator[Finding]:
     analysis = costs.analysis
     phase = costs.phase(UPDATE)
     is_updating = phase is not None and phase.low >= MUCH_UPDATING and costs.fact("device") == "cpu"
-    groups = defaultdict[str, list[tuple[str, Cost, Site | None]]](list)
+    groups = defaultdict[str, list[tuple[str, Cost, Cell | None]]](list)
     for category, whole in costs.categories.items():
         for part, seconds in board.free(category):
             name = category
@@ -127,13 +126,13 @@ def _of_host(board: Board, costs: StepCosts) -> Iterator[Finding]:
                 name = UPDATE
             share = seconds / part.cell.seconds
             cost = Cost(seconds, share * part.cell.low, share * part.cell.high)
-            groups[name].append((category, cost, part.cell.place))
+            groups[name].append((category, cost, part.cell))
     for name, parts in groups.items():
-        places, categories = defaultdict[Site, float](float), defaultdict[str, float](float)
-        for category, cost, site in parts:
+        places, categories = defaultdict[tuple[Site, str], float](float), defaultdict[str, float](float)
+        for category, cost, cell in parts:
             categories[category] += cost.seconds
-            if site is not None:
-                places[site] += cost.seconds
+            if cell and cell.place:
+                places[cell.place, cell.function if cell.owner is Owner.LIBRARY else ""] += cost.seconds
         values: dict[str, Any] = {"loader": _largest_part(analysis.input)} if name == "input" else {}
         cost = _sum(cost for _, cost, _ in parts)
         if found := _finding(_name(name, places, analysis), cost, costs, places, categories, **values):
@@ -149,7 +148,7 @@ def _sum(costs: Iterable[Cost]) -> Cost:
     return Cost(seconds, max(0.0, seconds - below), seconds + above)
 
 
-def _name(category: str, places: Mapping[Site, float], analysis: Analysis) -> str:
+def _name(category: str, places: Collection[object], analysis: Analysis) -> str:
     """The category, or a name that tells more of it."""
     facts = analysis.info.facts
     if analysis.is_trace and category in ("python", UNATTRIBUTED) and not places:
@@ -189,10 +188,10 @@ def _of_device(board: Board, costs: StepCosts) -> Iterator[Finding]:
             continue
         seconds = sum(row.seconds_per_step for row in rows)
         share = _free(board, category) / costs.cost(category).seconds if costs.cost(category).seconds else 0.0
-        lines = defaultdict[Site, float](float)
+        lines = defaultdict[tuple[Site, str], float](float)
         for row in rows:
             if row.site is not None:
-                lines[row.site] += share * row.seconds_per_step
+                lines[row.site, ""] += share * row.seconds_per_step
         is_known = code != BETWEEN_OPERATORS or (has_operators and not has_functions)
         name = f"{IDLE}{code if code and is_known else category}"
         cost = exactly(share * seconds)

@@ -9,7 +9,16 @@ from itertools import islice
 from string import Formatter
 from typing import Any, Final
 
-from profiler.analyse.finding import Confidence, Finding, FindingChange, FindingState, Gain, GainMethod, NotJudged
+from profiler.analyse.finding import (
+    Confidence,
+    Finding,
+    FindingChange,
+    FindingState,
+    Gain,
+    GainMethod,
+    NotJudged,
+    Place,
+)
 from profiler.analyse.model import (
     BETWEEN_BATCHES,
     MARKED_DATA,
@@ -267,9 +276,9 @@ def places_text(finding: Finding) -> str:
         return f" ({kinds})" if kinds else ""
     if rows := finding.values.get("rows"):
         return f" ({'; '.join(f'{share(row.share_of_wall)} {host_state(row)}{at(row.site)}' for row in rows)})"
-    if finding.places and finding.places[0][1] >= _NEARLY_ALL * finding.share:
-        return f", {place_name(finding.places[0][0])}"
-    places = "; ".join(f"{share(part)} {place_name(site)}" for site, part in finding.places)
+    if finding.places and finding.places[0].share >= _NEARLY_ALL * finding.share:
+        return f", {_place_name(finding.places[0])}"
+    places = "; ".join(f"{share(place.share)} {_place_name(place)}" for place in finding.places)
     return f" ({places})" if places else ""
 
 
@@ -286,10 +295,12 @@ def _copied(part: DevicePart) -> str:
     return _COPIES[part.kind] + (f"'s {part.memory} memory" if part.memory else "")
 
 
-def place_name(site: Site) -> str:
-    """`at train.py:8, in clean()`"""
-    inside = f", in {function_name(site)}" if site.function and site.function != "<module>" else ""
-    return f"{at(site).strip()}{inside}"
+def _place_name(place: Place) -> str:
+    """`at train.py:8, in clean()`, `at train.py:8, in rl.Model.learn()`"""
+    site = place.site
+    own = function_name(site) if site.function and site.function != "<module>" else ""
+    inside = f"{place.inside}()" if place.inside else own
+    return f"{at(site).strip()}{f', in {inside}' if inside else ''}"
 
 
 def doubt_text(finding: Finding) -> str:

@@ -188,8 +188,9 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*shown, *_gain_or_why_none(analysis))))
     if not lead.has_cure:
         reason = (analysis.unknown_reason,) if lead.rule.name == UNATTRIBUTED else ()
-        place = places_text(lead).removeprefix(",").strip()
-        where = f"{title(lead).removesuffix(',')}: {place.strip('()')}." if place and not reason else ""
+        place = places_text(lead).removeprefix(", ")
+        place = place[2:-1] if place.startswith(" (") else place
+        where = f"{title(lead).removesuffix(',')}: {place}." if place and not reason else ""
         shown = tuple(islice(filter(None, (*reason, where, *analysis.details)), WHY))
         return tuple(dict.fromkeys((*shown, *_gain_or_why_none(analysis))))
     text = finding_text(lead)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, RuleText
+from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, Place, RuleText
 from profiler.analyse.model import (
     DevicePart,
     HostState,
@@ -70,7 +70,7 @@ def rest(
     sites = tuple(site for site, _ in places)
     return Finding(
         RuleText(name, "", (), ""), share, share, low, high, Confidence.HIGH, sites, values, costs={name: share},
-        places=places,
+        places=tuple(Place(*place) for place in places),
     )  # fmt: skip
 
 

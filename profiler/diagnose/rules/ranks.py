@@ -86,9 +86,13 @@ def exchange_after_update(costs: StepCosts) -> Claim | None:
     if not waits or not sites:
         return None
     cost = Cost(phase.seconds_per_step, phase.low * costs.seconds, phase.high * costs.seconds).part(waits)
+    whole = costs.cost("ranks").seconds
+    claimed = {"ranks": cost.part(min(1.0, whole / cost.seconds))}
+    if cost.seconds > whole:  # the clocks tell that a part of the exchange runs on a core
+        claimed["compute"] = cost.part(1.0 - whole / cost.seconds)
     # a rank that waits less here may wait longer for the others in its next backward pass
     values = {"calls": f"{phase.calls}()" if phase.calls else None}
-    return Claim({"ranks": cost}, sites, values, method=GainMethod.ESTIMATE)
+    return Claim(claimed, sites, values, method=GainMethod.ESTIMATE)
 
 
 _MUCH_EXCHANGE: Final = 0.01
