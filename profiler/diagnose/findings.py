@@ -77,7 +77,8 @@ def in_order(findings: Iterable[Finding], late: int | None = None) -> tuple[Find
 
     def place(finding: Finding) -> tuple[Any, ...]:
         is_late = late is not None and finding.values.get("rank") == late
-        group = finding.is_of_run, bool(finding.overlaps), not finding.is_told, not is_late
+        is_untold = not finding.is_told and not finding.is_of_run
+        group = is_untold, finding.is_of_run, bool(finding.overlaps), not is_late
         is_of_others = finding.costs.keys() <= set(CORELESS_CATEGORIES) and not finding.gains
         is_worth = _is_worth(finding)
         saved = 1.0 - 1.0 / finding.gain if finding.gains and is_worth else finding.share
@@ -90,7 +91,8 @@ def _is_worth(finding: Finding) -> bool:
     """Whether a finding may lead a verdict."""
     if finding.gains:
         return finding.gain >= WORTH_LEADING
-    return finding.share >= NAMED and finding.rule.name not in ("compute", UNATTRIBUTED)
+    is_of_training = finding.rule.name in ("compute", UNATTRIBUTED)
+    return not finding.has_cure and not is_of_training and finding.share >= NAMED
 
 
 def _divided(claims: Iterable[tuple[Rule, Claim]], costs: StepCosts, board: Board) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from profiler.analyse.finding import Confidence, Finding, Place, RuleText
-from profiler.analyse.ledger.cells import Cell, Owner
+from profiler.analyse.ledger.cells import Cell
 from profiler.analyse.model import (
     AFTER_OPTIMIZER,
     COMMUNICATING,
@@ -132,7 +132,8 @@ def _of_host(board: Board, costs: StepCosts) -> Iterator[Finding]:
         for category, cost, cell in parts:
             categories[category] += cost.seconds
             if cell and cell.place:
-                places[cell.place, cell.function if cell.owner is Owner.LIBRARY else ""] += cost.seconds
+                inside = cell.function if cell.function.partition(".")[0] == cell.package else ""
+                places[cell.place, inside] += cost.seconds
         values: dict[str, Any] = {"loader": _largest_part(analysis.input)} if name == "input" else {}
         cost = _sum(cost for _, cost, _ in parts)
         if found := _finding(_name(name, places, analysis), cost, costs, places, categories, **values):

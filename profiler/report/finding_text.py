@@ -251,15 +251,18 @@ EVALUATION: Final = "frequent-evaluation"
 """The rule about evaluation, which runs between some of the steps."""
 
 
-def finding_sentence(finding: Finding, whole: str = "") -> str:
+def finding_sentence(finding: Finding, whole: str = "", *, is_brief: bool = False) -> str:
     """`The model computes in float64 at train.py:20: 39% of each step, about 1.6× as fast without it.`
 
     Of time that no rule explains: `Computing takes 72% of each step (28% at model.py:8, in forward()).`
+
+    :param whole: what the share is a share of.
+    :param is_brief: leave the lines of such time out.
     """
     text, amount = title(finding), share_text(finding.share, finding.low, finding.high)
     whole = whole or f"of {whole_text(finding)}"
     if not finding.rule.title:
-        return f"{text} takes {amount} {whole}{places_text(finding)}."
+        return f"{text} takes {amount} {whole}{'' if is_brief else places_text(finding)}."
     place = at(finding.sites[0]) if finding.sites else ""
     if finding.is_of_run:
         return f"{text}{place}: {amount} of the run." if finding.share else f"{text}{place}."

@@ -196,17 +196,21 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
     text = finding_text(lead)
     is_input, is_evaluation = is_of_input(lead), _evaluation(lead, analysis) > 0
     first = f"{text.title}{at(lead.sites[0]) if lead.sites else ''}." if is_input else ""
-    others = [each for each in told(analysis.findings)[1:] if each.gain >= WORTH_LEADING or not each.has_cure]
-    others = [each for each in others if each.rule.name not in ("compute", UNATTRIBUTED)]
+    others = [each for each in told(analysis.findings)[1:] if each.gain >= WORTH_LEADING or _is_much(each)]
     left_out, of_lead = left_out_text(lead), _OF_EVALUATION if is_evaluation else _OF_INPUT
     has_rest = (is_input or is_evaluation) and not leaves_much_out(lead, analysis)
     rest = _rest(analysis.phases, of_lead) if has_rest else ""
-    second = finding_sentence(others[0]) if others else rest
+    second = finding_sentence(others[0], is_brief=True) if others else rest
     # how long a part of a step takes is in its strip
     evidence = ("", "") if is_input or is_evaluation else (*text.evidence[:2], "", "")
     why = tuple(islice(filter(None, (first, evidence[0], second, evidence[1])), WHY))
     none = () if lead.gain >= NO_GAIN else _gain_or_why_none(analysis)
     return tuple(filter(None, (*why, *none, *map(finding_sentence, of_whole_run(analysis.findings)), left_out)))
+
+
+def _is_much(finding: Finding) -> bool:
+    """Whether time that no rule explains is told beside a cause: computing is what a training is for."""
+    return not finding.has_cure and finding.share >= NAMED and finding.rule.name not in ("compute", UNATTRIBUTED)
 
 
 def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:
