@@ -163,6 +163,7 @@ class Place:
     """A line, with the share of a step that a part of it takes."""
 
     site: Site
+    """The line."""
     share: float
     """The share of a step, as that of the finding."""
     inside: str = ""

@@ -8,6 +8,7 @@ from typing import Final
 
 from profiler.analyse.ledger.cells import DEVICE, GARBAGE_KIND, IMPORT_KIND, MAIN, Cell, Ledger, Period
 from profiler.analyse.model import COMMUNICATING, COPYING
+from profiler.diagnose.model import WORTH_NAMING
 from profiler.diagnose.rule import Claim, StepCosts, total_seconds
 from profiler.run.model import Site
 
@@ -120,6 +121,11 @@ class Board:
         yield from ((part, part.left * min(1.0, left / whole)) for part in parts)
         if left > whole:
             yield None, left - whole
+
+    def is_claimed(self, category: str) -> bool:
+        """Whether claims have a part of a category that is worth naming."""
+        claimed = sum(self._by.get(category, {}).values())
+        return claimed >= WORTH_NAMING * self._costs.active > 0
 
     def remainder(self, claim: Claim) -> Claim:
         """A claim about what other claims left of it."""

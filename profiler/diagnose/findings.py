@@ -9,12 +9,12 @@ from typing import Any, Final, NamedTuple
 
 from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, NotJudged
 from profiler.analyse.ledger.cells import Ledger
-from profiler.analyse.model import CORELESS_CATEGORIES, UNATTRIBUTED, Analysis
+from profiler.analyse.model import CORELESS_CATEGORIES, Analysis
 from profiler.core.notice import Notice
 from profiler.core.plugins import discover
 from profiler.diagnose.board import Board
 from profiler.diagnose.device import too_few_launches
-from profiler.diagnose.model import NAMED, WORTH_LEADING
+from profiler.diagnose.model import NAMED, OF_TRAINING, WORTH_LEADING
 from profiler.diagnose.predict import replayed_gain
 from profiler.diagnose.rest import rest
 from profiler.diagnose.rule import Claim, Cost, Rule, RunClaim, StepCosts
@@ -91,7 +91,7 @@ def _is_worth(finding: Finding) -> bool:
     """Whether a finding may lead a verdict."""
     if finding.gains:
         return finding.gain >= WORTH_LEADING
-    is_of_training = finding.rule.name in ("compute", UNATTRIBUTED)
+    is_of_training = finding.rule.name in OF_TRAINING
     return not finding.has_cure and not is_of_training and finding.share >= NAMED
 
 

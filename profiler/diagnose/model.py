@@ -12,6 +12,7 @@ from typing import Final
 from profiler.analyse.finding import Finding
 from profiler.analyse.ledger.cells import Owner
 from profiler.analyse.model import (
+    UNATTRIBUTED,
     InputPart,
     LoaderUse,
     Location,
@@ -38,7 +39,10 @@ BETWEEN_OPERATORS: Final = "between-operators"
 PYTHON_OR_WAITS: Final = "python-or-device-wait"
 SETUP_CALLS: Final = "setup-calls"
 WAITS_FOR_WORKERS: Final = "waits-for-workers"
+RECORDED_COMPUTING: Final = "backward-and-update"
 """Names of time of which the category alone would tell too little."""
+OF_TRAINING: Final = ("compute", RECORDED_COMPUTING, UNATTRIBUTED)
+"""Names of time that never leads before something worth it: what a training is for, and what is not known."""
 MOST_UNEXPLAINED: Final = 0.25
 """Share of unexplained time from which a finding has no gain by replay. A choice: 0.2 at most in the public traces that
 are whole, and 0.46 and more in those that lack most of their events."""

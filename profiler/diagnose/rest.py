@@ -43,6 +43,7 @@ from profiler.diagnose.model import (
     MUCH_UNKNOWN,
     NAMED,
     PYTHON_OR_WAITS,
+    RECORDED_COMPUTING,
     WAITS_FOR_WORKERS,
     WORTH_NAMING,
 )
@@ -134,7 +135,9 @@ def _of_host(board: Board, costs: StepCosts) -> Iterator[Finding]:
             if cell and cell.place:
                 inside = cell.function if cell.function.partition(".")[0] == cell.package else ""
                 places[cell.place, inside] += cost.seconds
-        values: dict[str, Any] = {"loader": _largest_part(analysis.input)} if name == "input" else {}
+        values: dict[str, Any] = {"is_other": board.is_claimed(name)}
+        if name == "input" and not values["is_other"]:
+            values["loader"] = _largest_part(analysis.input)
         cost = _sum(cost for _, cost, _ in parts)
         if found := _finding(_name(name, places, analysis), cost, costs, places, categories, **values):
             yield found
@@ -158,6 +161,8 @@ def _name(category: str, places: Collection[object], analysis: Analysis) -> str:
         return BETWEEN_OPERATORS if category == "python" or is_known else category
     if category == "python" and hides_waits(analysis):
         return PYTHON_OR_WAITS
+    if category == "compute" and any(warning.values.get("of") == "anything" for warning in analysis.warnings):
+        return RECORDED_COMPUTING  # without samples, only what hooks record is known
     # a program with an engine waits for its workers, not for a device
     if category == "sync" and facts.get("device") == "cpu" and facts.get("engine", "inline") != "inline":
         return WAITS_FOR_WORKERS
@@ -196,7 +201,9 @@ def _of_device(board: Board, costs: StepCosts) -> Iterator[Finding]:
         is_known = code != BETWEEN_OPERATORS or (has_operators and not has_functions)
         name = f"{IDLE}{code if code and is_known else category}"
         cost = exactly(share * seconds)
-        if found := _finding(name, cost, costs, lines, {category: cost.seconds}, rows=_largest(rows)):
+        if found := _finding(
+            name, cost, costs, lines, {category: cost.seconds}, rows=_largest(rows), is_other=share < 1.0 - WORTH_NAMING
+        ):
             yield found
     for category, kinds in ((COMMUNICATING, ("communication",)), (COPYING, COPIES)):
         parts = sorted((part for part in analysis.device_parts if part.kind in kinds), key=lambda part: -part.exposed)

@@ -16,7 +16,15 @@ from profiler.analyse.model import (
 from profiler.core.facts import stated_device
 from profiler.core.notice import Notice
 from profiler.diagnose.device import BUSY, MAX_CAUSES, MOST, diagnose_device
-from profiler.diagnose.model import MUCH_UNKNOWN, WORTH_NAMING, RunDiagnosis, RunPart, RunVerdict, UnknownShare
+from profiler.diagnose.model import (
+    MUCH_UNKNOWN,
+    RECORDED_COMPUTING,
+    WORTH_NAMING,
+    RunDiagnosis,
+    RunPart,
+    RunVerdict,
+    UnknownShare,
+)
 from profiler.run.model import Site, StepKind
 
 _STANDING_BY: Final = (ThreadState.IDLE, ThreadState.CHILD)
@@ -128,7 +136,11 @@ def _diagnose_host(analysis: Analysis, reason: Notice | None) -> RunDiagnosis:
     )
 
 
-_VERDICTS: Final = {"compute": RunVerdict.COMPUTING, UNATTRIBUTED: RunVerdict.UNKNOWN_STEP}
+_VERDICTS: Final = {
+    "compute": RunVerdict.COMPUTING,
+    RECORDED_COMPUTING: RunVerdict.COMPUTING,
+    UNATTRIBUTED: RunVerdict.UNKNOWN_STEP,
+}
 
 
 def _unknown_share(analysis: Analysis, share: float) -> UnknownShare:

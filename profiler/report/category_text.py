@@ -21,6 +21,7 @@ from profiler.diagnose.model import (
     BETWEEN_OPERATORS,
     IDLE,
     PYTHON_OR_WAITS,
+    RECORDED_COMPUTING,
     SETUP_CALLS,
     WAITS_FOR_WORKERS,
 )
@@ -175,6 +176,7 @@ _OTHER_TITLES: Final[Mapping[str, str]] = {
     COPYING: "Copying while no kernel computes",
     BETWEEN_OPERATORS: "Python code, or waiting, between operators",
     PYTHON_OR_WAITS: "Python code, or waiting for the device in it,",
+    RECORDED_COMPUTING: "Recorded computing, of backward passes and updates,",
     WAITS_FOR_WORKERS: "Waiting for worker processes, whose stacks show what they do,",
 }
 """Titles of time that no rule explains, where it is no category of the host."""

@@ -57,7 +57,7 @@ def finding_text(finding: Finding) -> FindingText:
     rule = finding.rule
     if not rule.title:
         places = listed([at(site).removeprefix(" at ") for site in finding.sites]) if finding.sites else ""
-        return FindingText(title(finding), places, (finding_sentence(finding),), "", "")
+        return FindingText(title(finding).removesuffix(","), places, (finding_sentence(finding),), "", "")
     code = _fill(rule.code, finding.values)
     return FindingText(
         title(finding),
@@ -73,7 +73,10 @@ def title(finding: Finding) -> str:
     if finding.has_cure or finding.rule.title:
         return _fill(finding.rule.title, finding.values) or finding.rule.name
     loader = finding.values.get("loader")
-    return _input_title(loader) if loader else rest_title(finding.rule.name)
+    text = _input_title(loader) if loader else rest_title(finding.rule.name)
+    if not finding.values.get("is_other"):
+        return text
+    return f"Other {text if text.startswith('Python') else text[0].lower() + text[1:]}"
 
 
 def _input_title(part: InputPart) -> str:

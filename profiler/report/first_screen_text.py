@@ -22,7 +22,7 @@ from profiler.analyse.model import (
 from profiler.core.facts import is_plain_python
 from profiler.core.metrics import RATES
 from profiler.core.units import rate, ratio, seconds, share
-from profiler.diagnose.model import MUCH_UNKNOWN, NAMED, WORTH_LEADING, RunVerdict
+from profiler.diagnose.model import MUCH_UNKNOWN, NAMED, OF_TRAINING, WORTH_LEADING, RunVerdict
 from profiler.report.blocks import Chip, Headline
 from profiler.report.category_text import phase_label
 from profiler.report.finding_text import (
@@ -89,7 +89,7 @@ def _finding_headline(finding: Finding, analysis: Analysis) -> Headline:
         if finding.rule.name == UNATTRIBUTED:
             is_hinted = any(line.unrecorded for line in analysis.lines)
             return Headline(f"What ran in {part} of {whole} is {'uncertain' if is_hinted else 'unknown'}")
-        return Headline(f"{title(finding)} takes {part} of {whole}")
+        return Headline(finding_sentence(finding, f"of {whole}", is_brief=True).removesuffix("."))
     return Headline(f"{title(finding)}: {part} of {whole}{', ' if gain else ''}", gain)
 
 
@@ -210,7 +210,7 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
 
 def _is_much(finding: Finding) -> bool:
     """Whether time that no rule explains is told beside a cause: computing is what a training is for."""
-    return not finding.has_cure and finding.share >= NAMED and finding.rule.name not in ("compute", UNATTRIBUTED)
+    return not finding.has_cure and finding.share >= NAMED and finding.rule.name not in OF_TRAINING
 
 
 def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:

@@ -130,7 +130,7 @@ class Told:
         return tuple(each for each in self.entries if self.condition != "quota" or each.rule != THROTTLED)
 
 
-_NO_CAUSES: Final = ("compute", "unattributed")
+_NO_CAUSES: Final = ("compute", "backward-and-update", "unattributed")
 """Names of time that says nothing about a cause."""
 _ACTIONS: Final = "\nWhat now\n"
 """Head of the actions on a first screen."""

@@ -130,7 +130,7 @@ def test_trials_leave_the_order_of_other_findings() -> None:
         analysis(input=0.4, python=0.2, compute=0.4),
         (of_run, no_gain("b", "python"), no_gain("c", "compute"), rule("i", "input"), same),
     )
-    assert [each.rule.name for each in findings] == ["i", "c", "b", "s", "a"]
+    assert [each.rule.name for each in findings] == ["i", "c", "b", "a", "s"]
     assert with_trials(findings, ()) == findings
 
 
