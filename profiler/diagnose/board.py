@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
 
-from profiler.analyse.ledger.cells import DEVICE, GARBAGE_KIND, IMPORT_KIND, MAIN, Cell, Ledger, Period
-from profiler.analyse.model import COMMUNICATING, COPYING
+from profiler.analyse.ledger.cells import (
+    DEVICE,
+    GARBAGE_KIND,
+    IMPORT_KIND,
+    MAIN,
+    Cell,
+    Ledger,
+    Owner,
+    Period,
+    Recurrence,
+)
+from profiler.analyse.model import COMMUNICATING, COPYING, LineCost
 from profiler.diagnose.model import WORTH_NAMING
-from profiler.diagnose.rule import Claim, StepCosts, total_seconds
+from profiler.diagnose.rule import Claim, Cost, StepCosts, total_seconds
 from profiler.run.model import Site
 
 _CATEGORIES: Final[Mapping[str, str]] = {
@@ -65,31 +77,44 @@ class Board:
     """
 
     def __init__(self, costs: StepCosts) -> None:
-        self._costs = costs
+        self.costs = costs
         self._ledger = costs.analysis.ledger
         self._thread = DEVICE if costs.has_queue else MAIN
         self._steps = self._ledger.steps.get(self._thread, 0) if self._ledger else 0
-        self.parts = [*self._parts()] if self._steps else []
+        self.parts = [*(self._of_ledger() if self._steps else self._of_lines())]
         self._left = {name: cost.seconds for name, cost in costs.categories.items()}
         self._by = dict[str, dict[str, float]]()
         self._unplaced = dict[str, dict[str, float]]()
 
-    def _parts(self) -> Iterator[Part]:
+    def _of_ledger(self) -> Iterator[Part]:
         assert self._ledger is not None
         for cell in self._ledger.of(Period.STEPS, self._thread):
             category = _CATEGORIES.get(cell.kind, cell.kind.removeprefix(_IDLE))
-            if self._costs.analysis.is_trace:
+            if self.costs.analysis.is_trace:
                 category = _IN_TRACES.get(cell.kind, category)
             seconds = cell.seconds / self._steps
             yield Part(cell, category, seconds, seconds)
 
-    def wants(self, claim: Claim) -> tuple[Want, ...]:
-        """What a claim would have if it were the only one."""
+    def _of_lines(self) -> Iterator[Part]:
+        """The cells of a run without a ledger, such as of an attached program: its lines."""
+        for line in () if self.costs.has_queue else self.costs.analysis.lines:
+            scale = line.low / line.share if line.share else 1.0, line.high / line.share if line.share else 1.0
+            for category, seconds in line.categories.items():
+                ends = seconds, seconds * scale[0], seconds * scale[1], float(line.samples)
+                origin = Owner.USER, "", line.site, line.calls
+                cell = Cell(0, MAIN, Period.STEPS, "", category, *origin, Recurrence.EACH, 0.0, *ends)
+                yield Part(cell, category, seconds, seconds)
+
+    def wants(self, claim: Claim, *, of_rest: bool = False) -> tuple[Want, ...]:
+        """What a claim would have if it were the only one.
+
+        :param of_rest: it is about what other claims leave.
+        """
         wants = []
         for category, cost in claim.costs.items():
             rest, parts = cost.seconds, []
             for part in self._order(category, claim.sites):
-                amount = min(rest, part.seconds)
+                amount = min(rest, part.left if of_rest else part.seconds)
                 rest -= amount
                 if amount > _LEAST * part.seconds:
                     parts.append((part, amount))
@@ -125,20 +150,20 @@ class Board:
     def is_claimed(self, category: str) -> bool:
         """Whether claims have a part of a category that is worth naming."""
         claimed = sum(self._by.get(category, {}).values())
-        return claimed >= WORTH_NAMING * self._costs.active > 0
+        return claimed >= WORTH_NAMING * self.costs.active > 0
 
-    def remainder(self, claim: Claim) -> Claim:
+    def remainder(self, claim: Claim, wants: Iterable[Want]) -> Claim:
         """A claim about what other claims left of it."""
         costs = {
             want.category: claim.costs[want.category].part(min(1.0, self.left(want) / want.seconds))
-            for want in self.wants(claim)
+            for want in wants
             if want.seconds > 0
         }
         return replace(claim, costs=costs)
 
-    def rival(self, claim: Claim) -> str:
+    def rival(self, claim: Claim, wants: Sequence[Want]) -> str:
         """The rule whose claim has most of the same time; empty where most of it is left."""
-        wants, lost = self.wants(claim), dict[str, float]()
+        lost = dict[str, float]()
         for want in wants:
             for part, amount in want.parts:
                 taken = max(0.0, amount - part.left)
@@ -153,9 +178,9 @@ class Board:
             return ""
         return max(lost, key=lambda name: lost[name])
 
-    def take(self, name: str, claim: Claim) -> None:
-        """Give a claim what is left of its cells."""
-        for want in self.wants(claim):
+    def take(self, name: str, wants: Iterable[Want]) -> None:
+        """Give the claim of a rule what is left of its cells."""
+        for want in wants:
             amount = self.left(want)
             self._left[want.category] = self._left.get(want.category, 0.0) - amount
             by = self._by.setdefault(want.category, {})
@@ -188,3 +213,40 @@ class Board:
                 unplaced[part.cell.kind] = self._unplaced[part.category]
         cells = (replace(cell, findings=by.get(id(cell), {})) for cell in self._ledger.cells)
         return replace(self._ledger, cells=tuple(cells), unplaced=unplaced)
+
+
+class Rest(StepCosts):
+    """What claims left of a step."""
+
+    def __init__(self, board: Board) -> None:
+        super().__init__(board.costs.analysis)
+        self._board = board
+
+    def cost(self, category: str) -> Cost:
+        """What is left of a category."""
+        whole = super().cost(category)
+        left = sum(seconds for _, seconds in self._board.free(category))
+        return whole.part(min(1.0, left / whole.seconds)) if whole.seconds > 0 else whole
+
+    @cached_property
+    def lines(self) -> Sequence[LineCost]:
+        """The lines with what is left of their time by category."""
+        left = defaultdict[tuple[tuple[str, int], str], list[float]](lambda: [0.0, 0.0])
+        for part in self._board.parts:
+            if part.cell.place is not None:
+                sums = left[part.cell.place.place, part.category]
+                sums[0] += part.left
+                sums[1] += part.seconds
+        lines = []
+        for line in self.analysis.lines:
+            parts = {name: left.get((line.site.place, name), (1.0, 1.0)) for name in line.categories}
+            categories = {
+                name: seconds * parts[name][0] / parts[name][1] if parts[name][1] else seconds
+                for name, seconds in line.categories.items()
+            }
+            lines.append(replace(line, categories=categories))
+        return lines
+
+    def sites(self, category: str) -> tuple[Site, ...]:
+        """The lines that hold most of what is left of a category, the most first."""
+        return self.line_sites(category)

@@ -12,12 +12,12 @@ from profiler.analyse.ledger.cells import Ledger
 from profiler.analyse.model import CORELESS_CATEGORIES, Analysis
 from profiler.core.notice import Notice
 from profiler.core.plugins import discover
-from profiler.diagnose.board import Board
+from profiler.diagnose.board import Board, Rest
 from profiler.diagnose.device import too_few_launches
 from profiler.diagnose.model import NAMED, OF_TRAINING, WORTH_LEADING
 from profiler.diagnose.predict import replayed_gain
 from profiler.diagnose.rest import rest
-from profiler.diagnose.rule import Claim, Cost, Rule, RunClaim, StepCosts
+from profiler.diagnose.rule import Claim, Cost, Order, Rule, RunClaim, StepCosts
 from profiler.run.trials import Trial
 
 _NARROW: Final = 0.8
@@ -39,27 +39,30 @@ class Found(NamedTuple):
 def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> Found:
     """Ask all rules about a run, give each cell of its steps to one of them, and tell the rest as it is.
 
-    Specific rules come first, those with the largest gain before others. General ones, such as the one for slow Python,
-    get what they leave.
+    Rules are asked in their order, and of one order those with the largest gain come first.
     """
     costs = StepCosts(analysis)
     if not costs.seconds:
         return Found((), (), analysis.ledger)
-    claims, not_judged, of_run = list[tuple[Rule, Claim]](), list[NotJudged](), list[Finding]()
-    for rule in discover("profiler.diagnose.rules") if rules is None else rules:
-        answer = rule.judge(costs)
-        if isinstance(answer, Notice):
-            not_judged.append(NotJudged(rule, answer))
-        elif isinstance(answer, RunClaim):
-            of_run.append(_finding_of_run(rule, answer))
-        elif answer is not None:
-            claims.append((rule, answer))
-    board = Board(costs)
+    rules = discover("profiler.diagnose.rules") if rules is None else rules
+    not_judged, of_run, findings = list[NotJudged](), list[Finding](), list[Finding]()
     # without a step nothing recurs, so that no cure has a gain
     is_unseen = analysis.step is not None and analysis.step.is_whole_run
     is_told = not is_unseen and not (costs.is_idle and too_few_launches(analysis))
-    divided = [*_divided(claims, costs, board)] if is_told else []
-    findings = () if is_unseen else (*divided, *rest(board, costs))
+    board, owned = Board(costs), set[tuple[str, int]]()
+    for order in Order:
+        seen, claims = costs if order < Order.REST else Rest(board), list[tuple[Rule, Claim]]()
+        for rule in (each for each in rules if each.order is order):
+            answer = rule.judge(seen)
+            if isinstance(answer, Notice):
+                not_judged.append(NotJudged(rule, answer))
+            elif isinstance(answer, RunClaim):
+                of_run.append(_finding_of_run(rule, answer))
+            elif answer is not None and is_told:
+                claims.append((rule, answer))
+        findings += _divided(claims, costs, board, owned)
+    if not is_unseen:
+        findings += rest(board, costs)
     late = analysis.ranks.late if analysis.ranks else None
     periods = {each.period: each.rule.name for each in of_run if each.period is not None}
     return Found(in_order((*findings, *of_run), late), tuple(not_judged), board.ledger(periods))
@@ -95,21 +98,25 @@ def _is_worth(finding: Finding) -> bool:
     return not finding.has_cure and not is_of_training and finding.share >= NAMED
 
 
-def _divided(claims: Iterable[tuple[Rule, Claim]], costs: StepCosts, board: Board) -> Iterator[Finding]:
-    """The findings of claims that are large enough, each about the cells that are left for it."""
-    ordered = sorted(claims, key=lambda each: (each[0].is_general, -_weight(each[0], each[1], costs), each[0].name))
-    owned = set[tuple[str, int]]()
-    for rule, answer in ordered:
-        rival = board.rival(answer)
-        if rival and rule.is_general:
+def _divided(
+    claims: Iterable[tuple[Rule, Claim]], costs: StepCosts, board: Board, owned: set[tuple[str, int]]
+) -> Iterator[Finding]:
+    """The findings of claims that are large enough, each about the cells that are left for it.
+
+    :param owned: the lines of earlier claims; those of these are added.
+    """
+    for rule, answer in sorted(claims, key=lambda each: (-_weight(each[0], each[1], costs), each[0].name)):
+        wants = board.wants(answer, of_rest=rule.order is Order.REST)
+        rival = board.rival(answer, wants)
+        if rival and rule.order is not Order.EXACT:
             if answer.is_periodic:  # its rivals tell what these steps do
                 continue
             rival = ""
-        claim = answer if rival else _without_lines(board.remainder(answer), owned)
+        claim = answer if rival else _without_lines(board.remainder(answer, wants), owned)
         if _is_large(rule, claim, costs):
             yield _finding(rule, claim, costs, rival)
             if not rival:
-                board.take(rule.name, claim)
+                board.take(rule.name, wants)
                 owned.update(site.place for site in claim.sites if claim.costs)
 
 

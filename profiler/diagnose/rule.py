@@ -6,14 +6,24 @@ other rules: `profiler.diagnose.board` gives each cell of the ledger to one clai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import cached_property
 from typing import Any, Final
 
 from profiler.analyse.finding import Confidence, GainMethod, RuleText
 from profiler.analyse.ledger.cells import Period
-from profiler.analyse.model import COMMUNICATING, COPYING, CORELESS_CATEGORIES, Analysis, DevicePart, InputPart, Phase
+from profiler.analyse.model import (
+    COMMUNICATING,
+    COPYING,
+    CORELESS_CATEGORIES,
+    Analysis,
+    DevicePart,
+    InputPart,
+    LineCost,
+    Phase,
+)
 from profiler.core.notice import Notice
 from profiler.diagnose.device import BUSY, COPIES, is_sampled, program_blame, trace_category
 from profiler.diagnose.model import WORTH_NAMING
@@ -238,6 +248,11 @@ class StepCosts:
             and (not name or part.name == name)
         ]
 
+    @property
+    def lines(self) -> Sequence[LineCost]:
+        """The lines with their time by category."""
+        return self.analysis.lines
+
     def sites(self, category: str) -> tuple[Site, ...]:
         """The lines that hold most of a category's time, the most first."""
         places = tuple(dict.fromkeys(place.site for place in self.analysis.locations.get(category, ())))
@@ -247,11 +262,22 @@ class StepCosts:
         """The lines that are worth naming for a category by their own samples, the most first, without `others`."""
         lines = [
             (line.categories.get(category, 0.0), line.site)
-            for line in self.analysis.lines
+            for line in self.lines
             if line.site not in others and line.categories.get(category, 0.0) >= WORTH_NAMING * self.active
         ]
         lines.sort(key=lambda line: -line[0])
         return tuple(site for _, site in lines[:MAX_SITES])
+
+
+class Order(IntEnum):
+    """When a rule is asked: a later one gets what earlier ones leave."""
+
+    EXACT = 0
+    """It recognizes a setting, a call or a record."""
+    SHAPE = 1
+    """It recognizes a shape of code, such as work of every so many steps."""
+    REST = 2
+    """It explains a kind of time. It sees only what all others leave."""
 
 
 Judge = Callable[[StepCosts], Claim | RunClaim | Notice | None]
@@ -267,8 +293,8 @@ class Rule(RuleText):
     """Share of a step that the cause must cost. By default 5%: without it a program is 5% faster."""
     threshold_source: str = field(default="", kw_only=True)
     """What another threshold, or other limits of the rule, are based on."""
-    is_general: bool = field(default=False, kw_only=True)
-    """Whether it takes what all other rules leave of its categories."""
+    order: Order = field(default=Order.EXACT, kw_only=True)
+    """When it is asked."""
     is_alternative: bool = field(default=False, kw_only=True)
     """Whether other rules about the same time come first, unless they give much less: they have simpler cures, and
     what this one claims can seldom be saved as a whole."""

@@ -12,7 +12,7 @@ from profiler.analyse.ledger.cells import MAIN, Cell, Ledger, Owner, Period, Rec
 from profiler.analyse.model import Analysis, Measure
 from profiler.core.notice import Notice
 from profiler.diagnose.findings import find, with_trials
-from profiler.diagnose.rule import Claim, Rule, RunClaim, StepCosts
+from profiler.diagnose.rule import Claim, Order, Rule, RunClaim, StepCosts
 from profiler.run.model import RunInfo, Site
 
 SITE = Site("train.py", 8, "train")
@@ -27,13 +27,13 @@ def analysis(**seconds: float | tuple[float, float, float]) -> Analysis:
     return Analysis(RunInfo(0, "", "", ()), {"step_time": Measure("step_time", 1.0, "s")}, parts, {})
 
 
-def rule(name: str, *categories: str, part: float = 1.0, remaining: float = 0.0, is_general: bool = False) -> Rule:
+def rule(name: str, *categories: str, part: float = 1.0, remaining: float = 0.0, order: Order = Order.EXACT) -> Rule:
     """A rule that claims a part of categories."""
 
     def judge(costs: StepCosts) -> Claim:
         return Claim({each: costs.cost(each).part(part) for each in categories}, (SITE,), remaining=remaining)
 
-    return Rule(name, name, (), "Mend it.", judge, is_general=is_general)
+    return Rule(name, name, (), "Mend it.", judge, order=order)
 
 
 def names(run: Analysis, *rules: Rule) -> list[str]:
@@ -89,7 +89,7 @@ def test_a_general_rule_names_no_line_of_another_cause() -> None:
             (),
             "Mend it.",
             lambda costs, lines=lines: Claim({"python": costs.cost("python")}, lines),
-            is_general=True,
+            order=Order.REST,
         )
         first, second = causes(run, (rule("loader", "input"), python))
         assert (first.rule.name, second.rule.name) == ("loader", "python")
@@ -145,9 +145,9 @@ def test_two_rules_about_the_same_time_are_not_counted_twice() -> None:
 
 def test_a_general_rule_gets_what_specific_rules_leave() -> None:
     run = analysis(python=0.5, compute=0.5)
-    found = causes(run, (rule("python", "python", is_general=True), rule("gc", "python", part=0.7)))
+    found = causes(run, (rule("python", "python", order=Order.REST), rule("gc", "python", part=0.7)))
     assert [(each.rule.name, round(each.share, 3)) for each in found] == [("gc", 0.35), ("python", 0.15)]
-    assert names(run, rule("python", "python", is_general=True), rule("gc", "python", part=0.95)) == ["gc"]
+    assert names(run, rule("python", "python", order=Order.REST), rule("gc", "python", part=0.95)) == ["gc"]
 
 
 def test_the_bound_keeps_what_the_cure_needs() -> None:

@@ -156,7 +156,7 @@ def analysis(
         Phase("after the optimizer", after, after, after / 2, 1, AFTER, "log_metrics"),
     )
     lines = tuple(
-        LineCost(Site(f"/x/{name}.py", 7, "f"), "", share, share, 0, 1, samples, {name: share})
+        LineCost(Site(f"/x/{name}.py", 7, "f"), "", share, share, share, share, samples, {name: share})
         for name, share in parts.items()
     )
     facts = {"device": "cuda" if nvml else "cpu", "device_label": "H200"}
@@ -223,7 +223,7 @@ def test_all_time_of_a_step_is_told_as_it_is(
 def test_time_that_may_be_chance_is_not_told(low: float, named: list[str]) -> None:
     given = analysis({"core": 0.6, "compute": 0.35, "python": 0.05})
     breakdown = {**given.breakdown, "python": Measure("python", 0.05, "s", low, 0.11)}
-    assert names(replace(given, breakdown=breakdown)) == named
+    assert names(replace(given, breakdown=breakdown, lines=())) == named
 
 
 @pytest.mark.parametrize(("share", "named"), [(0.9, 1), (0.5, 0)])

@@ -20,9 +20,8 @@ from profiler.analyse.model import (
 )
 from profiler.diagnose.input import HANDOVER, MOSTLY, diagnose_input, granted_share
 from profiler.diagnose.model import NAMED, InputAdvice, InputDiagnosis
-from profiler.diagnose.rule import NOTHING, Claim, Cost, StepCosts, largest_sites, total_seconds
+from profiler.diagnose.rule import Claim, Cost, StepCosts, largest_sites, total_seconds
 from profiler.diagnose.rules._frames import frame_costs
-from profiler.diagnose.rules._operators import called_from, small_operators
 from profiler.diagnose.rules._workers import WORTH, moved_step_time
 from profiler.run.model import Site
 
@@ -129,19 +128,16 @@ def inline_cost(costs: StepCosts, found: InputDiagnosis) -> Cost:
 
 
 def prepared_costs(costs: StepCosts) -> dict[str, Cost]:
-    """What the training thread computes before the model in a step, outside of loaders and of small operators, by
-    category; empty where other input that no loader makes takes longer, and in programs that mark their input. Beside a
-    device it costs nothing while that is busy, which is not known of lines."""
+    """What the training thread computes before the model in a step, outside of loaders, by category.
+
+    Empty where other input that no loader makes takes longer, and in programs that mark their input. Beside a device it
+    costs nothing while that is busy, which is not known of lines.
+    """
     preparation, found = costs.analysis.preparation, diagnose_input(costs.analysis)
     marks_input = any(part.name == MARKED_DATA for part in costs.analysis.input)
     if preparation is None or marks_input or costs.has_queue or costs.is_device_unseen:
         return {}
     parts = {name: cost for name, cost in frame_costs((preparation.whole,)).items() if name not in WAIT_CATEGORIES}
-    calling = {site: each for site, each in small_operators(costs).items() if site in preparation.lines}
-    small = called_from(calling, *parts)
-    parts = {
-        name: cost.part(max(0.0, 1.0 - small.get(name, NOTHING).seconds / cost.seconds)) for name, cost in parts.items()
-    }
     inline = inline_cost(costs, found).seconds if found is not None else 0.0
     return parts if total_seconds(parts) > inline else {}
 

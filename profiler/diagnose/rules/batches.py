@@ -16,6 +16,7 @@ from profiler.diagnose.rule import (
     ON_CORE,
     Claim,
     Cost,
+    Order,
     RunClaim,
     StepCosts,
     exactly,
@@ -193,7 +194,7 @@ def io_bound_input(costs: StepCosts) -> Claim | None:
     ),
     "Compute once, before the training, what is the same in each step, and the rest by operations on whole arrays "
     "instead of loops over items; or let the workers of a DataLoader make the batches while the model trains.",
-    is_general=True,
+    order=Order.SHAPE,
     knock_out=KnockOut.STATEMENT,
 )
 def inline_input(costs: StepCosts) -> Claim | None:
@@ -259,7 +260,7 @@ def inline_tokenization(costs: StepCosts) -> Claim | None:
     "The device is idle while the host prepares input",
     ("It is idle {share:share} of the time for this reason.", "Much of it is in {site:function}."),
     "Let the workers of a DataLoader prepare batches while the device computes, or prepare them on the device.",
-    is_general=True,
+    order=Order.REST,
 )
 def exposed_input(costs: StepCosts) -> Claim | None:
     """The idle time in which the host prepared input, of runs without recorded parts of it: other rules know more."""
@@ -335,7 +336,7 @@ _STEP_WORK: Final = tuple(name for name in ON_CORE if name not in ("input", "che
     "Use larger batches, and adapt the learning rate; or make the steps themselves cheaper.",
     threshold_source="`_DOMINATES` of the step, measured at two sizes of batches in this run.",
     code="{loader:assignment}DataLoader(..., batch_size={larger:plain})",
-    is_general=True,
+    order=Order.SHAPE,
     is_alternative=True,
 )
 def small_batch(costs: StepCosts) -> Claim | Notice | None:

@@ -14,6 +14,7 @@ from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import (
     MAX_SITES,
     Claim,
+    Order,
     StepCosts,
     copy_sites,
     device_cost,
@@ -170,7 +171,7 @@ def pageable_copies(costs: StepCosts) -> Claim | None:
     "Copy the next batch while the device computes, on a stream of its own; copy less, or smaller types.",
     threshold=NAMED,
     threshold_source="A tenth: the first copy of a step can seldom be hidden.",
-    is_general=True,
+    order=Order.REST,
 )
 def exposed_copies(costs: StepCosts) -> Claim | None:
     """The time in which a device only copies, as far as other rules leave it."""

@@ -8,7 +8,7 @@ from typing import Final
 from profiler.analyse.finding import Confidence
 from profiler.diagnose.device import MIN_LAUNCHES
 from profiler.diagnose.model import NAMED
-from profiler.diagnose.rule import Claim, RunClaim, StepCosts, rule, rules_of, take, total_seconds
+from profiler.diagnose.rule import Claim, Order, RunClaim, StepCosts, rule, rules_of, take, total_seconds
 
 _SLOWEST: Final = 1e-3
 """Idle seconds per launch from which something else than launching takes the time, such as the first call of a library:
@@ -24,7 +24,7 @@ PyTorch launches an operator in 5 to 50 µs, and in up to 200 µs where it is tr
     ),
     "Launch fewer and larger kernels: larger batches, fused operators, torch.compile, CUDA graphs.",
     threshold_source="MIN_LAUNCHES, in `profiler.diagnose.device`: with fewer launches a step is no training step.",
-    is_general=True,
+    order=Order.REST,
     code='torch.compile(model, mode="reduce-overhead")',
 )
 def many_small_kernels(costs: StepCosts) -> Claim | None:

@@ -16,6 +16,7 @@ from profiler.diagnose.model import NAMED, WORTH_NAMING
 from profiler.diagnose.rule import (
     MAX_SITES,
     Claim,
+    Order,
     StepCosts,
     exactly,
     largest_sites,
@@ -88,7 +89,7 @@ def _caller(rows: Collection[OperatorLine]) -> dict[str, str | None]:
     ),
     threshold_source="A tenth: some of this time remains in every program.",
     threshold=0.1,
-    is_general=True,
+    order=Order.SHAPE,
     knock_out=KnockOut.STATEMENT,
 )
 def many_small_operators(costs: StepCosts) -> Claim | None:

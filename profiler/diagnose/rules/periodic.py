@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Final
 
 from profiler.analyse.finding import KnockOut
@@ -11,9 +10,8 @@ from profiler.core.syntax import called_functions
 from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.model import NAMED, InputAdvice
 from profiler.diagnose.rule import (
-    NOTHING,
     Claim,
-    Cost,
+    Order,
     StepCosts,
     exactly,
     largest_sites,
@@ -23,9 +21,8 @@ from profiler.diagnose.rule import (
     take,
     total_seconds,
 )
-from profiler.diagnose.rules._frames import concatenations, frame_costs, lines_of_deep_copies, mostly_waits
+from profiler.diagnose.rules._frames import frame_costs
 from profiler.diagnose.rules._metrics import host_reads, lines_of, lines_read
-from profiler.diagnose.rules._operators import small_operators
 from profiler.diagnose.rules._periodic import (
     checkpoint_costs,
     checkpoint_sites,
@@ -51,7 +48,7 @@ _MOSTLY_INPUT: Final = 0.5
         "Run {calls} less often, or on less data.",
     ),
     threshold=NAMED,
-    is_general=True,
+    order=Order.SHAPE,
     threshold_source="A tenth: validation, logging and checkpoints that take less are a usual part of a training.",
     knock_out=KnockOut.STATEMENT,
 )
@@ -164,24 +161,6 @@ def _is_periodic(costs: StepCosts, sites: tuple[Site, ...], seconds: float) -> b
     return extra_seconds(costs, spikes) >= _MOSTLY * seconds
 
 
-def _without(lines: Iterable[LineCost], costs: StepCosts, operators: Mapping[str, Cost]) -> dict[str, Cost]:
-    """The operators of a phase but those of which other rules tell more: small ones, those of copies, and what is
-    computed at lines that mostly wait, such as one that starts a program."""
-    calling = small_operators(costs)
-    copies = {line.site: line for line in (*lines_of_deep_copies(costs), *concatenations(costs))}
-    told = dict.fromkeys(operators, 0.0)
-    for line in lines:
-        for name in operators:
-            small = calling.get(line.site, {}).get(name, NOTHING).seconds
-            copied = copies[line.site].categories.get(name, 0.0) if line.site in copies else 0.0
-            told[name] += line.categories.get(name, 0.0) if mostly_waits(line) else small + copied
-    return {
-        name: cost.part(1.0 - told[name] / cost.seconds)
-        for name, cost in operators.items()
-        if cost.seconds > told[name]
-    }
-
-
 @rule(
     "work-after-update",
     "Work after the optimizer's step takes time",
@@ -197,7 +176,7 @@ def _without(lines: Iterable[LineCost], costs: StepCosts, operators: Mapping[str
     ),
     threshold=NAMED,
     threshold_source="A tenth: some work after the update is a usual part of a step.",
-    is_general=True,
+    order=Order.REST,
     knock_out=KnockOut.STATEMENT,
 )
 def work_after_update(costs: StepCosts) -> Claim | None:
@@ -208,7 +187,7 @@ def work_after_update(costs: StepCosts) -> Claim | None:
         return None
     parts, sites = phase_costs(costs, phase)
     own = lines_of(costs, phase)
-    operators = _without(own, costs, {name: cost for name, cost in parts.items() if name in OPERATORS})
+    operators = {name: cost for name, cost in parts.items() if name in OPERATORS}
     if not operators:
         return None
     # metrics and histograms are needed by no training in each step

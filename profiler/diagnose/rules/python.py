@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import Final
@@ -14,20 +14,16 @@ from profiler.core.notice import Notice
 from profiler.core.syntax import called_functions, parsed_line
 from profiler.diagnose.device import MOST, hides_waits
 from profiler.diagnose.model import NAMED
-from profiler.diagnose.rule import NOTHING, Claim, Cost, StepCosts, exactly, largest_sites, rule, rules_of, take
+from profiler.diagnose.rule import Claim, Cost, Order, StepCosts, exactly, largest_sites, rule, rules_of, take
 from profiler.diagnose.rules._frames import (
     appended,
     concatenations,
     frame_costs,
     frame_sites,
     lines_above,
-    lines_in_deep_copies,
     lines_of_deep_copies,
     mostly_waits,
 )
-from profiler.diagnose.rules._input import prepared_costs
-from profiler.diagnose.rules._metrics import metric_lines
-from profiler.diagnose.rules._operators import called_from, small_operators
 from profiler.run.model import Site
 
 _MOST_OF_STEP: Final = 0.5
@@ -49,21 +45,18 @@ def _array_function(sites: Sequence[Site]) -> str | None:
     return next((name for name in names if name.partition(".")[0] in _ARRAYS), None)
 
 
-def _computing_of_loops(costs: StepCosts, others: Collection[Site]) -> Cost | None:
+def _computing_of_loops(costs: StepCosts) -> Cost | None:
     """What seems to be computing at lines of Python that call hardly any operator. Whether a sample was Python is known
     only from those of the GIL's holder, for all lines together.
 
     Nothing where most of Python's time is collecting garbage, at lines that are not known.
-
-    :param others: lines of which another rule knows what they do.
     """
     if costs.has_queue or costs.collecting >= _MOSTLY * costs.cost("python").seconds:
         return None
     lines = [
         replace(line, categories={"compute": line.categories["compute"]})
-        for line in costs.analysis.lines
-        if line.site not in others
-        and "compute" in line.categories
+        for line in costs.lines
+        if "compute" in line.categories
         and line.categories.get("python", 0.0) >= _MOSTLY * line.active
         and line.is_outside_torch
     ]
@@ -91,30 +84,21 @@ def _is_of_library(costs: StepCosts, site: Site) -> bool:
     ("{share:share} of each step is Python, much of it in {site:function}.",),
     "Replace loops over elements by operators on whole tensors, or do the work less often, or outside of the step.",
     fixes=("Do {called}() less often, or outside of the step.",),
-    is_general=True,
+    order=Order.REST,
     knock_out=KnockOut.STATEMENT,
 )
 def python_loop(costs: StepCosts) -> Claim | Notice | None:
-    """The Python that other rules leave, but that of lines which call small operators, or make batches, with it."""
+    """The Python that other rules leave, and what seems to be computing at its lines."""
     if not costs.has_queue and hides_waits(costs.analysis):
         return Notice("python-or-device-wait")
-    python, calling, prepared = costs.cost("python"), small_operators(costs), prepared_costs(costs)
-    called = called_from(calling, "python").get("python", NOTHING).seconds
-    called += prepared.get("python", NOTHING).seconds
-    if python.seconds <= called:
+    claimed = take(costs, "python")
+    if not claimed:
         return None
-    sites = costs.sites("python")  # without a line it is spread over libraries, and no loop can be replaced
-    preparation = costs.analysis.preparation
-    made = preparation.lines if preparation and prepared else ()
-    told = {*made, *lines_in_deep_copies(costs), *(line.site for line in metric_lines(costs)[0]), *costs.sites("input")}
-    known = {*calling, *told}  # lines of which another rule knows what they do
-    others = tuple(site for site in sites if site not in known) or costs.line_sites("python", told)
-    claimed = {"python": python.part(1.0 - called / python.seconds)}
-    if computing := _computing_of_loops(costs, known):
+    if computing := _computing_of_loops(costs):
         claimed["compute"] = computing
+    sites = costs.sites("python")  # without a line it is spread over libraries, and no loop can be replaced
     has_gain = any(not _is_of_library(costs, site) for site in sites)
-    named = others or sites
-    return Claim(claimed, named, {"called": _array_function(named)}, has_gain=has_gain)
+    return Claim(claimed, sites, {"called": _array_function(sites)}, has_gain=has_gain)
 
 
 def _names(source: str) -> tuple[str, str] | None:
@@ -280,7 +264,7 @@ def _work_of_waits(costs: StepCosts) -> dict[str, Cost]:
     does both."""
     if costs.has_queue:
         return {}
-    lines = [line for line in costs.analysis.lines if line.is_outside_torch and mostly_waits(line)]
+    lines = [line for line in costs.lines if line.is_outside_torch and mostly_waits(line)]
     work = frame_costs(tuple(lines))
     return {name: work[name] for name in _WORK if name in work and work[name].seconds > 0}
 
@@ -290,7 +274,7 @@ def _work_of_waits(costs: StepCosts) -> dict[str, Cost]:
     "The training thread is blocked",
     ("{share:share} of each step is spent waiting, much of it in {site:function}.",),
     "Wait less often, or do what it waits for in another thread or process and collect the result in a later step.",
-    is_general=True,
+    order=Order.REST,
     knock_out=KnockOut.STATEMENT,
 )
 def blocked_thread(costs: StepCosts) -> Claim | None:

@@ -13,6 +13,7 @@ from profiler.diagnose.rule import (
     ON_CORE,
     Claim,
     Cost,
+    Order,
     RunClaim,
     StepCosts,
     exactly,
@@ -164,7 +165,7 @@ def more_threads_than_cores(costs: StepCosts) -> Claim | None:
     "The training thread waits for a free core",
     ("{share:share} of each step waits for a core.",),
     "Other programs take the cores, or its own workers and threads do: use a machine or a time with more free cores.",
-    is_general=True,
+    order=Order.REST,
 )
 def noisy_machine(costs: StepCosts) -> Claim | None:
     """The waits for a core that no excess of threads explains."""
@@ -177,7 +178,7 @@ def noisy_machine(costs: StepCosts) -> Claim | None:
     "The container's CPU quota is used up",
     ("{share:share} of each step has no core because of the quota.", "The quota is {quota:number} cores."),
     "Give the container more CPU, or use fewer threads and workers.",
-    is_general=True,
+    order=Order.REST,
 )
 def throttled(costs: StepCosts) -> Claim | None:
     """The time without a core because of the quota, which no excess of threads explains."""
