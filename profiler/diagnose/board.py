@@ -108,27 +108,33 @@ class Board:
     def wants(self, claim: Claim, *, of_rest: bool = False) -> tuple[Want, ...]:
         """What a claim would have if it were the only one.
 
-        :param of_rest: it is about what other claims leave.
+        :param of_rest: it is about all that other claims leave of its categories.
         """
         wants = []
         for category, cost in claim.costs.items():
             rest, parts = cost.seconds, []
-            for part in self._order(category, claim.sites):
+            for part in self._order(category, () if of_rest else claim.sites):
                 amount = min(rest, part.left if of_rest else part.seconds)
                 rest -= amount
                 if amount > _LEAST * part.seconds:
                     parts.append((part, amount))
-            wants.append(Want(category, cost.seconds, tuple(parts)))
+            if of_rest:
+                rest = min(rest, self._beyond(category))
+            wants.append(Want(category, sum(amount for _, amount in parts) + rest, tuple(parts)))
         return tuple(wants)
+
+    def _beyond(self, category: str) -> float:
+        """The seconds of a category that are in no cell, and that no claim has."""
+        in_cells = sum(part.left for part in self.parts if part.category == category)
+        return max(0.0, self._left.get(category, 0.0) - in_cells)
 
     def _order(self, category: str, sites: Iterable[Site]) -> Iterator[Part]:
         """The cells of a category that a claim about these lines is about, the likeliest first."""
         places = {site.place for site in sites}
-        alike = [part for part in self.parts if part.category == category]
-        at_lines = [part for part in alike if part.cell.is_at(places)]
+        at_lines = [part for part in self.parts if part.category == category and part.cell.is_at(places)]
         yield from at_lines
         phases = {part.cell.activity for part in at_lines}
-        others = [part for part in alike if part not in at_lines]
+        others = [part for part in self.parts if part.category == category and part not in at_lines]
         # where no cell is at its lines, as of a dataset in workers, the time of this kind is its consequence
         yield from (part for part in others if part.cell.place and (part.cell.activity in phases or not at_lines))
         yield from (part for part in others if not part.cell.place)
@@ -249,4 +255,4 @@ class Rest(StepCosts):
 
     def sites(self, category: str) -> tuple[Site, ...]:
         """The lines that hold most of what is left of a category, the most first."""
-        return self.line_sites(category)
+        return self.line_sites(category) or super().sites(category)

@@ -195,6 +195,7 @@ def io_bound_input(costs: StepCosts) -> Claim | None:
     "Compute once, before the training, what is the same in each step, and the rest by operations on whole arrays "
     "instead of loops over items; or let the workers of a DataLoader make the batches while the model trains.",
     order=Order.SHAPE,
+    is_alternative=True,
     knock_out=KnockOut.STATEMENT,
 )
 def inline_input(costs: StepCosts) -> Claim | None:

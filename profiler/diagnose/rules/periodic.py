@@ -21,7 +21,7 @@ from profiler.diagnose.rule import (
     take,
     total_seconds,
 )
-from profiler.diagnose.rules._frames import frame_costs
+from profiler.diagnose.rules._frames import frame_costs, mostly_waits
 from profiler.diagnose.rules._metrics import host_reads, lines_of, lines_read
 from profiler.diagnose.rules._periodic import (
     checkpoint_costs,
@@ -176,7 +176,8 @@ def _is_periodic(costs: StepCosts, sites: tuple[Site, ...], seconds: float) -> b
     ),
     threshold=NAMED,
     threshold_source="A tenth: some work after the update is a usual part of a step.",
-    order=Order.REST,
+    order=Order.SHAPE,
+    is_alternative=True,
     knock_out=KnockOut.STATEMENT,
 )
 def work_after_update(costs: StepCosts) -> Claim | None:
@@ -186,8 +187,11 @@ def work_after_update(costs: StepCosts) -> Claim | None:
     if phase is None or costs.has_queue:
         return None
     parts, sites = phase_costs(costs, phase)
-    own = lines_of(costs, phase)
-    operators = {name: cost for name, cost in parts.items() if name in OPERATORS}
+    lines = lines_of(costs, phase)
+    own = [line for line in lines if not mostly_waits(line)]
+    # what a line computes that mostly waits, such as one that starts a program, goes when the wait goes
+    working = sum(line.active for line in own) / sum(line.active for line in lines) if lines else 1.0
+    operators = {name: cost.part(working) for name, cost in parts.items() if name in OPERATORS and working}
     if not operators:
         return None
     # metrics and histograms are needed by no training in each step
