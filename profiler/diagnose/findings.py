@@ -114,8 +114,9 @@ def _divided(
             rival = ""
         claim = answer if rival else _without_lines(board.remainder(answer, wants), owned)
         if _is_large(rule, claim, costs):
-            yield _finding(rule, claim, costs, rival)
-            if not rival:
+            finding = _finding(rule, claim, costs, rival)
+            yield finding
+            if finding.is_told:
                 board.take(rule.name, wants)
                 owned.update(site.place for site in claim.sites if claim.costs)
 

@@ -157,23 +157,3 @@ def _unknown_share(analysis: Analysis, share: float) -> UnknownShare:
             warning.code == "unrecorded-time" and warning.values["of"] == "anything" for warning in analysis.warnings
         ),
     )
-
-
-def excess_threads(analysis: Analysis, category: str) -> Notice | None:
-    """The threads that compute, where there are more than cores, or than the CPU quota allows."""
-    facts, host = analysis.info.facts, analysis.info.host
-    threads, cores, quota = facts.get("torch_threads"), facts.get("cores", host.get("cores")), host.get("cpu_quota")
-    if not isinstance(threads, int) or not isinstance(cores, int):
-        return None
-    of_all = threads * (len(analysis.ranks.ranks) if analysis.ranks else 1)
-    if category == "throttled":
-        exceeds = isinstance(quota, (int, float)) and of_all > max(1, quota)
-        return Notice("more-threads-than-quota", {"threads": of_all, "quota": quota}) if exceeds else None
-    shared = facts.get("rank_cores")
-    if analysis.ranks and isinstance(shared, int):
-        threads, cores = of_all, shared
-    elif analysis.ranks and threads <= cores:  # each rank may be bound to cores of its own
-        threads, cores = of_all, max(cores, host.get("cores", 0))
-    if threads > cores:
-        return Notice("more-threads-than-cores", {"threads": threads, "cores": cores})
-    return Notice("threads-spin") if threads > 1 and facts.get("omp_wait_policy") == "active" else None

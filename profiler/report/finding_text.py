@@ -239,7 +239,10 @@ def of_whole_run(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(
         each
         for each in findings
-        if each.is_of_run and each.share >= WORTH_NAMING and each.confidence is not Confidence.LOW
+        if each.is_of_run
+        and each.seconds
+        and (each.share >= WORTH_NAMING or not each.share)  # the length of the run may not be known
+        and each.confidence is not Confidence.LOW
     )
 
 

@@ -130,7 +130,7 @@ def _part(part: RunPart, *, again: bool = False) -> str:
     elif part.kind:
         what = capitalized(category_label(part.kind))
     else:
-        what = f"Code of {part.package}" if part.package else _CODE[part.owner]
+        what = f"Code of {part.package}" if part.package else _CODE.get(part.owner, "Other code")
     inside = f" ({part.function})" if part.function else ""
     return f"{what}{at(part.site)}{inside} took {seconds(part.seconds)}, {share(part.share)} of the run."
 
@@ -216,7 +216,8 @@ def _busy_by_nvml(run: RunDiagnosis) -> Iterable[str]:
 def _step(run: RunDiagnosis) -> Iterable[str]:
     """What else is known of a step: how much of it is unknown, whether the rest is small, and what long steps do."""
     findings = told(run.findings)
-    yield ""  # the first finding says what the step is spent on
+    # where there is a finding, it says what the step is spent on
+    yield "" if findings or run.unknown else "The stack samples are too few to tell what takes the time of a step."
     is_unknown = any(each.rule.name == UNATTRIBUTED for each in findings)
     if run.unknown and not is_unknown:
         yield _unknown(run.unknown)

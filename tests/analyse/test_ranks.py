@@ -16,7 +16,8 @@ from profiler.analyse.timing.breakdown import Strip
 from profiler.analyse.timing.host_timeline import CODE
 from profiler.analyse.window import measured_window, rank_windows
 from profiler.core.notice import Notice
-from profiler.diagnose.run import diagnose_run, excess_threads
+from profiler.diagnose.rules.settings import more_threads_than_cores
+from profiler.diagnose.run import diagnose_run
 from profiler.report.rank_text import (
     balance_sentence,
     collective_sentences,

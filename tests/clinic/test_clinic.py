@@ -220,7 +220,7 @@ def test_each_aspect_is_judged(case: Case, change: dict[str, Any], aspect: str, 
 
 
 def test_a_right_entry_behind_another_is_partly_right(case: Case) -> None:
-    other = replace(RIGHT, title="The loader is slow", advice="", lines=(), gain=(3.0, 2.0, 4.0))
+    other = replace(RIGHT, title="The loader is slow", advice="Add workers.", lines=(), gain=(3.0, 2.0, 4.0))
     answer = replace(TOLD, entries=(other, RIGHT))
     assert {name: marks(case, answer)[name] for name in ("cause", "line", "advice")} == dict.fromkeys(
         ("cause", "line", "advice"), Mark.PARTLY

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from profiler.analyse.finding import Confidence, GainMethod, KnockOut
-from profiler.analyse.model import CORELESS_CATEGORIES, Stage
+from profiler.analyse.model import CORELESS_CATEGORIES, Analysis, Stage
 from profiler.diagnose.device import MOST
 from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.rule import (
@@ -25,7 +25,6 @@ from profiler.diagnose.rule import (
     total_seconds,
 )
 from profiler.diagnose.rules._frames import frame_costs, frame_sites, lines_above
-from profiler.diagnose.run import excess_threads
 from profiler.run.model import Site
 from profiler.run.tables import OPERATORS, SETTINGS
 
@@ -131,6 +130,26 @@ def _own_waits(costs: StepCosts) -> dict[str, Cost]:
     return claimed | {"core": claimed["core"].part(min(1.0, others / claimed["core"].seconds))}
 
 
+def _excess_threads(analysis: Analysis, category: str) -> tuple[int, float] | None:
+    """The threads that compute and the cores for them, where there are more threads than cores.
+
+    :param category: `throttled` where the CPU quota limits the cores, else `core`.
+    """
+    facts, host = analysis.info.facts, analysis.info.host
+    threads, cores, quota = facts.get("torch_threads"), facts.get("cores", host.get("cores")), host.get("cpu_quota")
+    if not isinstance(threads, int) or not isinstance(cores, int):
+        return None
+    of_all = threads * (len(analysis.ranks.ranks) if analysis.ranks else 1)
+    if category == "throttled":
+        return (of_all, quota) if isinstance(quota, (int, float)) and of_all > max(1, quota) else None
+    shared = facts.get("rank_cores")
+    if analysis.ranks and isinstance(shared, int):
+        threads, cores = of_all, shared
+    elif analysis.ranks and threads <= cores:  # each rank may be bound to cores of its own
+        threads, cores = of_all, max(cores, host.get("cores", 0))
+    return (threads, cores) if threads > cores else None
+
+
 @rule(
     "more-threads-than-cores",
     "More threads compute than there are cores for them",
@@ -145,32 +164,31 @@ def _own_waits(costs: StepCosts) -> dict[str, Cost]:
 )
 def more_threads_than_cores(costs: StepCosts) -> Claim | None:
     """The waits for a core, where the program has more threads than cores or than its CPU quota."""
-    for category, code in (("core", "more-threads-than-cores"), ("throttled", "more-threads-than-quota")):
-        notice = excess_threads(costs.analysis, category)
-        if notice is not None and notice.code == code:
-            limit = notice.values.get("cores", notice.values.get("quota"))
+    for category in CORELESS_CATEGORIES:
+        if excess := _excess_threads(costs.analysis, category):
+            threads, limit = excess
             ranks = len(costs.analysis.ranks.ranks) if costs.analysis.ranks else 1
-            own = max(1, int(limit / max(1, ranks)))
-            return Claim(
-                _own_waits(costs),
-                setting_line(costs, "threads"),
-                {"threads": notice.values["threads"], "limit": limit, "own": own},
-                is_least=True,
-            )
+            values = {"threads": threads, "limit": limit, "own": max(1, int(limit / max(1, ranks)))}
+            return Claim(_own_waits(costs), setting_line(costs, "threads"), values, is_least=True)
     return None
 
 
 @rule(
     "noisy-machine",
     "The training thread waits for a free core",
-    ("{share:share} of each step waits for a core.",),
+    (
+        "{share:share} of each step waits for a core.",
+        "OMP_WAIT_POLICY={policy}: torch's threads stay on their cores also while they wait.",
+    ),
     "Other programs take the cores, or its own workers and threads do: use a machine or a time with more free cores.",
     order=Order.REST,
 )
 def noisy_machine(costs: StepCosts) -> Claim | None:
     """The waits for a core that no excess of threads explains."""
-    claimed = take(costs, "core")
-    return Claim(claimed, has_gain=False) if claimed else None
+    claimed, policy = take(costs, "core"), costs.fact("omp_wait_policy")
+    if policy != "active" or not (costs.number("torch_threads") or 0) > 1:
+        policy = None
+    return Claim(claimed, (), {"policy": policy}, has_gain=False) if claimed else None
 
 
 @rule(

@@ -9,8 +9,8 @@ import pytest
 from profiler.analyse.analysis import analyse
 from profiler.analyse.sampling.phases import _main_lines
 from profiler.analyse.sampling.stacks import Stacks
-from profiler.diagnose.run import diagnose_run
-from profiler.report.verdict_text import run_statement
+from profiler.diagnose.findings import find
+from profiler.report.finding_text import finding_sentence
 from profiler.run.model import Site, StepDefinition, StepKind
 from tests.analyse.sampling.test_attribute import GRAPH, Part, program
 from tests.analyse.sampling.test_frames import ADAM, ENGINE, LINEAR, MODULE, STEP
@@ -92,30 +92,17 @@ def test_an_optimizer_that_takes_most_of_a_step_is_a_cause_and_its_time_is_in_no
     analysis = analyse(program(3, steps))
     optimizer = next(phase for phase in analysis.phases if phase.name == "optimizer")
     assert sum(optimizer.categories.values()) == pytest.approx(optimizer.seconds_per_step)
-    diagnosis = diagnose_run(analysis)
-    where = "in optimizer.step() at t.py:7, in main(), with all that runs in it"
-    assert run_statement(diagnosis).headline == f"60% of each step is spent {where}."
-    assert sum(cause.share for cause in diagnosis.causes) + diagnosis.share <= 1.001
-
-
-def test_the_closure_of_an_optimizer_is_no_part_of_its_share() -> None:
-    step = Part(30, ("t.py:7:main", STEP, ADAM), gil=0.5, region="optimizer")
-    wrapped = "/v/site-packages/profiler/agent/hooks/optimizers.py:130:_outside.<locals>.closed"
-    passes = Part(20, ("t.py:7:main", STEP, ADAM, wrapped, "t.py:3:closure"), region="backward")
-    diagnosis = diagnose_run(analyse(program(3, (*parts("")[:2], step, passes, step))))
-    assert run_statement(diagnosis).headline.endswith("at t.py:7, in main(), without the closure that it calls.")
+    told = [finding for finding in find(analysis, ()).findings if finding.is_told]
+    assert finding_sentence(told[0]) == "optimizer.step() takes 60% of each step, at t.py:7, in main()."
+    assert sum(finding.share for finding in told) <= 1.001
 
 
 def test_waits_for_a_core_are_not_counted_with_what_runs_after_the_optimizer() -> None:
     analysis = analyse(program(3, parts("")))
     after = next(phase for phase in analysis.phases if phase.name == "after the optimizer")
-    half = replace(after, categories={"core": after.seconds_per_step / 2})
-    phases = tuple(half if phase is after else phase for phase in analysis.phases)
-    shares = [
-        next(cause.share for cause in diagnose_run(each).causes if cause.category == "after the optimizer")
-        for each in (analysis, replace(analysis, phases=phases))
-    ]
-    assert shares[1] == pytest.approx(shares[0] / 2)
+    (told,) = (each for each in find(analysis, ()).findings if each.rule.name == after.name)
+    assert told.share == pytest.approx(after.share, rel=0.01)
+    assert "core" not in told.costs
 
 
 def test_samples_in_the_recorder_are_no_time_of_the_line_that_calls_it() -> None:

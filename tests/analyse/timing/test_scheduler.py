@@ -15,11 +15,10 @@ from profiler.analyse.timing.breakdown import Strip, take_core
 from profiler.analyse.timing.host_timeline import CODE
 from profiler.analyse.timing.scheduler import other_threads, step_delays, thread_time
 from profiler.analyse.window import measured_window
-from profiler.core.notice import Notice
 from profiler.core.samples import THREAD_NAME, BlockedIn
 from profiler.core.scheduling import Throttling
-from profiler.diagnose.run import diagnose_run
-from profiler.report.verdict_text import run_statement
+from profiler.diagnose.findings import find
+from profiler.report.finding_text import finding_text
 from profiler.run.tables import NOT_READ, CallKind
 from tests.analyse.sampling.test_frames import LOADER
 from tests.recorded.builders import MS, PID, TID, RunBuilder
@@ -154,17 +153,18 @@ def test_what_ran_without_a_core_is_no_python() -> None:
     assert shares_of(program(cpu=0.3, delay=0.7)) == {"python": 30, "core": 70}
 
 
-@pytest.mark.parametrize(("threads", "reason"), [(8, ": torch may use 8 threads on 2 cores"), (2, "")])
-def test_more_threads_than_cores_are_named_as_the_reason(threads: int, reason: str) -> None:
+@pytest.mark.parametrize(("threads", "rule"), [(8, "more-threads-than-cores"), (2, "noisy-machine")])
+def test_more_threads_than_cores_are_named_as_the_reason(threads: int, rule: str) -> None:
     analysis = analyse(program(cpu=0.3, delay=0.7, torch_threads=threads, cores=2).build())
-    headline = run_statement(diagnose_run(analysis)).headline
-    assert headline == f"70% of each step is spent waiting for a core{reason}."
+    (told,) = (finding for finding in find(analysis).findings if "core" in finding.costs and finding.has_cure)
+    assert (told.rule.name, round(told.seconds / (analysis.value("step_time") or 1.0), 2)) == (rule, 0.7)
 
 
 def test_threads_that_spin_are_named_as_the_reason() -> None:
     facts = {"torch_threads": 2, "cores": 2, "omp_wait_policy": "active"}
-    cause = diagnose_run(analyse(program(cpu=0.3, delay=0.7, **facts).build())).causes[0]
-    assert (cause.category, cause.notice) == ("core", Notice("threads-spin"))
+    analysis = analyse(program(cpu=0.3, delay=0.7, **facts).build())
+    (told,) = (finding for finding in find(analysis).findings if "core" in finding.costs)
+    assert "OMP_WAIT_POLICY" in " ".join(finding_text(told).evidence)
 
 
 def test_a_delay_that_does_not_fit_into_a_step_counts_in_others() -> None:

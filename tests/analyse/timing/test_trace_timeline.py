@@ -10,6 +10,7 @@ import pytest
 from profiler import read
 from profiler.analyse.analysis import analyse
 from profiler.analyse.model import HostState
+from profiler.report.finding_text import told
 from profiler.run.load import load
 from tests.run.ingest.made_up import PID, TID, event, on_device, written
 
@@ -202,8 +203,8 @@ def test_time_before_the_first_activity_may_be_work_from_before_the_trace(tmp_pa
 
 def test_one_call_that_takes_nearly_all_of_the_time_needs_no_further_launches(tmp_path: Path) -> None:
     calls = [event("cuda_runtime", "cudaMalloc", 10, 85), KERNEL, LAUNCH, LAST, STEP]
-    [cause] = read(written(tmp_path / "trace.json", calls)).causes
-    assert (cause.category, cause.notice.code if cause.notice else "") == ("launch", "setup-calls")
+    [finding] = told(read(written(tmp_path / "trace.json", calls)).findings)
+    assert finding.rule.name == "idle-setup-calls"
 
 
 def test_operators_of_a_program_with_a_gpu_launch_work_though_the_trace_has_no_activity(tmp_path: Path) -> None:
@@ -211,7 +212,7 @@ def test_operators_of_a_program_with_a_gpu_launch_work_though_the_trace_has_no_a
     collective = event("user_annotation", "nccl:all_reduce", 70, 10)
     lstm = event("cpu_op", "aten::cudnn_is_acceptable", 65, 1)  # which torch calls on the CPU too
     names = [
-        read(written(tmp_path / "trace.json", [STEP, operator, *more])).causes[0].category
+        [*told(read(written(tmp_path / "trace.json", [STEP, operator, *more])).findings)[0].costs]
         for more in ([], [lstm], [collective])
     ]
-    assert names == ["unattributed", "unattributed", "framework"]
+    assert names == [["unattributed"], ["unattributed"], ["framework"]]
