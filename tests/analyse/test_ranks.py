@@ -16,6 +16,7 @@ from profiler.analyse.timing.breakdown import Strip
 from profiler.analyse.timing.host_timeline import CODE
 from profiler.analyse.window import measured_window, rank_windows
 from profiler.core.notice import Notice
+from profiler.diagnose.rule import Claim, StepCosts
 from profiler.diagnose.rules.settings import more_threads_than_cores
 from profiler.diagnose.run import diagnose_run
 from profiler.report.rank_text import (
@@ -449,9 +450,10 @@ def test_the_threads_of_all_ranks_share_the_cores_that_these_may_use(
     facts = {"torch_threads": threads, "cores": own_cores, **shared}
     ranks = RankLedger(tuple(RankActivity(rank, rank, 9, 0, 1.0, None, None) for rank in (0, 1)), 0, True)
     info = RunInfo(1, "r", "r", ("x",), facts=facts, host={"cores": 4})
-    notice = excess_threads(Analysis(info, {}, {}, {}, ranks=ranks), "core")
-    names = "threads", "cores"
-    assert notice == (Notice("more-threads-than-cores", dict(zip(names, expected, strict=True))) if expected else None)
+    core = {"core": Measure("core", 0.5, "s")}
+    step = {"step_time": Measure("step_time", 1.0, "s")}
+    claim = more_threads_than_cores.judge(StepCosts(Analysis(info, step, core, {}, ranks=ranks)))
+    assert (isinstance(claim, Claim) and (claim.values["threads"], claim.values["limit"])) == (expected or False)
 
 
 def test_a_rank_that_ended_few_steps_is_left_out_and_named() -> None:
