@@ -980,6 +980,15 @@ class Analysis:
         return sum(measure.value or 0.0 for measure in measures if measure is not None)
 
     @property
+    def own_time(self) -> float:
+        """Seconds of a step that are the program's own: without waits for a core, and without recording."""
+        step = self.value("step_time") or 0.0
+        if self.idle:  # of a device, the host's waits are a part of its idle time
+            return step
+        with_core = max(0.0, step - self.core_wait)
+        return with_core - min(self.recording, with_core / 2)
+
+    @property
     def samples(self) -> int:
         """The stack samples within the measured steps."""
         return sum(line.samples for line in self.lines)

@@ -190,13 +190,11 @@ def prediction_texts(finding: Finding) -> tuple[str, ...]:
 
 
 def left_out_text(finding: Finding) -> str:
-    """What the share and the gain of a finding leave out of a step, where the share of the recorded step, which can be
-    computed from its strip, differs visibly; else empty."""
+    """What the shares of a report are shares of, where that differs visibly from the recorded step; else empty."""
     if finding.share - finding.recorded_share < VISIBLE:
         return ""
-    is_measured = bool(finding.gains) and finding.gains[0].method is GainMethod.KNOCK_OUT
-    what = "Shares of causes leave" if is_measured else "Shares of causes and gains leave"
-    return f"{what} out waits for a core and recording: {share(finding.left_out)} of each step."
+    took = share(finding.left_out)
+    return f"Shares are of the program's own time: other programs and recording took {took} of each step."
 
 
 VISIBLE: Final = 0.05

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from profiler.analyse.model import (
+    CORELESS_CATEGORIES,
     HOST_CATEGORIES,
     Analysis,
     Comparison,
@@ -56,6 +57,7 @@ _COMPARED_PLACES: Final = 4
 """Lines on that of a comparison, whose timeline is taller than the strip of a step."""
 _SMALLEST_PLACE: Final = 0.01
 """Share below which a line is not shown on a first screen."""
+_OWN: Final = "the program's own time"
 _OF_DEVICE: Final = (RunVerdict.DEVICE_IDLE, RunVerdict.DEVICE_IDLE_UNEXPLAINED, RunVerdict.DEVICE_BUSY)
 
 
@@ -161,8 +163,12 @@ def _phase_segments(analysis: Analysis) -> tuple[Segment, ...]:
 
 
 def _category_segments(analysis: Analysis) -> tuple[Segment, ...]:
+    """The program's own time by category, then what other programs took."""
     values = {name: measure.value for name, measure in analysis.breakdown.items() if measure.value}
-    return tuple(_segment(category_label(name), value, category_tone(name)) for name, value in values.items())
+    own = {name: value for name, value in values.items() if name not in CORELESS_CATEGORIES}
+    segments = [_segment(category_label(name), value, category_tone(name)) for name, value in own.items()]
+    others = [_segment(category_label(name), values[name], "idle") for name in CORELESS_CATEGORIES if name in values]
+    return (*segments, *others)
 
 
 def _device_segments(analysis: Analysis) -> tuple[Segment, ...]:
@@ -183,8 +189,9 @@ def _places(side: ReportSide, of: str = "") -> tuple[str, tuple[CodePlace, ...],
         return title, idle_places(analysis), f"{IDLE_SHARES}; summed by function."
     title = f"Lines of {of}, by time" if of else "Your lines, by time"
     if analysis.lines:
-        places = _line_places(analysis.lines, _lead_site(analysis))
-        note = f"Shares of {'the run' if has_no_steps(analysis) else 'a step'}, by stack samples."
+        own = analysis.own_time if not has_no_steps(analysis) else 0.0
+        places = _line_places(analysis.lines, _lead_site(analysis), own)
+        note = f"Shares of {_OWN if own else 'the run'}, by stack samples."
         if not of and any(phase.low == phase.high for phase in analysis.phases if phase.name in PHASES):
             note += " The parts above are recorded times, so that both can differ a little."
         if any(place.share is None for place in places):
@@ -212,8 +219,13 @@ def _lead_site(analysis: Analysis) -> Site | None:
     return lead.sites[0] if lead is not None and lead.sites else None
 
 
-def _line_places(lines: Iterable[LineCost], lead: Site | None = None) -> tuple[CodePlace, ...]:
-    lines = tuple(lines)
+def _line_places(lines: Iterable[LineCost], lead: Site | None = None, own: float = 0.0) -> tuple[CodePlace, ...]:
+    """The lines with most time.
+
+    :param lead: a line that is among them in any case.
+    :param own: seconds of a step that are the program's own, of which they have shares; 0: they keep their shares.
+    """
+    lines = tuple(replace(line, share=line.active / own) for line in lines) if own else tuple(lines)
     if lead is not None:
         same = (line.site for line in lines if line.site.line == lead.line and lead.is_in_file_of(line.site))
         lead = next(same, lead)
