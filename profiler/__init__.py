@@ -91,10 +91,11 @@ def read(path: Path | str | PathLike[str], *, timeline: bool = False, max_size: 
 
 
 def findings(analysis: Analysis) -> DataFrame:
-    """What makes a run slow, as a data frame with a row for each finding, the largest gain first.
+    """What takes the time of a run, as a data frame with a row for each finding, in the order of a verdict.
 
-    `seconds` and `share` of a step are what the cause costs, `low` and `high` the 95% interval of the share; `gain` is
-    how many times as many steps per second the cure gives, missing where that is not predicted.
+    `seconds` and `share` of a step are what it costs, `low` and `high` the 95% interval of the share; `gain` is how
+    many times as many steps per second the cure gives, missing where that is not predicted. Time that no rule explains
+    has an empty `fix`.
 
     :raises ProfilerError: pandas is not installed.
     """

@@ -70,7 +70,8 @@ from profiler.core.notice import Notice
 from profiler.run.model import Run
 
 MANY_IN_RECORDER: Final = 0.1
-"""Share of the samples from which leaving them out is a warning: causes are named from a tenth of a step on."""
+"""Share of the samples from which leaving them out is a warning: time without a known cure may lead a verdict from a
+tenth of a step on."""
 
 
 def analyse(run: Run) -> Analysis:

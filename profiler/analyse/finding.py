@@ -1,6 +1,6 @@
-"""Findings as data: what makes a run slow, where, and what its cure is worth.
+"""Findings as data: what takes the time of a run, where, and what a cure is worth.
 
-Rules in `profiler.diagnose` make them.
+`profiler.diagnose` makes them: its rules recognize causes of slowness, and what no rule explains is told as it is.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class RuleText:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line, with the share of a step that a part of it takes."""
+    """A line that takes a part of the time of a finding."""
 
     site: Site
     """The line."""
@@ -172,14 +172,16 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One cause of slowness, by the rule that recognized it."""
+    """Something that takes time: a cause of slowness that a rule recognized, or time that no rule explains."""
 
     rule: RuleText
-    """Name of the rule that recognized it. Names are stable."""
+    """Name of the rule that recognized it; of time that no rule explains, the name of a category, a stage or another
+    kind of time. Names are stable."""
     seconds: float
-    """Seconds per step that the cause costs."""
+    """Seconds per step that it takes."""
     share: float
-    """The same as a share of a step without waits for a core and recording (`left_out`)."""
+    """The same as a share of a step without waits for a core and recording (`left_out`). Waits for a core that no cure
+    shortens are a share of the recorded step."""
     low: float
     """Lower end of the 95% interval of `share`."""
     high: float
@@ -187,7 +189,7 @@ class Finding:
     confidence: Confidence
     """How sure it is."""
     sites: tuple[Site, ...] = ()
-    """The lines that cause it, the largest cost first; at most three."""
+    """Its lines, the largest cost first; at most three."""
     values: Mapping[str, Any] = field(default_factory=dict)
     """The figures that the texts of the rule mention, in base units."""
     gains: tuple[Gain, ...] = ()
