@@ -83,6 +83,9 @@ class Board:
         self._steps = self._ledger.steps.get(self._thread, 0) if self._ledger else 0
         self.parts = [*(self._of_ledger() if self._steps else self._of_lines())]
         self._left = {name: cost.seconds for name, cost in costs.categories.items()}
+        if self._steps and self._thread == MAIN:  # what recording takes is a cell of its own
+            for name in self._left:
+                self._left[name] = sum(part.seconds for part in self.parts if part.category == name)
         self._by = dict[str, dict[str, float]]()
         self._unplaced = dict[str, dict[str, float]]()
 

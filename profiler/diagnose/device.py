@@ -1,7 +1,4 @@
-"""Diagnoses a device with a queue whose activities were recorded: what it was busy with, and why it was idle.
-
-A foreign trace has no samples, so what the host did is known from its operators, calls and Python functions alone.
-"""
+"""Tells how busy a device with a queue was, or why that is not known."""
 
 from __future__ import annotations
 
@@ -22,12 +19,12 @@ from profiler.diagnose.model import WORTH_NAMING, RunDiagnosis, RunVerdict
 BUSY: Final = 0.8
 """Share of time from which a device, or of a step from which computing, counts as the limit."""
 MOST: Final = 0.5
-"""Share of a category's idle time that a line must exceed to be named as its place."""
+"""Share that a part must exceed to be most of a whole."""
 MIN_LAUNCHES: Final = 50
 """Launches below which no cause of idle time is named. A step of a model makes hundreds; the public traces with fewer
 show first calls, or a single step that is one CUDA graph."""
-MAX_CAUSES: Final = 5
-"""Causes that a first screen has room for."""
+MAX_LISTED: Final = 5
+"""Parts of a step or of a run that are listed, of those that no rule explains."""
 COPIES: Final = ("h2d", "d2h", "d2d")
 """Kinds of copies, of calls and of parts of a device's time."""
 _LAUNCH_CALLS: Final = ("launch", "memset", "event")

@@ -1,4 +1,4 @@
-"""Finds what makes a run slow: asks every rule, decides which rules explain the same time, and ranks by gain."""
+"""Makes the one list of what takes the time: gives cells to the claims of rules, tells the rest, and sorts."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _FASTEST: Final = 1e-3
 
 
 class Found(NamedTuple):
-    """What the rules say about a run."""
+    """What takes the time of a run, and the rules that cannot judge it."""
 
     findings: tuple[Finding, ...]
-    """The largest gain first. One that is only an upper limit stands after one that is certain and may be as large."""
+    """In the order in which a verdict tells them (`in_order`)."""
     not_judged: tuple[NotJudged, ...]
     ledger: Ledger | None
     """The cells of the run with the rules whose findings have them; None where the run has no cells."""
@@ -39,7 +39,7 @@ class Found(NamedTuple):
 def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> Found:
     """Ask all rules about a run, give each cell of its steps to one of them, and tell the rest as it is.
 
-    Rules are asked in their order, and of one order those with the largest gain come first.
+    Rules of one order get cells by their gains, the largest first.
     """
     costs = StepCosts(analysis)
     if not costs.seconds:
@@ -140,7 +140,7 @@ def _certain_before_possible(findings: Iterable[Finding]) -> tuple[Finding, ...]
 
 def _may_gain_less(possible: Finding, certain: Finding) -> bool:
     """Whether only the gain of the first finding is an upper limit, and the intervals of both gains overlap."""
-    if possible.overlaps or certain.overlaps or not possible.gains or not certain.gains:
+    if not (possible.is_told and certain.is_told and possible.gains and certain.gains):
         return False
     limit, gain = possible.gains[0], certain.gains[0]
     return limit.is_most and not gain.is_most and limit.low <= gain.high and gain.low <= limit.high

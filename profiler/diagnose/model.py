@@ -28,9 +28,9 @@ from profiler.run.model import Site
 MUCH_UNKNOWN: Final = 0.1
 """Share of a step from which what is unknown is named: it may be larger than any cause, or hide one."""
 WORTH_NAMING: Final = 0.05
-"""Share of the wall time below which a cause, or computing, is not named beside a larger cause."""
+"""Share of a step below which no time is told."""
 NAMED: Final = 0.1
-"""Share of a step from which every cause is named."""
+"""Share of a step from which time without a known cure may lead a verdict."""
 WORTH_LEADING: Final = 1.1
 """Gain from which a finding leads the verdict. A choice: a program that can become 10% faster at most is healthy."""
 IDLE: Final = "idle-"
@@ -208,10 +208,6 @@ class RunDiagnosis:
     """Whether the only step is a whole trace, since it has no annotated steps."""
     earlier: float = 0.0
     """Share of the time in which the device may have run work that a foreign trace misses, since it began later."""
-    low: float | None = None
-    """The lower end of the 95% interval of `share`; None if `share` was not sampled, or by too few samples."""
-    high: float | None = None
-    """The upper end of that interval."""
     findings: tuple[Finding, ...] = ()
     """What takes the time, in the order in which a verdict tells it."""
     peak_share: float | None = None

@@ -30,7 +30,7 @@ from profiler.diagnose.board import Board
 from profiler.diagnose.device import (
     BUSY,
     COPIES,
-    MAX_CAUSES,
+    MAX_LISTED,
     MOST,
     hides_waits,
     program_blame,
@@ -68,7 +68,7 @@ _NARROW: Final = 0.8
 def rest(board: Board, costs: StepCosts) -> Iterator[Finding]:
     """What claims left of a step, the most seconds first; none of it has a cure."""
     found = _of_device(board, costs) if costs.has_queue else _of_host(board, costs)
-    yield from sorted(found, key=lambda finding: -finding.seconds)[:MAX_CAUSES]
+    yield from sorted(found, key=lambda finding: -finding.seconds)[:MAX_LISTED]
 
 
 def _finding(

@@ -1,4 +1,4 @@
-"""Diagnoses a run: how idle the device was and what the host did meanwhile, or what a step is spent on."""
+"""Tells the outcome of a run: how busy a device was, or what comes first of what takes the time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from profiler.analyse.model import (
 )
 from profiler.core.facts import stated_device
 from profiler.core.notice import Notice
-from profiler.diagnose.device import BUSY, MAX_CAUSES, MOST, diagnose_device
+from profiler.diagnose.device import BUSY, MAX_LISTED, MOST, diagnose_device
 from profiler.diagnose.model import (
     MUCH_UNKNOWN,
     RECORDED_COMPUTING,
@@ -111,7 +111,7 @@ def _run_parts(cells: Iterable[Cell], own: float) -> tuple[RunPart, ...]:
         if own and seconds >= WORTH_NAMING * own and (site is not None or kind != UNATTRIBUTED):
             parts.append(RunPart(seconds, seconds / own, kind, owner, package, site, function))
     parts.sort(key=lambda part: -part.seconds)
-    return tuple(parts[:MAX_CAUSES])
+    return tuple(parts[:MAX_LISTED])
 
 
 def _diagnose_host(analysis: Analysis, reason: Notice | None) -> RunDiagnosis:

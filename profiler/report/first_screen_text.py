@@ -110,7 +110,7 @@ def _wait_for_data(finding: Finding, analysis: Analysis) -> float:
 
 
 def leaves_much_out(finding: Finding, analysis: Analysis) -> bool:
-    """Whether shares of causes and those of phases differ visibly, which contain waits for a core."""
+    """Whether shares of findings and those of phases differ visibly, since phases contain waits for a core."""
     return waits_for_cores(analysis) or bool(left_out_text(finding))
 
 

@@ -102,7 +102,7 @@ def _is_at(place: tuple[str, int], line: str) -> bool:
 def _no_time(analysis: Analysis, line: str) -> str:
     """Why nothing is known of a line: it only calls what takes time, or it takes too little for a sample."""
     text = f"No time is known of {line} itself: no record names it, and no stack sample shows it as the innermost line."
-    for finding in analysis.findings:
+    for finding in (each for each in analysis.findings if each.has_cure):
         if any(_is_at(site.place, line) for site in finding.sites):
             title = finding_text(finding).title
             return f"{text} {finding.rule.name} is about it: {title}. The time is in what that line calls."
@@ -121,7 +121,7 @@ def _why(analysis: Analysis, ledger: Ledger, cells: Sequence[Cell], own: float) 
         doubt = f" ({doubt_text(finding)})" if doubt_text(finding) else ""
         yield f"{share(amount / total)} of it belongs to {rule}: {finding_text(finding).title}, {gain}{doubt}."
     if left > WORTH_NAMING * total:
-        yield f"No finding has the other {share(left / total)}." if claims else "No finding has it."
+        yield f"No rule claims the other {share(left / total)}." if claims else "No rule claims it."
         largest = max(cells, key=lambda cell: cell.left)
         others = ledger.unplaced.get(largest.kind, {}) if largest.period is Period.STEPS else {}
         if others:

@@ -366,13 +366,13 @@ def test_other_code_is_told_where_it_is_much_of_the_rest() -> None:
 
 def test_a_measured_gain_leaves_nothing_out() -> None:
     measured = replace(finding(method=GainMethod.KNOCK_OUT), share=0.5, left_out=0.6)
-    assert left_out_text(measured).startswith("Shares of causes leave out waits")
-    assert left_out_text(replace(finding(), share=0.5, left_out=0.6)).startswith("Shares of causes and gains leave")
+    assert left_out_text(measured).startswith("Shares are of the program's own time: other programs and recording took")
+    assert left_out_text(finding()) == ""
 
 
 def test_a_verdict_whose_shares_have_two_wholes_tells_it() -> None:
     run = RunDiagnosis(RunVerdict.CAUSE, findings=(replace(finding(), left_out=0.6),))
-    assert run_statement(run).details[-1].startswith("Shares of causes and gains leave out waits for a core")
+    assert run_statement(run).details[-1].startswith("Shares are of the program's own time: other")
     assert "leave out" not in " ".join(run_statement(replace(run, findings=(finding(),))).details)
 
 

@@ -76,7 +76,7 @@ def _changes(comparison: Comparison) -> Iterator[dict[str, Any]]:
 
 
 def finding_keys(analysis: Analysis) -> dict[str, Any]:
-    """What the rules say about a run: `findings` and `not_judged`."""
+    """What takes the time, and the rules that cannot judge it: `findings` and `not_judged`."""
     keys: dict[str, Any] = clean({"findings": analysis.findings, "not_judged": analysis.not_judged})
     return keys
 

@@ -1,4 +1,4 @@
-"""Shows the findings of a run: each cause with its lines, its cost, what its cure can give, and what to do about it."""
+"""Shows what takes the time of a run: each finding with its lines and its cost, and of a cause what to do."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ _NOTE = (
     "The last column tells how many times as fast a step is without the cause. That is predicted, unless it is marked "
     "as measured. "
     "A finding about the same time as one above it stands after all others. "
-    "Costs and their shares leave out waits for a core, which the parts of a step contain, and recording."
+    "Time that no rule explains has no such figure. Costs and shares are of the program's own time: without waits for "
+    "a core, and without recording."
 )
 
 
@@ -52,7 +53,7 @@ def _cost(finding: Finding) -> Cell:
 
 
 _FIELDS = (
-    Field[Finding]("Cause", _cause),
+    Field[Finding]("What", _cause),
     Field[Finding]("Cost per step", _cost, number=True),
     Field[Finding]("Speed without it", lambda finding: Cell(gain_text(finding), sort=finding.gain), number=True),
 )
