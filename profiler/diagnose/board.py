@@ -10,30 +10,16 @@ from typing import Final
 
 from profiler.analyse.ledger.cells import (
     DEVICE,
-    GARBAGE_KIND,
-    IMPORT_KIND,
     MAIN,
     Cell,
     Ledger,
-    Owner,
     Period,
-    Recurrence,
 )
-from profiler.analyse.model import COMMUNICATING, COPYING, LineCost
+from profiler.analyse.model import LineCost
 from profiler.diagnose.model import WORTH_NAMING
 from profiler.diagnose.rule import Claim, Cost, StepCosts, total_seconds
 from profiler.run.model import Site
 
-_CATEGORIES: Final[Mapping[str, str]] = {
-    GARBAGE_KIND: "python",
-    IMPORT_KIND: "python",
-    "device communication": COMMUNICATING,
-    "device copy": COPYING,
-}
-"""Kinds of cells -> the category of a claim's cost that they are, where it has another name."""
-_IN_TRACES: Final[Mapping[str, str]] = {"idle: launch": "framework"}
-"""In a trace, launches are calls of the framework."""
-_IDLE: Final = "idle: "
 _SAME_TIME: Final = 0.5
 """Share of a claim that other claims must have for it to be about the same time as theirs."""
 _LEAST: Final = 0.01
@@ -81,32 +67,13 @@ class Board:
         self._ledger = costs.analysis.ledger
         self._thread = DEVICE if costs.has_queue else MAIN
         self._steps = self._ledger.steps.get(self._thread, 0) if self._ledger else 0
-        self.parts = [*(self._of_ledger() if self._steps else self._of_lines())]
+        self.parts = [Part(cell, category, seconds, seconds) for category, seconds, cell in costs.cells]
         self._left = {name: cost.seconds for name, cost in costs.categories.items()}
         if self._steps and self._thread == MAIN:  # what recording takes is a cell of its own
             for name in self._left:
                 self._left[name] = sum(part.seconds for part in self.parts if part.category == name)
         self._by = dict[str, dict[str, float]]()
         self._unplaced = dict[str, dict[str, float]]()
-
-    def _of_ledger(self) -> Iterator[Part]:
-        assert self._ledger is not None
-        for cell in self._ledger.of(Period.STEPS, self._thread):
-            category = _CATEGORIES.get(cell.kind, cell.kind.removeprefix(_IDLE))
-            if self.costs.analysis.is_trace:
-                category = _IN_TRACES.get(cell.kind, category)
-            seconds = cell.seconds / self._steps
-            yield Part(cell, category, seconds, seconds)
-
-    def _of_lines(self) -> Iterator[Part]:
-        """The cells of a run without a ledger, such as of an attached program: its lines."""
-        for line in () if self.costs.has_queue else self.costs.analysis.lines:
-            scale = line.low / line.share if line.share else 1.0, line.high / line.share if line.share else 1.0
-            for category, seconds in line.categories.items():
-                ends = seconds, seconds * scale[0], seconds * scale[1], float(line.samples)
-                origin = Owner.USER, "", line.site, line.calls
-                cell = Cell(0, MAIN, Period.STEPS, "", category, *origin, Recurrence.EACH, 0.0, *ends)
-                yield Part(cell, category, seconds, seconds)
 
     def wants(self, claim: Claim, *, of_rest: bool = False) -> tuple[Want, ...]:
         """What a claim would have if it were the only one.

@@ -6,14 +6,24 @@ other rules: `profiler.diagnose.board` gives each cell of the ledger to one clai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 from typing import Any, Final
 
 from profiler.analyse.finding import Confidence, GainMethod, RuleText
-from profiler.analyse.ledger.cells import Period
+from profiler.analyse.ledger.cells import (
+    DEVICE,
+    GARBAGE_KIND,
+    IMPORT_KIND,
+    MAIN,
+    Cell,
+    Owner,
+    Period,
+    Recurrence,
+)
 from profiler.analyse.model import (
     COMMUNICATING,
     COPYING,
@@ -253,10 +263,38 @@ class StepCosts:
         """The lines with their time by category."""
         return self.analysis.lines
 
+    @cached_property
+    def cells(self) -> Sequence[tuple[str, float, Cell]]:
+        """The cells of the measured steps of the device, or else of the host, with category and seconds per step."""
+        ledger, thread = self.analysis.ledger, DEVICE if self.has_queue else MAIN
+        steps = ledger.steps.get(thread, 0) if ledger else 0
+        if ledger is None or not steps:
+            return [*self._cells_of_lines()]
+        names = _IN_TRACES if self.analysis.is_trace else _CATEGORIES
+        return [
+            (names.get(cell.kind, cell.kind.removeprefix(_IDLE)), cell.seconds / steps, cell)
+            for cell in ledger.of(Period.STEPS, thread)
+        ]
+
+    def _cells_of_lines(self) -> Iterator[tuple[str, float, Cell]]:
+        """The cells of a run without a ledger, such as of an attached program: its lines."""
+        for line in () if self.has_queue else self.analysis.lines:
+            low, high = (line.low / line.share, line.high / line.share) if line.share else (1.0, 1.0)
+            for category, seconds in line.categories.items():
+                ends = seconds, seconds * low, seconds * high, float(line.samples)
+                origin = Owner.USER, "", line.site, line.calls
+                cell = Cell(0, MAIN, Period.STEPS, "", category, *origin, Recurrence.EACH, 0.0, *ends)
+                yield category, seconds, cell
+
     def sites(self, category: str) -> tuple[Site, ...]:
-        """The lines that hold most of a category's time, the most first."""
-        places = tuple(dict.fromkeys(place.site for place in self.analysis.locations.get(category, ())))
-        return places[:MAX_SITES] or self.line_sites(category)
+        """The lines that are worth naming for a category, the most seconds first."""
+        totals = defaultdict[Site, float](float)
+        for name, seconds, cell in self.cells:
+            if name == category and cell.place is not None:
+                totals[cell.place] += seconds
+        least = WORTH_NAMING * min(self.active, self.cost(category).seconds)
+        lines = sorted((site for site in totals if totals[site] >= least), key=lambda site: -totals[site])
+        return largest_sites(lines)
 
     def line_sites(self, category: str, others: Collection[Site] = ()) -> tuple[Site, ...]:
         """The lines that are worth naming for a category by their own samples, the most first, without `others`."""
@@ -278,6 +316,18 @@ class Order(IntEnum):
     """It recognizes a shape of code, such as work of every so many steps."""
     REST = 2
     """It explains a kind of time. It sees only what all others leave."""
+
+
+_CATEGORIES: Final[Mapping[str, str]] = {
+    GARBAGE_KIND: "python",
+    IMPORT_KIND: "python",
+    "device communication": COMMUNICATING,
+    "device copy": COPYING,
+}
+"""Kinds of cells -> the category of a claim's cost that they are, where it has another name."""
+_IN_TRACES: Final[Mapping[str, str]] = {**_CATEGORIES, "idle: launch": "framework"}
+"""The same in a trace, where launches are calls of the framework."""
+_IDLE: Final = "idle: "
 
 
 Judge = Callable[[StepCosts], Claim | RunClaim | Notice | None]
