@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -61,9 +62,15 @@ def step(*parts: InputPart, use: LoaderUse | None = None, gc: float = 0.0, **sha
     breakdown = {
         name: Measure(name, 0.1 * share, "s/step", 0.09 * share, 0.11 * share) for name, share in shares.items()
     }
-    places = {name: (Location(LocationKind.LINE, (SITE,), 1.0, 1.0, 1.0),) for name in shares}
+    line = at({name: 0.1 * share for name, share in shares.items()})
     info = RunInfo(2, "r", "", ("train.py",), facts=facts, host={"cores": 4})
-    return Analysis(info, measures, breakdown, {}, input=parts, loader=use, locations=places)
+    return Analysis(info, measures, breakdown, {}, input=parts, loader=use, lines=(line,))
+
+
+def at(seconds: Mapping[str, float], site: Site = SITE) -> LineCost:
+    """A line with these seconds per step, by category."""
+    whole = sum(seconds.values())
+    return LineCost(site, "", whole, 10 * whole, 9 * whole, 11 * whole, 200, seconds)
 
 
 def with_facts(analysis: Analysis, **facts: Any) -> Analysis:
@@ -259,7 +266,7 @@ def test_the_line_at_which_a_function_begins_is_left_out_beside_a_line_within_it
     part = replace(main_process("dataset", 0.5), site=replace(SITE, file="/home/someone/train.py", line=9))
     analysis = step(part, use=LoaderUse(100.0, 0.0), input=0.5, compute=0.5)
     assert first(analysis).sites == (SITE,)
-    assert first(replace(analysis, locations={})).sites == (part.site,)
+    assert first(replace(analysis, lines=())).sites == (part.site,)
 
 
 def of_thread(process: str, *lines: tuple[Site, ThreadState, float]) -> ThreadActivity:
@@ -280,7 +287,7 @@ def test_items_that_workers_make_are_slow_at_the_lines_of_the_workers() -> None:
         main_process("waiting for the workers", 0.1),
     )
     use = LoaderUse(1.0, 0.0, 3, worker_cpu=0.9, worker_core_wait=0.0)
-    slow = replace(step(*parts, use=use, input=0.6, compute=0.4), locations={"input": (place(loop),)})
+    slow = replace(step(*parts, use=use, input=0.6, compute=0.4), lines=(at({"input": 0.06}, loop),))
     makes, waits = ThreadState.MAKING_DATA, ThreadState.WAITING_FOR_DATA
     training, working = (loop, waits, 5.0), of_thread("loader worker", (line, makes, 2.0), (loop, makes, 5.0))
     sampled = replace(slow, threads=(of_thread("training process", training), working))
@@ -313,7 +320,7 @@ def test_items_that_workers_make_are_slow_at_the_lines_of_the_workers() -> None:
 def test_a_file_of_all_items_is_opened_once(source: str, opened: str | None) -> None:
     site = replace(SITE, source=source)
     slow = replace(
-        step(main_process("dataset", 0.5), use=ALONE, input=0.5, compute=0.5), locations={"input": (place(site),)}
+        step(main_process("dataset", 0.5), use=ALONE, input=0.5, compute=0.5), lines=(at({"input": 0.05}, site),)
     )
     finding = next(each for each in causes(slow) if each.rule.name == "slow-dataset-item")
     text = finding_text(finding)
@@ -643,7 +650,7 @@ def test_texts_of_tensors_are_logging() -> None:
 )
 def test_a_message_that_may_not_be_shown_needs_no_text(source: str, call: str) -> None:
     line = LineCost(replace(SITE, source=source), "", 0.04, 0.4, 0.36, 0.44, 200, {"log": 0.04})
-    fix = finding_text(first(replace(step(log=0.4, compute=0.6), lines=(line,), locations={}))).fix
+    fix = finding_text(first(replace(step(log=0.4, compute=0.6), lines=(line,)))).fix
     assert ("isEnabledFor" in fix) == bool(call)
     assert call in fix
 
@@ -684,10 +691,10 @@ def test_histograms_after_the_update_whose_values_the_host_reads() -> None:
     assert found(analysis) == ["work-after-update"], "Python after the update belongs to it"
     assert first(analysis).gain == pytest.approx(1 / 0.6)
     assert "38 results" in " ".join(finding_text(first(analysis)).evidence)
+    looping = step(compute=0.7, python=0.3)
     loop = replace(phase, categories={"compute": 0.01, "python": 0.03})
-    assert found(replace(analysis, breakdown=step(compute=0.7, python=0.3).breakdown, phases=(loop,))) == [
-        "python-loop"
-    ]
+    looping = replace(analysis, breakdown=looping.breakdown, phases=(loop,), lines=(*lines, at({"python": 0.03})))
+    assert found(looping) == ["python-loop"]
     of_loss = replace(analysis, call_sites=(replace(reads, site=average),))
     assert all(not finding.gains for finding in causes(of_loss) if finding.rule.name == "work-after-update")
     elsewhere = replace(analysis, lines=tuple(replace(line, site=replace(line.site, function="f")) for line in lines))
@@ -754,9 +761,13 @@ def test_what_a_function_does_besides_writing_a_checkpoint() -> None:
     analysis = replace(step(checkpoint=0.2, waiting=0.25, compute=0.55), spikes=spikes)
     assert found(analysis) == ["synchronous-checkpoint"]
     assert first(analysis).costs == pytest.approx({"checkpoint": 0.02, "waiting": 0.025, "compute": 0.005})
-    other = replace(analysis, spikes=replace(spikes, lines=(SpikeLine(SITE, 1.0, "evaluate"),)))
+    evaluating = replace(SITE, line=30, function="evaluate")
+    lines = at({"checkpoint": 0.02}), at({"waiting": 0.025, "compute": 0.055}, evaluating)
+    at_other = replace(spikes, lines=(SpikeLine(evaluating, 1.0, "evaluate"),))
+    other = replace(analysis, spikes=at_other, lines=lines)
     assert found(other)[0] == "periodic-work", "the checkpoint is no part of that"
-    mostly_other = replace(step(checkpoint=0.1, compute=0.9), spikes=spikes)
+    lines = at({"checkpoint": 0.01}), at({"compute": 0.09}, evaluating)
+    mostly_other = replace(step(checkpoint=0.1, compute=0.9), spikes=replace(spikes, lines=at_other.lines), lines=lines)
     assert found(mostly_other)[0] == "periodic-work"
     # recorded times tell what the long steps do, though too few samples tell a line
     recorded = replace(analysis, spikes=replace(spikes, stage="checkpoint", lines=()))
@@ -794,18 +805,19 @@ def test_a_thread_waits_no_longer_than_its_clocks_show() -> None:
 def test_a_checkpoint_that_waits_for_the_disk() -> None:
     """Writing the file, and the rename that follows it in the same function, are one cause."""
     line = LineCost(SITE, "fsync", 0.02, 0.2, 0.18, 0.22, 200, {"waiting": 0.02})
-    analysis = replace(step(checkpoint=0.1, waiting=0.2, compute=0.7), lines=(line,))
+    writes = at({"checkpoint": 0.01})
+    analysis = replace(step(checkpoint=0.1, waiting=0.2, compute=0.7), lines=(line, writes))
     assert found(analysis) == ["synchronous-checkpoint"]
     assert first(analysis).share == pytest.approx(0.3)
-    elsewhere = replace(line, site=replace(SITE, function="wait"))
-    assert found(replace(analysis, lines=(elsewhere,))) == ["blocked-thread", "synchronous-checkpoint"]
+    elsewhere = replace(line, site=replace(SITE, line=40, function="wait"))
+    assert found(replace(analysis, lines=(elsewhere, writes))) == ["blocked-thread", "synchronous-checkpoint"]
     # where writing takes little time, its line has no place among those of the step
-    little = replace(step(checkpoint=0.02, waiting=0.2, compute=0.78), locations={})
+    little = replace(step(checkpoint=0.02, waiting=0.2, compute=0.78), lines=())
     writes = replace(line, site=replace(SITE, line=12), categories={"checkpoint": 0.002})
     assert found(replace(little, lines=(line, writes))) == ["synchronous-checkpoint"]
     flushing = replace(line, site=replace(SITE, line=15, source="stream.flush(), os.fsync(stream.fileno())"))
-    assert first(replace(analysis, lines=(flushing,))).sites == (SITE, flushing.site)
-    both = replace(analysis, lines=(line, replace(elsewhere, categories={"waiting": 0.005})))
+    assert first(replace(analysis, lines=(flushing, at({"checkpoint": 0.01})))).sites == (SITE, flushing.site)
+    both = replace(analysis, lines=(line, at({"checkpoint": 0.01}), replace(elsewhere, categories={"waiting": 0.005})))
     assert first(both).costs == pytest.approx({"checkpoint": 0.01, "waiting": 0.016})
 
 
@@ -823,7 +835,7 @@ def test_a_checkpoint_that_is_written_by_hand() -> None:
         LineCost(site, "", 0.01, 0.1, 0.09, 0.11, 200, {name: 0.01}, is_outside_torch=True)
         for site, name in ((dump, "compute"), (flush, "waiting"), (sleep, "waiting"))
     )
-    analysis = replace(step(waiting=0.2, compute=0.8), lines=lines, locations={})
+    analysis = replace(step(waiting=0.2, compute=0.8), lines=lines)
     assert found(analysis) == ["synchronous-checkpoint", "blocked-thread"]
     written, blocked = causes(analysis)
     assert written.costs == pytest.approx({"waiting": 0.01, "compute": 0.01})
@@ -850,11 +862,11 @@ def test_ranks_that_gather_metrics_after_each_update() -> None:
     assert found(analysis) == ["exchange-after-update"]
     assert first(analysis).share == pytest.approx(0.3), "without the exchange of gradients, and the computing"
     assert first(analysis).sites == (SITE,)
-    forward = Location(LocationKind.LINE, (replace(SITE, line=5, function="forward"),), 0.6, 0.5, 0.7)
-    gather = Location(LocationKind.LINE, (replace(SITE, line=3, function="gather"),), 0.3, 0.2, 0.4)
-    elsewhere = replace(analysis, locations={**analysis.locations, "ranks": (forward, gather)})
+    forward = at({"ranks": 0.024}, replace(SITE, line=5, function="forward"))
+    gather = at({"ranks": 0.012}, replace(SITE, line=3, function="gather"))
+    elsewhere = replace(analysis, lines=(forward, gather))
     assert first(elsewhere).sites == (replace(SITE, line=3, function="gather"),), "it does not wait for statistics"
-    assert first(replace(analysis, locations={**analysis.locations, "ranks": (forward,)})).sites == (SITE,)
+    assert first(replace(analysis, lines=(forward,))).sites == (SITE,)
     computing = replace(after, categories={"compute": 0.04})
     assert found(replace(analysis, phases=(backward, computing))) == ["work-after-update"]
     assert found(replace(analysis, phases=(replace(backward, site=SITE), after))) == [], "it may be that of gradients"
@@ -1341,14 +1353,8 @@ def test_python_that_calls_small_operators_is_no_loop_of_python() -> None:
     """Torch reads the arguments of operators while it holds the GIL: samples call that Python."""
     calling = LineCost(Site("train.py", 3, "f"), "", 0.04, 0.4, 0.3, 0.5, 50, {"compute": 0.02, "python": 0.02})
     looping = replace(calling, site=Site("train.py", 5, "f"), categories={"python": 0.04})
-    places = {
-        "python": tuple(
-            Location(LocationKind.LINE, (line.site,), share, share, share)
-            for line, share in ((calling, 0.4), (looping, 0.6))
-        )
-    }
     small = OperatorLine(Site("train.py", 3, "f"), False, "", 10_000, 0.018, 10_000, 0.018)
-    both = replace(step(compute=0.4, python=0.6), lines=(calling, looping), operators=(small,), locations=places)
+    both = replace(step(compute=0.4, python=0.6), lines=(calling, looping), operators=(small,))
     found_by = {finding.rule.name: finding for finding in causes(both)}
     assert found_by["many-small-operators"].costs == pytest.approx({"compute": 0.02, "python": 0.02})
     assert found_by["python-loop"].seconds == pytest.approx(0.04)
@@ -1443,7 +1449,6 @@ def test_a_python_loop_is_not_at_the_lines_that_make_batches() -> None:
     analysis = replace(
         step(compute=0.5, python=0.5), lines=tuple(lines), preparation=Preparation(lines[0], "", (making,))
     )
-    analysis = replace(analysis, locations={"python": (Location(LocationKind.LINE, (making,), 1.0, 1.0, 1.0),)})
     sites = {finding.rule.name: finding.sites for finding in causes(analysis)}
     assert sites == {"inline-input": (making,), "python-loop": (other,)}
 
@@ -1488,7 +1493,7 @@ def test_a_function_for_arrays_is_called_less_often() -> None:
         ("counts, edges = np.histogram(g, bins)", "Do np.histogram() less often, or outside of the step."),
         ("total += abs(value)", "Replace loops over elements"),
     ):
-        looping = replace(step(python=0.5, compute=0.5), locations={"python": (place(replace(SITE, source=source)),)})
+        looping = replace(step(python=0.5, compute=0.5), lines=(at({"python": 0.05}, replace(SITE, source=source)),))
         assert first(looping).rule.name == "python-loop"
         assert finding_text(first(looping)).fix.startswith(fix)
 
