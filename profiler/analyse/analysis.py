@@ -27,9 +27,9 @@ from profiler.analyse.rank_ledger import MAY_BE_WAITS, MAY_WAIT_FOR_DEVICE, Rank
 from profiler.analyse.ranks import RankSteps, rank_steps
 from profiler.analyse.replay.replay import Replay
 from profiler.analyse.sampling.attribute import host_time
+from profiler.analyse.sampling.drivers import find_driver
 from profiler.analyse.sampling.flame import flame_graph
 from profiler.analyse.sampling.lines import library_functions, line_costs, operator_lines, startup_teardown
-from profiler.analyse.sampling.locations import locations
 from profiler.analyse.sampling.phases import phases
 from profiler.analyse.sampling.preparation import preparation
 from profiler.analyse.sampling.spikes import spikes
@@ -54,7 +54,7 @@ from profiler.analyse.timing.input import input_measures, input_parts, loader_us
 from profiler.analyse.timing.resources import peak_share, recording_seconds, resources, series
 from profiler.analyse.timing.scheduler import step_delays, waits_without_core
 from profiler.analyse.timing.throughput import counted_unit, throughput
-from profiler.analyse.timing.trace_timeline import full_timeline, trace_locations
+from profiler.analyse.timing.trace_timeline import full_timeline
 from profiler.analyse.timing.warnings import contradictions, run_warnings
 from profiler.analyse.window import (
     LEVEL_LIGHT,
@@ -144,7 +144,7 @@ def analyse(run: Run) -> Analysis:
         operators=operators,
         preparation=preparation(stacks, samples, stages, operators),
         recording=recording_seconds(run, window) if hooked else 0.0,
-        locations=trace_locations(run, window, host) if host and run.is_trace else locations(stacks, samples),
+        driver=find_driver(stacks, samples),
         input=tuple(record.inputs),
         loader=loader_use(run, window),
         batches=batch_curve(run, window),

@@ -284,40 +284,17 @@ class Preparation:
     does this."""
 
 
-class LocationKind(StrEnum):
-    """How closely the place of a category's time is known."""
-
-    LINE = "line"
-    FUNCTION = "function"
-    CALL_PATH = "call-path"
-
-
 @dataclass(frozen=True, slots=True)
-class Location:
-    """A place in the user's code that holds much of the time of a category."""
+class Driver:
+    """The line of the program below which a library runs the steps, such as `trainer.fit()`."""
 
-    kind: LocationKind
-    """How closely the place is known."""
-    path: tuple[Site, ...]
-    """The line; or the function, with its line of most time; or the calls from the loop inward."""
+    site: Site
+    """The line."""
     share: float
-    """The share of the category's time."""
-    low: float
-    """Lower end of the 95% interval of `share`."""
-    high: float
-    """Upper end of the same interval."""
-    samples: float = 0.0
-    """Stack samples of the category; 0: its time at each line was recorded exactly."""
-    calls: str = ""
-    """The function of the user's own that the line calls, where it is known."""
-    library: tuple[tuple[str, float], ...] = ()
-    """Functions of a library below that line, each within the one before, with their shares of the category's time; all
-    hold more than half of it. Only where a library drives the steps."""
-
-    @property
-    def site(self) -> Site:
-        """The line itself; of a function, its line of most time; of a call path, the innermost call."""
-        return self.path[-1]
+    """The share of the measured time below it."""
+    functions: tuple[tuple[str, float], ...]
+    """Functions of the library below that line, each within the one before, with their shares of the measured time; all
+    take more than half of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,8 +420,8 @@ class Phase:
     categories: Mapping[str, float] = field(default_factory=dict)
     """Host category -> seconds per step in this phase, by samples; only of the optimizer, evaluation, roll-outs, work
     without gradients and compilation."""
-    further: tuple[Location, ...] = ()
-    """The lines with most of it, where no line has more than half."""
+    further: tuple[Site, ...] = ()
+    """Where no line holds most of the phase, the lines with most of it."""
     has_closure: bool = False
     """Whether it is the optimizer's, which calls a closure; what runs in that is in other phases."""
 
@@ -912,9 +889,8 @@ class Analysis:
     """The operators of one step by line, the most seconds first; empty if they were not counted."""
     preparation: Preparation | None = None
     """None: nothing is computed before the model, or it is not known."""
-    locations: Mapping[str, tuple[Location, ...]] = field(default_factory=dict)
-    """Host category, or empty for the whole step -> the place that holds most of its time, where one does, then further
-    ones that hold much of the step."""
+    driver: Driver | None = None
+    """Where a library runs the steps; None: the program does so itself, or it is not known."""
     phases: tuple[Phase, ...] = ()
     """The step in coarse parts, in their order; of runs whose steps hooks found."""
     input: tuple[InputPart, ...] = ()

@@ -13,9 +13,9 @@ from profiler.analyse.finding import Finding
 from profiler.analyse.ledger.cells import Owner
 from profiler.analyse.model import (
     UNATTRIBUTED,
+    Driver,
     InputPart,
     LoaderUse,
-    Location,
     Mismatch,
     RankLedger,
     Ratio,
@@ -200,7 +200,7 @@ class RunDiagnosis:
     spikes: Spikes | None = None
     ranks: RankLedger | None = None
     """The ranks of the program; all other fields are about the rank that was analysed. None: there is one."""
-    driver: Location | None = None
+    driver: Driver | None = None
     """The line below which a library drives the steps."""
     computing: float | None = None
     """Share of the time in which a device with a queue computed; None: not known."""

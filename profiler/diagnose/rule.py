@@ -380,7 +380,7 @@ def phase_costs(costs: StepCosts, phase: Phase) -> tuple[dict[str, Cost], tuple[
     parts = {name: seconds / sampled for name, seconds in phase.categories.items()} if sampled else {"compute": 1.0}
     parts = {name: part for name, part in parts.items() if name not in NO_WORK}
     whole = Cost(phase.seconds_per_step, phase.low * costs.seconds, phase.high * costs.seconds)
-    known = largest_sites([phase.site, *(place.site for place in phase.further)])
+    known = largest_sites([phase.site, *phase.further])
     sites = tuple(sorted(known, key=_is_of_library))
     return {name: whole.part(part) for name, part in parts.items() if part}, sites
 

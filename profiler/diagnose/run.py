@@ -132,7 +132,7 @@ def _diagnose_host(analysis: Analysis, reason: Notice | None) -> RunDiagnosis:
         share=first.share if first else unknown,
         unknown=_unknown_share(analysis, unknown) if unknown >= MUCH_UNKNOWN else None,
         spikes=analysis.spikes if analysis.spikes and (analysis.spikes.lines or analysis.spikes.stage) else None,
-        driver=next((place for place in analysis.locations.get("", ()) if place.library), None),
+        driver=analysis.driver,
     )
 
 

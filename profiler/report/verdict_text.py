@@ -12,9 +12,9 @@ from profiler.analyse.model import (
     MIN_SAMPLES,
     UNATTRIBUTED,
     Analysis,
+    Driver,
     HostState,
     IdleBlame,
-    Location,
     SpikeLine,
     Spikes,
     Stage,
@@ -272,9 +272,9 @@ _NEARLY_ALL: Final = 0.9
 """Share of a category's time, or of the extra time of long steps, from which the remainder is not worth mentioning."""
 
 
-def _driver(driver: Location) -> str:
+def _driver(driver: Driver) -> str:
     """`99% of each step runs below train.py:5: 85% in rl.algo.collect_rollouts().`"""
-    functions = ", ".join(f"{share(part)} in {name}()" for name, part in driver.library[-2:])
+    functions = ", ".join(f"{share(part)} in {name}()" for name, part in driver.functions[-2:])
     return f"{share(driver.share)} of each step runs below{at(driver.site).removeprefix(' at')}: {functions}."
 
 

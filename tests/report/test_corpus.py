@@ -204,6 +204,7 @@ def _sums(analysis: Analysis) -> Iterator[float]:
     """Shares of rows of the report's tables, summed by line and by function; of causes, the parts at a line."""
     rows: list[tuple[Any, Site | None, float]] = [("idle", row.site, row.share_of_wall) for row in analysis.idle]
     rows += [("lines", line.site, line.share) for line in analysis.lines]
+    rows += [("own", line.site, line.active / analysis.own_time) for line in analysis.lines if analysis.own_time]
     rows += [(thread.tid, line.site, line.share) for thread in analysis.threads for line in thread.lines]
     sums: defaultdict[Any, float] = defaultdict(float)
     for table, site, part in rows:
@@ -213,11 +214,12 @@ def _sums(analysis: Analysis) -> Iterator[float]:
             sums[table, site.file, site.function, ""] += part
     yield from sums.values()
     yield from (thread.share_at_site for thread in analysis.threads)
-    step = analysis.value("step_time") or 1.0
-    for category, places in analysis.locations.items():
-        measure = analysis.breakdown.get(category)
-        whole = measure.value / step if measure is not None and measure.value else 1.0
-        yield from (whole * place.share for place in places)
+    for finding in analysis.findings:
+        yield finding.share
+        yield from (place.share for place in finding.places)
+        yield from (row.share_of_wall for row in finding.values.get("rows", ()))
+    if analysis.driver is not None:
+        yield from (analysis.driver.share, *(share for _, share in analysis.driver.functions))
 
 
 def _parts_of_run(document: dict[str, Any]) -> Iterator[float]:

@@ -45,12 +45,12 @@ def test_a_line_that_a_finding_names(plain: Analysis) -> None:
     assert plain.findings[0].sites[0].line == 17
     text = why(plain, "plain.py:17")
     assert text.startswith("58% of it belongs to slow-dataset-item: The dataset takes long for each item")
-    assert "No finding has the other 42%. Most of it is data loading in torch.utils.data." in text
+    assert "No rule claims the other 42%. Most of it is data loading in torch.utils.data." in text
 
 
 def test_a_line_that_no_finding_names(plain: Analysis) -> None:
     assert why(plain, "plain.py:20") == (
-        "No finding has it. Most of it is compute in torch.autograd.graph._engine_run_backward, each step. "
+        "No rule claims it. Most of it is compute in torch.autograd.graph._engine_run_backward, each step. "
         "No rule recognizes a cause in it."
     )
 
@@ -62,13 +62,13 @@ def test_a_line_that_takes_too_little(plain: Analysis) -> None:
         for cell in ledger.cells
     ]
     small = replace(plain, ledger=replace(ledger, cells=tuple(cells)))
-    text = "No finding has it. It takes 3.1% of the program's own time; a cause must take 5.0%."
+    text = "No rule claims it. It takes 3.1% of the program's own time; a cause must take 5.0%."
     assert why(small, "plain.py:20") == text
 
 
 def test_a_line_before_the_steps(plain: Analysis) -> None:
     assert why(plain, "plain.py:5") == (
-        "No finding has it. Time before the measured steps does not recur, so no gain is predicted."
+        "No rule claims it. Time before the measured steps does not recur, so no gain is predicted."
     )
 
 
@@ -116,7 +116,8 @@ def test_a_run_without_a_step_has_no_claims() -> None:
 
 
 def test_what_a_claim_costs_beyond_its_lines_is_not_placed(plain: Analysis) -> None:
-    computing, steps = plain.breakdown["compute"].value, plain.value("steps")
+    steps = plain.value("steps")
+    computing = sum(cell.seconds for cell in plain.ledger.of(Period.STEPS) if cell.kind == "compute") / steps
     ledger, seconds = claimed(plain, {"compute": computing}, 20)
     assert seconds + ledger.unplaced["compute"]["made-up"] == pytest.approx(computing * steps, rel=0.01)
     finding = find(plain, [claiming(plain, {"compute": computing}, 20)]).findings[0]

@@ -9,11 +9,10 @@ from typing import Any
 from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, Place, RuleText
 from profiler.analyse.model import (
     DevicePart,
+    Driver,
     HostState,
     IdleBlame,
     InputPart,
-    Location,
-    LocationKind,
     Ratio,
     SiteOrigin,
     SpikeLine,
@@ -40,15 +39,7 @@ from profiler.report.verdict_text import run_statement, spikes_sentence
 from profiler.run.model import Site
 
 LINE, LOG = Site("src/train.py", 88, "loop"), Site("log.py", 7, "log_metrics")
-IN_LIBRARY = Location(
-    LocationKind.LINE,
-    (LINE,),
-    0.97,
-    0.9,
-    1.0,
-    80,
-    library=(("rl.Model.learn", 0.97), ("rl.Model.collect_rollouts", 0.85)),
-)
+IN_LIBRARY = Driver(LINE, 0.97, (("rl.Model.learn", 0.97), ("rl.Model.collect_rollouts", 0.85)))
 CELL = Site("/tmp/ipykernel_12/3456.py", 4, "<module>")
 SYNC = IdleBlame(HostState.AFTER_SYNC, "sync", SiteOrigin.ITSELF, "sync", LINE, 0.06, 0.6, 1.0)
 RESIZE = Site("transformers/image_transforms.py", 390, "resize")

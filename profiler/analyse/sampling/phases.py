@@ -23,8 +23,6 @@ from profiler.analyse.model import (
     ELSEWHERE,
     HOST_CATEGORIES,
     INTERRUPTIONS,
-    Location,
-    LocationKind,
     Phase,
 )
 from profiler.analyse.sampling.batch_means import effective_sample_size
@@ -115,7 +113,7 @@ def _has_closure(stacks: Stacks, samples: ClassifiedSamples) -> bool:
     return any(site.function.endswith(CLOSURE) and code_owner(site.file, stacks.folders) == OURS for site in frames)
 
 
-def _main_lines(lines: Mapping[_Line, float], stacks: Stacks) -> tuple[_Line, tuple[Location, ...]]:
+def _main_lines(lines: Mapping[_Line, float], stacks: Stacks) -> tuple[_Line, tuple[Site, ...]]:
     """The line with more than half of a phase; where there is none, the lines with most of it."""
     total = sum(lines.values())
     if not total:  # all of it lies in an evaluation or a compilation
@@ -129,9 +127,7 @@ def _main_lines(lines: Mapping[_Line, float], stacks: Stacks) -> tuple[_Line, tu
         return shares[0][:2], ()
     if any(ns > total / 2 for ns in lines.values()):  # of lines that are not the user's
         return (None, ""), ()
-    return (None, ""), tuple(
-        Location(LocationKind.LINE, (site,), share, share, share, calls=calls) for site, calls, share in shares
-    )
+    return (None, ""), tuple(site for site, _, _ in shares)
 
 
 def _exact_phases(run: Run, window: Window, host: HostTimeline, stages: StageSpans) -> dict[str, Intervals]:

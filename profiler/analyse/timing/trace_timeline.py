@@ -25,7 +25,6 @@ from profiler.analyse.intervals import (
     times,
     union,
 )
-from profiler.analyse.model import HOST_CATEGORIES, Location, LocationKind
 from profiler.analyse.sampling.frames import library_category
 from profiler.analyse.timing.host_timeline import (
     CODE,
@@ -53,9 +52,6 @@ _TORCH_FILES: Final = ("torch/", "triton/")
 _WAITING_FILES: Final = ("threading.py", "queue.py", "selectors.py", "concurrent/futures/_base.py")
 _WAITING_FUNCTIONS: Final = ("wait", "join", "get", "select", "acquire", "result", "_wait_for_tstate_lock")
 
-_MIN_SHARE: Final = 0.1
-"""Share of the steps from which a function is named."""
-_MAX_PLACES: Final = 3
 _Value = TypeVar("_Value", np.bool_, np.int64)
 
 
@@ -70,28 +66,6 @@ def full_timeline(run: Run, window: Window) -> HostTimeline:
         merged = timeline if merged is None else _filled(merged, timeline)
     assert merged is not None
     return merged
-
-
-def trace_locations(run: Run, window: Window, host: HostTimeline) -> Mapping[str, tuple[Location, ...]]:
-    """The functions that a trace's Python functions prove to hold much of a category's time: at least _MIN_SHARE of the
-    steps, or most of the category."""
-    if host.site is None or not run.sites:
-        return {}
-    cut = overlaps(host.segments.begin, host.segments.end, window.spans)
-    ns, categories, sites = cut.end - cut.begin, host.category[cut.left], host.site[cut.left]
-    places = {}
-    for number in np.unique(categories).tolist():
-        of_category = categories == number
-        totals = np.bincount(sites[of_category] + 1, ns[of_category], minlength=len(run.sites) + 1)
-        shares = totals / (totals.sum() or 1.0)
-        largest = [
-            Location(LocationKind.FUNCTION, (run.sites[row - 1],), *(float(shares[row]),) * 3)
-            for row in np.argsort(-totals, kind="stable")[:_MAX_PLACES].tolist()
-            if row and (totals[row] >= _MIN_SHARE * window.wall_ns or shares[row] > 0.5)
-        ]
-        if largest:
-            places[HOST_CATEGORIES[number]] = tuple(largest)
-    return places
 
 
 def _driving_threads(run: Run, regions: Table, calls: Table, stepping: int) -> Sequence[int]:

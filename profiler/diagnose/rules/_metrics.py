@@ -165,7 +165,7 @@ def lines_read(lines: Iterable[LineCost], calls: Collection[CallSite]) -> tuple[
 
 def lines_of(costs: StepCosts, phase: Phase) -> list[LineCost]:
     """The lines of a phase: those by which it is entered, and those of the function that they call."""
-    own = {site.place for site in (phase.site, *(location.site for location in phase.further)) if site}
+    own = {site.place for site in (phase.site, *phase.further) if site}
     return [
         line
         for line in costs.analysis.lines

@@ -62,7 +62,7 @@ def gradient_sync_in_accumulation(costs: StepCosts) -> Claim | None:
 def _sites(costs: StepCosts, phase: Phase, gradients: Site | None) -> tuple[Site, ...]:
     """The lines at which ranks wait in this phase: in the function that it calls, or else its own lines. In other
     phases they wait too, such as for statistics of batches in the forward pass."""
-    own = largest_sites([phase.site, *(place.site for place in phase.further)])
+    own = largest_sites([phase.site, *phase.further])
     within = [site for site in costs.sites("ranks") if site in own or (phase.calls and site.function == phase.calls)]
     return tuple(site for site in (within or own) if site != gradients)
 

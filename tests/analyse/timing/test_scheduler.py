@@ -7,6 +7,7 @@ import pytest
 
 from profiler.analyse.analysis import analyse
 from profiler.analyse.intervals import union
+from profiler.analyse.ledger.cells import Period
 from profiler.analyse.model import HOST_CATEGORIES
 from profiler.analyse.sampling.attribute import host_time
 from profiler.analyse.sampling.blocked import BlockedCalls, BlockedRows, divide_waits
@@ -18,6 +19,7 @@ from profiler.analyse.window import measured_window
 from profiler.core.samples import THREAD_NAME, BlockedIn
 from profiler.core.scheduling import Throttling
 from profiler.diagnose.findings import find
+from profiler.diagnose.rule import StepCosts
 from profiler.report.finding_text import finding_text
 from profiler.run.tables import NOT_READ, CallKind
 from tests.analyse.sampling.test_frames import LOADER
@@ -230,9 +232,11 @@ def test_a_wait_is_placed_at_its_line_though_other_lines_run_before_the_next_sam
     for at in range(0, length, 21 * MS):
         kind = BlockedIn.FUTEX if at % STEP < STEP // 2 else BlockedIn.NOTHING
         builder.sample("thread.blocked_in", at, int(kind), pid=PID, tid=TID)
-    place, *others = analyse(builder.build()).locations["waiting"]
-    assert (place.site.line, others) == (9, [])
-    assert place.share > 0.85
+    analysis = analyse(builder.build())
+    site = StepCosts(analysis).sites("waiting")[0]
+    assert site.line == 9
+    waits = [(cell.place, cell.seconds) for cell in analysis.ledger.of(Period.STEPS) if cell.kind == "waiting"]
+    assert sum(seconds for place, seconds in waits if place == site) > 0.85 * sum(seconds for _, seconds in waits)
 
 
 def test_a_wait_in_the_loader_of_a_fast_loop_stays_in_the_loader() -> None:

@@ -24,8 +24,6 @@ from profiler.analyse.model import (
     LineCost,
     LoaderSettings,
     LoaderUse,
-    Location,
-    LocationKind,
     Measure,
     OperatorLine,
     Period,
@@ -327,10 +325,6 @@ def test_a_file_of_all_items_is_opened_once(source: str, opened: str | None) -> 
     assert finding.values["opened"] == opened
     assert text.fix.startswith("Open or load it once in each process" if opened else "Make items cheaper")
     assert text.code == (f"if self.kept is None:  # once in each process\n    self.kept = {opened}" if opened else "")
-
-
-def place(site: Site) -> Location:
-    return Location(LocationKind.LINE, (site,), 1.0, 1.0, 1.0)
 
 
 def test_making_a_batch_takes_longer_than_it_costs_where_the_device_or_a_core_is_busy() -> None:
@@ -893,7 +887,7 @@ def test_evaluation_is_time_of_its_categories() -> None:
 
 def test_lines_of_the_program_come_before_those_of_a_library_that_runs_its_evaluation() -> None:
     library = Site("/env/lib/python3.11/site-packages/lightning/loops/loop.py", 154, "run")
-    further = (Location(LocationKind.LINE, (SITE,), 0.5, 0.5, 0.5),)
+    further = (SITE,)
     phase = Phase(Stage.EVALUATION, 0.04, 0.4, 0.4, 0.4, library, categories={"compute": 0.04}, further=further)
     assert first(replace(step(compute=1.0), phases=(phase,))).sites == (SITE, library)
 
