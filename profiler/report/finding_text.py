@@ -306,7 +306,7 @@ def _place_name(place: Place) -> str:
     """`at train.py:8, in clean()`, `at train.py:8, in rl.Model.learn()`"""
     site = place.site
     own = function_name(site) if site.function and site.function != "<module>" else ""
-    inside = f"{place.inside}()" if place.inside else own
+    inside = f"{place.inside.partition('.<locals>')[0]}()" if place.inside else own
     return f"{at(site).strip()}{f', in {inside}' if inside else ''}"
 
 
