@@ -422,8 +422,6 @@ class Phase:
     without gradients and compilation."""
     further: tuple[Site, ...] = ()
     """Where no line holds most of the phase, the lines with most of it."""
-    has_closure: bool = False
-    """Whether it is the optimizer's, which calls a closure; what runs in that is in other phases."""
 
 
 class Stage(StrEnum):

@@ -491,14 +491,12 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     ),
     # why there is no ratio
     "one-pair": "only one pair",
-    "no-pair": "no pair of runs was measured",
     "no-pairs": "no pair of runs",
     "not-measured-in": lambda values: f"not measured in {values['side']}: {describe(values['reason'])}",
     "not-measured-in-pairs": "not measured in any pair of runs",
     "zero": "{side} has 0: no ratio",
     WAITS_FOR_CORE: "{side} waited {share:.0%} of the time for a core that other programs had",
     "not-positive": "{side} has values that are not positive: no ratio",
-    "not-comparable": lambda values: f"not comparable: {mismatches(values['mismatches'])}",
     # warnings
     "unrecorded-time": _unrecorded_time,
     "python-or-cuda-wait": (

@@ -26,7 +26,7 @@ from profiler.analyse.model import (
     Phase,
 )
 from profiler.analyse.sampling.batch_means import effective_sample_size
-from profiler.analyse.sampling.frames import BACKWARD, BETWEEN, CLOSURE, DATA, FORWARD, OPTIMIZER
+from profiler.analyse.sampling.frames import BACKWARD, BETWEEN, DATA, FORWARD, OPTIMIZER
 from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.stacks import Function, Stacks, function_of
 from profiler.analyse.sampling.stages import StageSpans
@@ -34,7 +34,6 @@ from profiler.analyse.sampling.strata import LOADING
 from profiler.analyse.statistics import share_interval
 from profiler.analyse.timing.host_timeline import HostTimeline
 from profiler.analyse.window import NS_PER_S, Window, named_rows
-from profiler.run.code_origin import OURS, code_owner
 from profiler.run.model import Run, Site, StepKind
 from profiler.run.tables import OPERATORS
 
@@ -93,8 +92,7 @@ def phases(
             seconds = total / len(window) / NS_PER_S
             categories = _categories(samples, within_phase[str(name)], seconds) if name in within_phase else {}
             share, low, high = (end / window.wall_ns for end in (total, low, high))
-            closure = name == OPTIMIZER and _has_closure(stacks, samples)
-            rows.append(Phase(str(name), seconds, share, low, high, site, calls, categories, further, closure))
+            rows.append(Phase(str(name), seconds, share, low, high, site, calls, categories, further))
     return tuple(rows)
 
 
@@ -105,12 +103,6 @@ def _categories(samples: ClassifiedSamples, within: Floats, seconds: float) -> d
     return {
         name: seconds * amount / total for name, amount in zip(HOST_CATEGORIES, ns.tolist(), strict=True) if amount > 0
     }
-
-
-def _has_closure(stacks: Stacks, samples: ClassifiedSamples) -> bool:
-    """Whether optimizers call a closure, which the hook of optimizers wraps."""
-    frames = (site for number in samples.stacks for site in stacks.run.stack_frames[number])
-    return any(site.function.endswith(CLOSURE) and code_owner(site.file, stacks.folders) == OURS for site in frames)
 
 
 def _main_lines(lines: Mapping[_Line, float], stacks: Stacks) -> tuple[_Line, tuple[Site, ...]]:
