@@ -224,7 +224,7 @@ class Finding:
     @property
     def has_cure(self) -> bool:
         """Whether a rule explains it. What no rule explains is told as it is, such as computing."""
-        return bool(self.rule.fix)
+        return bool(self.rule.title)
 
     @property
     def is_told(self) -> bool:

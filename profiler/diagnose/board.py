@@ -10,13 +10,14 @@ from typing import Final
 
 from profiler.analyse.ledger.cells import (
     DEVICE,
+    GARBAGE_KIND,
+    IMPORT_KIND,
     MAIN,
     Cell,
     Ledger,
     Period,
 )
 from profiler.analyse.model import LineCost
-from profiler.diagnose.model import WORTH_NAMING
 from profiler.diagnose.rule import Claim, Cost, StepCosts, total_seconds
 from profiler.run.model import Site
 
@@ -123,10 +124,14 @@ class Board:
         if left > whole:
             yield None, left - whole
 
-    def is_claimed(self, category: str) -> bool:
-        """Whether claims have a part of a category that is worth naming."""
-        claimed = sum(self._by.get(category, {}).values())
-        return claimed >= WORTH_NAMING * self.costs.active > 0
+    def claimed(self, category: str) -> Iterator[tuple[Cell | None, float]]:
+        """The seconds per step of a category that claims have, in cells, and in none where cells do not tell."""
+        in_cells = 0.0
+        for part in self.parts:
+            if part.category == category and part.by:
+                yield part.cell, sum(part.by.values())
+                in_cells += sum(part.by.values())
+        yield None, max(0.0, sum(self._by.get(category, {}).values()) - in_cells)
 
     def remainder(self, claim: Claim, wants: Iterable[Want]) -> Claim:
         """A claim about what other claims left of it."""
@@ -185,7 +190,7 @@ class Board:
         unplaced = dict[str, Mapping[str, float]]()
         for part in self.parts:
             by[id(part.cell)] = {name: seconds * self._steps for name, seconds in part.by.items()}
-            if part.category in self._unplaced:
+            if part.category in self._unplaced and part.cell.kind not in (GARBAGE_KIND, IMPORT_KIND):
                 unplaced[part.cell.kind] = self._unplaced[part.category]
         cells = (replace(cell, findings=by.get(id(cell), {})) for cell in self._ledger.cells)
         return replace(self._ledger, cells=tuple(cells), unplaced=unplaced)
@@ -200,9 +205,39 @@ class Rest(StepCosts):
 
     def cost(self, category: str) -> Cost:
         """What is left of a category."""
-        whole = super().cost(category)
-        left = sum(seconds for _, seconds in self._board.free(category))
-        return whole.part(min(1.0, left / whole.seconds)) if whole.seconds > 0 else whole
+        return super().cost(category).part(self._left(category))
+
+    def _left(self, category: str) -> float:
+        whole, left = super().cost(category).seconds, sum(seconds for _, seconds in self._board.free(category))
+        return min(1.0, left / whole) if whole > 0 else 1.0
+
+    @property
+    def active(self) -> float:
+        """Seconds of a step in which the thread does not wait for a core, whoever has them."""
+        return self._board.costs.active
+
+    @cached_property
+    def core_wait_factor(self) -> float:
+        """How many times as long host work takes because it waits for a core at times."""
+        return self._board.costs.core_wait_factor
+
+    @property
+    def collecting(self) -> float:
+        """What is left of the time in which garbage is collected."""
+        parts = [part for part in self._board.parts if part.cell.kind == GARBAGE_KIND]
+        whole = sum(part.seconds for part in parts)
+        return super().collecting * (sum(part.left for part in parts) / whole if whole else 1.0)
+
+    @property
+    def blocked(self) -> float | None:
+        """What is left of the time in which the thread could not run."""
+        whole = super().blocked
+        return None if whole is None else whole * self._left("waiting")
+
+    @cached_property
+    def cells(self) -> Sequence[tuple[str, float, Cell]]:
+        """The cells with what is left of their seconds per step."""
+        return [(part.category, part.left, part.cell) for part in self._board.parts]
 
     @cached_property
     def lines(self) -> Sequence[LineCost]:
@@ -222,7 +257,3 @@ class Rest(StepCosts):
             }
             lines.append(replace(line, categories=categories))
         return lines
-
-    def sites(self, category: str) -> tuple[Site, ...]:
-        """The lines that hold most of what is left of a category, the most first."""
-        return self.line_sites(category) or super().sites(category)

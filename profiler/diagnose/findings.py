@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, NotJudged
@@ -14,7 +15,7 @@ from profiler.core.notice import Notice
 from profiler.core.plugins import discover
 from profiler.diagnose.board import Board, Rest
 from profiler.diagnose.device import too_few_launches
-from profiler.diagnose.model import NAMED, OF_TRAINING, WORTH_LEADING
+from profiler.diagnose.model import is_worth
 from profiler.diagnose.predict import replayed_gain
 from profiler.diagnose.rest import rest
 from profiler.diagnose.rule import Claim, Cost, Order, Rule, RunClaim, StepCosts
@@ -50,6 +51,7 @@ def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> Found:
     is_unseen = analysis.step is not None and analysis.step.is_whole_run
     is_told = not is_unseen and not (costs.is_idle and too_few_launches(analysis))
     board, owned = Board(costs), set[tuple[str, int]]()
+    without_gain = list[tuple[Rule, Claim]]()  # they get what causes with a gain leave
     for order in Order:
         seen, claims = costs if order < Order.REST else Rest(board), list[tuple[Rule, Claim]]()
         for rule in (each for each in rules if each.order is order):
@@ -59,8 +61,9 @@ def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> Found:
             elif isinstance(answer, RunClaim):
                 of_run.append(_finding_of_run(rule, answer))
             elif answer is not None and is_told:
-                claims.append((rule, answer))
+                (claims if answer.has_gain else without_gain).append((rule, answer))
         findings += _divided(claims, costs, board, owned)
+    findings += _divided(without_gain, costs, board, owned)
     if not is_unseen:
         findings += rest(board, costs)
     late = analysis.ranks.late if analysis.ranks else None
@@ -78,24 +81,19 @@ def in_order(findings: Iterable[Finding], late: int | None = None) -> tuple[Find
     :param late: the rank that makes the others wait.
     """
 
-    def place(finding: Finding) -> tuple[Any, ...]:
+    def group(finding: Finding) -> tuple[bool, ...]:
         is_late = late is not None and finding.values.get("rank") == late
         is_untold = not finding.is_told and not finding.is_of_run
-        group = is_untold, finding.is_of_run, bool(finding.overlaps), not is_late
-        is_of_others = finding.costs.keys() <= set(CORELESS_CATEGORIES) and not finding.gains
-        is_worth = _is_worth(finding)
-        saved = 1.0 - 1.0 / finding.gain if finding.gains and is_worth else finding.share
-        return (*group, is_of_others, not is_worth, -saved, -finding.share, finding.rule.name)
+        only_waits = bool(finding.costs) and finding.costs.keys() <= set(CORELESS_CATEGORIES) and not finding.gains
+        overlaps = bool(finding.overlaps)
+        return is_untold, finding.is_of_run, overlaps, not is_late, only_waits, not is_worth(finding)
 
-    return _certain_before_possible(sorted(findings, key=place))
+    def place(finding: Finding) -> tuple[Any, ...]:
+        saved = 1.0 - 1.0 / finding.gain if finding.gains and is_worth(finding) else finding.share
+        return (*group(finding), -saved, -finding.share, finding.rule.name)
 
-
-def _is_worth(finding: Finding) -> bool:
-    """Whether a finding may lead a verdict."""
-    if finding.gains:
-        return finding.gain >= WORTH_LEADING
-    is_of_training = finding.rule.name in OF_TRAINING
-    return not finding.has_cure and not is_of_training and finding.share >= NAMED
+    groups = groupby(sorted(findings, key=place), key=group)
+    return tuple(finding for _, members in groups for finding in _certain_before_possible(members))
 
 
 def _divided(
@@ -107,18 +105,14 @@ def _divided(
     """
     for rule, answer in sorted(claims, key=lambda each: (-_weight(each[0], each[1], costs), each[0].name)):
         wants = board.wants(answer, of_rest=rule.order is Order.REST)
-        rival = board.rival(answer, wants)
-        if rival and rule.order is not Order.EXACT:
-            if answer.is_periodic:  # its rivals tell what these steps do
-                continue
-            rival = ""
+        rival = board.rival(answer, wants) if rule.order is Order.EXACT and answer.has_gain else ""
         claim = answer if rival else _without_lines(board.remainder(answer, wants), owned)
         if _is_large(rule, claim, costs):
             finding = _finding(rule, claim, costs, rival)
             yield finding
             if finding.is_told:
                 board.take(rule.name, wants)
-                owned.update(site.place for site in claim.sites if claim.costs)
+                owned.update(site.place for site in claim.sites)
 
 
 def _without_lines(claim: Claim, owned: Container[tuple[str, int]]) -> Claim:

@@ -42,7 +42,7 @@ WAITS_FOR_WORKERS: Final = "waits-for-workers"
 RECORDED_COMPUTING: Final = "backward-and-update"
 """Names of time of which the category alone would tell too little."""
 OF_TRAINING: Final = ("compute", RECORDED_COMPUTING, UNATTRIBUTED)
-"""Names of time that never leads before something worth it: what a training is for, and what is not known."""
+"""Names of time that leads only where nothing else is worth it: what a training is for, and what is not known."""
 MOST_UNEXPLAINED: Final = 0.25
 """Share of unexplained time from which a finding has no gain by replay. A choice: 0.2 at most in the public traces that
 are whole, and 0.46 and more in those that lack most of their events."""
@@ -72,6 +72,9 @@ class RunVerdict(StrEnum):
     """Time of which nothing tells what ran comes first of what is told."""
     STEP_TIME_ONLY = "step-time-only"
     UNKNOWN = "unknown"
+
+
+BUSY_DEVICE: Final = (RunVerdict.DEVICE_BUSY, RunVerdict.DEVICE_BUSY_SAMPLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,3 +367,13 @@ class LiveDiagnosis:
     workers: int = 0
     throttled: float = 0.0
     """Share of time in which it had no core because the CPU quota of its group was used up: an estimate."""
+
+
+def is_worth(finding: Finding) -> bool:
+    """Tell whether a finding may lead a verdict: by its gain, or without one by its share."""
+    if finding.gains:
+        return finding.gain >= WORTH_LEADING
+    name = finding.rule.name
+    if finding.has_cure:
+        name = max(finding.costs, key=lambda each: finding.costs[each], default="")
+    return finding.share >= NAMED and name not in OF_TRAINING

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from profiler.analyse.finding import Confidence, Finding, Place, RuleText
@@ -47,7 +46,7 @@ from profiler.diagnose.model import (
     WAITS_FOR_WORKERS,
     WORTH_NAMING,
 )
-from profiler.diagnose.rule import MAX_SITES, Cost, StepCosts, exactly, largest_sites
+from profiler.diagnose.rule import MAX_SITES, NOTHING, Cost, StepCosts, add, exactly, largest_sites
 from profiler.run.model import Site
 
 _WORK: Final = ("python", "framework", "compute")
@@ -71,19 +70,41 @@ def rest(board: Board, costs: StepCosts) -> Iterator[Finding]:
     yield from sorted(found, key=lambda finding: -finding.seconds)[:MAX_LISTED]
 
 
-def _finding(
-    name: str,
-    cost: Cost,
-    costs: StepCosts,
-    places: Mapping[tuple[Site, str], float],
-    categories: Mapping[str, float],
-    **values: Any,
-) -> Finding | None:
-    """Time with its lines; None where it is too little to tell.
+@dataclass(slots=True)
+class _Group:
+    """Time that is told together."""
 
-    :param places: lines, and functions of libraries that they call, with their seconds per step.
-    :param categories: categories with their seconds per step.
-    """
+    cost: Cost = NOTHING
+    categories: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Category -> its seconds per step."""
+    lines: defaultdict[Site, defaultdict[str, float]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(float))
+    )
+    """Line -> the function of a library that it calls, or an empty text -> seconds per step."""
+    claimed: float = 0.0
+    """Seconds per step of the same cells that claims have."""
+
+    def add(self, category: str, cost: Cost, cell: Cell | None) -> None:
+        """Add time of a category, which is that of a cell where there is one."""
+        self.cost = add(self.cost, cost)
+        self.categories[category] += cost.seconds
+        if cell is not None and cell.place is not None:
+            inside = cell.function if cell.function.partition(".")[0] == cell.package else ""
+            self.lines[cell.place][inside] += cost.seconds
+
+    def places(self, step: float) -> tuple[Place, ...]:
+        """The lines that are worth naming, each with the function that takes most of it where that is a library's."""
+        places = []
+        for site, parts in self.lines.items():
+            seconds, inside = sum(parts.values()), max(parts, key=lambda name: parts[name])
+            if seconds >= WORTH_NAMING * step:
+                places.append(Place(site, seconds / step, inside if parts[inside] > MOST * seconds else ""))
+        return tuple(sorted(places, key=lambda place: -place.share)[:MAX_SITES])
+
+
+def _finding(name: str, group: _Group, costs: StepCosts, **values: Any) -> Finding | None:
+    """Time with its lines; None where it is too little to tell."""
+    cost = group.cost
     least = MUCH_UNKNOWN if name == UNATTRIBUTED else WORTH_NAMING
     if not cost.seconds or cost.seconds < least * costs.active:
         return None
@@ -92,13 +113,12 @@ def _finding(
     confidence = Confidence.HIGH if cost.low >= _NARROW * cost.seconds else Confidence.MEDIUM
     if cost.low < _CHANCE * step or _reflects_device(name, costs):
         confidence = Confidence.LOW
-    lines = [Place(site, seconds / step, inside) for (site, inside), seconds in places.items()]
-    lines.sort(key=lambda place: -place.share)
-    named = tuple(place for place in lines if place.share >= WORTH_NAMING)[:MAX_SITES]
+    places = group.places(step)
     share, low, high = (min(1.0, end / step) for end in (cost.seconds, cost.low, cost.high))
-    sites = largest_sites(place.site for place in named)
+    sites = largest_sites(place.site for place in places)
+    values["is_rest"] = group.claimed >= WORTH_NAMING * costs.active
     found = Finding(RuleText(name, "", (), ""), cost.seconds, share, low, high, confidence, sites, values)
-    return replace(found, costs=categories, places=named, left_out=1.0 - step / costs.seconds)
+    return replace(found, costs=group.categories, places=places, left_out=1.0 - step / costs.seconds)
 
 
 def _reflects_device(name: str, costs: StepCosts) -> bool:
@@ -111,45 +131,26 @@ def _reflects_device(name: str, costs: StepCosts) -> bool:
 
 
 def _of_host(board: Board, costs: StepCosts) -> Iterator[Finding]:
-    analysis = costs.analysis
     phase = costs.phase(UPDATE)
     is_updating = phase is not None and phase.low >= MUCH_UPDATING and costs.fact("device") == "cpu"
-    groups = defaultdict[str, list[tuple[str, Cost, Cell | None]]](list)
+    stages = (*_STAGES, UPDATE) if is_updating else _STAGES
+    groups = defaultdict[str, _Group](_Group)
+
+    def group(category: str, cell: Cell | None) -> _Group:
+        is_stage = cell is not None and category in _WORK and cell.activity in stages
+        return groups[cell.activity if cell is not None and is_stage else category]
+
     for category, whole in costs.categories.items():
         for part, seconds in board.free(category):
-            name = category
-            if part is None:
-                groups[name].append((category, whole.part(seconds / whole.seconds), None))
-                continue
-            if category in _WORK and part.cell.activity in _STAGES:
-                name = part.cell.activity
-            elif category in _WORK and part.cell.activity == UPDATE and is_updating:
-                name = UPDATE
-            share = seconds / part.cell.seconds
-            cost = Cost(seconds, share * part.cell.low, share * part.cell.high)
-            groups[name].append((category, cost, part.cell))
-    for name, parts in groups.items():
-        places, categories = defaultdict[tuple[Site, str], float](float), defaultdict[str, float](float)
-        for category, cost, cell in parts:
-            categories[category] += cost.seconds
-            if cell and cell.place:
-                inside = cell.function if cell.function.partition(".")[0] == cell.package else ""
-                places[cell.place, inside] += cost.seconds
-        values: dict[str, Any] = {"is_other": board.is_claimed(name)}
-        if name == "input" and not values["is_other"]:
-            values["loader"] = _largest_part(analysis.input)
-        cost = _sum(cost for _, cost, _ in parts)
-        if found := _finding(_name(name, places, analysis), cost, costs, places, categories, **values):
-            yield found
-
-
-def _sum(costs: Iterable[Cost]) -> Cost:
-    """The sum of independent costs: their intervals add up as their squares do."""
-    each = tuple(costs)
-    seconds = sum(cost.seconds for cost in each)
-    below = math.hypot(*(cost.seconds - cost.low for cost in each))
-    above = math.hypot(*(cost.high - cost.seconds for cost in each))
-    return Cost(seconds, max(0.0, seconds - below), seconds + above)
+            cell = part.cell if part else None
+            # the samples that tell a category from others tell so for all of its cells together
+            group(category, cell).add(category, whole.part(seconds / whole.seconds), cell)
+        for cell, seconds in board.claimed(category):
+            group(category, cell).claimed += seconds
+    for name, found in groups.items():
+        values = {"loader": _largest_part(costs.analysis.input)} if name == "input" else {}
+        if finding := _finding(_name(name, found.lines, costs.analysis), found, costs, **values):
+            yield finding
 
 
 def _name(category: str, places: Collection[object], analysis: Analysis) -> str:
@@ -192,25 +193,26 @@ def _of_device(board: Board, costs: StepCosts) -> Iterator[Finding]:
     for (category, code), rows in groups.items():
         if few and not _is_single_call(category, rows):
             continue
-        seconds = sum(row.seconds_per_step for row in rows)
-        share = _free(board, category) / costs.cost(category).seconds if costs.cost(category).seconds else 0.0
-        lines = defaultdict[tuple[Site, str], float](float)
-        for row in rows:
-            if row.site is not None:
-                lines[row.site, ""] += share * row.seconds_per_step
+        whole = sum(row.seconds_per_step for row in rows)
+        left, found = _free(board, category) / (costs.cost(category).seconds or 1.0), _Group()
+        found.add(category, exactly(left * whole), None)
+        found.claimed = whole * (1.0 - left)
+        for part, seconds in board.free(category):
+            if part and part.cell.place is not None:
+                found.lines[part.cell.place][""] += seconds
         is_known = code != BETWEEN_OPERATORS or (has_operators and not has_functions)
-        name = f"{IDLE}{code if code and is_known else category}"
-        cost = exactly(share * seconds)
-        if found := _finding(
-            name, cost, costs, lines, {category: cost.seconds}, rows=_largest(rows), is_other=share < 1.0 - WORTH_NAMING
-        ):
-            yield found
+        shown = tuple(replace(row, share_of_wall=left * row.share_of_wall) for row in rows)
+        if finding := _finding(f"{IDLE}{code if code and is_known else category}", found, costs, rows=_largest(shown)):
+            yield finding
     for category, kinds in ((COMMUNICATING, ("communication",)), (COPYING, COPIES)):
         parts = sorted((part for part in analysis.device_parts if part.kind in kinds), key=lambda part: -part.exposed)
-        shown = tuple(part for part in parts if part.exposed >= WORTH_NAMING)
-        seconds = _free(board, category)
-        if found := _finding(category, exactly(seconds), costs, {}, {category: seconds}, parts=shown):
-            yield found
+        left, found = _free(board, category) / (costs.cost(category).seconds or 1.0), _Group()
+        found.add(category, exactly(left * costs.cost(category).seconds), None)
+        found.claimed = (1.0 - left) * costs.cost(category).seconds
+        rest_of = tuple(replace(part, exposed=left * part.exposed) for part in parts)
+        shown_parts = tuple(part for part in rest_of if part.exposed >= WORTH_NAMING)
+        if finding := _finding(category, found, costs, parts=shown_parts):
+            yield finding
 
 
 def _free(board: Board, category: str) -> float:

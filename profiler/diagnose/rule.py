@@ -203,6 +203,11 @@ class StepCosts:
         return (self.analysis.value("gc_time") or 0.0) / self.core_wait_factor
 
     @property
+    def blocked(self) -> float | None:
+        """Seconds of a step in which the thread could not run, by its clocks; None: they were not read."""
+        return self.analysis.blocked
+
+    @property
     def is_device_unseen(self) -> bool:
         """Whether a device other than the CPU was not recorded: host work may then run while that is busy."""
         return not self.has_queue and self.fact("device") not in (None, "cpu")
@@ -346,8 +351,8 @@ class Rule(RuleText):
     order: Order = field(default=Order.EXACT, kw_only=True)
     """When it is asked."""
     is_alternative: bool = field(default=False, kw_only=True)
-    """Whether other rules about the same time come first, unless they give much less: they have simpler cures, and
-    what this one claims can seldom be saved as a whole."""
+    """Whether other rules of the same order come first, unless they give much less: they have simpler cures, and what
+    this one claims can seldom be saved as a whole."""
 
 
 def rule(name: str, title: str, evidence: tuple[str, ...], fix: str, **options: Any) -> Callable[[Judge], Rule]:

@@ -115,7 +115,7 @@ CATEGORIES: Final[Mapping[str, CategoryText]] = {
         "c11",
         "another thread held Python's global interpreter lock",
         "while the host waited for the GIL",
-        "Waiting for the GIL, which another thread holds,",
+        "Waiting for the GIL",
         "waiting for the GIL",
     ),
     "ranks": CategoryText(
@@ -123,7 +123,7 @@ CATEGORIES: Final[Mapping[str, CategoryText]] = {
         "c12",
         "exchanging data with other ranks, or waiting for them",
         "while the host exchanged data with other ranks or waited for them",
-        "Exchanging data with other ranks, or waiting for them,",
+        "Communication between ranks, waits included,",
         "exchanging data with other ranks or waiting for them",
     ),
     "waiting": CategoryText(
@@ -176,7 +176,7 @@ _OTHER_TITLES: Final[Mapping[str, str]] = {
     COPYING: "Copying while no kernel computes",
     BETWEEN_OPERATORS: "Python code, or waiting, between operators",
     PYTHON_OR_WAITS: "Python code, or waiting for the device in it,",
-    RECORDED_COMPUTING: "Recorded computing, of backward passes and updates,",
+    RECORDED_COMPUTING: "Backward passes and optimizer updates",
     WAITS_FOR_WORKERS: "Waiting for worker processes, whose stacks show what they do,",
 }
 """Titles of time that no rule explains, where it is no category of the host."""

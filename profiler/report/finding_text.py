@@ -30,7 +30,7 @@ from profiler.analyse.model import (
 )
 from profiler.core.syntax import parsed_line
 from profiler.core.units import nth, ratio, seconds, share, significant, size
-from profiler.diagnose.model import WORTH_NAMING
+from profiler.diagnose.model import BUSY_DEVICE, RECORDED_COMPUTING, WORTH_NAMING, is_worth
 from profiler.report.category_text import rest_title
 from profiler.report.rank_text import SPENT, function_of_program, other_ranks
 from profiler.report.text import at, describe, file_name, function_name, host_state, input_part, listed, plural
@@ -55,7 +55,7 @@ class FindingText:
 def finding_text(finding: Finding) -> FindingText:
     """The words of a finding, from the templates of its rule."""
     rule = finding.rule
-    if not rule.title:
+    if not finding.has_cure:
         places = listed([at(site).removeprefix(" at ") for site in finding.sites]) if finding.sites else ""
         return FindingText(title(finding).removesuffix(","), places, (finding_sentence(finding),), "", "")
     code = _fill(rule.code, finding.values)
@@ -70,13 +70,11 @@ def finding_text(finding: Finding) -> FindingText:
 
 def title(finding: Finding) -> str:
     """The cause, as a sentence without its full stop; of time that no rule explains, what it is."""
-    if finding.has_cure or finding.rule.title:
+    if finding.has_cure:
         return _fill(finding.rule.title, finding.values) or finding.rule.name
-    loader = finding.values.get("loader")
-    text = _input_title(loader) if loader else rest_title(finding.rule.name)
-    if not finding.values.get("is_other"):
-        return text
-    return f"Other {text if text.startswith('Python') else text[0].lower() + text[1:]}"
+    loader, is_rest = finding.values.get("loader"), finding.values.get("is_rest")
+    text = _input_title(loader) if loader and not is_rest else rest_title(finding.rule.name)
+    return f"The rest of {text if text.startswith('Python') else text[0].lower() + text[1:]}" if is_rest else text
 
 
 def _input_title(part: InputPart) -> str:
@@ -225,11 +223,16 @@ MOST_TOLD: Final = 5
 
 
 def lead_finding(analysis: Analysis) -> Finding | None:
-    """The finding that a report is about; None where nothing of a step is known, or where a rank makes the others wait
-    for a reason that no rule explains."""
+    """The finding that a report is about.
+
+    None where nothing of a step is known, where a rank makes the others wait for a reason that no rule explains, and
+    where a device is busy and no finding is worth it.
+    """
     first = next(iter(told(analysis.findings)), None)
     late = analysis.ranks.late if analysis.ranks else None
-    return None if first and late is not None and first.values.get("rank") != late else first
+    if first is None or (late is not None and first.values.get("rank") != late):
+        return None
+    return None if analysis.outcome in BUSY_DEVICE and not is_worth(first) else first
 
 
 def of_whole_run(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -265,8 +268,9 @@ def finding_sentence(finding: Finding, whole: str = "", *, is_brief: bool = Fals
     """
     text, amount = title(finding), share_text(finding.share, finding.low, finding.high)
     whole = whole or f"of {whole_text(finding)}"
-    if not finding.rule.title:
-        return f"{text} takes {amount} {whole}{'' if is_brief else places_text(finding)}."
+    if not finding.has_cure:
+        verb = "take" if finding.rule.name == RECORDED_COMPUTING and not finding.values.get("is_rest") else "takes"
+        return f"{text} {verb} {amount} {whole}{'' if is_brief else places_text(finding)}."
     place = at(finding.sites[0]) if finding.sites else ""
     if finding.is_of_run:
         return f"{text}{place}: {amount} of the run." if finding.share else f"{text}{place}."
@@ -300,6 +304,15 @@ _COPIES: Final[Mapping[str, str]] = {
 
 def _copied(part: DevicePart) -> str:
     return _COPIES[part.kind] + (f"'s {part.memory} memory" if part.memory else "")
+
+
+def where_text(finding: Finding) -> str:
+    """`It is at train.py:46 (31%), in main(), and at train.py:49 (29%).`; empty where no line is known."""
+    if not finding.places:
+        return ""
+    if finding.places[0].share >= _NEARLY_ALL * finding.share:
+        return f"It is {_place_name(finding.places[0])}."
+    return f"It is {listed([f'{_place_name(place)} ({share(place.share)})' for place in finding.places])}."
 
 
 def _place_name(place: Place) -> str:

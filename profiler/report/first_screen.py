@@ -225,7 +225,7 @@ def _line_places(lines: Iterable[LineCost], lead: Site | None = None, own: float
     :param lead: a line that is among them in any case.
     :param own: seconds of a step that are the program's own, of which they have shares; 0: they keep their shares.
     """
-    lines = tuple(replace(line, share=line.active / own) for line in lines) if own else tuple(lines)
+    lines = tuple(replace(line, share=min(1.0, line.active / own)) for line in lines) if own else tuple(lines)
     if lead is not None:
         same = (line.site for line in lines if line.site.line == lead.line and lead.is_in_file_of(line.site))
         lead = next(same, lead)

@@ -10,6 +10,7 @@ from typing import Final
 
 from profiler.analyse.finding import Finding, GainMethod
 from profiler.analyse.model import (
+    CORELESS_CATEGORIES,
     DAMAGE,
     LOADED_MACHINE,
     MIN_SAMPLES,
@@ -38,9 +39,9 @@ from profiler.report.finding_text import (
     lead_finding,
     left_out_text,
     of_whole_run,
-    places_text,
     title,
     told,
+    where_text,
     whole_text,
 )
 from profiler.report.model import ReportSide, exit_status, group_warnings, has_no_steps, load_warnings
@@ -84,8 +85,9 @@ def _finding_headline(finding: Finding, analysis: Analysis) -> Headline:
             gain = gain.replace(AS_FAST, " as fast after the first change")
         return Headline(f"{who} waits for data {share(waits)} of every step{': ' if gain else ''}", gain)
     part = share(_evaluation(finding, analysis) or finding.share)
-    whole = whole_text(finding, "every step")
-    if not finding.rule.title:
+    is_whole = analysis.step is not None and analysis.step.kind is StepKind.WHOLE_TRACE
+    whole = whole_text(finding, "the trace" if is_whole else "every step")
+    if not finding.has_cure:
         if finding.rule.name == UNATTRIBUTED:
             is_hinted = any(line.unrecorded for line in analysis.lines)
             return Headline(f"What ran in {part} of {whole} is {'uncertain' if is_hinted else 'unknown'}")
@@ -188,11 +190,11 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*shown, *_gain_or_why_none(analysis))))
     if not lead.has_cure:
         reason = (analysis.unknown_reason,) if lead.rule.name == UNATTRIBUTED else ()
-        place = places_text(lead).removeprefix(", ")
-        place = place[2:-1] if place.startswith(" (") else place
-        where = f"{title(lead).removesuffix(',')}: {place}." if place and not reason else ""
-        shown = tuple(islice(filter(None, (*reason, where, *analysis.details)), WHY))
-        return tuple(dict.fromkeys((*shown, *_gain_or_why_none(analysis))))
+        where = "" if reason else where_text(lead)
+        base = left_out_text(lead)
+        details = (each for each in analysis.details if each != base)
+        shown = tuple(islice(filter(None, (*reason, where, *details)), WHY))
+        return tuple(filter(None, dict.fromkeys((*shown, *_gain_or_why_none(analysis), base))))
     text = finding_text(lead)
     is_input, is_evaluation = is_of_input(lead), _evaluation(lead, analysis) > 0
     first = f"{text.title}{at(lead.sites[0]) if lead.sites else ''}." if is_input else ""
@@ -223,6 +225,8 @@ def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:
         return
     if any(each.rule.code and not each.gains for each in sure):
         reason = "a recording does not tell how much the change below gives"
+    elif any(each.has_cure and not each.gains and not each.costs.keys() <= set(CORELESS_CATEGORIES) for each in sure):
+        reason = "a recording does not tell what such a change gives"
     elif analysis.info.level == "light" and not analysis.is_trace:
         reason = "level light does not record where the time goes"
     elif not_sampled(analysis):

@@ -22,11 +22,13 @@ from profiler.analyse.model import (
 )
 from profiler.core.units import nth, seconds, share, significant
 from profiler.diagnose.model import (
+    BUSY_DEVICE,
     WORTH_NAMING,
     RunDiagnosis,
     RunPart,
     RunVerdict,
     UnknownShare,
+    is_worth,
 )
 from profiler.report.category_text import CATEGORIES, category_label
 from profiler.report.finding_text import (
@@ -91,6 +93,8 @@ def run_statement(run: RunDiagnosis) -> Statement:
     state, *notes = [*_RUN[run.verdict](run)] or [""]
     of_run = map(finding_sentence, of_whole_run(run.findings))
     # of a device the finding says what it costs, and the next sentence how busy the device was
+    if run.verdict in BUSY_DEVICE and findings and not is_worth(findings[0]):
+        shown = ["", *shown]
     sentences = [*shown[:1], state, *outside_sentences(run), *of_run, *shown[1:], *notes]
     sentences += [*filter(None, map(left_out_text, named))][:1]
     sentences = [*filter(None, sentences)]
@@ -117,16 +121,13 @@ def _sentence(finding: Finding, run: RunDiagnosis) -> str:
 def _unseen(run: RunDiagnosis) -> Iterable[str]:
     """`No training step was seen.` `Importing torch at train.py:2 took 2.1 s, 62% of the run.`"""
     yield "No training step was seen."
-    imported = set[str]()
-    for part in run.parts:
-        yield _part(part, again=part.package in imported)
-        imported.add(part.package if part.owner is Owner.IMPORT else "")
+    yield from map(_part, run.parts)
 
 
-def _part(part: RunPart, *, again: bool = False) -> str:
+def _part(part: RunPart) -> str:
     """`Code of scipy at train.py:2 (scipy.stats.ks_2samp) took 2.1 s, 62% of the run.`"""
     if part.owner is Owner.IMPORT:
-        what = f"Importing {'more of ' * again}{part.package}"
+        what = f"Importing {part.package}"
     elif part.kind:
         what = capitalized(category_label(part.kind))
     else:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from profiler.analyse.model import Analysis
 
 WORTH_LEADING: Final = 1.1
-"""Gain from which a finding leads a verdict, as `profiler.report.finding_text` has it; a test holds it equal."""
+"""Gain from which a finding leads a verdict, as `profiler.diagnose.model` has it; a test holds it equal."""
 THROTTLED: Final = "throttled"
 """The rule that must tell of a CPU quota."""
 LOADED: Final = frozenset({"core", "throttled"})

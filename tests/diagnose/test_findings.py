@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from profiler.analyse.finding import Confidence, Finding, GainMethod
+from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod
 from profiler.analyse.ledger.cells import MAIN, Cell, Ledger, Owner, Period, Recurrence
-from profiler.analyse.model import Analysis, Measure
+from profiler.analyse.model import Analysis, LineCost, Measure
 from profiler.core.notice import Notice
-from profiler.diagnose.findings import find, with_trials
-from profiler.diagnose.rule import Claim, Order, Rule, RunClaim, StepCosts
+from profiler.diagnose.findings import find, in_order, with_trials
+from profiler.diagnose.rule import Claim, Order, Rule, RunClaim, StepCosts, exactly
 from profiler.run.model import RunInfo, Site
 
 SITE = Site("train.py", 8, "train")
@@ -85,7 +85,7 @@ def test_a_general_rule_names_no_line_of_another_cause() -> None:
     for lines, named in (((SITE, other), (other,)), ((SITE,), (SITE,))):
         python = Rule(
             "python",
-            "",
+            "python",
             (),
             "Mend it.",
             lambda costs, lines=lines: Claim({"python": costs.cost("python")}, lines),
@@ -130,7 +130,7 @@ def test_trials_leave_the_order_of_other_findings() -> None:
         analysis(input=0.4, python=0.2, compute=0.4),
         (of_run, no_gain("b", "python"), no_gain("c", "compute"), rule("i", "input"), same),
     )
-    assert [each.rule.name for each in findings] == ["i", "c", "b", "a", "s"]
+    assert [each.rule.name for each in findings] == ["i", "b", "c", "a", "s"]
     assert with_trials(findings, ()) == findings
 
 
@@ -183,13 +183,75 @@ def test_without_a_step_there_is_no_finding() -> None:
     assert find(empty, (rule("p", "python"),)) == ((), (), None)
 
 
-def test_a_finding_without_a_gain_displaces_none() -> None:
+@pytest.mark.parametrize("order", Order)
+def test_a_cause_without_a_gain_gets_what_those_with_a_gain_leave(order: Order) -> None:
     run = analysis(compute=1.0)
 
     def judge(costs: StepCosts) -> Claim:
         return Claim({"compute": costs.cost("compute")}, has_gain=False)
 
-    assert names(run, Rule("a", "", (), "Mend it.", judge), rule("b", "compute", part=0.5)) == ["b", "a"]
+    rules = Rule("a", "a", (), "Mend it.", judge), rule("b", "compute", part=0.5, order=order)
+    assert [(each.rule.name, round(each.share, 2)) for each in causes(run, rules)] == [("b", 0.5), ("a", 0.5)]
+
+
+def test_what_makes_a_rank_late_comes_first_and_no_group_mixes_with_another() -> None:
+    (large,) = causes(analysis(input=0.5, compute=0.5), (rule("large", "input"),))
+    limit = replace(large, rule=replace(large.rule, name="late"), values={"rank": 1})
+    limit = replace(limit, gains=(Gain(GainMethod.BOUND, 1.3, 1.1, 2.5, is_most=True),))
+    assert [each.rule.name for each in in_order((large, limit), late=1)] == ["late", "large"]
+    assert [each.rule.name for each in in_order((large, limit))] == ["large", "late"]
+    worth = replace(large, gains=(Gain(GainMethod.BOUND, 1.15, 1.05, 1.3, is_most=True),))
+    small = replace(limit, gains=(Gain(GainMethod.BOUND, 1.08, 1.06, 1.1),))
+    assert [each.rule.name for each in in_order((small, worth))] == ["large", "late"]
+
+
+def test_of_periodic_work_the_part_that_no_rule_explains_is_told() -> None:
+    def judge(costs: StepCosts) -> Claim:
+        return Claim({name: costs.cost(name) for name in ("input", "python")}, is_periodic=True, is_most=True)
+
+    run = analysis(input=0.4, python=0.2, compute=0.4)
+    periodic = Rule("periodic", "periodic", (), "Mend it.", judge, order=Order.SHAPE)
+    told = {each.rule.name: round(each.share, 2) for each in causes(run, (periodic, rule("loader", "input")))}
+    assert told == {"loader": 0.4, "periodic": 0.2}
+
+
+def test_the_last_rules_see_what_is_left() -> None:
+    cells = cell(7, "python", 3.0), cell(8, "python", 1.0), cell(9, "compute", 6.0)
+    ledger = Ledger(cells, {(0, MAIN, Period.STEPS): 10.0}, steps={MAIN: 10})
+    lines = tuple(
+        LineCost(each.place, "", each.seconds / 10, each.seconds / 10, 0.0, 1.0, 50, {each.kind: each.seconds / 10})
+        for each in cells
+        if each.place
+    )
+    run = replace(analysis(python=0.4, compute=0.6), ledger=ledger, lines=lines)
+    seen = list[StepCosts]()
+
+    def judge(costs: StepCosts) -> None:
+        seen.append(costs)
+
+    exact = Rule(
+        "exact", "exact", (), "Mend it.", lambda costs: Claim({"python": exactly(0.3)}, (replace(SITE, line=7),))
+    )
+    find(run, (exact, Rule("rest", "rest", (), "Mend it.", judge, order=Order.REST)))
+    (left,) = seen
+    assert left.cost("python").seconds == pytest.approx(0.1)
+    assert left.cost("compute").seconds == pytest.approx(0.6)
+    assert [site.line for site in left.sites("python")] == [8]
+    assert {line.site.line: line.categories.get("python") for line in left.lines} == {
+        7: pytest.approx(0.0), 8: pytest.approx(0.1), 9: None,
+    }  # fmt: skip
+    assert left.active == pytest.approx(1.0)
+
+
+def test_the_rest_of_a_stage_is_told_as_its_rest() -> None:
+    evaluating = replace(cell(7, "compute", 6.0), activity="evaluation")
+    ledger = Ledger((evaluating, cell(8, "compute", 4.0)), {(0, MAIN, Period.STEPS): 10.0}, steps={MAIN: 10})
+    run = replace(analysis(compute=1.0), ledger=ledger)
+    partly = Rule(
+        "part", "part", (), "Mend it.", lambda costs: Claim({"compute": exactly(0.3)}, (replace(SITE, line=7),))
+    )
+    told = {each.rule.name: (round(each.share, 2), each.values.get("is_rest")) for each in find(run, (partly,))[0]}
+    assert told == {"part": (0.3, None), "evaluation": (0.3, True), "compute": (0.4, False)}
 
 
 def test_work_beside_a_device_that_was_not_recorded_has_no_gain() -> None:

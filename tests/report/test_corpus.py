@@ -204,7 +204,9 @@ def _sums(analysis: Analysis) -> Iterator[float]:
     """Shares of rows of the report's tables, summed by line and by function; of causes, the parts at a line."""
     rows: list[tuple[Any, Site | None, float]] = [("idle", row.site, row.share_of_wall) for row in analysis.idle]
     rows += [("lines", line.site, line.share) for line in analysis.lines]
-    rows += [("own", line.site, line.active / analysis.own_time) for line in analysis.lines if analysis.own_time]
+    rows += [
+        ("own", line.site, min(1.0, line.active / analysis.own_time)) for line in analysis.lines if analysis.own_time
+    ]
     rows += [(thread.tid, line.site, line.share) for thread in analysis.threads for line in thread.lines]
     sums: defaultdict[Any, float] = defaultdict(float)
     for table, site, part in rows:

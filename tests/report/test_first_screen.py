@@ -373,7 +373,7 @@ def test_a_measured_gain_leaves_nothing_out() -> None:
 def test_a_verdict_whose_shares_have_two_wholes_tells_it() -> None:
     run = RunDiagnosis(RunVerdict.CAUSE, findings=(replace(finding(), left_out=0.6),))
     assert run_statement(run).details[-1].startswith("Shares are of the program's own time: other")
-    assert "leave out" not in " ".join(run_statement(replace(run, findings=(finding(),))).details)
+    assert "own time" not in " ".join(run_statement(replace(run, findings=(finding(),))).details)
 
 
 def test_a_run_directory_that_ended_is_tried_without_recording_again(tmp_path: Path) -> None:

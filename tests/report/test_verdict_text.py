@@ -18,10 +18,13 @@ def test_every_host_category_has_its_texts() -> None:
     assert tuple(CATEGORIES) == HOST_CATEGORIES
 
 
-@pytest.mark.parametrize("category", [*HOST_CATEGORIES, AFTER_OPTIMIZER, UPDATE, *INTERRUPTIONS])
+STAGES = [stage for stage in INTERRUPTIONS if stage != Stage.NO_GRADIENTS]
+
+
+@pytest.mark.parametrize("category", [*HOST_CATEGORIES, AFTER_OPTIMIZER, UPDATE, *STAGES])
 def test_all_time_of_a_step_can_be_told(category: str) -> None:
-    if category != Stage.NO_GRADIENTS:
-        assert " 70% of each step" in run_statement(step(rest(category, 0.7))).text
+    assert " takes 70% of each step" in run_statement(step(rest(category, 0.7))).text
+    assert "The rest of " in run_statement(step(rest(category, 0.7, is_rest=True))).text
 
 
 @pytest.mark.parametrize("category", HOST_CATEGORIES)

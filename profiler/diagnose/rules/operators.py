@@ -154,13 +154,15 @@ def single_tensor_optimizer(costs: StepCosts) -> Claim | None:
     )
     claimed = frame_costs(lines)
     total = total_seconds(claimed)
-    made = Site.from_fact(optimizer) if "file" in optimizer else None
     name = str(optimizer["class"]).rpartition(".")[2]
+    made = Site.from_fact(optimizer) if "file" in optimizer else None
+    if made and made.source and name not in made.source:  # a library makes the optimizer below that line
+        made = None
     is_chosen = optimizer["foreach"] is False or optimizer["fused"] is False
     return Claim(
         claimed,
         largest_sites([made, *frame_sites(lines)]),
-        {"optimizer": name, "tensors": optimizer["tensors"], "variable": optimizer.get("variable", "")},
+        {"optimizer": name, "tensors": optimizer["tensors"], "variable": optimizer.get("variable", "") if made else ""},
         remaining=_REMAINING * total,
         method=GainMethod.ESTIMATE,
         has_gain=is_chosen,

@@ -81,7 +81,10 @@ def _is_of_library(costs: StepCosts, site: Site) -> bool:
 @rule(
     "python-loop",
     "Python code of the training loop takes time",
-    ("{share:share} of each step is Python, much of it in {site:function}.",),
+    (
+        "{share:share} of each step is Python, much of it in {site:function}.",
+        "{unplaced:share} of each step is Python, at lines that are not known.",
+    ),
     "Replace loops over elements by operators on whole tensors, or do the work less often, or outside of the step.",
     fixes=("Do {called}() less often, or outside of the step.",),
     order=Order.REST,
@@ -98,7 +101,8 @@ def python_loop(costs: StepCosts) -> Claim | Notice | None:
         claimed["compute"] = computing
     sites = costs.sites("python")  # without a line it is spread over libraries, and no loop can be replaced
     has_gain = any(not _is_of_library(costs, site) for site in sites)
-    return Claim(claimed, sites, {"called": _array_function(sites)}, has_gain=has_gain)
+    unplaced = None if sites else costs.share(claimed["python"].seconds)
+    return Claim(claimed, sites, {"called": _array_function(sites), "unplaced": unplaced}, has_gain=has_gain)
 
 
 def _names(source: str) -> tuple[str, str] | None:
@@ -283,7 +287,7 @@ def blocked_thread(costs: StepCosts) -> Claim | None:
     claimed = take(costs, "waiting")
     if not claimed:
         return None
-    blocked, waiting = costs.analysis.blocked, claimed["waiting"]
+    blocked, waiting = costs.blocked, claimed["waiting"]
     claimed |= _work_of_waits(costs)
     if blocked is not None:
         part = min(1.0, blocked / waiting.seconds)
