@@ -39,8 +39,8 @@ from profiler.diagnose.rules._input import (
     main_loader,
     making_claim,
     prepared_costs,
+    quota_step_time,
 )
-from profiler.diagnose.rules._workers import quota_step_time
 
 _OPENING: Final = frozenset(
     (

@@ -12,6 +12,8 @@ from profiler.diagnose.rule import Claim, StepCosts, rule, rules_of, take
 from profiler.diagnose.rules._input import (
     MOST_WORKERS,
     SPLIT,
+    WORTH,
+    least_step_time,
     loader_cost,
     loader_values,
     made_cost,
@@ -21,7 +23,6 @@ from profiler.diagnose.rules._input import (
     more_workers_values,
     suggested_workers,
 )
-from profiler.diagnose.rules._workers import WORTH, least_step_time
 
 
 def _batch_values(costs: StepCosts, found: InputDiagnosis) -> dict[str, float | None]:
@@ -46,7 +47,7 @@ def _batch_values(costs: StepCosts, found: InputDiagnosis) -> dict[str, float | 
     "Let workers make the batches while the model trains.",
     threshold_source=(
         "HANDOVER and SENDING, what it costs to receive and to send a batch, were measured; `profiler.diagnose.input` "
-        "and `_workers` tell where. Less than 5% is worth no worker."
+        "and `_input` tell where. Less than 5% is worth no worker."
     ),
     code="{loader:assignment}DataLoader(..., num_workers={workers:plain}, persistent_workers=True)",
     knock_out=KnockOut.SETTINGS,

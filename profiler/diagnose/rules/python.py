@@ -99,10 +99,12 @@ def python_loop(costs: StepCosts) -> Claim | Notice | None:
         return None
     if computing := _computing_of_loops(costs):
         claimed["compute"] = computing
-    sites = costs.sites("python")  # without a line it is spread over libraries, and no loop can be replaced
-    has_gain = any(not _is_of_library(costs, site) for site in sites)
+    sites = costs.sites("python")
+    # without a line it is spread over libraries, and at a line that runs a library's loop no loop can be replaced
+    if sites and all(_is_of_library(costs, site) for site in sites):
+        return None
     unplaced = None if sites else costs.share(claimed["python"].seconds)
-    return Claim(claimed, sites, {"called": _array_function(sites), "unplaced": unplaced}, has_gain=has_gain)
+    return Claim(claimed, sites, {"called": _array_function(sites), "unplaced": unplaced}, has_gain=bool(sites))
 
 
 def _names(source: str) -> tuple[str, str] | None:
