@@ -69,10 +69,13 @@ class Board:
         self._thread = DEVICE if costs.has_queue else MAIN
         self._steps = self._ledger.steps.get(self._thread, 0) if self._ledger else 0
         self.parts = [Part(cell, category, seconds, seconds) for category, seconds, cell in costs.cells]
+        self._of = defaultdict[str, list[Part]](list)
+        for part in self.parts:
+            self._of[part.category].append(part)
         self._left = {name: cost.seconds for name, cost in costs.categories.items()}
         if self._steps and self._thread == MAIN:  # what recording takes is a cell of its own
             for name in self._left:
-                self._left[name] = sum(part.seconds for part in self.parts if part.category == name)
+                self._left[name] = sum(part.seconds for part in self._of[name])
         self._by = dict[str, dict[str, float]]()
         self._unplaced = dict[str, dict[str, float]]()
 
@@ -96,16 +99,17 @@ class Board:
 
     def _beyond(self, category: str) -> float:
         """The seconds of a category that are in no cell, and that no claim has."""
-        in_cells = sum(part.left for part in self.parts if part.category == category)
+        in_cells = sum(part.left for part in self._of[category])
         return max(0.0, self._left.get(category, 0.0) - in_cells)
 
     def _order(self, category: str, sites: Iterable[Site]) -> Iterator[Part]:
         """The cells of a category that a claim about these lines is about, the likeliest first."""
         places = {site.place for site in sites}
-        at_lines = [part for part in self.parts if part.category == category and part.cell.is_at(places)]
+        at_lines, others = list[Part](), list[Part]()
+        for part in self._of[category]:
+            (at_lines if part.cell.is_at(places) else others).append(part)
         yield from at_lines
         phases = {part.cell.activity for part in at_lines}
-        others = [part for part in self.parts if part.category == category and part not in at_lines]
         # where no cell is at its lines, as of a dataset in workers, the time of this kind is its consequence
         yield from (part for part in others if part.cell.place and (part.cell.activity in phases or not at_lines))
         yield from (part for part in others if not part.cell.place)
@@ -118,7 +122,7 @@ class Board:
     def free(self, category: str) -> Iterator[tuple[Part | None, float]]:
         """The seconds per step of a category that no claim has, in cells, and in none where cells do not tell."""
         left = max(0.0, self._left.get(category, 0.0))
-        parts = [part for part in self.parts if part.category == category and part.left > 0]
+        parts = [part for part in self._of[category] if part.left > 0]
         whole = sum(part.left for part in parts)
         yield from ((part, part.left * min(1.0, left / whole)) for part in parts)
         if left > whole:
@@ -127,8 +131,8 @@ class Board:
     def claimed(self, category: str) -> Iterator[tuple[Cell | None, float]]:
         """The seconds per step of a category that claims have, in cells, and in none where cells do not tell."""
         in_cells = 0.0
-        for part in self.parts:
-            if part.category == category and part.by:
+        for part in self._of[category]:
+            if part.by:
                 yield part.cell, sum(part.by.values())
                 in_cells += sum(part.by.values())
         yield None, max(0.0, sum(self._by.get(category, {}).values()) - in_cells)

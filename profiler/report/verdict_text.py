@@ -102,8 +102,8 @@ def run_statement(run: RunDiagnosis) -> Statement:
         straggler, balance = straggler_sentence(ranks), balance_sentence(ranks)
         if straggler:
             gain = f"With equal work on each rank: {gain_text(late[0], ' as fast')}." if late and late[0].gains else ""
-            sentences = [straggler, gain, balance, f"On rank {ranks.analysed}: {sentences[0]}", *sentences[1:]]
-            sentences += collective_sentences(ranks)
+            of_rank = [f"On rank {ranks.analysed}: {sentences[0]}", *sentences[1:]] if sentences else []
+            sentences = [straggler, gain, balance, *of_rank, *collective_sentences(ranks)]
         else:
             sentences += [*collective_sentences(ranks), balance]
     headline, *details = filter(None, sentences)

@@ -7,7 +7,16 @@ from dataclasses import replace
 import pytest
 
 from profiler.analyse.finding import Confidence
-from profiler.analyse.model import AFTER_OPTIMIZER, HOST_CATEGORIES, INTERRUPTIONS, UPDATE, Stage
+from profiler.analyse.model import (
+    AFTER_OPTIMIZER,
+    HOST_CATEGORIES,
+    INTERRUPTIONS,
+    UPDATE,
+    RankActivity,
+    RankLedger,
+    Stage,
+    Straggler,
+)
 from profiler.diagnose.model import RunVerdict
 from profiler.report.category_text import CATEGORIES
 from profiler.report.verdict_text import run_statement
@@ -49,3 +58,17 @@ def test_what_samples_do_not_tell_is_no_small_rest() -> None:
     unsure = replace(rest("python", 0.15), confidence=Confidence.LOW)
     text = run_statement(step(rest("compute", 0.8), unsure, verdict=RunVerdict.COMPUTING)).text
     assert text.endswith("The stack samples are too few to tell what takes the rest.")
+
+
+def test_a_late_rank_of_which_no_more_is_known_is_told_alone() -> None:
+    """No other finding is told, so that nothing follows about the rank."""
+    late = replace(rest("compute", 0.4), values={"rank": 1})
+    ranks = RankLedger(
+        tuple(RankActivity(rank, rank, 9, 0, 1.0, None, None) for rank in (0, 1)),
+        1,
+        synchronous=True,
+        straggler=Straggler(1, 0.4, "compute", 0.4, 0.0, None),
+    )
+    statement = run_statement(replace(step(late), ranks=ranks))
+    assert statement.headline.startswith("Rank 1 makes the other rank wait 400 ms of each step")
+    assert not any("On rank" in sentence for sentence in statement.details)
