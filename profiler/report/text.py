@@ -497,6 +497,7 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "zero": "{side} has 0: no ratio",
     WAITS_FOR_CORE: "{side} waited {share:.0%} of the time for a core that other programs had",
     "not-positive": "{side} has values that are not positive: no ratio",
+    "not-comparable": lambda values: f"not comparable: {mismatches(values['mismatches'])}",
     # warnings
     "unrecorded-time": _unrecorded_time,
     "python-or-cuda-wait": (
