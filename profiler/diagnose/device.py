@@ -14,7 +14,7 @@ from profiler.analyse.model import (
 )
 from profiler.core.facts import stated_device
 from profiler.core.notice import Notice
-from profiler.diagnose.model import WORTH_NAMING, RunDiagnosis, RunVerdict
+from profiler.diagnose.model import BETWEEN_OPERATORS, SETUP_CALLS, WORTH_NAMING, RunDiagnosis, RunVerdict
 
 BUSY: Final = 0.8
 """Share of time from which a device, or of a step from which computing, counts as the limit."""
@@ -94,7 +94,7 @@ def too_few_launches(analysis: Analysis) -> Notice | None:
 def trace_category(row: IdleBlame) -> tuple[str, str]:
     """The category of a row of a trace, and the code of what is to be added; calls that launch are the framework's."""
     if row.category == "launch":
-        return ("framework", "") if row.subject in _LAUNCH_CALLS else ("launch", "setup-calls")
+        return ("framework", "") if row.subject in _LAUNCH_CALLS else ("launch", SETUP_CALLS)
     if row.category in ("python", UNATTRIBUTED) and row.state is not HostState.IN_PYTHON:
-        return UNATTRIBUTED, "between-operators"
+        return UNATTRIBUTED, BETWEEN_OPERATORS
     return row.category, ""

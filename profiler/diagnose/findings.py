@@ -18,13 +18,11 @@ from profiler.diagnose.device import too_few_launches
 from profiler.diagnose.model import is_worth
 from profiler.diagnose.predict import replayed_gain
 from profiler.diagnose.rest import rest
-from profiler.diagnose.rule import Claim, Cost, Order, Rule, RunClaim, StepCosts
+from profiler.diagnose.rule import FASTEST, Claim, Cost, Order, Rule, RunClaim, StepCosts
 from profiler.run.trials import Trial
 
 _NARROW: Final = 0.8
 """Least ratio of the lower end of a cost to the cost for a high confidence."""
-_FASTEST: Final = 1e-3
-"""Least share of a step that is assumed to remain: what a rule claims may be the whole step."""
 
 
 class Found(NamedTuple):
@@ -171,7 +169,7 @@ def _bound(claim: Claim, costs: StepCosts) -> Gain:
 
     def factor(seconds: float) -> float:
         step = costs.own_step(seconds, waits)
-        return step / max(step - seconds + min(claim.remaining, seconds), _FASTEST * step)
+        return step / max(step - seconds + min(claim.remaining, seconds), FASTEST * step)
 
     return Gain(claim.method, factor(total.seconds), factor(total.low), factor(total.high))
 

@@ -45,8 +45,8 @@ ON_CORE: Final = ("input", "compute", "framework", "python", "log", "checkpoint"
 MAX_SITES: Final = 3
 _MOST_RECORDING: Final = 0.5
 """Most of what remains of a step that is taken to be the cost of recording, which is an estimate."""
-_FASTEST: Final = 1e-3
-"""Least share of a step that is assumed to be no wait for a core."""
+FASTEST: Final = 1e-3
+"""Least share of a step that is assumed to remain: waits for a core, or what a rule claims, may be all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ class StepCosts:
         """
         if self.has_queue:
             return self.seconds
-        step = max(min(self.seconds, self.active + waits), _FASTEST * self.seconds)
+        step = max(min(self.seconds, self.active + waits), FASTEST * self.seconds)
         return step - min(self.recording, _MOST_RECORDING * max(0.0, step - claimed))
 
     def share(self, seconds: float) -> float:

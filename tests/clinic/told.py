@@ -130,7 +130,7 @@ class Told:
         return tuple(each for each in self.entries if self.condition != "quota" or each.rule != THROTTLED)
 
 
-_NO_CAUSES: Final = ("compute", "backward-and-update", "unattributed")
+NO_CAUSES: Final = ("compute", "backward-and-update", "unattributed")
 """Names of time that says nothing about a cause."""
 _ACTIONS: Final = "\nWhat now\n"
 """Head of the actions on a first screen."""
@@ -151,7 +151,7 @@ def read_told(run: Path) -> Told:
     return Told(
         steps=_steps(run),
         screen=screen,
-        entries=tuple(_entry(each) for each in report["findings"] if each["fix"] or each["rule"] not in _NO_CAUSES),
+        entries=tuple(_entry(each) for each in report["findings"] if each["fix"] or each["rule"] not in NO_CAUSES),
         actions=screen.partition(_ACTIONS)[2],
         lines=tuple(
             (Path(line["site"]["file"]).name, line["site"]["line"], line["share"]) for line in report["lines"][:8]
