@@ -23,7 +23,7 @@ from tests.clinic.told import Breakdown, Cause, Entry, Told
 from tests.clinic.unharmed import harm
 
 EVERY = every_case()
-MOST_UNMEASURED = 9
+MOST_UNMEASURED = 0
 """Cases of which a quiet machine has not measured the cure yet. It only falls."""
 REBUILT = [each for each in EVERY if each.source != "here" and not each.checkout]
 STYLES = [each for each in EVERY if each.truth.style]
