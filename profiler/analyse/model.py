@@ -963,6 +963,11 @@ class Analysis:
         return with_core - min(self.recording, with_core / 2)
 
     @property
+    def is_undivided(self) -> bool:
+        """Whether stack samples are too few to divide any time of a step: only what hooks record is known."""
+        return any(each.code == "unrecorded-time" and each.values["of"] == "anything" for each in self.warnings)
+
+    @property
     def samples(self) -> int:
         """The stack samples within the measured steps."""
         return sum(line.samples for line in self.lines)

@@ -128,6 +128,11 @@ class Board:
         if left > whole:
             yield None, left - whole
 
+    def share_left(self, category: str) -> float:
+        """The share of a category that no claim has."""
+        whole = self.costs.cost(category).seconds
+        return min(1.0, max(0.0, self._left.get(category, 0.0)) / whole) if whole > 0 else 1.0
+
     def claimed(self, category: str) -> Iterator[tuple[Cell | None, float]]:
         """The seconds per step of a category that claims have, in cells, and in none where cells do not tell."""
         in_cells = 0.0
@@ -209,11 +214,7 @@ class Rest(StepCosts):
 
     def cost(self, category: str) -> Cost:
         """What is left of a category."""
-        return super().cost(category).part(self._left(category))
-
-    def _left(self, category: str) -> float:
-        whole, left = super().cost(category).seconds, sum(seconds for _, seconds in self._board.free(category))
-        return min(1.0, left / whole) if whole > 0 else 1.0
+        return super().cost(category).part(self._board.share_left(category))
 
     @property
     def active(self) -> float:
@@ -236,7 +237,7 @@ class Rest(StepCosts):
     def blocked(self) -> float | None:
         """What is left of the time in which the thread could not run."""
         whole = super().blocked
-        return None if whole is None else whole * self._left("waiting")
+        return None if whole is None else whole * self._board.share_left("waiting")
 
     @cached_property
     def cells(self) -> Sequence[tuple[str, float, Cell]]:

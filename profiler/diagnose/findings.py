@@ -6,7 +6,7 @@ import math
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, NotJudged
 from profiler.analyse.ledger.cells import Ledger
@@ -18,11 +18,8 @@ from profiler.diagnose.device import too_few_launches
 from profiler.diagnose.model import is_worth
 from profiler.diagnose.predict import replayed_gain
 from profiler.diagnose.rest import rest
-from profiler.diagnose.rule import FASTEST, Claim, Cost, Order, Rule, RunClaim, StepCosts
+from profiler.diagnose.rule import FASTEST, NARROW, Claim, Cost, Order, Rule, RunClaim, StepCosts
 from profiler.run.trials import Trial
-
-_NARROW: Final = 0.8
-"""Least ratio of the lower end of a cost to the cost for a high confidence."""
 
 
 class Found(NamedTuple):
@@ -206,7 +203,7 @@ def _finding(rule: Rule, claim: Claim, costs: StepCosts, overlaps: str) -> Findi
     # of waits whose end gains nothing, as what else the machine does is no part of the program, all steps are the whole
     step = costs.own_step(total.seconds, waits) if claim.has_gain or not waits else costs.seconds
     share, low, high = (min(1.0, seconds / step) for seconds in (total.seconds, total.low, total.high))
-    if total.is_exact or total.low >= _NARROW * total.seconds:
+    if total.is_exact or total.low >= NARROW * total.seconds:
         confidence = claim.confidence
     else:
         confidence = Confidence.MEDIUM if total.low >= rule.threshold * costs.active else Confidence.LOW

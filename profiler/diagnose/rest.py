@@ -46,7 +46,7 @@ from profiler.diagnose.model import (
     WAITS_FOR_WORKERS,
     WORTH_NAMING,
 )
-from profiler.diagnose.rule import MAX_SITES, NOTHING, Cost, StepCosts, add, exactly, largest_sites
+from profiler.diagnose.rule import MAX_SITES, NARROW, NOTHING, Cost, StepCosts, add, exactly, largest_sites
 from profiler.run.model import Site
 
 _WORK: Final = ("python", "framework", "compute")
@@ -60,8 +60,6 @@ _BESIDE_A_DEVICE: Final = ("input", "log", "checkpoint")
 """Categories that take the host's time whether the device is busy or not; in all others it may be waiting for it."""
 _CHANCE: Final = 0.03
 """Lower end of an interval below which time may be none: '16% (1 to 25%)' names what may not be there."""
-_NARROW: Final = 0.8
-"""Least ratio of the lower end of an interval to the time for a high confidence."""
 
 
 def rest(board: Board, costs: StepCosts) -> Iterator[Finding]:
@@ -110,7 +108,7 @@ def _finding(name: str, group: _Group, costs: StepCosts, **values: Any) -> Findi
         return None
     # waits for a core are a part of the whole step; all else is a part of the time in which the program has one
     step = costs.seconds if name in CORELESS_CATEGORIES else costs.own_step(cost.seconds)
-    confidence = Confidence.HIGH if cost.low >= _NARROW * cost.seconds else Confidence.MEDIUM
+    confidence = Confidence.HIGH if cost.low >= NARROW * cost.seconds else Confidence.MEDIUM
     if cost.low < _CHANCE * step or _reflects_device(name, costs):
         confidence = Confidence.LOW
     places = group.places(step)
@@ -162,7 +160,7 @@ def _name(category: str, places: Collection[object], analysis: Analysis) -> str:
         return BETWEEN_OPERATORS if category == "python" or is_known else category
     if category == "python" and hides_waits(analysis):
         return PYTHON_OR_WAITS
-    if category == "compute" and any(warning.values.get("of") == "anything" for warning in analysis.warnings):
+    if category == "compute" and analysis.is_undivided:
         return RECORDED_COMPUTING  # without samples, only what hooks record is known
     # a program with an engine waits for its workers, not for a device
     if category == "sync" and facts.get("device") == "cpu" and facts.get("engine", "inline") != "inline":
@@ -194,7 +192,7 @@ def _of_device(board: Board, costs: StepCosts) -> Iterator[Finding]:
         if few and not _is_single_call(category, rows):
             continue
         whole = sum(row.seconds_per_step for row in rows)
-        left, found = _free(board, category) / (costs.cost(category).seconds or 1.0), _Group()
+        left, found = board.share_left(category), _Group()
         found.add(category, exactly(left * whole), None)
         found.claimed = whole * (1.0 - left)
         for part, seconds in board.free(category):
@@ -206,17 +204,13 @@ def _of_device(board: Board, costs: StepCosts) -> Iterator[Finding]:
             yield finding
     for category, kinds in ((COMMUNICATING, ("communication",)), (COPYING, COPIES)):
         parts = sorted((part for part in analysis.device_parts if part.kind in kinds), key=lambda part: -part.exposed)
-        left, found = _free(board, category) / (costs.cost(category).seconds or 1.0), _Group()
+        left, found = board.share_left(category), _Group()
         found.add(category, exactly(left * costs.cost(category).seconds), None)
         found.claimed = (1.0 - left) * costs.cost(category).seconds
         rest_of = tuple(replace(part, exposed=left * part.exposed) for part in parts)
         shown_parts = tuple(part for part in rest_of if part.exposed >= WORTH_NAMING)
         if finding := _finding(category, found, costs, parts=shown_parts):
             yield finding
-
-
-def _free(board: Board, category: str) -> float:
-    return sum(seconds for _, seconds in board.free(category))
 
 
 def _is_single_call(category: str, rows: Iterable[IdleBlame]) -> bool:

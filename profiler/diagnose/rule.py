@@ -43,6 +43,8 @@ from profiler.run.model import Site
 ON_CORE: Final = ("input", "compute", "framework", "python", "log", "checkpoint", "launch")
 """Categories of host work that needs a core."""
 MAX_SITES: Final = 3
+NARROW: Final = 0.8
+"""Least ratio of the lower end of a cost to the cost for a high confidence."""
 _MOST_RECORDING: Final = 0.5
 """Most of what remains of a step that is taken to be the cost of recording, which is an estimate."""
 FASTEST: Final = 1e-3

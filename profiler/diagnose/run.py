@@ -153,7 +153,5 @@ def _unknown_share(analysis: Analysis, share: float) -> UnknownShare:
         in_trace=analysis.is_trace,
         site=line.site if line and is_at_line else None,
         site_share=min(share, line.unrecorded / (analysis.value("step_time") or 1.0)) if line and is_at_line else 0.0,
-        is_whole=any(
-            warning.code == "unrecorded-time" and warning.values["of"] == "anything" for warning in analysis.warnings
-        ),
+        is_whole=analysis.is_undivided,
     )

@@ -23,7 +23,7 @@ from profiler.analyse.model import (
 from profiler.core.facts import is_plain_python
 from profiler.core.metrics import RATES
 from profiler.core.units import rate, ratio, seconds, share
-from profiler.diagnose.model import MUCH_UNKNOWN, NAMED, OF_TRAINING, WORTH_LEADING, RunVerdict
+from profiler.diagnose.model import MUCH_UNKNOWN, NAMED, RunVerdict, is_worth
 from profiler.report.blocks import Chip, Headline
 from profiler.report.category_text import phase_label
 from profiler.report.finding_text import (
@@ -198,7 +198,7 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
     text = finding_text(lead)
     is_input, is_evaluation = is_of_input(lead), _evaluation(lead, analysis) > 0
     first = f"{text.title}{at(lead.sites[0]) if lead.sites else ''}." if is_input else ""
-    others = [each for each in told(analysis.findings)[1:] if each.gain >= WORTH_LEADING or _is_much(each)]
+    others = [each for each in told(analysis.findings)[1:] if is_worth(each) and (each.gains or not each.has_cure)]
     left_out, of_lead = left_out_text(lead), _OF_EVALUATION if is_evaluation else _OF_INPUT
     has_rest = (is_input or is_evaluation) and not leaves_much_out(lead, analysis)
     rest = _rest(analysis.phases, of_lead) if has_rest else ""
@@ -208,11 +208,6 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
     why = tuple(islice(filter(None, (first, evidence[0], second, evidence[1])), WHY))
     none = () if lead.gain >= NO_GAIN else _gain_or_why_none(analysis)
     return tuple(filter(None, (*why, *none, *map(finding_sentence, of_whole_run(analysis.findings)), left_out)))
-
-
-def _is_much(finding: Finding) -> bool:
-    """Whether time that no rule explains is told beside a cause: computing is what a training is for."""
-    return not finding.has_cure and finding.share >= NAMED and finding.rule.name not in OF_TRAINING
 
 
 def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:

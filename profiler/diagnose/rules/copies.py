@@ -174,7 +174,7 @@ def pageable_copies(costs: StepCosts) -> Claim | None:
     order=Order.REST,
 )
 def exposed_copies(costs: StepCosts) -> Claim | None:
-    """The time in which a device only copies, as far as other rules leave it."""
+    """The time in which a device only copies. It gets what other rules leave."""
     claimed = take(costs, COPYING)
     return Claim(claimed, copy_sites(costs)) if claimed else None
 

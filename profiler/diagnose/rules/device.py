@@ -28,7 +28,7 @@ PyTorch launches an operator in 5 to 50 µs, and in up to 200 µs where it is tr
     code='torch.compile(model, mode="reduce-overhead")',
 )
 def many_small_kernels(costs: StepCosts) -> Claim | None:
-    """The idle time in which the host launched operators, as far as other rules leave it."""
+    """The idle time in which the host launched operators. It gets what other rules leave."""
     launches, busy = costs.analysis.value("launches_per_step"), costs.analysis.value("device_utilization")
     if not costs.has_queue or not launches or launches < MIN_LAUNCHES:
         return None
