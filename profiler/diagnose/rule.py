@@ -319,9 +319,11 @@ class Order(IntEnum):
 
     EXACT = 0
     """It recognizes a setting, a call or a record."""
-    SHAPE = 1
-    """It recognizes a shape of code, such as work of every so many steps."""
-    REST = 2
+    RECURRING = 1
+    """It recognizes work of some steps only."""
+    SHAPE = 2
+    """It recognizes a shape of code, such as a loop of small operators."""
+    REST = 3
     """It explains a kind of time. It sees only what all others leave."""
 
 

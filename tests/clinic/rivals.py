@@ -19,6 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
+
 from tests.clinic.case import Case
 from tests.clinic.judge import Judged, Mark, judge, verdict_of
 from tests.clinic.keep import REPORTS, hash_of_case
@@ -319,8 +321,14 @@ def _run(case: Case, folder: Path, words: Sequence[str | Path]) -> str:
     try:
         output, errors = process.communicate(timeout=TIMEOUT_S)
     finally:
+        started = []  # also what has left its group, as what `traceml run` starts
+        with suppress(psutil.NoSuchProcess):
+            started = psutil.Process(process.pid).children(recursive=True)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+        for each in started:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
     if process.returncode and not case.exit_code:
         raise ValueError(f"exit code {process.returncode}\n{errors[-1500:]}")
     return output

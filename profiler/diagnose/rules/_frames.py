@@ -30,12 +30,6 @@ def lines_of_deep_copies(costs: StepCosts) -> tuple[LineCost, ...]:
     return () if costs.has_queue else lines_above(costs, _is_deep_copy)
 
 
-def lines_in_deep_copies(costs: StepCosts) -> set[Site]:
-    """The user's lines that make deep copies, and those that run in them, such as the lines of a `__deepcopy__`."""
-    copies = () if costs.has_queue else filter(_is_deep_copy, costs.analysis.library)
-    return {site for each in copies for site in (each.below.site, *each.lines)}
-
-
 def _is_deep_copy(function: LibraryFunction) -> bool:
     return function.name == "deepcopy" and function.file == "copy.py"
 

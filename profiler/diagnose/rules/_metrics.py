@@ -10,10 +10,8 @@ from typing import Final
 from profiler.analyse.model import AFTER_OPTIMIZER, CallSite, LibraryFunction, LineCost, Phase, Stage
 from profiler.core.syntax import called_functions, line_nodes
 from profiler.diagnose.model import NAMED
-from profiler.diagnose.rule import StepCosts, total_seconds
+from profiler.diagnose.rule import StepCosts
 from profiler.diagnose.rules._frames import lines_above
-from profiler.diagnose.rules._operators import small_operators
-from profiler.diagnose.rules._periodic import extra_seconds, other_spikes
 from profiler.run.model import Site
 
 _LIBRARIES: Final = (
@@ -36,9 +34,6 @@ _CHOICES: Final = re.compile(r"(sample|multinomial|rand)\w*\(|\brandom\.")
 """Calls by which a program that acts or generates text chooses what it does next."""
 _SCALED: Final = re.compile(r"^(?=.*\bgrads?\b).*((mul|div|clamp|copy)_\(|[*/]=)")
 """A line that changes gradients."""
-_MOSTLY: Final = 0.5
-"""Share of a line's time from which its operators are mostly small, or it is mostly work of every so many steps. A
-choice: half."""
 _NEAR: Final = 8
 """Lines below one that computes a result at which it is read at most: what is read farther below is used for more."""
 _OFTEN: Final = 0.5
@@ -51,8 +46,7 @@ _KINDS: Final = ("sync", "would_sync", "might_sync")
 def metric_lines(costs: StepCosts) -> tuple[tuple[LineCost, ...], float]:
     """The lines with time in functions of libraries for metrics, and those that compute numbers without gradients which
     the host reads, the most time first; and how many numbers it reads there per step. None where they take less than a
-    tenth of a step, and none beside a device with a queue: `hidden-sync` judges the reads then. Of lines that call
-    mostly small operators, `many-small-operators` tells, and of lines in every so many steps `periodic-work`."""
+    tenth of a step, and none beside a device with a queue: samples do not tell what of it leaves the device idle."""
     if costs.has_queue:
         return (), 0.0
     rows = [row for row in costs.analysis.operators if row.site is not None]
@@ -64,8 +58,7 @@ def metric_lines(costs: StepCosts) -> tuple[tuple[LineCost, ...], float]:
         if call.operation in _NUMBERS and call.calls_per_step >= _OFTEN and not _is_used(call.site, using)
     ]
     reading, computing = lines_read(_own_lines(costs, using), calls)
-    small = {site: total_seconds(parts) for site, parts in small_operators(costs).items()}
-    chosen = {line.site: line for line in computing if small.get(line.site, 0.0) < _MOSTLY * line.active}
+    chosen = {line.site: line for line in computing}
     judged = {site.place for site in learning} | _lines_in(costs, Stage.EVALUATION)
     for line in lines_above(costs, _is_metric):
         if line.site.place in judged:  # some losses are functions of these libraries
@@ -73,23 +66,13 @@ def metric_lines(costs: StepCosts) -> tuple[tuple[LineCost, ...], float]:
         # of several functions above one another, the outermost takes most
         if line.site not in chosen or line.seconds_per_step > chosen[line.site].seconds_per_step:
             chosen[line.site] = line
-    lines = [line for line in chosen.values() if not _is_periodic(costs, line)]
-    lines.sort(key=lambda line: -line.seconds_per_step)
+    lines = sorted(chosen.values(), key=lambda line: -line.seconds_per_step)
     is_told = sum(line.active for line in lines) >= NAMED * costs.active
     return (tuple(lines), sum(call.calls_per_step for call in reading)) if is_told else ((), 0.0)
 
 
 def _is_metric(function: LibraryFunction) -> bool:
     return function.file.startswith(_LIBRARIES)
-
-
-def _is_periodic(costs: StepCosts, line: LineCost) -> bool:
-    """Whether most of a line's time is work of every so many steps."""
-    spikes = other_spikes(costs)
-    if spikes is None or extra_seconds(costs, spikes) < _MOSTLY * line.active:
-        return False
-    most = spikes.lines[0]
-    return line.site.function == most.calls or line.site.place == most.site.place
 
 
 def _uses_model(function: LibraryFunction) -> bool:

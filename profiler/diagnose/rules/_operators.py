@@ -8,7 +8,6 @@ from typing import Final
 
 from profiler.analyse.model import LineCost, OperatorLine
 from profiler.diagnose.rule import NOTHING, Cost, StepCosts, add, spread
-from profiler.diagnose.rules._frames import lines_in_deep_copies
 from profiler.run.model import Site
 
 CALLING: Final = ("compute", "framework", "python")
@@ -64,13 +63,12 @@ def small_operators(costs: StepCosts) -> dict[Site, dict[str, Cost]]:
 
 
 def called_by_program(costs: StepCosts) -> list[OperatorLine]:
-    """The operators that no loader, optimizer or deep copy calls: other rules tell of those. Some gradient functions
+    """The operators that neither a loader nor an optimizer calls: other rules tell of those. Some gradient functions
     are small only within torch, and count as large: those of a line whose operators are mostly large, such as a
     recurrent network's, and where lines are known those of none, which add up the gradient of each parameter. A line of
     small operators in a loop has as many gradient functions: the few large ones of them, such as one that adds up what
     the loop took from a tensor, go with the loop."""
-    copies = {site.place for site in lines_in_deep_copies(costs)}
-    rows = [row for row in costs.analysis.operators if not row.caller and (row.site and row.site.place) not in copies]
+    rows = [row for row in costs.analysis.operators if not row.caller]
     has_lines = any(row.site for row in rows)
     is_small: dict[Site | None, bool] = {
         row.site: _is_mostly_small(row) for row in rows if row.site and not row.is_backward

@@ -48,7 +48,7 @@ _MOSTLY_INPUT: Final = 0.5
         "Run {calls} less often, or on less data.",
     ),
     threshold=NAMED,
-    order=Order.SHAPE,
+    order=Order.RECURRING,
     threshold_source="A tenth: validation, logging and checkpoints that take less are a usual part of a training.",
     knock_out=KnockOut.STATEMENT,
 )
@@ -61,7 +61,7 @@ def periodic_work(costs: StepCosts) -> Claim | None:
     line, parts = spikes.lines[0], spikes.categories
     found = diagnose_input(costs.analysis)
     if found and found.advice is InputAdvice.PERSISTENT_WORKERS and parts.get("input", 0.0) >= _MOSTLY_INPUT:
-        return None  # a library starts workers in functions of its own, and `workers-started-anew` tells of that
+        return None  # the extra time is the start of workers, in functions of a library
     # input of a function that only long steps call, such as a validation, is a part of that work and no cause beside it
     if not parts or (line.calls and parts.get("input", 0.0) >= NAMED):
         parts = {name: cost.seconds for name, cost in costs.categories.items()}
@@ -153,14 +153,6 @@ _MOSTLY: Final = 0.5
 choice: other work may be needed."""
 
 
-def _is_periodic(costs: StepCosts, sites: tuple[Site, ...], seconds: float) -> bool:
-    """Whether most of this work is that of every so many steps at the same line, of which `periodic-work` tells."""
-    spikes = other_spikes(costs)
-    if spikes is None or spikes.share < NAMED or [line.site for line in spikes.lines[:1]] != [*sites[:1]]:
-        return False
-    return extra_seconds(costs, spikes) >= _MOSTLY * seconds
-
-
 @rule(
     "work-after-update",
     "Work after the optimizer's step takes time",
@@ -199,8 +191,6 @@ def work_after_update(costs: StepCosts) -> Claim | None:
     read = sum(line.categories.get(name, 0.0) for line in computing for name in OPERATORS)
     # whether the program needs other work, such as averages of its parameters, is not known
     is_told = read >= _MOSTLY * sum(phase.categories.get(name, 0.0) for name in operators)
-    if not is_told and _is_periodic(costs, sites, total_seconds(operators)):
-        return None
     reads = sum(call.calls_per_step for call in reading) if is_told else None
     values = {**work_values(costs, phase.calls), "reads": reads}
     # a rule for Python tells more of work that is mostly Python

@@ -11,7 +11,19 @@ from profiler.analyse.finding import Confidence, KnockOut
 from profiler.core.syntax import line_nodes
 from profiler.diagnose.device import program_blame
 from profiler.diagnose.model import NAMED
-from profiler.diagnose.rule import MAX_SITES, Claim, Cost, Rule, StepCosts, exactly, rule, rules_of, take, total_seconds
+from profiler.diagnose.rule import (
+    MAX_SITES,
+    Claim,
+    Cost,
+    Order,
+    Rule,
+    StepCosts,
+    exactly,
+    rule,
+    rules_of,
+    take,
+    total_seconds,
+)
 from profiler.diagnose.rules._frames import frame_costs, frame_sites, lines_above
 from profiler.diagnose.rules._metrics import metric_lines
 from profiler.run.model import Site
@@ -194,6 +206,8 @@ _WORK: Final = ("compute", "framework", "python")
     "Compute metrics and statistics every 50th step or so, or once at the end of an epoch.",
     threshold=NAMED,
     threshold_source="A tenth: some metrics are a usual part of a step.",
+    order=Order.SHAPE,
+    is_alternative=True,
     knock_out=KnockOut.STATEMENT,
 )
 def metrics_in_loop(costs: StepCosts) -> Claim | None:

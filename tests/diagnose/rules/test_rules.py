@@ -660,6 +660,8 @@ def test_validation_after_the_update() -> None:
     assert "If it is a validation" in finding_text(first(unknown)).fix
     # only one rule reports the work that every 25th step does at that line
     spikes = Spikes(4, 100, 25, 80.0, 0.4, (SpikeLine(SITE, 1.0, "validate"),), 60, enough=True)
+    line = LineCost(SITE, "", 0.04, 0.4, 0.4, 0.4, 100, {"compute": 0.04})
+    analysis = replace(analysis, lines=(line, replace(line, site=replace(SITE, line=99))))
     assert found(replace(analysis, spikes=spikes)) == ["periodic-work"]
     assert found(replace(analysis, spikes=replace(spikes, stage=Stage.NO_GRADIENTS))) == ["periodic-work"]
     for others in (
@@ -1799,7 +1801,7 @@ def test_metrics_of_each_step() -> None:
             library=tuple(LibraryFunction("torch/nn/utils/clip_grad.py", "clip_grad_norm_", line) for line in lines),
         ),
         # every tenth step reads many values
-        replace(analysis, spikes=Spikes(9, 90, 10, 9.0, 0.5, (SpikeLine(SITE, 1.0, "look"),), 60, enough=True)),
+        replace(analysis, spikes=Spikes(9, 90, 10, 9.0, 0.9, (SpikeLine(sites[5], 1.0, "look"),), 60, enough=True)),
     ):
         assert "metrics-in-loop" not in found(other)
     parameters = tuple(LibraryFunction("torch/nn/modules/module.py", "Module.parameters", line) for line in lines)
