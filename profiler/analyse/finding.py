@@ -167,7 +167,10 @@ class Place:
     share: float
     """The share of a step, as that of the finding."""
     inside: str = ""
-    """The function of a library in which that time is spent; empty: the line's own code, or torch."""
+    """The function of a library, or of Python's, in which most of that time is spent; empty: the line's own code,
+    torch, or several functions."""
+    package: str = ""
+    """The library whose code takes most of that time; empty: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +208,8 @@ class Finding:
     is_periodic: bool = False
     """Whether it costs time in every so many steps only, such as an evaluation."""
     places: tuple[Place, ...] = ()
-    """The lines of time that no rule explains, the largest first; at most three."""
+    """The lines whose time it is by stack samples and records, the largest first; at most three. `sites` may be other
+    ones: those at which the cure is made."""
     period: Period | None = None
     """The part of the run whose time a finding about the run has; None: it is about the steps."""
     is_of_run: bool = False

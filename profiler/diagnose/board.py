@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
+from profiler.analyse.finding import Place
 from profiler.analyse.ledger.cells import (
     DEVICE,
     GARBAGE_KIND,
@@ -15,10 +16,13 @@ from profiler.analyse.ledger.cells import (
     MAIN,
     Cell,
     Ledger,
+    Owner,
     Period,
 )
 from profiler.analyse.model import LineCost
-from profiler.diagnose.rule import Claim, Cost, StepCosts, total_seconds
+from profiler.diagnose.device import MOST
+from profiler.diagnose.model import WORTH_NAMING
+from profiler.diagnose.rule import MAX_SITES, Claim, Cost, StepCosts, total_seconds
 from profiler.run.model import Site
 
 _SAME_TIME: Final = 0.5
@@ -52,6 +56,45 @@ class Want:
     def rest(self) -> float:
         """Seconds of which the samples do not tell the lines."""
         return max(0.0, self.seconds - sum(amount for _, amount in self.parts))
+
+
+@dataclass(slots=True)
+class Lines:
+    """Time by line, and by the function and the library in which it is spent."""
+
+    _of: defaultdict[Site, list[tuple[Cell, float]]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, cell: Cell, seconds: float) -> None:
+        """Add seconds per step of a cell, where its line is known."""
+        if cell.place is not None and seconds > 0:
+            self._of[cell.place].append((cell, seconds))
+
+    def __bool__(self) -> bool:
+        return bool(self._of)
+
+    def places(self, step: float) -> tuple[Place, ...]:
+        """The lines that are worth naming, the largest first; most of their time decides what they call.
+
+        :param step: seconds of a step, of which they have shares.
+        """
+        places = []
+        for site, parts in self._of.items():
+            whole = sum(seconds for _, seconds in parts)
+            if whole >= WORTH_NAMING * step:
+                functions, packages = defaultdict[str, float](float), defaultdict[str, float](float)
+                for cell, seconds in parts:
+                    if cell.owner in (Owner.LIBRARY, Owner.PYTHON):
+                        functions[cell.function] += seconds
+                        packages[cell.package] += seconds
+                inside, package = (_most(each, whole) for each in (functions, packages))
+                places.append(Place(site, min(1.0, whole / step), inside, package))
+        return tuple(sorted(places, key=lambda place: -place.share)[:MAX_SITES])
+
+
+def _most(parts: Mapping[str, float], whole: float) -> str:
+    """The name that has most of the whole; empty where none has."""
+    name = max(parts, key=lambda each: parts[each], default="")
+    return name if parts.get(name, 0.0) > MOST * whole else ""
 
 
 class Board:
@@ -167,6 +210,17 @@ class Board:
         if not total or not lost or sum(map(self.left, wants)) >= _SAME_TIME * total:
             return ""
         return max(lost, key=lambda name: lost[name])
+
+    def lines(self, wants: Iterable[Want], *, left: bool) -> Lines:
+        """The lines of a claim.
+
+        :param left: leave out what other claims have.
+        """
+        lines = Lines()
+        for want in wants:
+            for part, amount in want.parts:
+                lines.add(part.cell, min(amount, part.left) if left else amount)
+        return lines
 
     def take(self, name: str, wants: Iterable[Want]) -> None:
         """Give the claim of a rule what is left of its cells."""

@@ -104,6 +104,8 @@ def _divided(
         claim = answer if rival else _without_lines(board.remainder(answer, wants), owned)
         if _is_large(rule, claim, costs):
             finding = _finding(rule, claim, costs, rival)
+            lines = board.lines(wants, left=not rival)
+            finding = replace(finding, places=lines.places((1.0 - finding.left_out) * costs.seconds))
             yield finding
             if finding.is_told:
                 board.take(rule.name, wants)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from profiler.analyse.finding import Confidence, Finding, Place, RuleText
+from profiler.analyse.finding import Confidence, Finding, RuleText
 from profiler.analyse.ledger.cells import Cell
 from profiler.analyse.model import (
     AFTER_OPTIMIZER,
@@ -25,7 +25,7 @@ from profiler.analyse.model import (
     InputPart,
     Stage,
 )
-from profiler.diagnose.board import Board
+from profiler.diagnose.board import Board, Lines
 from profiler.diagnose.device import (
     BUSY,
     COPIES,
@@ -47,7 +47,6 @@ from profiler.diagnose.model import (
     WORTH_NAMING,
 )
 from profiler.diagnose.rule import MAX_SITES, NARROW, NOTHING, Cost, StepCosts, add, exactly, largest_sites
-from profiler.run.model import Site
 
 _WORK: Final = ("python", "framework", "compute")
 """Categories of which the stage tells more than the category."""
@@ -75,10 +74,7 @@ class _Group:
     cost: Cost = NOTHING
     categories: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     """Category -> its seconds per step."""
-    lines: defaultdict[Site, defaultdict[str, float]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(float))
-    )
-    """Line -> the function of a library that it calls, or an empty text -> seconds per step."""
+    lines: Lines = field(default_factory=Lines)
     claimed: float = 0.0
     """Seconds per step of the same cells that claims have."""
 
@@ -86,18 +82,8 @@ class _Group:
         """Add time of a category, which is that of a cell where there is one."""
         self.cost = add(self.cost, cost)
         self.categories[category] += cost.seconds
-        if cell is not None and cell.place is not None:
-            inside = cell.function if cell.function.partition(".")[0] == cell.package else ""
-            self.lines[cell.place][inside] += cost.seconds
-
-    def places(self, step: float) -> tuple[Place, ...]:
-        """The lines that are worth naming, each with the function that takes most of it where that is a library's."""
-        places = []
-        for site, parts in self.lines.items():
-            seconds, inside = sum(parts.values()), max(parts, key=lambda name: parts[name])
-            if seconds >= WORTH_NAMING * step:
-                places.append(Place(site, seconds / step, inside if parts[inside] > MOST * seconds else ""))
-        return tuple(sorted(places, key=lambda place: -place.share)[:MAX_SITES])
+        if cell is not None:
+            self.lines.add(cell, cost.seconds)
 
 
 def _finding(name: str, group: _Group, costs: StepCosts, **values: Any) -> Finding | None:
@@ -111,7 +97,7 @@ def _finding(name: str, group: _Group, costs: StepCosts, **values: Any) -> Findi
     confidence = Confidence.HIGH if cost.low >= NARROW * cost.seconds else Confidence.MEDIUM
     if cost.low < _CHANCE * step or _reflects_device(name, costs):
         confidence = Confidence.LOW
-    places = group.places(step)
+    places = group.lines.places(step)
     share, low, high = (min(1.0, end / step) for end in (cost.seconds, cost.low, cost.high))
     sites = largest_sites(place.site for place in places)
     values["is_rest"] = group.claimed >= WORTH_NAMING * costs.active
@@ -151,10 +137,10 @@ def _of_host(board: Board, costs: StepCosts) -> Iterator[Finding]:
             yield finding
 
 
-def _name(category: str, places: Collection[object], analysis: Analysis) -> str:
+def _name(category: str, lines: Lines, analysis: Analysis) -> str:
     """The category, or a name that tells more of it."""
     facts = analysis.info.facts
-    if analysis.is_trace and category in ("python", UNATTRIBUTED) and not places:
+    if analysis.is_trace and category in ("python", UNATTRIBUTED) and not lines:
         operators = sum(analysis.breakdown[name].value or 0.0 for name in ("compute", "framework"))
         is_known = operators >= WORTH_NAMING * (analysis.value("step_time") or 0.0)
         return BETWEEN_OPERATORS if category == "python" or is_known else category
@@ -196,8 +182,8 @@ def _of_device(board: Board, costs: StepCosts) -> Iterator[Finding]:
         found.add(category, exactly(left * whole), None)
         found.claimed = whole * (1.0 - left)
         for part, seconds in board.free(category):
-            if part and part.cell.place is not None:
-                found.lines[part.cell.place][""] += seconds
+            if part:
+                found.lines.add(part.cell, seconds)
         is_known = code != BETWEEN_OPERATORS or (has_operators and not has_functions)
         shown = tuple(replace(row, share_of_wall=left * row.share_of_wall) for row in rows)
         if finding := _finding(f"{IDLE}{code if code and is_known else category}", found, costs, rows=_largest(shown)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from string import Formatter
@@ -33,7 +33,17 @@ from profiler.core.units import nth, ratio, seconds, share, significant, size
 from profiler.diagnose.model import BUSY_DEVICE, RECORDED_COMPUTING, WORTH_NAMING, is_worth
 from profiler.report.category_text import rest_title
 from profiler.report.rank_text import SPENT, function_of_program, other_ranks
-from profiler.report.text import at, describe, file_name, function_name, host_state, input_part, listed, plural
+from profiler.report.text import (
+    at,
+    describe,
+    file_name,
+    function_name,
+    host_state,
+    input_part,
+    listed,
+    plural,
+    shortened,
+)
 from profiler.run.model import Site
 
 _NEED_WORKERS: Final = frozenset({"multiprocessing_context", "persistent_workers", "prefetch_factor", "timeout"})
@@ -59,13 +69,26 @@ def finding_text(finding: Finding) -> FindingText:
         places = listed([at(site).removeprefix(" at ") for site in finding.sites]) if finding.sites else ""
         return FindingText(title(finding).removesuffix(","), places, (finding_sentence(finding),), "", "")
     code = _fill(rule.code, finding.values)
+    evidence = (_fill(template, finding.values) for template in rule.evidence)
     return FindingText(
         title(finding),
         listed([at(site).removeprefix(" at ") for site in finding.sites]) if finding.sites else "",
-        tuple(filter(None, (_fill(template, finding.values) for template in rule.evidence))),
+        (*filter(None, evidence), *_place_sentences(finding)),
         next(filter(None, (_fill(template, finding.values) for template in (*rule.fixes, rule.fix))), ""),
         (changed_line(finding) or code) if code else "",
     )
+
+
+def _place_sentences(finding: Finding) -> Iterator[str]:
+    """`39% of it is at train.py:29, in augkit.boxes.clip(): image, boxes = self.augment(picture)`, for each line."""
+    for place in finding.places:
+        code = shortened(place.site.source, _MOST_CODE)
+        part = share(min(1.0, place.share / finding.share)) if finding.share else ""
+        yield f"{part} of it is {_place_name(place)}{f': {code}' if code else '.'}"
+
+
+_MOST_CODE: Final = 120
+"""Characters of a line's code in a sentence."""
 
 
 def title(finding: Finding) -> str:
@@ -319,7 +342,7 @@ def _place_name(place: Place) -> str:
     """`at train.py:8, in clean()`, `at train.py:8, in rl.Model.learn()`"""
     site = place.site
     own = function_name(site) if site.function and site.function != "<module>" else ""
-    inside = f"{place.inside.partition('.<locals>')[0]}()" if place.inside else own
+    inside = f"{place.inside.partition('.<locals>')[0]}()" if place.inside else place.package or own
     return f"{at(site).strip()}{f', in {inside}' if inside else ''}"
 
 

@@ -85,6 +85,11 @@ def listed(names: Iterable[str]) -> str:
     return f"{', '.join(before)} and {last}" if before else last
 
 
+def shortened(text: str, most: int) -> str:
+    """A text of at most so many characters; what is left out at its end is marked."""
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+
+
 _NOTEBOOK: Final = re.compile(r"(?:.*/ipykernel_\d+/\d+\.py|<ipython-input-(\d+)-\w+>)")
 """The name that IPython gives to the code of a cell: a file that does not exist, or, before version 7.23, one with the
 number of the cell."""

@@ -88,7 +88,8 @@ class Cell:
     place: Site | None
     """The innermost line of the user's own; None: not known, or no line causes it."""
     function: str
-    """The innermost function below that line, as its module and name; empty: the line itself."""
+    """The innermost function below that line, as its module and name; of a library, its own one; empty: the line
+    itself."""
     recurrence: Recurrence
     """How often it occurs."""
     every: float

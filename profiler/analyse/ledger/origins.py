@@ -18,7 +18,7 @@ class Origin:
     package: str
     place: Site | None
     function: str
-    """The innermost function below the place, as its module and name; empty: the place itself."""
+    """The innermost function below the place, as its module and name, of a library its own; empty: the place itself."""
 
 
 def origin_of(stacks: Stacks, number: int) -> Origin:
@@ -30,7 +30,7 @@ def origin_of(stacks: Stacks, number: int) -> Origin:
     if place is None:
         return Origin(Owner.LAUNCHER if stack.site.file else Owner.UNKNOWN, "", None, stack.calls)
     if stack.package:
-        return Origin(Owner.LIBRARY, stack.package, place, stack.calls)
+        return Origin(Owner.LIBRARY, stack.package, place, stack.inside)
     if stack.calls_torch:
         return Origin(Owner.TORCH, "", place, stack.calls)
     return Origin(Owner.PYTHON if stack.calls else Owner.USER, "", place, stack.calls)

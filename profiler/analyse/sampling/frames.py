@@ -136,6 +136,8 @@ class Stack:
     """The package that is imported below that line; empty: none."""
     package: str
     """The package of the innermost frame below that line that is of a library, neither torch nor Python; or empty."""
+    inside: str
+    """The function of that frame, as its module and name; empty: there is no such frame."""
     calls_torch: bool
     """Whether a frame below that line is torch's."""
     is_recorder: bool
@@ -256,7 +258,7 @@ def classify_stack(sites: tuple[Site, ...], folders: PackageFolders = UNKNOWN_FO
     """Classify a stack whose frames come outermost first."""
     if not sites:
         return Stack(
-            Site("", 0, ""), LIBRARY, calls="", imports="", package="", calls_torch=False, is_recorder=False,
+            Site("", 0, ""), LIBRARY, calls="", imports="", package="", inside="", calls_torch=False, is_recorder=False,
             stratum="", category="", in_torch=False, strata=(("", ""),), phase=BETWEEN, in_optimizer=False,
             roles=_NO_ROLES, leaf_roles=_NO_ROLES,
         )  # fmt: skip
@@ -266,15 +268,18 @@ def classify_stack(sites: tuple[Site, ...], folders: PackageFolders = UNKNOWN_FO
     in_file = next((number for number in range(leaf, -1, -1) if not sites[number].file.startswith("<")), None)
     strata = _strata(frames)
     phase, in_optimizer = _phase(frames)
-    below, called = sites[0 if user is None else user + 1 :], frames[0 if user is None else user + 1 :]
+    inner = 0 if user is None else user + 1
+    below, called = sites[inner:], frames[inner:]
     imported = _imported(below)
     imports = _module_name(imported.file, folders).partition(".")[0] if imported else ""
+    of_library = next((number for number in range(len(called) - 1, -1, -1) if called[number].package), None)
     return Stack(
         site=sites[0 if user is None else user],
         owner=frames[0 if user is None else user].owner,
         calls=f"import {imports}" if imports else _callee(below, folders),
         imports=imports,
-        package=next((frame.package for frame in reversed(called) if frame.package), ""),
+        package="" if of_library is None else called[of_library].package,
+        inside="" if of_library is None else callee_name(below[of_library], folders),
         calls_torch=any(frame.owner == TORCH for frame in called),
         is_recorder=imported is not None and code_owner(imported.file, folders) == OURS,
         stratum=strata[0][0],

@@ -82,7 +82,7 @@ def _is_of_library(costs: StepCosts, site: Site) -> bool:
     "python-loop",
     "Python code of the training loop takes time",
     (
-        "{share:share} of each step is Python, much of it in {site:function}.",
+        "{share:share} of each step is Python.",
         "{unplaced:share} of each step is Python, at lines that are not known.",
     ),
     "Replace loops over elements by operators on whole tensors, or do the work less often, or outside of the step.",
@@ -278,7 +278,7 @@ def _work_of_waits(costs: StepCosts) -> dict[str, Cost]:
 @rule(
     "blocked-thread",
     "The training thread is blocked",
-    ("{share:share} of each step is spent waiting, much of it in {site:function}.",),
+    ("{share:share} of each step is spent waiting.",),
     "Wait less often, or do what it waits for in another thread or process and collect the result in a later step.",
     order=Order.REST,
     knock_out=KnockOut.STATEMENT,
