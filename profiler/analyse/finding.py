@@ -152,6 +152,9 @@ class RuleText:
     """The same for findings that tell more: the first of these whose values are all known takes the place of `fix`."""
     code: str = field(default="", kw_only=True)
     """What to write instead, as code."""
+    is_of_code: bool = field(default=False, kw_only=True)
+    """Whether it tells to change whatever code takes the time: what is known of a function that takes most of it tells
+    more."""
     knock_out: KnockOut | None = field(default=None, kw_only=True)
     """How `try` runs a program without the cause; None: it cannot."""
     settings: Mapping[str, Any] = field(default_factory=dict, kw_only=True)

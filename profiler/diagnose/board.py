@@ -31,6 +31,13 @@ _LEAST: Final = 0.01
 """Share of a cell, or of what a claim costs, that is left over by rounding."""
 
 
+_TELLING: Final = (
+    *("torch._tensor.Tensor.__iter__", "torch.distributed.", "torch.distributions.", "torch.nn.parallel."),
+    *("torch.nn.utils.", "torch.optim.", "torch.serialization.", "torch.utils."),
+)
+"""Beginnings of functions of torch that tell more than the line that calls them."""
+
+
 @dataclass(eq=False, slots=True)
 class Part:
     """A cell, as much of it as no claim has."""
@@ -83,9 +90,9 @@ class Lines:
             if whole >= WORTH_NAMING * step:
                 functions, packages = defaultdict[str, float](float), defaultdict[str, float](float)
                 for cell, seconds in parts:
-                    if cell.owner in (Owner.LIBRARY, Owner.PYTHON):
+                    if cell.owner in (Owner.LIBRARY, Owner.PYTHON) or cell.function.startswith(_TELLING):
                         functions[cell.function] += seconds
-                        packages[cell.package] += seconds
+                    packages[cell.package] += seconds
                 inside, package = (_most(each, whole) for each in (functions, packages))
                 places.append(Place(site, min(1.0, whole / step), inside, package))
         return tuple(sorted(places, key=lambda place: -place.share)[:MAX_SITES])

@@ -15,7 +15,7 @@ from profiler.analyse.model import Analysis
 from profiler.core.facts import program as started_program
 from profiler.core.masking import MASK, masked_word
 from profiler.core.terminal import called_as
-from profiler.diagnose.model import WORTH_LEADING, RunVerdict
+from profiler.diagnose.model import WORTH_LEADING, RunVerdict, is_worth
 from profiler.report.blocks import Action
 from profiler.report.finding_text import finding_text, lead_finding, prediction_texts, told
 from profiler.report.first_screen_text import is_too_short, not_sampled, times_too_short
@@ -37,7 +37,7 @@ def run_actions(analysis: Analysis) -> tuple[Action, ...]:
         repair = (Action("Repair the error, then record the program again", command=_run(analysis.info)),)
         if has_no_steps(analysis):
             return repair
-    worth = [each for each in told(analysis.findings) if each.has_cure and _is_worth(each)]
+    worth = [each for each in told(analysis.findings) if finding_text(each).fix and _is_worth(each)]
     first = worth[0] if worth else None
     lead = lead_finding(analysis)
     cures = [_cure(each, is_lead=each is lead) for each in worth[:MOST_CURES]]
@@ -50,6 +50,8 @@ MOST_CURES: Final = 2
 
 def _is_worth(finding: Finding) -> bool:
     """Whether a change is worth to be written down: for its gain, or because a rule knows what to write instead."""
+    if not finding.has_cure:
+        return is_worth(finding)
     return finding.gain >= WORTH_LEADING or bool(finding.rule.code and not finding.gains)
 
 

@@ -32,6 +32,7 @@ from profiler.core.syntax import parsed_line
 from profiler.core.units import nth, ratio, seconds, share, significant, size
 from profiler.diagnose.model import BUSY_DEVICE, RECORDED_COMPUTING, WORTH_NAMING, is_worth
 from profiler.report.category_text import rest_title
+from profiler.report.known_cures import known_cure, library_cure
 from profiler.report.rank_text import SPENT, function_of_program, other_ranks
 from profiler.report.text import (
     at,
@@ -67,16 +68,31 @@ def finding_text(finding: Finding) -> FindingText:
     rule = finding.rule
     if not finding.has_cure:
         places = listed([at(site).removeprefix(" at ") for site in finding.sites]) if finding.sites else ""
-        return FindingText(title(finding).removesuffix(","), places, (finding_sentence(finding),), "", "")
+        sentence, cure = finding_sentence(finding), _cure_of_place(finding)
+        return FindingText(title(finding).removesuffix(","), places, (sentence,), cure, "")
     code = _fill(rule.code, finding.values)
     evidence = (_fill(template, finding.values) for template in rule.evidence)
+    *own, general = (_fill(template, finding.values) for template in (*rule.fixes, rule.fix))
+    cure = _cure_of_place(finding) if rule.is_of_code else ""
     return FindingText(
         title(finding),
         listed([at(site).removeprefix(" at ") for site in finding.sites]) if finding.sites else "",
         (*filter(None, evidence), *_place_sentences(finding)),
-        next(filter(None, (_fill(template, finding.values) for template in (*rule.fixes, rule.fix))), ""),
-        (changed_line(finding) or code) if code else "",
+        next(filter(None, (*own, cure, general)), ""),
+        (changed_line(finding) or code) if code and not cure else "",
     )
+
+
+def _cure_of_place(finding: Finding) -> str:
+    """What is known to help against the time at the line that takes most of it, or in the library that does."""
+    first = finding.places[0] if finding.places else None
+    if first is None or first.share <= MOST_OF * finding.share:
+        return ""
+    return known_cure(first) or (library_cure(first) if finding.has_cure else "")
+
+
+MOST_OF: Final = 0.5
+"""Share of a finding's time from which one line stands for it."""
 
 
 def _place_sentences(finding: Finding) -> Iterator[str]:

@@ -94,6 +94,7 @@ def _is_fixed(node: ast.expr, modules: Collection[ast.expr]) -> bool:
     is_alternative=True,
     knock_out=KnockOut.SETTINGS,
     settings={"replay": True},
+    is_of_code=True,
 )
 def slow_dataset_item(costs: StepCosts) -> Claim | None:
     """The part of the loader's time in which the dataset makes items."""
@@ -116,6 +117,7 @@ def slow_dataset_item(costs: StepCosts) -> Claim | None:
     is_alternative=True,
     knock_out=KnockOut.SETTINGS,
     settings={"replay": True},
+    is_of_code=True,
 )
 def slow_collate(costs: StepCosts) -> Claim | None:
     """The part of the loader's time in which items are collated."""
@@ -197,6 +199,7 @@ def io_bound_input(costs: StepCosts) -> Claim | None:
     order=Order.SHAPE,
     is_alternative=True,
     knock_out=KnockOut.STATEMENT,
+    is_of_code=True,
 )
 def inline_input(costs: StepCosts) -> Claim | None:
     """What other rules leave of the input that is made outside of loaders, or, where that is more, of what is computed

@@ -91,6 +91,7 @@ def _caller(rows: Collection[OperatorLine]) -> dict[str, str | None]:
     threshold=0.1,
     order=Order.SHAPE,
     knock_out=KnockOut.STATEMENT,
+    is_of_code=True,
 )
 def many_small_operators(costs: StepCosts) -> Claim | None:
     """What small operators take at each line, with the time around them. Where operators were not counted, torch's own

@@ -171,6 +171,7 @@ choice: other work may be needed."""
     order=Order.SHAPE,
     is_alternative=True,
     knock_out=KnockOut.STATEMENT,
+    is_of_code=True,
 )
 def work_after_update(costs: StepCosts) -> Claim | None:
     """The operators after the optimizer's step, as far as other rules leave them: rules for Python, waits, logging and

@@ -89,6 +89,7 @@ def _is_of_library(costs: StepCosts, site: Site) -> bool:
     fixes=("Do {called}() less often, or outside of the step.",),
     order=Order.REST,
     knock_out=KnockOut.STATEMENT,
+    is_of_code=True,
 )
 def python_loop(costs: StepCosts) -> Claim | Notice | None:
     """The Python that other rules leave, and what seems to be computing at its lines."""
@@ -282,6 +283,7 @@ def _work_of_waits(costs: StepCosts) -> dict[str, Cost]:
     "Wait less often, or do what it waits for in another thread or process and collect the result in a later step.",
     order=Order.REST,
     knock_out=KnockOut.STATEMENT,
+    is_of_code=True,
 )
 def blocked_thread(costs: StepCosts) -> Claim | None:
     """The waits that other rules leave, at most the time in which its clocks show it blocked: samples tell

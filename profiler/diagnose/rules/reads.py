@@ -209,6 +209,7 @@ _WORK: Final = ("compute", "framework", "python")
     order=Order.SHAPE,
     is_alternative=True,
     knock_out=KnockOut.STATEMENT,
+    is_of_code=True,
 )
 def metrics_in_loop(costs: StepCosts) -> Claim | None:
     """The time in functions of libraries for metrics, and at lines that compute numbers which the host reads."""
@@ -246,6 +247,7 @@ def _lazy_call(sites: Iterable[Site]) -> str | None:
     ),
     code="if step % 50 == 0:",
     knock_out=KnockOut.LINE,
+    is_of_code=True,
 )
 def logging_in_loop(costs: StepCosts) -> Claim | None:
     """The time in logging, and in the texts of tensors."""
