@@ -234,6 +234,11 @@ class Finding:
         return bool(self.rule.title)
 
     @property
+    def is_part_of_run(self) -> bool:
+        """Whether it tells what took a part of the run outside of its steps, of which no cause is known."""
+        return self.is_of_run and not self.has_cure
+
+    @property
     def is_told(self) -> bool:
         """Whether a verdict tells it: it is sure, about a step, and no other finding is about the same time."""
         return not self.overlaps and not self.is_of_run and self.confidence is not Confidence.LOW

@@ -33,7 +33,7 @@ _LEAST: Final = 0.01
 
 _TELLING: Final = (
     *("torch._tensor.Tensor.__iter__", "torch.distributed.", "torch.distributions.", "torch.nn.parallel."),
-    *("torch.nn.utils.", "torch.optim.", "torch.serialization.", "torch.utils."),
+    *("torch.nn.utils.", "torch.serialization.", "torch.utils."),
 )
 """Beginnings of functions of torch that tell more than the line that calls them."""
 
@@ -92,7 +92,7 @@ class Lines:
                 for cell, seconds in parts:
                     if cell.owner in (Owner.LIBRARY, Owner.PYTHON) or cell.function.startswith(_TELLING):
                         functions[cell.function] += seconds
-                    packages[cell.package] += seconds
+                    packages[cell.package if cell.owner is Owner.LIBRARY else ""] += seconds
                 inside, package = (_most(each, whole) for each in (functions, packages))
                 places.append(Place(site, min(1.0, whole / step), inside, package))
         return tuple(sorted(places, key=lambda place: -place.share)[:MAX_SITES])

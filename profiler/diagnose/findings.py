@@ -17,7 +17,7 @@ from profiler.diagnose.board import Board, Rest
 from profiler.diagnose.device import too_few_launches
 from profiler.diagnose.model import is_worth
 from profiler.diagnose.predict import replayed_gain
-from profiler.diagnose.rest import rest
+from profiler.diagnose.rest import outside_steps, rest
 from profiler.diagnose.rule import FASTEST, NARROW, Claim, Cost, Order, Rule, RunClaim, StepCosts
 from profiler.run.trials import Trial
 
@@ -39,7 +39,7 @@ def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> Found:
     """
     costs = StepCosts(analysis)
     if not costs.seconds:
-        return Found((), (), analysis.ledger)
+        return Found(tuple(outside_steps(analysis)), (), analysis.ledger)
     rules = discover("profiler.diagnose.rules") if rules is None else rules
     not_judged, of_run, findings = list[NotJudged](), list[Finding](), list[Finding]()
     # without a step nothing recurs, so that no cure has a gain
@@ -63,7 +63,8 @@ def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> Found:
         findings += rest(board, costs)
     late = analysis.ranks.late if analysis.ranks else None
     periods = {each.period: each.rule.name for each in of_run if each.period is not None}
-    return Found(in_order((*findings, *of_run), late), tuple(not_judged), board.ledger(periods))
+    found = in_order((*findings, *of_run, *outside_steps(analysis)), late)
+    return Found(found, tuple(not_judged), board.ledger(periods))
 
 
 def in_order(findings: Iterable[Finding], late: int | None = None) -> tuple[Finding, ...]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -38,6 +39,15 @@ IDLE: Final = "idle-"
 BETWEEN_OPERATORS: Final = "between-operators"
 PYTHON_OR_WAITS: Final = "python-or-device-wait"
 SETUP_CALLS: Final = "setup-calls"
+CODE_OF: Final[Mapping[Owner, str]] = {
+    Owner.IMPORT: "import",
+    Owner.LIBRARY: "library-code",
+    Owner.PYTHON: "standard-library-code",
+    Owner.TORCH: "torch-code",
+    Owner.USER: "program-code",
+}
+"""Names of a part of a run by whose code it was."""
+OTHER_CODE: Final = "other-code"
 WAITS_FOR_WORKERS: Final = "waits-for-workers"
 RECORDED_COMPUTING: Final = "backward-and-update"
 """Names of time of which the category alone would tell too little."""
@@ -56,7 +66,7 @@ class RunVerdict(StrEnum):
     THREADS_ONLY = "threads-only"
     """No step was seen: what the main thread did."""
     NO_STEP = "no-step"
-    """The hooks were there, and nothing ended a step: `parts` are what took most of the run."""
+    """The hooks were there, and nothing ended a step."""
     DEVICE_IDLE = "device-idle"
     """`share` is the share of time in which the device was idle."""
     DEVICE_IDLE_UNEXPLAINED = "device-idle-unexplained"
@@ -166,23 +176,6 @@ class InputDiagnosis:
 
 
 @dataclass(frozen=True, slots=True)
-class RunPart:
-    """What a run without a step spent time on."""
-
-    seconds: float
-    share: float
-    """The share of the program's own time."""
-    kind: str
-    """A host category, or GARBAGE_KIND."""
-    owner: Owner
-    package: str = ""
-    """The library whose code it was, or the package that was imported."""
-    site: Site | None = None
-    function: str = ""
-    """The function in which it was, below that line; empty: the line itself, or several functions."""
-
-
-@dataclass(frozen=True, slots=True)
 class RunDiagnosis:
     """Why a run is slow, or that it is not."""
 
@@ -195,9 +188,6 @@ class RunDiagnosis:
     reason: Notice | None = None
     """Why the device's idle time, or its cause, was not measured."""
     thread: ThreadActivity | None = None
-    parts: tuple[RunPart, ...] = ()
-    """What a run without a step, or of which the measured steps are a small part, spent its time on, the most seconds
-    first."""
     steps_share: float = 0.0
     """The share of the run that the measured steps are, where that is small."""
     spikes: Spikes | None = None

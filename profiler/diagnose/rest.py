@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from profiler.analyse.finding import Confidence, Finding, RuleText
-from profiler.analyse.ledger.cells import Cell
+from profiler.analyse.ledger.cells import GARBAGE_KIND, IMPORT_KIND, NOT_RECORDED, Cell, Ledger, Owner, Period
 from profiler.analyse.model import (
     AFTER_OPTIMIZER,
     COMMUNICATING,
@@ -38,15 +38,18 @@ from profiler.diagnose.device import (
 )
 from profiler.diagnose.model import (
     BETWEEN_OPERATORS,
+    CODE_OF,
     IDLE,
     MUCH_UNKNOWN,
     NAMED,
+    OTHER_CODE,
     PYTHON_OR_WAITS,
     RECORDED_COMPUTING,
     WAITS_FOR_WORKERS,
     WORTH_NAMING,
 )
 from profiler.diagnose.rule import MAX_SITES, NARROW, NOTHING, Cost, StepCosts, add, exactly, largest_sites
+from profiler.run.model import Site
 
 _WORK: Final = ("python", "framework", "compute")
 """Categories of which the stage tells more than the category."""
@@ -219,3 +222,51 @@ def _largest(rows: Iterable[IdleBlame]) -> tuple[IdleBlame, ...]:
         merged[key] = row
     named = (row for row in merged.values() if row.share_of_wall >= NAMED and row.state is not HostState.BETWEEN_CALLS)
     return tuple(sorted(named, key=lambda row: -row.share_of_wall)[:MAX_SITES])
+
+
+# ---------------------------------------------------------------- outside of the steps
+
+_NAMED_KINDS: Final = ("python", "compute", "framework", GARBAGE_KIND, IMPORT_KIND)
+"""Kinds that say less of a part of a run than whose code it was."""
+_TORCH: Final = (Owner.IMPORT, "torch")
+SMALL_PART: Final = 0.1
+"""Share of the run below which the measured steps are a small part of it: then most of its time went elsewhere."""
+
+
+def small_share(ledger: Ledger) -> float:
+    """The share of a run that its measured steps are, where they are a small part of it; else 0."""
+    whole, steps = sum(map(ledger.own_seconds, Period)), ledger.own_seconds(Period.STEPS)
+    return steps / whole if steps < SMALL_PART * whole else 0.0
+
+
+def outside_steps(analysis: Analysis) -> Iterator[Finding]:
+    """What took most of a run without a step, or of one of which the measured steps are a small part.
+
+    It is told by import, and by line with the kind of time, the most seconds first. The import of torch is left out
+    beside steps, because every program has it.
+    """
+    ledger, is_unseen = analysis.ledger, analysis.step is not None and analysis.step.is_whole_run
+    if ledger is None or (not is_unseen and (analysis.is_trace or not small_share(ledger))):
+        return
+    own, periods = sum(map(ledger.own_seconds, Period)), (Period.UNSEEN, Period.BEFORE, Period.AFTER)
+    groups = defaultdict[tuple[Owner, str, Site | None, str], list[Cell]](list)
+    for cell in (each for period in periods for each in ledger.of(period)):
+        if cell.is_own and cell.kind != NOT_RECORDED and (is_unseen or (cell.owner, cell.package) != _TORCH):
+            kind = "" if cell.kind in _NAMED_KINDS else cell.kind
+            groups[cell.owner, cell.package, cell.place, kind].append(cell)
+    found = []
+    for (owner, package, site, kind), cells in groups.items():
+        seconds = sum(cell.seconds for cell in cells)
+        if own and seconds >= WORTH_NAMING * own and (site is not None or kind != UNATTRIBUTED):
+            lines = Lines()
+            for cell in cells:
+                lines.add(cell, cell.seconds)
+            low, high = (min(1.0, sum(getattr(cell, end) for cell in cells) / own) for end in ("low", "high"))
+            found.append(
+                Finding(
+                    RuleText(kind or CODE_OF.get(owner, OTHER_CODE), "", (), ""), seconds, seconds / own, low, high,
+                    Confidence.HIGH, (site,) if site else (), {"package": package}, places=lines.places(own),
+                    is_of_run=True,
+                )
+            )  # fmt: skip
+    yield from sorted(found, key=lambda finding: -finding.seconds)[:MAX_LISTED]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
-from profiler.analyse.ledger.cells import GARBAGE_KIND, IMPORT_KIND, NOT_RECORDED, Cell, Owner, Period
+from profiler.analyse.ledger.cells import Period
 from profiler.analyse.model import (
     UNATTRIBUTED,
     Analysis,
@@ -15,17 +13,16 @@ from profiler.analyse.model import (
 )
 from profiler.core.facts import stated_device
 from profiler.core.notice import Notice
-from profiler.diagnose.device import BUSY, MAX_LISTED, MOST, diagnose_device
+from profiler.diagnose.device import BUSY, diagnose_device
 from profiler.diagnose.model import (
     MUCH_UNKNOWN,
     RECORDED_COMPUTING,
-    WORTH_NAMING,
     RunDiagnosis,
-    RunPart,
     RunVerdict,
     UnknownShare,
 )
-from profiler.run.model import Site, StepKind
+from profiler.diagnose.rest import small_share
+from profiler.run.model import StepKind
 
 _STANDING_BY: Final = (ThreadState.IDLE, ThreadState.CHILD)
 """States of a launcher while its children work."""
@@ -35,7 +32,7 @@ def diagnose_run(analysis: Analysis) -> RunDiagnosis:
     """Why the device was idle, that it was busy, or why that is not known; and which rank makes the others wait."""
     found, peak = _diagnose_rank(analysis), analysis.value("peak_share")
     if found.verdict is not RunVerdict.NO_STEP:
-        found = replace(found, **_outside(analysis))
+        found = replace(found, steps_share=small_share(analysis.ledger) if analysis.ledger else 0.0)
     is_whole_trace = analysis.step is not None and analysis.step.kind is StepKind.WHOLE_TRACE
     return replace(
         found, ranks=analysis.ranks, findings=analysis.findings, peak_share=peak, is_whole_trace=is_whole_trace
@@ -65,53 +62,11 @@ def _diagnose_rank(analysis: Analysis) -> RunDiagnosis:
     return RunDiagnosis(RunVerdict.DEVICE_BUSY_SAMPLED, device, busy.value)
 
 
-_NAMED_KINDS: Final = dict.fromkeys(("python", "compute", "framework", GARBAGE_KIND, IMPORT_KIND), "")
-"""Kinds that say less of a part of a run than whose code it was."""
-_TORCH: Final = (Owner.IMPORT, "torch")
-SMALL_PART: Final = 0.1
-"""Share of the run below which the measured steps are a small part of it: then most of its time went elsewhere."""
-
-
-def _outside(analysis: Analysis) -> dict[str, Any]:
-    """What took most of a recorded run of which the measured steps are a small part; empty for others.
-
-    The import of torch is left out, because every program has it."""
-    ledger = analysis.ledger
-    if ledger is None or analysis.is_trace or analysis.info.level == "light":
-        return {}
-    seconds = {period: ledger.own_seconds(period) for period in Period}
-    whole = sum(seconds.values())
-    if not seconds[Period.STEPS] or seconds[Period.STEPS] >= SMALL_PART * whole:
-        return {}
-    cells = [*ledger.of(Period.BEFORE), *ledger.of(Period.AFTER)]
-    parts = tuple(part for part in _run_parts(cells, whole) if (part.owner, part.package) != _TORCH)
-    return {"parts": parts, "steps_share": seconds[Period.STEPS] / whole}
-
-
 def _diagnose_unseen(analysis: Analysis) -> RunDiagnosis:
-    """What took most of a run in which nothing ended a step: each import, and each line with its kind of time."""
+    """A run in which nothing ended a step: its findings tell what took most of it."""
     ledger = analysis.ledger
     assert ledger is not None
-    own = sum(map(ledger.own_seconds, Period))
-    return RunDiagnosis(RunVerdict.NO_STEP, seconds=own, parts=_run_parts(ledger.of(Period.UNSEEN), own))
-
-
-def _run_parts(cells: Iterable[Cell], own: float) -> tuple[RunPart, ...]:
-    """The imports, and the lines with whose code they run, that take most of these cells, as shares of the program's
-    `own` time."""
-    groups = defaultdict[tuple[Owner, str, Site | None, str], list[Cell]](list)
-    for cell in cells:
-        if cell.is_own and cell.kind != NOT_RECORDED:
-            groups[cell.owner, cell.package, cell.place, _NAMED_KINDS.get(cell.kind, cell.kind)].append(cell)
-    parts = []
-    for (owner, package, site, kind), members in groups.items():
-        seconds = sum(cell.seconds for cell in members)
-        largest = max(members, key=lambda cell: cell.seconds)
-        function = largest.function if largest.seconds > MOST * seconds else ""
-        if own and seconds >= WORTH_NAMING * own and (site is not None or kind != UNATTRIBUTED):
-            parts.append(RunPart(seconds, seconds / own, kind, owner, package, site, function))
-    parts.sort(key=lambda part: -part.seconds)
-    return tuple(parts[:MAX_LISTED])
+    return RunDiagnosis(RunVerdict.NO_STEP, seconds=sum(map(ledger.own_seconds, Period)))
 
 
 def _diagnose_host(analysis: Analysis, reason: Notice | None) -> RunDiagnosis:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from profiler.analyse.ledger.cells import Owner
 from profiler.analyse.model import (
     AFTER_OPTIMIZER,
     COMMUNICATING,
@@ -19,7 +20,9 @@ from profiler.analyse.model import (
 )
 from profiler.diagnose.model import (
     BETWEEN_OPERATORS,
+    CODE_OF,
     IDLE,
+    OTHER_CODE,
     PYTHON_OR_WAITS,
     RECORDED_COMPUTING,
     SETUP_CALLS,
@@ -180,6 +183,15 @@ _OTHER_TITLES: Final[Mapping[str, str]] = {
     WAITS_FOR_WORKERS: "Waiting for worker processes, whose stacks show what they do,",
 }
 """Titles of time that no rule explains, where it is no category of the host."""
+CODE_TITLES: Final[Mapping[str, str]] = {
+    CODE_OF[Owner.IMPORT]: "Importing {package}",
+    CODE_OF[Owner.LIBRARY]: "Code of {package}",
+    CODE_OF[Owner.PYTHON]: "Code of Python's standard library",
+    CODE_OF[Owner.TORCH]: "Code of torch",
+    CODE_OF[Owner.USER]: "The program's own code",
+    OTHER_CODE: "Other code",
+}
+"""Titles of what took a part of a run, where whose code it was tells more than its kind."""
 _OTHER_IDLE: Final[Mapping[str, str]] = {
     BETWEEN_OPERATORS: "while the host ran no operator and made no call: in Python code, or waiting,",
     SETUP_CALLS: "while the host was in calls that allocate or free memory or set the device up",

@@ -19,6 +19,7 @@ from profiler.analyse.finding import (
     NotJudged,
     Place,
 )
+from profiler.analyse.ledger.cells import Owner
 from profiler.analyse.model import (
     BETWEEN_BATCHES,
     MARKED_DATA,
@@ -30,8 +31,8 @@ from profiler.analyse.model import (
 )
 from profiler.core.syntax import parsed_line
 from profiler.core.units import nth, ratio, seconds, share, significant, size
-from profiler.diagnose.model import BUSY_DEVICE, RECORDED_COMPUTING, WORTH_NAMING, is_worth
-from profiler.report.category_text import rest_title
+from profiler.diagnose.model import BUSY_DEVICE, CODE_OF, RECORDED_COMPUTING, WORTH_NAMING, is_worth
+from profiler.report.category_text import CODE_TITLES, rest_title
 from profiler.report.known_cures import known_cure, library_cure
 from profiler.report.rank_text import SPENT, function_of_program, other_ranks
 from profiler.report.text import (
@@ -68,8 +69,10 @@ def finding_text(finding: Finding) -> FindingText:
     rule = finding.rule
     if not finding.has_cure:
         places = listed([at(site).removeprefix(" at ") for site in finding.sites]) if finding.sites else ""
-        sentence, cure = finding_sentence(finding), _cure_of_place(finding)
-        return FindingText(title(finding).removesuffix(","), places, (sentence,), cure, "")
+        is_import = finding.rule.name == CODE_OF[Owner.IMPORT] and finding.values["package"] != "torch"
+        cure = _OF_IMPORTS if is_import else _cure_of_place(finding)
+        lines = tuple(shortened(site.source, _MOST_CODE) for site in finding.sites[:1] if site.source)
+        return FindingText(title(finding).removesuffix(","), places, (finding_sentence(finding), *lines), cure, "")
     code = _fill(rule.code, finding.values)
     evidence = (_fill(template, finding.values) for template in rule.evidence)
     *own, general = (_fill(template, finding.values) for template in (*rule.fixes, rule.fix))
@@ -95,14 +98,23 @@ MOST_OF: Final = 0.5
 """Share of a finding's time from which one line stands for it."""
 
 
+_OF_IMPORTS: Final = (
+    "Import what is used only at times within the function that uses it, and of a package only the parts that are "
+    "used. `python -X importtime` tells what each import takes."
+)
+
+
 def _place_sentences(finding: Finding) -> Iterator[str]:
     """`39% of it is at train.py:29, in augkit.boxes.clip(): image, boxes = self.augment(picture)`, for each line."""
     for place in finding.places:
         code = shortened(place.site.source, _MOST_CODE)
-        part = share(min(1.0, place.share / finding.share)) if finding.share else ""
-        yield f"{part} of it is {_place_name(place)}{f': {code}' if code else '.'}"
+        part = place.share / finding.share if finding.share else 1.0
+        how_much = "All" if part >= _ALL else share(part)
+        yield f"{how_much} of it is {_place_name(place)}{f': {code}' if code else '.'}"
 
 
+_ALL: Final = 0.995
+"""Share of a finding's time from which a percentage would be shown as 100%."""
 _MOST_CODE: Final = 120
 """Characters of a line's code in a sentence."""
 
@@ -111,6 +123,8 @@ def title(finding: Finding) -> str:
     """The cause, as a sentence without its full stop; of time that no rule explains, what it is."""
     if finding.has_cure:
         return _fill(finding.rule.title, finding.values) or finding.rule.name
+    if finding.rule.name in CODE_TITLES and finding.is_of_run:
+        return CODE_TITLES[finding.rule.name].format(package=finding.values["package"])
     loader, is_rest = finding.values.get("loader"), finding.values.get("is_rest")
     text = _input_title(loader) if loader and not is_rest else rest_title(finding.rule.name)
     return f"The rest of {text if text.startswith('Python') else text[0].lower() + text[1:]}" if is_rest else text
@@ -280,6 +294,7 @@ def of_whole_run(findings: Iterable[Finding]) -> tuple[Finding, ...]:
         each
         for each in findings
         if each.is_of_run
+        and each.has_cure
         and each.seconds
         and (each.share >= WORTH_NAMING or not each.share)  # the length of the run may not be known
         and each.confidence is not Confidence.LOW
@@ -307,6 +322,11 @@ def finding_sentence(finding: Finding, whole: str = "", *, is_brief: bool = Fals
     """
     text, amount = title(finding), share_text(finding.share, finding.low, finding.high)
     whole = whole or f"of {whole_text(finding)}"
+    if finding.is_part_of_run:
+        place = "".join(map(at, finding.sites))
+        if any(each.inside for each in finding.places[:1]):
+            place = f" {_place_name(finding.places[0])},"
+        return f"{text}{place} took {seconds(finding.seconds)}, {share(finding.share)} of the run."
     if not finding.has_cure:
         verb = "take" if finding.rule.name == RECORDED_COMPUTING and not finding.values.get("is_rest") else "takes"
         return f"{text} {verb} {amount} {whole}{'' if is_brief else places_text(finding)}."

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from profiler.analyse.finding import Finding
-from profiler.analyse.ledger.cells import Owner
 from profiler.analyse.model import (
     MIN_SAMPLES,
     UNATTRIBUTED,
@@ -25,12 +24,11 @@ from profiler.diagnose.model import (
     BUSY_DEVICE,
     WORTH_NAMING,
     RunDiagnosis,
-    RunPart,
     RunVerdict,
     UnknownShare,
     is_worth,
 )
-from profiler.report.category_text import CATEGORIES, category_label
+from profiler.report.category_text import CATEGORIES
 from profiler.report.finding_text import (
     finding_sentence,
     gain_text,
@@ -121,32 +119,14 @@ def _sentence(finding: Finding, run: RunDiagnosis) -> str:
 def _unseen(run: RunDiagnosis) -> Iterable[str]:
     """`No training step was seen.` `Importing torch at train.py:2 took 2.1 s, 62% of the run.`"""
     yield "No training step was seen."
-    yield from map(_part, run.parts)
-
-
-def _part(part: RunPart) -> str:
-    """`Code of scipy at train.py:2 (scipy.stats.ks_2samp) took 2.1 s, 62% of the run.`"""
-    if part.owner is Owner.IMPORT:
-        what = f"Importing {part.package}"
-    elif part.kind:
-        what = capitalized(category_label(part.kind))
-    else:
-        what = f"Code of {part.package}" if part.package else _CODE.get(part.owner, "Other code")
-    inside = f" ({part.function})" if part.function else ""
-    return f"{what}{at(part.site)}{inside} took {seconds(part.seconds)}, {share(part.share)} of the run."
-
-
-_CODE: Final = {
-    Owner.USER: "The program's own code",
-    Owner.TORCH: "Code of torch",
-    Owner.PYTHON: "Code of Python's standard library",
-}
+    yield from (finding_sentence(each) for each in run.findings if each.is_part_of_run)
 
 
 def outside_sentences(run: RunDiagnosis) -> Iterable[str]:
     """What took most of a run of which the measured steps are a small part."""
-    if run.verdict is not RunVerdict.NO_STEP and run.parts:
-        yield f"The measured steps are {share(run.steps_share)} of the run. {_part(run.parts[0])}"
+    part = next((each for each in run.findings if each.is_part_of_run), None)
+    if run.verdict is not RunVerdict.NO_STEP and part is not None:
+        yield f"The measured steps are {share(run.steps_share)} of the run. {finding_sentence(part)}"
 
 
 _SAME_SHARE: Final = 0.95
