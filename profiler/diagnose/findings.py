@@ -9,13 +9,13 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, NotJudged
-from profiler.analyse.ledger.cells import Ledger
+from profiler.analyse.ledger.cells import Ledger, Period
 from profiler.analyse.model import CORELESS_CATEGORIES, Analysis
 from profiler.core.notice import Notice
 from profiler.core.plugins import discover
-from profiler.diagnose.board import Board, Rest
+from profiler.diagnose.board import Board, Lines, Rest
 from profiler.diagnose.device import too_few_launches
-from profiler.diagnose.model import is_worth
+from profiler.diagnose.model import NAMED, is_worth
 from profiler.diagnose.predict import replayed_gain
 from profiler.diagnose.rest import outside_steps, rest
 from profiler.diagnose.rule import FASTEST, NARROW, Claim, Cost, Order, Rule, RunClaim, StepCosts
@@ -54,7 +54,7 @@ def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> Found:
             if isinstance(answer, Notice):
                 not_judged.append(NotJudged(rule, answer))
             elif isinstance(answer, RunClaim):
-                of_run.append(_finding_of_run(rule, answer))
+                of_run.append(_finding_of_run(rule, answer, analysis.ledger))
             elif answer is not None and is_told:
                 (claims if answer.has_gain else without_gain).append((rule, answer))
         findings += _divided(claims, costs, board, owned)
@@ -80,9 +80,12 @@ def in_order(findings: Iterable[Finding], late: int | None = None) -> tuple[Find
     def group(finding: Finding) -> tuple[bool, ...]:
         is_late = late is not None and finding.values.get("rank") == late
         is_untold = not finding.is_told and not finding.is_of_run
+        # what occurs once may be most of a short run
+        is_large_once = finding.period is Period.ONE_OFF and finding.share >= NAMED
         only_waits = bool(finding.costs) and finding.costs.keys() <= set(CORELESS_CATEGORIES) and not finding.gains
         overlaps = bool(finding.overlaps)
-        return is_untold, finding.is_of_run, overlaps, not is_late, only_waits, not is_worth(finding)
+        is_of_run = finding.is_of_run and not is_large_once
+        return is_untold, is_of_run, overlaps, not is_late, only_waits, not (is_large_once or is_worth(finding))
 
     def place(finding: Finding) -> tuple[Any, ...]:
         saved = 1.0 - 1.0 / finding.gain if finding.gains and is_worth(finding) else finding.share
@@ -190,12 +193,16 @@ def _factor(gain: Gain) -> float:
     return gain.factor
 
 
-def _finding_of_run(rule: Rule, claim: RunClaim) -> Finding:
+def _finding_of_run(rule: Rule, claim: RunClaim, ledger: Ledger | None) -> Finding:
     """A finding about the run, which predicts no gain: a recorded run may be shorter than those that it stands for."""
-    share = claim.share
+    share, lines = claim.share, Lines()
+    for cell in ledger.of(claim.period) if ledger and claim.period else ():
+        lines.add(cell, cell.seconds)
+    places = lines.places(claim.seconds / share) if share else ()
     values = {"seconds": claim.seconds, "share": share, "site": None, **claim.values}
     return Finding(
-        rule, claim.seconds, share, share, share, claim.confidence, claim.sites, values, period=claim.period,
+        rule, claim.seconds, share, share, share, claim.confidence,
+        claim.sites or tuple(place.site for place in places), values, places=places, period=claim.period,
         is_of_run=True,
     )  # fmt: skip
 
