@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -33,14 +32,6 @@ WARMUP: Final = 2
 """Steps before them, in which memory is allocated and code is compiled."""
 IGNORE: Final = "profiler: ignore"
 """A comment with this text keeps its line from being reported."""
-_NEEDS_TRUTH: Final = (ast.If, ast.While, ast.Assert, ast.BoolOp, ast.Not, ast.IfExp, ast.In, ast.NotIn)
-"""Parts of a statement that need the truth of a value."""
-_NEED_TRUTH: Final = frozenset(("bool", "any", "all", "min", "max", "sorted", "filter", "index", "count", "remove"))
-"""Functions and methods of Python that need the truth of what they are given."""
-_OF_CALLED_FUNCTION: Final = (
-    "A function that this line calls reads the value. See whether one of its arguments makes that needless, as "
-    "is_causal=True does beside the mask of torch's TransformerEncoder."
-)
 _PINNED_COPY: Final = "batch.pin_memory().to(device, non_blocking=True)"
 _EVERY_STEP: Final = 1.0
 """Events per step from which a line is reported: what it does now and then, such as logging, is no fault."""
@@ -150,25 +141,19 @@ def find(counted: Counted, source: Callable[[str, int], str]) -> Iterator[LintFi
         if rule is None or IGNORE in change.source or (key := (rule.name, change.file, change.line)) in seen:
             continue
         seen.add(key)
-        code = "" if "{" in rule.code else rule.code
-        fix = _OF_CALLED_FUNCTION if _is_read_by_called_function(change) else rule.fix
-        yield LintFinding(rule.name, rule.title, change, fix, instead or code)
+        cure = _cure(rule, change)
+        code = "" if "{" in rule.code or cure else instead or rule.code
+        yield LintFinding(rule.name, rule.title, change, cure or rule.fix, code)
 
 
-def _is_read_by_called_function(change: Change) -> bool:
-    """Whether a function that the line calls needs the truth of a tensor: no other part of the line needs it."""
-    if change.operation != "bool":
-        return False
-    source = re.sub(r"^elif\b", "if", change.source)
-    tree = parsed_line(source) or parsed_line(f"{source}\n    pass")  # the head of a block
-    nodes = list(ast.walk(tree)) if tree else []
-    calls = {ast.unparse(node.func).rpartition(".")[2] for node in nodes if isinstance(node, ast.Call)}
-    return bool(calls) and _NEED_TRUTH.isdisjoint(calls) and not any(_needs_truth(node) for node in nodes)
+def _cure(rule: RuleText, change: Change) -> str | None:
+    """What the line's own text tells about the cure; None: nothing."""
+    from profiler.diagnose.rules.copies import cure_of_copy, pageable_copies
+    from profiler.diagnose.rules.reads import cure_of_read
 
-
-def _needs_truth(node: ast.AST) -> bool:
-    is_chain = isinstance(node, ast.Compare) and len(node.ops) > 1
-    return is_chain or isinstance(node, _NEEDS_TRUTH) or (isinstance(node, ast.comprehension) and bool(node.ifs))
+    if rule is pageable_copies:
+        return cure_of_copy(change.source)
+    return cure_of_read(change.operation, change.source) if change.counter == "syncs" else None
 
 
 def pinned_copy(source: str) -> str:

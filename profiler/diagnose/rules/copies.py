@@ -138,6 +138,27 @@ def tiny_copies(costs: StepCosts) -> Claim | None:
     return Claim({"copy": exactly(sum(idle.values()))}, sites[:MAX_SITES], values, is_least=True)
 
 
+def cure_of_copy(source: str) -> str | None:
+    """What helps where a line copies pageable memory that is hardly a batch, as far as its source tells; else None."""
+    nodes = list(line_nodes(source))
+    for node in nodes:
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Attribute() as tensor, attr="to" | "cuda")):
+                name = ast.unparse(tensor)
+                return (
+                    f"If {name} does not change, move it to the device once, before the loop, as "
+                    "register_buffer() and model.to(device) do."
+                )
+    made = any(isinstance(node, ast.Call) and ast.unparse(node.func).endswith(_MAKES) for node in nodes)
+    if made and any(isinstance(node, ast.comprehension) for node in nodes):
+        return "Stack all of these values on the host, and copy them at once: each copy of the loop waits."
+    return None
+
+
+_MAKES: Final = ("as_tensor", "tensor", "from_numpy")
+"""Functions that make a tensor of what the host has."""
+
+
 @rule(
     "pageable-copies",
     "Copies of pageable memory keep the device from computing",
@@ -147,6 +168,7 @@ def tiny_copies(costs: StepCosts) -> Claim | None:
         "The loader does not pin its batches of {unpinned:count} items.",
     ),
     "Put batches into page-locked memory, and copy them without waiting.",
+    fixes=("{cure}",),
     code="{loader:assignment}DataLoader(..., pin_memory=True); batch.to(device, non_blocking=True)",
 )
 def pageable_copies(costs: StepCosts) -> Claim | None:
@@ -161,6 +183,7 @@ def pageable_copies(costs: StepCosts) -> Claim | None:
     values = loader_values(costs)
     values["blocked"] = costs.share(sum(call.blocked_per_step for call in waiting)) if waiting else None
     values["unpinned"] = values["batch_size"] if loader and not loader.pin_memory else None
+    values["cure"] = cure_of_copy(waiting[0].site.source) if waiting else None
     return Claim(claimed, largest_sites(call.site for call in waiting), values)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -88,13 +89,90 @@ def waits_with_idle_time(costs: StepCosts, rule: str) -> list[Read]:
     return sorted(idle_reads, key=lambda read: -read.seconds)
 
 
+_READ_IN_LINE: Final = frozenset(("item", "tolist", "numpy", "cpu", "float", "int", "bool", "print", "format", "str"))
+"""Functions and methods of a line that read a value themselves."""
+_NEEDS_TRUTH: Final = (ast.If, ast.While, ast.Assert, ast.BoolOp, ast.Not, ast.IfExp, ast.In, ast.NotIn)
+"""Parts of a statement that need the truth of a value."""
+_NEED_TRUTH: Final = frozenset(("bool", "any", "all", "sorted", "filter", "index", "count", "remove"))
+"""Functions and methods of Python that need the truth of what they are given."""
+_DECIDES: Final = (
+    "The program decides by this value, so it cannot read it less often. Compute on the device what depends on it, as "
+    "with torch.where() or torch.clamp(), or take the number from the host where it is known there."
+)
+_OF_CALLED_FUNCTION: Final = (
+    "A function that this line calls reads the value. See whether one of its arguments makes that needless, as "
+    "is_causal=True does beside the mask of torch's TransformerEncoder."
+)
+_OF_CALLS: Final = (
+    (
+        re.compile(r"\brepeat_interleave\b"),
+        (
+            "Pass output_size, the number of rows of the result, if the program knows it from a shape or on the host: "
+            "then repeat_interleave() reads nothing."
+        ),
+    ),
+    (
+        re.compile(r"\bclip_grad\w*\(.*error_if_nonfinite"),
+        (
+            "Leave error_if_nonfinite out, and test the norm on the device or where it is logged: with it the host "
+            "reads the norm in each step."
+        ),
+    ),
+    (
+        re.compile(r"(?i)scaler\w*\.(step|update)\("),
+        (
+            "GradScaler reads in each step whether a gradient overflowed. With bfloat16 no scaler is needed: "
+            "GradScaler(enabled=False), or none."
+        ),
+    ),
+)
+"""Calls in a line that read values -> what helps; from the documentation of these functions."""
+
+
+_BUILT_IN: Final = re.compile(r"(?<![\w.])(max|min|sorted|any|all)\(")
+_OF_BUILT_IN: Final = (
+    "Use the tensor's own method, such as tensor.amax() or tensor.any(), or values that are on the host already: "
+    "Python's built-in functions compare the elements one by one, and wait for each."
+)
+
+
+def cure_of_read(operation: str, source: str) -> str | None:
+    """What helps where a line reads a value of the device, as far as its source tells; None: nothing more is known.
+
+    :param operation: what reads the value: `item`, `bool`, ...
+    """
+    if operation in ("", "print", *_OF_OPERATIONS):
+        return None
+    for pattern, cure in _OF_CALLS:
+        if pattern.search(f"{operation} {source}"):
+            return cure
+    if operation == "bool" and _BUILT_IN.search(source):
+        return _OF_BUILT_IN
+    nodes = list(line_nodes(re.sub(r"^elif\b", "if", source)))
+    calls = {ast.unparse(node.func).rpartition(".")[2] for node in nodes if isinstance(node, ast.Call)}
+    is_decision = not _NEED_TRUTH.isdisjoint(calls) or any(map(_needs_truth, nodes))
+    if operation == "bool" and calls and not is_decision:
+        return _OF_CALLED_FUNCTION
+    if operation == "bool" or is_decision or "range" in calls:
+        return _DECIDES
+    is_texts = any(isinstance(node, ast.JoinedStr) for node in nodes)
+    return _OF_CALLED_FUNCTION if calls and calls.isdisjoint(_READ_IN_LINE) and not is_texts else None
+
+
+def _needs_truth(node: ast.AST) -> bool:
+    is_chain = isinstance(node, ast.Compare) and len(node.ops) > 1
+    return is_chain or isinstance(node, _NEEDS_TRUTH) or (isinstance(node, ast.comprehension) and bool(node.ifs))
+
+
 def sync_claim(costs: StepCosts, rule: str) -> Claim | None:
     """The idle time in and after the waits for the device that this rule is about."""
     reads = waits_with_idle_time(costs, rule)
     if not reads:
         return None
     sites = tuple(read.site for read in reads[:MAX_SITES])
-    values = {"calls": sum(read.calls for read in reads), "operation": reads[0].operation or None}
+    first = reads[0]
+    cure = cure_of_read(first.operation, first.site.source)
+    values = {"calls": sum(read.calls for read in reads), "operation": first.operation or None, "cure": cure}
     return Claim(idle_costs(reads), sites, values)
 
 
@@ -121,6 +199,7 @@ hidden_sync = _rule_of_waits(
         "The device is idle {share:share} of the time in and after them.",
     ),
     "Keep the value on the device as a tensor, and read it every 50th step or so, after the next step was launched.",
+    fixes=("{cure}",),
     threshold_source="`MANY`, a choice, divides reads of a loss or a metric from reads of elements.",
 )
 
@@ -157,6 +236,7 @@ per_element_reads = _rule_of_waits(
         "The device is idle {share:share} of the time in and after them.",
     ),
     "Compute on the device with whole tensors, and read the result once per step, or less often.",
+    fixes=("{cure}",),
     threshold_source="`MANY`, a choice, divides reads of elements from reads of a loss or a metric.",
 )
 
