@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from profiler.analyse.finding import GainMethod, KnockOut
+from profiler.analyse.finding import Confidence, GainMethod, KnockOut
 from profiler.diagnose.input import HANDOVER, are_persistent, diagnose_input, granted_share, is_started_for_batches
 from profiler.diagnose.model import WORTH_NAMING, InputAdvice, InputDiagnosis
 from profiler.diagnose.rule import Claim, StepCosts, rule, rules_of, take
@@ -163,6 +163,42 @@ def needless_workers(costs: StepCosts) -> Claim | None:
         },
         is_least=True,
     )
+
+
+_SEVERAL: Final = 1.15
+"""Share of its time in which a worker runs, or waits for a core, from which it computes with several threads: one
+thread does both for 100% of the time at most. The rest is for the accuracy of the clocks."""
+_MUCH_WAITING: Final = 0.1
+"""Share of their time in which workers wait for a core, from which their threads are too many. A choice."""
+
+
+@rule(
+    "threads-in-workers",
+    "Each worker of the loader computes with several threads, and they take the cores from each other",
+    (
+        "The training thread waits for workers {waits:share} of each step.",
+        "The threads of a worker run {cpu:share} of the time, and wait for a core {core_wait:share} of it.",
+        "Workers: {workers:count}. Cores that the program may use: {cores:count}.",
+    ),
+    "Let each worker compute with one thread. NumPy and OpenCV start as many threads as there are cores: set "
+    "OMP_NUM_THREADS=1 and OPENBLAS_NUM_THREADS=1 before the program starts, or call cv2.setNumThreads(0) in "
+    "worker_init_fn.",
+    threshold_source="One thread cannot run and wait for a core for more than 100% of the time together.",
+)
+def threads_in_workers(costs: StepCosts) -> Claim | None:
+    """The time in the loader while threads of its workers wait for cores. How long the same work takes with one thread is not known."""
+    found = diagnose_input(costs.analysis)
+    use = found.use if found else None
+    if found is None or use is None or use.worker_cpu is None or use.worker_core_wait is None or not found.making:
+        return None
+    if use.worker_core_wait < _MUCH_WAITING or use.worker_cpu + use.worker_core_wait < _SEVERAL:
+        return None
+    values = {
+        "waits": costs.own_share(found.waits + found.around_starts), "cpu": use.worker_cpu, "core_wait": use.worker_core_wait,
+        "workers": use.workers, "cores": found.cores,
+    }  # fmt: skip
+    claimed = {"input": loader_cost(costs, found)}
+    return Claim(claimed, made_sites(costs, ()), values, is_most=True, confidence=Confidence.MEDIUM)
 
 
 _AHEAD: Final = 8

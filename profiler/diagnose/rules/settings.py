@@ -130,6 +130,10 @@ def _own_waits(costs: StepCosts) -> dict[str, Cost]:
     return claimed | {"core": claimed["core"].part(min(1.0, others / claimed["core"].seconds))}
 
 
+_BESIDE: Final = 0.5
+"""Cores that other processes of the program use on average from which its threads lack them. A choice: half of one."""
+
+
 def _excess_threads(analysis: Analysis, category: str) -> tuple[int, float] | None:
     """The threads that compute and the cores for them, where there are more threads than cores.
 
@@ -147,6 +151,8 @@ def _excess_threads(analysis: Analysis, category: str) -> tuple[int, float] | No
         threads, cores = of_all, shared
     elif analysis.ranks and threads <= cores:  # each rank may be bound to cores of its own
         threads, cores = of_all, max(cores, host.get("cores", 0))
+    elif not analysis.ranks and threads <= cores and (others := analysis.value("children_cpu") or 0.0) >= _BESIDE:
+        return (threads, max(1.0, cores - others)) if threads > max(1.0, cores - others) else None
     return (threads, cores) if threads > cores else None
 
 
