@@ -213,6 +213,9 @@ class Finding:
     places: tuple[Place, ...] = ()
     """The lines whose time it is by stack samples and records, the largest first; at most three. `sites` may be other
     ones: those at which the cure is made."""
+    growth: tuple[float, float] | None = None
+    """Seconds per step of its largest line in the first and in the last third of the steps, where these become more
+    throughout the run and the rest of a step does not; else None."""
     period: Period | None = None
     """The part of the run whose time a finding about the run has; None: it is about the steps."""
     is_of_run: bool = False

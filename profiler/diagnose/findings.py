@@ -109,7 +109,8 @@ def _divided(
         if _is_large(rule, claim, costs):
             finding = _finding(rule, claim, costs, rival)
             lines = board.lines(wants, left=not rival)
-            finding = replace(finding, places=lines.places((1.0 - finding.left_out) * costs.seconds))
+            places = lines.places((1.0 - finding.left_out) * costs.seconds)
+            finding = replace(finding, places=places, growth=lines.growth())
             yield finding
             if finding.is_told:
                 board.take(rule.name, wants)

@@ -105,7 +105,8 @@ def _finding(name: str, group: _Group, costs: StepCosts, **values: Any) -> Findi
     sites = largest_sites(place.site for place in places)
     values["is_rest"] = group.claimed >= WORTH_NAMING * costs.active
     found = Finding(RuleText(name, "", (), ""), cost.seconds, share, low, high, confidence, sites, values)
-    return replace(found, costs=group.categories, places=places, left_out=1.0 - step / costs.seconds)
+    growth = group.lines.growth()
+    return replace(found, costs=group.categories, places=places, growth=growth, left_out=1.0 - step / costs.seconds)
 
 
 def _reflects_device(name: str, costs: StepCosts) -> bool:
@@ -121,7 +122,7 @@ def _of_host(board: Board, costs: StepCosts) -> Iterator[Finding]:
     phase = costs.phase(UPDATE)
     is_updating = phase is not None and phase.low >= MUCH_UPDATING and costs.fact("device") == "cpu"
     stages = (*_STAGES, UPDATE) if is_updating else _STAGES
-    groups = defaultdict[str, _Group](_Group)
+    groups = defaultdict[str, _Group](lambda: _Group(lines=board.new_lines()))
 
     def group(category: str, cell: Cell | None) -> _Group:
         is_stage = cell is not None and category in _WORK and cell.activity in stages

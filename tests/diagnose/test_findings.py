@@ -259,3 +259,46 @@ def test_work_beside_a_device_that_was_not_recorded_has_no_gain() -> None:
     unseen = replace(run, info=replace(run.info, facts={"device": "cuda"}))
     (found,) = causes(unseen, (rule("a", "input"),))
     assert (found.confidence, found.gains) == (Confidence.LOW, ())
+
+
+def test_a_finding_tells_its_lines_and_the_library_that_takes_the_time() -> None:
+    def of_library(name: str, seconds: float) -> Cell:
+        return replace(cell(7, "python", seconds), owner=Owner.LIBRARY, package="fitkit", function=name)
+
+    cells = of_library("fitkit.save.sums", 3.0), of_library("fitkit.save.hash", 1.0), cell(8, "python", 1.0)
+    ledger = Ledger(cells, {(0, MAIN, Period.STEPS): 10.0}, steps={MAIN: 10})
+    run = replace(analysis(compute=0.5, python=0.5), ledger=ledger)
+    (found,) = causes(run, (rule("a", "python"),))
+    first, second = found.places
+    assert (first.site.line, first.inside, first.package) == (7, "fitkit.save.sums", "fitkit")
+    assert first.share == pytest.approx(0.4)
+    assert (second.site.line, second.inside, second.package) == (8, "", "")
+
+
+@pytest.mark.parametrize(
+    ("thirds", "others", "grows"),
+    [
+        ((0.5, 1.5, 3.0), (1.0, 1.0, 1.0), True),
+        ((0.5, 1.5, 3.0), (0.5, 1.5, 3.0), False),  # all lines became slower, as on a busy machine
+        ((0.2, 2.4, 2.4), (1.0, 1.0, 1.0), False),  # it jumped once
+        ((1.5, 1.7, 1.8), (1.0, 1.0, 1.0), False),
+        ((), (), False),
+    ],
+)
+def test_growth_is_told_where_a_line_grows_and_the_others_do_not(
+    thirds: tuple[float, ...], others: tuple[float, ...], *, grows: bool
+) -> None:
+    cells = replace(cell(7, "python", 5.0), thirds=thirds), replace(cell(8, "compute", 3.0), thirds=others)
+    ledger = Ledger(cells, {(0, MAIN, Period.STEPS): 10.0}, steps={MAIN: 10})
+    run = replace(analysis(compute=0.4, python=0.6), ledger=ledger)
+    (found,) = causes(run, (rule("a", "python"),))
+    assert found.growth == (pytest.approx((0.15, 0.9)) if grows else None)
+
+
+def test_what_occurs_once_and_takes_much_of_the_run_comes_before_what_gains_little() -> None:
+    def once(share: float) -> Rule:
+        return Rule("once", "once", (), "Mend it.", lambda costs: RunClaim(2.0, share, period=Period.ONE_OFF))
+
+    run = analysis(compute=0.95, python=0.05)
+    assert next(each.rule.name for each in find(run, (rule("a", "python"), once(0.3))).findings) == "once"
+    assert [each.rule.name for each in find(run, (rule("a", "python"), once(0.05))).findings][-1] == "once"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from profiler.report.finding_text import with_arguments
+from profiler.analyse.finding import Confidence, Finding, Place, RuleText
+from profiler.report.finding_text import finding_text, with_arguments
+from profiler.run.model import Site
 
 
 @pytest.mark.parametrize(
@@ -40,3 +42,46 @@ def test_a_line_gets_the_suggested_arguments(
     source: str, name: str, arguments: dict[str, object], expected: str
 ) -> None:
     assert with_arguments(source, name, arguments) == expected
+
+
+def at_line(source: str, inside: str = "", package: str = "", share: float = 0.4, **options: object) -> Finding:
+    """A finding about Python code, of which one line takes `share` of each step."""
+    site = Site("train.py", 7, "main", source)
+    rule = RuleText("python-loop", "Python code takes time", (), "Replace loops.", code="x = 1", is_of_code=True)
+    place = Place(site, share, inside, package)
+    return Finding(rule, 0.1, 0.4, 0.4, 0.4, Confidence.HIGH, (site,), places=(place,), **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("source", "inside", "package", "words"),
+    [
+        ("json.dump(status, file)", "json.encoder._iterencode_dict", "", "Append what is new"),
+        ("trainer.fit(model)", "lightning.pytorch.loggers.csv_logs.save", "lightning", "flush_logs_every_n_steps"),
+        ("row = frame.iloc[index]", "pandas.core.series.Series.__init__", "pandas", "to_numpy()"),
+        ("rows = generator.choice(size, 8, replace=False)", "", "", "integers(size, size=count)"),
+        ("boxes = augment(boxes)", "augkit.boxes.area", "augkit", "This is code of augkit in augkit.boxes.area()"),
+        ("boxes = clip(boxes)", "", "", "Replace loops."),
+    ],
+)
+def test_what_is_known_of_the_function_takes_the_place_of_general_advice(
+    source: str, inside: str, package: str, words: str
+) -> None:
+    text = finding_text(at_line(source, inside, package))
+    assert words in text.fix
+    assert bool(text.code) == (text.fix == "Replace loops."), "the code is that of the general advice"
+
+
+def test_a_line_with_less_than_half_of_the_time_decides_nothing() -> None:
+    text = finding_text(at_line("json.dump(status, file)", share=0.1))
+    assert text.fix == "Replace loops."
+
+
+def test_the_evidence_names_the_line_its_function_and_its_code() -> None:
+    found = at_line("boxes = augment(boxes)", "augkit.boxes.area", "augkit", growth=(0.001, 0.004))
+    growing, place = finding_text(found).evidence
+    assert (
+        growing
+        == "The time at train.py:7 grows: 1.00 ms in each step of the first third of the run, 4.00 ms of the last."
+    )
+    assert place == "All of it is at train.py:7, in augkit.boxes.area(): boxes = augment(boxes)"
+    assert "It takes longer with each step" in finding_text(found).fix

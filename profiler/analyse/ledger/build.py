@@ -71,6 +71,10 @@ from profiler.run.code_origin import LIBRARY, TORCH, code_owner
 from profiler.run.model import Run, Site
 from profiler.run.tables import GARBAGE_COLLECTION, LINE_OF, ONE_OFF
 
+MANY_STEPS: Final = 30
+"""Steps from which their thirds tell whether a cost grows. A choice: ten steps in each."""
+SHOWN: Final = 0.5
+"""Share of a third of the steps that samples must show for it to be compared with the others. A choice: half."""
 FEW_STEPS: Final = 3
 """Steps below which nothing tells whether a cost recurs."""
 MOSTLY: Final = 0.8
@@ -383,6 +387,7 @@ class _Steps:
         counts = np.bincount(samples.stack, samples.ns) * samples.n / samples.ns.sum()
         activity, error = self._activities(samples), ShareError(samples)
         collecting, long = self._in_collections(len(ns)), _LongSteps(self._stacks, self._window, self._record.stages)
+        thirds = self._thirds()
         groups: defaultdict[tuple[str, str, Origin], list[tuple[int, float]]] = defaultdict(list)
         for number in np.flatnonzero(ns.any(axis=1)).tolist():
             origin = origin_of(self._stacks, number)
@@ -410,9 +415,29 @@ class _Steps:
             named = replace(origin, function=self._function(parts))
             cell = replace(self._cell(kind, named, seconds), activity=stage, **of_cell._asdict())
             recurrence, every = self._recurrence(cell, parts, long)
-            cells.append(replace(cell, recurrence=recurrence, every=every, callers=self._callers(parts)))
+            when = (sum(part * thirds[number] for number, part in parts) / NS_PER_S).tolist() if len(thirds) else ()
+            callers = self._callers(parts)
+            cells.append(replace(cell, recurrence=recurrence, every=every, callers=callers, thirds=tuple(when)))
             members.append(dict(parts))
         return _with_entries(self._stacks, cells, members)
+
+    def _thirds(self) -> Floats:
+        """Of each stack the shares of its time in the thirds of the measured steps.
+
+        Empty where there are few steps, or where samples show too little of a third: of the first steps, those at a low
+        rate are left out.
+        """
+        window, steps = self._window, len(self._window)
+        if self._period is not Period.STEPS or steps < MANY_STEPS:
+            return np.zeros(0)
+        samples, weight = self._stacks.weighted_samples(window)
+        found = np.zeros((len(self._stacks.run.stack_frames), 3))
+        np.add.at(found, (samples["stack"], 3 * window.step_rows(samples["begin"]) // steps), weight)
+        shown, wall = found.sum(axis=0), np.bincount(3 * np.arange(steps) // steps, window.end - window.begin)
+        if (shown < SHOWN * wall).any():
+            return np.zeros(0)
+        found *= wall / shown
+        return np.asarray(found / np.maximum(found.sum(axis=1, keepdims=True), 1.0))
 
     def _callers(self, parts: Sequence[tuple[int, float]]) -> frozenset[tuple[str, int]]:
         """The user's lines above the innermost one through which most of the time passes."""
@@ -525,7 +550,7 @@ def _scaled(cell: Cell, factor: float) -> Cell:
     if factor == 1.0:
         return cell
     amount = (factor * each for each in (cell.seconds, cell.low, cell.high, cell.samples))
-    return replace(cell, **_Amount(*amount)._asdict())
+    return replace(cell, **_Amount(*amount)._asdict(), thirds=tuple(factor * each for each in cell.thirds))
 
 
 def with_kinds(rows: Floats, totals: Floats) -> tuple[Floats, Floats, float]:

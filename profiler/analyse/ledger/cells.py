@@ -106,6 +106,8 @@ class Cell:
     """Of a periodic cell the outermost line that only such steps run; None: not known, or it is not periodic."""
     callers: frozenset[tuple[str, int]] = frozenset()
     """File and number of the user's lines above the place, through which most of the time passes."""
+    thirds: tuple[float, ...] = ()
+    """Its seconds in each third of the measured steps, by the stack samples that show it; empty: none do."""
     findings: Mapping[str, float] = field(default_factory=dict)
     """Name of a rule -> the seconds of the cell that its finding has; empty before the diagnosis."""
 

@@ -186,7 +186,10 @@ _MUCH_WAITING: Final = 0.1
     threshold_source="One thread cannot run and wait for a core for more than 100% of the time together.",
 )
 def threads_in_workers(costs: StepCosts) -> Claim | None:
-    """The time in the loader while threads of its workers wait for cores. How long the same work takes with one thread is not known."""
+    """The time in the loader while threads of its workers wait for cores.
+
+    How long the same work takes with one thread each is not known.
+    """
     found = diagnose_input(costs.analysis)
     use = found.use if found else None
     if found is None or use is None or use.worker_cpu is None or use.worker_core_wait is None or not found.making:
@@ -194,9 +197,12 @@ def threads_in_workers(costs: StepCosts) -> Claim | None:
     if use.worker_core_wait < _MUCH_WAITING or use.worker_cpu + use.worker_core_wait < _SEVERAL:
         return None
     values = {
-        "waits": costs.own_share(found.waits + found.around_starts), "cpu": use.worker_cpu, "core_wait": use.worker_core_wait,
-        "workers": use.workers, "cores": found.cores,
-    }  # fmt: skip
+        "waits": costs.own_share(found.waits + found.around_starts),
+        "cpu": use.worker_cpu,
+        "core_wait": use.worker_core_wait,
+        "workers": use.workers,
+        "cores": found.cores,
+    }
     claimed = {"input": loader_cost(costs, found)}
     return Claim(claimed, made_sites(costs, ()), values, is_most=True, confidence=Confidence.MEDIUM)
 

@@ -45,7 +45,8 @@ from profiler.analyse.model import (
 from profiler.core.notice import Notice
 from profiler.diagnose.findings import find
 from profiler.diagnose.rule import largest_sites
-from profiler.diagnose.rules.copies import filled_on_device
+from profiler.diagnose.rules.copies import cure_of_copy, filled_on_device
+from profiler.diagnose.rules.reads import cure_of_read
 from profiler.report.finding_text import finding_sentence, finding_text, not_judged_text
 from profiler.run.model import RunInfo, Site, StepDefinition, StepKind
 from profiler.run.tables import SETTINGS
@@ -1964,3 +1965,56 @@ def test_products_without_tensor_cores() -> None:
         assert ("precision-unused" in found(there)) is expected, name
     assert first(replace(there, info=replace(there.info, devices=({"name": "NVIDIA A10"},)))).gains == ()
     assert found(replace(analysis, float32_products=0.1)) == []
+
+
+@pytest.mark.parametrize(
+    ("operation", "source", "words"),
+    [
+        ("item", "loss.item()", ""),
+        ("item", "print(f'{loss.item():.3f}')", ""),
+        ("print", "bar.update(loss=loss)", ""),
+        ("bool", "if valid == 0:", "cannot read it less often"),
+        ("bool", "elif mask.any():", "cannot read it less often"),
+        ("int", "for begin in range(0, padded, CHUNK):", "cannot read it less often"),
+        ("bool", "longest = max(lengths)", "tensor.amax()"),
+        ("bool", "out = encoder(x, mask=mask)", "one of its arguments"),
+        ("item", "scaler.step(optimizer)", "bfloat16"),
+        ("item", "optimizer.step()", "one of its arguments"),
+        ("repeat_interleave", "mixed = plan.spread(gain, counts)", "output_size"),
+        ("bool", "norm = clip_grad_norm_(weights, 5.0, error_if_nonfinite=True)", "error_if_nonfinite"),
+        ("mask index", "share = weights[mask]", ""),
+    ],
+)
+def test_the_cure_of_a_read_is_that_of_its_line(operation: str, source: str, words: str) -> None:
+    cure = cure_of_read(operation, source)
+    assert (cure is None) == (not words)
+    assert words in (cure or "")
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("mean = norm.running_mean.to(x.device)", "If norm.running_mean does not change"),
+        ("rows = [torch.as_tensor(each).cuda() for each in found]", "Stack all of these values"),
+        ("x = x.to(device)", ""),
+        ("batch = batch.cuda()", ""),
+    ],
+)
+def test_the_cure_of_a_copy_is_that_of_its_line(source: str, words: str) -> None:
+    cure = cure_of_copy(source)
+    assert (cure is None) == (not words)
+    assert words in (cure or "")
+
+
+def test_workers_that_compute_with_several_threads() -> None:
+    parts = worker("dataset", 0.9), worker("waiting for an index", 0.05), WAITS
+    crowded = LoaderUse(1.0, 0.0, 2, worker_cpu=0.8, worker_core_wait=0.5, free_cores=0.0)
+    run = step(*parts, use=crowded, input=0.6, compute=0.4)
+    assert "threads-in-workers" in found(run)
+    finding = next(each for each in causes(run) if each.rule.name == "threads-in-workers")
+    assert finding.gains[0].is_most
+    assert finding.gain == pytest.approx(1 / 0.4)
+    one = replace(crowded, worker_core_wait=0.2)
+    assert "threads-in-workers" not in found(replace(run, loader=one)), "one thread can run and wait for 100%"
+    alone = replace(crowded, worker_cpu=1.2, worker_core_wait=0.05)
+    assert "threads-in-workers" not in found(replace(run, loader=alone)), "they have the cores"
