@@ -213,6 +213,8 @@ class Finding:
     places: tuple[Place, ...] = ()
     """The lines whose time it is by stack samples and records, the largest first; at most three. `sites` may be other
     ones: those at which the cure is made."""
+    known_cure: str = ""
+    """What is known to help against the function that takes most of its time, as a sentence; empty: nothing."""
     growth: tuple[float, float] | None = None
     """Seconds per step of its largest line in the first and in the last third of the steps, where these become more
     throughout the run and the rest of a step does not; else None."""

@@ -21,8 +21,7 @@ from profiler.analyse.ledger.cells import (
     Period,
 )
 from profiler.analyse.model import LineCost
-from profiler.diagnose.device import MOST
-from profiler.diagnose.model import WORTH_NAMING
+from profiler.diagnose.model import MOST, WORTH_NAMING
 from profiler.diagnose.rule import MAX_SITES, Claim, Cost, StepCosts, total_seconds
 from profiler.run.model import Site
 

@@ -12,8 +12,8 @@ from typing import Final
 
 from profiler.analyse.model import Analysis
 from profiler.core.units import share
-from profiler.diagnose.device import MOST, hides_waits, program_blame
-from profiler.diagnose.model import PhaseChange, TimeChange, TimeChangeKind
+from profiler.diagnose.device import hides_waits, program_blame
+from profiler.diagnose.model import MOST, PhaseChange, TimeChange, TimeChangeKind
 from profiler.run.model import Site
 
 MIN_SHARE_OF_CHANGE: Final = 0.1

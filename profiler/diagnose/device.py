@@ -18,8 +18,6 @@ from profiler.diagnose.model import BETWEEN_OPERATORS, SETUP_CALLS, WORTH_NAMING
 
 BUSY: Final = 0.8
 """Share of time from which a device, or of a step from which computing, counts as the limit."""
-MOST: Final = 0.5
-"""Share that a part must exceed to be most of a whole."""
 MIN_LAUNCHES: Final = 50
 """Launches below which no cause of idle time is named. A step of a model makes hundreds; the public traces with fewer
 show first calls, or a single step that is one CUDA graph."""

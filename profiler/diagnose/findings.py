@@ -15,6 +15,7 @@ from profiler.core.notice import Notice
 from profiler.core.plugins import discover
 from profiler.diagnose.board import Board, Lines, Rest
 from profiler.diagnose.device import too_few_launches
+from profiler.diagnose.known_cures import known_cure
 from profiler.diagnose.model import NAMED, is_worth
 from profiler.diagnose.predict import replayed_gain
 from profiler.diagnose.rest import outside_steps, rest
@@ -110,7 +111,8 @@ def _divided(
             finding = _finding(rule, claim, costs, rival)
             lines = board.lines(wants, left=not rival)
             places = lines.places((1.0 - finding.left_out) * costs.seconds)
-            finding = replace(finding, places=places, growth=lines.growth())
+            cure = known_cure(places, finding.share)
+            finding = replace(finding, places=places, known_cure=cure, growth=lines.growth())
             yield finding
             if finding.is_told:
                 board.take(rule.name, wants)

@@ -30,6 +30,8 @@ MUCH_UNKNOWN: Final = 0.1
 """Share of a step from which what is unknown is named: it may be larger than any cause, or hide one."""
 WORTH_NAMING: Final = 0.05
 """Share of a step below which no time is told."""
+MOST: Final = 0.5
+"""Share that a part must exceed to be most of a whole."""
 NAMED: Final = 0.1
 """Share of a step from which time without a known cure may lead a verdict."""
 WORTH_LEADING: Final = 1.1
@@ -366,4 +368,4 @@ def is_worth(finding: Finding) -> bool:
     name = finding.rule.name
     if finding.has_cure:
         name = max(finding.costs, key=lambda each: finding.costs[each], default="")
-    return finding.share >= NAMED and name not in OF_TRAINING
+    return finding.share >= NAMED and (name not in OF_TRAINING or bool(finding.known_cure))

@@ -30,16 +30,17 @@ from profiler.diagnose.device import (
     BUSY,
     COPIES,
     MAX_LISTED,
-    MOST,
     hides_waits,
     program_blame,
     too_few_launches,
     trace_category,
 )
+from profiler.diagnose.known_cures import known_cure
 from profiler.diagnose.model import (
     BETWEEN_OPERATORS,
     CODE_OF,
     IDLE,
+    MOST,
     MUCH_UNKNOWN,
     NAMED,
     OTHER_CODE,
@@ -105,8 +106,10 @@ def _finding(name: str, group: _Group, costs: StepCosts, **values: Any) -> Findi
     sites = largest_sites(place.site for place in places)
     values["is_rest"] = group.claimed >= WORTH_NAMING * costs.active
     found = Finding(RuleText(name, "", (), ""), cost.seconds, share, low, high, confidence, sites, values)
-    growth = group.lines.growth()
-    return replace(found, costs=group.categories, places=places, growth=growth, left_out=1.0 - step / costs.seconds)
+    return replace(
+        found, costs=group.categories, places=places, known_cure=known_cure(places, share),
+        growth=group.lines.growth(), left_out=1.0 - step / costs.seconds,
+    )  # fmt: skip
 
 
 def _reflects_device(name: str, costs: StepCosts) -> bool:
@@ -262,12 +265,13 @@ def outside_steps(analysis: Analysis) -> Iterator[Finding]:
             lines = Lines()
             for cell in cells:
                 lines.add(cell, cell.seconds)
+            places = lines.places(own)
             low, high = (min(1.0, sum(getattr(cell, end) for cell in cells) / own) for end in ("low", "high"))
             found.append(
                 Finding(
                     RuleText(kind or CODE_OF.get(owner, OTHER_CODE), "", (), ""), seconds, seconds / own, low, high,
-                    Confidence.HIGH, (site,) if site else (), {"package": package}, places=lines.places(own),
-                    is_of_run=True,
+                    Confidence.HIGH, (site,) if site else (), {"package": package}, places=places,
+                    known_cure=known_cure(places, seconds / own), is_of_run=True,
                 )
             )  # fmt: skip
     yield from sorted(found, key=lambda finding: -finding.seconds)[:MAX_LISTED]

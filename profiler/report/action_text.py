@@ -15,7 +15,7 @@ from profiler.analyse.model import Analysis
 from profiler.core.facts import program as started_program
 from profiler.core.masking import MASK, masked_word
 from profiler.core.terminal import called_as
-from profiler.diagnose.model import WORTH_LEADING, RunVerdict, is_worth
+from profiler.diagnose.model import NAMED, WORTH_LEADING, RunVerdict, is_worth
 from profiler.report.blocks import Action
 from profiler.report.finding_text import finding_text, lead_finding, prediction_texts, told
 from profiler.report.first_screen_text import is_too_short, not_sampled, times_too_short
@@ -37,7 +37,11 @@ def run_actions(analysis: Analysis) -> tuple[Action, ...]:
         repair = (Action("Repair the error, then record the program again", command=_run(analysis.info)),)
         if has_no_steps(analysis):
             return repair
-    worth = [each for each in told(analysis.findings) if finding_text(each).fix and _is_worth(each)]
+    fixes = dict[str, Finding]()  # the same cure may help against two of them
+    for finding in filter(_is_worth, told(analysis.findings)):
+        if fix := finding_text(finding).fix:
+            fixes.setdefault(fix, finding)
+    worth = [*fixes.values()]
     first = worth[0] if worth else None
     lead = lead_finding(analysis)
     cures = [_cure(each, is_lead=each is lead) for each in worth[:MOST_CURES]]
@@ -101,7 +105,9 @@ def _proofs(analysis: Analysis, first: Finding | None) -> Iterator[Action]:
     if first is not None:
         yield from record
     yield _comparison(info)
-    is_well = analysis.outcome in (RunVerdict.COMPUTING, RunVerdict.DEVICE_BUSY) and not exit_status(info)
+    is_elsewhere = any(each.is_of_run and each.share >= NAMED for each in analysis.findings)
+    is_busy = analysis.outcome in (RunVerdict.COMPUTING, RunVerdict.DEVICE_BUSY)
+    is_well = is_busy and not is_elsewhere and not exit_status(info)
     if first is None and is_well:
         check = f"{called_as()} check --baseline counters.json --update -- {program}"
         yield Action("Keep it as fast as it is", command=check, note=KEPT)

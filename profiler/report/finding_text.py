@@ -32,8 +32,8 @@ from profiler.analyse.model import (
 from profiler.core.syntax import parsed_line
 from profiler.core.units import nth, ratio, seconds, share, significant, size
 from profiler.diagnose.model import BUSY_DEVICE, CODE_OF, RECORDED_COMPUTING, WORTH_NAMING, is_worth
+from profiler.diagnose.model import MOST as MOST_OF
 from profiler.report.category_text import CODE_TITLES, rest_title
-from profiler.report.known_cures import known_cure, library_cure
 from profiler.report.rank_text import SPENT, function_of_program, other_ranks
 from profiler.report.text import (
     at,
@@ -88,12 +88,23 @@ def finding_text(finding: Finding) -> FindingText:
 
 def _cure_of_place(finding: Finding) -> str:
     """What is known to help against the time at the line that takes most of it, or in the library that does."""
+    if finding.known_cure:
+        return finding.known_cure
     first = finding.places[0] if finding.places else None
     if first is None or first.share <= MOST_OF * finding.share:
         return ""
-    if cure := known_cure(first) or (_OF_GROWTH if finding.growth else ""):
-        return cure
-    return library_cure(first) if finding.has_cure else ""
+    if finding.growth:
+        return _OF_GROWTH
+    return _library_cure(first) if finding.has_cure and first.package else ""
+
+
+def _library_cure(place: Place) -> str:
+    """What to do about time in a library of which nothing is known."""
+    inside = f" in {place.inside.partition('.<locals>')[0]}()" if place.inside else ""
+    return (
+        f"This is code of {place.package}{inside}, not of the program: call it less often or with less data, keep its "
+        f"results where they are used again, or look for an option of {place.package} that makes it faster."
+    )
 
 
 _OF_GROWTH: Final = (
@@ -112,10 +123,6 @@ def growth_text(finding: Finding) -> str:
     first, last = map(seconds, finding.growth)
     place = at(finding.places[0].site)
     return f"The time{place} grows: {first} in each step of the first third of the run, {last} of the last."
-
-
-MOST_OF: Final = 0.5
-"""Share of a finding's time from which one line stands for it."""
 
 
 _OF_IMPORTS: Final = (

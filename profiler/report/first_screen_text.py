@@ -220,7 +220,7 @@ def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:
     if gains := [each for each in sure if each.gain >= NO_GAIN]:
         yield finding_sentence(gains[0])
         return
-    if any(each.rule.code and not each.gains for each in sure):
+    if any((each.rule.code or each.known_cure) and not each.gains for each in sure):
         reason = "a recording does not tell how much the change below gives"
     elif any(each.has_cure and not each.gains and not each.costs.keys() <= set(CORELESS_CATEGORIES) for each in sure):
         reason = "a recording does not tell what such a change gives"

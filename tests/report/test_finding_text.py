@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profiler.analyse.finding import Confidence, Finding, Place, RuleText
+from profiler.diagnose.known_cures import known_cure
 from profiler.report.finding_text import finding_text, with_arguments
 from profiler.run.model import Site
 
@@ -48,8 +49,9 @@ def at_line(source: str, inside: str = "", package: str = "", share: float = 0.4
     """A finding about Python code, of which one line takes `share` of each step."""
     site = Site("train.py", 7, "main", source)
     rule = RuleText("python-loop", "Python code takes time", (), "Replace loops.", code="x = 1", is_of_code=True)
-    place = Place(site, share, inside, package)
-    return Finding(rule, 0.1, 0.4, 0.4, 0.4, Confidence.HIGH, (site,), places=(place,), **options)  # type: ignore[arg-type]
+    places = (Place(site, share, inside, package),)
+    options = {"places": places, "known_cure": known_cure(places, 0.4), **options}
+    return Finding(rule, 0.1, 0.4, 0.4, 0.4, Confidence.HIGH, (site,), **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from profiler.analyse.model import (
     LoaderSettings,
     ThreadState,
 )
+from profiler.core.syntax import called_functions
 from profiler.diagnose.input import HANDOVER, MOSTLY, diagnose_input, granted_share
 from profiler.diagnose.model import NAMED, InputAdvice, InputDiagnosis
 from profiler.diagnose.rule import Claim, Cost, StepCosts, largest_sites, total_seconds
@@ -126,6 +127,10 @@ def inline_cost(costs: StepCosts, found: InputDiagnosis) -> Cost:
     return costs.cost("input").part(found.inline / whole if whole else 0.0)
 
 
+_WRITES: Final = frozenset(("dump", "dumps", "print", "write", "write_text", "writelines", "writerow", "writerows"))
+"""Functions and methods that write what is no input."""
+
+
 def prepared_costs(costs: StepCosts) -> dict[str, Cost]:
     """What the training thread computes before the model in a step, outside of loaders, by category.
 
@@ -136,6 +141,9 @@ def prepared_costs(costs: StepCosts) -> dict[str, Cost]:
     marks_input = any(part.name == MARKED_DATA for part in costs.analysis.input)
     if preparation is None or marks_input or costs.has_queue or costs.is_device_unseen:
         return {}
+    first = preparation.lines[0] if preparation.lines else preparation.whole.site
+    if not _WRITES.isdisjoint(name.rpartition(".")[2] for name in called_functions(first.source)):
+        return {}  # such as a log that is written between two steps
     parts = {name: cost for name, cost in frame_costs((preparation.whole,)).items() if name not in WAIT_CATEGORIES}
     inline = inline_cost(costs, found).seconds if found is not None else 0.0
     return parts if total_seconds(parts) > inline else {}

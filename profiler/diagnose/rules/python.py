@@ -12,8 +12,8 @@ from profiler.analyse.finding import Confidence, KnockOut
 from profiler.analyse.model import Analysis, LineCost, ThreadActivity, ThreadState
 from profiler.core.notice import Notice
 from profiler.core.syntax import called_functions, parsed_line
-from profiler.diagnose.device import MOST, hides_waits
-from profiler.diagnose.model import NAMED
+from profiler.diagnose.device import hides_waits
+from profiler.diagnose.model import MOST, NAMED
 from profiler.diagnose.rule import Claim, Cost, Order, StepCosts, exactly, largest_sites, rule, rules_of, take
 from profiler.diagnose.rules._frames import (
     appended,

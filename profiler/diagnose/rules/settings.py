@@ -7,8 +7,8 @@ from typing import Final
 
 from profiler.analyse.finding import Confidence, GainMethod, KnockOut
 from profiler.analyse.model import CORELESS_CATEGORIES, Analysis, Stage
-from profiler.diagnose.device import MOST
 from profiler.diagnose.input import diagnose_input
+from profiler.diagnose.model import MOST
 from profiler.diagnose.rule import (
     ON_CORE,
     Claim,

@@ -6,10 +6,12 @@ takes most of a line's time, whatever the program does there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from profiler.analyse.finding import Place
 from profiler.core.syntax import called_functions
+from profiler.diagnose.model import MOST
 
 
 class KnownCure(NamedTuple):
@@ -126,8 +128,15 @@ _KNOWN: Final = (
 )  # fmt: skip
 
 
-def known_cure(place: Place) -> str:
-    """What helps against the time at a line; empty where nothing is known."""
+def known_cure(places: Sequence[Place], share: float) -> str:
+    """What helps against the time of a finding; empty where nothing is known of the line that takes most of it.
+
+    :param places: its lines, the largest first.
+    :param share: its share of a step.
+    """
+    if not places or places[0].share <= MOST * share:
+        return ""
+    place = places[0]
     called = set(called_functions(place.site.source))
     if "replace=False" in place.site.source.replace(" ", "") and any(name.endswith("choice") for name in called):
         called.add("choice(replace=False)")
@@ -135,14 +144,3 @@ def known_cure(place: Place) -> str:
         if (place.inside and place.inside.startswith(known.inside)) or called & set(known.calls):
             return known.text
     return ""
-
-
-def library_cure(place: Place) -> str:
-    """What to do about time in a library of which nothing is known; empty where it is no library's."""
-    if not place.package:
-        return ""
-    inside = f" in {place.inside.partition('.<locals>')[0]}()" if place.inside else ""
-    return (
-        f"This is code of {place.package}{inside}, not of the program: call it less often or with less data, keep its "
-        f"results where they are used again, or look for an option of {place.package} that makes it faster."
-    )
