@@ -6,7 +6,9 @@ takes most of a line's time, whatever the program does there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections import defaultdict
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from profiler.analyse.finding import Place
@@ -23,6 +25,8 @@ class KnownCure(NamedTuple):
     """Beginnings of the functions that take the time, as module and name."""
     calls: tuple[str, ...] = ()
     """What the line calls, where these functions leave no frame of their own."""
+    source: str = ""
+    """A pattern of the line's code."""
 
 
 _KNOWN: Final = (
@@ -111,6 +115,30 @@ _KNOWN: Final = (
         "tensor of each element.",
         ("torch._tensor.Tensor.__iter__",),
     ),
+    # torch.nn.Module.register_buffer
+    KnownCure(
+        "If the result is the same in each step, make it once, such as in __init__ by register_buffer(), and not in "
+        "each forward pass.",
+        calls=("torch.arange", "torch.linspace", "torch.eye", "torch.tril", "torch.triu", "torch.tensor"),
+    ),
+    # torch.optim.swa_utils.AveragedModel: get_ema_multi_avg_fn
+    KnownCure(
+        "Update all tensors at once: torch.optim.swa_utils.AveragedModel(model, "
+        "multi_avg_fn=get_ema_multi_avg_fn(decay)), or torch._foreach_lerp_(averages, weights, 1 - decay).",
+        source=r"\.data = .*\.data\b.*\.data\b",
+    ),
+    # datasets.Dataset.map: batched, num_proc
+    KnownCure(
+        "Let the function take many rows at once: Dataset.map(..., batched=True), with which a fast tokenizer works on "
+        "all of them; or use several processes by num_proc.",
+        ("datasets.arrow_dataset.", "datasets.arrow_writer."),
+    ),
+    # transformers tokenizers: a list of texts
+    KnownCure(
+        "Give the tokenizer many texts in one call, as in tokenizer(texts) or Dataset.map(..., batched=True), and "
+        "tokenize before the training.",
+        ("transformers.tokenization_", "transformers.models.bert.tokenization"),
+    ),
     # numpy.random.Generator.choice
     KnownCure(
         "Draw with replacement, as by generator.integers(size, size=count), or draw one permutation and go through "
@@ -128,19 +156,26 @@ _KNOWN: Final = (
 )  # fmt: skip
 
 
-def known_cure(places: Sequence[Place], share: float) -> str:
-    """What helps against the time of a finding; empty where nothing is known of the line that takes most of it.
+def known_cure(places: Iterable[Place], share: float) -> str:
+    """What helps against the time of a finding; empty where nothing is known of the lines with most of it.
 
-    :param places: its lines, the largest first.
+    :param places: its lines.
     :param share: its share of a step.
     """
-    if not places or places[0].share <= MOST * share:
-        return ""
-    place = places[0]
-    called = set(called_functions(place.site.source))
-    if "replace=False" in place.site.source.replace(" ", "") and any(name.endswith("choice") for name in called):
+    helped = defaultdict[str, float](float)
+    for place in places:
+        helped[_cure_of(place)] += place.share
+    cure = max(helped, key=lambda each: helped[each], default="")
+    return cure if helped.get(cure, 0.0) > MOST * share else ""
+
+
+def _cure_of(place: Place) -> str:
+    source = place.site.source
+    called = set(called_functions(source))
+    if "replace=False" in source.replace(" ", "") and any(name.endswith("choice") for name in called):
         called.add("choice(replace=False)")
     for known in _KNOWN:
-        if (place.inside and place.inside.startswith(known.inside)) or called & set(known.calls):
+        is_inside = bool(place.inside) and place.inside.startswith(known.inside)
+        if is_inside or called & set(known.calls) or (known.source and re.search(known.source, source)):
             return known.text
     return ""

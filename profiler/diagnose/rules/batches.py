@@ -89,7 +89,8 @@ def _is_fixed(node: ast.expr, modules: Collection[ast.expr]) -> bool:
     ),
     "Make items cheaper: prepare them once before the training, or replace loops over their elements by operators.",
     fixes=("Open or load it once in each process and keep it, not for each item: {opened}.",),
-    code="if self.kept is None:  # once in each process\n    self.kept = {opened}",
+    code="self.kept = None  # in __init__\nif self.kept is None:  # in __getitem__, once in each process\n"
+    "    self.kept = {opened}",
     threshold_source="Below half of the time of a batch, something else is slow.",
     is_alternative=True,
     knock_out=KnockOut.SETTINGS,

@@ -70,7 +70,7 @@ def blocking_launches(costs: StepCosts) -> Claim | None:
     "A GPU is visible, and the program does not use it",
     ("The machine has {name}; all operators run on the CPU.", "Computing takes {share:share} of each step."),
     "Move the model and each batch to the GPU.",
-    code='device = "cuda"; model.to(device)',
+    code='device = "cuda"; model.to(device); inputs = inputs.to(device)',
     threshold=NAMED,
     threshold_source="A tenth: a program that hardly computes would not become faster.",
 )

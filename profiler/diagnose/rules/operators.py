@@ -108,7 +108,9 @@ def many_small_operators(costs: StepCosts) -> Claim | None:
     sites = _calling_sites(rows) or costs.sites("framework")
     values |= {"checks": _checks(costs)}
     # fewer operators still have to compute the same
-    return Claim(claimed, sites, values | _caller(rows), is_most=True) if claimed else None
+    # operators of no line are called within torch, such as those of a recurrent network's module
+    has_lines = bool(sites) or not rows
+    return Claim(claimed, sites, values | _caller(rows), has_gain=has_lines, is_most=True) if claimed else None
 
 
 _FUSED: Final = ("torch.optim.adam.Adam", "torch.optim.adamw.AdamW")

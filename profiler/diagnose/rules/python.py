@@ -11,7 +11,7 @@ from typing import Final
 from profiler.analyse.finding import Confidence, KnockOut
 from profiler.analyse.model import Analysis, LineCost, ThreadActivity, ThreadState
 from profiler.core.notice import Notice
-from profiler.core.syntax import called_functions, parsed_line
+from profiler.core.syntax import called_functions, line_nodes, parsed_line
 from profiler.diagnose.device import hides_waits
 from profiler.diagnose.model import MOST, NAMED
 from profiler.diagnose.rule import Claim, Cost, Order, StepCosts, exactly, largest_sites, rule, rules_of, take
@@ -24,6 +24,7 @@ from profiler.diagnose.rules._frames import (
     lines_of_deep_copies,
     mostly_waits,
 )
+from profiler.run.code_origin import USER, code_owner
 from profiler.run.model import Site
 
 _MOST_OF_STEP: Final = 0.5
@@ -43,6 +44,13 @@ def _array_function(sites: Sequence[Site]) -> str | None:
     """The function of a library for arrays that the first line calls, which loops over no elements itself."""
     names = called_functions(sites[0].source) if sites else []
     return next((name for name in names if name.partition(".")[0] in _ARRAYS), None)
+
+
+def _comprehension(sites: Sequence[Site]) -> str | None:
+    """The comprehension in the first line, as its text; None: there is none."""
+    kinds = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+    nodes = line_nodes(sites[0].source) if sites else ()
+    return next((ast.unparse(node) for node in nodes if isinstance(node, kinds)), None)
 
 
 def _computing_of_loops(costs: StepCosts) -> Cost | None:
@@ -86,7 +94,10 @@ def _is_of_library(costs: StepCosts, site: Site) -> bool:
         "{unplaced:share} of each step is Python, at lines that are not known.",
     ),
     "Replace loops over elements by operators on whole tensors, or do the work less often, or outside of the step.",
-    fixes=("Do {called}() less often, or outside of the step.",),
+    fixes=(
+        "Do {called}() less often, or outside of the step.",
+        "Compute it by NumPy or torch on whole arrays, instead of item by item in {items}.",
+    ),
     order=Order.REST,
     knock_out=KnockOut.STATEMENT,
     is_of_code=True,
@@ -105,7 +116,8 @@ def python_loop(costs: StepCosts) -> Claim | Notice | None:
     if sites and all(_is_of_library(costs, site) for site in sites):
         return None
     unplaced = None if sites else costs.share(claimed["python"].seconds)
-    return Claim(claimed, sites, {"called": _array_function(sites), "unplaced": unplaced}, has_gain=bool(sites))
+    values = {"called": _array_function(sites), "items": _comprehension(sites), "unplaced": unplaced}
+    return Claim(claimed, sites, values, has_gain=bool(sites))
 
 
 def _names(source: str) -> tuple[str, str] | None:
@@ -247,7 +259,8 @@ def gil_holder(analysis: Analysis) -> ThreadActivity | None:
     "thread-holds-gil",
     "Another Python thread holds the GIL while the training thread waits for it",
     ("{share:share} of each step waits for the GIL.", "That thread holds it {held:share} of the time."),
-    "Move the work of that thread to a process of its own, or into code that releases the GIL.",
+    "Move the work of that thread to a process of its own, or into code that releases the GIL. If it watches or polls "
+    "something, let it sleep for longer between two looks.",
     knock_out=KnockOut.THREAD,
 )
 def thread_holds_gil(costs: StepCosts) -> Claim | None:
@@ -259,7 +272,9 @@ def thread_holds_gil(costs: StepCosts) -> Claim | None:
     site = _main_line(holder) if holder else None
     held = holder.gil if holder else None
     values = {"held": held, "holder": site, "thread_site": holder.site if holder else None}
-    return Claim(claimed, largest_sites([site]) or costs.sites("gil"), values, is_least=True)
+    # without code of the program in that thread, the outermost frame is that of a library which starts threads
+    own = site if site is not None and code_owner(site.file) == USER else None
+    return Claim(claimed, largest_sites([own]) or costs.sites("gil"), values, is_least=True)
 
 
 _WORK: Final = ("compute", "python")

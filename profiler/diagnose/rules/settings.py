@@ -44,7 +44,7 @@ _OF_FLOAT64: Final = 0.5
     ("{double:share} of its parameters are in float64, twice as wide as float32.",),
     "Use float32 for the model and for its inputs: look for torch.set_default_dtype, .double(), and arrays of NumPy, "
     "which are float64 by default.",
-    code="model.float()",
+    code="model.float(); inputs = inputs.float()",
     threshold_source="Half of the time: a core does half as many float64 operations at a time. Measured: 2.0 times the "
     "CPU time of matrix products (tests/clinic, case wild/float64); 2.3 to 2.7, 3.5 to 3.8 and 9 to 11 times that of "
     "convolutions with kernels of 1, 3 and 5 (torch 2.13, one core of an AMD EPYC).",
@@ -218,7 +218,6 @@ def throttled(costs: StepCosts) -> Claim | None:
         "What lies between two graphs runs in Python, and nothing is fused across it.",
     ),
     "Take reads of values, prints and branches on tensors out of the compiled code; fullgraph=True tells the reason.",
-    code="torch.compile(model, fullgraph=True)",
     threshold_source="One line is told. What it costs is not known.",
 )
 def graph_breaks(costs: StepCosts) -> RunClaim | None:
