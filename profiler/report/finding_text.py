@@ -100,10 +100,11 @@ def _cure_of_place(finding: Finding) -> str:
 
 def _library_cure(place: Place) -> str:
     """What to do about time in a library of which nothing is known."""
-    inside = f" in {place.inside.partition('.<locals>')[0]}()" if place.inside else ""
+    called = f"{place.inside.partition('.<locals>')[0]}()" if place.inside else place.package
     return (
-        f"This is code of {place.package}{inside}, not of the program: call it less often or with less data, keep its "
-        f"results where they are used again, or look for an option of {place.package} that makes it faster."
+        f"Call {called} less often or with less data, keep its results where they are used again, or look for an "
+        f"option of {place.package} that makes it faster. Most of the time is code of {place.package}, not of the "
+        "program."
     )
 
 
@@ -357,12 +358,20 @@ def finding_sentence(finding: Finding, whole: str = "", *, is_brief: bool = Fals
     if not finding.has_cure:
         verb = "take" if finding.rule.name == RECORDED_COMPUTING and not finding.values.get("is_rest") else "takes"
         return f"{text} {verb} {amount} {whole}{'' if is_brief else places_text(finding)}."
-    place = at(finding.sites[0]) if finding.sites else ""
+    place = first_place_text(finding)
     if finding.is_of_run:
         return f"{text}{place}: {amount} of the run." if finding.share else f"{text}{place}."
     is_gain = finding.gains and (finding.gain >= NO_GAIN or finding.gains[0].method is GainMethod.KNOCK_OUT)
     gain = f", {gain_text(finding, AS_FAST)}" if is_gain else ""
     return f"{text}{place}: {amount} {whole}{gain}."
+
+
+def first_place_text(finding: Finding) -> str:
+    """` at train.py:8`, ` at train.py:8, in fitkit.save()`: the first line, and what takes its time in a library."""
+    if not finding.sites:
+        return ""
+    first = next((place for place in finding.places if place.site.place == finding.sites[0].place), None)
+    return f" {_place_name(first)}" if first is not None and first.package else at(finding.sites[0])
 
 
 def places_text(finding: Finding) -> str:

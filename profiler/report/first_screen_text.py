@@ -35,6 +35,7 @@ from profiler.report.finding_text import (
     factor_text,
     finding_sentence,
     finding_text,
+    first_place_text,
     growth_text,
     how_sure,
     lead_finding,
@@ -198,7 +199,7 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
         return tuple(filter(None, dict.fromkeys((*shown, *_gain_or_why_none(analysis), base))))
     text = finding_text(lead)
     is_input, is_evaluation = is_of_input(lead), _evaluation(lead, analysis) > 0
-    first = f"{text.title}{at(lead.sites[0]) if lead.sites else ''}." if is_input else ""
+    first = f"{text.title}{first_place_text(lead)}." if is_input else ""
     others = [each for each in told(analysis.findings)[1:] if is_worth(each) and (each.gains or not each.has_cure)]
     left_out, of_lead = left_out_text(lead), _OF_EVALUATION if is_evaluation else _OF_INPUT
     has_rest = (is_input or is_evaluation) and not leaves_much_out(lead, analysis)

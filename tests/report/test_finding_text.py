@@ -61,7 +61,7 @@ def at_line(source: str, inside: str = "", package: str = "", share: float = 0.4
         ("trainer.fit(model)", "lightning.pytorch.loggers.csv_logs.save", "lightning", "flush_logs_every_n_steps"),
         ("row = frame.iloc[index]", "pandas.core.series.Series.__init__", "pandas", "to_numpy()"),
         ("rows = generator.choice(size, 8, replace=False)", "", "", "integers(size, size=count)"),
-        ("boxes = augment(boxes)", "augkit.boxes.area", "augkit", "This is code of augkit in augkit.boxes.area()"),
+        ("boxes = augment(boxes)", "augkit.boxes.area", "augkit", "Call augkit.boxes.area() less often"),
         ("boxes = clip(boxes)", "", "", "Replace loops."),
     ],
 )
