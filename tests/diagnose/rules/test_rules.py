@@ -325,11 +325,8 @@ def test_a_file_of_all_items_is_opened_once(source: str, opened: str | None) -> 
     text = finding_text(finding)
     assert finding.values["opened"] == opened
     assert text.fix.startswith("Open or load it once in each process" if opened else "Make items cheaper")
-    assert text.code == (
-        f"self.kept = None  # in __init__\nif self.kept is None:  # in __getitem__, once in each process\n    self.kept = {opened}"
-        if opened
-        else ""
-    )
+    init = "self.kept = None  # in __init__\nif self.kept is None:  # in __getitem__, once in each process\n"
+    assert text.code == (f"{init}    self.kept = {opened}" if opened else "")
 
 
 def test_making_a_batch_takes_longer_than_it_costs_where_the_device_or_a_core_is_busy() -> None:
