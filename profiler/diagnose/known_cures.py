@@ -6,13 +6,14 @@ takes most of a line's time, whatever the program does there.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from profiler.analyse.finding import Place
-from profiler.core.syntax import called_functions
+from profiler.core.syntax import line_nodes
 from profiler.diagnose.model import MOST
 
 
@@ -119,7 +120,13 @@ _KNOWN: Final = (
     KnownCure(
         "If the result is the same in each step, make it once, such as in __init__ by register_buffer(), and not in "
         "each forward pass.",
-        calls=("torch.arange", "torch.linspace", "torch.eye", "torch.tril", "torch.triu", "torch.tensor"),
+        calls=("torch.arange", "torch.linspace", "torch.eye", "torch.tril", "torch.triu", "torch.tensor([])"),
+    ),
+    # torch.tensor, torch.from_numpy: a list is read element by element, an array is not copied
+    KnownCure(
+        "Build arrays of NumPy instead of lists, and make tensors of them by torch.from_numpy(): torch.tensor() reads "
+        "a list element by element.",
+        calls=("torch.tensor(list)",),
     ),
     # torch.optim.swa_utils.AveragedModel: get_ema_multi_avg_fn
     KnownCure(
@@ -171,11 +178,25 @@ def known_cure(places: Iterable[Place], share: float) -> str:
 
 def _cure_of(place: Place) -> str:
     source = place.site.source
-    called = set(called_functions(source))
-    if "replace=False" in source.replace(" ", "") and any(name.endswith("choice") for name in called):
-        called.add("choice(replace=False)")
+    called = set(_called_with(source))
     for known in _KNOWN:
         is_inside = bool(place.inside) and place.inside.startswith(known.inside)
         if is_inside or called & set(known.calls) or (known.source and re.search(known.source, source)):
             return known.text
     return ""
+
+
+def _called_with(source: str) -> Iterator[str]:
+    """The functions that a line calls, some of them with what tells more of the call."""
+    for node in line_nodes(source):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="choice"), keywords=keywords) if any(
+                each.arg == "replace" and ast.unparse(each.value) == "False" for each in keywords
+            ):
+                yield "choice(replace=False)"
+            case ast.Call(func=function, args=[ast.List(), *_]) if ast.unparse(function) == "torch.tensor":
+                yield "torch.tensor([])"
+            case ast.Call(func=function, args=[ast.Name(), *_]) if ast.unparse(function) == "torch.tensor":
+                yield "torch.tensor(list)"
+            case ast.Call(func=function):
+                yield ast.unparse(function)
