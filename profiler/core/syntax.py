@@ -12,7 +12,7 @@ def parsed_line(source: str) -> ast.Module | None:
     try:
         with warnings.catch_warnings(action="ignore"):  # such as of an escape sequence that the program writes
             return ast.parse(source.strip())
-    except (SyntaxError, ValueError):  # ValueError: of a null character
+    except (SyntaxError, ValueError, RecursionError):  # ValueError: of a null character
         return None
 
 

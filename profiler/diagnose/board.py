@@ -106,7 +106,7 @@ class Lines:
         begin, middle, end = (sum(cell.thirds[third] for cell in shown) for third in range(3))
         total, samples = begin + middle + end, sum(cell.samples for cell in shown)
         if (
-            not total
+            not begin
             or samples < _MANY_SAMPLES
             or end < _GROWS * begin
             or not _GOES_ON * begin <= middle <= end / _GOES_ON

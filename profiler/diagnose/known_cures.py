@@ -25,178 +25,211 @@ class KnownCure(NamedTuple):
     inside: tuple[str, ...] = ()
     """Beginnings of the functions that take the time, as module and name."""
     calls: tuple[str, ...] = ()
-    """What the line calls, where these functions leave no frame of their own."""
-    source: str = ""
-    """A pattern of the line's code."""
+    """What the line does, where that leaves no frame of its own (`_called_with`)."""
+    anywhere: bool = False
+    """Whether it holds for work outside of the steps too, which may occur once."""
 
 
 _KNOWN: Final = (
-    # lightning.pytorch.loggers.CSVLogger and Trainer, arguments of these names
+    # https://lightning.ai/docs/pytorch/stable/extensions/generated/lightning.pytorch.loggers.CSVLogger.html
     KnownCure(
-        "Let the logger write less often: CSVLogger(..., flush_logs_every_n_steps=100), and "
-        "Trainer(..., log_every_n_steps=50).",
-        ("lightning.pytorch.loggers.", "lightning.fabric.loggers.", "pytorch_lightning.loggers."),
+        "Let the logger write less often: CSVLogger(..., flush_logs_every_n_steps=...), which is 100 by default, and "
+        "Trainer(..., log_every_n_steps=...), which is 50.",
+        ("lightning.pytorch.loggers.csv_logs.", "lightning.fabric.loggers.csv_logs.",
+         "pytorch_lightning.loggers.csv_logs."),
     ),
-    # lightning.pytorch.callbacks.TQDMProgressBar: refresh_rate
+    # https://lightning.ai/docs/pytorch/stable/api/lightning.pytorch.callbacks.TQDMProgressBar.html
     KnownCure(
         "Refresh the progress bar less often: Trainer(..., callbacks=[TQDMProgressBar(refresh_rate=50)]).",
         ("lightning.pytorch.callbacks.progress.", "pytorch_lightning.callbacks.progress."),
     ),
-    # transformers.TrainingArguments: debug
+    # https://huggingface.co/docs/transformers/debugging
     KnownCure(
         "Leave debug='underflow_overflow' out of TrainingArguments: its hooks read all weights, inputs and outputs of "
         "each module.",
         ("transformers.debug_utils.",),
     ),
-    # transformers.TrainingArguments: skip_memory_metrics
+    # https://huggingface.co/docs/transformers/main_classes/trainer: skip_memory_metrics
     KnownCure(
         "Pass skip_memory_metrics=True to TrainingArguments: the memory tracker polls in a thread.",
         ("transformers.trainer_utils.TrainerMemoryTracker",),
+        anywhere=True,
     ),
-    # transformers.Trainer: preprocess_logits_for_metrics; TrainingArguments: eval_accumulation_steps
+    # https://huggingface.co/docs/transformers/main_classes/trainer: preprocess_logits_for_metrics
     KnownCure(
         "Let the evaluation keep less: Trainer(..., preprocess_logits_for_metrics=...), such as the argmax of the "
         "logits, or a smaller evaluation set.",
         ("transformers.trainer_pt_utils.nested_concat", "transformers.trainer_pt_utils.torch_pad_and_concatenate",
          "transformers.trainer_pt_utils.numpy_pad_and_concatenate"),
+        anywhere=True,
     ),
-    # transformers.TrainingArguments: logging_steps
+    # https://huggingface.co/docs/transformers/main_classes/trainer: logging_steps
     KnownCure(
-        "Log less often: raise logging_steps in TrainingArguments.",
-        ("transformers.trainer_callback.ProgressCallback", "transformers.integrations."),
+        "Log less often: raise logging_steps in TrainingArguments.", ("transformers.integrations.integration_utils.",)
     ),
-    # datasets: Array2D to Array5D features, Dataset.with_format, Dataset.map
+    # https://huggingface.co/docs/datasets/about_dataset_features
     KnownCure(
-        "Store the data as arrays: give the columns the features Array2D or Array3D instead of nested lists, and keep "
-        "the result of with_format() that the training reads; or convert all items once to tensors.",
-        ("datasets.formatting.", "datasets.features."),
+        "Store the data as arrays: give columns of nested lists the features Array2D or Array3D, and keep the result "
+        "of with_format() that the training reads; or convert all items once to tensors.",
+        ("datasets.formatting.", "datasets.features.", "datasets.table."),
     ),
-    # wandb.watch: log_freq
-    KnownCure("Watch less often, or not at all: wandb.watch(model, log_freq=1000).", ("wandb.integration.torch.",)),
-    # torch.utils.tensorboard.SummaryWriter
+    # https://huggingface.co/docs/datasets/about_map_batch
+    KnownCure(
+        "Let the function take many rows at once: Dataset.map(..., batched=True), with which a fast tokenizer works on "
+        "all of them; or use several processes by num_proc.",
+        ("datasets.arrow_dataset.Dataset.map", "datasets.arrow_dataset.Dataset._map_single", "datasets.arrow_writer."),
+        anywhere=True,
+    ),
+    # https://huggingface.co/docs/transformers/main_classes/tokenizer
+    KnownCure(
+        "Give the tokenizer many texts in one call, as in tokenizer(texts) or Dataset.map(..., batched=True), and "
+        "tokenize before the training.",
+        ("transformers.tokenization_utils_tokenizers.TokenizersBackend._", "transformers.tokenization_utils_fast._",
+         "transformers.tokenization_utils_base.PreTrainedTokenizerBase.__call__",
+         "transformers.tokenization_utils_base.PreTrainedTokenizerBase._", "transformers.tokenization_python.",
+         "transformers.models.bert.tokenization"),
+        anywhere=True,
+    ),
+    # https://docs.wandb.ai/ref/python/watch
+    KnownCure(
+        "Watch less often, or not at all: wandb.watch(model, log_freq=...), in steps.", ("wandb.integration.torch.",)
+    ),
+    # https://pytorch.org/docs/stable/tensorboard.html
     KnownCure(
         "Write to TensorBoard every 50th step or so, and histograms less often still.",
         ("torch.utils.tensorboard.", "tensorboard."),
     ),
-    # tqdm: mininterval, set_postfix(refresh=False)
-    KnownCure("Refresh the bar less often: tqdm(..., mininterval=1), set_postfix(..., refresh=False).", ("tqdm.",)),
-    # torchmetrics: forward() computes the value of each batch, update() only adds to the state
+    # https://tqdm.github.io/docs/tqdm/
+    KnownCure(
+        "Refresh the bar less often: tqdm(..., mininterval=1), set_postfix(..., refresh=False).",
+        ("tqdm.std.tqdm.refresh", "tqdm.std.tqdm.set_postfix", "tqdm.std.tqdm.display", "tqdm.std.Bar"),
+    ),
+    # https://lightning.ai/docs/torchmetrics/stable/pages/overview.html
     KnownCure(
         "Call metric.update() in each step instead of metric(), and metric.compute() once at the end of an epoch.",
         ("torchmetrics.metric.Metric.forward", "torchmetrics.metric.Metric._forward",
          "torchmetrics.metric.Metric._copy_state_dict"),
     ),
-    # pandas, "Enhancing performance"
+    # https://pandas.pydata.org/docs/user_guide/enhancingperf.html
     KnownCure(
         "Turn the columns into arrays once, as by frame[names].to_numpy(), and take items from these: pandas makes new "
         "objects for each row and for each value.",
-        ("pandas.",),
+        ("pandas.core.frame.", "pandas.core.generic.", "pandas.core.indexes.", "pandas.core.indexing.",
+         "pandas.core.internals.", "pandas.core.series."),
     ),
-    # torch.nn.utils.parametrize.cached
+    # https://pytorch.org/docs/stable/generated/torch.nn.utils.parametrize.cached.html
     KnownCure(
-        "Compute the parametrized weight once per step: run the step within torch.nn.utils.parametrize.cached().",
+        "If the parametrized weight is used several times before one backward pass, as in a loop over time steps, run "
+        "that forward pass within torch.nn.utils.parametrize.cached(), and the backward pass after it.",
         ("torch.nn.utils.parametrizations.", "torch.nn.utils.parametrize."),
     ),
-    # torch.nn.parallel.DistributedDataParallel: broadcast_buffers
+    # https://pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
     KnownCure(
-        "Pass broadcast_buffers=False to DistributedDataParallel, if the buffers are the same on all ranks, as "
-        "constants are: it sends them from rank 0 before each forward pass.",
+        "Pass broadcast_buffers=False to DistributedDataParallel (forward_sync_buffers in newer versions of torch), if "
+        "the buffers are the same on all ranks, as constants are: it sends them from rank 0 before each forward pass.",
         ("torch.nn.parallel.distributed.DistributedDataParallel._distributed_broadcast_coalesced",
          "torch.nn.parallel.distributed.DistributedDataParallel._sync_"),
     ),
-    # torch.distributed, DistributedDataParallel: bucket_cap_mb
+    # https://pytorch.org/docs/stable/notes/ddp.html: buckets
     KnownCure(
         "If this line runs for each tensor, exchange all of them at once: in one flat tensor, or by "
         "DistributedDataParallel, which puts gradients into buckets and exchanges them during the backward pass.",
         ("torch.distributed.distributed_c10d.all_reduce",),
     ),
-    # Tensor.__iter__ unbinds the tensor; Python's sum, max and list call it
+    # Tensor.__iter__ unbinds the tensor, and Python's sum, max, min and list call it
     KnownCure(
         "Use the tensor's own method, such as tensor.sum() or tensor.tolist(): Python's built-in functions make a "
         "tensor of each element.",
-        ("torch._tensor.Tensor.__iter__",),
+        calls=("sum(tensor)",),
+        anywhere=True,
     ),
-    # torch.nn.Module.register_buffer
+    # https://pytorch.org/docs/stable/generated/torch.nn.Module.html: register_buffer
     KnownCure(
         "If the result is the same in each step, make it once, such as in __init__ by register_buffer(), and not in "
         "each forward pass.",
-        calls=("torch.arange", "torch.linspace", "torch.eye", "torch.tril", "torch.triu", "torch.tensor([])"),
+        calls=("constant tensor",),
     ),
-    # torch.tensor, torch.from_numpy: a list is read element by element, an array is not copied
+    # https://pytorch.org/docs/stable/generated/torch.tensor.html: a list is read element by element
     KnownCure(
-        "Build arrays of NumPy instead of lists, and make tensors of them by torch.from_numpy(): torch.tensor() reads "
-        "a list element by element.",
-        calls=("torch.tensor(list)",),
+        "If these are lists, build arrays of NumPy instead, and make tensors of them by torch.from_numpy(), which "
+        "shares their memory: torch.tensor() reads a list element by element.",
+        calls=("tensor of a list",),
     ),
-    # torch.optim.swa_utils.AveragedModel: get_ema_multi_avg_fn
+    # https://pytorch.org/docs/stable/optim.html: averaging of weights
     KnownCure(
         "Update all tensors at once: torch.optim.swa_utils.AveragedModel(model, "
-        "multi_avg_fn=get_ema_multi_avg_fn(decay)), or torch._foreach_lerp_(averages, weights, 1 - decay).",
-        source=r"\.data = .*\.data\b.*\.data\b",
+        "multi_avg_fn=get_ema_multi_avg_fn(decay)).",
+        calls=("average of tensors",),
     ),
-    # datasets.Dataset.map: batched, num_proc
+    # https://numpy.org/doc/stable/reference/random/generated/numpy.random.choice.html
     KnownCure(
-        "Let the function take many rows at once: Dataset.map(..., batched=True), with which a fast tokenizer works on "
-        "all of them; or use several processes by num_proc.",
-        ("datasets.arrow_dataset.", "datasets.arrow_writer."),
+        "Draw by numpy.random.default_rng(), whose choice(..., replace=False, shuffle=False) does not permute all "
+        "numbers, or draw with replacement, as by integers(size, size=count).",
+        calls=("choice without replacement",),
     ),
-    # transformers tokenizers: a list of texts
-    KnownCure(
-        "Give the tokenizer many texts in one call, as in tokenizer(texts) or Dataset.map(..., batched=True), and "
-        "tokenize before the training.",
-        ("transformers.tokenization_", "transformers.models.bert.tokenization"),
-    ),
-    # numpy.random.Generator.choice
-    KnownCure(
-        "Draw with replacement, as by generator.integers(size, size=count), or draw one permutation and go through "
-        "it: choice(..., replace=False) permutes all numbers in each call.",
-        calls=("choice(replace=False)",),
-    ),
-    # the json module
+    # https://docs.python.org/3/library/json.html
     KnownCure(
         "Append what is new to the file, one line of JSON for each event, instead of writing all of it again; or write "
         "it every 50th step or so.",
-        ("json.encoder.", "json.dump"),
-        ("json.dump", "json.dumps"),
+        calls=("JSON written anew",),
     ),
-    KnownCure("Keep the object in memory instead of reading it again.", ("json.decoder.", "json.load")),
 )  # fmt: skip
+_CONSTANT: Final = ("arange", "linspace", "eye", "tril", "triu")
+_BUILT_IN: Final = ("sum", "max", "min", "list", "sorted")
 
 
-def known_cure(places: Iterable[Place], share: float) -> str:
+def known_cure(places: Iterable[Place], share: float, *, outside: bool = False) -> str:
     """What helps against the time of a finding; empty where nothing is known of the lines with most of it.
 
     :param places: its lines.
     :param share: its share of a step.
+    :param outside: the time is outside of the steps.
     """
     helped = defaultdict[str, float](float)
     for place in places:
-        helped[_cure_of(place)] += place.share
+        helped[_cure_of(place, outside=outside)] += place.share
     cure = max(helped, key=lambda each: helped[each], default="")
     return cure if helped.get(cure, 0.0) > MOST * share else ""
 
 
-def _cure_of(place: Place) -> str:
-    source = place.site.source
-    called = set(_called_with(source))
+def _cure_of(place: Place, *, outside: bool) -> str:
+    called = set(_called_with(place))
     for known in _KNOWN:
         is_inside = bool(place.inside) and place.inside.startswith(known.inside)
-        if is_inside or called & set(known.calls) or (known.source and re.search(known.source, source)):
+        if (known.anywhere or not outside) and (is_inside or called & set(known.calls)):
             return known.text
     return ""
 
 
-def _called_with(source: str) -> Iterator[str]:
-    """The functions that a line calls, some of them with what tells more of the call."""
-    for node in line_nodes(source):
-        match node:
-            case ast.Call(func=ast.Attribute(attr="choice"), keywords=keywords) if any(
-                each.arg == "replace" and ast.unparse(each.value) == "False" for each in keywords
-            ):
-                yield "choice(replace=False)"
-            case ast.Call(func=function, args=[ast.List(), *_]) if ast.unparse(function) == "torch.tensor":
-                yield "torch.tensor([])"
-            case ast.Call(func=function, args=[ast.Name(), *_]) if ast.unparse(function) == "torch.tensor":
-                yield "torch.tensor(list)"
-            case ast.Call(func=function):
-                yield ast.unparse(function)
+def _called_with(place: Place) -> Iterator[str]:
+    """What a line does, where a single call of it, or an assignment, stands for its time."""
+    nodes = list(line_nodes(place.site.source))
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    names = [ast.unparse(call.func).rpartition(".")[2] for call in calls]
+    is_torch = [ast.unparse(call.func).startswith("torch.") for call in calls]
+    if "__iter__" in place.inside and set(names) & set(_BUILT_IN):
+        yield "sum(tensor)"
+    for call, name in zip(calls, names, strict=True):
+        without = any(each.arg == "replace" and ast.unparse(each.value) == "False" for each in call.keywords)
+        if name == "choice" and without:
+            yield "choice without replacement"
+    if "dump" in names or ("dumps" in names and "write_text" in names):
+        yield "JSON written anew"
+    if calls and all(is_torch) and all(name in _CONSTANT or name == "tensor" for name in names):
+        listed = [call.args[0] for call, name in zip(calls, names, strict=True) if name == "tensor" and call.args]
+        if not listed or all(isinstance(each, ast.List) for each in listed):
+            yield "constant tensor"
+        elif all(isinstance(each, ast.Name) for each in listed):
+            yield "tensor of a list"
+    if any(map(_is_average, nodes)):
+        yield "average of tensors"
+
+
+def _is_average(node: ast.AST) -> bool:
+    """Whether this is `old.data = old.data * keep + new.data * (1 - keep)`, with the factors in any order."""
+    match node:
+        case ast.Assign(targets=[target], value=ast.BinOp(ast.BinOp() as one, ast.Add(), ast.BinOp() as other)):
+            parts = [ast.unparse(part) for part in (one.left, one.right, other.left, other.right)]
+            factors = [part for part in parts if re.fullmatch(r"1(\.0)? - [\w.]+", part)]
+            return ast.unparse(target) in parts and any(factor.partition(" - ")[2] in parts for factor in factors)
+    return False

@@ -75,10 +75,10 @@ def rest(board: Board, costs: StepCosts) -> Iterator[Finding]:
 class _Group:
     """Time that is told together."""
 
+    lines: Lines
     cost: Cost = NOTHING
     categories: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     """Category -> its seconds per step."""
-    lines: Lines = field(default_factory=Lines)
     claimed: float = 0.0
     """Seconds per step of the same cells that claims have."""
 
@@ -125,7 +125,7 @@ def _of_host(board: Board, costs: StepCosts) -> Iterator[Finding]:
     phase = costs.phase(UPDATE)
     is_updating = phase is not None and phase.low >= MUCH_UPDATING and costs.fact("device") == "cpu"
     stages = (*_STAGES, UPDATE) if is_updating else _STAGES
-    groups = defaultdict[str, _Group](lambda: _Group(lines=board.new_lines()))
+    groups = defaultdict[str, _Group](lambda: _Group(board.new_lines()))
 
     def group(category: str, cell: Cell | None) -> _Group:
         is_stage = cell is not None and category in _WORK and cell.activity in stages
@@ -185,7 +185,7 @@ def _of_device(board: Board, costs: StepCosts) -> Iterator[Finding]:
         if few and not _is_single_call(category, rows):
             continue
         whole = sum(row.seconds_per_step for row in rows)
-        left, found = board.share_left(category), _Group()
+        left, found = board.share_left(category), _Group(board.new_lines())
         found.add(category, exactly(left * whole), None)
         found.claimed = whole * (1.0 - left)
         for part, seconds in board.free(category):
@@ -197,7 +197,7 @@ def _of_device(board: Board, costs: StepCosts) -> Iterator[Finding]:
             yield finding
     for category, kinds in ((COMMUNICATING, ("communication",)), (COPYING, COPIES)):
         parts = sorted((part for part in analysis.device_parts if part.kind in kinds), key=lambda part: -part.exposed)
-        left, found = board.share_left(category), _Group()
+        left, found = board.share_left(category), _Group(board.new_lines())
         found.add(category, exactly(left * costs.cost(category).seconds), None)
         found.claimed = (1.0 - left) * costs.cost(category).seconds
         rest_of = tuple(replace(part, exposed=left * part.exposed) for part in parts)
@@ -271,7 +271,7 @@ def outside_steps(analysis: Analysis) -> Iterator[Finding]:
                 Finding(
                     RuleText(kind or CODE_OF.get(owner, OTHER_CODE), "", (), ""), seconds, seconds / own, low, high,
                     Confidence.HIGH, (site,) if site else (), {"package": package}, places=places,
-                    known_cure=known_cure(places, seconds / own), is_of_run=True,
+                    known_cure=known_cure(places, seconds / own, outside=True), is_of_run=True,
                 )
             )  # fmt: skip
     yield from sorted(found, key=lambda finding: -finding.seconds)[:MAX_LISTED]

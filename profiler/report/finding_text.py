@@ -31,8 +31,7 @@ from profiler.analyse.model import (
 )
 from profiler.core.syntax import parsed_line
 from profiler.core.units import nth, ratio, seconds, share, significant, size
-from profiler.diagnose.model import BUSY_DEVICE, CODE_OF, RECORDED_COMPUTING, WORTH_NAMING, is_worth
-from profiler.diagnose.model import MOST as MOST_OF
+from profiler.diagnose.model import BUSY_DEVICE, CODE_OF, MOST, RECORDED_COMPUTING, WORTH_NAMING, is_worth
 from profiler.report.category_text import CODE_TITLES, rest_title
 from profiler.report.rank_text import SPENT, function_of_program, other_ranks
 from profiler.report.text import (
@@ -77,12 +76,14 @@ def finding_text(finding: Finding) -> FindingText:
     evidence = (_fill(template, finding.values) for template in rule.evidence)
     *own, general = (_fill(template, finding.values) for template in (*rule.fixes, rule.fix))
     cure = _cure_of_place(finding) if rule.is_of_code else ""
+    # the code of a rule is that of its general fix, or of one for what it recognized, but of a line's cure
+    is_known = bool(finding.values.get("cure")) or (bool(cure) and not any(own))
     return FindingText(
         title(finding),
         listed([at(site).removeprefix(" at ") for site in finding.sites]) if finding.sites else "",
         (*filter(None, (growth_text(finding), *evidence)), *_place_sentences(finding)),
         next(filter(None, (*own, cure, general)), ""),
-        (changed_line(finding) or code) if code and not cure else "",
+        (changed_line(finding) or code) if code and not is_known else "",
     )
 
 
@@ -91,11 +92,16 @@ def _cure_of_place(finding: Finding) -> str:
     if finding.known_cure:
         return finding.known_cure
     first = finding.places[0] if finding.places else None
-    if first is None or first.share <= MOST_OF * finding.share:
+    if first is None or first.share <= MOST * finding.share:
         return ""
     if finding.growth:
         return _OF_GROWTH
-    return _library_cure(first) if finding.has_cure and first.package else ""
+    is_own = first.package and first.package not in _RUNS_TRAINING
+    return _library_cure(first) if finding.has_cure and is_own else ""
+
+
+_RUNS_TRAINING: Final = frozenset(("accelerate", "fastai", "keras", "lightning", "pytorch_lightning", "transformers"))
+"""Libraries whose code runs the whole training, so that most of their time is the training's own."""
 
 
 def _library_cure(place: Place) -> str:
@@ -225,10 +231,10 @@ def gain_text(finding: Finding, words: str = "") -> str:
 def factor_text(gain: Gain) -> str:
     """`about 1.64×`; `at least 1.64×` where the cure may give more; `up to about 1.64×` where some work is needed.
 
-    What `try` measured is `1.64×`, and a prediction of more than MOST `more than 100×`.
+    What `try` measured is `1.64×`, and a prediction of more than MOST_FACTOR `more than 100×`.
     """
-    is_figure = gain.method is GainMethod.KNOCK_OUT or gain.factor <= MOST
-    return f"{how_sure(gain)}{ratio(gain.factor)}" if is_figure else f"more than {MOST}×"
+    is_figure = gain.method is GainMethod.KNOCK_OUT or gain.factor <= MOST_FACTOR
+    return f"{how_sure(gain)}{ratio(gain.factor)}" if is_figure else f"more than {MOST_FACTOR}×"
 
 
 def how_sure(gain: Gain) -> str:
@@ -240,7 +246,7 @@ def how_sure(gain: Gain) -> str:
     return "" if gain.method is GainMethod.KNOCK_OUT else "about "
 
 
-MOST: Final = 100
+MOST_FACTOR: Final = 100
 """Largest gain that is predicted as a figure: what remains of the step is too little to be known."""
 
 _WHY_LEAST: Final = ("the cure makes the rest of the step faster too", "files were written to memory, not to the disk")
@@ -259,7 +265,7 @@ def prediction_texts(finding: Finding) -> tuple[str, ...]:
     """`about 1.6× (1.5 to 1.7×): predicted by replay.`, for each prediction."""
     texts = []
     for gain in finding.gains:
-        is_figure = gain.low != gain.high and gain.factor <= MOST
+        is_figure = gain.low != gain.high and gain.factor <= MOST_FACTOR
         interval = f" ({significant(gain.low, 3)} to {ratio(gain.high)})" if is_figure else ""
         how = _METHODS.get(gain.method, f"predicted by {gain.method.value.replace('-', ' ')}")
         how += f"; {_WHY_LEAST[gain.method is GainMethod.KNOCK_OUT]}" if gain.is_least else ""

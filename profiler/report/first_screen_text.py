@@ -29,7 +29,7 @@ from profiler.report.category_text import phase_label
 from profiler.report.finding_text import (
     AS_FAST,
     EVALUATION,
-    MOST,
+    MOST_FACTOR,
     NO_GAIN,
     VISIBLE,
     factor_text,
@@ -221,7 +221,9 @@ def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:
     if gains := [each for each in sure if each.gain >= NO_GAIN]:
         yield finding_sentence(gains[0])
         return
-    if any((each.rule.code or each.known_cure) and not each.gains for each in sure):
+    if any(each.rule.code and not each.gains for each in sure) or any(
+        each.known_cure and is_worth(each) for each in sure
+    ):
         reason = "a recording does not tell how much the change below gives"
     elif any(each.has_cure and not each.gains and not each.costs.keys() <= set(CORELESS_CATEGORIES) for each in sure):
         reason = "a recording does not tell what such a change gives"
@@ -360,7 +362,7 @@ def _speed(analysis: Analysis) -> Chip | None:
         return None
     now = rate(measure.value, measure.unit)
     lead = lead_finding(analysis)
-    if lead is None or not NO_GAIN <= lead.gain <= MOST:
+    if lead is None or not NO_GAIN <= lead.gain <= MOST_FACTOR:
         return Chip(now)
     number, _, unit = now.rpartition(" ")
     best = rate(measure.value * lead.gains[0].factor, unit)

@@ -22,7 +22,7 @@ from profiler.diagnose.model import RunVerdict
 from profiler.report.blocks import FirstScreen, Items, PhaseStrip, Report
 from profiler.report.build import build_report
 from profiler.report.category_text import CATEGORIES
-from profiler.report.finding_text import EVALUATION, MOST, NO_GAIN, lead_finding
+from profiler.report.finding_text import EVALUATION, MOST_FACTOR, NO_GAIN, lead_finding
 from profiler.report.first_screen_text import is_of_input
 from profiler.report.model import has_no_steps
 from profiler.report.write import rendered
@@ -197,7 +197,7 @@ class _Numbers:
             return
         yield from (f"{each}%" for each in _PERCENT.findall(text) if each not in self.shares)
         yield from (f"{number} {unit}" for number, unit in _TIME.findall(text) if f"{number} {unit}" not in self.times)
-        yield from (f"{each}×" for each in _GAIN.findall(text) if each not in self.gains and each != str(MOST))
+        yield from (f"{each}×" for each in _GAIN.findall(text) if each not in self.gains and each != str(MOST_FACTOR))
 
 
 def _sums(analysis: Analysis) -> Iterator[float]:

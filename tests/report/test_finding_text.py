@@ -63,6 +63,16 @@ def at_line(source: str, inside: str = "", package: str = "", share: float = 0.4
         ("rows = generator.choice(size, 8, replace=False)", "", "", "integers(size, size=count)"),
         ("boxes = augment(boxes)", "augkit.boxes.area", "augkit", "Call augkit.boxes.area() less often"),
         ("boxes = clip(boxes)", "", "", "Replace loops."),
+        ("old.data = old.data * keep + new.data * (1.0 - keep)", "", "", "AveragedModel"),
+        ("rates = torch.tensor([1.0, 2.0])", "", "", "register_buffer()"),
+        ("return torch.tensor(rows), torch.tensor(labels)", "", "", "arrays of NumPy"),
+        # lines that only look alike
+        ("file.write(json.dumps(row) + chr(10))", "json.encoder.JSONEncoder.encode", "", "Replace loops."),
+        ("loss = F.cross_entropy(model(x), torch.arange(len(x)))", "", "", "Replace loops."),
+        ("action = policy(torch.tensor(state))", "", "", "Replace loops."),
+        ("p.data = p.data - rate * p.grad.data", "", "", "Replace loops."),
+        ("y = model(x)", "transformers.integrations.sdpa_attention.forward", "transformers", "Replace loops."),
+        ("trainer.fit(model)", "lightning.pytorch.loops.fit_loop.advance", "lightning", "Replace loops."),
     ],
 )
 def test_what_is_known_of_the_function_takes_the_place_of_general_advice(
@@ -71,6 +81,14 @@ def test_what_is_known_of_the_function_takes_the_place_of_general_advice(
     text = finding_text(at_line(source, inside, package))
     assert words in text.fix
     assert bool(text.code) == (text.fix == "Replace loops."), "the code is that of the general advice"
+
+
+def test_advice_for_a_loop_is_none_for_what_runs_once() -> None:
+    place = Place(Site("train.py", 7, "main", "frame = load()"), 0.4, "pandas.core.frame.DataFrame.__init__", "pandas")
+    assert known_cure((place,), 0.4)
+    assert not known_cure((place,), 0.4, outside=True)
+    unbound = Place(Site("train.py", 7, "main", "total = sum(mask)"), 0.4, "torch._tensor.Tensor.__iter__")
+    assert "tensor.sum()" in known_cure((unbound,), 0.4, outside=True)
 
 
 def test_a_line_with_less_than_half_of_the_time_decides_nothing() -> None:

@@ -272,7 +272,9 @@ def classify_stack(sites: tuple[Site, ...], folders: PackageFolders = UNKNOWN_FO
     below, called = sites[inner:], frames[inner:]
     imported = _imported(below)
     imports = _module_name(imported.file, folders).partition(".")[0] if imported else ""
-    of_library = next((number for number in range(len(called) - 1, -1, -1) if called[number].package), None)
+    # a progress bar around a loader takes no time for what it passes on
+    own = (number for number, frame in enumerate(called) if frame.package and not frame.passes_on)
+    of_library = max(own, default=None)
     return Stack(
         site=sites[0 if user is None else user],
         owner=frames[0 if user is None else user].owner,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Container
 from typing import Final
 
@@ -138,25 +139,31 @@ def tiny_copies(costs: StepCosts) -> Claim | None:
     return Claim({"copy": exactly(sum(idle.values()))}, sites[:MAX_SITES], values, is_least=True)
 
 
+_CONSTANT: Final = re.compile(r"(^|_|\.)(mask|mean|std|var|variance|weights?|scale|buffer|table|running_\w+)$")
+"""Names of tensors that are hardly a part of a batch."""
+_MAKES: Final = ("as_tensor", "tensor", "from_numpy")
+"""Functions that make a tensor of what the host has."""
+
+
 def cure_of_copy(source: str) -> str | None:
     """What helps where a line copies pageable memory that is hardly a batch, as far as its source tells; else None."""
-    nodes = list(line_nodes(source))
-    for node in nodes:
+    for node in line_nodes(source):
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Attribute() as tensor, attr="to" | "cuda")):
                 name = ast.unparse(tensor)
-                return (
-                    f"If {name} does not change, move it to the device once, before the loop, as "
-                    "register_buffer() and model.to(device) do."
-                )
-    made = any(isinstance(node, ast.Call) and ast.unparse(node.func).endswith(_MAKES) for node in nodes)
-    if made and any(isinstance(node, ast.comprehension) for node in nodes):
-        return "Stack all of these values on the host, and copy them at once: each copy of the loop waits."
+                if name.startswith("self.") or _CONSTANT.search(name):
+                    return (
+                        f"If {name} does not change, move it to the device once, before the loop, as "
+                        "register_buffer() and model.to(device) do."
+                    )
+            case ast.ListComp(elt=each) | ast.GeneratorExp(elt=each) if _is_made(each):
+                return "Stack all of these values on the host, and copy them at once: each copy of the loop waits."
     return None
 
 
-_MAKES: Final = ("as_tensor", "tensor", "from_numpy")
-"""Functions that make a tensor of what the host has."""
+def _is_made(node: ast.AST) -> bool:
+    called = (ast.unparse(each.func) for each in ast.walk(node) if isinstance(each, ast.Call))
+    return any(name.rpartition(".")[2] in _MAKES for name in called)
 
 
 @rule(

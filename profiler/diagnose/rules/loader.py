@@ -180,9 +180,10 @@ _MUCH_WAITING: Final = 0.1
         "The threads of a worker run {cpu:share} of the time, and wait for a core {core_wait:share} of it.",
         "Workers: {workers:count}. Cores that the program may use: {cores:count}.",
     ),
-    "Let each worker compute with one thread. NumPy and OpenCV start as many threads as there are cores: set "
-    "OMP_NUM_THREADS=1 and OPENBLAS_NUM_THREADS=1 before the program starts, or call cv2.setNumThreads(0) in "
-    "worker_init_fn.",
+    "Let each worker compute with one thread, by a worker_init_fn of the loader that calls "
+    "threadpoolctl.threadpool_limits(1), and cv2.setNumThreads(0) for OpenCV. OMP_NUM_THREADS=1 or "
+    "OPENBLAS_NUM_THREADS=1 for the whole program does the same, but call torch.set_num_threads() then, so that the "
+    "training process keeps its threads.",
     threshold_source="One thread cannot run and wait for a core for more than 100% of the time together.",
 )
 def threads_in_workers(costs: StepCosts) -> Claim | None:

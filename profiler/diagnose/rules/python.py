@@ -24,7 +24,7 @@ from profiler.diagnose.rules._frames import (
     lines_of_deep_copies,
     mostly_waits,
 )
-from profiler.run.code_origin import USER, code_owner
+from profiler.run.code_origin import USER, code_owner, package_folders
 from profiler.run.model import Site
 
 _MOST_OF_STEP: Final = 0.5
@@ -47,10 +47,13 @@ def _array_function(sites: Sequence[Site]) -> str | None:
 
 
 def _comprehension(sites: Sequence[Site]) -> str | None:
-    """The comprehension in the first line, as its text; None: there is none."""
-    kinds = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
-    nodes = line_nodes(sites[0].source) if sites else ()
-    return next((ast.unparse(node) for node in nodes if isinstance(node, kinds)), None)
+    """The comprehension in the first line that computes its items, as its text; None: there is none."""
+    for node in line_nodes(sites[0].source) if sites else ():
+        if isinstance(node, ast.ListComp | ast.GeneratorExp):
+            computing = (ast.BinOp, ast.Compare, ast.Subscript)
+            if any(isinstance(part, computing) for part in ast.walk(node.elt)):
+                return ast.unparse(node)
+    return None
 
 
 def _computing_of_loops(costs: StepCosts) -> Cost | None:
@@ -273,7 +276,8 @@ def thread_holds_gil(costs: StepCosts) -> Claim | None:
     held = holder.gil if holder else None
     values = {"held": held, "holder": site, "thread_site": holder.site if holder else None}
     # without code of the program in that thread, the outermost frame is that of a library which starts threads
-    own = site if site is not None and code_owner(site.file) == USER else None
+    folders = package_folders(costs.analysis.info.facts)
+    own = site if site is not None and code_owner(site.file, folders) == USER else None
     return Claim(claimed, largest_sites([own]) or costs.sites("gil"), values, is_least=True)
 
 

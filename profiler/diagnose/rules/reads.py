@@ -91,10 +91,6 @@ def waits_with_idle_time(costs: StepCosts, rule: str) -> list[Read]:
 
 _READ_IN_LINE: Final = frozenset(("item", "tolist", "numpy", "cpu", "float", "int", "bool", "print", "format", "str"))
 """Functions and methods of a line that read a value themselves."""
-_NEEDS_TRUTH: Final = (ast.If, ast.While, ast.Assert, ast.BoolOp, ast.Not, ast.IfExp, ast.In, ast.NotIn)
-"""Parts of a statement that need the truth of a value."""
-_NEED_TRUTH: Final = frozenset(("bool", "any", "all", "sorted", "filter", "index", "count", "remove"))
-"""Functions and methods of Python that need the truth of what they are given."""
 _DECIDES: Final = (
     "The program decides by this value, so it cannot read it less often. Compute on the device what depends on it, as "
     "with torch.where() or torch.clamp(), or take the number from the host where it is known there."
@@ -105,14 +101,14 @@ _OF_CALLED_FUNCTION: Final = (
 )
 _OF_CALLS: Final = (
     (
-        re.compile(r"\brepeat_interleave\b"),
+        re.compile(r"^(?!.*output_size)(?!.*\.(item|tolist|cpu)\().*\brepeat_interleave\b"),
         (
             "Pass output_size, the number of rows of the result, if the program knows it from a shape or on the host: "
             "then repeat_interleave() reads nothing."
         ),
     ),
     (
-        re.compile(r"\bclip_grad\w*\(.*error_if_nonfinite"),
+        re.compile(r"\bclip_grad\w*\(.*error_if_nonfinite\s*=(?!\s*False)"),
         (
             "Leave error_if_nonfinite out, and test the norm on the device or where it is logged: with it the host "
             "reads the norm in each step."
@@ -150,18 +146,38 @@ def cure_of_read(operation: str, source: str) -> str | None:
         return _OF_BUILT_IN
     nodes = list(line_nodes(re.sub(r"^elif\b", "if", source)))
     calls = {ast.unparse(node.func).rpartition(".")[2] for node in nodes if isinstance(node, ast.Call)}
-    is_decision = not _NEED_TRUTH.isdisjoint(calls) or any(map(_needs_truth, nodes))
-    if operation == "bool" and calls and not is_decision:
-        return _OF_CALLED_FUNCTION
-    if operation == "bool" or is_decision or "range" in calls:
+    if any(_may_read(part, operation) for node in nodes for part in _decisions(node)):
         return _DECIDES
     is_texts = any(isinstance(node, ast.JoinedStr) for node in nodes)
     return _OF_CALLED_FUNCTION if calls and calls.isdisjoint(_READ_IN_LINE) and not is_texts else None
 
 
-def _needs_truth(node: ast.AST) -> bool:
-    is_chain = isinstance(node, ast.Compare) and len(node.ops) > 1
-    return is_chain or isinstance(node, _NEEDS_TRUTH) or (isinstance(node, ast.comprehension) and bool(node.ifs))
+def _decisions(node: ast.AST) -> Iterable[ast.AST]:
+    """The parts of a statement by whose value the program decides."""
+    match node:
+        case ast.If(test=test) | ast.While(test=test) | ast.Assert(test=test) | ast.IfExp(test=test):
+            return [test]
+        case ast.BoolOp(values=values):
+            return values[:-1]
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return [operand]
+        case ast.comprehension(ifs=ifs):
+            return ifs
+        case ast.Call(func=ast.Name("range" | "bool" | "any" | "all" | "filter"), args=args):
+            return args
+        case ast.Call(func=ast.Attribute(attr="index" | "count" | "remove"), args=args) if args:
+            return [node]
+        case ast.Compare(ops=ops) if len(ops) > 1 or isinstance(ops[0], (ast.In, ast.NotIn)):
+            return [node]
+    return []
+
+
+def _may_read(part: ast.AST, operation: str) -> bool:
+    """Whether a part of a line can be what reads the value: a truth or an index has no call of its own."""
+    if operation in ("bool", "int"):
+        return True
+    names = {ast.unparse(node.func).rpartition(".")[2] for node in ast.walk(part) if isinstance(node, ast.Call)}
+    return operation in names
 
 
 def sync_claim(costs: StepCosts, rule: str) -> Claim | None:

@@ -152,7 +152,8 @@ def _excess_threads(analysis: Analysis, category: str) -> tuple[int, float] | No
     elif analysis.ranks and threads <= cores:  # each rank may be bound to cores of its own
         threads, cores = of_all, max(cores, host.get("cores", 0))
     elif not analysis.ranks and threads <= cores and (others := analysis.value("children_cpu") or 0.0) >= _BESIDE:
-        return (threads, max(1.0, cores - others)) if threads > max(1.0, cores - others) else None
+        left = max(1.0, cores - others)
+        return (threads, left) if threads > left else None
     return (threads, cores) if threads > cores else None
 
 
@@ -163,7 +164,8 @@ def _excess_threads(analysis: Analysis, category: str) -> tuple[int, float] | No
         "Threads that compute: {threads:count}. Cores for them: {limit:number}.",
         "{share:share} of each step waits for a core while they run.",
     ),
-    "Use no more threads than cores; with several ranks on a machine, the cores divided by the ranks.",
+    "Use no more threads than there are cores for them: with several ranks on a machine, the cores divided by the "
+    "ranks; beside worker processes, the cores that these leave.",
     code="torch.set_num_threads({own:plain})",
     knock_out=KnockOut.SETTINGS,
     settings={"threads": "own"},

@@ -118,7 +118,12 @@ def memory_creep(costs: StepCosts) -> RunClaim | None:
         "There it calls {calls}.",
     ),
     "A longer run divides it among more steps. To measure steps alone, let the program do it before its first step.",
-    fixes=("Import {imports} at the start of the program, before its first step. A longer run divides it.",),
+    fixes=(
+        (
+            "It occurs once, and a longer run divides it among more steps. To measure steps alone, import {imports} "
+            "before the first step."
+        ),
+    ),
     threshold_source="It must take as much time as 5% of all steps, and 0.1 s. It occurs in at most two steps.",
 )
 def one_off_work(costs: StepCosts) -> RunClaim | None:

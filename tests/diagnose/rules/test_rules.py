@@ -1984,6 +1984,13 @@ def test_products_without_tensor_cores() -> None:
         ("repeat_interleave", "mixed = plan.spread(gain, counts)", "output_size"),
         ("bool", "norm = clip_grad_norm_(weights, 5.0, error_if_nonfinite=True)", "error_if_nonfinite"),
         ("mask index", "share = weights[mask]", ""),
+        # lines that only look alike
+        ("item", "values = [x[i].item() for i in range(n)]", ""),
+        ("item", "shown = loss.item() if step % 50 == 0 else 0.0", ""),
+        ("item", "values = [each.item() for each in losses if each is not None]", ""),
+        ("item", "norm = clip_grad_norm_(weights, 1.0, error_if_nonfinite=False).item()", ""),
+        ("item", "mean = x.repeat_interleave(2).mean().item()", ""),
+        ("item", "if loss.item() > limit:", "cannot read it less often"),
     ],
 )
 def test_the_cure_of_a_read_is_that_of_its_line(operation: str, source: str, words: str) -> None:
@@ -1999,6 +2006,8 @@ def test_the_cure_of_a_read_is_that_of_its_line(operation: str, source: str, wor
         ("rows = [torch.as_tensor(each).cuda() for each in found]", "Stack all of these values"),
         ("x = x.to(device)", ""),
         ("batch = batch.cuda()", ""),
+        ("ids = batch.input_ids.to(device)", ""),
+        ("x = torch.tensor([f(word) for word in words], device=device)", ""),
     ],
 )
 def test_the_cure_of_a_copy_is_that_of_its_line(source: str, words: str) -> None:
