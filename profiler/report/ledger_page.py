@@ -75,7 +75,9 @@ def _line_blocks(analysis: Analysis, ledger: Ledger, line: str) -> Iterator[Bloc
         if (cells := [cell for cell in ledger.of(period, thread) if _is_of(cell, line)])
     ]
     if not tables:
-        yield Text(_no_time(analysis, line))
+        yield Text(_no_time(analysis, ledger, line))
+    elif not any(period is Period.STEPS for period, _, _ in tables) and (named := _named(analysis, line)):
+        yield Text(named)
     claimed = DEVICE if any(ledger.of(Period.STEPS, DEVICE)) else MAIN
     for period, thread, cells in tables:
         own = ledger.own_seconds(period, thread)
@@ -99,14 +101,29 @@ def _is_at(place: tuple[str, int], line: str) -> bool:
     return str(place[1]) == number and (place[0] == file or PurePath(place[0]).match(file))
 
 
-def _no_time(analysis: Analysis, line: str) -> str:
+def _no_time(analysis: Analysis, ledger: Ledger, line: str) -> str:
     """Why nothing is known of a line: it only calls what takes time, or it takes too little for a sample."""
+    if not any(cell.place for cell in ledger.cells):
+        return f"No time is known of {line}: no line was recorded, as at level light. Record with --level standard."
     text = f"No time is known of {line} itself: no record names it, and no stack sample shows it as the innermost line."
+    if named := _named(analysis, line):
+        return f"{text} {named}"
+    file = line.rpartition(":")[0]
+    if not any(place[0] == file or PurePath(place[0]).match(file) for cell in ledger.cells for place in cell.lines):
+        return f"{text} The recording shows no line of {file}. --ledger without a line lists all cells."
+    return f"{text} It takes little time, or only calls what takes time. --ledger without a line lists all cells."
+
+
+def _named(analysis: Analysis, line: str) -> str:
+    """Which finding names a line that has no time of the measured steps itself; empty: none does."""
     for finding in (each for each in analysis.findings if each.has_cure):
         if any(_is_at(site.place, line) for site in finding.sites):
             title = finding_text(finding).title
-            return f"{text} {finding.rule.name} is about it: {title}. The time is in what that line calls."
-    return f"{text} It takes little time, or only calls what takes time. --ledger without a line lists all cells."
+            return (
+                f"{finding.rule.name} is about this line: {title}. The time is in what the line calls, or at lines "
+                "that are not known."
+            )
+    return ""
 
 
 def _why(analysis: Analysis, ledger: Ledger, cells: Sequence[Cell], own: float) -> Iterator[str]:

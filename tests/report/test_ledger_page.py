@@ -77,7 +77,7 @@ def test_a_line_without_time(plain: Analysis) -> None:
     assert text.startswith("No time is known of plain.py:999 itself")
     named = replace(plain.findings[0], sites=(replace(plain.findings[0].sites[0], line=999),))
     text = why(replace(plain, findings=(named,)), "plain.py:999")
-    assert "slow-dataset-item is about it: The dataset takes long for each item." in text
+    assert "slow-dataset-item is about this line: The dataset takes long for each item." in text
 
 
 @pytest.mark.parametrize("line", ["17", "plain.py", "plain.py:", ":17", "plain.py:x"])
