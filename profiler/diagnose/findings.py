@@ -199,8 +199,10 @@ def _factor(gain: Gain) -> float:
 def _finding_of_run(rule: Rule, claim: RunClaim, ledger: Ledger | None) -> Finding:
     """A finding about the run, which predicts no gain: a recorded run may be shorter than those that it stands for."""
     share, lines = claim.share, Lines()
-    for cell in ledger.of(claim.period) if ledger and claim.period else ():
-        lines.add(cell, cell.seconds)
+    cells = list(ledger.of(claim.period)) if ledger and claim.period else []
+    whole = sum(cell.seconds for cell in cells)
+    for cell in cells:  # the period may hold more than the claim, such as steps of the warm-up
+        lines.add(cell, cell.seconds * min(1.0, claim.seconds / whole))
     places = lines.places(claim.seconds / share) if share else ()
     values = {"seconds": claim.seconds, "share": share, "site": None, **claim.values}
     return Finding(

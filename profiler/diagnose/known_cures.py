@@ -167,6 +167,12 @@ _KNOWN: Final = (
         "numbers, or draw with replacement, as by integers(size, size=count).",
         calls=("choice without replacement",),
     ),
+    # https://docs.python.org/3/howto/logging.html: optimization
+    KnownCure(
+        'Pass values as arguments, as in log.debug("%s", x), or ask log.isEnabledFor() first: an f-string makes its '
+        "text also where the message is not shown.",
+        calls=("formatted message",),
+    ),
     # https://docs.python.org/3/library/json.html
     KnownCure(
         "Append what is new to the file, one line of JSON for each event, instead of writing all of it again; or write "
@@ -213,6 +219,8 @@ def _called_with(place: Place) -> Iterator[str]:
         without = any(each.arg == "replace" and ast.unparse(each.value) == "False" for each in call.keywords)
         if name == "choice" and without:
             yield "choice without replacement"
+        if name in ("debug", "info") and any(isinstance(each, ast.JoinedStr) for each in call.args):
+            yield "formatted message"
     if "dump" in names or ("dumps" in names and "write_text" in names):
         yield "JSON written anew"
     if calls and all(is_torch) and all(name in _CONSTANT or name == "tensor" for name in names):

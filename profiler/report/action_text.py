@@ -37,13 +37,12 @@ def run_actions(analysis: Analysis) -> tuple[Action, ...]:
         repair = (Action("Repair the error, then record the program again", command=_run(analysis.info)),)
         if has_no_steps(analysis):
             return repair
-    fixes = dict[str, Finding]()  # the same cure may help against two of them
-    for finding in filter(_is_worth, told(analysis.findings)):
-        if fix := finding_text(finding).fix:
+    lead, fixes = lead_finding(analysis), dict[str, Finding]()  # the same cure may help against two of them
+    for finding in told(analysis.findings):
+        if (finding is lead or _is_worth(finding)) and (fix := finding_text(finding).fix):
             fixes.setdefault(fix, finding)
     worth = [*fixes.values()]
     first = worth[0] if worth else None
-    lead = lead_finding(analysis)
     cures = [_cure(each, is_lead=each is lead) for each in worth[:MOST_CURES]]
     actions = (*repair, *cures, *_proofs(analysis, first))[:ACTIONS]
     return tuple(_with_values(action) if MASK in action.command else action for action in actions)

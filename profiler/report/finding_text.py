@@ -29,7 +29,7 @@ from profiler.analyse.model import (
     DevicePart,
     InputPart,
 )
-from profiler.core.syntax import parsed_line
+from profiler.core.syntax import called_functions, parsed_line
 from profiler.core.units import nth, ratio, seconds, share, significant, size
 from profiler.diagnose.model import BUSY_DEVICE, CODE_OF, MOST, RECORDED_COMPUTING, WORTH_NAMING, is_worth
 from profiler.report.category_text import CODE_TITLES, rest_title
@@ -106,11 +106,11 @@ _RUNS_TRAINING: Final = frozenset(("accelerate", "fastai", "keras", "lightning",
 
 def _library_cure(place: Place) -> str:
     """What to do about time in a library of which nothing is known."""
-    called = f"{place.inside.partition('.<locals>')[0]}()" if place.inside else place.package
+    called = called_functions(place.site.source)
+    what = f"Call {called[0]}()" if called else f"Use {place.package}"
     return (
-        f"Call {called} less often or with less data, keep its results where they are used again, or look for an "
-        f"option of {place.package} that makes it faster. Most of the time is code of {place.package}, not of the "
-        "program."
+        f"{what} less often or with less data, keep its results where they are used again, or look for an option that "
+        f"makes it faster. Most of the time is in code of {place.package}, which is not the program's."
     )
 
 
@@ -144,7 +144,7 @@ def _place_sentences(finding: Finding) -> Iterator[str]:
         code = shortened(place.site.source, _MOST_CODE)
         part = place.share / finding.share if finding.share else 1.0
         how_much = "All" if part >= _ALL else share(part)
-        yield f"{how_much} of it is {_place_name(place)}{f': {code}' if code else '.'}"
+        yield f"{how_much} of it is {_place_name(place)}{f': `{code}`' if code else ''}."
 
 
 _ALL: Final = 0.995
@@ -417,11 +417,13 @@ def where_text(finding: Finding) -> str:
 
 
 def _place_name(place: Place) -> str:
-    """`at train.py:8, in clean()`, `at train.py:8, in rl.Model.learn()`"""
-    site = place.site
+    """`at train.py:8, in clean()`, `at train.py:8, mostly in rl.Model.learn()`"""
+    site, inside = place.site, place.inside.partition(".<locals>")[0]
     own = function_name(site) if site.function and site.function != "<module>" else ""
-    inside = f"{place.inside.partition('.<locals>')[0]}()" if place.inside else place.package or own
-    return f"{at(site).strip()}{f', in {inside}' if inside else ''}"
+    where = (
+        f"mostly in {inside}()" if inside else f"mostly in {place.package}" if place.package else own and f"in {own}"
+    )
+    return f"{at(site).strip()}{where and f', {where}'}"
 
 
 def doubt_text(finding: Finding) -> str:

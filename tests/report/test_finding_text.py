@@ -61,7 +61,7 @@ def at_line(source: str, inside: str = "", package: str = "", share: float = 0.4
         ("trainer.fit(model)", "lightning.pytorch.loggers.csv_logs.save", "lightning", "flush_logs_every_n_steps"),
         ("row = frame.iloc[index]", "pandas.core.series.Series.__init__", "pandas", "to_numpy()"),
         ("rows = generator.choice(size, 8, replace=False)", "", "", "integers(size, size=count)"),
-        ("boxes = augment(boxes)", "augkit.boxes.area", "augkit", "Call augkit.boxes.area() less often"),
+        ("boxes = augment(boxes)", "augkit.boxes.area", "augkit", "Call augment() less often"),
         ("boxes = clip(boxes)", "", "", "Replace loops."),
         ("old.data = old.data * keep + new.data * (1.0 - keep)", "", "", "AveragedModel"),
         ("rates = torch.tensor([1.0, 2.0])", "", "", "register_buffer()"),
@@ -103,5 +103,5 @@ def test_the_evidence_names_the_line_its_function_and_its_code() -> None:
         growing
         == "The time at train.py:7 grows: 1.00 ms in each step of the first third of the run, 4.00 ms of the last."
     )
-    assert place == "All of it is at train.py:7, in augkit.boxes.area(): boxes = augment(boxes)"
+    assert place == "All of it is at train.py:7, mostly in augkit.boxes.area(): `boxes = augment(boxes)`."
     assert "It takes longer with each step" in finding_text(found).fix

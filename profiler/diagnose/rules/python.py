@@ -302,7 +302,6 @@ def _work_of_waits(costs: StepCosts) -> dict[str, Cost]:
     "Wait less often, or do what it waits for in another thread or process and collect the result in a later step.",
     order=Order.REST,
     knock_out=KnockOut.STATEMENT,
-    is_of_code=True,
 )
 def blocked_thread(costs: StepCosts) -> Claim | None:
     """The waits that other rules leave, at most the time in which its clocks show it blocked: samples tell

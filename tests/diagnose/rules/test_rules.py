@@ -1870,7 +1870,7 @@ def test_data_appended_by_copies(source: str, function: str, name: str) -> None:
     if name:
         text = finding_text(first(analysis))
         assert text.evidence[0] == f"40% of each step is making a new copy of {name} with more in it."
-        assert text.evidence[1] == f"All of it is at train.py:5, in {function}(): {source}"
+        assert text.evidence[1] == f"All of it is at train.py:5, in {function}(): `{source}`."
         is_variable = name in ("history", "losses")
         assert first(analysis).confidence is (Confidence.MEDIUM if is_variable else Confidence.HIGH)
 
