@@ -87,10 +87,10 @@ def test_a_read_within_a_called_function_has_an_advice_of_its_own() -> None:
         "assert loss.isfinite()",
         "return best(a) if loss else worst(a)",
         "kept = [log(x) for x in xs if x]",
-        "top = max(losses)",
-        "mask=self.mask,",
-        "a = loss",
     ):
+        assert fix_of("bool", source).startswith("The program decides by this value"), source
+    assert fix_of("bool", "top = max(losses)").startswith("Use the tensor's own method")
+    for source in ("mask=self.mask,", "a = loss"):
         assert fix_of("bool", source).startswith("Keep the value on the device"), source
     assert fix_of("item", "loss.item()").startswith("Keep the value on the device")
 

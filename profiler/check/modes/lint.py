@@ -142,7 +142,7 @@ def find(counted: Counted, source: Callable[[str, int], str]) -> Iterator[LintFi
             continue
         seen.add(key)
         cure = _cure(rule, change)
-        code = "" if "{" in rule.code or cure else instead or rule.code
+        code = "" if cure else instead or ("" if "{" in rule.code else rule.code)
         yield LintFinding(rule.name, rule.title, change, cure or rule.fix, code)
 
 
