@@ -153,8 +153,8 @@ class RuleText:
     code: str = field(default="", kw_only=True)
     """What to write instead, as code."""
     is_of_code: bool = field(default=False, kw_only=True)
-    """Whether it tells to change whatever code takes the time: what is known of a function that takes most of it tells
-    more."""
+    """Whether `fix` is general advice to change the code at the lines. Advice about the function that takes most of the
+    time replaces it."""
     knock_out: KnockOut | None = field(default=None, kw_only=True)
     """How `try` runs a program without the cause; None: it cannot."""
     settings: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
@@ -214,7 +214,7 @@ class Finding:
     """The lines whose time it is by stack samples and records, the largest first; at most three. `sites` may be other
     ones: those at which the cure is made."""
     known_cure: str = ""
-    """What is known to help against the function that takes most of its time, as a sentence; empty: nothing."""
+    """Advice about the function that takes most of its time, as a sentence; empty where there is none."""
     growth: tuple[float, float] | None = None
     """Seconds per step of its largest line in the first and in the last third of the steps, where these become more
     throughout the run and the rest of a step does not; else None."""

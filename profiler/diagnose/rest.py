@@ -244,10 +244,10 @@ def small_share(ledger: Ledger) -> float:
 
 
 def outside_steps(analysis: Analysis) -> Iterator[Finding]:
-    """What took most of a run without a step, or of one of which the measured steps are a small part.
+    """Make findings of what took a run that has no step, or whose measured steps are a small part of it.
 
-    It is told by import, and by line with the kind of time, the most seconds first. The import of torch is left out
-    beside steps, because every program has it.
+    There is one for each import, and for each line and kind of time; the most seconds come first. The import of torch
+    is left out if there are steps, because every program has it.
     """
     ledger, is_unseen = analysis.ledger, analysis.step is not None and analysis.step.is_whole_run
     if ledger is None or (not is_unseen and (analysis.is_trace or not small_share(ledger))):

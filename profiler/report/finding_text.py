@@ -66,8 +66,8 @@ class FindingText:
 def finding_text(finding: Finding) -> FindingText:
     """The words of a finding, from the templates of its rule."""
     rule = finding.rule
+    places = listed([at(site).removeprefix(" at ") for site in finding.sites]) if finding.sites else ""
     if not finding.has_cure:
-        places = listed([at(site).removeprefix(" at ") for site in finding.sites]) if finding.sites else ""
         is_import = finding.rule.name == CODE_OF[Owner.IMPORT] and finding.values["package"] != "torch"
         cure = _OF_IMPORTS if is_import else _cure_of_place(finding)
         lines = tuple(shortened(site.source, _MOST_CODE) for site in finding.sites[:1] if site.source)
@@ -80,7 +80,7 @@ def finding_text(finding: Finding) -> FindingText:
     is_known = bool(finding.values.get("cure")) or (bool(cure) and not any(own))
     return FindingText(
         title(finding),
-        listed([at(site).removeprefix(" at ") for site in finding.sites]) if finding.sites else "",
+        places,
         (*filter(None, (growth_text(finding), *evidence)), *_place_sentences(finding)),
         next(filter(None, (*own, cure, general)), ""),
         (changed_line(finding) or code) if code and not is_known else "",
@@ -88,7 +88,7 @@ def finding_text(finding: Finding) -> FindingText:
 
 
 def _cure_of_place(finding: Finding) -> str:
-    """What is known to help against the time at the line that takes most of it, or in the library that does."""
+    """Choose the advice for the line that takes most of a finding's time; empty where there is none."""
     if finding.known_cure:
         return finding.known_cure
     first = finding.places[0] if finding.places else None

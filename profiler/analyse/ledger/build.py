@@ -422,10 +422,10 @@ class _Steps:
         return _with_entries(self._stacks, cells, members)
 
     def _thirds(self) -> Floats:
-        """Of each stack the shares of its time in the thirds of the measured steps.
+        """Divide the time of each stack among the thirds of the measured steps, as shares.
 
-        Empty where there are few steps, or where samples show too little of a third: of the first steps, those at a low
-        rate are left out.
+        Empty where there are few steps, or where samples cover less than half of a third. Samples of the first steps
+        are left out if their rate was low.
         """
         window, steps = self._window, len(self._window)
         if self._period is not Period.STEPS or steps < MANY_STEPS:
