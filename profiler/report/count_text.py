@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from profiler.analyse.model import Mismatch, RunCounts, SiteCount
 from profiler.core.units import rate, significant, size
 from profiler.report.table import short_site
-from profiler.report.text import mismatch, plural
+from profiler.report.text import mismatch, plural, shortened
 from profiler.run.model import RunInfo, Site
 from profiler.run.tables import CountKind
 
@@ -109,8 +109,9 @@ def count_lines(counted: RunCounts, limit: int = 6) -> Iterator[str]:
         lines = shown_lines(counted.counts, kind)
         if lines:
             yield ""
-            yield _cut(
-                f"{kind_title(counted.info, kind)}: {total_text(kind, lines)}{f' ({text.note})' if text.note else ''}"
+            yield shortened(
+                f"{kind_title(counted.info, kind)}: {total_text(kind, lines)}{f' ({text.note})' if text.note else ''}",
+                _WIDTH,
             )
             if kind is not CountKind.VIEW:
                 yield from (_line(kind, line) for line in lines[:limit])
@@ -160,7 +161,7 @@ def _line(kind: CountKind, line: LineCount) -> str:
     if first:
         text += " until the first step ended"
     source = line.site.source if line.site else ""
-    return _cut(f"{text}  {source}" if source and len(text) + 10 < _WIDTH else text)
+    return shortened(f"{text}  {source}" if source and len(text) + 10 < _WIDTH else text, _WIDTH)
 
 
 def names_text(line: LineCount, *, alone: bool) -> str:
@@ -173,10 +174,6 @@ def names_text(line: LineCount, *, alone: bool) -> str:
         return ", ".join(name for name, _ in names)
     text = ", ".join(f"{name} {_number(mean)}" for name, mean in names[:_MAX_NAMES])
     return f"{text}, …" if len(names) > _MAX_NAMES else text
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
 
 
 def _number(mean: float) -> str:

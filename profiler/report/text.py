@@ -87,7 +87,7 @@ def listed(names: Iterable[str]) -> str:
 
 def shortened(text: str, most: int) -> str:
     """A text of at most so many characters; what is left out at its end is marked."""
-    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 _NOTEBOOK: Final = re.compile(r"(?:.*/ipykernel_\d+/\d+\.py|<ipython-input-(\d+)-\w+>)")

@@ -18,7 +18,7 @@ from profiler.core import units
 from profiler.report.blocks import TimelineChart, TimelineGroup, TimelineKind, TimelineTrack
 from profiler.report.category_text import category_label, category_meaning, category_tone, device_label
 from profiler.report.model import ReportInput, ReportSide
-from profiler.report.text import at, capitalized, kernel_name, listed
+from profiler.report.text import at, capitalized, kernel_name, listed, shortened
 
 PARTS: Final = 1_000
 """Parts of a step that is drawn as a whole, as `profiler.analyse.timing.excerpt` makes them; a test holds it equal."""
@@ -139,7 +139,7 @@ def _kind(event: TimelineEvent) -> TimelineKind:
     category = event.category
     label = _label(category, event.is_device)
     name = kernel_name(event.name) if event.is_device else event.name.removeprefix("operator ")
-    name = name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+    name = shortened(name, _LONGEST_NAME)
     function = f" ({event.site.function})" if event.site and event.site.function else ""
     return TimelineKind(label, category_tone(category), f"{name}{at(event.site)}{function}" or label)
 

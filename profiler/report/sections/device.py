@@ -31,7 +31,7 @@ from profiler.report.table import (
     sides_table,
     site_cell,
 )
-from profiler.report.text import host_state, kernel_name, listed, plural
+from profiler.report.text import host_state, kernel_name, listed, plural, shortened
 from profiler.run.tables import RECOMPILED, TOKENIZED
 
 # ---------------------------------------------------------------- utilization
@@ -260,7 +260,7 @@ _LONGEST_KERNEL = 64
 
 def _kernel(row: KernelTime) -> Cell:
     name = kernel_name(row.name)
-    short = name if len(name) <= _LONGEST_KERNEL else name[: _LONGEST_KERNEL - 1] + "…"
+    short = shortened(name, _LONGEST_KERNEL)
     return Cell(short, title="" if short == row.name else row.name, code=True)
 
 
