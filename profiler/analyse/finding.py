@@ -215,9 +215,9 @@ class Finding:
     ones: those at which the cure is made."""
     known_cure: str = ""
     """Advice about the function that takes most of its time, as a sentence; empty where there is none."""
-    growth: tuple[float, float] | None = None
-    """Seconds per step of its largest line in the first and in the last third of the steps, where these become more
-    throughout the run and the rest of a step does not; else None."""
+    of_steps: float = 0.0
+    """Of a finding about the run: its time in relation to that of the measured steps; 0: it is about another part of
+    the run."""
     period: Period | None = None
     """The part of the run whose time a finding about the run has; None: it is about the steps."""
     is_of_run: bool = False

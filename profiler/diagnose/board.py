@@ -69,8 +69,6 @@ class Want:
 class Lines:
     """Time by line, and by the function and the library in which it is spent."""
 
-    all_thirds: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    """Seconds of all that samples show, in each third of the measured steps."""
     _of: defaultdict[Site, list[tuple[Cell, float]]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, cell: Cell, seconds: float) -> None:
@@ -98,38 +96,6 @@ class Lines:
                 inside, package = (_most(each, whole) for each in (functions, packages))
                 places.append(Place(site, min(1.0, whole / step), inside, package))
         return tuple(sorted(places, key=lambda place: -place.share)[:MAX_SITES])
-
-    def growth(self) -> tuple[float, float] | None:
-        """`Finding.growth` of a finding about these lines."""
-        parts = max(self._of.values(), key=lambda each: sum(seconds for _, seconds in each), default=[])
-        whole, shown = sum(seconds for _, seconds in parts), [cell for cell, _ in parts if cell.thirds]
-        begin, middle, end = (sum(cell.thirds[third] for cell in shown) for third in range(3))
-        total, samples = begin + middle + end, sum(cell.samples for cell in shown)
-        if (
-            not begin
-            or samples < _MANY_SAMPLES
-            or end < _GROWS * begin
-            or not _GOES_ON * begin <= middle <= end / _GOES_ON
-        ):
-            return None
-        first, last = (samples * each / total for each in (begin, end))
-        others = (self.all_thirds[0] - begin, self.all_thirds[2] - end)
-        is_chance = last - first < _SURE * math.sqrt(first + last)
-        if is_chance or end * max(others[0], 0.0) < _GROWS_MORE * begin * max(others[1], 0.0):
-            return None
-        return 3.0 * whole * begin / total, 3.0 * whole * end / total
-
-
-_MANY_SAMPLES: Final = 40
-"""Samples from which growth is told."""
-_SURE: Final = 4.0
-"""Standard deviations of a count of samples by which the last third must have more than the first."""
-_GROWS: Final = 2.0
-"""Times as long in the last third of the steps as in the first from which a line's time grows. A choice."""
-_GOES_ON: Final = 1.2
-"""Times as long in a third as in the one before: what only jumped at some time does not grow. A choice."""
-_GROWS_MORE: Final = 1.7
-"""The same in relation to all other lines, which a busy machine slows down as well. A choice."""
 
 
 def _most(parts: Mapping[str, float], whole: float) -> str:
@@ -252,22 +218,12 @@ class Board:
             return ""
         return max(lost, key=lambda name: lost[name])
 
-    def new_lines(self) -> Lines:
-        """No lines yet, of a part of these steps."""
-        return Lines(self._all_thirds)
-
-    @cached_property
-    def _all_thirds(self) -> tuple[float, float, float]:
-        shown = [part.cell.thirds for part in self.parts if part.cell.thirds]
-        begin, middle, end = (sum(thirds[third] for thirds in shown) for third in range(3))
-        return begin, middle, end
-
     def lines(self, wants: Iterable[Want], *, left: bool) -> Lines:
         """The lines of a claim.
 
         :param left: leave out what other claims have.
         """
-        lines = self.new_lines()
+        lines = Lines()
         for want in wants:
             for part, amount in want.parts:
                 lines.add(part.cell, min(amount, part.left) if left else amount)

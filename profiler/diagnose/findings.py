@@ -72,8 +72,8 @@ def in_order(findings: Iterable[Finding], late: int | None = None) -> tuple[Find
     """The findings that a verdict tells, then all others.
 
     First come those that are worth it: gains by their size, and time without a known gain by its share. Then comes all
-    else by its share, as computing does, which is what a training is for. Waits for a core come last, because they say
-    nothing about the program. What makes a rank late comes first of all.
+    else by its share, as computing does, which is what a training is for. Waits for a core come last where no change of
+    the program can be tried, because they say nothing about it. What makes a rank late comes first of all.
 
     :param late: the rank that makes the others wait.
     """
@@ -81,15 +81,17 @@ def in_order(findings: Iterable[Finding], late: int | None = None) -> tuple[Find
     def group(finding: Finding) -> tuple[bool, ...]:
         is_late = late is not None and finding.values.get("rank") == late
         is_untold = not finding.is_told and not finding.is_of_run
-        # what occurs once may be most of a short run
-        is_large_once = finding.period is Period.ONE_OFF and finding.share >= NAMED
-        only_waits = bool(finding.costs) and finding.costs.keys() <= set(CORELESS_CATEGORIES) and not finding.gains
+        # what occurs once may be most of a short run, and what grows will be most of a long one
+        is_large_of_run = finding.of_steps >= NAMED and finding.share >= NAMED
+        is_curable = bool(finding.gains) or finding.rule.knock_out is not None
+        only_waits = bool(finding.costs) and finding.costs.keys() <= set(CORELESS_CATEGORIES) and not is_curable
         overlaps = bool(finding.overlaps)
-        is_of_run = finding.is_of_run and not is_large_once
-        return is_untold, is_of_run, overlaps, not is_late, only_waits, not (is_large_once or is_worth(finding))
+        is_of_run = finding.is_of_run and not is_large_of_run
+        return is_untold, is_of_run, overlaps, not is_late, only_waits, not (is_large_of_run or is_worth(finding))
 
     def place(finding: Finding) -> tuple[Any, ...]:
         saved = 1.0 - 1.0 / finding.gain if finding.gains and is_worth(finding) else finding.share
+        saved = finding.of_steps or saved  # all are shares of the same time
         return (*group(finding), -saved, -finding.share, finding.rule.name)
 
     groups = groupby(sorted(findings, key=place), key=group)
@@ -112,7 +114,7 @@ def _divided(
             lines = board.lines(wants, left=not rival)
             places = lines.places((1.0 - finding.left_out) * costs.seconds)
             cure = known_cure(places, finding.share)
-            finding = replace(finding, places=places, known_cure=cure, growth=lines.growth())
+            finding = replace(finding, places=places, known_cure=cure)
             yield finding
             if finding.is_told:
                 board.take(rule.name, wants)
@@ -208,7 +210,7 @@ def _finding_of_run(rule: Rule, claim: RunClaim, ledger: Ledger | None) -> Findi
     return Finding(
         rule, claim.seconds, share, share, share, claim.confidence,
         claim.sites or tuple(place.site for place in places), values, places=places, period=claim.period,
-        is_of_run=True,
+        is_of_run=True, of_steps=claim.of_steps,
     )  # fmt: skip
 
 

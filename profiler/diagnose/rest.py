@@ -107,8 +107,7 @@ def _finding(name: str, group: _Group, costs: StepCosts, **values: Any) -> Findi
     values["is_rest"] = group.claimed >= WORTH_NAMING * costs.active
     found = Finding(RuleText(name, "", (), ""), cost.seconds, share, low, high, confidence, sites, values)
     return replace(
-        found, costs=group.categories, places=places, known_cure=known_cure(places, share),
-        growth=group.lines.growth(), left_out=1.0 - step / costs.seconds,
+        found, costs=group.categories, places=places, known_cure=known_cure(places, share), left_out=1.0 - step / costs.seconds,
     )  # fmt: skip
 
 
@@ -125,7 +124,7 @@ def _of_host(board: Board, costs: StepCosts) -> Iterator[Finding]:
     phase = costs.phase(UPDATE)
     is_updating = phase is not None and phase.low >= MUCH_UPDATING and costs.fact("device") == "cpu"
     stages = (*_STAGES, UPDATE) if is_updating else _STAGES
-    groups = defaultdict[str, _Group](lambda: _Group(board.new_lines()))
+    groups = defaultdict[str, _Group](lambda: _Group(Lines()))
 
     def group(category: str, cell: Cell | None) -> _Group:
         is_stage = cell is not None and category in _WORK and cell.activity in stages
@@ -185,7 +184,7 @@ def _of_device(board: Board, costs: StepCosts) -> Iterator[Finding]:
         if few and not _is_single_call(category, rows):
             continue
         whole = sum(row.seconds_per_step for row in rows)
-        left, found = board.share_left(category), _Group(board.new_lines())
+        left, found = board.share_left(category), _Group(Lines())
         found.add(category, exactly(left * whole), None)
         found.claimed = whole * (1.0 - left)
         for part, seconds in board.free(category):
@@ -197,7 +196,7 @@ def _of_device(board: Board, costs: StepCosts) -> Iterator[Finding]:
             yield finding
     for category, kinds in ((COMMUNICATING, ("communication",)), (COPYING, COPIES)):
         parts = sorted((part for part in analysis.device_parts if part.kind in kinds), key=lambda part: -part.exposed)
-        left, found = board.share_left(category), _Group(board.new_lines())
+        left, found = board.share_left(category), _Group(Lines())
         found.add(category, exactly(left * costs.cost(category).seconds), None)
         found.claimed = (1.0 - left) * costs.cost(category).seconds
         rest_of = tuple(replace(part, exposed=left * part.exposed) for part in parts)

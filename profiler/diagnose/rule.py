@@ -136,6 +136,8 @@ class RunClaim:
     """Lower where what was recorded can have a cause that is no mistake."""
     period: Period | None = None
     """The part of the run whose time it is about; None: it is not about one of them."""
+    of_steps: float = 0.0
+    """Its time in relation to that of the measured steps, where it is time of steps."""
 
 
 class StepCosts:

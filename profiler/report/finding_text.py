@@ -81,7 +81,7 @@ def finding_text(finding: Finding) -> FindingText:
     return FindingText(
         title(finding),
         places,
-        (*filter(None, (growth_text(finding), *evidence)), *_place_sentences(finding)),
+        (*filter(None, evidence), *_place_sentences(finding)),
         next(filter(None, (*own, cure, general)), ""),
         (changed_line(finding) or code) if code and not is_known else "",
     )
@@ -94,8 +94,6 @@ def _cure_of_place(finding: Finding) -> str:
     first = finding.places[0] if finding.places else None
     if first is None or first.share <= MOST * finding.share:
         return ""
-    if finding.growth:
-        return _OF_GROWTH
     is_own = first.package and first.package not in _RUNS_TRAINING
     return _library_cure(first) if finding.has_cure and is_own else ""
 
@@ -112,24 +110,6 @@ def _library_cure(place: Place) -> str:
         f"{what} less often or with less data, keep its results where they are used again, or look for an option that "
         f"makes it faster. Most of the time is in code of {place.package}, which is not the program's."
     )
-
-
-_OF_GROWTH: Final = (
-    "It takes longer with each step. Look for what grows at this line or in what it calls, such as a list or a deque, "
-    "a file that is written anew, or handlers and hooks that are added again, and keep only what is needed."
-)
-
-
-def growth_text(finding: Finding) -> str:
-    """`The time at log.py:8 grows: 1.2 ms in each step of the first third of the run, 5.8 ms of the last.`
-
-    Empty where it does not grow.
-    """
-    if finding.growth is None or not finding.places:
-        return ""
-    first, last = map(seconds, finding.growth)
-    place = at(finding.places[0].site)
-    return f"The time{place} grows: {first} in each step of the first third of the run, {last} of the last."
 
 
 _OF_IMPORTS: Final = (

@@ -36,7 +36,6 @@ from profiler.report.finding_text import (
     finding_sentence,
     finding_text,
     first_place_text,
-    growth_text,
     how_sure,
     lead_finding,
     left_out_text,
@@ -192,7 +191,7 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*shown, *_gain_or_why_none(analysis))))
     if not lead.has_cure:
         reason = (analysis.unknown_reason,) if lead.rule.name == UNATTRIBUTED else ()
-        where = "" if reason else " ".join(filter(None, (where_text(lead), growth_text(lead))))
+        where = "" if reason else where_text(lead)
         base = left_out_text(lead)
         details = (each for each in analysis.details if each != base)
         shown = tuple(islice(filter(None, (*reason, where, *details)), WHY))
@@ -207,8 +206,7 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
     second = finding_sentence(others[0], is_brief=True) if others else rest
     # how long a part of a step takes is in its strip
     evidence = ("", "") if is_input or is_evaluation else (*text.evidence[:2], "", "")
-    growth = growth_text(lead)
-    why = tuple(islice(filter(None, dict.fromkeys((first, growth, evidence[0], second, evidence[1]))), WHY))
+    why = tuple(islice(filter(None, dict.fromkeys((first, evidence[0], second, evidence[1]))), WHY))
     none = () if lead.gain >= NO_GAIN else _gain_or_why_none(analysis)
     return tuple(filter(None, (*why, *none, *map(finding_sentence, of_whole_run(analysis.findings)), left_out)))
 

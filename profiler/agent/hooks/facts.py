@@ -67,13 +67,19 @@ _OFF: Final = ("", "0", "OFF", "WARN", "VERSION")
 """Their values that turn nothing on that takes time."""
 
 
+_step_facts: Final[list[_StepFacts]] = []
+"""What reads facts in this recording; one at most."""
+
+
 def _install_torch(module: Any) -> None:
     """CUDA is never initialized here; the device becomes `cuda` when the program initializes it."""
     _values.clear()  # of an earlier recording in this process
     _optimizers.clear()
     _created.clear()
-    if STATE.recorder is not None:
-        STATE.recorder.on_step.append(_StepFacts(module).read)
+    if not _step_facts:  # once in a process: it cannot be undone
+        os.register_at_fork(after_in_child=_read_in_steps)
+    _step_facts[:] = [_StepFacts(module)]
+    _read_in_steps()
     collections = _Collections()
     gc.callbacks.append(collections.notify)
     on_unpatch(lambda: gc.callbacks.remove(collections.notify))
@@ -89,6 +95,12 @@ def _install_torch(module: Any) -> None:
         patch(module, "set_autocast_dtype", lambda original: _autocast(original, module.is_autocast_enabled))
     if hasattr(module, "compile"):
         patch(module, "compile", _compiled)
+
+
+def _read_in_steps() -> None:
+    """Let the recorder of this process read facts between steps; a forked process has a recorder of its own."""
+    if STATE.recorder is not None:
+        STATE.recorder.on_step.extend(facts.read for facts in _step_facts)
 
 
 def _add_facts(**facts: Any) -> None:

@@ -1,6 +1,6 @@
-"""Records the lines at which the program changes settings of torch that may slow its steps.
+"""Records the lines at which the program changes settings of torch that may slow its steps, or makes processes.
 
-These are the number of threads, anomaly detection, float64, and torch's profiler.
+The settings are the number of threads, anomaly detection, float64, and torch's profiler.
 
 The fact SETTINGS has the first line of each, of the number of threads the last one: file, number, function. Lines of
 libraries are left out.
@@ -43,6 +43,16 @@ def _install_profiler(module: Any) -> None:
     )
 
 
+def _install_processes(module: Any) -> None:
+    patch(module.BaseProcess, "__init__", lambda original: _noted("processes", original, _is_own_process))
+
+
+def _is_own_process(values: Sequence[Any]) -> bool:
+    """Whether it is no worker of a DataLoader: other records tell of these."""
+    modules = (str(getattr(value, "__module__", "")) for value in values[1:] if callable(value))
+    return not any(name.startswith("torch.utils.data") for name in modules)
+
+
 def _has_float64(values: Sequence[Any]) -> bool:
     return any(str(value) == "torch.float64" for value in values if type(value).__name__ == "dtype")
 
@@ -75,6 +85,7 @@ PLUGIN = Hook(
     "settings",
     {
         "torch": _install,
+        "multiprocessing.process": _install_processes,
         "torch.nn.modules.module": _install_module,
         "torch.profiler.profiler": _install_profiler,
         "torch.autograd.profiler": _install_profiler,

@@ -66,6 +66,7 @@ from profiler.analyse.statistics import share_interval
 from profiler.analyse.timing.breakdown import Strip
 from profiler.analyse.timing.host_timeline import CODE, RECORDING, REGION, HostTimeline
 from profiler.analyse.timing.resources import recording_seconds
+from profiler.analyse.timing.scheduler import step_delays
 from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
 from profiler.run.code_origin import LIBRARY, TORCH, code_owner
 from profiler.run.model import Run, Site
@@ -172,7 +173,17 @@ def make_ledger(stacks: Stacks, ranks: Sequence[RankRecord], analysed: Window, d
         wall[analysed.rank, DEVICE, measured] = device.window.wall_ns / NS_PER_S
     cells = sorted((*cells, *of_device), key=lambda cell: -cell.seconds)
     steps = {MAIN: len(analysed), DEVICE: len(device.window)}
-    return Ledger(tuple(cells), wall, moved, active, steps, rank=analysed.rank)
+    usual = () if is_unseen else _usual(run, analysed)
+    return Ledger(tuple(cells), wall, moved, active, steps, usual=usual, rank=analysed.rank)
+
+
+def _usual(run: Run, window: Window) -> tuple[float, ...]:
+    """`Ledger.usual`: medians, so that neither rare work nor a short disturbance counts."""
+    if len(window) < 2 * MANY_STEPS:
+        return ()
+    delays = step_delays(run, window)
+    own = window.wall if delays is None else window.wall - delays
+    return tuple(float(np.median(third)) / NS_PER_S for third in np.array_split(own, 3))
 
 
 def _main_thread(run: Run, window: Window) -> Window:
@@ -422,18 +433,25 @@ class _Steps:
         return _with_entries(self._stacks, cells, members)
 
     def _thirds(self) -> Floats:
-        """Divide the time of each stack among the thirds of the measured steps, as shares.
+        """Divide the time of each stack among the thirds of the sampled steps, as shares.
 
-        Empty where there are few steps, or where samples cover less than half of a third. Samples of the first steps
-        are left out if their rate was low.
+        These are the steps from the first sample on: stacks are sampled about a second after the program starts. Empty
+        where that is less than half of the steps or too few, or where samples cover less than half of a third. Samples
+        of the first steps are left out if their rate was low.
         """
         window, steps = self._window, len(self._window)
         if self._period is not Period.STEPS or steps < MANY_STEPS:
             return np.zeros(0)
         samples, weight = self._stacks.weighted_samples(window)
+        rows = window.step_rows(samples["begin"])
+        first = int(rows.min(initial=steps))
+        sampled = steps - first
+        if sampled < max(MANY_STEPS, SHOWN * steps):
+            return np.zeros(0)
         found = np.zeros((len(self._stacks.run.stack_frames), 3))
-        np.add.at(found, (samples["stack"], 3 * window.step_rows(samples["begin"]) // steps), weight)
-        shown, wall = found.sum(axis=0), np.bincount(3 * np.arange(steps) // steps, window.end - window.begin)
+        np.add.at(found, (samples["stack"], 3 * (rows - first) // sampled), weight)
+        wall = np.bincount(3 * np.arange(sampled) // sampled, (window.end - window.begin)[first:])
+        shown = found.sum(axis=0)
         if (shown < SHOWN * wall).any():
             return np.zeros(0)
         found *= wall / shown

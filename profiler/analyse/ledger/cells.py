@@ -147,6 +147,8 @@ class Ledger:
     """Thread -> the number of its measured steps, of the rank that stands for the run."""
     unplaced: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Kind -> name of a rule -> seconds of that kind that its finding costs, of which the cells are not known."""
+    usual: tuple[float, ...] = ()
+    """Seconds that a usual step takes without other programs, in each third of the measured steps; empty: too few."""
     rank: int = 0
     """The rank that stands for the run."""
 

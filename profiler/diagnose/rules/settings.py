@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from profiler.analyse.finding import Confidence, GainMethod, KnockOut
-from profiler.analyse.model import CORELESS_CATEGORIES, Analysis, Stage
+from profiler.analyse.model import CORELESS_CATEGORIES, LOADED_MACHINE, WITHOUT_CORE, Analysis, Stage
 from profiler.diagnose.input import diagnose_input
-from profiler.diagnose.model import MOST
+from profiler.diagnose.model import MOST, NAMED
 from profiler.diagnose.rule import (
     ON_CORE,
     Claim,
@@ -130,8 +130,9 @@ def _own_waits(costs: StepCosts) -> dict[str, Cost]:
     return claimed | {"core": claimed["core"].part(min(1.0, others / claimed["core"].seconds))}
 
 
-_BESIDE: Final = 0.5
-"""Cores that other processes of the program use on average from which its threads lack them. A choice: half of one."""
+_BESIDE: Final = 0.2
+"""Cores that other processes of the program use on average from which its threads lack them. A choice: a fifth of one,
+because threads of torch wait for each other, so that the wait of one delays all."""
 
 
 def _excess_threads(analysis: Analysis, category: str) -> tuple[int, float] | None:
@@ -151,10 +152,20 @@ def _excess_threads(analysis: Analysis, category: str) -> tuple[int, float] | No
         threads, cores = of_all, shared
     elif analysis.ranks and threads <= cores:  # each rank may be bound to cores of its own
         threads, cores = of_all, max(cores, host.get("cores", 0))
-    elif not analysis.ranks and threads <= cores and (others := analysis.value("children_cpu") or 0.0) >= _BESIDE:
-        left = max(1.0, cores - others)
-        return (threads, left) if threads > left else None
-    return (threads, cores) if threads > cores else None
+    elif not analysis.ranks and threads <= cores:
+        cores -= _beside(analysis) + _others(analysis)
+    return (threads, max(1.0, cores)) if threads > max(1.0, cores) else None
+
+
+def _beside(analysis: Analysis) -> float:
+    """Cores that other processes of the program use, if they are enough to delay its threads."""
+    cores = analysis.value("children_cpu") or 0.0
+    return cores if cores >= _BESIDE else 0.0
+
+
+def _others(analysis: Analysis) -> float:
+    """Cores that other programs use, if they are enough to delay this one."""
+    return sum(float(each.values["used"]) for each in analysis.warnings if each.code == LOADED_MACHINE[0])
 
 
 @rule(
@@ -162,11 +173,14 @@ def _excess_threads(analysis: Analysis, category: str) -> tuple[int, float] | No
     "More threads compute than there are cores for them",
     (
         "Threads that compute: {threads:count}. Cores for them: {limit:number}.",
+        "Other programs use {others:number} cores.",
         "{share:share} of each step waits for a core while they run.",
+        "All threads wait for the one that has no core, and some of them use a core meanwhile.",
     ),
-    "Use no more threads than there are cores for them: with several ranks on a machine, the cores divided by the "
-    "ranks; beside worker processes, the cores that these leave.",
+    "Use at most as many threads as there are cores for them: with several ranks on a machine, the cores divided by "
+    "the ranks; beside worker processes, the cores that these leave.",
     code="torch.set_num_threads({own:plain})",
+    fixes=("While other programs use {others:number} cores, use at most as many threads as there are cores left.",),
     knock_out=KnockOut.SETTINGS,
     settings={"threads": "own"},
 )
@@ -176,9 +190,40 @@ def more_threads_than_cores(costs: StepCosts) -> Claim | None:
         if excess := _excess_threads(costs.analysis, category):
             threads, limit = excess
             ranks = len(costs.analysis.ranks.ranks) if costs.analysis.ranks else 1
-            values = {"threads": threads, "limit": limit, "own": max(1, int(limit / max(1, ranks)))}
-            return Claim(_own_waits(costs), setting_line(costs, "threads"), values, is_least=True)
+            others = _others(costs.analysis) if category == "core" and ranks == 1 else 0.0
+            own = max(1, int(limit / max(1, ranks)))
+            values = {"threads": threads, "limit": limit, "own": own, "others": others or None}
+            lines = setting_line(costs, "threads")
+            if others:  # they delay one thread too, by how much is not known
+                return Claim(take(costs, category), lines, values, has_gain=False)
+            return Claim(_own_waits(costs), lines, values, is_least=True)
     return None
+
+
+@rule(
+    "processes-share-cores",
+    "Other processes of the program take the cores from the training thread",
+    (
+        "It waits for a core in {share:share} of each step, beside what other programs cause.",
+        "These processes use {beside:number} of {cores:count} cores on average.",
+    ),
+    "Start fewer processes, or let each compute with fewer threads: call torch.set_num_threads(1) in each process, or "
+    "set OMP_NUM_THREADS=1 before the program starts.",
+    threshold=NAMED,
+    threshold_source="A tenth: processes of one program wait for each other now and then.",
+    order=Order.REST,
+)
+def processes_share_cores(costs: StepCosts) -> Claim | None:
+    """The waits for a core that neither an excess of threads nor another program explains."""
+    beside, others = (costs.analysis.value(name) for name in ("children_cpu", WITHOUT_CORE))
+    waits = take(costs, "core").get("core")
+    if waits is None or others is None or not beside or beside < _BESIDE:
+        return None
+    own = waits.seconds - others * costs.seconds
+    if own <= 0:
+        return None
+    values = {"beside": beside, "cores": costs.analysis.info.host.get("cores")}
+    return Claim({"core": waits.part(own / waits.seconds)}, setting_line(costs, "processes"), values, is_most=True)
 
 
 @rule(

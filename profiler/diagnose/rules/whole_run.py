@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from profiler.analyse.finding import Confidence
+from profiler.analyse.ledger.cells import MAIN, Cell, Ledger, Owner
 from profiler.analyse.ledger.cells import Period as LedgerPeriod
 from profiler.analyse.model import Period, Stage
+from profiler.diagnose.model import MOST
 from profiler.diagnose.rule import MAX_SITES, RunClaim, StepCosts, rule, rules_of
 from profiler.run.model import Site
 
@@ -140,11 +145,132 @@ def one_off_work(costs: StepCosts) -> RunClaim | None:
         "stage": found.stage or None,
         "imports": line.imports or None if line else None,
     }
-    whole = run_seconds(costs)
+    whole, steps = run_seconds(costs), costs.seconds * (costs.analysis.value("steps") or 0.0)
     sites = tuple(each.site for each in found.lines[:MAX_SITES])
     confidence = Confidence.HIGH if found.enough else Confidence.MEDIUM
     share = min(1.0, found.seconds / whole) if whole else 0.0
-    return RunClaim(found.seconds, share, sites, values, confidence, LedgerPeriod.ONE_OFF)
+    of_steps = found.seconds / steps if steps else 0.0
+    return RunClaim(found.seconds, share, sites, values, confidence, LedgerPeriod.ONE_OFF, of_steps)
+
+
+class _Line(NamedTuple):
+    """What a line takes per step in each third of the sampled steps, in seconds."""
+
+    site: Site
+    begin: float
+    middle: float
+    end: float
+    samples: float
+    is_computing: bool
+    inside: str
+    """The function of a library, or of Python's, that takes most of it; empty: none does."""
+
+    @property
+    def deviations(self) -> float:
+        """By how many standard deviations of a count of samples the last third has more than the first."""
+        whole = self.begin + self.middle + self.end
+        return math.sqrt(self.samples / whole) * (self.end - self.begin) / math.sqrt(max(self.begin + self.end, 1e-12))
+
+
+def _lines(ledger: Ledger) -> list[_Line]:
+    """The lines of the measured steps, as far as samples tell their thirds."""
+    steps = max(1, ledger.steps.get(MAIN, 0))
+    of_line = defaultdict[Site, list[Cell]](list)
+    for cell in ledger.of(LedgerPeriod.STEPS):
+        if cell.is_own and cell.place is not None and sum(cell.thirds):
+            of_line[cell.place].append(cell)
+    lines = []
+    for site, cells in of_line.items():
+        whole, shown = sum(cell.seconds for cell in cells), sum(sum(cell.thirds) for cell in cells)
+        per_step = 3.0 * whole / (shown * steps)
+        begin, middle, end = (per_step * sum(cell.thirds[third] for cell in cells) for third in range(3))
+        computing = sum(cell.seconds for cell in cells if cell.kind in ("compute", "framework"))
+        inside = (cell for cell in cells if cell.owner in (Owner.LIBRARY, Owner.PYTHON) and cell.seconds > MOST * whole)
+        function = next((cell.function for cell in inside), "")
+        samples = sum(cell.samples for cell in cells)
+        lines.append(_Line(site, begin, middle, end, samples, computing > MOST * whole, function))
+    return lines
+
+
+def _growing_line(lines: Sequence[_Line], usual: Sequence[float]) -> _Line | None:
+    """The line whose time grows; None where samples do not tell it.
+
+    :param usual: `Ledger.usual` where it grows; then samples need only tell which line does.
+    """
+    line = max(lines, key=lambda each: each.end - each.begin, default=None)
+    if line is None or not line.begin:
+        return None
+    others = [sum(each.begin for each in lines) - line.begin, sum(each.end for each in lines) - line.end]
+    if usual:
+        grown = sum(each.end - each.begin for each in lines)
+        return line if line.deviations >= _LIKELY and line.end - line.begin >= MOST * grown else None
+    is_steady = _GOES_ON * line.begin <= line.middle <= line.end / _GOES_ON
+    is_alone = line.end * others[0] >= _GROWS_MORE * line.begin * others[1]
+    is_sure = line.samples >= _MANY_SAMPLES and line.deviations >= _SURE
+    return line if is_sure and is_steady and is_alone and line.end >= _GROWS * line.begin else None
+
+
+_GROWS, _GOES_ON = 1.8, 1.2
+"""Times as long in the last third of the steps as in the first, and in a third as in the one before, from which usual
+steps grow, or the time of a line. A choice: of the clinic's 133 first recordings, the medians of the steps without the
+time of other programs do so only in programs that keep more and more."""
+_GROWS_MORE: Final = 1.7
+"""Times as much as all other lines, from which a line grows although usual steps do not. A busy machine slows down all
+of them. A choice."""
+_MANY_SAMPLES, _SURE, _LIKELY = 40, 4.0, 1.0
+"""Samples of such a line, its standard deviations, and those of a line that grows with the steps. Choices."""
+
+
+@rule(
+    "growing-steps",
+    "Steps take longer and longer ({first:time}, later {last:time})",
+    (
+        "These are the medians of the first and the last third of {usual:count} steps, without the time of other programs.",
+        "The time at {site:place} grows: {begin:time} in each step of the first third of the sampled steps, "
+        "{end:time} of the last.",
+        "Most of it is in {inside}().",
+    ),
+    "Look for what grows, such as a list or a deque, a file that is written anew, or handlers and hooks that are added "
+    "again. Append, send or compute only what is new, and keep only what is needed.",
+    fixes=(
+        "If the tensors at {computing} become larger, or hooks are added or a graph is kept, find what adds to them. If "
+        "not, the numbers may have become denormal, which a CPU computes slowly: see whether "
+        "torch.set_flush_denormal(True) helps.",
+    ),
+    threshold_source="_GROWS and _GOES_ON.",
+)
+def growing_steps(costs: StepCosts) -> RunClaim | None:
+    """What usual steps take more than those of the first third, by their clocks, or a line by its samples."""
+    ledger = costs.analysis.ledger
+    if ledger is None or costs.has_queue:
+        return None
+    usual = ledger.usual
+    if usual and not (usual[2] >= _GROWS * usual[0] and _GOES_ON * usual[0] <= usual[1] <= usual[2] / _GOES_ON):
+        usual = ()
+    line = _growing_line(_lines(ledger), usual)
+    if not usual and line is None:
+        return None
+    parts, whole = usual, sum(usual) / 3.0
+    if line is not None and not usual:  # what else a step takes remains the same
+        whole, thirds = costs.seconds, (line.begin, line.middle, line.end)
+        parts = tuple(whole + third - sum(thirds) / 3.0 for third in thirds)
+    # all thirds have as many steps
+    more, steps = sum(parts) / 3.0 - parts[0], costs.analysis.value("steps") or 0.0
+    values = {
+        "first": parts[0],
+        "last": parts[2],
+        "usual": steps if usual else None,
+        "site": line.site if line else None,
+        "inside": (line.inside or None) if line else None,
+        "begin": line.begin if line else None,
+        "end": line.end if line else None,
+        "computing": f"{line.site.file}:{line.site.line}" if line and line.is_computing else None,
+    }
+    seconds, run = more * steps, run_seconds(costs)
+    share = min(1.0, seconds / run) if run else 0.0
+    sites, of_steps = (line.site,) if line else (), more / whole if whole else 0.0
+    confidence = Confidence.HIGH if line else Confidence.MEDIUM
+    return RunClaim(seconds, share, sites, values, confidence, of_steps=of_steps)
 
 
 PLUGINS = rules_of(globals())
