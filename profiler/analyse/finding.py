@@ -249,6 +249,11 @@ class Finding:
         return not self.overlaps and not self.is_of_run and self.confidence is not Confidence.LOW
 
     @property
+    def is_growth(self) -> bool:
+        """Whether steps take longer and longer because of it."""
+        return self.of_steps > 0 and self.period is None
+
+    @property
     def can_be_tried(self) -> bool:
         """Whether `try` knows what to leave out or to change; it may still refuse, as where a file has changed."""
         if self.is_of_run or self.rule.knock_out is None:

@@ -362,10 +362,11 @@ class LiveDiagnosis:
 
 
 def is_worth(finding: Finding) -> bool:
-    """Tell whether a finding may lead a verdict: by its gain, or without one by its share."""
+    """Tell whether a finding may lead a verdict: by its gain, without one by its share, and of time that no rule
+    explains by the share that is certain."""
     if finding.gains:
         return finding.gain >= WORTH_LEADING
-    name = finding.rule.name
+    name, sure = finding.rule.name, finding.low
     if finding.has_cure:
-        name = max(finding.costs, key=lambda each: finding.costs[each], default="")
-    return finding.share >= NAMED and (name not in OF_TRAINING or bool(finding.known_cure))
+        name, sure = max(finding.costs, key=lambda each: finding.costs[each], default=""), finding.share
+    return sure >= NAMED and (name not in OF_TRAINING or bool(finding.known_cure))

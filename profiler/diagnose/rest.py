@@ -107,7 +107,8 @@ def _finding(name: str, group: _Group, costs: StepCosts, **values: Any) -> Findi
     values["is_rest"] = group.claimed >= WORTH_NAMING * costs.active
     found = Finding(RuleText(name, "", (), ""), cost.seconds, share, low, high, confidence, sites, values)
     return replace(
-        found, costs=group.categories, places=places, known_cure=known_cure(places, share), left_out=1.0 - step / costs.seconds,
+        found, costs=group.categories, places=places, known_cure=known_cure(places, share),
+        left_out=1.0 - step / costs.seconds,
     )  # fmt: skip
 
 

@@ -38,7 +38,8 @@ def run_actions(analysis: Analysis) -> tuple[Action, ...]:
         if has_no_steps(analysis):
             return repair
     lead, fixes = lead_finding(analysis), dict[str, Finding]()  # the same cure may help against two of them
-    for finding in told(analysis.findings):
+    mentioned = told(analysis.findings)
+    for finding in (each for each in analysis.findings if each in mentioned or each.is_growth):
         if (finding is lead or _is_worth(finding)) and (fix := finding_text(finding).fix):
             fixes.setdefault(fix, finding)
     worth = [*fixes.values()]
@@ -55,7 +56,7 @@ def _is_worth(finding: Finding) -> bool:
     """Whether a change is worth to be written down: for its gain, or because a rule knows what to write instead."""
     if not finding.has_cure:
         return is_worth(finding)
-    return finding.gain >= WORTH_LEADING or bool(finding.rule.code and not finding.gains)
+    return finding.gain >= WORTH_LEADING or finding.is_growth or bool(finding.rule.code and not finding.gains)
 
 
 def _with_values(action: Action) -> Action:

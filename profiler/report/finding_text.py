@@ -94,12 +94,24 @@ def _cure_of_place(finding: Finding) -> str:
     first = finding.places[0] if finding.places else None
     if first is None or first.share <= MOST * finding.share:
         return ""
-    is_own = first.package and first.package not in _RUNS_TRAINING
-    return _library_cure(first) if finding.has_cure and is_own else ""
+    if not finding.has_cure or not first.package:
+        return ""
+    if first.package not in _RUNS_TRAINING:
+        return _library_cure(first)
+    is_trainer = any(name.rpartition(".")[2] in _TRAINS for name in called_functions(first.site.source))
+    return _OF_TRAINER.format(package=first.package) if is_trainer else ""
 
 
 _RUNS_TRAINING: Final = frozenset(("accelerate", "fastai", "keras", "lightning", "pytorch_lightning", "transformers"))
 """Libraries whose code runs the whole training, so that most of their time is the training's own."""
+_TRAINS: Final = frozenset(("fit", "fit_one_cycle", "train"))
+"""Their functions that do so."""
+
+
+_OF_TRAINER: Final = (
+    "Most of it is code of {package} around your steps. Log less often, and leave out callbacks, loggers and progress "
+    "bars that you do not need."
+)
 
 
 def _library_cure(place: Place) -> str:

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import PurePath
 from typing import Final
 
-from profiler.analyse.finding import Finding, GainMethod
+from profiler.analyse.finding import Confidence, Finding, GainMethod
 from profiler.analyse.model import (
     CORELESS_CATEGORIES,
     DAMAGE,
@@ -23,7 +23,7 @@ from profiler.analyse.model import (
 from profiler.core.facts import is_plain_python
 from profiler.core.metrics import RATES
 from profiler.core.units import rate, ratio, seconds, share
-from profiler.diagnose.model import MUCH_UNKNOWN, NAMED, RunVerdict, is_worth
+from profiler.diagnose.model import MUCH_UNKNOWN, NAMED, WORTH_LEADING, RunVerdict, is_worth
 from profiler.report.blocks import Chip, Headline
 from profiler.report.category_text import phase_label
 from profiler.report.finding_text import (
@@ -40,6 +40,7 @@ from profiler.report.finding_text import (
     lead_finding,
     left_out_text,
     of_whole_run,
+    share_text,
     title,
     told,
     where_text,
@@ -235,6 +236,10 @@ def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:
         reason = f"no rule recognizes a cause whose removal makes the program {NO_GAIN - 1:.0%} faster"
     else:
         reason = "no rule recognizes a cause that can be removed"
+    unsure = [each for each in analysis.findings if each.has_cure and each.confidence is Confidence.LOW]
+    if perhaps := next((each for each in unsure if each.gain >= WORTH_LEADING and not each.overlaps), None):
+        amount = share_text(perhaps.share, perhaps.low, perhaps.high)
+        yield f"Perhaps this is a cause: {title(perhaps)}{first_place_text(perhaps)}, {amount} of each step."
     yield f"No gain is predicted: {reason}."
 
 

@@ -275,29 +275,11 @@ def test_a_finding_tells_its_lines_and_the_library_that_takes_the_time() -> None
     assert (second.site.line, second.inside, second.package) == (8, "", "")
 
 
-@pytest.mark.parametrize(
-    ("thirds", "others", "grows"),
-    [
-        ((0.5, 1.5, 3.0), (1.0, 1.0, 1.0), True),
-        ((0.5, 1.5, 3.0), (0.5, 1.5, 3.0), False),  # all lines became slower, as on a busy machine
-        ((0.2, 2.4, 2.4), (1.0, 1.0, 1.0), False),  # it jumped once
-        ((1.5, 1.7, 1.8), (1.0, 1.0, 1.0), False),
-        ((), (), False),
-    ],
-)
-def test_growth_is_told_where_a_line_grows_and_the_others_do_not(
-    thirds: tuple[float, ...], others: tuple[float, ...], *, grows: bool
-) -> None:
-    cells = replace(cell(7, "python", 5.0), thirds=thirds), replace(cell(8, "compute", 3.0), thirds=others)
-    ledger = Ledger(cells, {(0, MAIN, Period.STEPS): 10.0}, steps={MAIN: 10})
-    run = replace(analysis(compute=0.4, python=0.6), ledger=ledger)
-    (found,) = causes(run, (rule("a", "python"),))
-    assert found.growth == (pytest.approx((0.15, 0.9)) if grows else None)
-
-
 def test_what_occurs_once_and_takes_much_of_the_run_comes_before_what_gains_little() -> None:
     def once(share: float) -> Rule:
-        return Rule("once", "once", (), "Mend it.", lambda costs: RunClaim(2.0, share, period=Period.ONE_OFF))
+        return Rule(
+            "once", "once", (), "Mend it.", lambda costs: RunClaim(2.0, share, period=Period.ONE_OFF, of_steps=share)
+        )
 
     run = analysis(compute=0.95, python=0.05)
     assert next(each.rule.name for each in find(run, (rule("a", "python"), once(0.3))).findings) == "once"

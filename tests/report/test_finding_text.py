@@ -59,6 +59,7 @@ def at_line(source: str, inside: str = "", package: str = "", share: float = 0.4
     [
         ("json.dump(status, file)", "json.encoder._iterencode_dict", "", "Append what is new"),
         ("trainer.fit(model)", "lightning.pytorch.loggers.csv_logs.save", "lightning", "flush_logs_every_n_steps"),
+        ("trainer.fit(model)", "lightning.pytorch.loops.fit_loop.advance", "lightning", "leave out callbacks"),
         ("row = frame.iloc[index]", "pandas.core.series.Series.__init__", "pandas", "to_numpy()"),
         ("rows = generator.choice(size, 8, replace=False)", "", "", "integers(size, size=count)"),
         ("boxes = augment(boxes)", "augkit.boxes.area", "augkit", "Call augment() less often"),
@@ -72,7 +73,6 @@ def at_line(source: str, inside: str = "", package: str = "", share: float = 0.4
         ("action = policy(torch.tensor(state))", "", "", "Replace loops."),
         ("p.data = p.data - rate * p.grad.data", "", "", "Replace loops."),
         ("y = model(x)", "transformers.integrations.sdpa_attention.forward", "transformers", "Replace loops."),
-        ("trainer.fit(model)", "lightning.pytorch.loops.fit_loop.advance", "lightning", "Replace loops."),
     ],
 )
 def test_what_is_known_of_the_function_takes_the_place_of_general_advice(
@@ -97,11 +97,5 @@ def test_a_line_with_less_than_half_of_the_time_decides_nothing() -> None:
 
 
 def test_the_evidence_names_the_line_its_function_and_its_code() -> None:
-    found = at_line("boxes = augment(boxes)", "augkit.boxes.area", "augkit", growth=(0.001, 0.004))
-    growing, place = finding_text(found).evidence
-    assert (
-        growing
-        == "The time at train.py:7 grows: 1.00 ms in each step of the first third of the run, 4.00 ms of the last."
-    )
+    (place,) = finding_text(at_line("boxes = augment(boxes)", "augkit.boxes.area", "augkit")).evidence
     assert place == "All of it is at train.py:7, mostly in augkit.boxes.area(): `boxes = augment(boxes)`."
-    assert "It takes longer with each step" in finding_text(found).fix

@@ -18,7 +18,7 @@ from profiler.run.model import Site
 LONG_S: Final = 30.0
 """Seconds outside of the steps, with imports, from which they are told. A choice: importing torch takes up to 20 s
 beside other programs on two cores."""
-LONG_OWN_S: Final = 10.0
+LONG_OWN_S: Final = 5.0
 """The same for seconds without imports, which the program itself spends. A choice."""
 MUCH: Final = 0.2
 """Share of the run from which they are told. A choice: of a run of 150 s, 30 s."""
@@ -48,16 +48,17 @@ def period_sites(costs: StepCosts, period: Period) -> tuple[Site, ...]:
     ("The first step begins after {seconds:time}, {share:share} of the run.", "Imports take {imports:time} of it."),
     "Prepare data and downloads once and store the result; import only what the program uses.",
     threshold=MUCH,
-    threshold_source="A choice: 30 s, or 10 s without imports, and a fifth of the run.",
+    threshold_source="A choice: 30 s, or 5 s without imports, and a fifth of the run.",
 )
 def long_startup(costs: StepCosts) -> RunClaim | None:
     """The time of imports and of all else before the first step."""
     seconds, share = stage_seconds(costs, Stage.IMPORT, Stage.START)
     imports, _ = stage_seconds(costs, Stage.IMPORT)
-    if (seconds < LONG_S and seconds - imports < LONG_OWN_S) or share < MUCH:
+    own = seconds - imports if imports else 0.0  # level light does not record imports
+    if (seconds < LONG_S and own < LONG_OWN_S) or share < MUCH:
         return None
     sites = period_sites(costs, Period.STARTUP)
-    return RunClaim(seconds, share, sites, {"imports": imports}, period=LedgerPeriod.BEFORE)
+    return RunClaim(seconds, share, sites, {"imports": imports or None}, period=LedgerPeriod.BEFORE)
 
 
 @rule(
@@ -177,12 +178,12 @@ def _lines(ledger: Ledger) -> list[_Line]:
     steps = max(1, ledger.steps.get(MAIN, 0))
     of_line = defaultdict[Site, list[Cell]](list)
     for cell in ledger.of(LedgerPeriod.STEPS):
-        if cell.is_own and cell.place is not None and sum(cell.thirds):
+        if cell.is_own and cell.place is not None and any(cell.thirds):
             of_line[cell.place].append(cell)
     lines = []
     for site, cells in of_line.items():
-        whole, shown = sum(cell.seconds for cell in cells), sum(sum(cell.thirds) for cell in cells)
-        per_step = 3.0 * whole / (shown * steps)
+        whole = sum(cell.seconds for cell in cells)
+        per_step = 3.0 * whole / (steps * sum(part for cell in cells for part in cell.thirds))
         begin, middle, end = (per_step * sum(cell.thirds[third] for cell in cells) for third in range(3))
         computing = sum(cell.seconds for cell in cells if cell.kind in ("compute", "framework"))
         inside = (cell for cell in cells if cell.owner in (Owner.LIBRARY, Owner.PYTHON) and cell.seconds > MOST * whole)
@@ -221,56 +222,72 @@ _MANY_SAMPLES, _SURE, _LIKELY = 40, 4.0, 1.0
 """Samples of such a line, its standard deviations, and those of a line that grows with the steps. Choices."""
 
 
+def _are_growing(usual: Sequence[float]) -> bool:
+    """Whether steps grow by their clocks (`Ledger.usual`)."""
+    if not usual:
+        return False
+    begin, middle, end = usual
+    return end >= _GROWS * begin and _GOES_ON * begin <= middle <= end / _GOES_ON
+
+
 @rule(
     "growing-steps",
     "Steps take longer and longer ({first:time}, later {last:time})",
     (
-        "These are the medians of the first and the last third of {usual:count} steps, without the time of other programs.",
-        "The time at {site:place} grows: {begin:time} in each step of the first third of the sampled steps, "
-        "{end:time} of the last.",
+        "These are medians of the first and the last third of {steps:count} steps, without what other programs took.",
+        (
+            "The time at {site:place} grows: {begin:time} in each step of the first third of the sampled steps, "
+            "{end:time} of the last."
+        ),
         "Most of it is in {inside}().",
     ),
     "Look for what grows, such as a list or a deque, a file that is written anew, or handlers and hooks that are added "
     "again. Append, send or compute only what is new, and keep only what is needed.",
     fixes=(
-        "If the tensors at {computing} become larger, or hooks are added or a graph is kept, find what adds to them. If "
-        "not, the numbers may have become denormal, which a CPU computes slowly: see whether "
-        "torch.set_flush_denormal(True) helps.",
+        (
+            "If the tensors at {computing:place} become larger, or hooks are added or a graph is kept, find what adds "
+            "to them. If not, the numbers may have become denormal, which a CPU computes slowly: see whether "
+            "torch.set_flush_denormal(True) helps."
+        ),
     ),
     threshold_source="_GROWS and _GOES_ON.",
 )
 def growing_steps(costs: StepCosts) -> RunClaim | None:
-    """What usual steps take more than those of the first third, by their clocks, or a line by its samples."""
+    """What usual steps take more than those of the first third, by their clocks, or by the samples of a line."""
     ledger = costs.analysis.ledger
     if ledger is None or costs.has_queue:
         return None
-    usual = ledger.usual
-    if usual and not (usual[2] >= _GROWS * usual[0] and _GOES_ON * usual[0] <= usual[1] <= usual[2] / _GOES_ON):
-        usual = ()
+    usual = ledger.usual if _are_growing(ledger.usual) else ()
     line = _growing_line(_lines(ledger), usual)
-    if not usual and line is None:
+    if usual:
+        first, last, mean = usual[0], usual[2], sum(usual) / 3.0
+    elif line is not None:  # what else a step takes remains the same
+        mean, of_line = costs.seconds, (line.begin + line.middle + line.end) / 3.0
+        first, last = mean + line.begin - of_line, mean + line.end - of_line
+    else:
         return None
-    parts, whole = usual, sum(usual) / 3.0
-    if line is not None and not usual:  # what else a step takes remains the same
-        whole, thirds = costs.seconds, (line.begin, line.middle, line.end)
-        parts = tuple(whole + third - sum(thirds) / 3.0 for third in thirds)
-    # all thirds have as many steps
-    more, steps = sum(parts) / 3.0 - parts[0], costs.analysis.value("steps") or 0.0
+    steps, run = costs.analysis.value("steps") or 0.0, run_seconds(costs)
     values = {
-        "first": parts[0],
-        "last": parts[2],
-        "usual": steps if usual else None,
+        "first": first,
+        "last": last,
+        "steps": steps if usual else None,
         "site": line.site if line else None,
-        "inside": (line.inside or None) if line else None,
         "begin": line.begin if line else None,
         "end": line.end if line else None,
-        "computing": f"{line.site.file}:{line.site.line}" if line and line.is_computing else None,
+        "inside": (line.inside or None) if line else None,
+        "computing": line.site if line and line.is_computing else None,
     }
-    seconds, run = more * steps, run_seconds(costs)
+    seconds = (mean - first) * steps
     share = min(1.0, seconds / run) if run else 0.0
-    sites, of_steps = (line.site,) if line else (), more / whole if whole else 0.0
     confidence = Confidence.HIGH if line else Confidence.MEDIUM
-    return RunClaim(seconds, share, sites, values, confidence, of_steps=of_steps)
+    return RunClaim(
+        seconds,
+        share,
+        (line.site,) if line else (),
+        values,
+        confidence,
+        of_steps=(mean - first) / mean if mean else 0.0,
+    )
 
 
 PLUGINS = rules_of(globals())

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from profiler.analyse.finding import Confidence, Finding, GainMethod
+from profiler.analyse.ledger.cells import MAIN, Cell, Ledger, Owner, Recurrence
+from profiler.analyse.ledger.cells import Period as LedgerPeriod
 from profiler.analyse.model import (
     AFTER_OPTIMIZER,
     MARKED_DATA,
@@ -1255,13 +1257,93 @@ def test_long_stretches_outside_of_the_steps() -> None:
     assert first(start).is_of_run
     assert first(start).gains == ()
     assert found(with_stages(**{"import": 10.0}, start=30.0, train=600.0, end=1.0)) == []
-    assert found(with_stages(**{"import": 5.0}, start=5.0, train=10.0, end=1.0)) == []
-    assert found(with_stages(**{"import": 20.0}, start=5.0, train=10.0, end=1.0)) == []
+    assert found(with_stages(**{"import": 5.0}, start=4.0, train=10.0, end=1.0)) == []
+    assert found(with_stages(**{"import": 20.0}, start=4.0, train=10.0, end=1.0)) == []
     assert found(with_stages(**{"import": 5.0}, start=12.0, train=10.0, end=1.0)) == ["long-startup"]
     end = with_stages(start=1.0, train=60.0, end=31.0)
     assert found(end) == ["long-tail"]
     assert "final test" in finding_text(first(end)).evidence[-1]
     assert "GPU" not in finding_text(first(end)).fix, "a test of the model needs one"
+
+
+def grown(begin: float, middle: float, end: float, *lines: Cell) -> Analysis:
+    """A run whose usual steps take so long in each third of the steps, with cells of a hundred samples each."""
+    ledger = Ledger(lines, steps={MAIN: 90}, usual=(begin, middle, end))
+    return replace(with_measures(step(compute=1.0), steps=90), ledger=ledger)
+
+
+def line_cell(line: int, kind: str, *thirds: float) -> Cell:
+    """Seconds of a line in each third of 90 steps."""
+    place, seconds = replace(SITE, line=line), sum(thirds)
+    ends = seconds, seconds, seconds, 100.0
+    return Cell(
+        0, MAIN, LedgerPeriod.STEPS, "", kind, Owner.USER, "", place, "", Recurrence.EACH, 0.0, *ends, thirds=thirds
+    )  # fmt: skip
+
+
+def of_growth(analysis: Analysis) -> Finding | None:
+    return next((each for each in find(analysis).findings if each.rule.name == "growing-steps"), None)
+
+
+@pytest.mark.parametrize(
+    ("usual", "grows"),
+    [
+        ((0.01, 0.015, 0.03), True),
+        ((0.01, 0.03, 0.03), False),  # it jumped once
+        ((0.01, 0.01, 0.03), False),
+        ((0.01, 0.012, 0.015), False),
+    ],
+)
+def test_steps_that_take_longer_and_longer(usual: tuple[float, float, float], *, grows: bool) -> None:
+    growing = line_cell(7, "python", 0.1, 0.3, 0.7) if grows else line_cell(7, "python", 0.3, 0.3, 0.5)
+    finding = of_growth(grown(*usual, growing, line_cell(8, "compute", 0.2, 0.2, 0.2)))
+    assert (finding is not None) is grows
+    if finding is not None:
+        assert [site.line for site in finding.sites] == [7]
+        assert finding.is_growth
+        assert "first third of the sampled steps" in finding_text(finding).evidence[1]
+
+
+def test_a_line_grows_beside_others_that_do_not() -> None:
+    steady = (0.01, 0.01, 0.01)
+    other, python = line_cell(8, "compute", 0.2, 0.2, 0.2), line_cell(7, "python", 0.1, 0.3, 0.7)
+    assert of_growth(grown(*steady, python, other)) is not None
+    slower = line_cell(8, "compute", 0.1, 0.3, 0.7)  # all lines became slower, as on a busy machine
+    assert of_growth(grown(*steady, python, slower)) is None
+    assert of_growth(grown(*steady, line_cell(7, "python", 0.1, 0.9, 0.9), other)) is None, "it jumped once"
+    assert of_growth(grown(*steady, line_cell(7, "python", 0.5, 0.55, 0.6), other)) is None
+
+
+def test_growing_work_of_torch_may_be_denormal_numbers() -> None:
+    finding = of_growth(grown(0.01, 0.02, 0.04, line_cell(7, "compute", 0.1, 0.3, 0.7)))
+    assert finding is not None
+    assert "set_flush_denormal" in finding_text(finding).fix
+
+
+def test_samples_too_few_for_a_line_name_none() -> None:
+    finding = of_growth(grown(0.01, 0.02, 0.04))
+    assert finding is not None
+    assert finding.sites == ()
+    assert len(finding_text(finding).evidence) == 1
+
+
+def test_threads_beside_other_programs() -> None:
+    """What one thread would gain beside them is not known: they delay it, too."""
+    busy = with_facts(step(core=0.5, compute=0.5), torch_threads=2, cores=2)
+    assert found(busy) == ["noisy-machine"]
+    busy = replace(busy, warnings=(Notice("other-programs", {"used": 1.4, "cores": 2}),))
+    assert found(busy) == ["more-threads-than-cores"]
+    assert first(busy).gains == ()
+    assert first(busy).filled_settings() == {"threads": 1}
+    assert "1.4 cores" in finding_text(first(busy)).fix
+    assert found(with_facts(busy, torch_threads=1)) == ["noisy-machine"]
+
+
+def test_processes_of_the_program_take_cores() -> None:
+    beside = with_measures(with_facts(step(core=0.5, compute=0.5), torch_threads=1, cores=2), children_cpu=1.2)
+    assert found(with_measures(beside, without_core=0.1)) == ["processes-share-cores", "noisy-machine"]
+    assert found(with_measures(beside, without_core=0.5)) == ["noisy-machine"], "other programs take them"
+    assert found(with_measures(beside, without_core=0.1, children_cpu=0.1)) == ["noisy-machine"]
 
 
 def test_memory_that_grows() -> None:
