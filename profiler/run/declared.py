@@ -95,6 +95,7 @@ _OptimizerSettings = TypedDict(
 class Optimizer(_OptimizerSettings, total=False):
     """The settings of an optimizer."""
 
+    groups: int
     variable: str
 
 

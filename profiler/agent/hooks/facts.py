@@ -292,6 +292,7 @@ def _optimizer_settings() -> Iterator[dict[str, Any]]:
         yield {
             "class": f"{type(optimizer).__module__}.{type(optimizer).__name__}",
             **{name: groups[0].get(name) for name in _OPTIMIZER_SETTINGS},
+            "groups": len(groups),
             "tensors": len(parameters),
             "elements": sum(parameter.numel() for parameter in parameters),
             "devices": sorted({parameter.device.type for parameter in parameters}),

@@ -214,7 +214,7 @@ def test_the_settings_of_optimizers_and_switches_that_are_off_again(
         (made,) = recorder.hook_facts["optimizers"]
         assert recorder.hook_facts["debug_variables"] == {"CUDA_LAUNCH_BLOCKING": "1"}
     assert (made["class"], made["foreach"], made["fused"]) == ("torch.optim.adamw.AdamW", False, None)
-    assert (made["tensors"], made["elements"], made["devices"]) == (1, 3, ["cpu"])
+    assert (made["groups"], made["tensors"], made["elements"], made["devices"]) == (1, 1, 3, ["cpu"])
     assert (made["file"], made["variable"]) == (__file__, "adam")
     assert "adam = " in Path(__file__).read_text().splitlines()[made["line"] - 1]
     assert adam is not None

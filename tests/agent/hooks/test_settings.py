@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing.process
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,14 @@ def test_the_lines_that_change_settings_are_recorded(tmp_path: Path) -> None:
 def source_of(place: dict[str, object]) -> str:
     assert place["file"] == __file__
     return Path(__file__).read_text().splitlines()[int(str(place["line"])) - 1]
+
+
+def test_the_line_that_makes_a_process_is_recorded_but_no_worker_of_a_loader(tmp_path: Path) -> None:
+    with watched(tmp_path, (settings.PLUGIN, multiprocessing.process)):
+        assert STATE.recorder is not None
+        loader = torch.utils.data.DataLoader(torch.zeros(4), num_workers=1)
+        assert len(list(loader)) == 4
+        assert SETTINGS not in STATE.recorder.hook_facts
+        made = multiprocessing.Process(target=len)
+        assert "made = " in source_of(STATE.recorder.hook_facts[SETTINGS]["processes"])
+    assert made.name

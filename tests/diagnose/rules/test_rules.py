@@ -1159,6 +1159,30 @@ def test_an_optimizer_that_updates_one_tensor_after_the_other() -> None:
     assert found(with_facts(with_frame(step(compute=1.0), "adamw", "torch/optim/adamw.py", 0.4, compute=0.4))) == []
 
 
+def test_an_update_that_takes_many_times_as_long_as_usual_may_be_of_denormal_numbers() -> None:
+    def fix(seconds_of_update: float, **facts: Any) -> str:
+        share = seconds_of_update / 0.1
+        given = with_facts(with_optimizer(share, tensors=6, elements=2_000_000), **({"torch_threads": 1} | facts))
+        return finding_text(next(each for each in causes(given) if each.rule.name == "single-tensor-optimizer")).fix
+
+    assert "set_flush_denormal" in fix(0.04)
+    assert "set_flush_denormal" not in fix(0.02)
+    assert "set_flush_denormal" not in finding_text(first(with_optimizer(0.4))).fix, "its tensors are small"
+
+
+def test_an_optimizer_with_a_group_for_each_tensor() -> None:
+    def with_groups(groups: int, **changes: Any) -> Analysis:
+        given = with_frame(step(compute=1.0), "AdamW.step", "torch/optim/adamw.py", 0.5, compute=0.5)
+        return with_facts(given, torch="2.13.0+cpu", optimizers=[ADAM | {"groups": groups} | changes])
+
+    assert found(with_groups(200)) == ["group-per-tensor"]
+    assert first(with_groups(200)).gain == pytest.approx(1 / (0.5 + 0.12 * 0.5))
+    assert first(with_groups(200, fused=True)).gain == pytest.approx(1 / (0.5 + 0.25 * 0.5))
+    assert finding_text(first(with_groups(200))).code == "AdamW(model.parameters(), ..., fused=True)"
+    assert found(with_groups(2)) == []
+    assert first(with_groups(200, **{"class": "torch.optim.rprop.Rprop"})).gains == (), "none is fused"
+
+
 def test_gradients_that_are_filled_with_zeros() -> None:
     filling = with_frame(step(compute=1.0), "Optimizer.zero_grad", "torch/optim/optimizer.py", 0.1, compute=0.1)
     assert found(filling) == [], "to drop them may take time as well"
