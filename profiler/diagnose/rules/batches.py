@@ -293,7 +293,7 @@ _COMPUTING: Final = ("forward", "backward")
     ),
     "Put texts of similar length into one batch, pad each batch only to its longest text, or pack several texts into "
     "one row.",
-    threshold_source="The gain is that of batches with 20% of padding, and of time in proportion to length.",
+    threshold_source="The gain is that of batches with 20% of padding, at most: as if all time were in proportion to length.",
 )
 def padding(costs: StepCosts) -> Claim | RunClaim | None:
     """The time of computing with padding, as far as computing is in proportion to the length of the rows."""
@@ -316,7 +316,8 @@ def padding(costs: StepCosts) -> Claim | RunClaim | None:
     whole = min(1.0, computing / compute.seconds) if compute.seconds else 0.0
     cost = compute.part(whole * saved)
     costs_of_padding = {"compute": cost if cost.seconds else exactly(0.0)}
-    return Claim(costs_of_padding, sites, values, confidence=_OF_PADDING)
+    # what does not depend on the length, such as the gradients of an embedding, remains
+    return Claim(costs_of_padding, sites, values, confidence=_OF_PADDING, is_most=True)
 
 
 _DOMINATES: Final = 0.6
