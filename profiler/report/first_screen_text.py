@@ -133,7 +133,8 @@ def _evaluation(finding: Finding, analysis: Analysis) -> float:
 def is_of_input(finding: Finding) -> bool:
     """Whether nearly all of what it costs is time in which the training has no batch."""
     total = sum(finding.costs.values())
-    return not finding.is_of_run and total > 0 and finding.costs.get(_INPUT, 0.0) > _NEARLY_ALL * total
+    is_other = finding.is_of_run or finding.rule.name == EVALUATION  # that is an input of its own
+    return not is_other and total > 0 and finding.costs.get(_INPUT, 0.0) > _NEARLY_ALL * total
 
 
 _NEARLY_ALL: Final = 0.9
@@ -209,7 +210,10 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
     evidence = ("", "") if is_input or is_evaluation else (*text.evidence[:2], "", "")
     why = tuple(islice(filter(None, dict.fromkeys((first, evidence[0], second, evidence[1]))), WHY))
     none = () if lead.gain >= NO_GAIN else _gain_or_why_none(analysis)
-    return tuple(filter(None, (*why, *none, *map(finding_sentence, of_whole_run(analysis.findings)), left_out)))
+    of_run = of_whole_run(analysis.findings)
+    larger = [each for each in of_run if analysis.findings.index(each) < analysis.findings.index(lead)]
+    smaller = [each for each in of_run if each not in larger]
+    return tuple(filter(None, (*map(finding_sentence, larger), *why, *none, *map(finding_sentence, smaller), left_out)))
 
 
 def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:
