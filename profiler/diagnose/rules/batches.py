@@ -293,7 +293,7 @@ _COMPUTING: Final = ("forward", "backward")
     ),
     "Put texts of similar length into one batch, pad each batch only to its longest text, or pack several texts into "
     "one row.",
-    threshold_source="The gain is that of batches with 20% of padding, at most: as if all time were in proportion to length.",
+    threshold_source="The gain is that of batches with 20% of padding, as if all time were in proportion to length.",
 )
 def padding(costs: StepCosts) -> Claim | RunClaim | None:
     """The time of computing with padding, as far as computing is in proportion to the length of the rows."""

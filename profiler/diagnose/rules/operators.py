@@ -421,10 +421,10 @@ def _copies(source: str) -> bool:
         "The kernel gives the training thread {new:size} of memory per step, in {pages:count} pages.",
         "In {kernel:time} of each step that thread is in the kernel.",
     ),
-    "Make large tensors once and fill them in each step, or start the program with an allocator that keeps memory.",
-    # a small transformer of pytorch/examples (word_language_model) on one core: a step takes 0.15 s with these settings
-    # of jemalloc, 0.21 s with its own, which give memory back to the kernel, and 0.26 s without it
-    code="MALLOC_CONF=dirty_decay_ms:-1,muzzy_decay_ms:-1 LD_PRELOAD=libjemalloc.so.2 python ...",
+    "Make large tensors once and fill them in each step, or start the program so that its allocator keeps memory.",
+    # glibc then keeps what the program frees. A step with a fresh tensor of 64 MiB takes 0.34 of the CPU time, one of
+    # small convolutions 0.88 (tests/clinic, cases printed_allocation_churn and array_workers)
+    code="MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184 python ...",
     threshold=NAMED,
     threshold_source="A tenth: some new memory per step is common. _LARGE_BYTES is glibc's, _FAULT_S was measured.",
 )
