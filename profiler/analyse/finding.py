@@ -216,8 +216,8 @@ class Finding:
     known_cure: str = ""
     """Advice about the function that takes most of its time, as a sentence; empty where there is none."""
     of_steps: float = 0.0
-    """Of a finding about the run: its time in relation to that of the measured steps; 0: it is about another part of
-    the run."""
+    """Of a finding about the run: its share of the steps, with those that were set apart; 0: it is about another part
+    of the run."""
     period: Period | None = None
     """The part of the run whose time a finding about the run has; None: it is about the steps."""
     is_of_run: bool = False
@@ -250,7 +250,7 @@ class Finding:
 
     @property
     def is_growth(self) -> bool:
-        """Whether steps take longer and longer because of it."""
+        """Whether it tells that steps take longer and longer."""
         return self.of_steps > 0 and self.period is None
 
     @property

@@ -91,7 +91,8 @@ def in_order(findings: Iterable[Finding], late: int | None = None) -> tuple[Find
 
     def place(finding: Finding) -> tuple[Any, ...]:
         saved = 1.0 - 1.0 / finding.gain if finding.gains and is_worth(finding) else finding.share
-        saved = finding.of_steps or saved  # all are shares of the same time
+        if finding.of_steps and not group(finding)[-1]:
+            saved = finding.of_steps  # all are shares of the steps
         return (*group(finding), -saved, -finding.share, finding.rule.name)
 
     groups = groupby(sorted(findings, key=place), key=group)

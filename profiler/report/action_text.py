@@ -15,7 +15,7 @@ from profiler.analyse.model import Analysis
 from profiler.core.facts import program as started_program
 from profiler.core.masking import MASK, masked_word
 from profiler.core.terminal import called_as
-from profiler.diagnose.model import NAMED, WORTH_LEADING, RunVerdict, is_worth
+from profiler.diagnose.model import NAMED, WORTH_LEADING, WORTH_NAMING, RunVerdict, is_worth
 from profiler.report.blocks import Action
 from profiler.report.finding_text import finding_text, lead_finding, prediction_texts, told
 from profiler.report.first_screen_text import is_too_short, not_sampled, times_too_short
@@ -39,11 +39,11 @@ def run_actions(analysis: Analysis) -> tuple[Action, ...]:
             return repair
     lead, fixes = lead_finding(analysis), dict[str, Finding]()  # the same cure may help against two of them
     mentioned = told(analysis.findings)
-    for finding in (each for each in analysis.findings if each in mentioned or each.is_growth):
+    for finding in (each for each in analysis.findings if each in mentioned or _is_much_growth(each)):
         if (finding is lead or _is_worth(finding)) and (fix := finding_text(finding).fix):
             fixes.setdefault(fix, finding)
     worth = [*fixes.values()]
-    first = worth[0] if worth else None
+    first = next((each for each in worth if not each.is_growth), worth[0] if worth else None)
     cures = [_cure(each, is_lead=each is lead) for each in worth[:MOST_CURES]]
     actions = (*repair, *cures, *_proofs(analysis, first))[:ACTIONS]
     return tuple(_with_values(action) if MASK in action.command else action for action in actions)
@@ -57,6 +57,11 @@ def _is_worth(finding: Finding) -> bool:
     if not finding.has_cure:
         return is_worth(finding)
     return finding.gain >= WORTH_LEADING or finding.is_growth or bool(finding.rule.code and not finding.gains)
+
+
+def _is_much_growth(finding: Finding) -> bool:
+    """Whether it tells of a growth that a screen mentions."""
+    return finding.is_growth and finding.share >= WORTH_NAMING
 
 
 def _with_values(action: Action) -> Action:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -98,14 +99,15 @@ def _cure_of_place(finding: Finding) -> str:
         return ""
     if first.package not in _RUNS_TRAINING:
         return _library_cure(first)
-    is_trainer = any(name.rpartition(".")[2] in _TRAINS for name in called_functions(first.site.source))
-    return _OF_TRAINER.format(package=first.package) if is_trainer else ""
+    return _OF_TRAINER.format(package=first.package) if _AROUND_STEPS.search(first.inside) else ""
 
 
 _RUNS_TRAINING: Final = frozenset(("accelerate", "fastai", "keras", "lightning", "pytorch_lightning", "transformers"))
 """Libraries whose code runs the whole training, so that most of their time is the training's own."""
-_TRAINS: Final = frozenset(("fit", "fit_one_cycle", "train"))
-"""Their functions that do so."""
+_AROUND_STEPS: Final = re.compile(
+    r"(?i)\b(accelerator|callbacks?|connectors?|loggers?|loops|progress|trainer)(_\w+)?\."
+)
+"""Their modules that work around the steps; others hold models, layers and datasets."""
 
 
 _OF_TRAINER: Final = (

@@ -196,7 +196,8 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
         where = "" if reason else where_text(lead)
         base = left_out_text(lead)
         details = (each for each in analysis.details if each != base)
-        shown = tuple(islice(filter(None, (*reason, where, *details)), WHY))
+        growth = (finding_sentence(each) for each in of_whole_run(analysis.findings) if each.is_growth)
+        shown = tuple(islice(filter(None, (*reason, where, *growth, *details)), WHY))
         return tuple(filter(None, dict.fromkeys((*shown, *_gain_or_why_none(analysis), base))))
     text = finding_text(lead)
     is_input, is_evaluation = is_of_input(lead), _evaluation(lead, analysis) > 0
@@ -242,8 +243,9 @@ def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:
         reason = "no rule recognizes a cause that can be removed"
     unsure = [each for each in analysis.findings if each.has_cure and each.confidence is Confidence.LOW]
     if perhaps := next((each for each in unsure if each.gain >= WORTH_LEADING and not each.overlaps), None):
-        amount = share_text(perhaps.share, perhaps.low, perhaps.high)
-        yield f"Perhaps this is a cause: {title(perhaps)}{first_place_text(perhaps)}, {amount} of each step."
+        amount = f"{share_text(perhaps.share, perhaps.low, perhaps.high)} of {whole_text(perhaps)}"
+        yield f"Perhaps this is a cause: {title(perhaps)}{first_place_text(perhaps)}, {amount}."
+        reason = "samples are too few to be sure of a cause"
     yield f"No gain is predicted: {reason}."
 
 

@@ -96,6 +96,7 @@ class Optimizer(_OptimizerSettings, total=False):
     """The settings of an optimizer."""
 
     groups: int
+    settings: int
     variable: str
 
 

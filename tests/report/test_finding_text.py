@@ -60,6 +60,7 @@ def at_line(source: str, inside: str = "", package: str = "", share: float = 0.4
         ("json.dump(status, file)", "json.encoder._iterencode_dict", "", "Append what is new"),
         ("trainer.fit(model)", "lightning.pytorch.loggers.csv_logs.save", "lightning", "flush_logs_every_n_steps"),
         ("trainer.fit(model)", "lightning.pytorch.loops.fit_loop.advance", "lightning", "leave out callbacks"),
+        ("trainer.train()", "transformers.trainer_callback.CallbackHandler.call_event", "transformers", "callbacks"),
         ("row = frame.iloc[index]", "pandas.core.series.Series.__init__", "pandas", "to_numpy()"),
         ("rows = generator.choice(size, 8, replace=False)", "", "", "integers(size, size=count)"),
         ("boxes = augment(boxes)", "augkit.boxes.area", "augkit", "Call augment() less often"),
@@ -73,6 +74,7 @@ def at_line(source: str, inside: str = "", package: str = "", share: float = 0.4
         ("action = policy(torch.tensor(state))", "", "", "Replace loops."),
         ("p.data = p.data - rate * p.grad.data", "", "", "Replace loops."),
         ("y = model(x)", "transformers.integrations.sdpa_attention.forward", "transformers", "Replace loops."),
+        ("trainer.train()", "transformers.models.bert.modeling_bert.forward", "transformers", "Replace loops."),
     ],
 )
 def test_what_is_known_of_the_function_takes_the_place_of_general_advice(

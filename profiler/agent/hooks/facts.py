@@ -53,6 +53,8 @@ _MAX_OPTIMIZERS: Final = 8
 _MAX_BREAKS: Final = 100
 """Reasons for graph breaks that are looked at."""
 _OPTIMIZER_SETTINGS: Final = ("foreach", "fused", "capturable", "differentiable")
+_MOST_GROUPS: Final = 1000
+"""Groups of an optimizer whose settings are compared, which takes some µs for each."""
 _DEBUG_VARIABLES: Final = (
     "CUDA_LAUNCH_BLOCKING",
     "TORCH_SHOW_CPP_STACKTRACES",
@@ -67,8 +69,8 @@ _OFF: Final = ("", "0", "OFF", "WARN", "VERSION")
 """Their values that turn nothing on that takes time."""
 
 
-_step_facts: Final[list[_StepFacts]] = []
-"""What reads facts in this recording; one at most."""
+_torch: Final[list[ModuleType]] = []
+"""The module torch, once it is imported."""
 
 
 def _install_torch(module: Any) -> None:
@@ -76,10 +78,13 @@ def _install_torch(module: Any) -> None:
     _values.clear()  # of an earlier recording in this process
     _optimizers.clear()
     _created.clear()
-    if not _step_facts:  # once in a process: it cannot be undone
-        os.register_at_fork(after_in_child=_read_in_steps)
-    _step_facts[:] = [_StepFacts(module)]
-    _read_in_steps()
+    if not _torch:  # once in a process: it cannot be undone
+        os.register_at_fork(after_in_child=_read_in_fork)
+    _torch[:] = [module]
+    facts = _StepFacts(module)
+    if hasattr(module, "set_anomaly_enabled"):
+        patch(module, "set_anomaly_enabled", facts.noting_anomaly)
+    _read_in_steps(facts)
     collections = _Collections()
     gc.callbacks.append(collections.notify)
     on_unpatch(lambda: gc.callbacks.remove(collections.notify))
@@ -97,10 +102,16 @@ def _install_torch(module: Any) -> None:
         patch(module, "compile", _compiled)
 
 
-def _read_in_steps() -> None:
-    """Let the recorder of this process read facts between steps; a forked process has a recorder of its own."""
+def _read_in_steps(facts: _StepFacts) -> None:
     if STATE.recorder is not None:
-        STATE.recorder.on_step.extend(facts.read for facts in _step_facts)
+        STATE.recorder.on_step.append(facts.read)
+
+
+def _read_in_fork() -> None:
+    """Let a forked process read facts from its first step on: it has a recorder and optimizers of its own."""
+    _optimizers.clear()
+    _created.clear()
+    _read_in_steps(_StepFacts(_torch[0]))
 
 
 def _add_facts(**facts: Any) -> None:
@@ -174,10 +185,8 @@ class _StepFacts:
         self._last = 0
         self._anomaly = False
         """Whether anomaly detection was turned on since the last reading. A program may do that in each step."""
-        if hasattr(torch, "set_anomaly_enabled"):
-            patch(torch, "set_anomaly_enabled", self._noting_anomaly)
 
-    def _noting_anomaly(self, original: Callable[..., None]) -> Callable[..., None]:
+    def noting_anomaly(self, original: Callable[..., None]) -> Callable[..., None]:
         """Both context managers of torch call it."""
 
         def set_anomaly_enabled(mode: bool, *args: Any, **kwargs: Any) -> None:
@@ -293,11 +302,24 @@ def _optimizer_settings() -> Iterator[dict[str, Any]]:
             "class": f"{type(optimizer).__module__}.{type(optimizer).__name__}",
             **{name: groups[0].get(name) for name in _OPTIMIZER_SETTINGS},
             "groups": len(groups),
+            "settings": len({_settings(group) for group in groups[:_MOST_GROUPS]}),
             "tensors": len(parameters),
             "elements": sum(parameter.numel() for parameter in parameters),
             "devices": sorted({parameter.device.type for parameter in parameters}),
             **place,
         }
+
+
+def _settings(group: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """The settings of a group of parameters, to compare them."""
+    return tuple((name, _comparable(value)) for name, value in group.items() if name != "params")
+
+
+def _comparable(value: Any) -> Any:
+    """A value that can be compared at once: one of a tensor would wait for its device."""
+    if isinstance(value, tuple):
+        return tuple(map(_comparable, value))
+    return value if value is None or type(value) in (bool, int, float, str) else id(value)
 
 
 class _Collections:

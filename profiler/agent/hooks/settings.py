@@ -2,14 +2,14 @@
 
 The settings are the number of threads, anomaly detection, float64, and torch's profiler.
 
-The fact SETTINGS has the first line of each, of the number of threads the last one: file, number, function. Lines of
-libraries are left out.
+The fact SETTINGS has the first line of each, of the number of threads the last one, and of processes the only one, with
+file, number and function. Lines of libraries are left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, Final
 
 from profiler.agent.hooks._profiler_window import ProfilerWindow
@@ -17,10 +17,14 @@ from profiler.agent.patching import STATE, Hook, caller, code_line, is_user_code
 from profiler.run.tables import SETTINGS
 
 _lines: Final[dict[str, dict[str, Any]]] = {}
+_PROCESSES: Final = "processes"
+_processes: Final[dict[tuple[str, int], None]] = {}
+"""File and number of each line that makes processes."""
 
 
 def _install(module: ModuleType) -> None:
-    _lines.clear()  # of an earlier recording in this process
+    for name in {*_lines} - {_PROCESSES}:  # of an earlier recording in this process
+        del _lines[name]
     patch(module, "set_num_threads", lambda original: _noted("threads", original))
     if hasattr(module, "set_anomaly_enabled"):  # both context managers of torch call it
         patch(
@@ -44,13 +48,35 @@ def _install_profiler(module: Any) -> None:
 
 
 def _install_processes(module: Any) -> None:
-    patch(module.BaseProcess, "__init__", lambda original: _noted("processes", original, _is_own_process))
+    _processes.clear()  # of an earlier recording in this process
+    _lines.pop(_PROCESSES, None)
+    patch(module.BaseProcess, "__init__", _noting_process)
 
 
-def _is_own_process(values: Sequence[Any]) -> bool:
-    """Whether it is no worker of a DataLoader: other records tell of these."""
-    modules = (str(getattr(value, "__module__", "")) for value in values[1:] if callable(value))
-    return not any(name.startswith("torch.utils.data") for name in modules)
+def _noting_process(original: Callable[..., None]) -> Callable[..., None]:
+    """Note the line that makes processes, if there is only one: nothing tells which of several is slow."""
+
+    def initialize(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        target = args[1] if len(args) > 1 else kwargs.get("target")
+        # other records tell of the workers of a loader
+        if STATE.recorder is None or (
+            type(target) is FunctionType and target.__module__.startswith("torch.utils.data")
+        ):
+            return
+        frame = caller(1)
+        while frame is not None and frame.f_code.co_name == "__init__":  # of its own class
+            frame = frame.f_back
+        frame = user_frame(frame)
+        if frame is None or not is_user_code(frame.f_code):
+            return
+        _processes[frame.f_code.co_filename, frame.f_lineno] = None
+        _lines.pop(_PROCESSES, None)
+        if len(_processes) == 1:
+            _lines[_PROCESSES] = code_line(frame.f_code, frame.f_lineno)
+        STATE.recorder.add_hook_facts(**{SETTINGS: dict(_lines)})
+
+    return initialize
 
 
 def _has_float64(values: Sequence[Any]) -> bool:

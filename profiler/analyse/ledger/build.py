@@ -177,13 +177,14 @@ def make_ledger(stacks: Stacks, ranks: Sequence[RankRecord], analysed: Window, d
     return Ledger(tuple(cells), wall, moved, active, steps, usual=usual, rank=analysed.rank)
 
 
-def _usual(run: Run, window: Window) -> tuple[float, ...]:
-    """`Ledger.usual`: medians, so that neither rare work nor a short disturbance counts."""
-    if len(window) < 2 * MANY_STEPS:
+def _usual(run: Run, window: Window) -> tuple[tuple[float, float, float], ...]:
+    """`Ledger.usual`: quartiles, so that neither rare work nor a short disturbance counts."""
+    delays = step_delays(run, window) if len(window) >= 2 * MANY_STEPS else None
+    if delays is None:
         return ()
-    delays = step_delays(run, window)
-    own = window.wall if delays is None else window.wall - delays
-    return tuple(float(np.median(third)) / NS_PER_S for third in np.array_split(own, 3))
+    thirds = np.array_split(window.wall - delays, 3)
+    low, middle, high = (np.array([np.percentile(third, at) for third in thirds]) / NS_PER_S for at in (25, 50, 75))
+    return tuple(zip(low.tolist(), middle.tolist(), high.tolist(), strict=True))
 
 
 def _main_thread(run: Run, window: Window) -> Window:

@@ -107,7 +107,7 @@ class Cell:
     callers: frozenset[tuple[str, int]] = frozenset()
     """File and number of the user's lines above the place, through which most of the time passes."""
     thirds: tuple[float, ...] = ()
-    """Its seconds in each third of the measured steps, by the stack samples that show it; empty: none do."""
+    """Its seconds in each third of the sampled steps, by the stack samples that show it; empty: none do."""
     findings: Mapping[str, float] = field(default_factory=dict)
     """Name of a rule -> the seconds of the cell that its finding has; empty before the diagnosis."""
 
@@ -147,8 +147,9 @@ class Ledger:
     """Thread -> the number of its measured steps, of the rank that stands for the run."""
     unplaced: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Kind -> name of a rule -> seconds of that kind that its finding costs, of which the cells are not known."""
-    usual: tuple[float, ...] = ()
-    """Seconds that a usual step takes without other programs, in each third of the measured steps; empty: too few."""
+    usual: tuple[tuple[float, float, float], ...] = ()
+    """Quartiles of the seconds of a step without its waits for a core, in each third of the measured steps. Empty where
+    there are too few, or the waits are not known."""
     rank: int = 0
     """The rank that stands for the run."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from profiler.analyse.finding import Confidence, GainMethod, KnockOut
@@ -136,14 +136,15 @@ def _optimizer(costs: StepCosts) -> dict[str, Any] | None:
     return optimizer if is_fit and _has_fused(str(costs.fact("torch") or "")) else None
 
 
-def _may_be_denormal(costs: StepCosts, seconds: float, tensors: int, elements: int) -> bool:
-    """Whether the update takes so long that numbers in the optimizer's state may be denormal."""
+def _may_be_denormal(costs: StepCosts, optimizer: Mapping[str, Any], seconds: float) -> bool:
+    """Tell whether the update takes so long that its numbers may be denormal."""
+    tensors, elements = optimizer["tensors"], optimizer["elements"]
     # of small tensors the calls take most, whose time depends on the machine; ranks share caches, and threads without a
     # core wait for each other
     is_disturbed = costs.number("torch_threads") != 1 and costs.cost("core").seconds >= NAMED * costs.seconds
-    if costs.analysis.ranks or is_disturbed or elements * _ELEMENT_S < tensors * _TENSOR_S:
-        return False
-    return seconds > _DENORMAL * (tensors * _TENSOR_S + elements * _ELEMENT_S)
+    is_other = bool(costs.analysis.ranks or costs.number("float64_parameters") or optimizer.get("amsgrad"))
+    calls, work = float(tensors * _TENSOR_S), float(elements * _ELEMENT_S)
+    return not is_other and not is_disturbed and work > calls and seconds > _DENORMAL * (calls + work)
 
 
 def _has_fused(version: str) -> bool:
@@ -157,10 +158,10 @@ def _has_fused(version: str) -> bool:
     "The optimizer updates one tensor after the other",
     (
         "{share:share} of each step goes to the update of {tensors:count} tensors.",
-        "It takes {each:time} per parameter, several times as long as usual: numbers may be denormal.",
+        "It takes {each:time} per element, several times as long as usual.",
+        "{denormal} may be denormal: see whether torch.set_flush_denormal(True) helps.",
     ),
     "Let one call update all of them.",
-    fixes=("Call torch.set_flush_denormal(True) before {cure}, and see whether that helps.",),
     code="{variable:assignment}{optimizer}(..., fused=True)",
     threshold_source="A fused update of Adam or AdamW takes 0.14 to 0.24 of the time: 200 tensors of 64 elements, 40 "
     "of 16,384 and 6 of a million (torch 2.13, one core of an EPYC).",
@@ -183,17 +184,16 @@ def single_tensor_optimizer(costs: StepCosts) -> Claim | None:
     if made and made.source and name not in made.source:  # a library makes the optimizer below that line
         made = None
     is_chosen = optimizer["foreach"] is False or optimizer["fused"] is False
-    tensors, elements = optimizer["tensors"], optimizer["elements"]
-    is_denormal = _may_be_denormal(costs, sum(cost.low for cost in claimed.values()), tensors, elements)
+    is_denormal = _may_be_denormal(costs, optimizer, sum(cost.low for cost in claimed.values()))
     return Claim(
         claimed,
         largest_sites([made, *frame_sites(lines)]),
         {
             "optimizer": name,
-            "tensors": tensors,
+            "tensors": optimizer["tensors"],
             "variable": optimizer.get("variable", "") if made else "",
-            "each": total / elements if is_denormal else None,
-            "cure": "the first training step" if is_denormal else None,
+            "each": total / optimizer["elements"] if is_denormal else None,
+            "denormal": "Its numbers" if is_denormal else None,
         },
         remaining=_REMAINING * total,
         method=GainMethod.ESTIMATE,
@@ -202,12 +202,12 @@ def single_tensor_optimizer(costs: StepCosts) -> Claim | None:
 
 
 _MANY_GROUPS: Final = 8
-"""Groups of parameters from which their number matters. A choice: settings rarely differ among more."""
-
-
+"""Groups of parameters for each of their settings from which that is judged. A choice: few groups cost little."""
 _OF_GROUPS: Final = 0.12
 """Part of the update in groups that one of all tensors by a fused optimizer takes. Measured: 0.09 with foreach, 0.13
 with torch's default, and 0.24 where the groups were fused (242 tensors of 32 and 1,024 elements, torch 2.13)."""
+_UPDATES: Final = ("_single_tensor_", "_multi_tensor_", "_fused_")
+"""Beginnings of the names of torch's functions that update a group."""
 
 
 @rule(
@@ -215,6 +215,7 @@ with torch's default, and 0.24 where the groups were fused (242 tensors of 32 an
     "The optimizer has a group of parameters for each tensor",
     (
         "{share:share} of each step goes to the update of {tensors:count} tensors in {groups:count} groups.",
+        "The groups have {settings:count} different settings.",
         "Each group is updated by itself, so that neither foreach nor fused has several tensors to update at once.",
     ),
     "Put all parameters with the same settings into one group.",
@@ -223,25 +224,27 @@ with torch's default, and 0.24 where the groups were fused (242 tensors of 32 an
     threshold_source="A tenth: the update is a usual part of a step. _OF_GROUPS was measured.",
 )
 def group_per_tensor(costs: StepCosts) -> Claim | None:
-    """The time of torch's optimizers, where most groups have a single tensor."""
-    optimizers = costs.fact("optimizers")
-    if not isinstance(optimizers, list) or len(optimizers) != 1 or costs.has_queue:
+    """The time of torch's functions that update a group, where most groups have a single tensor."""
+    optimizer = _optimizer(costs)
+    if optimizer is None or costs.has_queue or costs.fact("device") != "cpu":
         return None
-    optimizer: dict[str, Any] = optimizers[0]
-    groups = optimizer.get("groups", 0)
-    if groups < _MANY_GROUPS or optimizer["tensors"] >= 2 * groups:
+    groups, settings = optimizer.get("groups", 0), optimizer.get("settings", 1)
+    if groups < _MANY_GROUPS * settings or optimizer["tensors"] >= 2 * groups:
         return None
-    lines = lines_above(costs, lambda each: each.name.endswith(".step") and each.file.startswith("torch/optim/"))
+    lines = lines_above(costs, lambda each: each.name.startswith(_UPDATES) and each.file.startswith("torch/optim/"))
     claimed = frame_costs(lines)
-    made = Site.from_fact(optimizer) if "file" in optimizer else None
-    is_fused = optimizer["class"] in _FUSED and _has_fused(str(costs.fact("torch") or ""))
+    name = str(optimizer["class"]).rpartition(".")[2]
     return Claim(
         claimed,
-        largest_sites([made, *frame_sites(lines)]),
-        {"groups": groups, "tensors": optimizer["tensors"], "optimizer": str(optimizer["class"]).rpartition(".")[2]},
+        largest_sites([Site.from_fact(optimizer) if "file" in optimizer else None, *frame_sites(lines)]),
+        {
+            "groups": groups,
+            "tensors": optimizer["tensors"],
+            "settings": settings if settings > 1 else None,
+            "optimizer": name if settings == 1 else None,
+        },
         remaining=(_REMAINING if optimizer["fused"] else _OF_GROUPS) * total_seconds(claimed),
         method=GainMethod.ESTIMATE,
-        has_gain=is_fused,
     )
 
 
@@ -421,8 +424,9 @@ def _copies(source: str) -> bool:
         "The kernel gives the training thread {new:size} of memory per step, in {pages:count} pages.",
         "In {kernel:time} of each step that thread is in the kernel.",
     ),
-    "Make large tensors once and fill them in each step, or start the program so that its allocator keeps memory.",
-    # glibc then keeps what the program frees. A step with a fresh tensor of 64 MiB takes 0.34 of the CPU time, one of
+    "Make large tensors once and fill them in each step, or let glibc keep what the program frees; that memory stays "
+    "with the program.",
+    # a step with a fresh tensor of 64 MiB takes 0.34 of the CPU time, one of
     # small convolutions 0.88 (tests/clinic, cases printed_allocation_churn and array_workers)
     code="MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184 python ...",
     threshold=NAMED,

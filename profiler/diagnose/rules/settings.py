@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from profiler.analyse.finding import Confidence, GainMethod, KnockOut
 from profiler.analyse.model import CORELESS_CATEGORIES, LOADED_MACHINE, WITHOUT_CORE, Analysis, Stage
@@ -130,13 +130,27 @@ def _own_waits(costs: StepCosts) -> dict[str, Cost]:
     return claimed | {"core": claimed["core"].part(min(1.0, others / claimed["core"].seconds))}
 
 
-_BESIDE: Final = 0.2
-"""Cores that other processes of the program use on average from which its threads lack them. A choice: a fifth of one,
-because threads of torch wait for each other, so that the wait of one delays all."""
+_BESIDE: Final = 0.5
+"""Cores that other processes of the program use on average from which its threads lack them. A choice: half of one."""
 
 
-def _excess_threads(analysis: Analysis, category: str) -> tuple[int, float] | None:
-    """The threads that compute and the cores for them, where there are more threads than cores.
+class _Excess(NamedTuple):
+    """More threads than cores."""
+
+    threads: int
+    cores: float
+    """Those that there are for them; one at least."""
+    others: float = 0.0
+    """Cores of these that other programs use, where there would be enough without them."""
+
+    @property
+    def is_any(self) -> bool:
+        """Whether there are fewer cores, to the nearest whole one."""
+        return self.threads > round(self.cores)
+
+
+def _excess_threads(analysis: Analysis, category: str) -> _Excess | None:
+    """Compare the threads that compute with the cores for them; None where these are enough or not known.
 
     :param category: `throttled` where the CPU quota limits the cores, else `core`.
     """
@@ -146,21 +160,20 @@ def _excess_threads(analysis: Analysis, category: str) -> tuple[int, float] | No
         return None
     of_all = threads * (len(analysis.ranks.ranks) if analysis.ranks else 1)
     if category == "throttled":
-        return (of_all, quota) if isinstance(quota, (int, float)) and of_all > max(1, quota) else None
+        return _Excess(of_all, quota) if isinstance(quota, (int, float)) and of_all > max(1, quota) else None
     shared = facts.get("rank_cores")
     if analysis.ranks and isinstance(shared, int):
         threads, cores = of_all, shared
     elif analysis.ranks and threads <= cores:  # each rank may be bound to cores of its own
         threads, cores = of_all, max(cores, host.get("cores", 0))
-    elif not analysis.ranks and threads <= cores:
-        cores -= _beside(analysis) + _others(analysis)
-    return (threads, max(1.0, cores)) if threads > max(1.0, cores) else None
-
-
-def _beside(analysis: Analysis) -> float:
-    """Cores that other processes of the program use, if they are enough to delay its threads."""
-    cores = analysis.value("children_cpu") or 0.0
-    return cores if cores >= _BESIDE else 0.0
+    if analysis.ranks or threads > cores:
+        return _Excess(threads, cores) if threads > cores else None
+    beside = analysis.value("children_cpu") or 0.0
+    left = cores - (beside if beside >= _BESIDE else 0.0)
+    # as many of the others may be on cores on which this program may not run
+    others = max(0.0, _others(analysis) - (host.get("cores", cores) - cores))
+    found = _Excess(threads, max(1.0, left)), _Excess(threads, max(1.0, left - others), others)
+    return next((each for each in found if each.is_any), None)
 
 
 def _others(analysis: Analysis) -> float:
@@ -175,29 +188,40 @@ def _others(analysis: Analysis) -> float:
         "Threads that compute: {threads:count}. Cores for them: {limit:number}.",
         "Other programs use {others:number} cores.",
         "{share:share} of each step waits for a core while they run.",
-        "All threads wait for the one that has no core, and some of them use a core meanwhile.",
     ),
     "Use at most as many threads as there are cores for them: with several ranks on a machine, the cores divided by "
     "the ranks; beside worker processes, the cores that these leave.",
     code="torch.set_num_threads({own:plain})",
-    fixes=("While other programs use {others:number} cores, use at most as many threads as there are cores left.",),
+    # one thread was 1.2 to 200 times as fast as two beside two busy loops on two cores (networks of 64, 256 and 768
+    # units, torch 2.13), and 0.55 to 8 times as fast without them
+    fixes=(
+        (
+            "While other programs use {others:number} cores, start it with OMP_NUM_THREADS={left:plain}: threads wait "
+            "for each other, and so for the one that has no core."
+        ),
+    ),
     knock_out=KnockOut.SETTINGS,
-    settings={"threads": "own"},
+    settings={"threads": "left"},
 )
 def more_threads_than_cores(costs: StepCosts) -> Claim | None:
     """The waits for a core, where the program has more threads than cores or than its CPU quota."""
     for category in CORELESS_CATEGORIES:
         if excess := _excess_threads(costs.analysis, category):
-            threads, limit = excess
-            ranks = len(costs.analysis.ranks.ranks) if costs.analysis.ranks else 1
-            others = _others(costs.analysis) if category == "core" and ranks == 1 else 0.0
-            own = max(1, int(limit / max(1, ranks)))
-            values = {"threads": threads, "limit": limit, "own": own, "others": others or None}
+            left = max(1, int(excess.cores / (len(costs.analysis.ranks.ranks) if costs.analysis.ranks else 1)))
+            values: dict[str, Any] = {"threads": excess.threads, "limit": excess.cores, "left": left}
             lines = setting_line(costs, "threads")
-            if others:  # they delay one thread too, by how much is not known
+            if excess.others:  # they delay one thread too, by how much is not known; on a quiet machine more are faster
+                values |= {"others": excess.others, "own": None}
                 return Claim(take(costs, category), lines, values, has_gain=False)
+            values |= {"others": None, "own": left}
             return Claim(_own_waits(costs), lines, values, is_least=True)
     return None
+
+
+_LEAST_BESIDE: Final = 0.2
+"""Cores that other processes of the program use on average from which they may delay it. A choice."""
+_FULL: Final = 2 / 3
+"""Part of the cores that must be in use on average: the thread waits while all of them are. A choice."""
 
 
 @rule(
@@ -214,16 +238,21 @@ def more_threads_than_cores(costs: StepCosts) -> Claim | None:
     order=Order.REST,
 )
 def processes_share_cores(costs: StepCosts) -> Claim | None:
-    """The waits for a core that neither an excess of threads nor another program explains."""
-    beside, others = (costs.analysis.value(name) for name in ("children_cpu", WITHOUT_CORE))
-    waits = take(costs, "core").get("core")
-    if waits is None or others is None or not beside or beside < _BESIDE:
+    """The waits for a core that neither an excess of threads nor another program explains, at most as long as the other
+    processes run. Other ranks and workers of a loader have rules of their own."""
+    analysis, waits = costs.analysis, take(costs, "core").get("core")
+    beside, others, own = (analysis.value(name) or 0.0 for name in ("children_cpu", WITHOUT_CORE, "host_cpu"))
+    cores = analysis.info.facts.get("cores", analysis.info.host.get("cores"))
+    if waits is None or analysis.ranks or analysis.measures.get(WITHOUT_CORE) is None or not isinstance(cores, int):
         return None
-    own = waits.seconds - others * costs.seconds
-    if own <= 0:
+    has_workers = analysis.loader is not None and analysis.loader.workers > 0
+    if has_workers or beside < _LEAST_BESIDE or own + beside + _others(analysis) < _FULL * cores:
         return None
-    values = {"beside": beside, "cores": costs.analysis.info.host.get("cores")}
-    return Claim({"core": waits.part(own / waits.seconds)}, setting_line(costs, "processes"), values, is_most=True)
+    claimed = min(waits.seconds - others * costs.seconds, beside * costs.seconds)
+    if claimed <= 0:
+        return None
+    values = {"beside": beside, "cores": cores}
+    return Claim({"core": waits.part(claimed / waits.seconds)}, setting_line(costs, "processes"), values, is_most=True)
 
 
 @rule(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from profiler.analyse.finding import Confidence
-from profiler.analyse.ledger.cells import MAIN, Cell, Ledger, Owner
+from profiler.analyse.ledger.cells import Cell, Ledger, Owner
 from profiler.analyse.ledger.cells import Period as LedgerPeriod
-from profiler.analyse.model import Period, Stage
+from profiler.analyse.model import LOADED_MACHINE, Period, Stage
 from profiler.diagnose.model import MOST
 from profiler.diagnose.rule import MAX_SITES, RunClaim, StepCosts, rule, rules_of
 from profiler.run.model import Site
@@ -54,7 +54,7 @@ def long_startup(costs: StepCosts) -> RunClaim | None:
     """The time of imports and of all else before the first step."""
     seconds, share = stage_seconds(costs, Stage.IMPORT, Stage.START)
     imports, _ = stage_seconds(costs, Stage.IMPORT)
-    own = seconds - imports if imports else 0.0  # level light does not record imports
+    own = seconds - imports if costs.analysis.info.level != "light" else 0.0  # which does not record imports
     if (seconds < LONG_S and own < LONG_OWN_S) or share < MUCH:
         return None
     sites = period_sites(costs, Period.STARTUP)
@@ -150,144 +150,112 @@ def one_off_work(costs: StepCosts) -> RunClaim | None:
     sites = tuple(each.site for each in found.lines[:MAX_SITES])
     confidence = Confidence.HIGH if found.enough else Confidence.MEDIUM
     share = min(1.0, found.seconds / whole) if whole else 0.0
-    of_steps = found.seconds / steps if steps else 0.0
+    of_steps = found.seconds / (found.seconds + steps) if steps else 0.0
     return RunClaim(found.seconds, share, sites, values, confidence, LedgerPeriod.ONE_OFF, of_steps)
 
 
 class _Line(NamedTuple):
-    """What a line takes per step in each third of the sampled steps, in seconds."""
+    """What a line takes in the first and in the last third of the sampled steps, in seconds."""
 
     site: Site
     begin: float
-    middle: float
     end: float
-    samples: float
-    is_computing: bool
+    deviations: float
+    """By how many standard deviations of a count of samples the last third has more than the first."""
     inside: str
     """The function of a library, or of Python's, that takes most of it; empty: none does."""
-
-    @property
-    def deviations(self) -> float:
-        """By how many standard deviations of a count of samples the last third has more than the first."""
-        whole = self.begin + self.middle + self.end
-        return math.sqrt(self.samples / whole) * (self.end - self.begin) / math.sqrt(max(self.begin + self.end, 1e-12))
+    is_computing: bool
 
 
-def _lines(ledger: Ledger) -> list[_Line]:
-    """The lines of the measured steps, as far as samples tell their thirds."""
-    steps = max(1, ledger.steps.get(MAIN, 0))
+_WORK: Final = ("python", "framework", "compute", "log", "checkpoint")
+"""Kinds of time in which a line itself is at work: waits grow where another thread, rank or device does."""
+
+
+def _lines(ledger: Ledger) -> Iterator[_Line]:
+    """The work of lines in the measured steps, as far as samples tell their thirds."""
     of_line = defaultdict[Site, list[Cell]](list)
     for cell in ledger.of(LedgerPeriod.STEPS):
-        if cell.is_own and cell.place is not None and any(cell.thirds):
+        if cell.kind in _WORK and cell.place is not None and any(cell.thirds):
             of_line[cell.place].append(cell)
-    lines = []
     for site, cells in of_line.items():
-        whole = sum(cell.seconds for cell in cells)
-        per_step = 3.0 * whole / (steps * sum(part for cell in cells for part in cell.thirds))
-        begin, middle, end = (per_step * sum(cell.thirds[third] for cell in cells) for third in range(3))
+        begin, middle, end = (sum(cell.thirds[third] for cell in cells) for third in range(3))
+        samples, whole = sum(cell.samples for cell in cells), sum(cell.seconds for cell in cells)
+        count = samples / (begin + middle + end)
+        of_others = (cell for cell in cells if cell.owner in (Owner.LIBRARY, Owner.PYTHON))
         computing = sum(cell.seconds for cell in cells if cell.kind in ("compute", "framework"))
-        inside = (cell for cell in cells if cell.owner in (Owner.LIBRARY, Owner.PYTHON) and cell.seconds > MOST * whole)
-        function = next((cell.function for cell in inside), "")
-        samples = sum(cell.samples for cell in cells)
-        lines.append(_Line(site, begin, middle, end, samples, computing > MOST * whole, function))
-    return lines
+        yield _Line(
+            site, begin, end, count * (end - begin) / math.sqrt(max(1.0, count * (begin + end))),
+            next((cell.function for cell in of_others if cell.seconds > MOST * whole), ""), computing > MOST * whole,
+        )  # fmt: skip
 
 
-def _growing_line(lines: Sequence[_Line], usual: Sequence[float]) -> _Line | None:
-    """The line whose time grows; None where samples do not tell it.
-
-    :param usual: `Ledger.usual` where it grows; then samples need only tell which line does.
-    """
+def _growing_line(lines: Sequence[_Line]) -> _Line | None:
+    """The line that takes most of what steps take more and more; None where samples do not tell it."""
     line = max(lines, key=lambda each: each.end - each.begin, default=None)
-    if line is None or not line.begin:
+    if line is None or line.deviations < _LIKELY:
         return None
-    others = [sum(each.begin for each in lines) - line.begin, sum(each.end for each in lines) - line.end]
-    if usual:
-        grown = sum(each.end - each.begin for each in lines)
-        return line if line.deviations >= _LIKELY and line.end - line.begin >= MOST * grown else None
-    is_steady = _GOES_ON * line.begin <= line.middle <= line.end / _GOES_ON
-    is_alone = line.end * others[0] >= _GROWS_MORE * line.begin * others[1]
-    is_sure = line.samples >= _MANY_SAMPLES and line.deviations >= _SURE
-    return line if is_sure and is_steady and is_alone and line.end >= _GROWS * line.begin else None
+    grown = sum(each.end - each.begin for each in lines)
+    return line if 0.0 < MOST * grown <= line.end - line.begin else None
 
 
 _GROWS, _GOES_ON = 1.8, 1.2
 """Times as long in the last third of the steps as in the first, and in a third as in the one before, from which usual
-steps grow, or the time of a line. A choice: of the clinic's 133 first recordings, the medians of the steps without the
-time of other programs do so only in programs that keep more and more."""
-_GROWS_MORE: Final = 1.7
-"""Times as much as all other lines, from which a line grows although usual steps do not. A busy machine slows down all
-of them. A choice."""
-_MANY_SAMPLES, _SURE, _LIKELY = 40, 4.0, 1.0
-"""Samples of such a line, its standard deviations, and those of a line that grows with the steps. Choices."""
+steps grow. A choice: of the clinic's 133 first recordings, only programs that keep more and more do so."""
+_LIKELY: Final = 1.0
+"""Standard deviations of its samples from which a line is named. A choice: that steps grow is known by their clocks."""
 
 
-def _are_growing(usual: Sequence[float]) -> bool:
-    """Whether steps grow by their clocks (`Ledger.usual`)."""
+def _are_growing(usual: Sequence[tuple[float, float, float]]) -> bool:
+    """Whether steps grow by their clocks (`Ledger.usual`), and most of the last ones take longer than most of the
+    first."""
     if not usual:
         return False
-    begin, middle, end = usual
-    return end >= _GROWS * begin and _GOES_ON * begin <= middle <= end / _GOES_ON
+    (_, begin, first_high), (_, middle, _), (last_low, end, _) = usual
+    return end >= _GROWS * begin and _GOES_ON * begin <= middle <= end / _GOES_ON and last_low > first_high
 
 
 @rule(
     "growing-steps",
     "Steps take longer and longer ({first:time}, later {last:time})",
     (
-        "These are medians of the first and the last third of {steps:count} steps, without what other programs took.",
-        (
-            "The time at {site:place} grows: {begin:time} in each step of the first third of the sampled steps, "
-            "{end:time} of the last."
-        ),
+        "These are medians of the first and the last third of {steps:count} steps, without waits for a core.",
+        "In the last third of the sampled steps, {site:place} takes {times:number} times as long as in the first.",
         "Most of it is in {inside}().",
+        "Longer texts, larger images or layers that are trained from some step on make steps longer too.",
     ),
     "Look for what grows, such as a list or a deque, a file that is written anew, or handlers and hooks that are added "
     "again. Append, send or compute only what is new, and keep only what is needed.",
     fixes=(
         (
-            "If the tensors at {computing:place} become larger, or hooks are added or a graph is kept, find what adds "
-            "to them. If not, the numbers may have become denormal, which a CPU computes slowly: see whether "
-            "torch.set_flush_denormal(True) helps."
+            "See whether the tensors at {computing:place} become larger, hooks are added, or graphs are kept. If not, "
+            "numbers may have become denormal, which a CPU computes slowly: try torch.set_flush_denormal(True)."
         ),
     ),
     threshold_source="_GROWS and _GOES_ON.",
 )
 def growing_steps(costs: StepCosts) -> RunClaim | None:
-    """What usual steps take more than those of the first third, by their clocks, or by the samples of a line."""
-    ledger = costs.analysis.ledger
-    if ledger is None or costs.has_queue:
+    """What usual steps take more than those of the first third."""
+    analysis, ledger = costs.analysis, costs.analysis.ledger
+    # threads beside other programs wait for each other, in time that counts as computing
+    is_busy = any(each.code in LOADED_MACHINE for each in analysis.warnings) and costs.number("torch_threads") != 1
+    if ledger is None or costs.has_queue or costs.is_device_unseen or is_busy or not _are_growing(ledger.usual):
         return None
-    usual = ledger.usual if _are_growing(ledger.usual) else ()
-    line = _growing_line(_lines(ledger), usual)
-    if usual:
-        first, last, mean = usual[0], usual[2], sum(usual) / 3.0
-    elif line is not None:  # what else a step takes remains the same
-        mean, of_line = costs.seconds, (line.begin + line.middle + line.end) / 3.0
-        first, last = mean + line.begin - of_line, mean + line.end - of_line
-    else:
-        return None
-    steps, run = costs.analysis.value("steps") or 0.0, run_seconds(costs)
+    line = _growing_line(list(_lines(ledger)))
+    (_, first, _), (_, middle, _), (_, last, _) = ledger.usual
+    steps, run, more = analysis.value("steps") or 0.0, run_seconds(costs), (middle + last - 2.0 * first) / 3.0
+    is_on_cpu = line is not None and line.is_computing and costs.fact("device") == "cpu"
     values = {
         "first": first,
         "last": last,
-        "steps": steps if usual else None,
+        "steps": steps,
         "site": line.site if line else None,
-        "begin": line.begin if line else None,
-        "end": line.end if line else None,
+        "times": line.end / line.begin if line and line.begin else None,
         "inside": (line.inside or None) if line else None,
-        "computing": line.site if line and line.is_computing else None,
+        "computing": line.site if line and is_on_cpu else None,
     }
-    seconds = (mean - first) * steps
-    share = min(1.0, seconds / run) if run else 0.0
-    confidence = Confidence.HIGH if line else Confidence.MEDIUM
-    return RunClaim(
-        seconds,
-        share,
-        (line.site,) if line else (),
-        values,
-        confidence,
-        of_steps=(mean - first) / mean if mean else 0.0,
-    )
+    share = min(1.0, more * steps / run) if run else 0.0
+    of_steps, sites = 3.0 * more / (first + middle + last), (line.site,) if line else ()
+    return RunClaim(more * steps, share, sites, values, Confidence.MEDIUM, of_steps=of_steps)
 
 
 PLUGINS = rules_of(globals())

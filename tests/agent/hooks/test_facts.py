@@ -16,6 +16,7 @@ import pytest
 
 from profiler.agent.hooks import facts
 from profiler.agent.patching import STATE
+from profiler.agent.recorder import Recorder
 from profiler.run.tables import BoundaryKind
 from tests.fakes.programs import ROOT
 from tests.fakes.watched import regions, watched
@@ -218,6 +219,38 @@ def test_the_settings_of_optimizers_and_switches_that_are_off_again(
     assert (made["file"], made["variable"]) == (__file__, "adam")
     assert "adam = " in Path(__file__).read_text().splitlines()[made["line"] - 1]
     assert adam is not None
+
+
+def test_a_forked_process_reads_facts_in_its_own_steps(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    with watched(tmp_path, (facts.PLUGIN, torch)):
+        assert STATE.recorder is not None
+        for _ in range(120):
+            STATE.recorder.record_boundary(BoundaryKind.OPTIMIZER, "AdamW")
+        child = os.fork()
+        if not child:
+            recorder = STATE.recorder = Recorder(tmp_path / "run", "standard")
+            facts._read_in_fork()
+            for _ in range(2):
+                recorder.record_boundary(BoundaryKind.OPTIMIZER, "AdamW")
+            os._exit(0 if recorder.hook_facts.get("torch_threads") else 1)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def test_groups_of_parameters_are_compared_without_their_tensors(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    optimizer = pytest.importorskip("torch.optim.optimizer")
+    with watched(tmp_path, (facts.PLUGIN, torch), (facts.PLUGIN, optimizer)):
+        assert STATE.recorder is not None
+        rate = torch.tensor(0.1)
+        parameters = [torch.nn.Parameter(torch.zeros(1)) for _ in range(4)]
+        groups = [{"params": [each], "lr": rate, "weight_decay": 0.1 * (each is parameters[0])} for each in parameters]
+        made = torch.optim.SGD(groups)
+        for _ in range(2):
+            STATE.recorder.record_boundary(BoundaryKind.OPTIMIZER, "SGD")
+        (fact,) = STATE.recorder.hook_facts["optimizers"]
+    assert (fact["groups"], fact["settings"]) == (4, 2)
+    assert made.param_groups
 
 
 def test_an_optimizer_that_a_library_makes_has_no_line(tmp_path: Path) -> None:

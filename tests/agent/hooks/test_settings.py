@@ -51,12 +51,20 @@ def source_of(place: dict[str, object]) -> str:
     return Path(__file__).read_text().splitlines()[int(str(place["line"])) - 1]
 
 
-def test_the_line_that_makes_a_process_is_recorded_but_no_worker_of_a_loader(tmp_path: Path) -> None:
+class OfProgram(multiprocessing.Process):
+    def __init__(self) -> None:
+        super().__init__(target=len)
+
+
+def test_the_only_line_that_makes_processes_is_recorded(tmp_path: Path) -> None:
     with watched(tmp_path, (settings.PLUGIN, multiprocessing.process)):
         assert STATE.recorder is not None
+        facts = STATE.recorder.hook_facts
         loader = torch.utils.data.DataLoader(torch.zeros(4), num_workers=1)
         assert len(list(loader)) == 4
-        assert SETTINGS not in STATE.recorder.hook_facts
-        made = multiprocessing.Process(target=len)
-        assert "made = " in source_of(STATE.recorder.hook_facts[SETTINGS]["processes"])
-    assert made.name
+        assert "processes" not in facts.get(SETTINGS, {}), "these are workers of a loader"
+        made = [OfProgram() for _ in range(2)]
+        assert "made = " in source_of(facts[SETTINGS]["processes"])
+        other = multiprocessing.Process(target=len)
+        assert "processes" not in facts[SETTINGS], "nothing tells which of them is slow"
+    assert made[0].name != other.name

@@ -104,7 +104,8 @@ def check_words(finding: Finding) -> None:
     text = finding_text(finding)
     assert text.title
     assert text.fix
-    assert bool(text.code) == bool(finding.rule.code) or finding.values.get("opened", "") is None
+    lacks = any(finding.values.get(name, "") is None for name in ("opened", "optimizer", "own"))
+    assert bool(text.code) == bool(finding.rule.code) or lacks
     assert text.evidence, "a figure shows it"
     assert not any(sign in " ".join((text.title, text.fix, text.code, *text.evidence)) for sign in ("{", "}", "None"))
     assert finding.is_of_run or finding_sentence(finding).endswith(
@@ -1160,27 +1161,46 @@ def test_an_optimizer_that_updates_one_tensor_after_the_other() -> None:
 
 
 def test_an_update_that_takes_many_times_as_long_as_usual_may_be_of_denormal_numbers() -> None:
-    def fix(seconds_of_update: float, **facts: Any) -> str:
-        share = seconds_of_update / 0.1
-        given = with_facts(with_optimizer(share, tensors=6, elements=2_000_000), **({"torch_threads": 1} | facts))
-        return finding_text(next(each for each in causes(given) if each.rule.name == "single-tensor-optimizer")).fix
+    def evidence_of(seconds_of_update: float, **facts: Any) -> str:
+        optimizer = {"tensors": 6, "elements": 2_000_000} | facts.pop("optimizer", {})
+        given = with_facts(with_optimizer(seconds_of_update / 0.1, **optimizer), **({"torch_threads": 1} | facts))
+        found = next(each for each in causes(given) if each.rule.name == "single-tensor-optimizer")
+        assert finding_text(found).code == "optimizer = AdamW(..., fused=True)"
+        return " ".join(finding_text(found).evidence)
 
-    assert "set_flush_denormal" in fix(0.04)
-    assert "set_flush_denormal" not in fix(0.02)
-    assert "set_flush_denormal" not in finding_text(first(with_optimizer(0.4))).fix, "its tensors are small"
+    assert "set_flush_denormal" in evidence_of(0.04)
+    assert "20.0 ns per element" in evidence_of(0.04)
+    assert "denormal" not in evidence_of(0.02)
+    assert "denormal" not in evidence_of(0.04, float64_parameters=1.0)
+    assert "denormal" not in evidence_of(0.04, optimizer={"amsgrad": True})
+    assert "denormal" not in evidence_of(0.04, optimizer={"tensors": 200, "elements": 12_800}), "its tensors are small"
+    assert "denormal" not in evidence_of(0.04, optimizer={"tensors": 0, "elements": 0})
+
+
+def with_groups(function: str = "_multi_tensor_adamw", **changes: Any) -> Analysis:
+    given = with_frame(step(compute=1.0), function, "torch/optim/adamw.py", 0.5, compute=0.5)
+    return with_facts(given, torch="2.13.0+cpu", optimizers=[ADAM | {"groups": 200, "settings": 1} | changes])
 
 
 def test_an_optimizer_with_a_group_for_each_tensor() -> None:
-    def with_groups(groups: int, **changes: Any) -> Analysis:
-        given = with_frame(step(compute=1.0), "AdamW.step", "torch/optim/adamw.py", 0.5, compute=0.5)
-        return with_facts(given, torch="2.13.0+cpu", optimizers=[ADAM | {"groups": groups} | changes])
+    assert found(with_groups()) == ["group-per-tensor"]
+    assert first(with_groups()).gain == pytest.approx(1 / (0.5 + 0.12 * 0.5))
+    assert first(with_groups(fused=True)).gain == pytest.approx(1 / (0.5 + 0.25 * 0.5))
+    assert finding_text(first(with_groups())).code == "AdamW(model.parameters(), ..., fused=True)"
+    assert found(with_groups(groups=2)) == []
+    assert found(with_groups("Optimizer.step")) == [], "a closure runs the whole step within it"
 
-    assert found(with_groups(200)) == ["group-per-tensor"]
-    assert first(with_groups(200)).gain == pytest.approx(1 / (0.5 + 0.12 * 0.5))
-    assert first(with_groups(200, fused=True)).gain == pytest.approx(1 / (0.5 + 0.25 * 0.5))
-    assert finding_text(first(with_groups(200))).code == "AdamW(model.parameters(), ..., fused=True)"
-    assert found(with_groups(2)) == []
-    assert first(with_groups(200, **{"class": "torch.optim.rprop.Rprop"})).gains == (), "none is fused"
+
+def test_groups_for_different_settings_are_needed() -> None:
+    two = first(with_groups(settings=2))
+    assert finding_text(two).code == "", "one group would have one setting"
+    assert "2 different settings" in " ".join(finding_text(two).evidence)
+    assert found(with_groups(settings=200)) == []
+
+
+def test_no_other_optimizer_is_told_to_be_fused() -> None:
+    assert found(with_groups(**{"class": "torch.optim.rprop.Rprop"})) == []
+    assert found(with_facts(with_groups(), torch="2.3.1")) == []
 
 
 def test_gradients_that_are_filled_with_zeros() -> None:
@@ -1283,17 +1303,20 @@ def test_long_stretches_outside_of_the_steps() -> None:
     assert found(with_stages(**{"import": 10.0}, start=30.0, train=600.0, end=1.0)) == []
     assert found(with_stages(**{"import": 5.0}, start=4.0, train=10.0, end=1.0)) == []
     assert found(with_stages(**{"import": 20.0}, start=4.0, train=10.0, end=1.0)) == []
-    assert found(with_stages(**{"import": 5.0}, start=12.0, train=10.0, end=1.0)) == ["long-startup"]
+    own = with_stages(**{"import": 5.0}, start=12.0, train=10.0, end=1.0)
+    assert found(replace(own, info=replace(own.info, level="standard"))) == ["long-startup"]
+    assert found(replace(own, info=replace(own.info, level="light"))) == [], "which does not record imports"
     end = with_stages(start=1.0, train=60.0, end=31.0)
     assert found(end) == ["long-tail"]
     assert "final test" in finding_text(first(end)).evidence[-1]
     assert "GPU" not in finding_text(first(end)).fix, "a test of the model needs one"
 
 
-def grown(begin: float, middle: float, end: float, *lines: Cell) -> Analysis:
+def grown(*usual: float, lines: tuple[Cell, ...] = (), spread: float = 0.1, **facts: Any) -> Analysis:
     """A run whose usual steps take so long in each third of the steps, with cells of a hundred samples each."""
-    ledger = Ledger(lines, steps={MAIN: 90}, usual=(begin, middle, end))
-    return replace(with_measures(step(compute=1.0), steps=90), ledger=ledger)
+    quartiles = tuple(((1 - spread) * each, each, (1 + spread) * each) for each in usual)
+    ledger = Ledger(lines, steps={MAIN: 90}, usual=quartiles)  # type: ignore[arg-type]
+    return replace(with_facts(with_measures(step(compute=1.0), steps=90), **facts), ledger=ledger)
 
 
 def line_cell(line: int, kind: str, *thirds: float) -> Cell:
@@ -1303,6 +1326,10 @@ def line_cell(line: int, kind: str, *thirds: float) -> Cell:
     return Cell(
         0, MAIN, LedgerPeriod.STEPS, "", kind, Owner.USER, "", place, "", Recurrence.EACH, 0.0, *ends, thirds=thirds
     )  # fmt: skip
+
+
+GROWING = line_cell(7, "python", 0.1, 0.3, 0.7)
+STEADY = line_cell(8, "compute", 0.2, 0.2, 0.2)
 
 
 def of_growth(analysis: Analysis) -> Finding | None:
@@ -1316,58 +1343,88 @@ def of_growth(analysis: Analysis) -> Finding | None:
         ((0.01, 0.03, 0.03), False),  # it jumped once
         ((0.01, 0.01, 0.03), False),
         ((0.01, 0.012, 0.015), False),
+        ((), False),
     ],
 )
-def test_steps_that_take_longer_and_longer(usual: tuple[float, float, float], *, grows: bool) -> None:
-    growing = line_cell(7, "python", 0.1, 0.3, 0.7) if grows else line_cell(7, "python", 0.3, 0.3, 0.5)
-    finding = of_growth(grown(*usual, growing, line_cell(8, "compute", 0.2, 0.2, 0.2)))
+def test_steps_that_take_longer_and_longer(usual: tuple[float, ...], *, grows: bool) -> None:
+    finding = of_growth(grown(*usual, lines=(GROWING, STEADY)))
     assert (finding is not None) is grows
     if finding is not None:
         assert [site.line for site in finding.sites] == [7]
         assert finding.is_growth
-        assert "first third of the sampled steps" in finding_text(finding).evidence[1]
+        assert "takes 7.0 times as long" in finding_text(finding).evidence[1]
 
 
-def test_a_line_grows_beside_others_that_do_not() -> None:
-    steady = (0.01, 0.01, 0.01)
-    other, python = line_cell(8, "compute", 0.2, 0.2, 0.2), line_cell(7, "python", 0.1, 0.3, 0.7)
-    assert of_growth(grown(*steady, python, other)) is not None
-    slower = line_cell(8, "compute", 0.1, 0.3, 0.7)  # all lines became slower, as on a busy machine
-    assert of_growth(grown(*steady, python, slower)) is None
-    assert of_growth(grown(*steady, line_cell(7, "python", 0.1, 0.9, 0.9), other)) is None, "it jumped once"
-    assert of_growth(grown(*steady, line_cell(7, "python", 0.5, 0.55, 0.6), other)) is None
+def test_steps_of_very_different_lengths_do_not_grow() -> None:
+    assert of_growth(grown(0.01, 0.015, 0.03, lines=(GROWING,), spread=0.6)) is None
+
+
+def test_steps_of_threads_beside_other_programs_do_not_grow() -> None:
+    busy = (Notice("other-programs", {"used": 1.4, "cores": 2}),)
+    assert of_growth(replace(grown(0.01, 0.02, 0.03, torch_threads=2), warnings=busy)) is None
+    assert of_growth(replace(grown(0.01, 0.02, 0.03, torch_threads=1), warnings=busy)) is not None
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (),
+        (line_cell(7, "ranks", 0.1, 0.3, 0.7),),  # another rank may grow
+        (line_cell(7, "python", 0.3, 0.2, 0.3), STEADY),
+        (line_cell(7, "python", 0.5, 0.3, 0.2), line_cell(8, "compute", 0.4, 0.4, 0.5)),  # lines become less in sum
+    ],
+)
+def test_samples_that_tell_no_line_name_none(lines: tuple[Cell, ...]) -> None:
+    finding = of_growth(grown(0.01, 0.02, 0.04, lines=lines))
+    assert finding is not None
+    assert finding.sites == ()
+
+
+def test_a_line_without_a_sample_in_the_first_third_grows() -> None:
+    finding = of_growth(grown(0.01, 0.02, 0.04, lines=(line_cell(7, "python", 0.0, 0.3, 0.7),)))
+    assert finding is not None
+    assert [site.line for site in finding.sites] == [7]
 
 
 def test_growing_work_of_torch_may_be_denormal_numbers() -> None:
-    finding = of_growth(grown(0.01, 0.02, 0.04, line_cell(7, "compute", 0.1, 0.3, 0.7)))
-    assert finding is not None
-    assert "set_flush_denormal" in finding_text(finding).fix
-
-
-def test_samples_too_few_for_a_line_name_none() -> None:
-    finding = of_growth(grown(0.01, 0.02, 0.04))
-    assert finding is not None
-    assert finding.sites == ()
-    assert len(finding_text(finding).evidence) == 1
+    lines = (line_cell(7, "compute", 0.1, 0.3, 0.7),)
+    for device, is_told in (("cpu", True), ("cuda", False)):
+        finding = of_growth(grown(0.01, 0.02, 0.04, lines=lines, device=device))
+        assert finding is None or ("set_flush_denormal" in finding_text(finding).fix) is is_told
+    assert of_growth(grown(0.01, 0.02, 0.04, lines=lines, device="cpu")) is not None
 
 
 def test_threads_beside_other_programs() -> None:
     """What one thread would gain beside them is not known: they delay it, too."""
     busy = with_facts(step(core=0.5, compute=0.5), torch_threads=2, cores=2)
     assert found(busy) == ["noisy-machine"]
-    busy = replace(busy, warnings=(Notice("other-programs", {"used": 1.4, "cores": 2}),))
+    others = (Notice("other-programs", {"used": 1.4, "cores": 2}),)
+    busy = replace(busy, warnings=others, info=replace(busy.info, host={"cores": 2}))
     assert found(busy) == ["more-threads-than-cores"]
     assert first(busy).gains == ()
     assert first(busy).filled_settings() == {"threads": 1}
-    assert "1.4 cores" in finding_text(first(busy)).fix
+    assert finding_text(first(busy)).code == "", "on a quiet machine more threads are faster"
+    assert "OMP_NUM_THREADS=1" in finding_text(first(busy)).fix
     assert found(with_facts(busy, torch_threads=1)) == ["noisy-machine"]
+    of_many = with_facts(busy, torch_threads=8)
+    assert first(of_many).gains, "these are more than there are cores at all"
+    assert "OMP_NUM_THREADS" not in finding_text(first(of_many)).fix
+    bound = replace(busy, info=replace(busy.info, host={**busy.info.host, "cores": 64}))
+    assert found(bound) == ["noisy-machine"], "the others may use the other 62 cores"
 
 
 def test_processes_of_the_program_take_cores() -> None:
-    beside = with_measures(with_facts(step(core=0.5, compute=0.5), torch_threads=1, cores=2), children_cpu=1.2)
-    assert found(with_measures(beside, without_core=0.1)) == ["processes-share-cores", "noisy-machine"]
+    beside = with_measures(
+        with_facts(step(core=0.5, compute=0.5), torch_threads=1, cores=2), children_cpu=1.2, host_cpu=0.6
+    )
+    of_program = with_measures(beside, without_core=0.1)
+    assert found(of_program) == ["processes-share-cores", "noisy-machine"]
     assert found(with_measures(beside, without_core=0.5)) == ["noisy-machine"], "other programs take them"
-    assert found(with_measures(beside, without_core=0.1, children_cpu=0.1)) == ["noisy-machine"]
+    assert found(with_measures(of_program, children_cpu=0.1)) == ["noisy-machine"]
+    assert found(with_facts(of_program, cores=8)) == ["noisy-machine"], "there are free ones"
+    assert found(beside) == ["noisy-machine"], "what others took is not known"
+    workers = LoaderUse(batches=1.0, starts=0.0, workers=2)
+    assert "processes-share-cores" not in found(replace(of_program, loader=workers))
 
 
 def test_memory_that_grows() -> None:
