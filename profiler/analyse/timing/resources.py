@@ -253,6 +253,10 @@ def _memory_growth(run: Run, window: Window) -> tuple[Measure, ...]:
     return (Measure("memory_growth", slope, "bytes/step", low, high, n=len(rows), source="resident memory"),)
 
 
+_MEASURED: Final = 0.9
+"""Part of the time between two samples that measured steps must cover. A choice: some time may pass between steps."""
+
+
 def _page_faults(run: Run, window: Window) -> Iterator[Measure]:
     """Pages that the stepping thread gets from the kernel in a step, and its time in the kernel, if they are many."""
     if window.tid != window.pid:  # sampled for main threads
@@ -263,8 +267,13 @@ def _page_faults(run: Run, window: Window) -> Iterator[Measure]:
         rows = rows[(rows["tid"] == window.tid) & (rows["time"] >= window.begin[0]) & (rows["time"] <= window.end[-1])]
         if len(rows) < 2:
             return
-        first, last = np.searchsorted(window.end, (rows["time"][0], rows["time"][-1]))
-        amounts[name] = float(rows["value"][-1] - rows["value"][0]) / max(1, int(last - first)), len(rows)
+        at, more = times(rows["time"]), np.diff(rows["value"].astype(np.float64))
+        # between two samples there may be steps that are not measured, such as one that imports a library
+        measured = covered_within(window.spans, at[:-1], at[1:]) >= _MEASURED * np.diff(at)
+        steps = np.diff(np.searchsorted(window.end, at))[measured].sum()
+        if not steps:
+            return
+        amounts[name] = float(more[measured].sum()) / int(steps), len(rows)
     (pages, n), (seconds, _) = amounts[FAULTS], amounts[SYSTEM_S]
     if pages >= _MANY_PAGES:
         yield Measure("page_faults", pages, "pages", n=n, source="page faults")

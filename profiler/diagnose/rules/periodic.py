@@ -74,13 +74,18 @@ def periodic_work(costs: StepCosts) -> Claim | None:
     return Claim(claimed, tuple(each.site for each in spikes.lines[:3]), values, is_periodic=True, is_most=True)
 
 
+_USUAL: Final = 0.15
+"""Share of the time from which evaluation is judged."""
+
+
 @rule(
     "frequent-evaluation",
     "Evaluation takes much of the training's time",
     ("It takes {seconds:time} per step on average.",),
     "Evaluate less often, or on less data.",
-    threshold_source="A tenth: an evaluation that takes less is a usual part of a training.",
-    threshold=NAMED,
+    threshold_source="An evaluation that takes less is usual: one on half as many items as an epoch "
+    "has, of which each takes a third of the time without the backward pass and the update.",
+    threshold=_USUAL,
     knock_out=KnockOut.STATEMENT,
 )
 def frequent_evaluation(costs: StepCosts) -> Claim | None:

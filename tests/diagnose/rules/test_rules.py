@@ -1342,7 +1342,7 @@ def of_growth(analysis: Analysis) -> Finding | None:
         ((0.01, 0.015, 0.03), True),
         ((0.01, 0.03, 0.03), False),  # it jumped once
         ((0.01, 0.01, 0.03), False),
-        ((0.01, 0.012, 0.015), False),
+        ((0.01, 0.011, 0.012), False),
         ((), False),
     ],
 )
