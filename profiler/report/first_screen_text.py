@@ -191,13 +191,15 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
             return tuple(_gain_or_why_none(analysis))
         shown = tuple(islice(filter(None, analysis.details), WHY))
         return tuple(dict.fromkeys((*shown, *_gain_or_why_none(analysis))))
+    of_run = of_whole_run(analysis.findings)
+    larger = [each for each in of_run if analysis.findings.index(each) < analysis.findings.index(lead)]
     if not lead.has_cure:
+        told_first = [each for each in of_run if each in larger or each.is_growth]  # an action may be about growth
         reason = (analysis.unknown_reason,) if lead.rule.name == UNATTRIBUTED else ()
         where = "" if reason else where_text(lead)
         base = left_out_text(lead)
         details = (each for each in analysis.details if each != base)
-        growth = (finding_sentence(each) for each in of_whole_run(analysis.findings) if each.is_growth)
-        shown = tuple(islice(filter(None, (*reason, where, *growth, *details)), WHY))
+        shown = tuple(islice(filter(None, (*reason, where, *map(finding_sentence, told_first), *details)), WHY))
         return tuple(filter(None, dict.fromkeys((*shown, *_gain_or_why_none(analysis), base))))
     text = finding_text(lead)
     is_input, is_evaluation = is_of_input(lead), _evaluation(lead, analysis) > 0
@@ -211,8 +213,6 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
     evidence = ("", "") if is_input or is_evaluation else (*text.evidence[:2], "", "")
     why = tuple(islice(filter(None, dict.fromkeys((first, evidence[0], second, evidence[1]))), WHY))
     none = () if lead.gain >= NO_GAIN else _gain_or_why_none(analysis)
-    of_run = of_whole_run(analysis.findings)
-    larger = [each for each in of_run if analysis.findings.index(each) < analysis.findings.index(lead)]
     smaller = [each for each in of_run if each not in larger]
     return tuple(filter(None, (*map(finding_sentence, larger), *why, *none, *map(finding_sentence, smaller), left_out)))
 
