@@ -261,7 +261,11 @@ def gil_holder(analysis: Analysis) -> ThreadActivity | None:
 @rule(
     "thread-holds-gil",
     "Another Python thread holds the GIL while the training thread waits for it",
-    ("{share:share} of each step waits for the GIL.", "That thread holds it {held:share} of the time."),
+    (
+        "{share:share} of each step waits for the GIL.",
+        "That thread holds it {held:share} of the time.",
+        "It is mostly in {inside}().",
+    ),
     "Move the work of that thread to a process of its own, or into code that releases the GIL. If it watches or polls "
     "something, let it sleep for longer between two looks.",
     knock_out=KnockOut.THREAD,
@@ -274,7 +278,8 @@ def thread_holds_gil(costs: StepCosts) -> Claim | None:
     holder = gil_holder(costs.analysis)
     site = _main_line(holder) if holder else None
     held = holder.gil if holder else None
-    values = {"held": held, "holder": site, "thread_site": holder.site if holder else None}
+    inside = (holder.calls or None) if holder else None
+    values = {"held": held, "holder": site, "thread_site": holder.site if holder else None, "inside": inside}
     # without code of the program in that thread, the outermost frame is that of a library which starts threads
     folders = package_folders(costs.analysis.info.facts)
     own = site if site is not None and code_owner(site.file, folders) == USER else None
