@@ -229,6 +229,8 @@ def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:
         each.known_cure and is_worth(each) for each in sure
     ):
         reason = "a recording does not tell how much the change below gives"
+    elif any(each.is_growth for each in of_whole_run(analysis.findings)):
+        reason = "a recording does not tell how far the growth goes"
     elif any(each.has_cure and not each.gains and not each.costs.keys() <= set(CORELESS_CATEGORIES) for each in sure):
         reason = "a recording does not tell what such a change gives"
     elif analysis.info.level == "light" and not analysis.is_trace:

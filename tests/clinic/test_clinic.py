@@ -109,7 +109,9 @@ def test_a_recorded_program_does_what_it_did_and_its_steps_are_found(each: Case,
     found = tuple(read_harm(each, tmp_path / "run"))
     assert found == ()
     assert judge(each, replace(TOLD, harm=found)).verdict is Mark.RIGHT
-    changed = list(harm(each, tmp_path / "run", Ended(each.exit_code, "one\n", ""), Ended(0, "two\n", "")))
+    changed = list(
+        harm(each, tmp_path / "run", Ended(each.exit_code, "one\n", ""), Ended(each.exit_code + 1, "two\n", ""))
+    )
     assert [text.partition(":")[0] for text in changed[1:]] == [
         "the lines of its output differ", "lines that were added or lost",
     ]  # fmt: skip

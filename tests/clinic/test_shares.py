@@ -150,7 +150,8 @@ def training(recorder: int, script: str, count: int) -> list[int]:
             words, parent = child.cmdline(), child.ppid()
         except psutil.Error:
             continue
-        if any(word.endswith(script) for word in words) and not _LAUNCHERS.intersection(words):
+        # a process that receives signals for the program has its command too, behind its own code
+        if any(word.endswith(script) for word in words) and "-c" not in words and not _LAUNCHERS.intersection(words):
             found[child.pid] = parent
     if count == 1:
         return [pid for pid, parent in found.items() if parent not in found][:1]
