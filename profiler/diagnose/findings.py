@@ -6,7 +6,7 @@ import math
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from profiler.analyse.finding import Confidence, Finding, Gain, GainMethod, NotJudged
 from profiler.analyse.ledger.cells import Ledger
@@ -16,7 +16,7 @@ from profiler.core.plugins import discover
 from profiler.diagnose.board import Board, Lines, Rest
 from profiler.diagnose.device import too_few_launches
 from profiler.diagnose.known_cures import known_cure
-from profiler.diagnose.model import NAMED, is_worth
+from profiler.diagnose.model import is_large_of_run, is_worth
 from profiler.diagnose.predict import replayed_gain
 from profiler.diagnose.rest import outside_steps, rest
 from profiler.diagnose.rule import FASTEST, NARROW, Claim, Cost, Order, Rule, RunClaim, StepCosts
@@ -82,12 +82,12 @@ def in_order(findings: Iterable[Finding], late: int | None = None) -> tuple[Find
         is_late = late is not None and finding.values.get("rank") == late
         is_untold = not finding.is_told and not finding.is_of_run
         # what occurs once may be most of a short run, and what grows will be most of a long one
-        is_large_of_run = finding.of_steps >= NAMED and finding.share >= NAMED
+        is_large = is_large_of_run(finding)
         is_curable = bool(finding.gains) or finding.rule.knock_out is not None
         only_waits = bool(finding.costs) and finding.costs.keys() <= set(CORELESS_CATEGORIES) and not is_curable
         overlaps = bool(finding.overlaps)
-        is_of_run = finding.is_of_run and not is_large_of_run
-        return is_untold, is_of_run, overlaps, not is_late, only_waits, not (is_large_of_run or is_worth(finding))
+        is_of_run = finding.is_of_run and not is_large
+        return is_untold, is_of_run, overlaps, not is_late, only_waits, not (is_large or is_worth(finding))
 
     def place(finding: Finding) -> tuple[Any, ...]:
         saved = 1.0 - 1.0 / finding.gain if finding.gains and is_worth(finding) else finding.share
@@ -116,10 +116,30 @@ def _divided(
             places = lines.places((1.0 - finding.left_out) * costs.seconds)
             cure = known_cure(places, finding.share)
             finding = replace(finding, places=places, known_cure=cure)
+            if rule.order is Order.SHAPE:  # other rules know the line of the cause
+                finding = _at_its_places(finding)
             yield finding
             if finding.is_told:
                 board.take(rule.name, wants)
-                owned.update(site.place for site in claim.sites)
+                owned.update(site.place for site in finding.sites)
+
+
+_NEARLY_ALL: Final = 0.8
+"""Part of the time of a finding from which a line is where it is. A choice."""
+
+
+def _at_its_places(finding: Finding) -> Finding:
+    """The finding with the line and the function that take nearly all of its time, where advice to change code is about
+    others: those that call a function which calls a slow one, or whose operators are a part of what others claim."""
+    named, first = {site.place for site in finding.sites}, next(iter(finding.places), None)
+    if not finding.rule.is_of_code or first is None or first.share < _NEARLY_ALL * finding.share:
+        return finding
+    if not named or any(place.site.place in named for place in finding.places):
+        return finding
+    values = dict(finding.values)
+    if values.get("calls") and first.site.function not in ("", "<module>"):
+        values["calls"] = f"{first.site.function}()"
+    return replace(finding, sites=(first.site,), values=values)
 
 
 def _without_lines(claim: Claim, owned: Container[tuple[str, int]]) -> Claim:

@@ -361,6 +361,11 @@ class LiveDiagnosis:
     """Share of time in which it had no core because the CPU quota of its group was used up: an estimate."""
 
 
+def is_large_of_run(finding: Finding) -> bool:
+    """Tell whether what occurs once, or grows, takes so much that a verdict may be about it."""
+    return finding.of_steps >= NAMED and finding.share >= NAMED
+
+
 def is_worth(finding: Finding) -> bool:
     """Tell whether a finding may lead a verdict: by its gain, without one by its share, and of time that no rule
     explains by the share that is certain."""

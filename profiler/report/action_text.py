@@ -39,7 +39,7 @@ def run_actions(analysis: Analysis) -> tuple[Action, ...]:
             return repair
     lead, fixes = lead_finding(analysis), dict[str, Finding]()  # the same cure may help against two of them
     mentioned = told(analysis.findings)
-    for finding in (each for each in analysis.findings if each in mentioned or _is_much_growth(each)):
+    for finding in (each for each in analysis.findings if each in mentioned or each is lead or _is_much_growth(each)):
         if (finding is lead or _is_worth(finding)) and (fix := finding_text(finding).fix):
             fixes.setdefault(fix, finding)
     worth = [*fixes.values()]
@@ -56,7 +56,8 @@ def _is_worth(finding: Finding) -> bool:
     """Whether a change is worth to be written down: for its gain, or because a rule knows what to write instead."""
     if not finding.has_cure:
         return is_worth(finding)
-    return finding.gain >= WORTH_LEADING or finding.is_growth or bool(finding.rule.code and not finding.gains)
+    is_written = bool(finding.rule.code) and not finding.gains and finding.share >= NAMED
+    return finding.gain >= WORTH_LEADING or finding.is_growth or is_written
 
 
 def _is_much_growth(finding: Finding) -> bool:

@@ -32,7 +32,15 @@ from profiler.analyse.model import (
 )
 from profiler.core.syntax import called_functions, parsed_line
 from profiler.core.units import nth, ratio, seconds, share, significant, size
-from profiler.diagnose.model import BUSY_DEVICE, CODE_OF, MOST, RECORDED_COMPUTING, WORTH_NAMING, is_worth
+from profiler.diagnose.model import (
+    BUSY_DEVICE,
+    CODE_OF,
+    MOST,
+    RECORDED_COMPUTING,
+    WORTH_NAMING,
+    is_large_of_run,
+    is_worth,
+)
 from profiler.report.category_text import CODE_TITLES, rest_title
 from profiler.report.rank_text import SPENT, function_of_program, other_ranks
 from profiler.report.text import (
@@ -309,7 +317,7 @@ def lead_finding(analysis: Analysis) -> Finding | None:
     None where nothing of a step is known, where a rank makes the others wait for a reason that no rule explains, and
     where a device is busy and no finding is worth it.
     """
-    first = next(iter(told(analysis.findings)), None)
+    first = next((each for each in analysis.findings if each.is_told or is_large_of_run(each)), None)
     late = analysis.ranks.late if analysis.ranks else None
     if first is None or (late is not None and first.values.get("rank") != late):
         return None
@@ -331,6 +339,8 @@ def of_whole_run(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 def whole_text(finding: Finding, step: str = "each step") -> str:
     """What the share of a finding is a share of: work in every 25th step only is no part of `step`."""
+    if finding.is_growth:
+        return "the steps' time, and more in a longer run"
     if finding.is_of_run:
         return "the run"
     return "the time of all steps" if finding.is_periodic else step
@@ -359,6 +369,8 @@ def finding_sentence(finding: Finding, whole: str = "", *, is_brief: bool = Fals
         verb = "take" if finding.rule.name == RECORDED_COMPUTING and not finding.values.get("is_rest") else "takes"
         return f"{text} {verb} {amount} {whole}{'' if is_brief else places_text(finding)}."
     place = first_place_text(finding)
+    if finding.is_growth:
+        return f"{text}{place}: {share(finding.of_steps)} {whole}."
     if finding.is_of_run:
         return f"{text}{place}: {amount} of the run." if finding.share else f"{text}{place}."
     is_gain = finding.gains and (finding.gain >= NO_GAIN or finding.gains[0].method is GainMethod.KNOCK_OUT)

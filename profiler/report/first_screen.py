@@ -274,5 +274,5 @@ def _largest(places: Iterable[CodePlace]) -> tuple[CodePlace, ...]:
 
 
 def _rank(place: CodePlace) -> float:
-    """The largest share first; before them a line that a finding names and whose share is not known."""
-    return -math.inf if place.share is None else -place.share
+    """The largest share first; after them a line that a finding names and whose share is not known."""
+    return math.inf if place.share is None else -place.share

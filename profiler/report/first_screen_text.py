@@ -86,7 +86,7 @@ def _finding_headline(finding: Finding, analysis: Analysis) -> Headline:
         if waits - finding.share >= VISIBLE:  # the gain is not that of all of them
             gain = gain.replace(AS_FAST, " as fast after the first change")
         return Headline(f"{who} waits for data {share(waits)} of every step{': ' if gain else ''}", gain)
-    part = share(_evaluation(finding, analysis) or finding.share)
+    part = share(_evaluation(finding, analysis) or (finding.of_steps if finding.is_growth else finding.share))
     is_whole = analysis.step is not None and analysis.step.kind is StepKind.WHOLE_TRACE
     whole = whole_text(finding, "the trace" if is_whole else "every step")
     if not finding.has_cure:
@@ -192,6 +192,7 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
         shown = tuple(islice(filter(None, analysis.details), WHY))
         return tuple(dict.fromkeys((*shown, *_gain_or_why_none(analysis))))
     of_run = of_whole_run(analysis.findings)
+    of_run = tuple(each for each in of_run if each is not lead)
     larger = [each for each in of_run if analysis.findings.index(each) < analysis.findings.index(lead)]
     if not lead.has_cure:
         told_first = [each for each in of_run if each in larger or each.is_growth]  # an action may be about growth
@@ -204,7 +205,11 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
     text = finding_text(lead)
     is_input, is_evaluation = is_of_input(lead), _evaluation(lead, analysis) > 0
     first = f"{text.title}{first_place_text(lead)}." if is_input else ""
-    others = [each for each in told(analysis.findings)[1:] if is_worth(each) and (each.gains or not each.has_cure)]
+    others = [
+        each
+        for each in told(analysis.findings)
+        if each is not lead and is_worth(each) and (each.gains or not each.has_cure)
+    ]
     left_out, of_lead = left_out_text(lead), _OF_EVALUATION if is_evaluation else _OF_INPUT
     has_rest = (is_input or is_evaluation) and not leaves_much_out(lead, analysis)
     rest = _rest(analysis.phases, of_lead) if has_rest else ""
@@ -214,7 +219,8 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
     why = tuple(islice(filter(None, dict.fromkeys((first, evidence[0], second, evidence[1]))), WHY))
     none = () if lead.gain >= NO_GAIN else _gain_or_why_none(analysis)
     smaller = [each for each in of_run if each not in larger]
-    return tuple(filter(None, (*map(finding_sentence, larger), *why, *none, *map(finding_sentence, smaller), left_out)))
+    sentences = (*map(finding_sentence, larger), *why, *none, *map(finding_sentence, smaller), left_out)
+    return tuple(filter(None, dict.fromkeys(sentences)))
 
 
 def _gain_or_why_none(analysis: Analysis) -> Iterator[str]:

@@ -275,6 +275,21 @@ def test_a_finding_tells_its_lines_and_the_library_that_takes_the_time() -> None
     assert (second.site.line, second.inside, second.package) == (8, "", "")
 
 
+def test_advice_about_code_is_about_the_line_that_takes_the_time() -> None:
+    """A line calls a trainer, which calls a slow callback."""
+
+    def judge(costs: StepCosts) -> Claim:
+        return Claim({"python": costs.cost("python")}, (replace(SITE, line=3),), {"calls": "Trainer.notify()"})
+
+    place = replace(SITE, line=7, function="Summary.batch_end")
+    slow = replace(cell(7, "python", 5.0), place=place)
+    ledger = Ledger((slow,), {(0, MAIN, Period.STEPS): 10.0}, steps={MAIN: 10})
+    run = replace(analysis(compute=0.5, python=0.5), ledger=ledger)
+    for order, line, function in ((Order.SHAPE, 7, "Summary.batch_end()"), (Order.EXACT, 3, "Trainer.notify()")):
+        (found,) = causes(run, (Rule("a", "a", (), "Run {calls} less often.", judge, order=order, is_of_code=True),))
+        assert (found.sites[0].line, found.values["calls"]) == (line, function)
+
+
 def test_what_occurs_once_and_takes_much_of_the_run_comes_before_what_gains_little() -> None:
     def once(share: float) -> Rule:
         return Rule(

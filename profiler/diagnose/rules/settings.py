@@ -196,8 +196,8 @@ def _others(analysis: Analysis) -> float:
     # units, torch 2.13), and 0.55 to 8 times as fast without them
     fixes=(
         (
-            "While other programs use {others:number} cores, start it with OMP_NUM_THREADS={left:plain}: threads wait "
-            "for each other, and so for the one that has no core."
+            "While other programs use {others:number} cores, start it with OMP_NUM_THREADS={left:plain}. An operator "
+            "ends only when each of its threads has had a core."
         ),
     ),
     knock_out=KnockOut.SETTINGS,
@@ -228,11 +228,12 @@ _FULL: Final = 2 / 3
     "processes-share-cores",
     "Other processes of the program take the cores from the training thread",
     (
-        "It waits for a core in {share:share} of each step, beside what other programs cause.",
+        "Because of them it waits for a core in {share:share} of each step.",
         "These processes use {beside:number} of {cores:count} cores on average.",
     ),
     "Start fewer processes, or let each compute with fewer threads: call torch.set_num_threads(1) in each process, or "
     "set OMP_NUM_THREADS=1 before the program starts.",
+    fixes=("Start fewer processes, or let {alone} compute less: OMP_NUM_THREADS=1 is set already.",),
     threshold=NAMED,
     threshold_source="A tenth: processes of one program wait for each other now and then.",
     order=Order.REST,
@@ -251,7 +252,7 @@ def processes_share_cores(costs: StepCosts) -> Claim | None:
     claimed = min(waits.seconds - others * costs.seconds, beside * costs.seconds)
     if claimed <= 0:
         return None
-    values = {"beside": beside, "cores": cores}
+    values = {"beside": beside, "cores": cores, "alone": "them" if costs.fact("omp_num_threads") == "1" else None}
     return Claim({"core": waits.part(claimed / waits.seconds)}, setting_line(costs, "processes"), values, is_most=True)
 
 

@@ -123,13 +123,8 @@ def memory_creep(costs: StepCosts) -> RunClaim | None:
         "There it imports {imports}.",
         "There it calls {calls}.",
     ),
-    "A longer run divides it among more steps. To measure steps alone, let the program do it before its first step.",
-    fixes=(
-        (
-            "It occurs once, and a longer run divides it among more steps. To measure steps alone, import {imports} "
-            "before the first step."
-        ),
-    ),
+    "It occurs once: make it cheaper if your runs are short. To measure steps alone, do it before the first step.",
+    fixes=("It occurs once. To measure steps alone, import {imports} before the first step.",),
     threshold_source="It must take as much time as 5% of all steps, and 0.1 s. It occurs in at most two steps.",
 )
 def one_off_work(costs: StepCosts) -> RunClaim | None:
@@ -221,14 +216,15 @@ def _are_growing(usual: Sequence[tuple[float, float, float]]) -> bool:
         "These are medians of the first and the last third of {steps:count} steps, without waits for a core.",
         "In the last third of the sampled steps, {site:place} takes {times:number} times as long as in the first.",
         "Most of it is in {inside}().",
-        "Longer texts, larger images or layers that are trained from some step on make steps longer too.",
+        "Longer texts, larger images and layers that are trained from some step on make steps longer, too.",
     ),
     "Look for what grows, such as a list or a deque, a file that is written anew, or handlers and hooks that are added "
     "again. Append, send or compute only what is new, and keep only what is needed.",
     fixes=(
         (
-            "See whether the tensors at {computing:place} become larger, hooks are added, or graphs are kept. If not, "
-            "numbers may have become denormal, which a CPU computes slowly: try torch.set_flush_denormal(True)."
+            "If texts, images or batches become larger on purpose, nothing is wrong. Else look for tensors that are "
+            "appended to, hooks that are added again, and graphs that are kept, in what runs at {computing:place}. If "
+            "there are none, numbers may have become denormal: try torch.set_flush_denormal(True)."
         ),
     ),
     threshold_source="_GROWS and _GOES_ON.",

@@ -1192,6 +1192,7 @@ def test_an_optimizer_with_a_group_for_each_tensor() -> None:
 
 
 def test_groups_for_different_settings_are_needed() -> None:
+    assert first(with_groups(settings=50)).gain == pytest.approx(1 / (0.5 + 0.25 * 0.5)), "50 groups of 200 remain"
     two = first(with_groups(settings=2))
     assert finding_text(two).code == "", "one group would have one setting"
     assert "2 different settings" in " ".join(finding_text(two).evidence)
@@ -1423,6 +1424,9 @@ def test_processes_of_the_program_take_cores() -> None:
     assert found(with_measures(of_program, children_cpu=0.1)) == ["noisy-machine"]
     assert found(with_facts(of_program, cores=8)) == ["noisy-machine"], "there are free ones"
     assert found(beside) == ["noisy-machine"], "what others took is not known"
+    alone = first(with_facts(of_program, omp_num_threads="1"))
+    assert "set_num_threads" not in finding_text(alone).fix
+    assert "set_num_threads" in finding_text(first(of_program)).fix
     workers = LoaderUse(batches=1.0, starts=0.0, workers=2)
     assert "processes-share-cores" not in found(replace(of_program, loader=workers))
 
@@ -1587,7 +1591,9 @@ def test_few_large_operators_of_a_loop_of_small_ones_go_with_it() -> None:
 def test_batches_that_numpy_makes_before_the_model() -> None:
     line, call = Site("train.py", 21, "make"), Site("train.py", 4, "main")
     making = LineCost(call, "", 0.04, 0.4, 0.35, 0.45, 50, {"compute": 0.03, "python": 0.01})
-    ill = replace(step(compute=0.85, python=0.15), preparation=Preparation(making, "make", (line,)))
+    at_line = at({"compute": 0.085, "python": 0.015}, line)
+    prepared = Preparation(making, "make", (line,))
+    ill = replace(step(compute=0.85, python=0.15), lines=(at_line,), preparation=prepared)
     assert found(ill) == ["inline-input"]
     assert first(ill).gain == pytest.approx(1 / 0.6)
     assert first(ill).sites == (line, call)
