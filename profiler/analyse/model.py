@@ -422,6 +422,8 @@ class Phase:
     without gradients and compilation."""
     further: tuple[Site, ...] = ()
     """Where no line holds most of the phase, the lines with most of it."""
+    steps: int = 0
+    """The measured steps that have it, of a stage that interrupts the training; 0: not counted."""
 
 
 class Stage(StrEnum):

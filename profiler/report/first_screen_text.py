@@ -215,7 +215,7 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
     rest = _rest(analysis.phases, of_lead) if has_rest else ""
     second = finding_sentence(others[0], is_brief=True) if others else rest
     # how long a part of a step takes is in its strip
-    evidence = ("", "") if is_input or is_evaluation else (*text.evidence[:2], "", "")
+    evidence = ("", "") if is_input else (*(text.evidence[1:2] if is_evaluation else text.evidence[:2]), "", "")
     why = tuple(islice(filter(None, dict.fromkeys((first, evidence[0], second, evidence[1]))), WHY))
     none = () if lead.gain >= NO_GAIN else _gain_or_why_none(analysis)
     smaller = [each for each in of_run if each not in larger]

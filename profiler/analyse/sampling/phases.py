@@ -24,6 +24,7 @@ from profiler.analyse.model import (
     HOST_CATEGORIES,
     INTERRUPTIONS,
     Phase,
+    Stage,
 )
 from profiler.analyse.sampling.batch_means import effective_sample_size
 from profiler.analyse.sampling.frames import BACKWARD, BETWEEN, DATA, FORWARD, OPTIMIZER
@@ -92,7 +93,9 @@ def phases(
             seconds = total / len(window) / NS_PER_S
             categories = _categories(samples, within_phase[str(name)], seconds) if name in within_phase else {}
             share, low, high = (end / window.wall_ns for end in (total, low, high))
-            rows.append(Phase(str(name), seconds, share, low, high, site, calls, categories, further))
+            is_stage = name in stages.spans
+            steps = int((stages.covered(Stage(name), window.begin, window.end) > 0).sum()) if is_stage else 0
+            rows.append(Phase(str(name), seconds, share, low, high, site, calls, categories, further, steps))
     return tuple(rows)
 
 

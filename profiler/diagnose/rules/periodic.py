@@ -81,7 +81,10 @@ _USUAL: Final = 0.15
 @rule(
     "frequent-evaluation",
     "Evaluation takes much of the training's time",
-    ("It takes {seconds:time} per step on average.",),
+    (
+        "It takes {seconds:time} per step on average.",
+        "It was seen {times:count} times, once in {every:number} steps.",
+    ),
     "Evaluate less often, or on less data.",
     threshold_source="An evaluation that takes less is usual: one on half as many items as an epoch "
     "has, of which each takes a third of the time without the backward pass and the update.",
@@ -94,7 +97,10 @@ def frequent_evaluation(costs: StepCosts) -> Claim | None:
     if phase is None or costs.has_queue:
         return None
     claimed, sites = phase_costs(costs, phase)
-    return Claim(with_stage_cost(costs, Stage.EVALUATION, claimed), sites, is_periodic=True, is_most=True)
+    claimed = with_stage_cost(costs, Stage.EVALUATION, claimed)
+    is_rare, steps = phase.steps > 0, costs.analysis.value("steps") or 0.0
+    values = {"times": phase.steps if is_rare else None, "every": steps / phase.steps if is_rare else None}
+    return Claim(claimed, sites, values, is_periodic=True, is_most=True)
 
 
 _WRITES: Final = frozenset(
