@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Final
 
 from profiler.analyse.finding import Confidence, KnockOut
-from profiler.analyse.model import Analysis, LineCost, ThreadActivity, ThreadState
+from profiler.analyse.model import UPDATE, Analysis, LineCost, ThreadActivity, ThreadState
 from profiler.core.notice import Notice
 from profiler.core.syntax import called_functions, line_nodes, parsed_line
 from profiler.diagnose.device import hides_waits
@@ -80,7 +80,10 @@ def _is_of_library(costs: StepCosts, site: Site) -> bool:
     line = next((line for line in costs.analysis.lines if line.site == site), None)
     if line is None:
         return False
-    folders, least = ("", _NEARLY_ALL) if line.share >= _MOST_OF_STEP else (_ENVIRONMENTS, _MOSTLY)
+    update = costs.phase(UPDATE)
+    is_program = update is not None and update.site not in (None, site)  # whose loop calls the optimizer elsewhere
+    is_loop = line.share >= _MOST_OF_STEP and not is_program
+    folders, least = ("", _NEARLY_ALL) if is_loop else (_ENVIRONMENTS, _MOSTLY)
     below = (
         each.below.seconds_per_step
         for each in costs.analysis.library

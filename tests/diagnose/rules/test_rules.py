@@ -1649,6 +1649,10 @@ def test_the_python_of_a_library_that_runs_the_loop_is_no_loop_of_the_program() 
     assert found(replace(looping, lines=(whole,), library=(fit,))) == [], (
         "it is told as it is, with the library's function"
     )
+    update = Phase("optimizer", 0.01, 0.1, 0.1, 0.1, site=replace(SITE, line=30))
+    assert first(replace(looping, lines=(whole,), library=(fit,), phases=(update,))).gain, "the loop is the program's"
+    at_line = replace(update, site=SITE)
+    assert found(replace(looping, lines=(whole,), library=(fit,), phases=(at_line,))) == []
     part = replace(fit, below=replace(whole, seconds_per_step=0.05))
     assert first(replace(looping, lines=(whole,), library=(part,))).gain
     acting = replace(whole, seconds_per_step=0.04, share=0.4)
