@@ -216,8 +216,8 @@ class Finding:
     known_cure: str = ""
     """Advice about the function that takes most of its time, as a sentence; empty where there is none."""
     of_steps: float = 0.0
-    """Of a finding about the run: its share of the steps, with those that were set apart; 0: it is about another part
-    of the run."""
+    """The share of the time of all steps that a finding about the run takes. The steps with work that occurs once are
+    among them. It is 0 for a finding about another part of the run."""
     period: Period | None = None
     """The part of the run whose time a finding about the run has; None: it is about the steps."""
     is_of_run: bool = False

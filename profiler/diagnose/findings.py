@@ -91,7 +91,7 @@ def in_order(findings: Iterable[Finding], late: int | None = None) -> tuple[Find
 
     def place(finding: Finding) -> tuple[Any, ...]:
         saved = 1.0 - 1.0 / finding.gain if finding.gains and is_worth(finding) else finding.share
-        if finding.of_steps and not group(finding)[-1]:
+        if is_large_of_run(finding):
             saved = finding.of_steps  # all are shares of the steps
         return (*group(finding), -saved, -finding.share, finding.rule.name)
 

@@ -137,7 +137,7 @@ class RunClaim:
     period: Period | None = None
     """The part of the run whose time it is about; None: it is not about one of them."""
     of_steps: float = 0.0
-    """Its share of the steps, with those that were set apart; 0: it is about another part of the run."""
+    """`Finding.of_steps`."""
 
 
 class StepCosts:

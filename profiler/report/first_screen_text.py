@@ -191,8 +191,7 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
             return tuple(_gain_or_why_none(analysis))
         shown = tuple(islice(filter(None, analysis.details), WHY))
         return tuple(dict.fromkeys((*shown, *_gain_or_why_none(analysis))))
-    of_run = of_whole_run(analysis.findings)
-    of_run = tuple(each for each in of_run if each is not lead)
+    of_run = tuple(each for each in of_whole_run(analysis.findings) if each is not lead)
     larger = [each for each in of_run if analysis.findings.index(each) < analysis.findings.index(lead)]
     if not lead.has_cure:
         told_first = [each for each in of_run if each in larger or each.is_growth]  # an action may be about growth

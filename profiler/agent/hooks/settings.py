@@ -9,7 +9,7 @@ file, number and function. Lines of libraries are left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import FunctionType, ModuleType
+from types import FrameType, FunctionType, ModuleType
 from typing import Any, Final
 
 from profiler.agent.hooks._profiler_window import ProfilerWindow
@@ -17,14 +17,12 @@ from profiler.agent.patching import STATE, Hook, caller, code_line, is_user_code
 from profiler.run.tables import SETTINGS
 
 _lines: Final[dict[str, dict[str, Any]]] = {}
-_PROCESSES: Final = "processes"
-_processes: Final[dict[tuple[str, int], None]] = {}
-"""File and number of each line that makes processes."""
+_processes: Final[list[dict[str, Any]]] = []
+"""The lines that make processes."""
 
 
 def _install(module: ModuleType) -> None:
-    for name in {*_lines} - {_PROCESSES}:  # of an earlier recording in this process
-        del _lines[name]
+    _lines.clear()  # of an earlier recording in this process
     patch(module, "set_num_threads", lambda original: _noted("threads", original))
     if hasattr(module, "set_anomaly_enabled"):  # both context managers of torch call it
         patch(
@@ -49,7 +47,6 @@ def _install_profiler(module: Any) -> None:
 
 def _install_processes(module: Any) -> None:
     _processes.clear()  # of an earlier recording in this process
-    _lines.pop(_PROCESSES, None)
     patch(module.BaseProcess, "__init__", _noting_process)
 
 
@@ -67,14 +64,10 @@ def _noting_process(original: Callable[..., None]) -> Callable[..., None]:
         frame = caller(1)
         while frame is not None and frame.f_code.co_name == "__init__":  # of its own class
             frame = frame.f_back
-        frame = user_frame(frame)
-        if frame is None or not is_user_code(frame.f_code):
-            return
-        _processes[frame.f_code.co_filename, frame.f_lineno] = None
-        _lines.pop(_PROCESSES, None)
-        if len(_processes) == 1:
-            _lines[_PROCESSES] = code_line(frame.f_code, frame.f_lineno)
-        STATE.recorder.add_hook_facts(**{SETTINGS: dict(_lines)})
+        line = _user_line(frame)
+        if line is not None and line not in _processes:
+            _processes.append(line)
+            _write()
 
     return initialize
 
@@ -101,10 +94,22 @@ def _noted(
 
 
 def _note(name: str) -> None:
-    frame = user_frame(caller(2))
-    if frame is not None and is_user_code(frame.f_code) and STATE.recorder is not None:
-        _lines[name] = code_line(frame.f_code, frame.f_lineno)
-        STATE.recorder.add_hook_facts(**{SETTINGS: dict(_lines)})
+    line = _user_line(caller(2))
+    if line is not None:
+        _lines[name] = line
+        _write()
+
+
+def _user_line(frame: FrameType | None) -> dict[str, Any] | None:
+    """The innermost line of the user's code from a frame outward; None where there is none."""
+    frame = user_frame(frame)
+    return code_line(frame.f_code, frame.f_lineno) if frame is not None and is_user_code(frame.f_code) else None
+
+
+def _write() -> None:
+    if STATE.recorder is not None:
+        only = {"processes": _processes[0]} if len(_processes) == 1 else {}
+        STATE.recorder.add_hook_facts(**{SETTINGS: _lines | only})
 
 
 PLUGIN = Hook(

@@ -289,7 +289,7 @@ def least_step_time(costs: StepCosts, found: InputDiagnosis, extra: float = 0.0,
     :param granted: the share of the time in which a process that is ready to run gets a core, where each of them mostly
         waits for something else: the scheduler gives them their share of busy cores, too, up to a CPU quota.
     """
-    used, free, processes = _used_cores(costs), found.use.free_cores, _processes(costs)
+    used, free, processes = _used_cores(costs), found.use.free_cores, rank_count(costs)
     if used is None or free is None:
         return 0.0
     allowed = min(found.cores or 0, costs.number("cpu_quota") or math.inf)
@@ -301,15 +301,16 @@ def least_step_time(costs: StepCosts, found: InputDiagnosis, extra: float = 0.0,
 def quota_step_time(costs: StepCosts) -> float:
     """Seconds that the CPU quota lets a step take at least, however little it waits for; 0 where there is no quota."""
     used, quota = _used_cores(costs), costs.number("cpu_quota")
-    return used * costs.seconds * _processes(costs) / quota if used and quota else 0.0
+    return used * costs.seconds * rank_count(costs) / quota if used and quota else 0.0
 
 
 def _used_cores(costs: StepCosts) -> float | None:
     """Cores that a rank uses, with its share of all other processes; None: not measured."""
     used = costs.analysis.value("host_cpu")
-    others = (costs.analysis.value("children_cpu") or 0.0) / _processes(costs)
+    others = (costs.analysis.value("children_cpu") or 0.0) / rank_count(costs)
     return None if used is None else used + others
 
 
-def _processes(costs: StepCosts) -> int:
+def rank_count(costs: StepCosts) -> int:
+    """Count the recorded ranks; a program without ranks has one."""
     return len(costs.analysis.ranks.ranks) if costs.analysis.ranks else 1

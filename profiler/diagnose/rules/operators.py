@@ -427,8 +427,8 @@ def _copies(source: str) -> bool:
     ),
     "Make large tensors once and fill them in each step, or let glibc keep what the program frees; that memory stays "
     "with the program.",
-    # a step with a fresh tensor of 64 MiB takes 0.34 of the CPU time, one of
-    # small convolutions 0.88 (tests/clinic, cases printed_allocation_churn and array_workers)
+    # a step with a fresh tensor of 64 MiB takes 0.34 of the CPU time, one of small convolutions 0.88 (tests/clinic,
+    # cases printed_allocation_churn and array_workers)
     code="MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184 python ...",
     threshold=NAMED,
     threshold_source="A tenth: some new memory per step is common. _LARGE_BYTES is glibc's, _FAULT_S was measured.",

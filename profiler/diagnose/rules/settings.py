@@ -25,6 +25,7 @@ from profiler.diagnose.rule import (
     total_seconds,
 )
 from profiler.diagnose.rules._frames import frame_costs, frame_sites, lines_above
+from profiler.diagnose.rules._input import rank_count
 from profiler.run.model import Site
 from profiler.run.tables import OPERATORS, SETTINGS
 
@@ -149,16 +150,17 @@ class _Excess(NamedTuple):
         return self.threads > round(self.cores)
 
 
-def _excess_threads(analysis: Analysis, category: str) -> _Excess | None:
+def _excess_threads(costs: StepCosts, category: str) -> _Excess | None:
     """Compare the threads that compute with the cores for them; None where these are enough or not known.
 
     :param category: `throttled` where the CPU quota limits the cores, else `core`.
     """
+    analysis = costs.analysis
     facts, host = analysis.info.facts, analysis.info.host
-    threads, cores, quota = facts.get("torch_threads"), facts.get("cores", host.get("cores")), host.get("cpu_quota")
-    if not isinstance(threads, int) or not isinstance(cores, int):
+    threads, cores, quota = facts.get("torch_threads"), _cores(analysis), host.get("cpu_quota")
+    if not isinstance(threads, int) or cores is None:
         return None
-    of_all = threads * (len(analysis.ranks.ranks) if analysis.ranks else 1)
+    of_all = threads * rank_count(costs)
     if category == "throttled":
         return _Excess(of_all, quota) if isinstance(quota, (int, float)) and of_all > max(1, quota) else None
     shared = facts.get("rank_cores")
@@ -174,6 +176,12 @@ def _excess_threads(analysis: Analysis, category: str) -> _Excess | None:
     others = max(0.0, _others(analysis) - (host.get("cores", cores) - cores))
     found = _Excess(threads, max(1.0, left)), _Excess(threads, max(1.0, left - others), others)
     return next((each for each in found if each.is_any), None)
+
+
+def _cores(analysis: Analysis) -> int | None:
+    """The cores on which the program may run; None: not recorded."""
+    cores = analysis.info.facts.get("cores", analysis.info.host.get("cores"))
+    return cores if isinstance(cores, int) else None
 
 
 def _others(analysis: Analysis) -> float:
@@ -206,8 +214,8 @@ def _others(analysis: Analysis) -> float:
 def more_threads_than_cores(costs: StepCosts) -> Claim | None:
     """The waits for a core, where the program has more threads than cores or than its CPU quota."""
     for category in CORELESS_CATEGORIES:
-        if excess := _excess_threads(costs.analysis, category):
-            left = max(1, int(excess.cores / (len(costs.analysis.ranks.ranks) if costs.analysis.ranks else 1)))
+        if excess := _excess_threads(costs, category):
+            left = max(1, int(excess.cores / rank_count(costs)))
             values: dict[str, Any] = {"threads": excess.threads, "limit": excess.cores, "left": left}
             lines = setting_line(costs, "threads")
             if excess.others:  # they delay one thread too, by how much is not known; on a quiet machine more are faster
@@ -243,8 +251,8 @@ def processes_share_cores(costs: StepCosts) -> Claim | None:
     processes run. Other ranks and workers of a loader have rules of their own."""
     analysis, waits = costs.analysis, take(costs, "core").get("core")
     beside, others, own = (analysis.value(name) or 0.0 for name in ("children_cpu", WITHOUT_CORE, "host_cpu"))
-    cores = analysis.info.facts.get("cores", analysis.info.host.get("cores"))
-    if waits is None or analysis.ranks or analysis.measures.get(WITHOUT_CORE) is None or not isinstance(cores, int):
+    cores = _cores(analysis)
+    if waits is None or analysis.ranks or analysis.measures.get(WITHOUT_CORE) is None or cores is None:
         return None
     has_workers = analysis.loader is not None and analysis.loader.workers > 0
     if has_workers or beside < _LEAST_BESIDE or own + beside + _others(analysis) < _FULL * cores:

@@ -36,6 +36,12 @@ def run_seconds(costs: StepCosts) -> float:
     return (info.end - info.begin) * 1e-9 if info.begin and info.end else 0.0
 
 
+def share_of_run(costs: StepCosts, seconds: float) -> float:
+    """The share of the run that these seconds are; 0: its length is not known."""
+    run = run_seconds(costs)
+    return min(1.0, seconds / run) if run else 0.0
+
+
 def period_sites(costs: StepCosts, period: Period) -> tuple[Site, ...]:
     """The lines that take most of a period in which no step is measured."""
     lines = next((each.lines for each in costs.analysis.startup_teardown if each.period is period), ())
@@ -141,10 +147,10 @@ def one_off_work(costs: StepCosts) -> RunClaim | None:
         "stage": found.stage or None,
         "imports": line.imports or None if line else None,
     }
-    whole, steps = run_seconds(costs), costs.seconds * (costs.analysis.value("steps") or 0.0)
+    steps = costs.seconds * (costs.analysis.value("steps") or 0.0)
     sites = tuple(each.site for each in found.lines[:MAX_SITES])
     confidence = Confidence.HIGH if found.enough else Confidence.MEDIUM
-    share = min(1.0, found.seconds / whole) if whole else 0.0
+    share = share_of_run(costs, found.seconds)
     of_steps = found.seconds / (found.seconds + steps) if steps else 0.0
     return RunClaim(found.seconds, share, sites, values, confidence, LedgerPeriod.ONE_OFF, of_steps)
 
@@ -238,7 +244,7 @@ def growing_steps(costs: StepCosts) -> RunClaim | None:
         return None
     line = _growing_line(list(_lines(ledger)))
     (_, first, _), (_, middle, _), (_, last, _) = ledger.usual
-    steps, run, more = analysis.value("steps") or 0.0, run_seconds(costs), (middle + last - 2.0 * first) / 3.0
+    steps, more = analysis.value("steps") or 0.0, (middle + last - 2.0 * first) / 3.0
     is_on_cpu = line is not None and line.is_computing and costs.fact("device") == "cpu"
     values = {
         "first": first,
@@ -249,7 +255,7 @@ def growing_steps(costs: StepCosts) -> RunClaim | None:
         "inside": (line.inside or None) if line else None,
         "computing": line.site if line and is_on_cpu else None,
     }
-    share = min(1.0, more * steps / run) if run else 0.0
+    share = share_of_run(costs, more * steps)
     of_steps, sites = 3.0 * more / (first + middle + last), (line.site,) if line else ()
     return RunClaim(more * steps, share, sites, values, Confidence.MEDIUM, of_steps=of_steps)
 
