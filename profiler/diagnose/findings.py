@@ -86,8 +86,10 @@ def in_order(findings: Iterable[Finding], late: int | None = None) -> tuple[Find
         is_curable = bool(finding.gains) or finding.rule.knock_out is not None
         only_waits = bool(finding.costs) and finding.costs.keys() <= set(CORELESS_CATEGORIES) and not is_curable
         overlaps = bool(finding.overlaps)
-        is_of_run = finding.is_of_run and not is_large
-        return is_untold, is_of_run, overlaps, not is_late, only_waits, not (is_large or is_worth(finding))
+        is_of_run, is_part = finding.is_of_run and not is_large, finding.is_part_of_run and not is_large
+        is_torch = is_part and finding.values["package"] == "torch"  # every program imports it
+        is_small = not (is_large or is_worth(finding))
+        return is_untold, is_of_run, is_part, is_torch, overlaps, not is_late, only_waits, is_small
 
     def place(finding: Finding) -> tuple[Any, ...]:
         saved = 1.0 - 1.0 / finding.gain if finding.gains and is_worth(finding) else finding.share

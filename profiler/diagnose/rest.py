@@ -237,41 +237,53 @@ SMALL_PART: Final = 0.1
 """Share of the run below which the measured steps are a small part of it: then most of its time went elsewhere."""
 
 
-def small_share(ledger: Ledger) -> float:
-    """The share of a run that its measured steps are, where they are a small part of it; else 0."""
-    whole, steps = sum(map(ledger.own_seconds, Period)), ledger.own_seconds(Period.STEPS)
-    return steps / whole if steps < SMALL_PART * whole else 0.0
+def steps_share(ledger: Ledger) -> float:
+    """The share of a run that its measured steps are."""
+    whole = sum(map(ledger.own_seconds, Period))
+    return ledger.own_seconds(Period.STEPS) / whole if whole else 0.0
 
 
 def outside_steps(analysis: Analysis) -> Iterator[Finding]:
-    """Make findings of what took a run that has no step, or whose measured steps are a small part of it.
+    """Make findings of what took a run that has no step, or more of a run than its measured steps.
 
     There is one for each import, and for each line and kind of time; the most seconds come first. The import of torch
     is left out if there are steps, because every program has it.
     """
     ledger, is_unseen = analysis.ledger, analysis.step is not None and analysis.step.is_whole_run
-    if ledger is None or (not is_unseen and (analysis.is_trace or not small_share(ledger))):
+    if ledger is None:
         return
     own, periods = sum(map(ledger.own_seconds, Period)), (Period.UNSEEN, Period.BEFORE, Period.AFTER)
-    groups = defaultdict[tuple[Owner, str, Site | None, str], list[Cell]](list)
+    steps = ledger.own_seconds(Period.STEPS)
+    if not is_unseen and (analysis.is_trace or not steps):
+        return
+    is_small = steps < SMALL_PART * own
+    # a run that was ended early has few steps for that reason
+    can_lead = is_small and not is_unseen and analysis.info.state == "complete"
+    groups = defaultdict[tuple[Period, Owner, str, Site | None, str], list[Cell]](list)
     for cell in (each for period in periods for each in ledger.of(period)):
         if cell.is_own and cell.kind != NOT_RECORDED and (is_unseen or (cell.owner, cell.package) != _TORCH):
             kind = "" if cell.kind in _NAMED_KINDS else cell.kind
-            groups[cell.owner, cell.package, cell.place, kind].append(cell)
-    found = []
-    for (owner, package, site, kind), cells in groups.items():
+            groups[cell.period, cell.owner, cell.package, cell.place, kind].append(cell)
+    found, cures = list[Finding](), dict[Site | None, str]()
+    for (period, owner, package, site, kind), cells in groups.items():
         seconds = sum(cell.seconds for cell in cells)
-        if own and seconds >= WORTH_NAMING * own and (site is not None or kind != UNATTRIBUTED):
+        is_much = seconds >= (WORTH_NAMING * own if is_small else steps) and (is_small or owner is not Owner.IMPORT)
+        if own and is_much and (site is not None or kind != UNATTRIBUTED):
             lines = Lines()
             for cell in cells:
                 lines.add(cell, cell.seconds)
             places = lines.places(own)
+            if cure := known_cure(places, seconds / own, outside=True):
+                cures[site] = cure
             low, high = (min(1.0, sum(getattr(cell, end) for cell in cells) / own) for end in ("low", "high"))
             found.append(
                 Finding(
                     RuleText(kind or CODE_OF.get(owner, OTHER_CODE), "", (), ""), seconds, seconds / own, low, high,
-                    Confidence.HIGH, (site,) if site else (), {"package": package}, places=places,
-                    known_cure=known_cure(places, seconds / own, outside=True), is_of_run=True,
+                    Confidence.HIGH, (site,) if site else (), {"package": package}, places=places, is_of_run=True,
+                    period=period,
+                    of_steps=seconds / (seconds + steps) if can_lead and owner is Owner.USER and not kind else 0.0,
                 )
             )  # fmt: skip
+    # of a line that calls a function whose cure is known, that cure helps against its own code, too
+    found = [replace(each, known_cure=cures.get(each.sites[0] if each.sites else None, "")) for each in found]
     yield from sorted(found, key=lambda finding: -finding.seconds)[:MAX_LISTED]

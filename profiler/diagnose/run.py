@@ -21,7 +21,7 @@ from profiler.diagnose.model import (
     RunVerdict,
     UnknownShare,
 )
-from profiler.diagnose.rest import small_share
+from profiler.diagnose.rest import steps_share
 from profiler.run.model import StepKind
 
 _STANDING_BY: Final = (ThreadState.IDLE, ThreadState.CHILD)
@@ -32,7 +32,7 @@ def diagnose_run(analysis: Analysis) -> RunDiagnosis:
     """Why the device was idle, that it was busy, or why that is not known; and which rank makes the others wait."""
     found, peak = _diagnose_rank(analysis), analysis.value("peak_share")
     if found.verdict is not RunVerdict.NO_STEP:
-        found = replace(found, steps_share=small_share(analysis.ledger) if analysis.ledger else 0.0)
+        found = replace(found, steps_share=steps_share(analysis.ledger) if analysis.ledger else 0.0)
     is_whole_trace = analysis.step is not None and analysis.step.kind is StepKind.WHOLE_TRACE
     return replace(
         found, ranks=analysis.ranks, findings=analysis.findings, peak_share=peak, is_whole_trace=is_whole_trace

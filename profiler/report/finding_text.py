@@ -20,7 +20,7 @@ from profiler.analyse.finding import (
     NotJudged,
     Place,
 )
-from profiler.analyse.ledger.cells import Owner
+from profiler.analyse.ledger.cells import Owner, Period
 from profiler.analyse.model import (
     BETWEEN_BATCHES,
     MARKED_DATA,
@@ -79,6 +79,8 @@ def finding_text(finding: Finding) -> FindingText:
     if not finding.has_cure:
         is_import = finding.rule.name == CODE_OF[Owner.IMPORT] and finding.values["package"] != "torch"
         cure = _OF_IMPORTS if is_import else _cure_of_place(finding)
+        if not cure and finding.of_steps and finding.period is Period.BEFORE and finding.rule.name in CODE_TITLES:
+            cure = _OF_PREPARATION
         lines = tuple(shortened(site.source, _MOST_CODE) for site in finding.sites[:1] if site.source)
         return FindingText(title(finding).removesuffix(","), places, (finding_sentence(finding), *lines), cure, "")
     code = _fill(rule.code, finding.values)
@@ -137,6 +139,10 @@ def _library_cure(place: Place) -> str:
 _OF_IMPORTS: Final = (
     "Import what is used only at times within the function that uses it, and of a package only the parts that are "
     "used. `python -X importtime` tells what each import takes."
+)
+_OF_PREPARATION: Final = (
+    "If its result is the same in each run, store it in a file and load it from there. Also look for work that is "
+    "repeated for each item, such as a search in a list, or a set that is built again."
 )
 
 
@@ -361,10 +367,10 @@ def finding_sentence(finding: Finding, whole: str = "", *, is_brief: bool = Fals
     text, amount = title(finding), share_text(finding.share, finding.low, finding.high)
     whole = whole or f"of {whole_text(finding)}"
     if finding.is_part_of_run:
-        place = "".join(map(at, finding.sites))
-        if any(each.inside for each in finding.places[:1]):
-            place = f" {_place_name(finding.places[0])},"
-        return f"{text}{place} took {seconds(finding.seconds)}, {share(finding.share)} of the run."
+        place = f" {_place_name(finding.places[0])}" if finding.places else ""
+        place += "," * ("," in place)
+        when = _WHEN.get(finding.period, "") if finding.period else ""
+        return f"{text}{place} took {seconds(finding.seconds)}{when}, {share(finding.share)} of the run."
     if not finding.has_cure:
         verb = "take" if finding.rule.name == RECORDED_COMPUTING and not finding.values.get("is_rest") else "takes"
         return f"{text} {verb} {amount} {whole}{'' if is_brief else places_text(finding)}."
@@ -376,6 +382,9 @@ def finding_sentence(finding: Finding, whole: str = "", *, is_brief: bool = Fals
     is_gain = finding.gains and (finding.gain >= NO_GAIN or finding.gains[0].method is GainMethod.KNOCK_OUT)
     gain = f", {gain_text(finding, AS_FAST)}" if is_gain else ""
     return f"{text}{place}: {amount} {whole}{gain}."
+
+
+_WHEN: Final = {Period.BEFORE: " before the first step", Period.AFTER: " after the last step"}
 
 
 def first_place_text(finding: Finding) -> str:

@@ -196,7 +196,7 @@ def run_why(analysis: Analysis) -> tuple[str, ...]:
     if not lead.has_cure:
         told_first = [each for each in of_run if each in larger or each.is_growth]  # an action may be about growth
         reason = (analysis.unknown_reason,) if lead.rule.name == UNATTRIBUTED else ()
-        where = "" if reason else where_text(lead)
+        where = "" if reason or lead.is_part_of_run else where_text(lead)
         base = left_out_text(lead)
         details = (each for each in analysis.details if each != base)
         shown = tuple(islice(filter(None, (*reason, where, *map(finding_sentence, told_first), *details)), WHY))

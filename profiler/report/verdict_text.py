@@ -26,6 +26,7 @@ from profiler.diagnose.model import (
     RunDiagnosis,
     RunVerdict,
     UnknownShare,
+    is_large_of_run,
     is_worth,
 )
 from profiler.report.category_text import CATEGORIES
@@ -93,7 +94,12 @@ def run_statement(run: RunDiagnosis) -> Statement:
     # of a device the finding says what it costs, and the next sentence how busy the device was
     if run.verdict in BUSY_DEVICE and findings and not is_worth(findings[0]):
         shown = ["", *shown]
-    sentences = [*shown[:1], state, *outside_sentences(run), *of_run, *shown[1:], *notes]
+    steps, outside = _outside(run)
+    is_outside = any(each.is_part_of_run and is_large_of_run(each) for each in run.findings[:1])
+    if is_outside:
+        sentences = [outside, steps, *shown[:1], state, *of_run, *shown[1:], *notes]
+    else:
+        sentences = [*shown[:1], state, *of_run, " ".join(filter(None, (steps, outside))), *shown[1:], *notes]
     sentences += [*filter(None, map(left_out_text, named))][:1]
     sentences = [*filter(None, sentences)]
     if ranks is not None:
@@ -122,11 +128,12 @@ def _unseen(run: RunDiagnosis) -> Iterable[str]:
     yield from (finding_sentence(each) for each in run.findings if each.is_part_of_run)
 
 
-def outside_sentences(run: RunDiagnosis) -> Iterable[str]:
-    """What took most of a run of which the measured steps are a small part."""
+def _outside(run: RunDiagnosis) -> tuple[str, str]:
+    """Tell how much of the run its steps are, and what took most of the rest; both are empty where that is little."""
     part = next((each for each in run.findings if each.is_part_of_run), None)
-    if run.verdict is not RunVerdict.NO_STEP and part is not None:
-        yield f"The measured steps are {share(run.steps_share)} of the run. {finding_sentence(part)}"
+    if run.verdict is RunVerdict.NO_STEP or part is None:
+        return "", ""
+    return f"The measured steps are {share(run.steps_share)} of the run.", finding_sentence(part)
 
 
 _SAME_SHARE: Final = 0.95
