@@ -20,6 +20,7 @@ from profiler.analyse.model import (
     RankActivity,
     Stage,
 )
+from profiler.analyse.one_off import LEAST_STEPS
 from profiler.core.facts import is_plain_python
 from profiler.core.metrics import RATES
 from profiler.core.units import rate, ratio, seconds, share
@@ -391,6 +392,9 @@ def _observed(analysis: Analysis) -> Chip | None:
     if step is None or step.value is None:
         return None
     steps = plural(step.n, "step") if not has_no_steps(analysis) else ""
+    if steps and step.n < LEAST_STEPS:
+        why = f"What recurs in each step is unknown: that takes {LEAST_STEPS} measured steps."
+        return Chip(f"only {steps}: recurrence unknown", "warning", why)
     if 0 < samples < MIN_SAMPLES:
         few = f"Shares of lines need {MIN_SAMPLES} stack samples: record for longer."
         return Chip(f"only {plural(samples, 'stack sample')}", "warning", few)
