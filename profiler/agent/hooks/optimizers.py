@@ -265,6 +265,25 @@ def _scaled(original: Callable[..., Any]) -> Callable[..., Any]:
     return step
 
 
+def _distributed(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Record the step of torch's DistributedOptimizer, which is no torch.optim.Optimizer: those on the workers step in
+    threads of RPC, or as TorchScript, which calls no hook."""
+
+    def step(self: Any, context_id: Any) -> Any:
+        recorder = STATE.recorder
+        begin, depth = now(), recorder.thread.depth if recorder is not None else 0
+        result = original(self, context_id)
+        if recorder is not None:
+            _count_step()
+            if recorder.detailed:
+                recorder.region(_REGION, begin, depth)
+            if not recorder.index:
+                recorder.record_boundary(BoundaryKind.OPTIMIZER, _name(self, 1))
+        return result
+
+    return step
+
+
 def _found_inf(scaler: Any, optimizer: Any) -> bool:
     """Whether the scaler found gradients that are not finite. On a GPU that is not read: it would be a sync."""
     state = getattr(scaler, "_per_optimizer_states", {}).get(id(optimizer), {})
@@ -322,6 +341,7 @@ PLUGIN = Hook(
     {
         "torch.optim.optimizer": _install_optimizers,
         "torch.nn.modules.module": lambda module: patch(module.Module, "zero_grad", _zeroed),
+        "torch.distributed.optim.optimizer": lambda module: patch(module.DistributedOptimizer, "step", _distributed),
         "torch.amp.grad_scaler": lambda module: patch(module.GradScaler, "step", _scaled),
     },
 )

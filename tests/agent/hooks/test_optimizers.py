@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from profiler import load
 from profiler.agent import patching
 from profiler.agent.hooks import backward as timed
 from profiler.agent.hooks import optimizers
@@ -270,3 +272,29 @@ def test_only_calls_that_fill_gradients_with_zeros_are_counted(tmp_path: Path) -
         assert counted(STATE.recorder, "zero_fills") == 2
         assert counted(STATE.recorder, "zero_fill_ns") > 0
         assert model.weight.grad is not None
+
+
+RPC = """
+import os, torch, torch.distributed.rpc as rpc, torch.distributed.autograd as autograd
+from torch.distributed.optim import DistributedOptimizer
+
+os.environ.update(MASTER_ADDR="localhost", MASTER_PORT="0")
+rpc.init_rpc("only", rank=0, world_size=1, rpc_backend_options=rpc.TensorPipeRpcBackendOptions(init_method="file://INIT"))
+layer = torch.nn.Linear(2, 2)
+optimizer = DistributedOptimizer(torch.optim.SGD, [rpc.RRef(each) for each in layer.parameters()], lr=0.1)
+for _ in range(5):
+    with autograd.context() as context:
+        autograd.backward(context, [layer(torch.ones(1, 2)).sum()])
+        optimizer.step(context)
+rpc.shutdown()
+"""
+
+
+@pytest.mark.slow
+def test_a_distributed_optimizer_steps(tmp_path: Path) -> None:
+    program, out = tmp_path / "train.py", tmp_path / "run"
+    program.write_text(RPC.replace("INIT", str(tmp_path / "store")))
+    command = [sys.executable, "-m", "profiler", "run", "--level", "light", "--out", str(out), "--", sys.executable]
+    subprocess.run([*command, str(program)], check=True, capture_output=True)
+    run = load(out)
+    assert boundaries(run) == [("DistributedOptimizer", 0)] * 5
