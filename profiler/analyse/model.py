@@ -127,6 +127,14 @@ class HostState(IntEnum):
     have run work from before the trace began."""
     WITHOUT_CORE = 9
     """It had no core, or it waited for a device that is a thread and had none."""
+    SUBMITTED = 10
+    """It had submitted the next work already, in a foreign trace. So the device, and not the host, delayed that."""
+    WITHIN_GRAPH = 11
+    """The same between two activities of one call, such as the launch of a CUDA graph."""
+
+
+WITH_WORK: Final = (HostState.SUBMITTED, HostState.WITHIN_GRAPH)
+"""States in which the device had its next work already."""
 
 
 class SiteOrigin(IntEnum):
@@ -157,6 +165,8 @@ class IdleBlame:
     """The share of the wall time."""
     gaps_per_step: float
     """Gaps in the device's work per step."""
+    is_once: bool = False
+    """Whether it occurs once in a foreign trace, as the first calls of a library do."""
 
 
 @dataclass(frozen=True, slots=True)

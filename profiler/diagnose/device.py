@@ -6,6 +6,7 @@ from typing import Final
 
 from profiler.analyse.model import (
     UNATTRIBUTED,
+    WITH_WORK,
     Analysis,
     HostState,
     IdleBlame,
@@ -14,7 +15,16 @@ from profiler.analyse.model import (
 )
 from profiler.core.facts import stated_device
 from profiler.core.notice import Notice
-from profiler.diagnose.model import BETWEEN_OPERATORS, SETUP_CALLS, WORTH_NAMING, RunDiagnosis, RunVerdict
+from profiler.diagnose.model import (
+    BETWEEN_OPERATORS,
+    LAUNCHED_ONCE,
+    SETUP_CALLS,
+    SETUP_ONCE,
+    SUBMITTED,
+    WORTH_NAMING,
+    RunDiagnosis,
+    RunVerdict,
+)
 
 BUSY: Final = 0.8
 """Share of time from which a device, or of a step from which computing, counts as the limit."""
@@ -89,10 +99,18 @@ def too_few_launches(analysis: Analysis) -> Notice | None:
     return Notice("few-launches", {"launches": count}) if count < MIN_LAUNCHES else None
 
 
-def trace_category(row: IdleBlame) -> tuple[str, str]:
-    """The category of a row of a trace, and the code of what is to be added; calls that launch are the framework's."""
-    if row.category == "launch":
-        return ("framework", "") if row.subject in _LAUNCH_CALLS else ("launch", SETUP_CALLS)
-    if row.category in ("python", UNATTRIBUTED) and row.state is not HostState.IN_PYTHON:
+def trace_category(category: str, subject: str, state: HostState, *, is_once: bool) -> tuple[str, str]:
+    """The category of idle time of a trace, and the code of what is to be added. Calls that launch are the framework's.
+    What occurs once is a category of its own, which no cure can change.
+
+    :param category: a host category, with the `subject` and the `state` of its row.
+    """
+    if state in WITH_WORK:
+        return SUBMITTED, SUBMITTED
+    if category == "launch" and subject not in _LAUNCH_CALLS:
+        return (SETUP_ONCE, SETUP_ONCE) if is_once else ("launch", SETUP_CALLS)
+    if category in ("launch", "framework"):
+        return (LAUNCHED_ONCE, LAUNCHED_ONCE) if is_once else ("framework", "")
+    if category in ("python", UNATTRIBUTED) and state is not HostState.IN_PYTHON:
         return UNATTRIBUTED, BETWEEN_OPERATORS
-    return row.category, ""
+    return category, ""

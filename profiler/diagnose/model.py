@@ -41,6 +41,8 @@ IDLE: Final = "idle-"
 BETWEEN_OPERATORS: Final = "between-operators"
 PYTHON_OR_WAITS: Final = "python-or-device-wait"
 SETUP_CALLS: Final = "setup-calls"
+SETUP_ONCE, LAUNCHED_ONCE = "setup-once", "launched-once"
+SUBMITTED: Final = "submitted"
 CODE_OF: Final[Mapping[Owner, str]] = {
     Owner.IMPORT: "import",
     Owner.LIBRARY: "library-code",

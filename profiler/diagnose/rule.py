@@ -30,6 +30,7 @@ from profiler.analyse.model import (
     CORELESS_CATEGORIES,
     Analysis,
     DevicePart,
+    HostState,
     InputPart,
     LineCost,
     Phase,
@@ -171,8 +172,9 @@ class StepCosts:
         if self.has_queue:
             costs: dict[str, float] = {}
             for row in program_blame(self.analysis):
-                # in a trace, what no operator and no function recorded may be a wait as well as Python
-                category = trace_category(row)[0] if self.analysis.is_trace else row.category
+                category = row.category
+                if self.analysis.is_trace:  # what no operator and no function recorded may be a wait as well as Python
+                    category, _ = trace_category(category, row.subject, row.state, is_once=row.is_once)
                 costs[category] = costs.get(category, 0.0) + row.seconds_per_step
             for part in self.analysis.device_parts:
                 name = COMMUNICATING if part.kind == "communication" else COPYING if part.kind in COPIES else ""
@@ -279,11 +281,8 @@ class StepCosts:
         steps = ledger.steps.get(thread, 0) if ledger else 0
         if ledger is None or not steps:
             return [*self._cells_of_lines()]
-        names = _IN_TRACES if self.analysis.is_trace else _CATEGORIES
-        return [
-            (names.get(cell.kind, cell.kind.removeprefix(_IDLE)), cell.seconds / steps, cell)
-            for cell in ledger.of(Period.STEPS, thread)
-        ]
+        name = _category_in_trace if self.analysis.is_trace else _category
+        return [(name(cell), cell.seconds / steps, cell) for cell in ledger.of(Period.STEPS, thread)]
 
     def _cells_of_lines(self) -> Iterator[tuple[str, float, Cell]]:
         """The cells of a run without a ledger, such as of an attached program: its lines."""
@@ -336,9 +335,20 @@ _CATEGORIES: Final[Mapping[str, str]] = {
     "device copy": COPYING,
 }
 """Kinds of cells -> the category of a claim's cost that they are, where it has another name."""
-_IN_TRACES: Final[Mapping[str, str]] = {**_CATEGORIES, "idle: launch": "framework"}
-"""The same in a trace, where launches are calls of the framework."""
 _IDLE: Final = "idle: "
+
+
+def _category(cell: Cell) -> str:
+    """The category of a claim's cost that a cell is."""
+    return _CATEGORIES.get(cell.kind, cell.kind.removeprefix(_IDLE))
+
+
+def _category_in_trace(cell: Cell) -> str:
+    """The same in a trace."""
+    if not cell.kind.startswith(_IDLE):
+        return _category(cell)
+    state, is_once = HostState[cell.activity.upper().replace(" ", "_")], cell.recurrence is Recurrence.ONCE
+    return trace_category(_category(cell), cell.function, state, is_once=is_once)[0]
 
 
 Judge = Callable[[StepCosts], Claim | RunClaim | Notice | None]

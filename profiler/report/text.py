@@ -237,6 +237,8 @@ _STATES: Final[Mapping[HostState, str]] = {
     HostState.RECORDING: "in the profiler's own recording",
     HostState.WITHOUT_CORE: "without a core to run on",
     HostState.EARLIER_WORK: "before the first activity of the trace: it may have run earlier work",
+    HostState.SUBMITTED: "while it waits for an event, another stream or another program, or for what the trace lacks",
+    HostState.WITHIN_GRAPH: "between the kernels of one launch, such as that of a CUDA graph",
 }
 _ORIGINS: Final[Mapping[SiteOrigin, str]] = {
     SiteOrigin.ITSELF: "",

@@ -284,9 +284,10 @@ def _device_cells(device: DeviceRecord, rank: int) -> Iterator[Cell]:
     def cell(kind: str, per_step: float, row: IdleBlame | None = None) -> Cell:
         seconds = per_step * steps
         activity = row.state.name.lower().replace("_", " ") if row else ""
+        how_often = Recurrence.ONCE if row and row.is_once else when
         return Cell(
             rank, DEVICE, Period.STEPS, activity, kind, Owner.USER if row and row.site else Owner.UNKNOWN, "",
-            row.site if row else None, row.subject if row else "", when, 0.0, seconds, seconds, seconds, 0.0,
+            row.site if row else None, row.subject if row else "", how_often, 0.0, seconds, seconds, seconds, 0.0,
         )  # fmt: skip
 
     for name, measure in device.breakdown.items():

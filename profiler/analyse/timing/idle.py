@@ -13,6 +13,10 @@ A gap is the time between two activities of the device.
   of the waits, and the remainder out of all other parts.
 - A foreign trace misses the work that was submitted before it began. So the time before its first activity is not the
   host's, as far as the host waited for the device or that activity was submitted already.
+- In a foreign trace, the rest of a gap is not the host's once the activity that ends it is submitted: the device waits
+  for an event, for another stream or for another program then.
+- In a foreign trace, launching operators and setting the device up may take far longer in a part of the trace than in
+  most parts, as first calls do. What exceeds the usual there occurs once (`_unusual`).
 - Python between calls has no site of its own. It gets the site of the next call or, after the last one, of the
   previous call.
 """
@@ -37,7 +41,24 @@ from profiler.run.tables import CallKind
 
 _LEAST_CORE: Final = 0.01
 """Share of the wall time from which idle time without a core is a row of its own: a choice."""
+_START_NS: Final = 50_000
+"""ns after the end of its launch within which a kernel starts on a device that waits for it. Measured in the public
+traces: 1 to 6 µs on NVIDIA's GPUs, 8 to 22 µs on AMD's MI300."""
+_PARTS: Final = 4
+"""Parts of equally many launches into which a trace with fewer than LEAST_STEPS steps is divided. A choice."""
+LEAST_STEPS: Final = 3
+"""Steps from which they tell what recurs: what occurs once is in one of them only."""
+_USUAL_SETUP: Final = 2.0
+_USUAL_LAUNCHING: Final = 20.0
+"""Times the median of the parts from which the time of a part occurs once: of calls that allocate or set the device up,
+and of launching operators, of which a step may have very different ones. A choice."""
+_LAUNCHING: Final = (CallKind.LAUNCH, CallKind.MEMSET, CallKind.EVENT)
+"""Calls that torch makes in order to launch an operator. Other calls of the category `launch` set the device up."""
 _NAMED_AFTER_SYNC: Final = tuple(CODE[name] for name in ("input", "log", "checkpoint"))
+
+
+_HAS_WORK: Final = 3
+"""The part of a gap in which the device has its next work."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -49,8 +70,8 @@ class IdlePieces:
     end: Times
     state: Indices
     subject: Indices
-    """Number of the region's name or of the CallKind, as `state` requires; else 0. A call of kind OTHER has its name
-    instead, counted from the last CallKind on."""
+    """Number of the region's name or of the CallKind, as `state` requires; else 0. A call of kind OTHER, and in a foreign
+    trace one that allocates or frees memory, has its name instead, counted from the last CallKind on."""
     category: Indices
     site: Indices
     origin: Indices
@@ -65,9 +86,10 @@ def idle_blame(run: Run, window: Window, host: HostTimeline, *, unrecorded_is_py
     pieces = idle_pieces(run, window, host, unrecorded=category)
     if not len(pieces.gap):
         return ()
+    is_once = _occur_once(run, window, pieces) if host.site is not None else np.zeros(len(pieces.gap), np.bool_)
     subjects = len(CallKind) + len(run.names)
-    shape = (len(HostState), len(SiteOrigin), len(HOST_CATEGORIES), subjects, len(run.sites) + 1)
-    columns = (pieces.state, pieces.origin, pieces.category, pieces.subject, pieces.site + 1)
+    shape = (len(HostState), len(SiteOrigin), len(HOST_CATEGORIES), subjects, len(run.sites) + 1, 2)
+    columns = (pieces.state, pieces.origin, pieces.category, pieces.subject, pieces.site + 1, times(is_once))
     keys, group = np.unique(np.ravel_multi_index(columns, shape), return_inverse=True)
     ns = np.bincount(group, pieces.end - pieces.begin)
     # in how many gaps each group has a piece (np.unique would hash, at ten times the time of this sort)
@@ -85,8 +107,9 @@ def idle_blame(run: Run, window: Window, host: HostTimeline, *, unrecorded_is_py
             window.per_step(float(ns[number])),
             float(ns[number]) / window.wall_ns,
             float(gaps[number]) / len(window),
+            bool(once),
         )
-        for number, (state, origin, category, subject, site) in enumerate(zip(*parts, strict=True))
+        for number, (state, origin, category, subject, site, once) in enumerate(zip(*parts, strict=True))
     ]
     return tuple(sorted(rows, key=lambda row: (-row.seconds_per_step, row.state, row.subject, str(row.site))))
 
@@ -140,9 +163,13 @@ def idle_pieces(run: Run, window: Window, host: HostTimeline, *, unrecorded: int
         low, high = min(low, int(busy.begin[0])), max(high, int(busy.end[-1]))
     gaps = complement(busy, low, high)
     returned, charged_until, charged_call = _charges(gaps, host)
-    # each gap in three parts: until that call returns, until more work is submitted, and the remainder
-    begin = np.concatenate([gaps.begin, returned, charged_until])
-    end = np.concatenate([returned, charged_until, gaps.end])
+    is_foreign = host.site is not None
+    submitted, in_graph = _submissions(run, window, gaps) if is_foreign else (gaps.end, np.zeros(len(gaps), np.bool_))
+    returned, charged_until = np.minimum(returned, submitted), np.minimum(charged_until, submitted)
+    # each gap in four parts: until that call returns, until more work is submitted, until the device has its next work,
+    # and the remainder
+    begin = np.concatenate([gaps.begin, returned, charged_until, submitted])
+    end = np.concatenate([returned, charged_until, submitted, gaps.end])
     in_steps = overlaps(begin, end, window.spans)
     stretches, segment = partition(host, low, high)
     cut = overlaps(in_steps.begin, in_steps.end, stretches)
@@ -157,34 +184,39 @@ def idle_pieces(run: Run, window: Window, host: HostTimeline, *, unrecorded: int
     region_name = _take(host.regions["name"], np.where(in_region, record, -1))
     by_recorder = in_region & (region_name == recorder)
     in_frame = in_region & np.array([name.startswith(FRAME) for name in run.names] or [False])[region_name]
-    in_input = (part == 1) & (category == CODE["input"]) & (host.site is not None)
-    charged = np.where(by_recorder | in_input | (part == 2), -1, charged_call[gap])
+    in_input = (part == 1) & (category == CODE["input"]) & is_foreign
+    charged = np.where(by_recorder | in_input | (part >= 2), -1, charged_call[gap])
     by_sync = charged >= 0
     in_named_region = by_sync & (part > 0) & in_region & ~in_frame & np.isin(category, _NAMED_AFTER_SYNC)
     call = np.where(by_sync, charged, np.where(in_call, record, -1))
     waiting = (by_sync & (part == 0)) | (~by_sync & in_call & (_take(_waiting(host), segment) > 0))
-    earlier = _is_earlier_work(run, window, cut, waiting) if host.site is not None else np.zeros(len(waiting), np.bool_)
+    earlier = _is_earlier_work(run, window, cut, waiting) if is_foreign else np.zeros(len(waiting), np.bool_)
+    has_work = (part == _HAS_WORK) & ~earlier
     state = np.select(
-        [by_recorder, earlier, waiting, in_named_region, by_sync, in_frame, in_region, in_call],
+        [by_recorder, earlier, has_work & in_graph[gap], has_work,
+         waiting, in_named_region, by_sync, in_frame, in_region, in_call],
         [
-            HostState.RECORDING, HostState.EARLIER_WORK, HostState.BLOCKED_IN_CALL, HostState.AFTER_SYNC_IN_REGION,
-            HostState.AFTER_SYNC, HostState.IN_PYTHON, HostState.IN_REGION, HostState.IN_CALL,
+            HostState.RECORDING, HostState.EARLIER_WORK, HostState.WITHIN_GRAPH, HostState.SUBMITTED,
+            HostState.BLOCKED_IN_CALL, HostState.AFTER_SYNC_IN_REGION, HostState.AFTER_SYNC, HostState.IN_PYTHON,
+            HostState.IN_REGION, HostState.IN_CALL,
         ],
         HostState.BETWEEN_CALLS,
     )  # fmt: skip
     names_region = in_named_region | (in_region & ~in_frame & ~by_sync)
     kind = _take(host.calls["kind"], call)
-    of_call = np.where(kind == CallKind.OTHER, len(CallKind) + _take(host.calls["name"], call), kind)
-    subject = np.where(names_region, region_name, np.where(call >= 0, of_call, 0))
+    named = (CallKind.OTHER, CallKind.ALLOC, CallKind.FREE) if is_foreign else (CallKind.OTHER,)
+    of_call = np.where(np.isin(kind, named), len(CallKind) + _take(host.calls["name"], call), kind)
+    subject = np.where(has_work, 0, np.where(names_region, region_name, np.where(call >= 0, of_call, 0)))
+    category = np.where(by_sync, CODE["sync"], np.where(has_work, CODE[UNATTRIBUTED], category))
     site = np.where(call >= 0, _take(host.calls["site"], call), -1)
     if host.site is not None:
-        site = np.where(by_sync, site, np.where(recorded, _take(host.site, segment), -1))
+        site = np.where(by_sync, site, np.where(recorded & ~has_work, _take(host.site, segment), -1))
     between = (host.site is None) & ~by_sync & ~by_recorder & ~in_call & ((source == -1) | (category == CODE["python"]))
     origin = np.full(len(site), SiteOrigin.ITSELF, np.int64)
     site[between], origin[between] = _nearest_site(host, cut.begin[between], cut.end[between])
     return IdlePieces(
         gap, cut.begin, cut.end, times(state), times(subject),
-        category=times(np.where(by_sync, CODE["sync"], category)),
+        category=times(category),
         site=times(site),
         origin=origin,
     )  # fmt: skip
@@ -201,6 +233,72 @@ def _is_earlier_work(
     submitting = calls[(calls["correlation"] == first["correlation"]) & (first["correlation"] > 0)]
     submitted = int(submitting["end"].max()) if len(submitting) else int(first["begin"])
     return np.asarray((pieces.end <= int(first["begin"])) & (waiting | (pieces.begin >= submitted)))
+
+
+def _submissions(run: Run, window: Window, gaps: Intervals) -> tuple[Times, npt.NDArray[np.bool_]]:
+    """For each gap when the device must have had the activity that ends it, at most its end, and whether the call that
+    submitted that one also submitted the activity before the gap."""
+    activities, calls = process_rows(run.activities, window), process_rows(run.calls, window)
+    calls = calls[calls["correlation"] > 0]
+    calls = calls[np.argsort(calls["correlation"], kind="stable")]
+    until, in_graph = gaps.end.copy(), np.zeros(len(gaps), np.bool_)
+    if not len(calls) or not len(activities):
+        return until, in_graph
+    first = activities[np.argsort(activities["begin"], kind="stable")]
+    last = activities[np.argsort(activities["end"], kind="stable")]
+    following = np.minimum(np.searchsorted(first["begin"], gaps.end), len(first) - 1)
+    before = np.maximum(np.searchsorted(last["end"], gaps.begin, "right") - 1, 0)
+    number = first["correlation"][following]
+    at = np.minimum(np.searchsorted(calls["correlation"], number), len(calls) - 1)
+    is_known = (first["begin"][following] == gaps.end) & (calls["correlation"][at] == number)
+    submitted = times(calls["end"])[at]
+    ready = np.where(submitted <= gaps.begin, gaps.begin, submitted + _START_NS)
+    until[is_known] = np.clip(ready, gaps.begin, gaps.end)[is_known]
+    return until, is_known & (last["correlation"][before] == number)
+
+
+def _parts(run: Run, window: Window, moments: Times) -> Indices:
+    """The part of the measured time in which each moment lies: its step, or with few steps a part of equally many
+    launches. Without launches all of it is one part."""
+    if len(window) >= LEAST_STEPS:
+        return window.step_rows(moments)
+    calls = process_rows(run.calls, window)
+    launches = np.sort(times(calls["begin"][calls["kind"] == CallKind.LAUNCH]))
+    launches = launches[window.step_rows(launches) >= 0]
+    if len(launches) < _PARTS:
+        return np.zeros(len(moments), np.int64)
+    return times(np.searchsorted(launches, moments, "left") * _PARTS // (len(launches) + 1))
+
+
+def _occur_once(run: Run, window: Window, pieces: IdlePieces) -> npt.NDArray[np.bool_]:
+    """Which pieces of launching operators, and of setting the device up, occur once."""
+    in_call = pieces.category == CODE["launch"]
+    is_launching = (pieces.category == CODE["framework"]) | (in_call & np.isin(pieces.subject, _LAUNCHING))
+    ns = np.where(pieces.state == HostState.EARLIER_WORK, 0, pieces.end - pieces.begin)
+    parts = _parts(run, window, pieces.begin)
+    setting_up = _unusual(np.where(in_call & ~is_launching, ns, 0), parts, _USUAL_SETUP)
+    return setting_up | _unusual(np.where(is_launching, ns, 0), parts, _USUAL_LAUNCHING)
+
+
+def _unusual(ns: Times, parts: Indices, times_usual: float) -> npt.NDArray[np.bool_]:
+    """The longest pieces of parts that take many times as long as the median part. If that is so in LEAST_STEPS parts or
+    more, it recurs, and there are none.
+
+    :param ns: the length of each piece, 0 where it does not count.
+    :param times_usual: times the median from which a part is no usual one.
+    """
+    is_once = np.zeros(len(ns), np.bool_)
+    sums = np.bincount(parts, ns, minlength=int(parts.max(initial=0)) + 1)
+    usual = times_usual * float(np.quantile(sums, 0.5, method="lower"))
+    unusual = np.flatnonzero(sums > usual)
+    if len(sums) < LEAST_STEPS or len(unusual) >= LEAST_STEPS:
+        return is_once
+    for number in unusual.tolist():
+        rows = np.flatnonzero((parts == number) & (ns > 0))
+        rows = rows[np.argsort(-ns[rows], kind="stable")]
+        left = sums[number] - np.cumsum(ns[rows]) + ns[rows]
+        is_once[rows[left > usual]] = True
+    return is_once
 
 
 def _charges(gaps: Intervals, host: HostTimeline) -> tuple[Times, Times, Indices]:
