@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from profiler.analyse.model import (
+    LEAST_STEPS,
     UNATTRIBUTED,
     WITH_WORK,
     Analysis,
@@ -29,8 +30,10 @@ from profiler.diagnose.model import (
 BUSY: Final = 0.8
 """Share of time from which a device, or of a step from which computing, counts as the limit."""
 MIN_LAUNCHES: Final = 50
-"""Launches below which no cause of idle time is named. A step of a model makes hundreds; the public traces with fewer
-show first calls, or a single step that is one CUDA graph."""
+"""Launches of a trace whose steps do not repeat below which no cause of idle time is named. A step of a model makes
+hundreds; the public traces with fewer show first calls, or a single step that is one CUDA graph."""
+MANY_LAUNCHES: Final = 10
+"""Launches per step from which they are many. A choice: a step of a few CUDA graphs or fused kernels has fewer."""
 MAX_LISTED: Final = 5
 """Parts of a step or of a run that are listed, of those that no rule explains."""
 COPIES: Final = ("h2d", "d2h", "d2d")
@@ -90,13 +93,23 @@ def _mean_idle(analysis: Analysis, idle: float) -> float:
     return idle if busy is None or busy.value is None or is_sampled(busy) or doubtful else 1 - busy.value
 
 
+def missing_device(analysis: Analysis) -> Notice | None:
+    """The notice that a trace lacks what its device did, where it shows one; None where it shows none, or has that."""
+    devices = ", ".join(dict.fromkeys(str(each.get("name") or "GPU") for each in analysis.info.devices))
+    if not analysis.is_trace or analysis.idle or (analysis.info.facts.get("device") == "cpu" and not devices):
+        return None
+    return Notice("trace-without-device", {"device": devices or "GPU"})
+
+
 def too_few_launches(analysis: Analysis) -> Notice | None:
-    """The reason not to name causes of idle time in a trace with few launches; None where there are enough."""
+    """The reason not to name causes of idle time in a trace with few launches; None where there are enough, or where
+    its steps repeat them. Two steps alone may both be unusual: they must have many."""
     launches = analysis.measures.get("launches_per_step")
     if not analysis.is_trace or launches is None or launches.value is None:
         return None
-    count = round(launches.value * launches.n)
-    return Notice("few-launches", {"launches": count}) if count < MIN_LAUNCHES else None
+    count, steady = round(launches.value * launches.n), analysis.steady_launches
+    repeats = steady >= (1.0 if launches.n >= LEAST_STEPS else MANY_LAUNCHES)
+    return None if repeats or count >= MIN_LAUNCHES else Notice("few-launches", {"launches": count})
 
 
 def trace_category(category: str, subject: str, state: HostState, *, is_once: bool) -> tuple[str, str]:

@@ -76,6 +76,8 @@ class RunVerdict(StrEnum):
     DEVICE_IDLE_UNEXPLAINED = "device-idle-unexplained"
     DEVICE_BUSY = "device-busy"
     """Share of time in which the device was busy."""
+    DEVICE_UNRECORDED = "device-unrecorded"
+    """A trace of a program, or of a machine, with a device lacks what that did."""
     DEVICE_BUSY_SAMPLED = "device-busy-sampled"
     """The same by NVML, which does not see short gaps."""
     COMPUTING = "computing"

@@ -200,7 +200,10 @@ def _of_device(board: Board, costs: StepCosts) -> Iterator[Finding]:
                 found.lines.add(part.cell, seconds)
         is_known = code != BETWEEN_OPERATORS or (has_operators and not has_functions)
         shown = tuple(replace(row, share_of_wall=left * row.share_of_wall) for row in rows)
-        if finding := _finding(f"{IDLE}{code if code and is_known else category}", found, costs, rows=_largest(shown)):
+        values: dict[str, Any] = {"rows": _largest(shown)}
+        if code in _ONCE_OF:
+            values["once"] = whole * (analysis.value("steps") or 1.0)
+        if finding := _finding(f"{IDLE}{code if code and is_known else category}", found, costs, **values):
             yield replace(finding, is_periodic=code in _ONCE_OF)
     for category, kinds in ((COMMUNICATING, ("communication",)), (COPYING, COPIES)):
         parts = sorted((part for part in analysis.device_parts if part.kind in kinds), key=lambda part: -part.exposed)

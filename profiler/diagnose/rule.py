@@ -28,6 +28,7 @@ from profiler.analyse.model import (
     COMMUNICATING,
     COPYING,
     CORELESS_CATEGORIES,
+    FILLING,
     Analysis,
     DevicePart,
     HostState,
@@ -180,6 +181,7 @@ class StepCosts:
                 name = COMMUNICATING if part.kind == "communication" else COPYING if part.kind in COPIES else ""
                 if name:
                     costs[name] = costs.get(name, 0.0) + part.exposed * self.seconds
+            costs[FILLING] = self.analysis.memory_fills[0]
             return {name: exactly(cost) for name, cost in costs.items()}
         return {
             name: Cost(

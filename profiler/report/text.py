@@ -493,6 +493,7 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "large-graph": "a backward pass has more than {functions:,} functions, too many to search for unused gradients",
     "sharded-parameters": "parameters are sharded: gradients are computed for other tensors than the optimizer has",
     "no-activation-memory": "how much of the device's memory is free is not recorded",
+    "trace-without-device": "the trace has no activity of the {device}: record it with ProfilerActivity.CUDA",
     "few-launches": lambda values: (
         f"the trace has only {values['launches']} {'launch' if values['launches'] == 1 else 'launches'} of kernels"
     ),

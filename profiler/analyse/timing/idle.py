@@ -13,8 +13,8 @@ A gap is the time between two activities of the device.
   of the waits, and the remainder out of all other parts.
 - A foreign trace misses the work that was submitted before it began. So the time before its first activity is not the
   host's, as far as the host waited for the device or that activity was submitted already.
-- In a foreign trace, the rest of a gap is not the host's once the activity that ends it is submitted: the device waits
-  for an event, for another stream or for another program then.
+- In a foreign trace, the device may start long after its next activity was submitted. It waits for an event, another
+  stream or another program then, and the rest of the gap is not charged to the host.
 - In a foreign trace, launching operators and setting the device up may take far longer in a part of the trace than in
   most parts, as first calls do. What exceeds the usual there occurs once (`_unusual`).
 - Python between calls has no site of its own. It gets the site of the next call or, after the last one, of the
@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Indices, Intervals, Overlaps, Times, complement, overlaps, times
-from profiler.analyse.model import HOST_CATEGORIES, UNATTRIBUTED, HostState, IdleBlame, SiteOrigin
+from profiler.analyse.model import HOST_CATEGORIES, LEAST_STEPS, UNATTRIBUTED, HostState, IdleBlame, SiteOrigin
 from profiler.analyse.timing.device import busy_intervals
 from profiler.analyse.timing.host_timeline import CODE, RECORDING, REGION, SUBMITTING, HostTimeline
 from profiler.analyse.timing.trace_timeline import FRAME
@@ -42,12 +42,10 @@ from profiler.run.tables import CallKind
 _LEAST_CORE: Final = 0.01
 """Share of the wall time from which idle time without a core is a row of its own: a choice."""
 _START_NS: Final = 50_000
-"""ns after the end of its launch within which a kernel starts on a device that waits for it. Measured in the public
-traces: 1 to 6 µs on NVIDIA's GPUs, 8 to 22 µs on AMD's MI300."""
+"""ns within which a device starts what it has; later, something else delays it. Measured in the public traces: 1 to
+6 µs on NVIDIA's GPUs, 8 to 22 µs on AMD's MI300."""
 _PARTS: Final = 4
 """Parts of equally many launches into which a trace with fewer than LEAST_STEPS steps is divided. A choice."""
-LEAST_STEPS: Final = 3
-"""Steps from which they tell what recurs: what occurs once is in one of them only."""
 _USUAL_SETUP: Final = 2.0
 _USUAL_LAUNCHING: Final = 20.0
 """Times the median of the parts from which the time of a part occurs once: of calls that allocate or set the device up,
@@ -70,8 +68,8 @@ class IdlePieces:
     end: Times
     state: Indices
     subject: Indices
-    """Number of the region's name or of the CallKind, as `state` requires; else 0. A call of kind OTHER, and in a foreign
-    trace one that allocates or frees memory, has its name instead, counted from the last CallKind on."""
+    """Number of the region's name or of the CallKind, as `state` requires; else 0. A call of kind OTHER has its name
+    instead, counted from the last CallKind on. So has one of a foreign trace that allocates or frees memory."""
     category: Indices
     site: Indices
     origin: Indices
@@ -236,8 +234,8 @@ def _is_earlier_work(
 
 
 def _submissions(run: Run, window: Window, gaps: Intervals) -> tuple[Times, npt.NDArray[np.bool_]]:
-    """For each gap when the device must have had the activity that ends it, at most its end, and whether the call that
-    submitted that one also submitted the activity before the gap."""
+    """For each gap from when on something else than the host delays the activity that ends it, at most the end of the
+    gap; and whether the call that submitted that activity also submitted the one before the gap."""
     activities, calls = process_rows(run.activities, window), process_rows(run.calls, window)
     calls = calls[calls["correlation"] > 0]
     calls = calls[np.argsort(calls["correlation"], kind="stable")]
@@ -251,10 +249,11 @@ def _submissions(run: Run, window: Window, gaps: Intervals) -> tuple[Times, npt.
     number = first["correlation"][following]
     at = np.minimum(np.searchsorted(calls["correlation"], number), len(calls) - 1)
     is_known = (first["begin"][following] == gaps.end) & (calls["correlation"][at] == number)
-    submitted = times(calls["end"])[at]
-    ready = np.where(submitted <= gaps.begin, gaps.begin, submitted + _START_NS)
-    until[is_known] = np.clip(ready, gaps.begin, gaps.end)[is_known]
-    return until, is_known & (last["correlation"][before] == number)
+    in_graph = is_known & (last["correlation"][before] == number)
+    submitted = np.maximum(times(calls["end"])[at], gaps.begin)
+    is_late = is_known & ((gaps.end - submitted > _START_NS) | (in_graph & (submitted < gaps.end)))
+    until[is_late] = submitted[is_late]
+    return until, in_graph
 
 
 def _parts(run: Run, window: Window, moments: Times) -> Indices:
@@ -281,8 +280,8 @@ def _occur_once(run: Run, window: Window, pieces: IdlePieces) -> npt.NDArray[np.
 
 
 def _unusual(ns: Times, parts: Indices, times_usual: float) -> npt.NDArray[np.bool_]:
-    """The longest pieces of parts that take many times as long as the median part. If that is so in LEAST_STEPS parts or
-    more, it recurs, and there are none.
+    """The longest pieces of parts that take many times as long as the median part. There are none if LEAST_STEPS parts or
+    more do, because that recurs.
 
     :param ns: the length of each piece, 0 where it does not count.
     :param times_usual: times the median from which a part is no usual one.
