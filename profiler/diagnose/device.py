@@ -94,9 +94,10 @@ def _mean_idle(analysis: Analysis, idle: float) -> float:
 
 
 def missing_device(analysis: Analysis) -> Notice | None:
-    """The notice that a trace lacks what its device did, where it shows one; None where it shows none, or has that."""
+    """The notice that a trace lacks what its GPU did; None where it has that, or shows no GPU."""
     devices = ", ".join(dict.fromkeys(str(each.get("name") or "GPU") for each in analysis.info.devices))
-    if not analysis.is_trace or analysis.idle or (analysis.info.facts.get("device") == "cpu" and not devices):
+    kind = analysis.info.facts.get("device")
+    if not analysis.is_trace or analysis.idle or not (kind == "cuda" or (kind == "cpu" and devices)):
         return None
     return Notice("trace-without-device", {"device": devices or "GPU"})
 

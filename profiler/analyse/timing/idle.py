@@ -280,8 +280,8 @@ def _occur_once(run: Run, window: Window, pieces: IdlePieces) -> npt.NDArray[np.
 
 
 def _unusual(ns: Times, parts: Indices, times_usual: float) -> npt.NDArray[np.bool_]:
-    """The longest pieces of parts that take many times as long as the median part. There are none if LEAST_STEPS parts or
-    more do, because that recurs.
+    """The longest pieces of parts that take many times as long as the median part. There are none if LEAST_STEPS
+    parts or more do, because that recurs.
 
     :param ns: the length of each piece, 0 where it does not count.
     :param times_usual: times the median from which a part is no usual one.

@@ -40,8 +40,8 @@ from profiler.analyse.timing.host_timeline import (
 )
 from profiler.analyse.window import Window, device_kind, named_rows, process_rows
 from profiler.run.code_origin import COMPILED_FOLDER
-from profiler.run.ingest.trace_rows import FILL_REGION
 from profiler.run.model import Run, Site, Table
+from profiler.run.tables import MEMORY_FILL
 
 FRAME: Final = "frame "
 """Prefix of regions that are calls of Python functions in a foreign trace: `frame train.py(12): main`."""
@@ -113,7 +113,7 @@ def is_operator(run: Run, regions: Table) -> npt.NDArray[np.bool_]:
 
 def memory_fills(run: Run, window: Window) -> tuple[float, float]:
     """Seconds per step in which a device only fills new memory, on a CPU the stepping thread, and fills per step."""
-    regions = named_rows(run, process_rows(run.regions, window), FILL_REGION)
+    regions = named_rows(run, process_rows(run.regions, window), MEMORY_FILL)
     regions = regions[window.step_rows(regions["begin"]) >= 0] if len(window) else regions[:0]
     if not len(regions):
         return 0.0, 0.0

@@ -30,7 +30,7 @@ launches an operator in 5 to 50 µs, and in up to 200 µs where it is traced."""
 def many_small_kernels(costs: StepCosts) -> Claim | None:
     """The idle time in which the host launched operators. It gets what other rules leave."""
     launches, busy = costs.analysis.value("launches_per_step"), costs.analysis.value("device_utilization")
-    if not costs.has_queue or not launches or launches < MANY_LAUNCHES or too_few_launches(costs.analysis):
+    if not costs.is_idle or not launches or launches < MANY_LAUNCHES or too_few_launches(costs.analysis):
         return None
     # in a trace, launches are among the framework's calls, and other calls set the device up
     claimed = take(costs, "framework") if costs.analysis.is_trace else take(costs, "launch", "framework")

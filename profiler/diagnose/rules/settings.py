@@ -27,9 +27,8 @@ from profiler.diagnose.rule import (
 )
 from profiler.diagnose.rules._frames import frame_costs, frame_sites, lines_above
 from profiler.diagnose.rules._input import rank_count
-from profiler.run.ingest.trace_rows import FILL_REGION
 from profiler.run.model import Site
-from profiler.run.tables import OPERATORS, SETTINGS
+from profiler.run.tables import MEMORY_FILL, OPERATORS, SETTINGS
 
 
 def setting_line(costs: StepCosts, name: str) -> tuple[Site, ...]:
@@ -101,6 +100,7 @@ def debug_mode(costs: StepCosts) -> Claim | None:
     "memory-fills",
     "Deterministic algorithms fill all new memory with values that nothing reads",
     (
+        "torch.use_deterministic_algorithms(True) turns that on.",
         "torch fills new memory {fills:number} times per step.",
         "The device only fills it {filling:share} of the time.",
     ),
@@ -112,13 +112,14 @@ def memory_fills(costs: StepCosts) -> Claim | RunClaim | None:
     """The time in which a device fills new memory, and for which it is idle while the host launches that. In a recorded
     run only the setting is known."""
     if costs.fact("fills_memory"):
-        return RunClaim(values={"fills": None, "filling": None}, confidence=Confidence.MEDIUM)
+        sites = setting_line(costs, "deterministic")
+        return RunClaim(sites=sites, values={"fills": None, "filling": None}, confidence=Confidence.MEDIUM)
     seconds, count = costs.analysis.memory_fills
     if not count or costs.is_device_unseen:
         return None
     if not costs.has_queue:
         return Claim({"compute": exactly(seconds)}, values={"fills": count, "filling": None})
-    rows = [row for row in program_blame(costs.analysis) if row.subject == FILL_REGION and not row.is_once]
+    rows = [row for row in program_blame(costs.analysis) if row.subject == MEMORY_FILL and not row.is_once]
     claimed = {FILLING: exactly(seconds), "framework": exactly(sum(row.seconds_per_step for row in rows))}
     return Claim(
         {name: cost for name, cost in claimed.items() if cost.seconds},

@@ -16,12 +16,10 @@ import numpy.typing as npt
 from profiler.run.ingest.trace_events import ANNOTATION_PREFIXES, STEP_PREFIX, OnDevice, OnHost, Trace
 from profiler.run.model import StepDefinition, StepKind, Table
 from profiler.run.source import dtype_of
-from profiler.run.tables import ActivityKind, CallKind, ValueKind
+from profiler.run.tables import MEMORY_FILL, ActivityKind, CallKind, ValueKind
 
 OPERATOR_REGION: Final = "operator "
 """Prefix of regions that are torch operators: the breakdown calls them framework, on a CPU compute."""
-FILL_REGION: Final = f"{OPERATOR_REGION}aten::fill_ of new memory"
-"""The region of an operator that fills memory within the one that gets it: torch.use_deterministic_algorithms does."""
 _FILL: Final = "aten::fill_"
 _GETS_MEMORY: Final = re.compile(r"^aten::(empty|resize)")
 FRAME_REGION: Final = "frame "
@@ -146,7 +144,7 @@ def regions(trace: Trace, name_of: NameOf) -> Table:
     marked = (event for event in trace.annotations if not event.name.startswith(STEP_PREFIX))
     selected = [(event, region_name(event.name)) for event in marked]
     selected += [(event, OPERATOR_REGION + event.name) for event in outermost(trace.operators)]
-    selected += [(event, FILL_REGION) for event in _fills(trace.operators)]
+    selected += [(event, MEMORY_FILL) for event in _fills(trace.operators)]
     selected += [(event, FRAME_REGION + event.name) for event in trace.frames]
     selected.sort(key=lambda pair: (pair[0].tid, pair[0].begin, -pair[0].end))
     rows = []
