@@ -192,6 +192,8 @@ def _of_device(board: Board, costs: StepCosts) -> Iterator[Finding]:
         if few and code != SUBMITTED and not _is_single_call(rows):
             continue
         whole = sum(row.seconds_per_step for row in rows)
+        if costs.is_little(whole):
+            continue
         left, found = board.share_left(category), _Group(Lines())
         found.add(_ONCE_OF.get(code, category), exactly(left * whole), None)
         found.claimed = whole * (1.0 - left)

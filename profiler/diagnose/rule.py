@@ -38,7 +38,7 @@ from profiler.analyse.model import (
 )
 from profiler.core.notice import Notice
 from profiler.diagnose.device import BUSY, COPIES, is_sampled, program_blame, trace_category
-from profiler.diagnose.model import WORTH_NAMING
+from profiler.diagnose.model import NAMED, WORTH_NAMING
 from profiler.run.code_origin import USER, code_owner
 from profiler.run.model import Site
 
@@ -166,6 +166,11 @@ class StepCosts:
     def is_idle(self) -> bool:
         """Whether a device with a queue was idle for more of the time than a busy one is."""
         return self.has_queue and sum(row.share_of_wall for row in self.analysis.idle) > 1.0 - BUSY
+
+    def is_little(self, idle: float) -> bool:
+        """Whether these idle seconds per step of a trace are little: less than a tenth, where the device is so busy
+        that the host does not limit the steps."""
+        return self.analysis.is_trace and not self.is_idle and idle < NAMED * self.seconds
 
     @cached_property
     def categories(self) -> Mapping[str, Cost]:

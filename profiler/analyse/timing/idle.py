@@ -55,10 +55,6 @@ _LAUNCHING: Final = (CallKind.LAUNCH, CallKind.MEMSET, CallKind.EVENT)
 _NAMED_AFTER_SYNC: Final = tuple(CODE[name] for name in ("input", "log", "checkpoint"))
 
 
-_HAS_WORK: Final = 3
-"""The part of a gap in which the device has its next work."""
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class IdlePieces:
     """Exclusive pieces of the device's idle time, one row each."""
@@ -84,7 +80,10 @@ def idle_blame(run: Run, window: Window, host: HostTimeline, *, unrecorded_is_py
     pieces = idle_pieces(run, window, host, unrecorded=category)
     if not len(pieces.gap):
         return ()
-    is_once = _occur_once(run, window, pieces) if host.site is not None else np.zeros(len(pieces.gap), np.bool_)
+    is_once = np.zeros(len(pieces.gap), np.bool_)
+    if host.site is not None:
+        pieces = _with_submitted(run, window, pieces)
+        is_once = _occur_once(run, window, pieces)
     subjects = len(CallKind) + len(run.names)
     shape = (len(HostState), len(SiteOrigin), len(HOST_CATEGORIES), subjects, len(run.sites) + 1, 2)
     columns = (pieces.state, pieces.origin, pieces.category, pieces.subject, pieces.site + 1, times(is_once))
@@ -155,19 +154,11 @@ def idle_pieces(run: Run, window: Window, host: HostTimeline, *, unrecorded: int
 
     :param unrecorded: number of the category of time outside of any region and call.
     """
-    busy = busy_intervals(run, window)
-    low, high = int(window.begin[0]), int(window.end[-1])
-    if len(busy):  # entire gaps, also where they reach out of the window: their beginning decides
-        low, high = min(low, int(busy.begin[0])), max(high, int(busy.end[-1]))
-    gaps = complement(busy, low, high)
+    gaps, low, high = _gaps(run, window)
     returned, charged_until, charged_call = _charges(gaps, host)
-    is_foreign = host.site is not None
-    submitted, in_graph = _submissions(run, window, gaps) if is_foreign else (gaps.end, np.zeros(len(gaps), np.bool_))
-    returned, charged_until = np.minimum(returned, submitted), np.minimum(charged_until, submitted)
-    # each gap in four parts: until that call returns, until more work is submitted, until the device has its next work,
-    # and the remainder
-    begin = np.concatenate([gaps.begin, returned, charged_until, submitted])
-    end = np.concatenate([returned, charged_until, submitted, gaps.end])
+    # each gap in three parts: until that call returns, until more work is submitted, and the remainder
+    begin = np.concatenate([gaps.begin, returned, charged_until])
+    end = np.concatenate([returned, charged_until, gaps.end])
     in_steps = overlaps(begin, end, window.spans)
     stretches, segment = partition(host, low, high)
     cut = overlaps(in_steps.begin, in_steps.end, stretches)
@@ -182,39 +173,35 @@ def idle_pieces(run: Run, window: Window, host: HostTimeline, *, unrecorded: int
     region_name = _take(host.regions["name"], np.where(in_region, record, -1))
     by_recorder = in_region & (region_name == recorder)
     in_frame = in_region & np.array([name.startswith(FRAME) for name in run.names] or [False])[region_name]
-    in_input = (part == 1) & (category == CODE["input"]) & is_foreign
-    charged = np.where(by_recorder | in_input | (part >= 2), -1, charged_call[gap])
+    in_input = (part == 1) & (category == CODE["input"]) & (host.site is not None)
+    charged = np.where(by_recorder | in_input | (part == 2), -1, charged_call[gap])
     by_sync = charged >= 0
     in_named_region = by_sync & (part > 0) & in_region & ~in_frame & np.isin(category, _NAMED_AFTER_SYNC)
     call = np.where(by_sync, charged, np.where(in_call, record, -1))
     waiting = (by_sync & (part == 0)) | (~by_sync & in_call & (_take(_waiting(host), segment) > 0))
-    earlier = _is_earlier_work(run, window, cut, waiting) if is_foreign else np.zeros(len(waiting), np.bool_)
-    has_work = (part == _HAS_WORK) & ~earlier
+    earlier = _is_earlier_work(run, window, cut, waiting) if host.site is not None else np.zeros(len(waiting), np.bool_)
     state = np.select(
-        [by_recorder, earlier, has_work & in_graph[gap], has_work,
-         waiting, in_named_region, by_sync, in_frame, in_region, in_call],
+        [by_recorder, earlier, waiting, in_named_region, by_sync, in_frame, in_region, in_call],
         [
-            HostState.RECORDING, HostState.EARLIER_WORK, HostState.WITHIN_GRAPH, HostState.SUBMITTED,
-            HostState.BLOCKED_IN_CALL, HostState.AFTER_SYNC_IN_REGION, HostState.AFTER_SYNC, HostState.IN_PYTHON,
-            HostState.IN_REGION, HostState.IN_CALL,
+            HostState.RECORDING, HostState.EARLIER_WORK, HostState.BLOCKED_IN_CALL, HostState.AFTER_SYNC_IN_REGION,
+            HostState.AFTER_SYNC, HostState.IN_PYTHON, HostState.IN_REGION, HostState.IN_CALL,
         ],
         HostState.BETWEEN_CALLS,
     )  # fmt: skip
     names_region = in_named_region | (in_region & ~in_frame & ~by_sync)
     kind = _take(host.calls["kind"], call)
-    named = (CallKind.OTHER, CallKind.ALLOC, CallKind.FREE) if is_foreign else (CallKind.OTHER,)
+    named = (CallKind.OTHER,) if host.site is None else (CallKind.OTHER, CallKind.ALLOC, CallKind.FREE)
     of_call = np.where(np.isin(kind, named), len(CallKind) + _take(host.calls["name"], call), kind)
-    subject = np.where(has_work, 0, np.where(names_region, region_name, np.where(call >= 0, of_call, 0)))
-    category = np.where(by_sync, CODE["sync"], np.where(has_work, CODE[UNATTRIBUTED], category))
+    subject = np.where(names_region, region_name, np.where(call >= 0, of_call, 0))
     site = np.where(call >= 0, _take(host.calls["site"], call), -1)
     if host.site is not None:
-        site = np.where(by_sync, site, np.where(recorded & ~has_work, _take(host.site, segment), -1))
+        site = np.where(by_sync, site, np.where(recorded, _take(host.site, segment), -1))
     between = (host.site is None) & ~by_sync & ~by_recorder & ~in_call & ((source == -1) | (category == CODE["python"]))
     origin = np.full(len(site), SiteOrigin.ITSELF, np.int64)
     site[between], origin[between] = _nearest_site(host, cut.begin[between], cut.end[between])
     return IdlePieces(
         gap, cut.begin, cut.end, times(state), times(subject),
-        category=times(category),
+        category=times(np.where(by_sync, CODE["sync"], category)),
         site=times(site),
         origin=origin,
     )  # fmt: skip
@@ -231,6 +218,35 @@ def _is_earlier_work(
     submitting = calls[(calls["correlation"] == first["correlation"]) & (first["correlation"] > 0)]
     submitted = int(submitting["end"].max()) if len(submitting) else int(first["begin"])
     return np.asarray((pieces.end <= int(first["begin"])) & (waiting | (pieces.begin >= submitted)))
+
+
+def _gaps(run: Run, window: Window) -> tuple[Intervals, int, int]:
+    """The gaps in the device's work, and the begin and the end of the time in which they are. They are entire also
+    where they reach out of the window: their beginning decides."""
+    busy = busy_intervals(run, window)
+    low, high = int(window.begin[0]), int(window.end[-1])
+    if len(busy):
+        low, high = min(low, int(busy.begin[0])), max(high, int(busy.end[-1]))
+    return complement(busy, low, high), low, high
+
+
+def _with_submitted(run: Run, window: Window, pieces: IdlePieces) -> IdlePieces:
+    """The pieces of a foreign trace, of which those in which the device had its next work are not the host's."""
+    until, in_graph = _submissions(run, window, _gaps(run, window)[0])
+    cut = np.where(pieces.state == HostState.EARLIER_WORK, pieces.end, until[pieces.gap])
+    cut = np.clip(cut, pieces.begin, pieces.end)
+    of_host, of_device = np.flatnonzero(cut > pieces.begin), np.flatnonzero(cut < pieces.end)
+    gap = pieces.gap[of_device]
+    state = np.where(in_graph[gap], HostState.WITHIN_GRAPH, HostState.SUBMITTED)
+
+    def both(mine: Indices, theirs: npt.ArrayLike) -> Indices:
+        return np.concatenate([mine[of_host], np.broadcast_to(times(theirs), len(of_device))])
+
+    return IdlePieces(
+        both(pieces.gap, gap), both(pieces.begin, cut[of_device]), both(cut, pieces.end[of_device]),
+        both(pieces.state, state), both(pieces.subject, 0), both(pieces.category, CODE[UNATTRIBUTED]),
+        both(pieces.site, -1), both(pieces.origin, SiteOrigin.ITSELF),
+    )  # fmt: skip
 
 
 def _submissions(run: Run, window: Window, gaps: Intervals) -> tuple[Times, npt.NDArray[np.bool_]]:

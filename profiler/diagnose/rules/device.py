@@ -30,12 +30,13 @@ launches an operator in 5 to 50 µs, and in up to 200 µs where it is traced."""
 def many_small_kernels(costs: StepCosts) -> Claim | None:
     """The idle time in which the host launched operators. It gets what other rules leave."""
     launches, busy = costs.analysis.value("launches_per_step"), costs.analysis.value("device_utilization")
-    if not costs.is_idle or not launches or launches < MANY_LAUNCHES or too_few_launches(costs.analysis):
+    if not costs.has_queue or not launches or launches < MANY_LAUNCHES or too_few_launches(costs.analysis):
         return None
     # in a trace, launches are among the framework's calls, and other calls set the device up
     claimed = take(costs, "framework") if costs.analysis.is_trace else take(costs, "launch", "framework")
     kernel = busy * costs.seconds / launches if busy else None
-    if max(total_seconds(claimed) / launches, kernel or 0.0) > _SLOWEST:
+    whole = total_seconds(claimed)
+    if costs.is_little(whole) or max(whole / launches, kernel or 0.0) > _SLOWEST:
         return None
     once = sum(row.seconds_per_step for row in costs.analysis.idle if row.is_once)
     values = {"launches": launches, "kernel": kernel, "call": (costs.seconds - once) / launches}
