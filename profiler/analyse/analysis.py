@@ -39,7 +39,7 @@ from profiler.analyse.sampling.strata import has_hooked_steps
 from profiler.analyse.sampling.threads import thread_activities
 from profiler.analyse.timing.batches import batch_curve
 from profiler.analyse.timing.breakdown import NO_OPERATORS, Strip, breakdown, within_blocked
-from profiler.analyse.timing.counters import call_sites, counters, gauges
+from profiler.analyse.timing.counters import call_sites, counters, gauges, steady_launches
 from profiler.analyse.timing.device import (
     device_breakdown,
     device_parts,
@@ -54,7 +54,7 @@ from profiler.analyse.timing.input import input_measures, input_parts, loader_us
 from profiler.analyse.timing.resources import peak_share, recording_seconds, resources, series
 from profiler.analyse.timing.scheduler import step_delays, waits_without_core
 from profiler.analyse.timing.throughput import counted_unit, throughput
-from profiler.analyse.timing.trace_timeline import full_timeline
+from profiler.analyse.timing.trace_timeline import full_timeline, memory_fills
 from profiler.analyse.timing.warnings import contradictions, run_warnings
 from profiler.analyse.window import (
     LEVEL_LIGHT,
@@ -130,6 +130,8 @@ def analyse(run: Run) -> Analysis:
         device_parts=device_parts(run, on_device),
         kernels=kernel_times(run, on_device),
         float32_products=float32_product_share(run, on_device),
+        memory_fills=memory_fills(run, on_device) if run.is_trace else (0.0, 0.0),
+        steady_launches=steady_launches(run, window),
         idle=idle,
         call_sites=sites,
         series=series(run, window),

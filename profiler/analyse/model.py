@@ -50,6 +50,10 @@ CORELESS_CATEGORIES = ("core", "throttled")
 """Those of them in which the thread could have run."""
 # Device categories of a step, exclusive; idle is what remains of the wall time.
 DEVICE_CATEGORIES = ("compute", "copy", "communication", "idle")
+LEAST_STEPS = 3
+"""Steps of a trace from which they tell what recurs: what occurs once is in fewer."""
+FILLING = "filling"
+"""The time in which a device only fills new memory."""
 COMMUNICATING, COPYING = "communicating", "copying"
 """Causes that are time of the device: it only communicated, or copied, and no kernel computed at the same time."""
 SAME_SIZE = 1.1
@@ -127,6 +131,14 @@ class HostState(IntEnum):
     have run work from before the trace began."""
     WITHOUT_CORE = 9
     """It had no core, or it waited for a device that is a thread and had none."""
+    SUBMITTED = 10
+    """It had submitted the next work already, in a foreign trace. So the device, and not the host, delayed that."""
+    WITHIN_GRAPH = 11
+    """The same between two activities of one call, such as the launch of a CUDA graph."""
+
+
+WITH_WORK = (HostState.SUBMITTED, HostState.WITHIN_GRAPH)
+"""States in which the device had its next work already."""
 
 
 class SiteOrigin(IntEnum):
@@ -157,6 +169,8 @@ class IdleBlame:
     """The share of the wall time."""
     gaps_per_step: float
     """Gaps in the device's work per step."""
+    is_once: bool = False
+    """Whether it occurs once in a foreign trace, as the first calls of a library do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -849,6 +863,11 @@ class Analysis:
     float32_products: float = 0.0
     """The share of the wall time in which the device computes products and convolutions in float32 without tensor
     cores; 0 where the names of kernels do not tell."""
+    memory_fills: tuple[float, float] = (0.0, 0.0)
+    """Seconds per step in which a device, or in a trace of the CPU the host, only fills new memory, as deterministic
+    algorithms do, and how often per step; 0 where that is not recorded."""
+    steady_launches: float = 0.0
+    """The launches that three of four measured steps have at least; 0 where that is not known, or of a single step."""
     idle: tuple[IdleBlame, ...] = ()
     """Idle time of the device by what the host was doing, the most seconds first."""
     call_sites: tuple[CallSite, ...] = ()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from profiler.analyse.model import (
+    LEAST_STEPS,
     UNATTRIBUTED,
+    WITH_WORK,
     Analysis,
     HostState,
     IdleBlame,
@@ -14,13 +16,24 @@ from profiler.analyse.model import (
 )
 from profiler.core.facts import stated_device
 from profiler.core.notice import Notice
-from profiler.diagnose.model import BETWEEN_OPERATORS, SETUP_CALLS, WORTH_NAMING, RunDiagnosis, RunVerdict
+from profiler.diagnose.model import (
+    BETWEEN_OPERATORS,
+    LAUNCHED_ONCE,
+    SETUP_CALLS,
+    SETUP_ONCE,
+    SUBMITTED,
+    WORTH_NAMING,
+    RunDiagnosis,
+    RunVerdict,
+)
 
 BUSY: Final = 0.8
 """Share of time from which a device, or of a step from which computing, counts as the limit."""
 MIN_LAUNCHES: Final = 50
-"""Launches below which no cause of idle time is named. A step of a model makes hundreds; the public traces with fewer
-show first calls, or a single step that is one CUDA graph."""
+"""Launches of a trace whose steps do not repeat below which no cause of idle time is named. A step of a model makes
+hundreds; the public traces with fewer show first calls, or a single step that is one CUDA graph."""
+MANY_LAUNCHES: Final = 10
+"""Launches per step from which they are many. A choice: a step of a few CUDA graphs or fused kernels has fewer."""
 MAX_LISTED: Final = 5
 """Parts of a step or of a run that are listed, of those that no rule explains."""
 COPIES: Final = ("h2d", "d2h", "d2d")
@@ -80,19 +93,38 @@ def _mean_idle(analysis: Analysis, idle: float) -> float:
     return idle if busy is None or busy.value is None or is_sampled(busy) or doubtful else 1 - busy.value
 
 
+def missing_device(analysis: Analysis) -> Notice | None:
+    """The notice that a trace lacks what its GPU did; None where it has that, or shows no GPU."""
+    devices = ", ".join(dict.fromkeys(str(each.get("name") or "GPU") for each in analysis.info.devices))
+    kind = analysis.info.facts.get("device")
+    if not analysis.is_trace or analysis.idle or not (kind == "cuda" or (kind == "cpu" and devices)):
+        return None
+    return Notice("trace-without-device", {"device": devices or "GPU"})
+
+
 def too_few_launches(analysis: Analysis) -> Notice | None:
-    """The reason not to name causes of idle time in a trace with few launches; None where there are enough."""
+    """The reason not to name causes of idle time in a trace with few launches; None where there are enough, or where
+    its steps repeat them. Two steps alone may both be unusual: they must have many."""
     launches = analysis.measures.get("launches_per_step")
     if not analysis.is_trace or launches is None or launches.value is None:
         return None
-    count = round(launches.value * launches.n)
-    return Notice("few-launches", {"launches": count}) if count < MIN_LAUNCHES else None
+    count, steady = round(launches.value * launches.n), analysis.steady_launches
+    repeats = steady >= (1.0 if launches.n >= LEAST_STEPS else MANY_LAUNCHES)
+    return None if repeats or count >= MIN_LAUNCHES else Notice("few-launches", {"launches": count})
 
 
-def trace_category(row: IdleBlame) -> tuple[str, str]:
-    """The category of a row of a trace, and the code of what is to be added; calls that launch are the framework's."""
-    if row.category == "launch":
-        return ("framework", "") if row.subject in _LAUNCH_CALLS else ("launch", SETUP_CALLS)
-    if row.category in ("python", UNATTRIBUTED) and row.state is not HostState.IN_PYTHON:
+def trace_category(category: str, subject: str, state: HostState, *, is_once: bool) -> tuple[str, str]:
+    """The category of idle time of a trace, and the code of what is to be added. Calls that launch are the framework's.
+    What occurs once is a category of its own, which no cure can change.
+
+    :param category: a host category, with the `subject` and the `state` of its row.
+    """
+    if state in WITH_WORK:
+        return SUBMITTED, SUBMITTED
+    if category == "launch" and subject not in _LAUNCH_CALLS:
+        return (SETUP_ONCE, SETUP_ONCE) if is_once else ("launch", SETUP_CALLS)
+    if category in ("launch", "framework"):
+        return (LAUNCHED_ONCE, LAUNCHED_ONCE) if is_once else ("framework", "")
+    if category in ("python", UNATTRIBUTED) and state is not HostState.IN_PYTHON:
         return UNATTRIBUTED, BETWEEN_OPERATORS
-    return row.category, ""
+    return category, ""

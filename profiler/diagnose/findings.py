@@ -45,7 +45,9 @@ def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> Found:
     not_judged, of_run, findings = list[NotJudged](), list[Finding](), list[Finding]()
     # without a step nothing recurs, so that no cure has a gain
     is_unseen = analysis.step is not None and analysis.step.is_whole_run
-    is_told = not is_unseen and not (costs.is_idle and too_few_launches(analysis))
+    # without what the device did, a trace does not tell whether the host's work costs time
+    is_lacking = analysis.is_trace and costs.is_device_unseen
+    is_told = not is_unseen and not is_lacking and not (costs.is_idle and too_few_launches(analysis))
     board, owned = Board(costs), set[tuple[str, int]]()
     without_gain = list[tuple[Rule, Claim]]()  # they get what causes with a gain leave
     for order in Order:

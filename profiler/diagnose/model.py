@@ -41,6 +41,8 @@ IDLE: Final = "idle-"
 BETWEEN_OPERATORS: Final = "between-operators"
 PYTHON_OR_WAITS: Final = "python-or-device-wait"
 SETUP_CALLS: Final = "setup-calls"
+SETUP_ONCE, LAUNCHED_ONCE = "setup-once", "launched-once"
+SUBMITTED: Final = "submitted"
 CODE_OF: Final[Mapping[Owner, str]] = {
     Owner.IMPORT: "import",
     Owner.LIBRARY: "library-code",
@@ -74,6 +76,8 @@ class RunVerdict(StrEnum):
     DEVICE_IDLE_UNEXPLAINED = "device-idle-unexplained"
     DEVICE_BUSY = "device-busy"
     """Share of time in which the device was busy."""
+    DEVICE_UNRECORDED = "device-unrecorded"
+    """A trace of a program, or of a machine, with a device lacks what that did."""
     DEVICE_BUSY_SAMPLED = "device-busy-sampled"
     """The same by NVML, which does not see short gaps."""
     COMPUTING = "computing"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from profiler.analyse.finding import Cure, Gain, GainMethod, Prediction
-from profiler.analyse.model import COMMUNICATING, COPYING, HOST_CATEGORIES, WAIT_CATEGORIES, Analysis
+from profiler.analyse.model import COMMUNICATING, COPYING, FILLING, HOST_CATEGORIES, WAIT_CATEGORIES, Analysis
 from profiler.core.errors import ProfilerError
 from profiler.diagnose.model import MOST_UNEXPLAINED
 from profiler.diagnose.rule import Claim, StepCosts
@@ -39,7 +39,7 @@ def _cures(claim: Claim, costs: StepCosts) -> tuple[Cure, ...]:
     cures = []
     for name, cost in claim.costs.items():
         whole = costs.cost(name).seconds
-        if name in WAIT_CATEGORIES or whole <= 0:
+        if name in (*WAIT_CATEGORIES, FILLING) or whole <= 0:
             return ()
         part = min(1.0, cost.seconds / whole)
         if name == COMMUNICATING:

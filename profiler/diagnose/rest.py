@@ -40,12 +40,16 @@ from profiler.diagnose.model import (
     BETWEEN_OPERATORS,
     CODE_OF,
     IDLE,
+    LAUNCHED_ONCE,
     MOST,
     MUCH_UNKNOWN,
     NAMED,
     OTHER_CODE,
     PYTHON_OR_WAITS,
     RECORDED_COMPUTING,
+    SETUP_CALLS,
+    SETUP_ONCE,
+    SUBMITTED,
     WAITS_FOR_WORKERS,
     WORTH_NAMING,
 )
@@ -177,24 +181,32 @@ def _of_device(board: Board, costs: StepCosts) -> Iterator[Finding]:
     analysis = costs.analysis
     groups = defaultdict[tuple[str, str], list[IdleBlame]](list)
     for row in program_blame(analysis):
-        groups[trace_category(row) if analysis.is_trace else (row.category, "")].append(row)
+        key = row.category, ""
+        if analysis.is_trace:
+            key = trace_category(row.category, row.subject, row.state, is_once=row.is_once)
+        groups[key].append(row)
     has_operators = bool(analysis.breakdown.get("framework") and analysis.breakdown["framework"].value)
     has_functions = any(row.state is HostState.IN_PYTHON for row in analysis.idle)
     few = too_few_launches(analysis)
     for (category, code), rows in groups.items():
-        if few and not _is_single_call(category, rows):
+        if few and code != SUBMITTED and not _is_single_call(rows):
             continue
         whole = sum(row.seconds_per_step for row in rows)
+        if costs.is_little(whole):
+            continue
         left, found = board.share_left(category), _Group(Lines())
-        found.add(category, exactly(left * whole), None)
+        found.add(_ONCE_OF.get(code, category), exactly(left * whole), None)
         found.claimed = whole * (1.0 - left)
         for part, seconds in board.free(category):
             if part:
                 found.lines.add(part.cell, seconds)
         is_known = code != BETWEEN_OPERATORS or (has_operators and not has_functions)
         shown = tuple(replace(row, share_of_wall=left * row.share_of_wall) for row in rows)
-        if finding := _finding(f"{IDLE}{code if code and is_known else category}", found, costs, rows=_largest(shown)):
-            yield finding
+        values: dict[str, Any] = {"rows": _largest(shown)}
+        if code in _ONCE_OF:
+            values["once"] = whole * (analysis.value("steps") or 1.0)
+        if finding := _finding(f"{IDLE}{code if code and is_known else category}", found, costs, **values):
+            yield replace(finding, is_periodic=code in _ONCE_OF)
     for category, kinds in ((COMMUNICATING, ("communication",)), (COPYING, COPIES)):
         parts = sorted((part for part in analysis.device_parts if part.kind in kinds), key=lambda part: -part.exposed)
         left, found = board.share_left(category), _Group(Lines())
@@ -206,11 +218,17 @@ def _of_device(board: Board, costs: StepCosts) -> Iterator[Finding]:
             yield finding
 
 
-def _is_single_call(category: str, rows: Iterable[IdleBlame]) -> bool:
+_ONCE_OF: Final = {SETUP_ONCE: "launch", LAUNCHED_ONCE: "framework"}
+"""What occurs once -> its category."""
+
+
+def _is_single_call(rows: Iterable[IdleBlame]) -> bool:
     """Whether one call that blocks, allocates or sets the device up takes nearly all of the time: then few launches are
     enough to name it."""
     row = max(rows, key=lambda each: each.share_of_wall)
-    is_setup = row.state is HostState.IN_CALL and category == "launch"
+    is_setup = row.state is HostState.IN_CALL and trace_category(
+        row.category, row.subject, row.state, is_once=False
+    ) == ("launch", SETUP_CALLS)
     return row.share_of_wall >= BUSY and (row.state is HostState.BLOCKED_IN_CALL or is_setup)
 
 

@@ -28,15 +28,17 @@ from profiler.analyse.model import (
     COMMUNICATING,
     COPYING,
     CORELESS_CATEGORIES,
+    FILLING,
     Analysis,
     DevicePart,
+    HostState,
     InputPart,
     LineCost,
     Phase,
 )
 from profiler.core.notice import Notice
 from profiler.diagnose.device import BUSY, COPIES, is_sampled, program_blame, trace_category
-from profiler.diagnose.model import WORTH_NAMING
+from profiler.diagnose.model import NAMED, WORTH_NAMING
 from profiler.run.code_origin import USER, code_owner
 from profiler.run.model import Site
 
@@ -165,19 +167,26 @@ class StepCosts:
         """Whether a device with a queue was idle for more of the time than a busy one is."""
         return self.has_queue and sum(row.share_of_wall for row in self.analysis.idle) > 1.0 - BUSY
 
+    def is_little(self, idle: float) -> bool:
+        """Whether these idle seconds per step of a trace are little: less than a tenth, where the device is so busy
+        that the host does not limit the steps."""
+        return self.analysis.is_trace and not self.is_idle and idle < NAMED * self.seconds
+
     @cached_property
     def categories(self) -> Mapping[str, Cost]:
         """Host category, COMMUNICATING or COPYING -> what it costs; empty where nothing was recorded."""
         if self.has_queue:
             costs: dict[str, float] = {}
             for row in program_blame(self.analysis):
-                # in a trace, what no operator and no function recorded may be a wait as well as Python
-                category = trace_category(row)[0] if self.analysis.is_trace else row.category
+                category = row.category
+                if self.analysis.is_trace:  # what no operator and no function recorded may be a wait as well as Python
+                    category, _ = trace_category(category, row.subject, row.state, is_once=row.is_once)
                 costs[category] = costs.get(category, 0.0) + row.seconds_per_step
             for part in self.analysis.device_parts:
                 name = COMMUNICATING if part.kind == "communication" else COPYING if part.kind in COPIES else ""
                 if name:
                     costs[name] = costs.get(name, 0.0) + part.exposed * self.seconds
+            costs[FILLING] = self.analysis.memory_fills[0]
             return {name: exactly(cost) for name, cost in costs.items()}
         return {
             name: Cost(
@@ -279,11 +288,8 @@ class StepCosts:
         steps = ledger.steps.get(thread, 0) if ledger else 0
         if ledger is None or not steps:
             return [*self._cells_of_lines()]
-        names = _IN_TRACES if self.analysis.is_trace else _CATEGORIES
-        return [
-            (names.get(cell.kind, cell.kind.removeprefix(_IDLE)), cell.seconds / steps, cell)
-            for cell in ledger.of(Period.STEPS, thread)
-        ]
+        name = _category_in_trace if self.analysis.is_trace else _category
+        return [(name(cell), cell.seconds / steps, cell) for cell in ledger.of(Period.STEPS, thread)]
 
     def _cells_of_lines(self) -> Iterator[tuple[str, float, Cell]]:
         """The cells of a run without a ledger, such as of an attached program: its lines."""
@@ -336,9 +342,20 @@ _CATEGORIES: Final[Mapping[str, str]] = {
     "device copy": COPYING,
 }
 """Kinds of cells -> the category of a claim's cost that they are, where it has another name."""
-_IN_TRACES: Final[Mapping[str, str]] = {**_CATEGORIES, "idle: launch": "framework"}
-"""The same in a trace, where launches are calls of the framework."""
 _IDLE: Final = "idle: "
+
+
+def _category(cell: Cell) -> str:
+    """The category of a claim's cost that a cell is."""
+    return _CATEGORIES.get(cell.kind, cell.kind.removeprefix(_IDLE))
+
+
+def _category_in_trace(cell: Cell) -> str:
+    """The same in a trace."""
+    if not cell.kind.startswith(_IDLE):
+        return _category(cell)
+    state, is_once = HostState[cell.activity.upper().replace(" ", "_")], cell.recurrence is Recurrence.ONCE
+    return trace_category(_category(cell), cell.function, state, is_once=is_once)[0]
 
 
 Judge = Callable[[StepCosts], Claim | RunClaim | Notice | None]

@@ -13,7 +13,7 @@ from profiler.analyse.model import (
 )
 from profiler.core.facts import stated_device
 from profiler.core.notice import Notice
-from profiler.diagnose.device import BUSY, diagnose_device
+from profiler.diagnose.device import BUSY, diagnose_device, missing_device
 from profiler.diagnose.model import (
     MUCH_UNKNOWN,
     RECORDED_COMPUTING,
@@ -71,6 +71,8 @@ def _diagnose_unseen(analysis: Analysis) -> RunDiagnosis:
 
 def _diagnose_host(analysis: Analysis, reason: Notice | None) -> RunDiagnosis:
     """The diagnosis without a device queue: what comes first of what took the host's time."""
+    if missing := missing_device(analysis):
+        return RunDiagnosis(RunVerdict.DEVICE_UNRECORDED, reason=missing)
     if not sum(measure.value or 0.0 for measure in analysis.breakdown.values()):
         if analysis.info.facts.get("device") == "cpu" and analysis.info.level == "light":
             return RunDiagnosis(RunVerdict.STEP_TIME_ONLY, seconds=analysis.value("step_time") or 0.0)

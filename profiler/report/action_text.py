@@ -91,6 +91,10 @@ def _proofs(analysis: Analysis, first: Finding | None) -> Iterator[Action]:
             trace = shlex.quote(relative_path(analysis.path)) if analysis.is_trace and analysis.path else "RUN"
             predict = f"{called_as()} diagnose {trace} --what-if {change or 'sync=0,launch=0.5'}"
             yield Action("Predict what a change gives before you make it", command=predict)
+        if analysis.outcome == RunVerdict.DEVICE_UNRECORDED:
+            activities = "torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
+            yield Action("Record a trace that has the activities of the device", code=activities)
+            return
         yield Action(
             "Record a trace after your change, and compare both", command=f"{called_as()} compare BEFORE AFTER"
         )

@@ -22,10 +22,13 @@ from profiler.diagnose.model import (
     BETWEEN_OPERATORS,
     CODE_OF,
     IDLE,
+    LAUNCHED_ONCE,
     OTHER_CODE,
     PYTHON_OR_WAITS,
     RECORDED_COMPUTING,
     SETUP_CALLS,
+    SETUP_ONCE,
+    SUBMITTED,
     WAITS_FOR_WORKERS,
 )
 
@@ -195,6 +198,9 @@ CODE_TITLES: Final[Mapping[str, str]] = {
 _OTHER_IDLE: Final[Mapping[str, str]] = {
     BETWEEN_OPERATORS: "while the host ran no operator and made no call: in Python code, or waiting,",
     SETUP_CALLS: "while the host was in calls that allocate or free memory or set the device up",
+    SETUP_ONCE: "that occurs once, in calls that allocate or free memory or set the device up,",
+    LAUNCHED_ONCE: "that occurs once, while the host launched operators,",
+    SUBMITTED: "although the host had submitted its next work",
 }
 """What the host did while the device was idle, where the category alone would tell too little."""
 _OTHER_CATEGORY: Final = ("c8", "")

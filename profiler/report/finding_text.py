@@ -38,6 +38,7 @@ from profiler.diagnose.model import (
     MOST,
     RECORDED_COMPUTING,
     WORTH_NAMING,
+    RunVerdict,
     is_large_of_run,
     is_worth,
 )
@@ -320,14 +321,15 @@ MOST_TOLD: Final = 5
 def lead_finding(analysis: Analysis) -> Finding | None:
     """The finding that a report is about.
 
-    None where nothing of a step is known, where a rank makes the others wait for a reason that no rule explains, and
-    where a device is busy and no finding is worth it.
+    None where nothing of a step is known, where a rank makes the others wait for a reason that no rule explains, where
+    a device is busy and no finding is worth it, and where a trace lacks what the device did.
     """
     first = next((each for each in analysis.findings if each.is_told or is_large_of_run(each)), None)
     late = analysis.ranks.late if analysis.ranks else None
     if first is None or (late is not None and first.values.get("rank") != late):
         return None
-    return None if analysis.outcome in BUSY_DEVICE and not is_worth(first) else first
+    is_busy = analysis.outcome in BUSY_DEVICE and not is_worth(first)
+    return None if is_busy or analysis.outcome == RunVerdict.DEVICE_UNRECORDED else first
 
 
 def of_whole_run(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -373,6 +375,8 @@ def finding_sentence(finding: Finding, whole: str = "", *, is_brief: bool = Fals
         return f"{text}{place} took {seconds(finding.seconds)}{when}, {share(finding.share)} of the run."
     if not finding.has_cure:
         verb = "take" if finding.rule.name == RECORDED_COMPUTING and not finding.values.get("is_rest") else "takes"
+        if once := finding.values.get("once"):
+            amount = f"{seconds(once)}, {amount}"
         return f"{text} {verb} {amount} {whole}{'' if is_brief else places_text(finding)}."
     place = first_place_text(finding)
     if finding.is_growth:

@@ -158,6 +158,8 @@ def _outcome(analysis: Analysis, devices: str) -> str:
             return f"The {devices} is idle {part} of the time"
         case RunVerdict.DEVICE_BUSY | RunVerdict.DEVICE_BUSY_SAMPLED:
             return f"The {devices} is busy {part_of_time(analysis.outcome_share, analysis.value('peak_share'))}"
+        case RunVerdict.DEVICE_UNRECORDED:
+            return analysis.headline.removesuffix(".")
         case RunVerdict.NO_STEP:
             return "No training step was seen"
         case RunVerdict.THREADS_ONLY:

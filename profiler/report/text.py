@@ -237,6 +237,8 @@ _STATES: Final[Mapping[HostState, str]] = {
     HostState.RECORDING: "in the profiler's own recording",
     HostState.WITHOUT_CORE: "without a core to run on",
     HostState.EARLIER_WORK: "before the first activity of the trace: it may have run earlier work",
+    HostState.SUBMITTED: "while it waits for an event, another stream or another program, or for what the trace lacks",
+    HostState.WITHIN_GRAPH: "between the kernels of one launch, such as that of a CUDA graph",
 }
 _ORIGINS: Final[Mapping[SiteOrigin, str]] = {
     SiteOrigin.ITSELF: "",
@@ -491,6 +493,7 @@ NOTICES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "large-graph": "a backward pass has more than {functions:,} functions, too many to search for unused gradients",
     "sharded-parameters": "parameters are sharded: gradients are computed for other tensors than the optimizer has",
     "no-activation-memory": "how much of the device's memory is free is not recorded",
+    "trace-without-device": "the trace has no activity of the {device}: record it with ProfilerActivity.CUDA",
     "few-launches": lambda values: (
         f"the trace has only {values['launches']} {'launch' if values['launches'] == 1 else 'launches'} of kernels"
     ),

@@ -92,7 +92,8 @@ def run_statement(run: RunDiagnosis) -> Statement:
     state, *notes = [*_RUN[run.verdict](run)] or [""]
     of_run = map(finding_sentence, of_whole_run(run.findings))
     # of a device the finding says what it costs, and the next sentence how busy the device was
-    if run.verdict in BUSY_DEVICE and findings and not is_worth(findings[0]):
+    is_busy = run.verdict in BUSY_DEVICE and findings and not is_worth(findings[0])
+    if is_busy or run.verdict is RunVerdict.DEVICE_UNRECORDED:
         shown = ["", *shown]
     steps, outside = _outside(run)
     is_outside = any(each.is_part_of_run and is_large_of_run(each) for each in run.findings[:1])
@@ -118,7 +119,7 @@ def _sentence(finding: Finding, run: RunDiagnosis) -> str:
     """A finding in a sentence; of time of which nothing is known, the reason too."""
     if finding.rule.name == UNATTRIBUTED and run.unknown:
         return _unknown(run.unknown)
-    step = "of the trace" if run.is_whole_trace and not finding.is_periodic else ""
+    step = "of the trace" if run.is_whole_trace else ""
     return finding_sentence(finding, step)
 
 
@@ -277,6 +278,10 @@ _RUN: Final[Mapping[RunVerdict, Callable[[RunDiagnosis], Iterable[str]]]] = {
     ],
     RunVerdict.DEVICE_BUSY: _busy_device,
     RunVerdict.DEVICE_BUSY_SAMPLED: _busy_by_nvml,
+    RunVerdict.DEVICE_UNRECORDED: lambda run: [
+        f"{capitalized(describe(run.reason))}.",
+        "Without that, it does not tell whether the host or the device limits the steps, if the program uses it.",
+    ],
     RunVerdict.COMPUTING: _step,
     RunVerdict.CAUSE: _step,
     RunVerdict.UNKNOWN_STEP: _step,

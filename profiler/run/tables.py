@@ -91,6 +91,9 @@ WORKER_OF: Final = "worker of"
 PAUSED: Final = "paused by the gate"
 """Name of the region in which the speed test paused a program; it belongs to no step."""
 
+MEMORY_FILL: Final = "operator aten::fill_ of new memory"
+"""The region of an operator of a foreign trace that fills memory within the operator which gets that memory."""
+
 TOKENIZED: Final = "tokenized"
 """Counter of texts that a tokenizer encoded, and name of the OTHER call of no length that tells where: its `bytes` are
 their number."""

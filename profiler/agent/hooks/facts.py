@@ -238,7 +238,8 @@ class _StepFacts:
         switches = {
             "default_dtype": default if default != "float32" else "",
             "anomaly_detection": bool(_call(torch, "is_anomaly_enabled")) or anomaly,
-            "deterministic_algorithms": _call(torch, "are_deterministic_algorithms_enabled"),
+            "deterministic_algorithms": (deterministic := _call(torch, "are_deterministic_algorithms_enabled")),
+            "fills_memory": bool(deterministic and _fills_memory(torch)),
         }
         if parameters:
             switches["float64_parameters"] = _float64_share()
@@ -250,6 +251,11 @@ class _StepFacts:
 def _call(torch: Any, function: str) -> Any:
     """What a function of torch returns; None in a version of torch that does not have it."""
     return getattr(torch, function, lambda: None)()
+
+
+def _fills_memory(torch: Any) -> Any:
+    """Whether deterministic algorithms fill new memory; versions before 2.2 have no such setting."""
+    return getattr(getattr(torch.utils, "deterministic", None), "fill_uninitialized_memory", False)
 
 
 def _has_gnu_openmp(torch: Any) -> bool:

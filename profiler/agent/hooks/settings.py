@@ -1,6 +1,6 @@
 """Records the lines at which the program changes settings of torch that may slow its steps, or makes processes.
 
-The settings are the number of threads, anomaly detection, float64, and torch's profiler.
+The settings are the number of threads, anomaly detection, deterministic algorithms, float64, and torch's profiler.
 
 The fact SETTINGS has the first line of each, of the number of threads the last one, and of processes the only one, with
 file, number and function. Lines of libraries are left out.
@@ -28,6 +28,11 @@ def _install(module: ModuleType) -> None:
         patch(
             module, "set_anomaly_enabled", lambda original: _noted("anomaly", original, lambda values: bool(values[0]))
         )
+    patch(
+        module,
+        "use_deterministic_algorithms",
+        lambda original: _noted("deterministic", original, lambda values: bool(values[0])),
+    )
     patch(module, "set_default_dtype", lambda original: _noted("float64", original, _has_float64))
 
 

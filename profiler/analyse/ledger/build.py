@@ -47,6 +47,7 @@ from profiler.analyse.model import (
     CORELESS_CATEGORIES,
     HOST_CATEGORIES,
     INTERRUPTIONS,
+    LEAST_STEPS,
     UNATTRIBUTED,
     WAIT_CATEGORIES,
     IdleBlame,
@@ -76,8 +77,6 @@ MANY_STEPS: Final = 30
 """Steps from which their thirds tell whether a cost grows. A choice: ten steps in each."""
 SHOWN: Final = 0.5
 """Share of a third of the steps that samples must show for it to be compared with the others. A choice: half."""
-FEW_STEPS: Final = 3
-"""Steps below which nothing tells whether a cost recurs."""
 MOSTLY: Final = 0.8
 """Share of a cell's samples that must lie in long steps for it to occur in these only. A choice: the clock of the
 sampler is accurate to milliseconds."""
@@ -279,14 +278,15 @@ def _device_cells(device: DeviceRecord, rank: int) -> Iterator[Cell]:
     if not device.idle:
         return
     steps = len(device.window)
-    when = Recurrence.EACH if steps >= FEW_STEPS else Recurrence.UNKNOWN
+    when = Recurrence.EACH if steps >= LEAST_STEPS else Recurrence.UNKNOWN
 
     def cell(kind: str, per_step: float, row: IdleBlame | None = None) -> Cell:
         seconds = per_step * steps
         activity = row.state.name.lower().replace("_", " ") if row else ""
+        how_often = Recurrence.ONCE if row and row.is_once else when
         return Cell(
             rank, DEVICE, Period.STEPS, activity, kind, Owner.USER if row and row.site else Owner.UNKNOWN, "",
-            row.site if row else None, row.subject if row else "", when, 0.0, seconds, seconds, seconds, 0.0,
+            row.site if row else None, row.subject if row else "", how_often, 0.0, seconds, seconds, seconds, 0.0,
         )  # fmt: skip
 
     for name, measure in device.breakdown.items():
@@ -302,7 +302,7 @@ class _Steps:
     def __init__(self, stacks: Stacks, record: RankRecord, period: Period) -> None:
         self._stacks, self._record, self._period = stacks, record, period
         self._window = record.window
-        self._usual = Recurrence.EACH if len(self._window) >= FEW_STEPS else Recurrence.UNKNOWN
+        self._usual = Recurrence.EACH if len(self._window) >= LEAST_STEPS else Recurrence.UNKNOWN
         if period is Period.UNSEEN:
             self._usual = Recurrence.OUTSIDE
 

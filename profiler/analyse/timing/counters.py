@@ -117,6 +117,12 @@ def counter_sums(run: Run, window: Window, names: Iterable[str]) -> dict[str, np
     return {name: sum_per_step(counted[name], window) for name in names if name in counted}
 
 
+def steady_launches(run: Run, window: Window) -> float:
+    """The launches that three of four measured steps have at least; 0 where that is not known, or of a single step."""
+    counts = counter_sums(run, window, ["launches"]).get("launches")
+    return 0.0 if counts is None or len(window) < 2 else float(np.quantile(counts, 0.25, method="lower"))
+
+
 def counter_rows(run: Run, window: Window, name: str) -> Table | None:
     """Each amount that a counter of the stepping process got; None if it was not counted."""
     return _values_by_name(run, window, ValueKind.COUNTER).get(name)

@@ -13,6 +13,10 @@ A gap is the time between two activities of the device.
   of the waits, and the remainder out of all other parts.
 - A foreign trace misses the work that was submitted before it began. So the time before its first activity is not the
   host's, as far as the host waited for the device or that activity was submitted already.
+- In a foreign trace, the device may start long after its next activity was submitted. It waits for an event, another
+  stream or another program then, and the rest of the gap is not charged to the host.
+- In a foreign trace, launching operators and setting the device up may take far longer in a part of the trace than in
+  most parts, as first calls do. What exceeds the usual there occurs once (`_unusual`).
 - Python between calls has no site of its own. It gets the site of the next call or, after the last one, of the
   previous call.
 """
@@ -27,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import Indices, Intervals, Overlaps, Times, complement, overlaps, times
-from profiler.analyse.model import HOST_CATEGORIES, UNATTRIBUTED, HostState, IdleBlame, SiteOrigin
+from profiler.analyse.model import HOST_CATEGORIES, LEAST_STEPS, UNATTRIBUTED, HostState, IdleBlame, SiteOrigin
 from profiler.analyse.timing.device import busy_intervals
 from profiler.analyse.timing.host_timeline import CODE, RECORDING, REGION, SUBMITTING, HostTimeline
 from profiler.analyse.timing.trace_timeline import FRAME
@@ -37,6 +41,17 @@ from profiler.run.tables import CallKind
 
 _LEAST_CORE: Final = 0.01
 """Share of the wall time from which idle time without a core is a row of its own: a choice."""
+_START_NS: Final = 50_000
+"""ns within which a device starts what it has; later, something else delays it. Measured in the public traces: 1 to
+6 µs on NVIDIA's GPUs, 8 to 22 µs on AMD's MI300."""
+_PARTS: Final = 4
+"""Parts of equally many launches into which a trace with fewer than LEAST_STEPS steps is divided. A choice."""
+_USUAL_SETUP: Final = 2.0
+_USUAL_LAUNCHING: Final = 20.0
+"""Times the median of the parts from which the time of a part occurs once: of calls that allocate or set the device up,
+and of launching operators, of which a step may have very different ones. A choice."""
+_LAUNCHING: Final = (CallKind.LAUNCH, CallKind.MEMSET, CallKind.EVENT)
+"""Calls that torch makes in order to launch an operator. Other calls of the category `launch` set the device up."""
 _NAMED_AFTER_SYNC: Final = tuple(CODE[name] for name in ("input", "log", "checkpoint"))
 
 
@@ -50,7 +65,7 @@ class IdlePieces:
     state: Indices
     subject: Indices
     """Number of the region's name or of the CallKind, as `state` requires; else 0. A call of kind OTHER has its name
-    instead, counted from the last CallKind on."""
+    instead, counted from the last CallKind on. So has one of a foreign trace that allocates or frees memory."""
     category: Indices
     site: Indices
     origin: Indices
@@ -65,9 +80,13 @@ def idle_blame(run: Run, window: Window, host: HostTimeline, *, unrecorded_is_py
     pieces = idle_pieces(run, window, host, unrecorded=category)
     if not len(pieces.gap):
         return ()
+    is_once = np.zeros(len(pieces.gap), np.bool_)
+    if host.site is not None:
+        pieces = _with_submitted(run, window, pieces)
+        is_once = _occur_once(run, window, pieces)
     subjects = len(CallKind) + len(run.names)
-    shape = (len(HostState), len(SiteOrigin), len(HOST_CATEGORIES), subjects, len(run.sites) + 1)
-    columns = (pieces.state, pieces.origin, pieces.category, pieces.subject, pieces.site + 1)
+    shape = (len(HostState), len(SiteOrigin), len(HOST_CATEGORIES), subjects, len(run.sites) + 1, 2)
+    columns = (pieces.state, pieces.origin, pieces.category, pieces.subject, pieces.site + 1, times(is_once))
     keys, group = np.unique(np.ravel_multi_index(columns, shape), return_inverse=True)
     ns = np.bincount(group, pieces.end - pieces.begin)
     # in how many gaps each group has a piece (np.unique would hash, at ten times the time of this sort)
@@ -85,8 +104,9 @@ def idle_blame(run: Run, window: Window, host: HostTimeline, *, unrecorded_is_py
             window.per_step(float(ns[number])),
             float(ns[number]) / window.wall_ns,
             float(gaps[number]) / len(window),
+            bool(once),
         )
-        for number, (state, origin, category, subject, site) in enumerate(zip(*parts, strict=True))
+        for number, (state, origin, category, subject, site, once) in enumerate(zip(*parts, strict=True))
     ]
     return tuple(sorted(rows, key=lambda row: (-row.seconds_per_step, row.state, row.subject, str(row.site))))
 
@@ -134,11 +154,7 @@ def idle_pieces(run: Run, window: Window, host: HostTimeline, *, unrecorded: int
 
     :param unrecorded: number of the category of time outside of any region and call.
     """
-    busy = busy_intervals(run, window)
-    low, high = int(window.begin[0]), int(window.end[-1])
-    if len(busy):  # entire gaps, also where they reach out of the window: their beginning decides
-        low, high = min(low, int(busy.begin[0])), max(high, int(busy.end[-1]))
-    gaps = complement(busy, low, high)
+    gaps, low, high = _gaps(run, window)
     returned, charged_until, charged_call = _charges(gaps, host)
     # each gap in three parts: until that call returns, until more work is submitted, and the remainder
     begin = np.concatenate([gaps.begin, returned, charged_until])
@@ -174,7 +190,8 @@ def idle_pieces(run: Run, window: Window, host: HostTimeline, *, unrecorded: int
     )  # fmt: skip
     names_region = in_named_region | (in_region & ~in_frame & ~by_sync)
     kind = _take(host.calls["kind"], call)
-    of_call = np.where(kind == CallKind.OTHER, len(CallKind) + _take(host.calls["name"], call), kind)
+    named = (CallKind.OTHER,) if host.site is None else (CallKind.OTHER, CallKind.ALLOC, CallKind.FREE)
+    of_call = np.where(np.isin(kind, named), len(CallKind) + _take(host.calls["name"], call), kind)
     subject = np.where(names_region, region_name, np.where(call >= 0, of_call, 0))
     site = np.where(call >= 0, _take(host.calls["site"], call), -1)
     if host.site is not None:
@@ -201,6 +218,102 @@ def _is_earlier_work(
     submitting = calls[(calls["correlation"] == first["correlation"]) & (first["correlation"] > 0)]
     submitted = int(submitting["end"].max()) if len(submitting) else int(first["begin"])
     return np.asarray((pieces.end <= int(first["begin"])) & (waiting | (pieces.begin >= submitted)))
+
+
+def _gaps(run: Run, window: Window) -> tuple[Intervals, int, int]:
+    """The gaps in the device's work, and the begin and the end of the time in which they are. They are entire also
+    where they reach out of the window: their beginning decides."""
+    busy = busy_intervals(run, window)
+    low, high = int(window.begin[0]), int(window.end[-1])
+    if len(busy):
+        low, high = min(low, int(busy.begin[0])), max(high, int(busy.end[-1]))
+    return complement(busy, low, high), low, high
+
+
+def _with_submitted(run: Run, window: Window, pieces: IdlePieces) -> IdlePieces:
+    """The pieces of a foreign trace, of which those in which the device had its next work are not the host's."""
+    until, in_graph = _submissions(run, window, _gaps(run, window)[0])
+    cut = np.where(pieces.state == HostState.EARLIER_WORK, pieces.end, until[pieces.gap])
+    cut = np.clip(cut, pieces.begin, pieces.end)
+    of_host, of_device = np.flatnonzero(cut > pieces.begin), np.flatnonzero(cut < pieces.end)
+    gap = pieces.gap[of_device]
+    state = np.where(in_graph[gap], HostState.WITHIN_GRAPH, HostState.SUBMITTED)
+
+    def both(mine: Indices, theirs: npt.ArrayLike) -> Indices:
+        return np.concatenate([mine[of_host], np.broadcast_to(times(theirs), len(of_device))])
+
+    return IdlePieces(
+        both(pieces.gap, gap), both(pieces.begin, cut[of_device]), both(cut, pieces.end[of_device]),
+        both(pieces.state, state), both(pieces.subject, 0), both(pieces.category, CODE[UNATTRIBUTED]),
+        both(pieces.site, -1), both(pieces.origin, SiteOrigin.ITSELF),
+    )  # fmt: skip
+
+
+def _submissions(run: Run, window: Window, gaps: Intervals) -> tuple[Times, npt.NDArray[np.bool_]]:
+    """For each gap from when on something else than the host delays the activity that ends it, at most the end of the
+    gap; and whether the call that submitted that activity also submitted the one before the gap."""
+    activities, calls = process_rows(run.activities, window), process_rows(run.calls, window)
+    calls = calls[calls["correlation"] > 0]
+    calls = calls[np.argsort(calls["correlation"], kind="stable")]
+    until, in_graph = gaps.end.copy(), np.zeros(len(gaps), np.bool_)
+    if not len(calls) or not len(activities):
+        return until, in_graph
+    first = activities[np.argsort(activities["begin"], kind="stable")]
+    last = activities[np.argsort(activities["end"], kind="stable")]
+    following = np.minimum(np.searchsorted(first["begin"], gaps.end), len(first) - 1)
+    before = np.maximum(np.searchsorted(last["end"], gaps.begin, "right") - 1, 0)
+    number = first["correlation"][following]
+    at = np.minimum(np.searchsorted(calls["correlation"], number), len(calls) - 1)
+    is_known = (first["begin"][following] == gaps.end) & (calls["correlation"][at] == number)
+    in_graph = is_known & (last["correlation"][before] == number)
+    submitted = np.maximum(times(calls["end"])[at], gaps.begin)
+    is_late = is_known & ((gaps.end - submitted > _START_NS) | (in_graph & (submitted < gaps.end)))
+    until[is_late] = submitted[is_late]
+    return until, in_graph
+
+
+def _parts(run: Run, window: Window, moments: Times) -> Indices:
+    """The part of the measured time in which each moment lies: its step, or with few steps a part of equally many
+    launches. Without launches all of it is one part."""
+    if len(window) >= LEAST_STEPS:
+        return window.step_rows(moments)
+    calls = process_rows(run.calls, window)
+    launches = np.sort(times(calls["begin"][calls["kind"] == CallKind.LAUNCH]))
+    launches = launches[window.step_rows(launches) >= 0]
+    if len(launches) < _PARTS:
+        return np.zeros(len(moments), np.int64)
+    return times(np.searchsorted(launches, moments, "left") * _PARTS // (len(launches) + 1))
+
+
+def _occur_once(run: Run, window: Window, pieces: IdlePieces) -> npt.NDArray[np.bool_]:
+    """Which pieces of launching operators, and of setting the device up, occur once."""
+    in_call = pieces.category == CODE["launch"]
+    is_launching = (pieces.category == CODE["framework"]) | (in_call & np.isin(pieces.subject, _LAUNCHING))
+    ns = np.where(pieces.state == HostState.EARLIER_WORK, 0, pieces.end - pieces.begin)
+    parts = _parts(run, window, pieces.begin)
+    setting_up = _unusual(np.where(in_call & ~is_launching, ns, 0), parts, _USUAL_SETUP)
+    return setting_up | _unusual(np.where(is_launching, ns, 0), parts, _USUAL_LAUNCHING)
+
+
+def _unusual(ns: Times, parts: Indices, times_usual: float) -> npt.NDArray[np.bool_]:
+    """The longest pieces of parts that take many times as long as the median part. There are none if LEAST_STEPS
+    parts or more do, because that recurs.
+
+    :param ns: the length of each piece, 0 where it does not count.
+    :param times_usual: times the median from which a part is no usual one.
+    """
+    is_once = np.zeros(len(ns), np.bool_)
+    sums = np.bincount(parts, ns, minlength=int(parts.max(initial=0)) + 1)
+    usual = times_usual * float(np.quantile(sums, 0.5, method="lower"))
+    unusual = np.flatnonzero(sums > usual)
+    if len(sums) < LEAST_STEPS or len(unusual) >= LEAST_STEPS:
+        return is_once
+    for number in unusual.tolist():
+        rows = np.flatnonzero((parts == number) & (ns > 0))
+        rows = rows[np.argsort(-ns[rows], kind="stable")]
+        left = sums[number] - np.cumsum(ns[rows]) + ns[rows]
+        is_once[rows[left > usual]] = True
+    return is_once
 
 
 def _charges(gaps: Intervals, host: HostTimeline) -> tuple[Times, Times, Indices]:

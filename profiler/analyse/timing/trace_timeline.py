@@ -21,7 +21,9 @@ from profiler.analyse.intervals import (
     Times,
     complement,
     innermost,
+    intersect,
     overlaps,
+    subtract,
     times,
     union,
 )
@@ -36,9 +38,10 @@ from profiler.analyse.timing.host_timeline import (
     region_category,
     thread_timeline,
 )
-from profiler.analyse.window import Window, device_kind, process_rows
+from profiler.analyse.window import Window, device_kind, named_rows, process_rows
 from profiler.run.code_origin import COMPILED_FOLDER
 from profiler.run.model import Run, Site, Table
+from profiler.run.tables import MEMORY_FILL
 
 FRAME: Final = "frame "
 """Prefix of regions that are calls of Python functions in a foreign trace: `frame train.py(12): main`."""
@@ -106,6 +109,28 @@ def is_operator(run: Run, regions: Table) -> npt.NDArray[np.bool_]:
     """Which of these regions are torch operators of a foreign trace."""
     by_name = np.array([name.startswith(OPERATOR) for name in run.names] or [False])
     return np.asarray(by_name[regions["name"]])
+
+
+def memory_fills(run: Run, window: Window) -> tuple[float, float]:
+    """Seconds per step in which a device only fills new memory, on a CPU the stepping thread, and fills per step."""
+    regions = named_rows(run, process_rows(run.regions, window), MEMORY_FILL)
+    regions = regions[window.step_rows(regions["begin"]) >= 0] if len(window) else regions[:0]
+    if not len(regions):
+        return 0.0, 0.0
+    count = len(regions) / len(window)
+    if device_kind(run) == "cpu":
+        regions = regions[regions["tid"] == window.tid]
+        return window.per_step(intersect(union(regions["begin"], regions["end"]), window.spans).measure()), count
+    calls, activities = process_rows(run.calls, window), process_rows(run.activities, window)
+    launched = set[int]()
+    for tid in np.unique(regions["tid"]).tolist():
+        within = overlaps(
+            calls["begin"], calls["end"], union(*(regions[regions["tid"] == tid][end] for end in ("begin", "end")))
+        ).left
+        launched.update(calls["correlation"][within[calls["tid"][within] == tid]].tolist())
+    is_fill = np.isin(activities["correlation"], sorted(launched - {0}))
+    fills, others = (union(rows["begin"], rows["end"]) for rows in (activities[is_fill], activities[~is_fill]))
+    return window.per_step(intersect(subtract(fills, others), window.spans).measure()), count
 
 
 def _site_number(name: str, sites: Mapping[Site, int]) -> int:

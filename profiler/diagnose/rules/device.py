@@ -6,13 +6,13 @@ import re
 from typing import Final
 
 from profiler.analyse.finding import Confidence
-from profiler.diagnose.device import MIN_LAUNCHES
+from profiler.diagnose.device import MANY_LAUNCHES, too_few_launches
 from profiler.diagnose.model import NAMED
 from profiler.diagnose.rule import Claim, Order, RunClaim, StepCosts, rule, rules_of, take, total_seconds
 
 _SLOWEST: Final = 1e-3
-"""Idle seconds per launch from which something else than launching takes the time, such as the first call of a library:
-PyTorch launches an operator in 5 to 50 µs, and in up to 200 µs where it is traced."""
+"""Idle seconds per launch, or seconds per kernel, from which something else than launching takes the time: PyTorch
+launches an operator in 5 to 50 µs, and in up to 200 µs where it is traced."""
 
 
 @rule(
@@ -23,21 +23,23 @@ PyTorch launches an operator in 5 to 50 µs, and in up to 200 µs where it is tr
         "While the host launches operators, the device is idle: that takes {share:share} of the time.",
     ),
     "Launch fewer and larger kernels: larger batches, fused operators, torch.compile, CUDA graphs.",
-    threshold_source="MIN_LAUNCHES, in `profiler.diagnose.device`: with fewer launches a step is no training step.",
+    threshold_source="MANY_LAUNCHES and MIN_LAUNCHES, in `profiler.diagnose.device`, and _SLOWEST.",
     order=Order.REST,
     code='torch.compile(model, mode="reduce-overhead")',
 )
 def many_small_kernels(costs: StepCosts) -> Claim | None:
     """The idle time in which the host launched operators. It gets what other rules leave."""
     launches, busy = costs.analysis.value("launches_per_step"), costs.analysis.value("device_utilization")
-    if not costs.has_queue or not launches or launches < MIN_LAUNCHES:
+    if not costs.has_queue or not launches or launches < MANY_LAUNCHES or too_few_launches(costs.analysis):
         return None
     # in a trace, launches are among the framework's calls, and other calls set the device up
     claimed = take(costs, "framework") if costs.analysis.is_trace else take(costs, "launch", "framework")
-    if total_seconds(claimed) > _SLOWEST * launches:
-        return None
     kernel = busy * costs.seconds / launches if busy else None
-    values = {"launches": launches, "kernel": kernel, "call": costs.seconds / launches}
+    whole = total_seconds(claimed)
+    if costs.is_little(whole) or max(whole / launches, kernel or 0.0) > _SLOWEST:
+        return None
+    once = sum(row.seconds_per_step for row in costs.analysis.idle if row.is_once)
+    values = {"launches": launches, "kernel": kernel, "call": (costs.seconds - once) / launches}
     calls = sorted(costs.analysis.call_sites, key=lambda call: -call.calls_per_step)
     sites = tuple(dict.fromkeys(call.site for call in calls if call.kind == "launch"))
     # fewer calls also save the Python around each, and larger kernels use more of the device
@@ -77,6 +79,8 @@ def blocking_launches(costs: StepCosts) -> Claim | None:
 def gpu_unused(costs: StepCosts) -> Claim | None:
     """The computing of a program on the CPU of a machine with a GPU. What a GPU would save is not known."""
     devices = costs.analysis.info.devices
+    if costs.analysis.is_trace:  # whose device may only not be recorded
+        return None
     if not devices or costs.fact("device") != "cpu":
         return None
     name = str(devices[0].get("name", "a GPU"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from profiler.analyse.finding import Confidence, KnockOut
@@ -277,16 +277,36 @@ left_over_synchronize = _rule_of_waits(
 )
 
 
-empty_cache = _rule_of_waits(
+_ALLOCATES: Final = re.compile(r"^(cuda|hip|cu)(Malloc|Mem(Alloc|Create|Release)|(Mem)?Free(?!Host))(?!Host)")
+"""Calls that get memory of a device from the driver, or give it back."""
+_GROWING: Final = re.compile(r"^cuMem(Create|Release)")
+"""Calls of segments that can grow already."""
+
+
+@rule(
     "empty-cache",
-    "A call of empty_cache makes the host wait for the device",
-    (
-        "Calls per step: {calls:number}.",
-        "The device is idle {share:share} of the time in and after them, and the memory is allocated anew afterwards.",
-    ),
-    "Remove it: torch reuses memory that it keeps, and returns it by itself before an allocation fails. Call it once "
-    "between phases of different memory use, if another program needs the memory.",
+    "Memory of the device is given back and allocated again and again, by {names}",
+    ("These calls leave the device without work {calls:number} times per step, {share:share} of the time.",),
+    "Do not call torch.cuda.empty_cache() in the loop: torch reuses memory that it keeps, and gives it back by itself "
+    "before an allocation fails. If nothing calls it, the memory is fragmented or nearly full: use less of it, "
+    "or let its segments grow where the device can.",
+    code="{setting}",
+    knock_out=KnockOut.LINE,
 )
+def empty_cache(costs: StepCosts) -> Claim | None:
+    """The idle time in and after calls of empty_cache. In a trace, that in calls which allocate or free memory, in step
+    after step, whatever the reason."""
+    claim = sync_claim(costs, "empty-cache")
+    if claim is not None or not costs.analysis.is_trace:
+        return claim and replace(claim, values={**claim.values, "names": "torch.cuda.empty_cache", "setting": None})
+    rows = [row for row in program_blame(costs.analysis) if _ALLOCATES.search(row.subject) and not row.is_once]
+    # AMD's driver has no segments that grow
+    has_setting = not any(row.subject.startswith("hip") or _GROWING.search(row.subject) for row in rows)
+    setting = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python ..." if has_setting else None
+    names = ", ".join(dict.fromkeys(row.subject for row in rows[:MAX_SITES]))
+    values = {"names": names, "calls": sum(row.gaps_per_step for row in rows), "setting": setting}
+    sites = tuple(row.site for row in rows if row.site is not None)
+    return Claim({"launch": exactly(sum(row.seconds_per_step for row in rows))}, sites[:MAX_SITES], values)
 
 
 _WORK: Final = ("compute", "framework", "python")

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from profiler.analyse.finding import Confidence, GainMethod, KnockOut
-from profiler.analyse.model import CORELESS_CATEGORIES, LOADED_MACHINE, WITHOUT_CORE, Analysis, Stage
+from profiler.analyse.model import CORELESS_CATEGORIES, FILLING, LOADED_MACHINE, WITHOUT_CORE, Analysis, Stage
+from profiler.diagnose.device import program_blame
 from profiler.diagnose.input import diagnose_input
 from profiler.diagnose.model import MOST, NAMED
 from profiler.diagnose.rule import (
@@ -27,7 +28,7 @@ from profiler.diagnose.rule import (
 from profiler.diagnose.rules._frames import frame_costs, frame_sites, lines_above
 from profiler.diagnose.rules._input import rank_count
 from profiler.run.model import Site
-from profiler.run.tables import OPERATORS, SETTINGS
+from profiler.run.tables import MEMORY_FILL, OPERATORS, SETTINGS
 
 
 def setting_line(costs: StepCosts, name: str) -> tuple[Site, ...]:
@@ -93,6 +94,38 @@ def debug_mode(costs: StepCosts) -> Claim | None:
         claimed["compute"] = exactly(min(checks, costs.cost("compute").seconds))
     sites = largest_sites([*setting_line(costs, "anomaly"), *frame_sites(lines)])
     return Claim(claimed, sites, values, is_least=True) if claimed else None
+
+
+@rule(
+    "memory-fills",
+    "Deterministic algorithms fill all new memory with values that nothing reads",
+    (
+        "torch.use_deterministic_algorithms(True) turns that on.",
+        "torch fills new memory {fills:number} times per step.",
+        "The device only fills it {filling:share} of the time.",
+    ),
+    "Leave new memory as it is. The algorithms stay deterministic. Only a program that reads memory which it never "
+    "wrote needs these values.",
+    code="torch.utils.deterministic.fill_uninitialized_memory = False",
+)
+def memory_fills(costs: StepCosts) -> Claim | RunClaim | None:
+    """The time in which a device fills new memory, and for which it is idle while the host launches that. In a recorded
+    run only the setting is known."""
+    if costs.fact("fills_memory"):
+        sites = setting_line(costs, "deterministic")
+        return RunClaim(sites=sites, values={"fills": None, "filling": None}, confidence=Confidence.MEDIUM)
+    seconds, count = costs.analysis.memory_fills
+    if not count or costs.is_device_unseen:
+        return None
+    if not costs.has_queue:
+        return Claim({"compute": exactly(seconds)}, values={"fills": count, "filling": None})
+    rows = [row for row in program_blame(costs.analysis) if row.subject == MEMORY_FILL and not row.is_once]
+    claimed = {FILLING: exactly(seconds), "framework": exactly(sum(row.seconds_per_step for row in rows))}
+    return Claim(
+        {name: cost for name, cost in claimed.items() if cost.seconds},
+        largest_sites(row.site for row in rows),
+        {"fills": count, "filling": costs.share(seconds)},
+    )
 
 
 _FILE: Final = "torch/profiler/profiler.py"

@@ -31,7 +31,8 @@ LEFT_OUT: Final = frozenset({
     # They have formats of their own: `export`, `report --format html`, and the document of each run.
     *("Analysis.flame", "Analysis.series", "Analysis.timeline", "Comparison.flame_diff", "Side.runs"),
     # Rules work out findings from them, and cells have the same time.
-    *("Analysis.library", "Analysis.operators", "Analysis.preparation", "Analysis.replay"),
+    *("Analysis.library", "Analysis.memory_fills", "Analysis.operators", "Analysis.preparation", "Analysis.replay"),
+    "Analysis.steady_launches",
     *("Finding.values", "Cell.callers"),
     # A comparison has their differences.
     "Analysis.results",

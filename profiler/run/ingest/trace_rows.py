@@ -16,10 +16,12 @@ import numpy.typing as npt
 from profiler.run.ingest.trace_events import ANNOTATION_PREFIXES, STEP_PREFIX, OnDevice, OnHost, Trace
 from profiler.run.model import StepDefinition, StepKind, Table
 from profiler.run.source import dtype_of
-from profiler.run.tables import ActivityKind, CallKind, ValueKind
+from profiler.run.tables import MEMORY_FILL, ActivityKind, CallKind, ValueKind
 
 OPERATOR_REGION: Final = "operator "
 """Prefix of regions that are torch operators: the breakdown calls them framework, on a CPU compute."""
+_FILL: Final = "aten::fill_"
+_GETS_MEMORY: Final = re.compile(r"^aten::(empty|resize)")
 FRAME_REGION: Final = "frame "
 """Prefix of regions that are calls of Python functions: `frame train.py(12): main`."""
 
@@ -73,8 +75,8 @@ def pageable(name: str) -> bool:
 
 def region_name(annotation: str) -> str:
     """Our name for an annotation of torch; annotations of the program keep their name."""
-    if annotation.startswith("enumerate(DataLoader)"):
-        return "data"
+    if annotation.startswith("enumerate(DataLoader)"):  # of one with workers, a trace has only the waits for them
+        return "input" if "_MultiProcessing" in annotation else "data"
     return "optimizer" if annotation.startswith("Optimizer.step#") else annotation
 
 
@@ -137,10 +139,12 @@ def calls(trace: Trace, name_of: NameOf, *, loaded: bool) -> Table:
 
 
 def regions(trace: Trace, name_of: NameOf) -> Table:
-    """Annotations except steps, the outermost operators of each thread, and calls of Python functions."""
+    """Annotations except steps, the outermost operators of each thread, fills of new memory, and calls of Python
+    functions."""
     marked = (event for event in trace.annotations if not event.name.startswith(STEP_PREFIX))
     selected = [(event, region_name(event.name)) for event in marked]
     selected += [(event, OPERATOR_REGION + event.name) for event in outermost(trace.operators)]
+    selected += [(event, MEMORY_FILL) for event in _fills(trace.operators)]
     selected += [(event, FRAME_REGION + event.name) for event in trace.frames]
     selected.sort(key=lambda pair: (pair[0].tid, pair[0].begin, -pair[0].end))
     rows = []
@@ -165,6 +169,20 @@ def outermost(events: Iterable[OnHost]) -> list[OnHost]:
         if last is None or last.tid != event.tid or event.begin >= last.end:
             selected.append(event)
     return selected
+
+
+def _fills(operators: Sequence[OnHost]) -> list[OnHost]:
+    """The operators that fill memory and that the operator which gets this memory calls."""
+    if all(event.name != _FILL for event in operators):
+        return []
+    found, around = list[OnHost](), list[OnHost]()
+    for event in sorted(operators, key=lambda event: (event.tid, event.begin, -event.end)):
+        while around and (around[-1].tid != event.tid or around[-1].end <= event.begin):
+            around.pop()
+        if event.name == _FILL and around and _GETS_MEMORY.search(around[-1].name):
+            found.append(event)
+        around.append(event)
+    return found
 
 
 def steps(trace: Trace) -> tuple[Table, StepDefinition]:

@@ -156,6 +156,7 @@ def test_parameters_are_looked_at_in_the_first_steps_only(tmp_path: Path, monkey
         assert before > 0, made
         assert len(looks) == before
         assert recorder.hook_facts["deterministic_algorithms"] is True, "switches are read on"
+        assert recorder.hook_facts["fills_memory"] is True
         assert recorder.hook_facts["float64_parameters"] == 1.0
 
 

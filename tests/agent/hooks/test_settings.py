@@ -23,10 +23,13 @@ def test_the_lines_that_change_settings_are_recorded(tmp_path: Path) -> None:
         torch.autograd.set_detect_anomaly(False)
         torch.nn.Linear(2, 2).to("cpu")
         torch.set_default_dtype(torch.float32)
+        torch.use_deterministic_algorithms(False)
         assert SETTINGS not in STATE.recorder.hook_facts, "none of them slows a program"
         for _ in range(2):
             model = torch.nn.Linear(2, 2).double()
             torch.set_num_threads(threads)
+            torch.use_deterministic_algorithms(True, warn_only=True)
+            torch.use_deterministic_algorithms(False)
             with torch.autograd.detect_anomaly(check_nan=False), torch.profiler.profile() as profile:
                 model(torch.ones(1, 2, dtype=torch.float64))
         lines = STATE.recorder.hook_facts[SETTINGS]
@@ -39,6 +42,7 @@ def test_the_lines_that_change_settings_are_recorded(tmp_path: Path) -> None:
         "float64": ".double()",
         "threads": "set_num_threads(",
         "anomaly": "detect_anomaly(",
+        "deterministic": "use_deterministic_algorithms(True",
         "profiler": "profile(",
     }
     assert set(lines) == set(words)

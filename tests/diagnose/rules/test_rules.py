@@ -104,7 +104,7 @@ def check_words(finding: Finding) -> None:
     text = finding_text(finding)
     assert text.title
     assert text.fix
-    lacks = any(finding.values.get(name, "") is None for name in ("opened", "optimizer", "own"))
+    lacks = any(finding.values.get(name, "") is None for name in ("opened", "optimizer", "own", "setting"))
     assert bool(text.code) == bool(finding.rule.code) or lacks
     assert text.evidence, "a figure shows it"
     assert not any(sign in " ".join((text.title, text.fix, text.code, *text.evidence)) for sign in ("{", "}", "None"))
@@ -1097,6 +1097,17 @@ def test_few_launches_hide_no_copies_of_a_busy_device() -> None:
     assert found(few) == ["pageable-copies"]
     idle_too = replace(few, idle=(idle("python", 0.5),))
     assert found(idle_too) == []
+
+
+def test_a_setting_that_fills_new_memory() -> None:
+    """Its line is known, and not what it costs."""
+    line = {"deterministic": {"file": "train.py", "line": 9, "function": "main", "source": ""}}
+    analysis = with_facts(step(compute=0.9), fills_memory=True, setting_lines=line)
+    [finding] = [each for each in causes(analysis) if each.rule.name == "memory-fills"]
+    check_words(finding)
+    assert [site.line for site in finding.sites] == [9]
+    assert (finding.seconds, finding.gains) == (0.0, ())
+    assert "fill_uninitialized_memory = False" in finding_text(finding).code
 
 
 def test_settings() -> None:

@@ -167,7 +167,7 @@ def test_a_bare_list_of_2020(tmp_path: Path) -> None:
     run = load(path)
     assert run.steps[["begin", "end", "tid"]].tolist() == [(1606911006433250000, 1606911006433350000, 3340707648)]
     assert run.activities[["kind", "stream", "device", "correlation"]].tolist() == [(0, 7, 0, 12), (4, 0, 0, 0)]
-    assert [run.names[n] for n in run.regions["name"]] == ["operator aten::add", "data", "operator aten::empty"]
+    assert [run.names[n] for n in run.regions["name"]] == ["operator aten::add", "input", "operator aten::empty"]
     assert len(set(run.regions["tid"])) == 3
     assert run.info.devices == ({"name": "device 0"},)
 
