@@ -52,6 +52,8 @@ CORELESS_CATEGORIES = ("core", "throttled")
 DEVICE_CATEGORIES = ("compute", "copy", "communication", "idle")
 LEAST_STEPS = 3
 """Steps of a trace from which they tell what recurs: what occurs once is in fewer."""
+USUAL_STEPS = 4
+"""With fewer measured steps nothing tells what a usual step is, so that the recurrence of a cost is unknown."""
 FILLING = "filling"
 """The time in which a device only fills new memory."""
 COMMUNICATING, COPYING = "communicating", "copying"

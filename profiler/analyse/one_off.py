@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler.analyse.intervals import covered_within
-from profiler.analyse.model import Spikes, Stage
+from profiler.analyse.model import USUAL_STEPS, Spikes, Stage
 from profiler.analyse.sampling.shares import ClassifiedSamples
 from profiler.analyse.sampling.spikes import LOADER_START, LONG, MIN_EXTRA, MIN_TYPICAL, recorded_spans, spikes_at
 from profiler.analyse.sampling.stacks import Stacks
@@ -24,8 +24,6 @@ from profiler.analyse.window import Window, rank_windows
 from profiler.run.model import Run
 from profiler.run.tables import GARBAGE_COLLECTION, ONE_OFF
 
-LEAST_STEPS: Final = 4
-"""With fewer measured steps nothing tells what is usual."""
 LEAST_NS: Final = 100_000_000
 """Extra time below which nobody would look for its cause: the kernel alone delays a step by as much at times."""
 MOST_ONE_OFFS: Final = 2
@@ -48,7 +46,7 @@ def set_apart(run: Run) -> Run:
         return run
     windows = rank_windows(run)
     found = {number for window in windows for number in _one_offs(run, window)}
-    if not found or len(found) > MOST_ONE_OFFS or len(windows[0]) - len(found) < LEAST_STEPS - 1:
+    if not found or len(found) > MOST_ONE_OFFS or len(windows[0]) - len(found) < USUAL_STEPS - 1:
         return run
     steps = run.steps.copy()
     rows = np.isin(steps["index"], sorted(found)) & (steps["warmup"] == 0)
@@ -61,7 +59,7 @@ def set_apart(run: Run) -> Run:
 
 def _one_offs(run: Run, window: Window) -> list[int]:
     """The numbers of the steps of a rank that did work which occurs once."""
-    if len(window) < LEAST_STEPS:
+    if len(window) < USUAL_STEPS:
         return []
     delays = step_delays(run, window)
     # without the time that other programs took: they delay a step, too

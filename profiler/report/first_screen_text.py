@@ -15,12 +15,12 @@ from profiler.analyse.model import (
     LOADED_MACHINE,
     MIN_SAMPLES,
     UNATTRIBUTED,
+    USUAL_STEPS,
     Analysis,
     Phase,
     RankActivity,
     Stage,
 )
-from profiler.analyse.one_off import LEAST_STEPS
 from profiler.core.facts import is_plain_python
 from profiler.core.metrics import RATES
 from profiler.core.units import rate, ratio, seconds, share
@@ -394,8 +394,8 @@ def _observed(analysis: Analysis) -> Chip | None:
     if step is None or step.value is None:
         return None
     steps = plural(step.n, "step") if not has_no_steps(analysis) else ""
-    if steps and step.n < LEAST_STEPS:
-        why = f"What recurs in each step is unknown: that takes {LEAST_STEPS} measured steps."
+    if steps and step.n < USUAL_STEPS:
+        why = f"What recurs in each step is unknown: that takes {USUAL_STEPS} measured steps."
         return Chip(f"only {steps}: recurrence unknown", "warning", why)
     if 0 < samples < MIN_SAMPLES:
         few = f"Shares of lines need {MIN_SAMPLES} stack samples: record for longer."
