@@ -15,11 +15,12 @@ from profiler.core.notice import Notice
 from profiler.core.plugins import discover
 from profiler.diagnose.board import Board, Lines, Rest
 from profiler.diagnose.device import too_few_launches
-from profiler.diagnose.known_cures import known_cure
+from profiler.diagnose.known_cures import known_cure, line_of_cure
 from profiler.diagnose.model import is_large_of_run, is_worth
 from profiler.diagnose.predict import replayed_gain
 from profiler.diagnose.rest import outside_steps, rest
 from profiler.diagnose.rule import FASTEST, NARROW, Claim, Cost, Order, Rule, RunClaim, StepCosts
+from profiler.run.tables import SETTINGS
 from profiler.run.trials import Trial
 
 
@@ -40,7 +41,7 @@ def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> Found:
     """
     costs = StepCosts(analysis)
     if not costs.seconds:
-        return Found(tuple(outside_steps(analysis)), (), analysis.ledger)
+        return Found(tuple(_with_lines_of_cures(outside_steps(analysis), costs)), (), analysis.ledger)
     rules = discover("profiler.diagnose.rules") if rules is None else rules
     not_judged, of_run, findings = list[NotJudged](), list[Finding](), list[Finding]()
     # without a step nothing recurs, so that no cure has a gain
@@ -64,8 +65,16 @@ def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> Found:
         findings += rest(board, costs)
     late = analysis.ranks.late if analysis.ranks else None
     periods = {each.period: each.rule.name for each in of_run if each.period is not None}
-    found = in_order((*findings, *of_run, *outside_steps(analysis)), late)
+    found = in_order(_with_lines_of_cures((*findings, *of_run, *outside_steps(analysis)), costs), late)
     return Found(found, tuple(not_judged), board.ledger(periods))
+
+
+def _with_lines_of_cures(findings: Iterable[Finding], costs: StepCosts) -> Iterator[Finding]:
+    """The findings with the line that made what their cure changes."""
+    lines, info = costs.fact(SETTINGS) or {}, costs.analysis.info
+    for finding in findings:
+        cure = finding.values.get("cure") or finding.known_cure
+        yield replace(finding, made_at=line_of_cure(cure, lines, info.project or info.cwd)) if cure else finding
 
 
 def in_order(findings: Iterable[Finding], late: int | None = None) -> tuple[Finding, ...]:

@@ -33,6 +33,7 @@ LEFT_OUT: Final = frozenset({
     # Rules work out findings from them, and cells have the same time.
     *("Analysis.library", "Analysis.operators", "Analysis.preparation", "Analysis.replay"),
     *("Finding.values", "Cell.callers"),
+    "Finding.made_at",  # as `cure_site` where that advice is given
     # A comparison has their differences.
     "Analysis.results",
     # Plug-ins write them.
@@ -41,7 +42,7 @@ LEFT_OUT: Final = frozenset({
     *("Analysis.path", "RunInfo.cwd", "RunInfo.project"),
 })  # fmt: skip
 """Fields that no document has, as `Class.field`."""
-WORDS: Final = ("title", "evidence", "fix", "code")
+WORDS: Final = ("title", "evidence", "fix", "code", "cure_site")
 """What a finding says, from the templates of its rule."""
 
 
