@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -72,7 +71,7 @@ class FindingText:
     fix: str
     code: str
     cure_site: Site | None = None
-    """The line to change, where that is none of its lines; None: it is one of these, or not known."""
+    """That of the finding, if the fix is about it."""
 
 
 def finding_text(finding: Finding) -> FindingText:
@@ -83,7 +82,7 @@ def finding_text(finding: Finding) -> FindingText:
         is_import = finding.rule.name == CODE_OF[Owner.IMPORT] and finding.values["package"] != "torch"
         cure = _OF_IMPORTS if is_import else _cure_of_place(finding)
         lines = tuple(shortened(site.source, _MOST_CODE) for site in finding.sites[:1] if site.source)
-        changed = _site_of_cure(finding) if cure else None
+        changed = finding.cure_site if cure else None
         evidence = finding_sentence(finding), *lines, *_change_sentence(changed)
         return FindingText(title(finding).removesuffix(","), places, evidence, cure, "", changed)
     code = _fill(rule.code, finding.values)
@@ -92,7 +91,7 @@ def finding_text(finding: Finding) -> FindingText:
     cure = _cure_of_place(finding) if rule.is_of_code else ""
     # the code of a rule is that of its general fix, or of one for what it recognized, but of a line's cure
     is_known = bool(finding.values.get("cure")) or (bool(cure) and not any(own))
-    changed = _site_of_cure(finding) if is_known else None
+    changed = finding.cure_site if is_known else None
     return FindingText(
         title(finding),
         places,
@@ -101,22 +100,6 @@ def finding_text(finding: Finding) -> FindingText:
         (changed_line(finding) or code) if code and not is_known else "",
         changed,
     )
-
-
-def _site_of_cure(finding: Finding) -> Site | None:
-    """The line that registered the hooks of a library, or made what the known advice changes; None: it is one of the
-    finding's lines, or not known."""
-    site = _registered_at(finding) or finding.made_at
-    is_named = site is not None and site.place in [each.place for each in finding.sites]
-    return None if is_named else site
-
-
-def _registered_at(finding: Finding) -> Site | None:
-    """The line that registered the hooks of libraries in which most of a finding's time is; None: there is none."""
-    shares = defaultdict[Site | None, float](float)
-    for place in finding.places:
-        shares[place.registered_at if place.package else None] += place.share
-    return next((site for site, part in shares.items() if site is not None and part > MOST * finding.share), None)
 
 
 def _change_sentence(site: Site | None) -> Iterator[str]:
@@ -130,8 +113,10 @@ def _cure_of_place(finding: Finding) -> str:
     """Choose the advice for the line that takes most of a finding's time; empty where there is none."""
     if finding.known_cure:
         return finding.known_cure
-    if finding.has_cure and (line := _registered_at(finding)):
-        return _OF_HOOKS.format(package=next(each.package for each in finding.places if each.registered_at == line))
+    line = finding.cure_site
+    hook = next((each for each in finding.places if line is not None and each.registered_at == line), None)
+    if hook is not None and finding.has_cure:
+        return _OF_HOOKS.format(package=hook.package)
     first = finding.places[0] if finding.places else None
     if first is None or first.share <= MOST * finding.share:
         return ""

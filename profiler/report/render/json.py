@@ -33,7 +33,6 @@ LEFT_OUT: Final = frozenset({
     # Rules work out findings from them, and cells have the same time.
     *("Analysis.library", "Analysis.operators", "Analysis.preparation", "Analysis.replay"),
     *("Finding.values", "Cell.callers"),
-    "Finding.made_at",  # as `cure_site` where that advice is given
     # A comparison has their differences.
     "Analysis.results",
     # Plug-ins write them.
@@ -42,7 +41,7 @@ LEFT_OUT: Final = frozenset({
     *("Analysis.path", "RunInfo.cwd", "RunInfo.project"),
 })  # fmt: skip
 """Fields that no document has, as `Class.field`."""
-WORDS: Final = ("title", "evidence", "fix", "code", "cure_site")
+WORDS: Final = ("title", "evidence", "fix", "code")
 """What a finding says, from the templates of its rule."""
 
 
@@ -108,7 +107,7 @@ def values_of(value: Any) -> dict[str, Any]:
     values = {each.name: getattr(value, each.name) for each in fields(value) if f"{kind}.{each.name}" not in LEFT_OUT}
     if isinstance(value, Finding):
         text = finding_text(value)
-        values |= {name: getattr(text, name) for name in WORDS}
+        values |= {name: getattr(text, name) for name in (*WORDS, "cure_site")}
     if isinstance(value, Ledger):
         least = {part: SMALLEST * seconds for part, seconds in value.wall.items()}
         values["cells"] = [each for each in value.cells if each.seconds >= least[each.rank, each.thread, each.period]]

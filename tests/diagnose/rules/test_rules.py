@@ -989,9 +989,9 @@ def test_a_librarys_thread_that_holds_the_gil_has_the_advice_of_what_it_runs() -
     assert (
         "It runs transformers.trainer_utils.TrainerMemoryTracker.peak_monitor_func()." in finding_text(known).evidence
     )
-    assert known.made_at == Site("train.py", 3, "main")
+    assert known.cure_site == Site("train.py", 3, "main")
     assert finding_text(other).fix.startswith("Move the work of that thread")
-    assert other.made_at is None
+    assert other.cure_site is None
 
 
 def test_python_may_be_a_wait_for_the_device() -> None:

@@ -161,7 +161,7 @@ def test_a_finding_has_its_words() -> None:
     first, second = finding_keys(ANALYSIS)["findings"]
     assert {name: first[name] for name in ("rule", *WORDS)} == {
         "rule": "python-loop", "title": "Python takes time", "evidence": ["40% of it."], "fix": "Use operators.",
-        "code": "x.sum()", "cure_site": None,
+        "code": "x.sum()",
     }  # fmt: skip
     assert first["sites"] == [{"file": "t.py", "line": 7, "function": "main", "source": "for x in y:"}]
     assert [gain["method"] for gain in first["gains"]] == [method.value for method in GainMethod]
