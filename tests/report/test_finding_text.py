@@ -130,9 +130,9 @@ def test_what_calls_a_library_is_named_and_known() -> None:
 
 
 def test_the_line_that_made_what_advice_changes() -> None:
-    lines = {"TrainingArguments": {"file": "/home/me/train.py", "line": 3, "function": "main"}, "threads": LINE}
+    lines = {"TrainingArguments": {"file": "/home/someone/train.py", "line": 3, "function": "main"}, "threads": LINE}
     cure = cure_of_function("transformers.trainer_utils.TrainerMemoryTracker.peak_monitor_func")
-    assert line_of_cure(cure, lines, "/home/me") == LINE
-    assert line_of_cure(cure, {}, "/home/me") is None
-    assert line_of_cure(cure_of_function("wandb.integration.torch.log"), lines, "/home/me") is None
+    assert line_of_cure(cure, lines, "/home/someone") == LINE
+    assert line_of_cure(cure, {}, "/home/someone") is None
+    assert line_of_cure(cure_of_function("wandb.integration.torch.log"), lines, "/home/someone") is None
     assert not cure_of_function("")

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +24,7 @@ from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
 from profiler.run.code_origin import (
     LIBRARY,
     OURS,
+    TORCH,
     USER,
     code_owner,
     is_standard_library,
@@ -171,11 +173,13 @@ class Stacks:
         return tuple(user)
 
     def registration(self, number: int) -> Site | None:
-        """The user's line that registered the innermost hook in a stack; None: there is none, or it is not known."""
-        for site in reversed(self.run.stack_frames[number]) if self._hooks else ():
+        """The user's line that registered the innermost hook in a stack, which torch calls; None: there is none, or it
+        is not known."""
+        frames = self.run.stack_frames[number] if self._hooks else ()
+        for above, site in reversed(tuple(pairwise(frames))):
             for hook, registered in self._hooks.get(site.function, ()):
                 is_other = site.function.endswith("<lambda>") and site.line != hook.line
-                if hook.is_in_file_of(site) and not is_other:
+                if hook.is_in_file_of(site) and not is_other and code_owner(above.file, self.folders) == TORCH:
                     return self.relative(registered)
         return None
 

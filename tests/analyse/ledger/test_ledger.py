@@ -244,18 +244,23 @@ def test_a_cell_of_a_library_knows_the_other_library_that_calls_it() -> None:
 
 def test_a_cell_of_a_hook_knows_the_line_that_registered_it() -> None:
     def hook(line: int, function: str, registered: int) -> dict[str, object]:
-        place = {"file": "/home/me/train.py", "line": registered, "function": "main"}
+        place = {"file": "/home/someone/train.py", "line": registered, "function": "main"}
         return {"file": file, "line": line, "function": function, "registered": place}
 
     file = "/usr/lib/python3.11/site-packages/watchkit.py"
     hooks = [hook(4, "watch.<locals>.<lambda>", 30), hook(5, "watch.<locals>.<lambda>", 31), hook(9, "keep", 50)]
     recording = Recording()
-    recording.builder = RunBuilder(device="cpu", span=(BEGIN, None), cwd="/home/me", module_hooks=hooks)
+    recording.builder = RunBuilder(device="cpu", span=(BEGIN, None), cwd="/home/someone", module_hooks=hooks)
     called = [f"{file}:{line}:{function}" for line, function in ((5, "watch.<locals>.<lambda>"), (11, "keep"))]
     for _ in range(20):
-        recording.step(((*WORK, called[0], f"{file}:20:draw"), 6), ((*LOOP, called[1]), 4))
+        recording.step(
+            ((*TORCH, called[0], f"{file}:20:draw"), 4),
+            ((*LOOP, TORCH[-1], called[1]), 4),
+            ((*LOOP, "train.py:60:peek", called[0]), 2),
+        )
     lines = {cell.function: cell.registered_at for cell in recording.ledger().of(Period.STEPS)}
     assert (str(lines["watchkit.draw"]), lines["watchkit.keep"]) == ("train.py:31 (main)", None), "it is at that line"
+    assert lines["watchkit.watch.<locals>.<lambda>"] is None, "the program calls it itself"
 
 
 def test_what_a_device_does_and_waits_for() -> None:
