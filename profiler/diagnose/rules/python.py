@@ -284,13 +284,12 @@ def thread_holds_gil(costs: StepCosts) -> Claim | None:
     holder = gil_holder(costs.analysis)
     site = _main_line(holder) if holder else None
     held = holder.gil if holder else None
-    inside = (holder.calls or None) if holder else None
-    runs = holder.runs if holder else ""
+    runs, inside = (holder.runs, holder.calls) if holder else ("", "")
     values = {
         "held": held,
         "holder": site,
         "thread_site": holder.site if holder else None,
-        "inside": inside,
+        "inside": inside if inside and inside != runs else None,
         "runs": runs or None,
         "cure": cure_of_function(runs) or None,
     }
