@@ -115,7 +115,7 @@ def _cure_of_place(finding: Finding) -> str:
         return finding.known_cure
     line = finding.cure_site
     hook = next((each for each in finding.places if line is not None and each.registered_at == line), None)
-    if hook is not None and finding.has_cure:
+    if hook is not None and finding.has_cure and hook.package not in _RUNS_TRAINING:
         return _OF_HOOKS.format(package=hook.package)
     first = finding.places[0] if finding.places else None
     if first is None or first.share <= MOST * finding.share:
