@@ -201,6 +201,12 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
     return current or frame
 
 
+def user_line(frame: FrameType | None) -> dict[str, Any] | None:
+    """The innermost line of the user's code from a frame outward; None where there is none."""
+    frame = user_frame(frame)
+    return code_line(frame.f_code, frame.f_lineno) if frame is not None and is_user_code(frame.f_code) else None
+
+
 def code_line(code: CodeType, line: int) -> dict[str, Any]:
     """A line of code as facts have it: file, line, function."""
     return {"file": code.co_filename, "line": line, "function": code.co_qualname}

@@ -174,6 +174,10 @@ class Place:
     torch, or several functions."""
     package: str = ""
     """The library whose code takes most of that time; empty: there is none."""
+    called_by: str = ""
+    """The function of another library that calls that one, most of that time; empty: there is none."""
+    registered_at: Site | None = None
+    """The line that registered the hook in which most of that time is; None: there is none, or it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +219,9 @@ class Finding:
     ones: those at which the cure is made."""
     known_cure: str = ""
     """Advice about the function that takes most of its time, as a sentence; empty where there is none."""
+    cure_site: Site | None = None
+    """The line to change, where that is none of `sites`: it registered the hooks of a library that take most of the
+    time, or it made what the advice changes, such as TrainingArguments. None: there is none, or it is not known."""
     of_steps: float = 0.0
     """The share of the time of all steps that a finding about the run takes. The steps with work that occurs once are
     among them. It is 0 for a finding about another part of the run."""

@@ -626,6 +626,9 @@ class ThreadActivity:
     """Every state with its share of the samples, the largest first."""
     lines: tuple[LineCost, ...] = ()
     """Its lines, the largest first: shares of the thread's samples, seconds of the recording, by state."""
+    runs: str = ""
+    """Without code of the user's: the outermost function of a library in that state, which a library started as a
+    thread; empty: there is none."""
 
     @property
     def share_at_site(self) -> float:

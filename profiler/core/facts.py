@@ -14,7 +14,7 @@ INTERNAL_FACTS: Final = frozenset({
     "package", "processes", "rank_cores", "setting_lines", "torch_folder", "trace", "unused_gradients", "versions_of",
 })  # fmt: skip
 """Facts that reports do not list: on which cores a process may run, whether `try` changed a loader, lines that collect
-garbage, which hooks came in, settings of loaders and optimizers, the lines of other settings and of hooks of modules,
+garbage, which hooks came in, settings of loaders and optimizers, the lines of other settings and of hooks,
 the operators of a step, whose code is where, a trace's clock, the search for gradients that nothing reads, whose
 versions."""
 HOST_DEVICE: Final = "host device (CPU)"

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeVar
 
 from profiler.analyse.finding import Place
 from profiler.analyse.ledger.cells import (
@@ -24,6 +24,7 @@ from profiler.diagnose.model import MOST, WORTH_NAMING
 from profiler.diagnose.rule import MAX_SITES, Claim, Cost, StepCosts, total_seconds
 from profiler.run.model import Site
 
+T = TypeVar("T")
 _SAME_TIME: Final = 0.5
 """Share of a claim that other claims must have for it to be about the same time as theirs."""
 _LEAST: Final = 0.01
@@ -88,19 +89,21 @@ class Lines:
             whole = sum(seconds for _, seconds in parts)
             if whole >= WORTH_NAMING * step:
                 functions, packages = defaultdict[str, float](float), defaultdict[str, float](float)
+                callers, lines = defaultdict[str, float](float), defaultdict[Site | None, float](float)
                 for cell, seconds in parts:
                     if cell.owner in (Owner.LIBRARY, Owner.PYTHON) or cell.function.startswith(_TELLING):
                         functions[cell.function] += seconds
                     packages[cell.package if cell.owner is Owner.LIBRARY else ""] += seconds
-                inside, package = (_most(each, whole) for each in (functions, packages))
-                places.append(Place(site, min(1.0, whole / step), inside, package))
+                    callers[cell.called_by] += seconds
+                    lines[cell.registered_at] += seconds
+                inside, package, called_by = (_most(each, whole) or "" for each in (functions, packages, callers))
+                places.append(Place(site, min(1.0, whole / step), inside, package, called_by, _most(lines, whole)))
         return tuple(sorted(places, key=lambda place: -place.share)[:MAX_SITES])
 
 
-def _most(parts: Mapping[str, float], whole: float) -> str:
-    """The name that has most of the whole; empty where none has."""
-    name = max(parts, key=lambda each: parts[each], default="")
-    return name if parts.get(name, 0.0) > MOST * whole else ""
+def _most(parts: Mapping[T, float], whole: float) -> T | None:
+    """What has most of the whole; None where nothing has."""
+    return next((each for each, amount in parts.items() if amount > MOST * whole), None)
 
 
 class Board:

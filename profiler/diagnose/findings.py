@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -15,11 +16,13 @@ from profiler.core.notice import Notice
 from profiler.core.plugins import discover
 from profiler.diagnose.board import Board, Lines, Rest
 from profiler.diagnose.device import too_few_launches
-from profiler.diagnose.known_cures import known_cure
-from profiler.diagnose.model import is_large_of_run, is_worth
+from profiler.diagnose.known_cures import known_cure, line_of_cure
+from profiler.diagnose.model import MOST, is_large_of_run, is_worth
 from profiler.diagnose.predict import replayed_gain
 from profiler.diagnose.rest import outside_steps, rest
 from profiler.diagnose.rule import FASTEST, NARROW, Claim, Cost, Order, Rule, RunClaim, StepCosts
+from profiler.run.model import Site
+from profiler.run.tables import SETTINGS
 from profiler.run.trials import Trial
 
 
@@ -40,7 +43,7 @@ def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> Found:
     """
     costs = StepCosts(analysis)
     if not costs.seconds:
-        return Found(tuple(outside_steps(analysis)), (), analysis.ledger)
+        return Found(tuple(_with_lines_of_cures(outside_steps(analysis), costs)), (), analysis.ledger)
     rules = discover("profiler.diagnose.rules") if rules is None else rules
     not_judged, of_run, findings = list[NotJudged](), list[Finding](), list[Finding]()
     # without a step nothing recurs, so that no cure has a gain
@@ -66,8 +69,26 @@ def find(analysis: Analysis, rules: Sequence[Rule] | None = None) -> Found:
         findings += rest(board, costs)
     late = analysis.ranks.late if analysis.ranks else None
     periods = {each.period: each.rule.name for each in of_run if each.period is not None}
-    found = in_order((*findings, *of_run, *outside_steps(analysis)), late)
+    found = in_order(_with_lines_of_cures((*findings, *of_run, *outside_steps(analysis)), costs), late)
     return Found(found, tuple(not_judged), board.ledger(periods))
+
+
+def _with_lines_of_cures(findings: Iterable[Finding], costs: StepCosts) -> Iterator[Finding]:
+    """The findings with the line to change, where that is none of their lines."""
+    lines, info = costs.fact(SETTINGS) or {}, costs.analysis.info
+    for finding in findings:
+        cure = finding.values.get("cure") or finding.known_cure
+        site = _registered_at(finding) or line_of_cure(cure, lines, info.project or info.cwd)
+        is_other = site is not None and site.place not in [each.place for each in finding.sites]
+        yield replace(finding, cure_site=site) if is_other else finding
+
+
+def _registered_at(finding: Finding) -> Site | None:
+    """The line that registered the hooks of libraries in which most of a finding's time is; None: there is none."""
+    shares = defaultdict[Site | None, float](float)
+    for place in finding.places:
+        shares[place.registered_at if place.package else None] += place.share
+    return next((site for site, part in shares.items() if part > MOST * finding.share), None)
 
 
 def in_order(findings: Iterable[Finding], late: int | None = None) -> tuple[Finding, ...]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 from profiler.analyse.finding import Place
 from profiler.core.syntax import line_nodes
 from profiler.diagnose.model import MOST
+from profiler.run.code_origin import relative_site
+from profiler.run.model import Site
 
 
 class KnownCure(NamedTuple):
@@ -28,6 +30,12 @@ class KnownCure(NamedTuple):
     """What the line does, where that leaves no frame of its own (`_called_with`)."""
     anywhere: bool = False
     """Whether it holds for work outside of the steps too, which may occur once."""
+    of: str = ""
+    """The class whose arguments it changes, of which the recorder notes the line (`profiler.agent.hooks.settings`)."""
+
+    def is_about(self, function: str) -> bool:
+        """Whether it is about a function."""
+        return bool(function) and function.startswith(self.inside)
 
 
 _KNOWN: Final = (
@@ -37,23 +45,27 @@ _KNOWN: Final = (
         "Trainer(..., log_every_n_steps=...), which is 50.",
         ("lightning.pytorch.loggers.csv_logs.", "lightning.fabric.loggers.csv_logs.",
          "pytorch_lightning.loggers.csv_logs."),
+        of="CSVLogger",
     ),
     # https://lightning.ai/docs/pytorch/stable/api/lightning.pytorch.callbacks.TQDMProgressBar.html
     KnownCure(
         "Refresh the progress bar less often: Trainer(..., callbacks=[TQDMProgressBar(refresh_rate=50)]).",
         ("lightning.pytorch.callbacks.progress.", "pytorch_lightning.callbacks.progress."),
+        of="Trainer",
     ),
     # https://huggingface.co/docs/transformers/debugging
     KnownCure(
         "Leave debug='underflow_overflow' out of TrainingArguments: its hooks read all weights, inputs and outputs of "
         "each module.",
         ("transformers.debug_utils.",),
+        of="TrainingArguments",
     ),
     # https://huggingface.co/docs/transformers/main_classes/trainer: skip_memory_metrics
     KnownCure(
         "Pass skip_memory_metrics=True to TrainingArguments: the memory tracker polls in a thread.",
         ("transformers.trainer_utils.TrainerMemoryTracker",),
         anywhere=True,
+        of="TrainingArguments",
     ),
     # https://huggingface.co/docs/transformers/main_classes/trainer: preprocess_logits_for_metrics
     KnownCure(
@@ -62,10 +74,13 @@ _KNOWN: Final = (
         ("transformers.trainer_pt_utils.nested_concat", "transformers.trainer_pt_utils.torch_pad_and_concatenate",
          "transformers.trainer_pt_utils.numpy_pad_and_concatenate"),
         anywhere=True,
+        of="Trainer",
     ),
     # https://huggingface.co/docs/transformers/main_classes/trainer: logging_steps
     KnownCure(
-        "Log less often: raise logging_steps in TrainingArguments.", ("transformers.integrations.integration_utils.",)
+        "Log less often: raise logging_steps in TrainingArguments.",
+        ("transformers.integrations.integration_utils.",),
+        of="TrainingArguments",
     ),
     # https://huggingface.co/docs/datasets/about_dataset_features
     KnownCure(
@@ -129,6 +144,7 @@ _KNOWN: Final = (
         "the buffers are the same on all ranks, as constants are: it sends them from rank 0 before each forward pass.",
         ("torch.nn.parallel.distributed.DistributedDataParallel._distributed_broadcast_coalesced",
          "torch.nn.parallel.distributed.DistributedDataParallel._sync_"),
+        of="DistributedDataParallel",
     ),
     # https://pytorch.org/docs/stable/notes/ddp.html: buckets
     KnownCure(
@@ -199,12 +215,25 @@ def known_cure(places: Iterable[Place], share: float, *, outside: bool = False) 
 
 
 def _cure_of(place: Place, *, outside: bool) -> str:
-    called = set(_called_with(place))
-    for known in _KNOWN:
-        is_inside = bool(place.inside) and place.inside.startswith(known.inside)
-        if (known.anywhere or not outside) and (is_inside or called & set(known.calls)):
-            return known.text
-    return ""
+    """What helps against the time at a line: in what the line calls itself, else in what calls that."""
+    called, fitting = set(_called_with(place)), [known for known in _KNOWN if known.anywhere or not outside]
+    own = (known.text for known in fitting if known.is_about(place.inside) or called & set(known.calls))
+    return next(own, "") or next((known.text for known in fitting if known.is_about(place.called_by)), "")
+
+
+def cure_of_function(name: str) -> str:
+    """What helps against the time in a function, as module and name; empty where nothing is known."""
+    return next((known.text for known in _KNOWN if known.is_about(name)), "")
+
+
+def line_of_cure(cure: str, lines: Mapping[str, Any], folder: str) -> Site | None:
+    """The line that made what a cure changes; None where it changes no object, or its line is not known.
+
+    :param lines: the fact SETTINGS, which has lines by the names of classes too.
+    :param folder: that of the project, to which the file is made relative.
+    """
+    changed = next((known.of for known in _KNOWN if known.text == cure), "")
+    return relative_site(Site.from_fact(lines[changed]), folder) if changed in lines else None
 
 
 def _called_with(place: Place) -> Iterator[str]:

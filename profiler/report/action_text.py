@@ -72,7 +72,8 @@ def _with_values(action: Action) -> Action:
 
 def _cure(finding: Finding, *, is_lead: bool) -> Action:
     text = finding_text(finding)
-    place = listed([at(site).removeprefix(" at ") for site in finding.sites[:1]]) if finding.sites else ""
+    sites = [text.cure_site] if text.cure_site else finding.sites[:1]
+    place = listed([at(site).removeprefix(" at ") for site in sites]) if sites else ""
     cause = "" if is_lead else text.title
     note = " ".join(prediction_texts(finding)[:1])
     return Action(text.fix.removesuffix("."), cause, text.code, note=note, place=place)

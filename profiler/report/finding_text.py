@@ -71,6 +71,8 @@ class FindingText:
     evidence: tuple[str, ...]
     fix: str
     code: str
+    cure_site: Site | None = None
+    """That of the finding, if the fix is about it."""
 
 
 def finding_text(finding: Finding) -> FindingText:
@@ -83,26 +85,41 @@ def finding_text(finding: Finding) -> FindingText:
         if not cure and finding.of_steps and finding.period is Period.BEFORE and finding.rule.name in CODE_TITLES:
             cure = _OF_PREPARATION
         lines = tuple(shortened(site.source, _MOST_CODE) for site in finding.sites[:1] if site.source)
-        return FindingText(title(finding).removesuffix(","), places, (finding_sentence(finding), *lines), cure, "")
+        changed = finding.cure_site if cure else None
+        evidence = finding_sentence(finding), *lines, *_change_sentence(changed)
+        return FindingText(title(finding).removesuffix(","), places, evidence, cure, "", changed)
     code = _fill(rule.code, finding.values)
-    evidence = (_fill(template, finding.values) for template in rule.evidence)
+    shows = (_fill(template, finding.values) for template in rule.evidence)
     *own, general = (_fill(template, finding.values) for template in (*rule.fixes, rule.fix))
     cure = _cure_of_place(finding) if rule.is_of_code else ""
     # the code of a rule is that of its general fix, or of one for what it recognized, but of a line's cure
     is_known = bool(finding.values.get("cure")) or (bool(cure) and not any(own))
+    changed = finding.cure_site if is_known else None
     return FindingText(
         title(finding),
         places,
-        (*filter(None, evidence), *_place_sentences(finding)),
+        (*filter(None, shows), *_place_sentences(finding), *_change_sentence(changed)),
         next(filter(None, (*own, cure, general)), ""),
         (changed_line(finding) or code) if code and not is_known else "",
+        changed,
     )
+
+
+def _change_sentence(site: Site | None) -> Iterator[str]:
+    """`The line to change is train.py:31: run.watch(model).`"""
+    if site is not None:
+        code = shortened(site.source, _MOST_CODE)
+        yield f"The line to change is{at(site).removeprefix(' at')}{f': `{code}`' if code else ''}."
 
 
 def _cure_of_place(finding: Finding) -> str:
     """Choose the advice for the line that takes most of a finding's time; empty where there is none."""
     if finding.known_cure:
         return finding.known_cure
+    line = finding.cure_site
+    hook = next((each for each in finding.places if line is not None and each.registered_at == line), None)
+    if hook is not None and finding.has_cure and hook.package not in _RUNS_TRAINING:
+        return _OF_HOOKS.format(package=hook.package)
     first = finding.places[0] if finding.places else None
     if first is None or first.share <= MOST * finding.share:
         return ""
@@ -121,6 +138,10 @@ _AROUND_STEPS: Final = re.compile(
 """Their modules that work around the steps; others hold models, layers and datasets."""
 
 
+_OF_HOOKS: Final = (
+    "Most of it is in hooks of {package}, which the program registers. Register them only where they are needed, or "
+    "look for an option by which they work less often."
+)
 _OF_TRAINER: Final = (
     "Most of it is code of {package} around your steps. Log less often, and leave out callbacks, loggers and progress "
     "bars that you do not need."
@@ -436,13 +457,18 @@ def where_text(finding: Finding) -> str:
 
 
 def _place_name(place: Place) -> str:
-    """`at train.py:8, in clean()`, `at train.py:8, mostly in rl.Model.learn()`"""
+    """`at train.py:8, in clean()`, `at train.py:8, mostly in rl.Model.learn()`, which another library may call, or
+    which may be a hook: `at train.py:8, mostly in rl.watch(), in a hook registered at train.py:3`"""
     site, inside = place.site, place.inside.partition(".<locals>")[0]
     own = function_name(site) if site.function and site.function != "<module>" else ""
-    where = (
+    parts = [
         f"mostly in {inside}()" if inside else f"mostly in {place.package}" if place.package else own and f"in {own}"
-    )
-    return f"{at(site).strip()}{where and f', {where}'}"
+    ]
+    if place.called_by and place.package and place.package not in _RUNS_TRAINING:
+        parts.append(f"called by {place.called_by.partition('.<locals>')[0]}()")
+    if place.registered_at is not None:
+        parts.append(f"in a hook registered{at(place.registered_at)}")
+    return ", ".join(filter(None, (at(site).strip(), *parts)))
 
 
 def doubt_text(finding: Finding) -> str:

@@ -45,11 +45,12 @@ class HookCount(TypedDict):
 
 
 class ModuleHook(Place, total=False):
-    """A function that is a hook of modules."""
+    """A function that is a hook of modules, tensors or optimizers."""
 
     is_outside: bool
+    """Of a hook of modules that is the user's."""
     registered: Place
-    """The line that registered it first."""
+    """The only line of the user's that registers it; missing: there are several."""
     registrations: Natural
     times: list[HookCount]
     """After 1, 2, 4, 8, ... registrations."""

@@ -175,12 +175,20 @@ def _recorded_lines(run: Path) -> Iterator[tuple[str, int]]:
 def _lines_of_facts(fact: Any) -> Iterator[tuple[str, int]]:
     """The lines in a fact: objects with `file` and `line`, and frames of [file, line, function]."""
     match fact:
-        case {"file": str(file), "line": int(line)} | [str(file), int(line), str()]:
+        case [str(file), int(line), str()]:
             yield file, line
         case Mapping():
+            if place := _place(fact):
+                yield place
             yield from _in_all(fact.values())
         case [*_]:
             yield from _in_all(fact)
+
+
+def _place(fact: Mapping[str, Any]) -> tuple[str, int] | None:
+    """The file and the number of an object that is a line."""
+    file, line = fact.get("file"), fact.get("line")
+    return (file, line) if isinstance(file, str) and isinstance(line, int) else None
 
 
 def _in_all(facts: Iterable[Any]) -> Iterator[tuple[str, int]]:
@@ -191,12 +199,12 @@ def _in_all(facts: Iterable[Any]) -> Iterator[tuple[str, int]]:
 def with_source(fact: Any, lines: Lines) -> Any:
     """A fact with the text of its lines: `source` of an object, a fourth element of a frame."""
     match fact:
-        case {"file": str(file), "line": int(line)}:
-            return {**fact, "source": text} if (text := lines.get((file, line))) else fact
         case [str(file), int(line), str()]:
             return [*fact, text] if (text := lines.get((file, line))) else fact
         case Mapping():
-            return {name: with_source(value, lines) for name, value in fact.items()}
+            parts = {name: with_source(value, lines) for name, value in fact.items()}
+            place = _place(fact)
+            return parts | {"source": lines[place]} if place and place in lines else parts
         case [*_]:
             return [with_source(value, lines) for value in fact]
     return fact

@@ -122,7 +122,8 @@ COUNTED: Final = "counted"
 OPERATORS: Final = "operators"
 """Name of the fact with the operators of one step by line, and of the hook that records it."""
 SETTINGS: Final = "setting_lines"
-"""Name of the fact with the lines that change settings which slow steps: threads, anomaly, float64, profiler."""
+"""Name of the fact with the lines that change settings which slow steps (threads, anomaly, float64, profiler), or make
+objects with such settings (processes, and names of classes)."""
 COUNTED_STEPS: Final = 5
 """Steps from the beginning to the end of that fact."""
 COUNTED_LINES: Final = 100

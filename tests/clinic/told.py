@@ -220,7 +220,8 @@ def _steps(run: Path) -> dict[int, int]:
 def _entry(finding: Mapping[str, Any]) -> Entry:
     gains = finding["gains"]
     first = gains[0] if gains else None
-    sites = finding["sites"]
+    changed = finding.get("cure_site")
+    sites = [*finding["sites"], *([changed] if changed else [])]
     return Entry(
         title=finding["title"],
         evidence=" ".join(finding["evidence"]),

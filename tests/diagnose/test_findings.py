@@ -275,6 +275,24 @@ def test_a_finding_tells_its_lines_and_the_library_that_takes_the_time() -> None
     assert (second.site.line, second.inside, second.package) == (8, "", "")
 
 
+def test_the_hooks_of_a_library_are_changed_where_they_were_registered() -> None:
+    def hooked(line: int, registered: int, owner: Owner = Owner.LIBRARY) -> Cell:
+        of_hook = replace(SITE, line=registered, function="main")
+        found = cell(line, "python", 3.0)
+        return replace(found, owner=owner, package="rl", function="rl.watch", registered_at=of_hook)
+
+    def changed(*cells: Cell) -> int | None:
+        wall = {(0, MAIN, Period.STEPS): 10.0}
+        run = replace(analysis(python=0.6, compute=0.4), ledger=Ledger(cells, wall, steps={MAIN: 10}))
+        (found,) = (each for each in find(run, ())[0] if each.rule.name == "python")
+        return found.cure_site.line if found.cure_site else None
+
+    assert changed(hooked(7, 40), hooked(8, 40)) == 40
+    assert changed(hooked(7, 40), hooked(8, 41)) is None, "none of them has most of it"
+    assert changed(hooked(7, 40), hooked(40, 40)) is None, "it is one of its lines"
+    assert changed(hooked(7, 40, Owner.USER), hooked(8, 40, Owner.USER)) is None, "the program can change its hook"
+
+
 def test_advice_about_code_is_about_the_line_that_takes_the_time() -> None:
     """A line calls a trainer, which calls a slow callback."""
 

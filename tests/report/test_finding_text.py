@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from profiler.analyse.finding import Confidence, Finding, Place, RuleText
-from profiler.diagnose.known_cures import known_cure
+from profiler.diagnose.known_cures import cure_of_function, known_cure, line_of_cure
 from profiler.report.finding_text import finding_text, with_arguments
 from profiler.run.model import Site
 
@@ -101,3 +101,38 @@ def test_a_line_with_less_than_half_of_the_time_decides_nothing() -> None:
 def test_the_evidence_names_the_line_its_function_and_its_code() -> None:
     (place,) = finding_text(at_line("boxes = augment(boxes)", "augkit.boxes.area", "augkit")).evidence
     assert place == "All of it is at train.py:7, mostly in augkit.boxes.area(): `boxes = augment(boxes)`."
+
+
+LINE = Site("train.py", 3, "main", "run.watch(model)")
+
+
+def test_a_hook_of_a_library_is_changed_where_it_was_registered() -> None:
+    site = Site("train.py", 7, "main", "loss.backward()")
+    text = finding_text(
+        at_line(site.source, places=(Place(site, 0.3, "rl.watch", "rl", registered_at=LINE),), cure_site=LINE)
+    )
+    assert text.cure_site == LINE
+    assert "hooks of rl" in text.fix
+    assert text.evidence == (
+        "75% of it is at train.py:7, mostly in rl.watch(), in a hook registered at train.py:3: `loss.backward()`.",
+        "The line to change is train.py:3: `run.watch(model)`.",
+    )
+
+
+def test_what_calls_a_library_is_named_and_known() -> None:
+    site, called_by = Site("train.py", 7, "main", "t.train()"), "transformers.trainer_utils.TrainerMemoryTracker.stop"
+    places = (Place(site, 0.4, "", "psutil", called_by),)
+    found = at_line(site.source, places=places, known_cure=known_cure(places, 0.4), cure_site=LINE)
+    text = finding_text(found)
+    assert "skip_memory_metrics" in text.fix
+    assert text.evidence[0] == (f"All of it is at train.py:7, mostly in psutil, called by {called_by}(): `t.train()`.")
+    assert text.cure_site == LINE
+
+
+def test_the_line_that_made_what_advice_changes() -> None:
+    lines = {"TrainingArguments": {"file": "/home/someone/train.py", "line": 3, "function": "main"}, "threads": LINE}
+    cure = cure_of_function("transformers.trainer_utils.TrainerMemoryTracker.peak_monitor_func")
+    assert line_of_cure(cure, lines, "/home/someone") == LINE
+    assert line_of_cure(cure, {}, "/home/someone") is None
+    assert line_of_cure(cure_of_function("wandb.integration.torch.log"), lines, "/home/someone") is None
+    assert not cure_of_function("")

@@ -1,18 +1,20 @@
-"""Records the user's functions that are hooks of modules: where and how often they are registered, and whether they
-look at results outside of the training.
+"""Records the functions that are hooks of modules, tensors and optimizers, and the user's line that registers them.
 
-torch calls such a hook in each forward or backward pass of its module. Those of libraries are left out. A hook that
-returns a value is a part of the model: torch replaces the output, the inputs or the gradients by it.
+torch calls such a hook in each pass or each step. Of the user's hooks of modules it also records how often they are
+registered, and whether they look at results outside of the training. A hook that returns a value is a part of the
+model: torch replaces the output, the inputs or the gradients by it.
 """
 
 from __future__ import annotations
 
 import dis
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
-from types import CodeType, FunctionType, MethodType
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any, Final
 
+from profiler.agent.hooks import counts
 from profiler.agent.patching import DETAILED, STATE, Hook, caller, code_line, is_user_code, patch, user_frame
 from profiler.agent.recorder import now
 
@@ -23,6 +25,10 @@ _METHODS: Final = (
     "register_full_backward_pre_hook",
     "register_backward_hook",
 )
+_OF_TENSORS: Final = ("register_hook", "register_post_accumulate_grad_hook")
+_OF_OPTIMIZERS: Final = ("register_step_pre_hook", "register_step_post_hook")
+_PACKAGE: Final = __file__.rpartition("/agent/")[0]
+"""Folder of this package."""
 _OUTSIDE: Final = frozenset({"no_grad", "inference_mode", "detach", "data", "item", "tolist", "numpy", "cpu"})
 """Names by which code leaves the graph of gradients: what it computes of them trains nothing."""
 _DECORATOR: Final = "torch/utils/_contextlib.py"
@@ -30,53 +36,125 @@ _DECORATOR: Final = "torch/utils/_contextlib.py"
 _MAX_HOOKS: Final = 32
 _TABLES: Final = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 """Attributes of a module that hold its hooks."""
-_known: Final[dict[int, tuple[CodeType, dict[str, Any]]]] = {}
-"""What is known of each hook, by the id of its code, which is kept, so that the id is not reused."""
+
+
+@dataclass(eq=False, slots=True)
+class _Known:
+    """What is known of a hook."""
+
+    code: CodeType
+    """It is kept, so that its id is not reused."""
+    fact: dict[str, Any]
+    lines: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
+    """The lines that register it, by the id of their code and the instruction: to ask for a number takes longer."""
+    has_several: bool = False
+    """Whether several lines register it, so that none of them stands for it."""
+
+    def note_line(self, frame: FrameType) -> None:
+        """Note the line of a registration, which a program may make in each step."""
+        call = id(frame.f_code), frame.f_lasti
+        if call not in self.lines:
+            line = self.lines[call] = code_line(frame.f_code, frame.f_lineno)
+            if self.fact.setdefault("registered", line) != line:
+                self.has_several = True
+                del self.fact["registered"]
+            _write()
+
+    def count(self, module: Any, hook: Any) -> None:
+        """Count a registration, and note whether the hook looks at results outside of the training."""
+        fact = self.fact
+        if "is_outside" not in fact:
+            leaves = _code(hook)[1] or not _OUTSIDE.isdisjoint(_names(self.code))
+            fact |= {"is_outside": leaves and not _returns_value(self.code), "registrations": 0, "times": []}
+        fact["registrations"] += 1
+        if fact["registrations"].bit_count() == 1:  # a power of two: a loop that registers is not slowed down
+            # what a module has tells whether hooks are removed again
+            held = sum(len(getattr(module, name, ())) for name in _TABLES)
+            fact["times"].append({"time": now(), "registrations": fact["registrations"], "held": held})
+            _write()
+
+
+_known: Final[dict[int, _Known]] = {}
+"""The hooks by the id of their code."""
+
+
+def _write() -> None:
+    if STATE.recorder is not None:
+        facts = [known.fact for known in list(_known.values())]  # other threads may add
+        STATE.recorder.add_hook_facts(module_hooks=facts)
 
 
 def _install(module: Any) -> None:
     _known.clear()  # of an earlier recording in this process
     for name in _METHODS:
-        patch(module.Module, name, _registered)
+        patch(module.Module, name, _counted)
 
 
-def _registered(original: Callable[..., Any]) -> Callable[..., Any]:
+def _install_tensors(module: Any) -> None:
+    for name in () if counts.is_exact() else _OF_TENSORS:  # what counts exactly handles the function of torch itself
+        patch(module.Tensor, name, _with_line)
+
+
+def _install_optimizers(module: Any) -> None:
+    for name in _OF_OPTIMIZERS:
+        patch(module.Optimizer, name, _with_line)
+
+
+def _with_line(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Note the line that registers a hook."""
+
     def register(self: Any, hook: Any, *args: Any, **kwargs: Any) -> Any:
-        recorder, (code, is_without_gradients) = STATE.recorder, _code(hook)
-        if recorder is None or code is None or (id(code) not in _known and len(_known) >= _MAX_HOOKS):
-            return original(self, hook, *args, **kwargs)
-        if id(code) not in _known:
-            leaves = is_without_gradients or not _OUTSIDE.isdisjoint(_names(code))
-            is_outside = leaves and not _returns_value(code)
-            line = code_line(code, code.co_firstlineno) | {"is_outside": is_outside, "registrations": 0, "times": []}
-            frame = user_frame(caller(1))
-            if frame is not None and is_user_code(frame.f_code):
-                line["registered"] = code_line(frame.f_code, frame.f_lineno)
-            _known[id(code)] = code, line
+        if STATE.recorder is not None:
+            _known_hook(hook, caller(1))
+        return original(self, hook, *args, **kwargs)
+
+    return register
+
+
+def _counted(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Note the line that registers a hook of a module, and how often the user's hooks are registered."""
+
+    def register(self: Any, hook: Any, *args: Any, **kwargs: Any) -> Any:
+        known = _known_hook(hook, caller(1)) if STATE.recorder is not None else None
         handle = original(self, hook, *args, **kwargs)
-        fact = _known[id(code)][1]
-        fact["registrations"] += 1
-        if fact["registrations"].bit_count() == 1:  # a power of two: a loop that registers is not slowed down
-            # what a module has tells whether hooks are removed again
-            held = sum(len(getattr(self, name, ())) for name in _TABLES)
-            fact["times"].append({"time": now(), "registrations": fact["registrations"], "held": held})
-            recorder.add_hook_facts(module_hooks=[line for _, line in list(_known.values())])  # other threads may add
+        if known is not None and is_user_code(known.code):
+            known.count(self, hook)
         return handle
 
     return register
 
 
+def _known_hook(hook: Any, frame: FrameType | None) -> _Known | None:
+    """What is known of a hook that a frame registers; None where it is built in, ours, or one too many."""
+    code, _ = _code(hook)
+    if code is None or code.co_filename.startswith(_PACKAGE):
+        return None
+    known = _known.get(id(code))
+    if known is not None and known.has_several:
+        return known
+    frame = user_frame(frame)
+    has_line = frame is not None and is_user_code(frame.f_code)
+    if known is None:
+        if len(_known) >= _MAX_HOOKS or not (has_line or is_user_code(code)):
+            return None
+        known = _known[id(code)] = _Known(code, code_line(code, code.co_firstlineno))
+    if frame is not None and has_line:
+        known.note_line(frame)
+    return known
+
+
 def _code(hook: Any) -> tuple[CodeType | None, bool]:
-    """The code of a hook, None where it is none of the user's; and whether torch's decorator `no_grad` is around it."""
+    """The code of a hook, None where it is built in; and whether torch's decorator `no_grad` is around it."""
     function = hook.func if isinstance(hook, partial) else hook  # no getattr: an object may answer to any name
     function = function.__func__ if isinstance(function, MethodType) else function
-    function = function if isinstance(function, FunctionType) else type(function).__call__
+    if not isinstance(function, FunctionType):
+        function = type(function).__call__ if callable(function) else None
     is_without_gradients = False
     while isinstance(function, FunctionType) and "__wrapped__" in function.__dict__:
         is_without_gradients = is_without_gradients or function.__code__.co_filename.endswith(_DECORATOR)
         function = function.__dict__["__wrapped__"]
     code = getattr(function, "__code__", None)
-    return code if isinstance(code, CodeType) and is_user_code(code) else None, is_without_gradients
+    return code if isinstance(code, CodeType) else None, is_without_gradients
 
 
 def _returns_value(code: CodeType) -> bool:
@@ -99,4 +177,8 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-PLUGIN = Hook("module_hooks", {"torch.nn.modules.module": _install}, levels=DETAILED)
+PLUGIN = Hook(
+    "module_hooks",
+    {"torch": _install_tensors, "torch.nn.modules.module": _install, "torch.optim.optimizer": _install_optimizers},
+    levels=DETAILED,
+)

@@ -1,28 +1,41 @@
-"""Records the lines at which the program changes settings of torch that may slow its steps, or makes processes.
+"""Records the lines at which the program changes settings of torch that may slow its steps, or makes some objects.
 
-The settings are the number of threads, anomaly detection, deterministic algorithms, float64, and torch's profiler.
+The settings are the number of threads, anomaly detection, deterministic algorithms, float64, and torch's profiler. The
+objects are processes, and those of classes whose arguments advice may be about, such as TrainingArguments.
 
-The fact SETTINGS has the first line of each, of the number of threads the last one, and of processes the only one, with
-file, number and function. Lines of libraries are left out.
+The fact SETTINGS has the first line of each setting, of the number of threads the last one, and of objects the only
+one, with file, number and function. Lines of libraries are left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import FrameType, FunctionType, ModuleType
+from functools import partial
+from types import FunctionType, ModuleType
 from typing import Any, Final
 
 from profiler.agent.hooks._profiler_window import ProfilerWindow
-from profiler.agent.patching import STATE, Hook, caller, code_line, is_user_code, patch, user_frame
+from profiler.agent.patching import STATE, Hook, caller, patch, user_line
 from profiler.run.tables import SETTINGS
 
 _lines: Final[dict[str, dict[str, Any]]] = {}
-_processes: Final[list[dict[str, Any]]] = []
-"""The lines that make processes."""
+_makers: Final[dict[str, list[dict[str, Any]]]] = {}
+"""What is made -> the lines that make it."""
+_CONSTRUCTORS: Final = {
+    "transformers.training_args": ("TrainingArguments", "__post_init__"),
+    "transformers.trainer": ("Trainer", "__init__"),
+    "lightning.pytorch.trainer.trainer": ("Trainer", "__init__"),
+    "pytorch_lightning.trainer.trainer": ("Trainer", "__init__"),
+    "lightning.pytorch.loggers.csv_logs": ("CSVLogger", "__init__"),
+    "pytorch_lightning.loggers.csv_logs": ("CSVLogger", "__init__"),
+    "torch.nn.parallel.distributed": ("DistributedDataParallel", "__init__"),
+}
+"""Module -> a class whose arguments advice may be about, and the method that makes its objects, also of a subclass."""
 
 
 def _install(module: ModuleType) -> None:
     _lines.clear()  # of an earlier recording in this process
+    _makers.clear()
     patch(module, "set_num_threads", lambda original: _noted("threads", original))
     if hasattr(module, "set_anomaly_enabled"):  # both context managers of torch call it
         patch(
@@ -51,27 +64,32 @@ def _install_profiler(module: Any) -> None:
 
 
 def _install_processes(module: Any) -> None:
-    _processes.clear()  # of an earlier recording in this process
-    patch(module.BaseProcess, "__init__", _noting_process)
+    patch(module.BaseProcess, "__init__", partial(_noting_maker, "processes"))
 
 
-def _noting_process(original: Callable[..., None]) -> Callable[..., None]:
-    """Note the line that makes processes, if there is only one: nothing tells which of several is slow."""
+def _install_constructor(module: Any) -> None:
+    name, method = _CONSTRUCTORS[module.__name__]
+    patch(getattr(module, name), method, partial(_noting_maker, name))
+
+
+def _noting_maker(name: str, original: Callable[..., None]) -> Callable[..., None]:
+    """Note the line that makes such objects, if there is only one: nothing tells which of several is slow."""
 
     def initialize(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         target = args[1] if len(args) > 1 else kwargs.get("target")
         # other records tell of the workers of a loader
-        if STATE.recorder is None or (
-            type(target) is FunctionType and target.__module__.startswith("torch.utils.data")
-        ):
+        is_worker = type(target) is FunctionType and target.__module__.startswith("torch.utils.data")
+        if STATE.recorder is None or (name == "processes" and is_worker):
             return
-        frame = caller(1)
-        while frame is not None and frame.f_code.co_name == "__init__":  # of its own class
+        frame, classes = caller(1), type(self).__mro__
+        methods = {vars(each).get(method) for each in classes for method in ("__init__", "__post_init__")}
+        own = {getattr(each, "__code__", None) for each in methods}
+        while frame is not None and frame.f_code in own:
             frame = frame.f_back
-        line = _user_line(frame)
-        if line is not None and line not in _processes:
-            _processes.append(line)
+        line, lines = user_line(frame), _makers.setdefault(name, [])
+        if line is not None and line not in lines:
+            lines.append(line)
             _write()
 
     return initialize
@@ -99,21 +117,15 @@ def _noted(
 
 
 def _note(name: str) -> None:
-    line = _user_line(caller(2))
+    line = user_line(caller(2))
     if line is not None:
         _lines[name] = line
         _write()
 
 
-def _user_line(frame: FrameType | None) -> dict[str, Any] | None:
-    """The innermost line of the user's code from a frame outward; None where there is none."""
-    frame = user_frame(frame)
-    return code_line(frame.f_code, frame.f_lineno) if frame is not None and is_user_code(frame.f_code) else None
-
-
 def _write() -> None:
     if STATE.recorder is not None:
-        only = {"processes": _processes[0]} if len(_processes) == 1 else {}
+        only = {name: lines[0] for name, lines in _makers.items() if len(lines) == 1}
         STATE.recorder.add_hook_facts(**{SETTINGS: _lines | only})
 
 
@@ -125,5 +137,6 @@ PLUGIN = Hook(
         "torch.nn.modules.module": _install_module,
         "torch.profiler.profiler": _install_profiler,
         "torch.autograd.profiler": _install_profiler,
+        **dict.fromkeys(_CONSTRUCTORS, _install_constructor),
     },
 )

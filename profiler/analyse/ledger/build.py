@@ -225,23 +225,37 @@ def _sampled_cells(stacks: Stacks, window: Window, period: Period, spans: Interv
     samples, ns = samples[ns > 0], ns[ns > 0]
     total, sampled, n = float(spans.measure()), float(ns.sum()), stacks.sample_count(samples, ns)
     scale = total / sampled if sampled >= WELL_SAMPLED * total else 1.0
-    groups: defaultdict[tuple[str, Origin], _Sums[str]] = defaultdict(_sums)
+    groups: defaultdict[tuple[str, Origin], list[tuple[int, float]]] = defaultdict(list)
     is_blocked = (samples["active"] == 0).astype(np.int64)
     keys, row = np.unique(2 * samples["stack"].astype(np.int64) + is_blocked, return_inverse=True)
     for key, amount in zip(keys.tolist(), np.bincount(row, ns, len(keys)).tolist(), strict=True):
         origin = origin_of(stacks, key // 2)
         kind = _kind(_sampled_kind(stacks, key // 2, bool(key % 2)), origin)
-        groups[kind, replace(origin, function="")][origin.function] += amount
+        groups[kind, origin.without_functions()].append((key // 2, amount))
     when = Recurrence.ONCE if period is Period.ONE_OFF else Recurrence.OUTSIDE
-    for (kind, origin), functions in groups.items():
-        amount, origin = sum(functions.values()), replace(origin, function=most_frequent(functions))
+    for (kind, origin), parts in groups.items():
+        amount = sum(part for _, part in parts)
         share, whole = amount / sampled, sampled * scale / NS_PER_S
         low, high = share_interval(share, n)
         of_cell = _Amount(share * whole, low * whole, high * whole, n * share)
-        yield _cell(window.rank, period, kind, origin, of_cell, recurrence=when)
+        yield _cell(window.rank, period, kind, _named(stacks, origin, parts), of_cell, recurrence=when)
     rest = (total - sampled * scale) / NS_PER_S
     if rest > 0:
         yield _cell(window.rank, period, UNATTRIBUTED, _NOWHERE, _exactly(rest), recurrence=when)
+
+
+def _named(stacks: Stacks, origin: Origin, parts: Iterable[tuple[int, float]]) -> Origin:
+    """The origin of these stacks with the function that takes most of their time, and with what leads to most of it."""
+    functions, callers, lines = _sums(), _sums(), _sums()
+    for number, amount in parts:
+        found = origin_of(stacks, number)
+        functions[found.function] += amount
+        callers[found.called_by] += amount
+        lines[found.registered_at] += amount
+    half = sum(functions.values()) / 2
+    called_by = next((name for name, amount in callers.items() if amount > half), "")
+    registered_at = next((line for line, amount in lines.items() if amount > half), None)
+    return replace(origin, function=most_frequent(functions), called_by=called_by, registered_at=registered_at)
 
 
 def _kind(category: str, origin: Origin) -> str:
@@ -270,6 +284,7 @@ def _cell(
     return Cell(
         rank, MAIN, period, activity, kind, origin.owner, origin.package, origin.place, origin.function, recurrence,
         every=0.0, seconds=amount.seconds, low=amount.low, high=amount.high, samples=amount.samples,
+        called_by=origin.called_by, registered_at=origin.registered_at,
     )  # fmt: skip
 
 
@@ -414,7 +429,7 @@ class _Steps:
                 collected = amount * float(collecting[number]) if kind in _WORK else 0.0
                 for part, name in ((amount - collected, _kind(kind, origin)), (collected, GARBAGE_KIND)):
                     if part > 0:
-                        groups[activity.get(number, ""), name, replace(origin, function="")].append((number, part))
+                        groups[activity.get(number, ""), name, origin.without_functions()].append((number, part))
         cells, members = list[Cell](), list[dict[int, float]]()
         for (stage, kind, origin), parts in groups.items():
             numbers = [number for number, _ in parts]
@@ -424,7 +439,7 @@ class _Steps:
             seconds, count = amount / NS_PER_S, float(counts[numbers].sum()) * amount / whole
             high = min(seconds * (1 + above / share), self._window.wall_ns / NS_PER_S)
             of_cell = _Amount(seconds, seconds * max(0.0, 1 - below / share), max(seconds, high), count)
-            named = replace(origin, function=self._function(parts))
+            named = _named(self._stacks, origin, parts)
             cell = replace(self._cell(kind, named, seconds), activity=stage, **of_cell._asdict())
             recurrence, every = self._recurrence(cell, parts, long)
             when = (sum(part * thirds[number] for number, part in parts) / NS_PER_S).tolist() if len(thirds) else ()
@@ -466,13 +481,6 @@ class _Steps:
                 sums[site] += amount
         most = sum(amount for _, amount in parts) / 2
         return frozenset(self._stacks.relative(site).place for site, amount in sums.items() if amount > most)
-
-    def _function(self, parts: Iterable[tuple[int, float]]) -> str:
-        """The innermost function below the line that takes most of the time."""
-        functions: _Sums[str] = _sums()
-        for number, amount in parts:
-            functions[origin_of(self._stacks, number).function] += amount
-        return most_frequent(functions)
 
     def _activities(self, samples: ClassifiedSamples) -> dict[int, str]:
         """The phase or the stage that each stack is mostly in."""

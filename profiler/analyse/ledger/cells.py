@@ -104,6 +104,11 @@ class Cell:
     """Stack samples that show it; 0: it was recorded, or no sample shows its line."""
     entry: Site | None = None
     """Of a periodic cell the outermost line that only such steps run; None: not known, or it is not periodic."""
+    called_by: str = ""
+    """The innermost function of another library that calls that of a library, for most of the time; else empty."""
+    registered_at: Site | None = None
+    """The user's line that registered the hook in which most of the time is, where that is not the place; None: there
+    is none, or it is not known."""
     callers: frozenset[tuple[str, int]] = frozenset()
     """File and number of the user's lines above the place, through which most of the time passes."""
     thirds: tuple[float, ...] = ()

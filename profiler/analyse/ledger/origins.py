@@ -19,6 +19,15 @@ class Origin:
     place: Site | None
     function: str
     """The innermost function below the place, as its module and name, of a library its own; empty: the place itself."""
+    called_by: str = ""
+    """Of a library: the innermost function of another one that calls it; empty: none does."""
+    registered_at: Site | None = None
+    """The user's line that registered the hook in which the time is, where that is not the place; None: there is none,
+    or it is not known."""
+
+    def without_functions(self) -> Origin:
+        """The origin without what may differ between stacks of the same library at the same place."""
+        return Origin(self.owner, self.package, self.place, "")
 
 
 def origin_of(stacks: Stacks, number: int) -> Origin:
@@ -27,10 +36,13 @@ def origin_of(stacks: Stacks, number: int) -> Origin:
     place = stacks.relative(stack.site) if stack.owner == USER else None
     if stack.imports:
         return Origin(Owner.IMPORT, stack.imports, place, "")
+    registered = stacks.registration(number)
+    if registered is not None and place is not None and registered.place == place.place:
+        registered = None
     if place is None:
         return Origin(Owner.LAUNCHER if stack.site.file else Owner.UNKNOWN, "", None, stack.calls)
     if stack.package:
-        return Origin(Owner.LIBRARY, stack.package, place, stack.inside)
+        return Origin(Owner.LIBRARY, stack.package, place, stack.inside, stack.called_by, registered)
     if stack.calls_torch:
-        return Origin(Owner.TORCH, "", place, stack.calls)
-    return Origin(Owner.PYTHON if stack.calls else Owner.USER, "", place, stack.calls)
+        return Origin(Owner.TORCH, "", place, stack.calls, "", registered)
+    return Origin(Owner.PYTHON if stack.calls else Owner.USER, "", place, stack.calls, "", registered)

@@ -138,6 +138,8 @@ class Stack:
     """The package of the innermost frame below that line that is of a library, neither torch nor Python; or empty."""
     inside: str
     """The function of that frame, as its module and name; empty: there is no such frame."""
+    called_by: str
+    """The innermost function of another library that calls that library, as its module and name; empty: none does."""
     calls_torch: bool
     """Whether a frame below that line is torch's."""
     is_recorder: bool
@@ -258,9 +260,9 @@ def classify_stack(sites: tuple[Site, ...], folders: PackageFolders = UNKNOWN_FO
     """Classify a stack whose frames come outermost first."""
     if not sites:
         return Stack(
-            Site("", 0, ""), LIBRARY, calls="", imports="", package="", inside="", calls_torch=False, is_recorder=False,
-            stratum="", category="", in_torch=False, strata=(("", ""),), phase=BETWEEN, in_optimizer=False,
-            roles=_NO_ROLES, leaf_roles=_NO_ROLES,
+            Site("", 0, ""), LIBRARY, calls="", imports="", package="", inside="", called_by="", calls_torch=False,
+            is_recorder=False, stratum="", category="", in_torch=False, strata=(("", ""),), phase=BETWEEN,
+            in_optimizer=False, roles=_NO_ROLES, leaf_roles=_NO_ROLES,
         )  # fmt: skip
     frames = [_classify_frame(site.file, site.function, folders) for site in sites]
     leaf = len(frames) - 1
@@ -273,15 +275,18 @@ def classify_stack(sites: tuple[Site, ...], folders: PackageFolders = UNKNOWN_FO
     imported = _imported(below)
     imports = _module_name(imported.file, folders).partition(".")[0] if imported else ""
     # a progress bar around a loader takes no time for what it passes on
-    own = (number for number, frame in enumerate(called) if frame.package and not frame.passes_on)
+    own = [number for number, frame in enumerate(called) if frame.package and not frame.passes_on]
     of_library = max(own, default=None)
+    package = "" if of_library is None else called[of_library].package
+    caller = max((number for number in own if called[number].package != package), default=None)
     return Stack(
         site=sites[0 if user is None else user],
         owner=frames[0 if user is None else user].owner,
         calls=f"import {imports}" if imports else _callee(below, folders),
         imports=imports,
-        package="" if of_library is None else called[of_library].package,
+        package=package,
         inside="" if of_library is None else callee_name(below[of_library], folders),
+        called_by="" if caller is None else callee_name(below[caller], folders),
         calls_torch=any(frame.owner == TORCH for frame in called),
         is_recorder=imported is not None and code_owner(imported.file, folders) == OURS,
         stratum=strata[0][0],

@@ -7,9 +7,12 @@ sampler's clock is accurate to milliseconds: samples tell how much of the run we
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Final
+from itertools import pairwise
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +24,7 @@ from profiler.analyse.window import NS_PER_S, Window, named_rows, thread_rows
 from profiler.run.code_origin import (
     LIBRARY,
     OURS,
+    TORCH,
     USER,
     code_owner,
     is_standard_library,
@@ -66,6 +70,7 @@ class Stacks:
         self._folder = project_folder(run)
         self._classified: dict[int, Stack] = {}
         self._user_frames: dict[int, tuple[Site, ...]] = {}
+        self._hooks = _hooks(run.info.facts)
         self._weighted: dict[Window, tuple[Table, npt.NDArray[np.int64]]] = {}
         self._times: dict[Window, ThreadTime | None] = {}
         rows = named_rows(run, run.samples, PERIOD)
@@ -167,6 +172,17 @@ class Stacks:
                 user.append(Site(site.file, site.line, function_of(site)[1], site.source))
         return tuple(user)
 
+    def registration(self, number: int) -> Site | None:
+        """The user's line that registered the innermost hook in a stack, which torch calls; None: there is none, or it
+        is not known."""
+        frames = self.run.stack_frames[number] if self._hooks else ()
+        for above, site in reversed(tuple(pairwise(frames))):
+            for hook, registered in self._hooks.get(site.function, ()):
+                is_other = site.function.endswith("<lambda>") and site.line != hook.line
+                if hook.is_in_file_of(site) and not is_other and code_owner(above.file, self.folders) == TORCH:
+                    return self.relative(registered)
+        return None
+
     def frames_below(self, number: int) -> tuple[tuple[Site, str], ...]:
         """The frames of a stack below its innermost line of the user, each with its owner; without the profiler's."""
         frames = self.run.stack_frames[number]
@@ -189,6 +205,15 @@ class Stacks:
         """The same, with a file of a package relative to the folder in which packages are installed."""
         path = relative_path(site.file, self.folders)
         return self.relative(site) if path == site.file else replace(site, file=path)
+
+
+def _hooks(facts: Mapping[str, Any]) -> dict[str, list[tuple[Site, Site]]]:
+    """The hooks by the name of their function, each with the line that registered it."""
+    hooks = defaultdict[str, list[tuple[Site, Site]]](list)
+    for each in facts.get("module_hooks", ()):
+        if "registered" in each:
+            hooks[each["function"]].append((Site.from_fact(each), Site.from_fact(each["registered"])))
+    return hooks
 
 
 def sample_ns(samples: Table, spans: Intervals) -> npt.NDArray[np.int64]:

@@ -13,7 +13,7 @@ import numpy as np
 from profiler.analyse.intervals import Intervals, covered_within, subtract, times, union
 from profiler.analyse.model import LOADER_WORKER, LineCost, ThreadActivity, ThreadState
 from profiler.analyse.sampling.batch_means import MAX_BATCHES, effective_sample_size, sum_in_batches
-from profiler.analyse.sampling.frames import BACKWARD, CHECKPOINT, DATA, Stack
+from profiler.analyse.sampling.frames import BACKWARD, CHECKPOINT, DATA, Stack, callee_name
 from profiler.analyse.sampling.lines import most_frequent
 from profiler.analyse.sampling.stacks import WINDOWS, Stacks, window_intervals
 from profiler.analyse.statistics import share_interval
@@ -159,7 +159,16 @@ class _Process:
             gil=min(1.0, float((holding["end"] - holding["begin"]).sum()) / watched) if watched else None,
             states=tuple(shares),
             lines=tuple(_lines(entries, rows, count)),
+            runs=self._runs(main),
         )
+
+    def _runs(self, entries: Iterable[_Entry]) -> str:
+        """The outermost function of a library in these stacks, of which none has code of the user's; else empty."""
+        functions = defaultdict[str, float](float)
+        for entry in entries:
+            frames = () if entry.stack.owner == USER else self._stacks.library_frames(entry.number)
+            functions[callee_name(frames[0], self._stacks.folders) if frames else ""] += entry.ns
+        return most_frequent(functions)
 
     def _entries(
         self, key_ns: Mapping[_Key, int], gil: Mapping[Site | None, float], clock: _Clock, by_others: float

@@ -13,6 +13,7 @@ from profiler.analyse.model import UPDATE, Analysis, LineCost, ThreadActivity, T
 from profiler.core.notice import Notice
 from profiler.core.syntax import called_functions, line_nodes, parsed_line
 from profiler.diagnose.device import hides_waits
+from profiler.diagnose.known_cures import cure_of_function
 from profiler.diagnose.model import MOST, NAMED
 from profiler.diagnose.rule import Claim, Cost, Order, StepCosts, exactly, largest_sites, rule, rules_of, take
 from profiler.diagnose.rules._frames import (
@@ -267,10 +268,12 @@ def gil_holder(analysis: Analysis) -> ThreadActivity | None:
     (
         "{share:share} of each step waits for the GIL.",
         "That thread holds it {held:share} of the time.",
+        "It runs {runs}().",
         "It is mostly in {inside}().",
     ),
     "Move the work of that thread to a process of its own, or into code that releases the GIL. If it watches or polls "
     "something, let it sleep for longer between two looks.",
+    fixes=("{cure}",),
     knock_out=KnockOut.THREAD,
 )
 def thread_holds_gil(costs: StepCosts) -> Claim | None:
@@ -281,8 +284,15 @@ def thread_holds_gil(costs: StepCosts) -> Claim | None:
     holder = gil_holder(costs.analysis)
     site = _main_line(holder) if holder else None
     held = holder.gil if holder else None
-    inside = (holder.calls or None) if holder else None
-    values = {"held": held, "holder": site, "thread_site": holder.site if holder else None, "inside": inside}
+    runs, inside = (holder.runs, holder.calls) if holder else ("", "")
+    values = {
+        "held": held,
+        "holder": site,
+        "thread_site": holder.site if holder else None,
+        "inside": inside if inside and inside != runs else None,
+        "runs": runs or None,
+        "cure": cure_of_function(runs) or None,
+    }
     # without code of the program in that thread, the outermost frame is that of a library which starts threads
     folders = package_folders(costs.analysis.info.facts)
     own = site if site is not None and code_owner(site.file, folders) == USER else None

@@ -108,7 +108,7 @@ def values_of(value: Any) -> dict[str, Any]:
     values = {each.name: getattr(value, each.name) for each in fields(value) if f"{kind}.{each.name}" not in LEFT_OUT}
     if isinstance(value, Finding):
         text = finding_text(value)
-        values |= {name: getattr(text, name) for name in WORDS}
+        values |= {name: getattr(text, name) for name in (*WORDS, "cure_site")}
     if isinstance(value, Ledger):
         least = {part: SMALLEST * seconds for part, seconds in value.wall.items()}
         values["cells"] = [each for each in value.cells if each.seconds >= least[each.rank, each.thread, each.period]]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import multiprocessing.process
+import pickle
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,3 +75,31 @@ def test_the_only_line_that_makes_processes_is_recorded(tmp_path: Path) -> None:
         other = multiprocessing.Process(target=len)
         assert "processes" not in facts[SETTINGS], "nothing tells which of them is slow"
     assert made[0].name != other.name
+
+
+class OfUser(torch.nn.parallel.DistributedDataParallel):  # type: ignore[misc]
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__(module)
+
+
+def test_the_only_line_that_makes_an_object_with_arguments_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    arguments = transformers.TrainingArguments
+    monkeypatch.setattr(torch.nn.parallel.DistributedDataParallel, "__init__", lambda self, module: None)
+    modules = sys.modules["transformers.training_args"], sys.modules["torch.nn.parallel.distributed"]
+    before = inspect.signature(arguments)
+    with watched(tmp_path, *((settings.PLUGIN, module) for module in modules)):
+        assert STATE.recorder is not None
+        facts = STATE.recorder.hook_facts
+        OfUser(torch.nn.Linear(2, 2))
+        assert "OfUser(torch" in source_of(facts[SETTINGS]["DistributedDataParallel"]), "not a line of its class"
+        made = arguments(str(tmp_path), use_cpu=True, report_to=[])
+        assert "made = arguments(" in source_of(facts[SETTINGS]["TrainingArguments"])
+        assert pickle.loads(pickle.dumps(made)) == made
+        assert inspect.signature(arguments) == before
+        with pytest.raises(TypeError, match="no_such_argument"):
+            arguments(str(tmp_path), no_such_argument=1)
+        arguments(str(tmp_path), use_cpu=True, report_to=[])
+        assert "TrainingArguments" not in facts[SETTINGS], "nothing tells which of them counts"

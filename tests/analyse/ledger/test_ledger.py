@@ -232,6 +232,37 @@ def test_a_cell_knows_the_lines_that_call_its_own() -> None:
     assert not cell.is_at({("train.py", 71)})
 
 
+def test_a_cell_of_a_library_knows_the_other_library_that_calls_it() -> None:
+    recording, site = Recording(), "/usr/lib/python3.11/site-packages"
+    trainer = (*LOOP, f"{site}/fitkit/trainer.py:3:Trainer.train", f"{site}/fitkit/memory.py:9:Tracker.read")
+    for _ in range(20):
+        recording.step(((*trainer, f"{site}/psutil/_common.py:7:wrapper", f"{site}/psutil/_linux.py:9:read"), 10))
+    (cell,) = [each for each in recording.ledger().of(Period.STEPS) if each.place]
+    assert (cell.package, cell.function) == ("psutil", "psutil._linux.read")
+    assert cell.called_by == "fitkit.memory.Tracker.read", "the last one before the other library"
+
+
+def test_a_cell_of_a_hook_knows_the_line_that_registered_it() -> None:
+    def hook(line: int, function: str, registered: int) -> dict[str, object]:
+        place = {"file": "/home/someone/train.py", "line": registered, "function": "main"}
+        return {"file": file, "line": line, "function": function, "registered": place}
+
+    file = "/usr/lib/python3.11/site-packages/watchkit.py"
+    hooks = [hook(4, "watch.<locals>.<lambda>", 30), hook(5, "watch.<locals>.<lambda>", 31), hook(9, "keep", 50)]
+    recording = Recording()
+    recording.builder = RunBuilder(device="cpu", span=(BEGIN, None), cwd="/home/someone", module_hooks=hooks)
+    called = [f"{file}:{line}:{function}" for line, function in ((5, "watch.<locals>.<lambda>"), (11, "keep"))]
+    for _ in range(20):
+        recording.step(
+            ((*TORCH, called[0], f"{file}:20:draw"), 4),
+            ((*LOOP, TORCH[-1], called[1]), 4),
+            ((*LOOP, "train.py:60:peek", called[0]), 2),
+        )
+    lines = {cell.function: cell.registered_at for cell in recording.ledger().of(Period.STEPS)}
+    assert (str(lines["watchkit.draw"]), lines["watchkit.keep"]) == ("train.py:31 (main)", None), "it is at that line"
+    assert lines["watchkit.watch.<locals>.<lambda>"] is None, "the program calls it itself"
+
+
 def test_what_a_device_does_and_waits_for() -> None:
     ledger = ledger_of(ROOT / "notebooks/runs/detail-as-found.zip")
     kinds = {cell.kind for cell in ledger.of(Period.STEPS, DEVICE)}

@@ -150,6 +150,13 @@ def test_a_librarys_own_thread_that_only_waits_is_idle(frames: Frames) -> None:
     assert threads(process((frames, 0, 1000), tid=8)) == ()
 
 
+def test_a_librarys_own_thread_runs_its_outermost_function() -> None:
+    polling = (SERVING, f"{SITE}fitkit/memory.py:3:Tracker.poll", f"{SITE}psutil/_common.py:7:wrapper")
+    rows: list[Row] = [(polling, 1, 500), ((*polling, f"{SITE}psutil/_linux.py:9:read"), 1, 500)]
+    main, other = threads(process(*rows, tid=7)), threads(process(((MAIN, polling[1]), 1, 1000), tid=7))
+    assert [thread.runs for thread in (*main, *other)] == ["fitkit.memory.Tracker.poll", ""]
+
+
 def test_a_thread_without_cpu_time_is_idle_though_no_sample_knows_it() -> None:
     frames = (SERVING, f"{SITE}ipykernel/heartbeat.py:103:Heartbeat.run")
     builder = process((frames, -1, 1000), gil={}, tid=8)

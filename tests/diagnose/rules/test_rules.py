@@ -978,6 +978,22 @@ def test_the_thread_that_holds_the_gil_is_named() -> None:
     assert first(replace(analysis, threads=(main, fed))).sites[0] == lines[0].site
 
 
+def test_a_librarys_thread_that_holds_the_gil_has_the_advice_of_what_it_runs() -> None:
+    main = ThreadActivity(7, 7, "p", "", ThreadState.GIL, 0.3, 0.3, 0.3, 90, None, "", 0.7, 0.5)
+    holder = replace(main, tid=8, state=ThreadState.PYTHON, share=0.9, gil=0.6, site=SITE, calls="psutil._linux.read")
+    polling = replace(holder, runs="transformers.trainer_utils.TrainerMemoryTracker.peak_monitor_func")
+    line = {"file": "train.py", "line": 3, "function": "main"}
+    analysis = with_facts(step(gil=0.3, compute=0.7), setting_lines={"TrainingArguments": line})
+    known, other = (first(replace(analysis, threads=(main, each))) for each in (polling, holder))
+    assert "skip_memory_metrics" in finding_text(known).fix
+    assert (
+        "It runs transformers.trainer_utils.TrainerMemoryTracker.peak_monitor_func()." in finding_text(known).evidence
+    )
+    assert known.cure_site == Site("train.py", 3, "main")
+    assert finding_text(other).fix.startswith("Move the work of that thread")
+    assert other.cure_site is None
+
+
 def test_python_may_be_a_wait_for_the_device() -> None:
     analysis = with_facts(step(python=0.5, compute=0.5), device="cuda")
     findings, not_judged, _ = find(analysis)
