@@ -7,16 +7,24 @@ text.
 from __future__ import annotations
 
 import difflib
+import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Final
 
 from profiler.check.counters.file_changes import FileChange
+from profiler.check.model import STAGES
 
 _MAX_EDIT: Final = 8
 """Lines that a diff replaces by others, up to which what they count is that of one edited place. Where more are
 replaced, each of them is compared by its text."""
+_MAX_PAYERS: Final = 10
+"""Lines up to which all sets of them are tried: 1,023. Of more lines, two at most pay together."""
+_REL_TOL: Final = 1e-12
+"""For amounts that went through a division; one byte among terabytes is a difference."""
+_ABS_TOL: Final = 1e-9
 _SIMILAR: Final = 0.7
 """Ratio of equal letters (difflib) from which two texts are one edited line: `total += loss.item()` and
 `total = loss.item()` have 0.97, `total += loss.item()` and `norm = grads.item()` have 0.62."""
@@ -31,6 +39,14 @@ class SourceLine:
     operation: str
     text: str
     function: str
+    stage: str = ""
+    """See `Location`."""
+
+    def may_become(self, line: SourceLine) -> bool:
+        """Whether a wait here may be one at another line without waiting earlier in a step."""
+        if self.stage == line.stage:
+            return True
+        return {self.stage, line.stage} <= set(STAGES) and STAGES.index(self.stage) < STAGES.index(line.stage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +61,28 @@ class LinePair:
 
 
 _TEXTS: Final[tuple[Callable[[SourceLine], Hashable], ...]] = (
-    lambda line: (line.file, line.number, line.function, line.operation, line.text),
-    lambda line: line.text and (line.file, line.function, line.operation, line.text),
-    lambda line: line.text and (line.file, line.operation, line.text),  # in a function of another name
-    lambda line: line.text and (line.operation, line.text),  # in another file
+    lambda line: (line.file, line.number, line.function, line.operation, line.stage, line.text),
+    lambda line: line.text and (line.file, line.function, line.operation, line.stage, line.text),
+    lambda line: line.text and (line.file, line.operation, line.stage, line.text),  # in a function of another name
+    lambda line: line.text and (line.operation, line.stage, line.text),  # in another file
 )
 """Identities of a line by its text, the most reliable first; empty: not applicable."""
+
+
+def above(amount: float, limit: float) -> bool:
+    """Whether an amount is more than another one, and not equal to it but for rounding."""
+    return amount > limit and not math.isclose(amount, limit, rel_tol=_REL_TOL, abs_tol=_ABS_TOL)
+
+
+def is_equal(first: float, second: float) -> bool:
+    """Whether two amounts are equal but for rounding."""
+    return math.isclose(first, second, rel_tol=_REL_TOL, abs_tol=_ABS_TOL)
 
 
 def pair_lines(
     before: Mapping[SourceLine, float], after: Mapping[SourceLine, float], changes: Sequence[FileChange] = ()
 ) -> Iterator[LinePair]:
-    """All lines of both sides, each once; the amounts of an edited place are shared by its lines."""
+    """All lines of both sides; the amounts of an edited place are shared by its lines."""
     matching = _Matching(before, after)
     matching.by_diff(changes)
     for identity in _TEXTS:
@@ -86,12 +112,12 @@ class _Matching:
     def by_diff(self, changes: Sequence[FileChange]) -> None:
         """Lines that a diff leaves as they were."""
         files = {change.candidate: change for change in changes}
-        places = {(line.file, line.number, line.operation): line for line in self.base}
+        places = {(line.file, line.number, line.operation, line.stage): line for line in self.base}
         for line in list(self.candidate):
             change = files.get(line.file)
             number = change.same.get(line.number) if change is not None else None
             if change is not None and number is not None:
-                base = places.get((change.base, number, line.operation))
+                base = places.get((change.base, number, line.operation, line.stage))
                 if base is not None:
                     self._pair(base, line)
 
@@ -122,7 +148,7 @@ class _Matching:
     def _shared(self, base: Sequence[SourceLine], candidate: Sequence[SourceLine]) -> Iterator[LinePair]:
         """The amounts of an edited place, given to its lines in the order in which they resemble the former ones."""
         left = {line: self._before[line] for line in base}
-        pairs = [(_ratio(old.text, new.text), old, new) for new in candidate for old in base]
+        pairs = [(_ratio(old.text, new.text), old, new) for new in candidate for old in base if old.may_become(new)]
         wanted = {line: self._after[line] for line in candidate}
         given: dict[SourceLine, tuple[SourceLine, float]] = {}
         for _, old, new in sorted(pairs, key=lambda pair: (-pair[0], pair[2].number, pair[1].number)):
@@ -142,10 +168,10 @@ class _Matching:
         old, new = _replacements(changes)
         lines: dict[Hashable, list[SourceLine]] = defaultdict(list)
         for line in self.base:
-            lines[line.file, line.function, line.operation].append(line)
+            lines[line.file, line.function, line.operation, line.stage].append(line)
         pairs = []
         for line in self.candidate:
-            for base in lines[line.file, line.function, line.operation]:
+            for base in lines[line.file, line.function, line.operation, line.stage]:
                 if (base.file in old or line.file in new) and (
                     old.get(base.file, {}).get(base.number, -1) != new.get(line.file, {}).get(line.number, -2)
                 ):
@@ -155,6 +181,60 @@ class _Matching:
                     pairs.append((-ratio, abs(base.number - line.number), base, line))
         for *_, base, line in sorted(pairs):
             self._pair(base, line)
+
+
+def settled(pairs: Iterable[LinePair]) -> Iterator[LinePair]:
+    """The pairs, of which what is gone pays for what is new where the same operation is called as often as before, and
+    not earlier in a step.
+
+    One line may pay for several lines, and several for one, as where a helper is shared. Their amounts are equal: a
+    wait of each epoch does not pay for one of each step.
+    """
+    risen, fallen = list[LinePair](), list[LinePair]()
+    for pair in pairs:
+        if pair.candidate is not None and above(pair.after, pair.before):
+            risen.append(pair)
+        elif pair.base is not None and above(pair.before, pair.after):
+            fallen.append(pair)
+        else:
+            yield pair
+    for ones, others in ((risen, fallen), (fallen, risen)):
+        for one in sorted(ones, key=lambda pair: -abs(pair.after - pair.before)):
+            payers = _payers(one, others)
+            for other in payers:
+                amount = abs(other.after - other.before)
+                old, new = (other, one) if ones is risen else (one, other)
+                yield LinePair(old.base, new.candidate, amount, amount)
+            if payers:
+                for paid, among in ((one, ones), *((other, others) for other in payers)):
+                    among.remove(paid)
+                    if rest := min(paid.before, paid.after):
+                        yield LinePair(paid.base, paid.candidate, rest, rest)
+    yield from (*risen, *fallen)
+
+
+def _payers(one: LinePair, others: Sequence[LinePair]) -> Sequence[LinePair]:
+    """The fewest of the other pairs that together fell as much as this one rose, or rose as much as it fell."""
+    change = one.before - one.after
+    chosen = [
+        other
+        for other in others
+        if not above(abs(other.after - other.before), abs(change))
+        and _is_same_call(*((other, one) if change < 0 else (one, other)))
+    ]
+    most = len(chosen) if len(chosen) <= _MAX_PAYERS else 2
+    for number in range(1, most + 1):
+        for payers in combinations(chosen, number):
+            if is_equal(sum(other.after - other.before for other in payers), change):
+                return payers
+    return ()
+
+
+def _is_same_call(fallen: LinePair, risen: LinePair) -> bool:
+    old, new = fallen.base, risen.candidate
+    assert old is not None, "it fell"
+    assert new is not None, "it rose"
+    return old.operation == new.operation and old.may_become(new)
 
 
 def _replacements(changes: Sequence[FileChange]) -> tuple[dict[str, dict[int, int]], dict[str, dict[int, int]]]:

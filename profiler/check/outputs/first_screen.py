@@ -93,6 +93,8 @@ def _rise(line: CounterLine) -> str:
     if line.before is None or line.after is None:
         return f"{title[:1].lower()}{title[1:]} are new"
     before, after, _ = fmt.counter_amounts(line)
+    if before == after:
+        return text.rise(line)
     period = counter_period(line.counter)
     return f"{title if title[:2].isupper() else title[:1].lower() + title[1:]} rose from {before} to {after} {period}"
 
