@@ -102,19 +102,29 @@ class Gate:
         lines = compare(baseline.as_processes(self.section), [variant, variant], Limits(), changes)
         for name in edit.files:
             (self.folder / name).unlink()
-        first = next((line.changes[0] for line in lines if line.state == FAIL and line.changes), None)
-        named = first is not None and first.line in _written(self.program, files).get(first.file, ())
+        named = _first_place(lines) in _written(self.program, files)
         return Judgement(edit, overall(lines), lines, named)
 
 
-def _written(program: str, files: Mapping[str, str]) -> dict[str, set[int]]:
-    """The lines of each file that a change wrote."""
+def _first_place(lines: Sequence[CounterLine]) -> str:
+    """The line that the first counter that fails names first: the one that the diff wrote, where it tells that."""
+    for line in lines:
+        for reason in line.reasons if line.state == FAIL else ():
+            if reason.code == "written-elsewhere":
+                return str(reason.values["places"][0])
+        if line.state == FAIL and line.changes:
+            return f"{line.changes[0].file}:{line.changes[0].line}"
+    return ""
+
+
+def _written(program: str, files: Mapping[str, str]) -> set[str]:
+    """The lines that a change wrote."""
     written = {name: set(range(1, text.count("\n") + 2)) for name, text in files.items()}
     old, new = (SCRIPTS / program).read_text().splitlines(), files[program].splitlines()
     same = difflib.SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks()
     for block in same:
         written[program] -= set(range(block.b + 1, block.b + block.size + 1))
-    return written
+    return {f"{name}:{line}" for name, lines in written.items() for line in lines}
 
 
 def judged(edits: Sequence[Edit]) -> Iterator[Judgement]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from profiler.check.counters.file_changes import FileChange
 from profiler.check.counters.moved_lines import LinePair, SourceLine, above, is_equal, pair_lines, settled
-from profiler.check.model import Change, ChangeKind, Counted, Location
+from profiler.check.model import Change, ChangeKind, Counted, Line, Location
 from profiler.core.metrics import STARTUP
 
 _OPERATORS: Final = "operators"
@@ -60,7 +60,9 @@ def changed_lines(
 
     :param files: what became of files whose former text is known.
     """
-    is_staged = counter == _WAITS[0] and all(place.stage for place in _places(counter, (*base, *candidate)))
+    is_staged = counter == _WAITS[0] and all(
+        place.stage for process in (*base, *candidate) for place, _ in _lines_of(counter, process)
+    )
     before, after = (amounts_by_line(counter, side, workers, staged=is_staged) for side in (base, candidate))
     has_lines = before or not any(process.totals.get(counter) for process in base)
     if counter.startswith(STARTUP) and not has_lines:  # a baseline file has no lines of the start
@@ -123,10 +125,7 @@ def amounts_by_line(
     """
     amounts: dict[SourceLine, list[float]] = defaultdict(lambda: [0.0] * len(side))
     for index, process in enumerate(side):
-        for key, lines in (process.worker_lines if workers else process.lines).items():
-            place = Location(*key)
-            if place.counter != counter:
-                continue
+        for place, lines in _lines_of(counter, process, workers=workers):
             operation = "" if counter.endswith(_OPERATORS) else place.operation
             for number, amount, text in lines:
                 line = SourceLine(place.file, number, operation, text, place.function, place.stage if staged else "")
@@ -134,23 +133,25 @@ def amounts_by_line(
     return dict(sorted(amounts.items()))
 
 
-def _places(counter: str, processes: Iterable[Counted]) -> Iterator[Location]:
-    return (place for process in processes for key in process.lines if (place := Location(*key)).counter == counter)
+def _lines_of(counter: str, process: Counted, *, workers: bool = False) -> Iterator[tuple[Location, tuple[Line, ...]]]:
+    """The places at which a process counted something, and their lines."""
+    lines = process.worker_lines if workers else process.lines
+    return ((place, each) for key, each in lines.items() if (place := Location(*key)).counter == counter)
 
 
 class _Operators:
     """How many of each operator the candidate executes more than the base, and which of them its lines execute."""
 
     def __init__(self, counter: str, base: Sequence[Counted], candidate: Sequence[Counted]) -> None:
-        self.are_known = all(place.operation for place in _places(counter, base))
+        self.are_known = all(place.operation for process in base for place, _ in _lines_of(counter, process))
         self._names: dict[tuple[str, int, str], set[str]] = defaultdict(set)
         totals: list[list[dict[str, float]]] = []
         for side in (base, candidate):
             totals.append([])
             for process in side:
                 sums: dict[str, float] = defaultdict(float)
-                for place in _places(counter, [process]):
-                    for number, amount, _ in process.lines[place]:
+                for place, lines in _lines_of(counter, process):
+                    for number, amount, _ in lines:
                         sums[place.operation] += amount / process.steps
                         self._names[place.file, number, place.function].add(place.operation)
                 totals[-1].append(sums)

@@ -38,6 +38,17 @@ class FileChange:
     """Neighboring lines of the base, and those of the candidate that stand in their place."""
     hunks: tuple[Hunk, ...] = ()
 
+    def written(self) -> tuple[int, ...]:
+        """The lines of the candidate that the base does not have."""
+        numbers = []
+        for hunk in self.hunks:
+            number = hunk.line
+            for text in hunk.lines:
+                if text.startswith("+"):
+                    numbers.append(number)
+                number += not text.startswith("-")
+        return tuple(numbers)
+
 
 def content_id(content: bytes) -> str:
     """The id that git gives to this content of a file."""

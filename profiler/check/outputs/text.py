@@ -429,6 +429,7 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "varies": "varies in the baseline: {low:g} to {high:g}",
     "lines-rose": "{risen:.4g} more at these lines, for which fewer elsewhere does not pay",
     "waits-earlier": lambda v: f"{_STAGES[v['now']]}, and {_STAGES[v['before']]} in the base",
+    "written-elsewhere": lambda v: f"these lines are as in the base; the diff wrote {_shortened(v['places'], 3)}",
     "fewer": "fewer",
     "fewer-than-baseline": "fewer: store the new count with --update",
     "within-limit": "more, within its limit",
