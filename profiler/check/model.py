@@ -6,7 +6,7 @@ about 5% longer for the same work. A speed-up is negative. This module imports n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
@@ -105,6 +105,11 @@ STAGES: Final = ("before", "in", "after")
 pass made its first gradient function. What follows the optimizer's step is still after the backward pass."""
 OTHER_THREAD: Final = "thread"
 """The stage of a wait of another thread, which may come at any time."""
+
+
+def is_earlier(stage: str, other: str) -> bool:
+    """Whether a wait of the first stage is earlier in a step than one of the other stage."""
+    return {stage, other} <= set(STAGES) and STAGES.index(stage) < STAGES.index(other)
 
 
 class Location(NamedTuple):
@@ -356,6 +361,13 @@ class Hunk:
     """The line of the candidate at which it begins."""
     lines: tuple[str, ...]
     """As in a unified diff: '-' before a line that only the base has, '+' before one of the candidate, else a space."""
+
+    def numbered(self) -> Iterator[tuple[int, str]]:
+        """The lines, each with the line of the candidate at which it stands."""
+        number = self.line
+        for line in self.lines:
+            yield number, line
+            number += not line.startswith("-")
 
 
 @dataclass(frozen=True, slots=True)

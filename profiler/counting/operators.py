@@ -35,8 +35,6 @@ _MAX_CALLS: Final = 200_000
 """`on_full` is called after this many calls, because a program may never reach the end of a step."""
 _MAX_STARTS: Final = 200_000
 """This many lines of gradient functions are remembered, because a program may keep the graph of an earlier step."""
-_NEVER: Final = 1 << 63
-"""A time (ns) after all others."""
 _MAX_SHAPES: Final = 10_000
 """Combinations of shapes of an operator whose floating-point operations are remembered."""
 _made: Final = private_api.gradient_functions_made
@@ -131,22 +129,8 @@ class OperatorCounter:
         would visit tuples."""
         self.amounts: list[tuple[int, int]] = []
         """Each pair has such a number, and floating-point operations or bytes."""
-        self.forward = _NEVER
-        """The time (ns) at which the first gradient function that the last backward pass has executed was made."""
-        self._forwards: set[int] = set()
-        """Those of earlier backward passes."""
-
-    def end_backward(self) -> None:
-        """Remember when the forward pass of a backward pass began, if there was one since the last call."""
-        if self.forward != _NEVER:
-            self._forwards.add(self.forward)
-            self.forward = _NEVER
-
-    def take_forwards(self) -> list[int]:
-        """The times at which the forward passes began whose backward passes have begun since the last call."""
-        self.end_backward()
-        begins, self._forwards = sorted(self._forwards), set()
-        return begins
+        self.forwards: set[int] = set()
+        """Times (ns) at which lines began to make gradient functions that backward passes have executed."""
 
     def take(self) -> Iterator[OperatorCount]:
         """What was executed since the last call."""
@@ -214,7 +198,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """The numbers of gradient functions ascend. From each number on, the line in `_origins` made them."""
         self._origins: list[int] = []
         self._times: list[int] = []
-        """Each number was made at such a time (ns)."""
+        """The time (ns) at which each number was made."""
         self._is_new = False
         """Whether a backward pass was seen since the last number."""
 
@@ -276,9 +260,8 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     position = bisect_right(self._starts, origin) - 1 if origin < self._made else -1
                     if position >= 0:
                         site = self._origins[position]
+                        counter.forwards.add(self._times[position])
                         self._is_new = True
-                        if self._times[position] < counter.forward:
-                            counter.forward = self._times[position]
                         break
             frame = frame.f_back
         made = _made()
@@ -290,9 +273,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _start(self, site: int) -> None:
         """Remember that from now on a line makes gradient functions."""
-        if self._is_new:
-            self.counter.end_backward()
-            self._is_new = False
+        self._is_new = False
         self._starts.append(self._made)
         self._origins.append(site)
         self._times.append(monotonic_ns())

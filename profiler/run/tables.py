@@ -244,7 +244,8 @@ class StageKind(IntEnum):
     COMPILE = 3
     """Time in which torch.compile compiled code."""
     FORWARD = 4
-    """The moment at which a forward pass had made its first gradient function; only in programs that are counted."""
+    """The moment at which a line began to make gradient functions that a backward pass executed; only in programs that
+    are counted."""
 
 
 class ValueKind(IntEnum):

@@ -157,7 +157,7 @@ FAULTS: Final = (
             ("        loss.backward()\n", "        loss.backward()\n        note(outputs, targets)\n"),
             (
                 "def train(epoch):\n",
-                "def note(scores, labels):\n    log.append(scores.detach()[labels == 0].shape)\n\n\ndef train(epoch):\n",
+                "def note(scores, y):\n    log.append(scores.detach()[y == 0].shape)\n\n\ndef train(epoch):\n",
             ),
         ),
         held_out=True,
@@ -220,7 +220,7 @@ FAULTS: Final = (
             ("        self.global_step += 1\n", "        self.global_step += 1\n        self.last = loss\n"),
             (
                 "    def train_step(self",
-                "    @property\n    def is_worse(self):\n        return bool(self.last > -1)\n\n    def train_step(self",
+                "    @property\n    def is_worse(self):\n        return bool(self.last > 0)\n\n    def train_step(self",
             ),
         ),
         held_out=True,

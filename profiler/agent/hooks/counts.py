@@ -177,7 +177,8 @@ class _Writer:
         for site, size in changes.peak.items():
             rows.append((when, 0, size, name, _PEAK, site))
         recorder.append_records("counts", b"".join(starmap(_PACK, rows)))
-        for begin in self.counter.take_forwards():
+        begins, self.counter.forwards = self.counter.forwards, set()
+        for begin in sorted(begins):
             recorder.stage(StageKind.FORWARD, "forward", begin, begin)
 
 

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from profiler.check.counters.file_changes import FileChange
-from profiler.check.counters.moved_lines import LinePair, SourceLine, above, is_equal, pair_lines, settled
-from profiler.check.model import Change, ChangeKind, Counted, Line, Location
+from profiler.check.counters.moved_lines import (
+    LinePair,
+    Payment,
+    SourceLine,
+    above,
+    changed_pairs,
+    equal_payments,
+    is_equal,
+    paid,
+    pair_lines,
+)
+from profiler.check.model import Change, ChangeKind, Counted, Location
 from profiler.core.metrics import STARTUP
 
 _OPERATORS: Final = "operators"
@@ -41,7 +51,13 @@ def scaled_copies(
 
 def least(amounts: Mapping[SourceLine, Sequence[float]]) -> dict[SourceLine, float]:
     """The amount of each line in the process that counted the least there."""
-    return {line: min(values) for line, values in amounts.items()}
+    return _ends(amounts, min)
+
+
+def _ends(
+    amounts: Mapping[SourceLine, Sequence[float]], end: Callable[[Sequence[float]], float]
+) -> dict[SourceLine, float]:
+    return {line: end(values) for line, values in amounts.items()}
 
 
 def changed_lines(
@@ -60,21 +76,17 @@ def changed_lines(
 
     :param files: what became of files whose former text is known.
     """
-    is_staged = counter == _WAITS[0] and all(
-        place.stage for process in (*base, *candidate) for place, _ in _lines_of(counter, process)
-    )
-    before, after = (amounts_by_line(counter, side, workers, staged=is_staged) for side in (base, candidate))
+    exact = [amounts_by_line(counter, side, workers, is_exact=True) for side in (base, candidate)]
+    is_staged = counter == _WAITS[0] and all(line.stage for side in exact for line in side)
+    before, after = exact if is_staged else (amounts_by_line(counter, side, workers) for side in (base, candidate))
     has_lines = before or not any(process.totals.get(counter) for process in base)
     if counter.startswith(STARTUP) and not has_lines:  # a baseline file has no lines of the start
         return ()
-    most, fewest = (
-        {line: end(amounts) for line, amounts in side.items()} for end, side in ((max, before), (min, after))
-    )
-    pairs: Iterable[LinePair] = pair_lines(most, fewest, files)
+    pairs = list(pair_lines(_ends(before, max), _ends(after, min), files))
     if counter.endswith(_OPERATORS):
-        pairs = _same_operators(pairs, _Operators(counter, base, candidate))
+        pairs = list(paid(pairs, _operator_payments(pairs, _ends(exact[0], max), _ends(exact[1], min))))
     elif is_staged or counter not in _WAITS:
-        pairs = settled(pairs)
+        pairs = list(paid(pairs, equal_payments(pairs)))
     changes = []
     for pair in pairs:
         change = change_of(counter, pair)
@@ -116,77 +128,51 @@ def change_of(counter: str, pair: LinePair) -> Change:
 
 
 def amounts_by_line(
-    counter: str, side: Sequence[Counted], workers: bool = False, *, staged: bool = False
+    counter: str, side: Sequence[Counted], workers: bool = False, *, is_exact: bool = False
 ) -> dict[SourceLine, list[float]]:
-    """Each line with its amount per step in every process. Operators of one line count together, as one may replace
-    another.
+    """Each line with its amount per step in every process.
 
-    :param staged: whether waits in several stages of a step are lines of their own.
+    :param is_exact: whether the operators of a line, and its waits in several stages of a step, are lines of their own.
     """
     amounts: dict[SourceLine, list[float]] = defaultdict(lambda: [0.0] * len(side))
     for index, process in enumerate(side):
-        for place, lines in _lines_of(counter, process, workers=workers):
-            operation = "" if counter.endswith(_OPERATORS) else place.operation
+        for key, lines in (process.worker_lines if workers else process.lines).items():
+            place = Location(*key)
+            if place.counter != counter:
+                continue
+            operation = place.operation if is_exact or not counter.endswith(_OPERATORS) else ""
+            stage = place.stage if is_exact else ""
             for number, amount, text in lines:
-                line = SourceLine(place.file, number, operation, text, place.function, place.stage if staged else "")
+                line = SourceLine(place.file, number, operation, text, place.function, stage)
                 amounts[line][index] += amount / process.steps
     return dict(sorted(amounts.items()))
 
 
-def _lines_of(counter: str, process: Counted, *, workers: bool = False) -> Iterator[tuple[Location, tuple[Line, ...]]]:
-    """The places at which a process counted something, and their lines."""
-    lines = process.worker_lines if workers else process.lines
-    return ((place, each) for key, each in lines.items() if (place := Location(*key)).counter == counter)
+def _operator_payments(
+    pairs: Sequence[LinePair], before: Mapping[SourceLine, float], after: Mapping[SourceLine, float]
+) -> Iterator[Payment]:
+    """What is gone pays for what is new where the program executes as many operators of each name as before.
 
-
-class _Operators:
-    """How many of each operator the candidate executes more than the base, and which of them its lines execute."""
-
-    def __init__(self, counter: str, base: Sequence[Counted], candidate: Sequence[Counted]) -> None:
-        self.are_known = all(place.operation for process in base for place, _ in _lines_of(counter, process))
-        self._names: dict[tuple[str, int, str], set[str]] = defaultdict(set)
-        totals: list[list[dict[str, float]]] = []
-        for side in (base, candidate):
-            totals.append([])
-            for process in side:
-                sums: dict[str, float] = defaultdict(float)
-                for place, lines in _lines_of(counter, process):
-                    for number, amount, _ in lines:
-                        sums[place.operation] += amount / process.steps
-                        self._names[place.file, number, place.function].add(place.operation)
-                totals[-1].append(sums)
-        before, after = totals
-        self._more = {
-            name: min(sums[name] for sums in after) - max(sums[name] for sums in before)
-            for name in set().union(*before, *after)
-        }
-
-    def more_at(self, line: SourceLine) -> float:
-        """How many more of the operators of a line of the candidate are executed in all of the program."""
-        names = self._names[line.file, line.number, line.function]
-        return sum(max(0.0, self._more[name]) for name in names)
-
-
-def _same_operators(pairs: Iterable[LinePair], operators: _Operators) -> Iterator[LinePair]:
-    """The pairs, of which what is new is paid by what is gone where the program executes as many operators of each name
-    as before."""
-    pairs = list(pairs)
-    left = {pair: pair.before - pair.after for pair in pairs if pair.base and above(pair.before, pair.after)}
-    for pair in pairs:
-        line = pair.candidate
-        if line is None or pair in left:
-            continue
-        more = pair.after - pair.before
-        paid = max(0.0, more - operators.more_at(line)) if operators.are_known and above(more, 0.0) else 0.0
-        rest = pair.after
-        for other in left if paid else ():
-            if amount := min(left[other], paid):
-                yield LinePair(other.base, line, amount, amount)
-                left[other] -= amount
-                paid -= amount
-                rest -= amount
-        if pair.before or rest:
-            yield LinePair(pair.base, line, pair.before, rest)
-    for pair, amount in left.items():
-        if amount or pair.after:
-            yield LinePair(pair.base, pair.candidate, pair.after + amount, pair.after)
+    :param before: the lines of the base, one for each operator.
+    """
+    if not all(line.operation for line in before):  # older files do not have their names
+        return
+    more: dict[str, float] = defaultdict(float)
+    names: dict[tuple[str, int, str], set[str]] = defaultdict(set)
+    for line, amount in before.items():
+        more[line.operation] -= amount
+    for line, amount in after.items():
+        more[line.operation] += amount
+        names[line.file, line.number, line.function].add(line.operation)
+    fallen, risen = changed_pairs(pairs)
+    left = {pair: pair.before - pair.after for pair in fallen}
+    for pair in risen:
+        assert pair.candidate is not None, "it rose"
+        place = pair.candidate.file, pair.candidate.number, pair.candidate.function
+        due = pair.after - pair.before - sum(max(0.0, more[name]) for name in names[place])
+        for other, rest in left.items():
+            amount = min(rest, due)
+            if above(amount, 0.0):
+                yield other, pair, amount
+                left[other] = rest - amount
+                due -= amount

@@ -16,7 +16,6 @@ from profiler.check.model import (
     FAIL,
     INCONCLUSIVE,
     PASS,
-    STAGES,
     STATES,
     Budget,
     Change,
@@ -26,6 +25,7 @@ from profiler.check.model import (
     GateResult,
     Limit,
     Limits,
+    is_earlier,
 )
 from profiler.core.errors import ProfilerError
 from profiler.core.metrics import COUNTERS, EVALUATION, counter_unit
@@ -258,10 +258,8 @@ def _earlier(rose: Sequence[Change], changes: Sequence[Change]) -> Iterator[Noti
     """That a wait is earlier in a step than in the base, where the same operation waits less at a later stage."""
     for change in rose:
         for other in changes:
-            later = {change.stage, other.stage} <= set(STAGES) and STAGES.index(change.stage) < STAGES.index(
-                other.stage
-            )
-            if later and other.after < other.before and other.operation == change.operation:
+            is_same = other.operation == change.operation and other.after < other.before
+            if is_same and is_earlier(change.stage, other.stage):
                 yield Notice("waits-earlier", {"now": change.stage, "before": other.stage})
                 return
 

@@ -15,7 +15,7 @@ from itertools import combinations
 from typing import Final
 
 from profiler.check.counters.file_changes import FileChange
-from profiler.check.model import STAGES
+from profiler.check.model import is_earlier
 
 _MAX_EDIT: Final = 8
 """Lines that a diff replaces by others, up to which what they count is that of one edited place. Where more are
@@ -44,9 +44,7 @@ class SourceLine:
 
     def may_become(self, line: SourceLine) -> bool:
         """Whether a wait here may be one at another line without waiting earlier in a step."""
-        if self.stage == line.stage:
-            return True
-        return {self.stage, line.stage} <= set(STAGES) and STAGES.index(self.stage) < STAGES.index(line.stage)
+        return self.stage == line.stage or is_earlier(self.stage, line.stage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +57,9 @@ class LinePair:
     """What the line of the base counted, as far as it belongs to this line."""
     after: float
 
+
+Payment = tuple[LinePair, LinePair, float]
+"""A pair whose amount fell, one whose amount rose, and how much of this is the same work at another line."""
 
 _TEXTS: Final[tuple[Callable[[SourceLine], Hashable], ...]] = (
     lambda line: (line.file, line.number, line.function, line.operation, line.stage, line.text),
@@ -183,34 +184,41 @@ class _Matching:
             self._pair(base, line)
 
 
-def settled(pairs: Iterable[LinePair]) -> Iterator[LinePair]:
-    """The pairs, of which what is gone pays for what is new where the same operation is called as often as before, and
-    not earlier in a step.
+def paid(pairs: Sequence[LinePair], payments: Iterable[Payment]) -> Iterator[LinePair]:
+    """The pairs, of which what is paid only moved."""
+    taken: dict[LinePair, float] = defaultdict(float)
+    for fallen, risen, amount in payments:
+        yield LinePair(fallen.base, risen.candidate, amount, amount)
+        taken[fallen] += amount
+        taken[risen] += amount
+    for pair in pairs:
+        fell = pair.before > pair.after
+        before, after = pair.before - fell * taken[pair], pair.after - (not fell) * taken[pair]
+        if above(before + after, 0.0):
+            yield LinePair(pair.base, pair.candidate, before, after)
+
+
+def changed_pairs(pairs: Iterable[LinePair]) -> tuple[list[LinePair], list[LinePair]]:
+    """The pairs whose amount fell, and those whose amount rose."""
+    pairs = list(pairs)
+    fallen = [pair for pair in pairs if pair.base and above(pair.before, pair.after)]
+    return fallen, [pair for pair in pairs if pair.candidate and above(pair.after, pair.before)]
+
+
+def equal_payments(pairs: Sequence[LinePair]) -> Iterator[Payment]:
+    """What is gone pays for what is new where the same operation is called as often, and not earlier in a step.
 
     One line may pay for several lines, and several for one, as where a helper is shared. Their amounts are equal: a
     wait of each epoch does not pay for one of each step.
     """
-    risen, fallen = list[LinePair](), list[LinePair]()
-    for pair in pairs:
-        if pair.candidate is not None and above(pair.after, pair.before):
-            risen.append(pair)
-        elif pair.base is not None and above(pair.before, pair.after):
-            fallen.append(pair)
-        else:
-            yield pair
+    fallen, risen = changed_pairs(pairs)
     for ones, others in ((risen, fallen), (fallen, risen)):
         for one in sorted(ones, key=lambda pair: -abs(pair.after - pair.before)):
-            payers = _payers(one, others)
-            for other in payers:
-                amount = abs(other.after - other.before)
-                old, new = (other, one) if ones is risen else (one, other)
-                yield LinePair(old.base, new.candidate, amount, amount)
+            for other in (payers := _payers(one, others)):
+                others.remove(other)
+                yield *((other, one) if ones is risen else (one, other)), abs(other.after - other.before)
             if payers:
-                for paid, among in ((one, ones), *((other, others) for other in payers)):
-                    among.remove(paid)
-                    if rest := min(paid.before, paid.after):
-                        yield LinePair(paid.base, paid.candidate, rest, rest)
-    yield from (*risen, *fallen)
+                ones.remove(one)
 
 
 def _payers(one: LinePair, others: Sequence[LinePair]) -> Sequence[LinePair]:
@@ -232,9 +240,7 @@ def _payers(one: LinePair, others: Sequence[LinePair]) -> Sequence[LinePair]:
 
 def _is_same_call(fallen: LinePair, risen: LinePair) -> bool:
     old, new = fallen.base, risen.candidate
-    assert old is not None, "it fell"
-    assert new is not None, "it rose"
-    return old.operation == new.operation and old.may_become(new)
+    return old is not None and new is not None and old.operation == new.operation and old.may_become(new)
 
 
 def _replacements(changes: Sequence[FileChange]) -> tuple[dict[str, dict[int, int]], dict[str, dict[int, int]]]:
