@@ -19,12 +19,6 @@ from profiler.run.model import Site
 
 _MAX_MOVES: Final = 3
 """Lines that moved to another function or file and are named."""
-_STAGES: Final = {
-    "before": "before the backward pass",
-    "in": "in the backward pass",
-    "after": "after the backward pass",
-    "thread": "in another thread",
-}
 _MAX_COUNTERS: Final = 3
 """Counters that the verdict names."""
 _MAX_LENGTH: Final = 60
@@ -187,6 +181,8 @@ def rise(line: CounterLine) -> str:
     if line.changes and any(reason.code == "lines-rose" for reason in line.reasons):
         risen = sum(change.after - change.before for change in line.changes)
         location = f"{location} and {plural(len(line.changes) - 1, 'more line')}" if len(line.changes) > 1 else location
+    places = [place for reason in line.reasons for place in reason.values.get("places", ())]
+    location += f" (the diff wrote {_shortened(places, 1)})" if places else ""
     amount = fmt.amount(risen, line.counter) if counter_unit(line.counter) else f"{risen:,.4g}"
     return f"{name} rose by {amount} {counter_period(line.counter)}{workers}{location}"
 
@@ -428,7 +424,7 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "no-evaluation": "the {side} counted no evaluation",
     "varies": "varies in the baseline: {low:g} to {high:g}",
     "lines-rose": "{risen:.4g} more at these lines, for which fewer elsewhere does not pay",
-    "waits-earlier": lambda v: f"{_STAGES[v['now']]}, and {_STAGES[v['before']]} in the base",
+    "waits-earlier": lambda v: f"{fmt.STAGES[v['now']]}, and {fmt.STAGES[v['before']]} in the base",
     "written-elsewhere": lambda v: f"these lines are as in the base; the diff wrote {_shortened(v['places'], 3)}",
     "fewer": "fewer",
     "fewer-than-baseline": "fewer: store the new count with --update",

@@ -6,7 +6,11 @@ import pytest
 
 from profiler.check.counters.changed_lines import changed_lines
 from profiler.check.counters.compare import compare
-from profiler.check.model import FAIL, PASS, Counted, CounterLine, Limits, Line, Location
+from profiler.check.counters.file_changes import FileChange
+from profiler.check.model import FAIL, PASS, Counted, CounterLine, GateResult, Hunk, Limits, Line, Location
+from profiler.check.outputs import format as fmt
+from profiler.check.outputs import text
+from profiler.check.outputs.first_screen import first_screen
 from profiler.core.notice import Notice
 
 Wait = tuple[int, float, str, str]
@@ -100,3 +104,32 @@ def test_operators_are_paid_where_there_are_as_many_of_each_name(
     totals = sum(amount for _, amount, _ in after) == 60
     same = {line for line, *_ in after} == {3, 9}
     assert judged(former, operators(*after)).state == (PASS if same and totals else FAIL), "names are not known"
+
+
+# ---------------------------------------------------------------- what is told
+
+
+def test_a_line_in_another_function_is_named_with_it() -> None:
+    found = judged(waits(*BEFORE), waits((30, 20, "item", "after"), *BEFORE[1:]))
+    assert text.moved_lines([found]) == (
+        "What was counted at train.py:3 moved into function_30(), at train.py:30.",
+        "1 line only moved; the counts there are the same.",
+    )
+
+
+def test_an_earlier_wait_is_told_in_the_headline_the_remark_and_at_its_line() -> None:
+    change = FileChange("train.py", "train.py", {3: 3}, (), (Hunk("train.py", 8, 8, (" a", "-b", "+c", "+d", " e")),))
+    before, after = waits(BEFORE[0]), waits((3, 20, "item", "before"))
+    (line,) = compare([before, before], [after, after], Limits(), [change])
+    assert text.reasons(line.reasons).endswith(
+        "before the backward pass, and after the backward pass in the base; "
+        "these lines are as in the base; the diff wrote train.py:9"
+    )
+    told = "syncs rose by 1 per step at train.py:3 (the diff wrote train.py:9)"
+    assert text.rise(line) == told
+    result = GateResult(FAIL, counters=(line,), counters_state=FAIL)
+    assert first_screen(result, "").headline.after == f": {told}", "a total that is the same did not rise"
+    (changed,) = line.changes
+    assert fmt.site(changed).startswith("+1 sync per step at train.py:3 (function_3, item), before the backward pass: ")
+    (gone,) = line.other_changes
+    assert " at train.py:3 of the base (function_3, item), after the backward pass: " in fmt.site(gone)
