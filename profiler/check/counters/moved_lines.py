@@ -21,7 +21,7 @@ _MAX_EDIT: Final = 8
 """Lines that a diff replaces by others, up to which what they count is that of one edited place. Where more are
 replaced, each of them is compared by its text."""
 _MAX_PAYERS: Final = 10
-"""Lines up to which all sets of them are tried: 1,023. Of more lines, two at most pay together."""
+"""Lines up to which all sets of them are tried: 1,023. Of more lines, one pays or all do."""
 _REL_TOL: Final = 1e-12
 """For amounts that went through a division; one byte among terabytes is a difference."""
 _ABS_TOL: Final = 1e-9
@@ -230,8 +230,7 @@ def _payers(one: LinePair, others: Sequence[LinePair]) -> Sequence[LinePair]:
         if not above(abs(other.after - other.before), abs(change))
         and _is_same_call(*((other, one) if change < 0 else (one, other)))
     ]
-    most = len(chosen) if len(chosen) <= _MAX_PAYERS else 2
-    for number in range(1, most + 1):
+    for number in range(1, len(chosen) + 1) if len(chosen) <= _MAX_PAYERS else (1, len(chosen)):
         for payers in combinations(chosen, number):
             if is_equal(sum(other.after - other.before for other in payers), change):
                 return payers

@@ -67,6 +67,14 @@ def test_a_helper_that_is_there_already_is_paid_too() -> None:
     assert (moved.base_line, moved.line, moved.base_function, moved.before, moved.after) == (3, 60, "function_3", 1, 1)
 
 
+def test_one_helper_for_many_waits_is_paid_and_quickly() -> None:
+    """All sets of 30 lines would be a billion."""
+    many: tuple[Wait, ...] = tuple((number, float(number), "item", "after") for number in range(1, 31))
+    total = sum(amount for _, amount, *_ in many)
+    assert judged(waits(*many), waits((40, total, "item", "after"))).state == PASS
+    assert judged(waits(*many), waits((40, total - 0.5, "item", "after"))).state == FAIL
+
+
 def test_a_wait_that_is_earlier_tells_so_also_at_the_same_line() -> None:
     found = judged(waits(BEFORE[0]), waits((3, 20, "item", "before")))
     assert (found.state, [change.line for change in found.changes]) == (FAIL, [3])
