@@ -34,8 +34,8 @@ def scaled_copies(
 
     :param files: as for `changed_lines`.
     """
-    before, after = (least(amounts_by_line("h2d", side)) for side in (base, candidate))
-    sizes = [least(amounts_by_line("h2d_bytes", side)) for side in (base, candidate)]
+    before, after = (ends(amounts_by_line("h2d", side), min) for side in (base, candidate))
+    sizes = [ends(amounts_by_line("h2d_bytes", side), min) for side in (base, candidate)]
     pairs = list(pair_lines(before, after, files))
     if any(pair.base is None or pair.candidate is None or not is_equal(pair.before, pair.after) for pair in pairs):
         return None
@@ -49,14 +49,10 @@ def scaled_copies(
     return ratios[0]
 
 
-def least(amounts: Mapping[SourceLine, Sequence[float]]) -> dict[SourceLine, float]:
-    """The amount of each line in the process that counted the least there."""
-    return _ends(amounts, min)
-
-
-def _ends(
+def ends(
     amounts: Mapping[SourceLine, Sequence[float]], end: Callable[[Sequence[float]], float]
 ) -> dict[SourceLine, float]:
+    """The least or the most of all processes at each line."""
     return {line: end(values) for line, values in amounts.items()}
 
 
@@ -82,9 +78,9 @@ def changed_lines(
     has_lines = before or not any(process.totals.get(counter) for process in base)
     if counter.startswith(STARTUP) and not has_lines:  # a baseline file has no lines of the start
         return ()
-    pairs = list(pair_lines(_ends(before, max), _ends(after, min), files))
+    pairs = list(pair_lines(ends(before, max), ends(after, min), files))
     if counter.endswith(_OPERATORS):
-        pairs = list(paid(pairs, _operator_payments(pairs, _ends(exact[0], max), _ends(exact[1], min))))
+        pairs = list(paid(pairs, _operator_payments(pairs, ends(exact[0], max), ends(exact[1], min))))
     elif is_staged or counter not in _WAITS:
         pairs = list(paid(pairs, equal_payments(pairs)))
     changes = []

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from profiler.analyse.timing.counters import MIGHT_SYNC
-from profiler.check.counters.changed_lines import amounts_by_line, change_of, changed_lines, least
+from profiler.check.counters.changed_lines import amounts_by_line, change_of, changed_lines, ends
 from profiler.check.counters.file_changes import FileChange
 from profiler.check.counters.moved_lines import LinePair, above, is_equal
 from profiler.check.model import (
@@ -280,7 +280,7 @@ def _budgeted(line: CounterLine, candidate: Sequence[Counted], budget: Budget | 
     for amount, fails in ((budget.fail, True), (budget.warn, False)):
         if amount is None or not above(line.after[0], amount):
             continue
-        sums = least(amounts_by_line(line.counter, candidate))
+        sums = ends(amounts_by_line(line.counter, candidate), min)
         largest = sorted(sums, key=lambda each: (-sums[each], each))[:_MAX_LARGEST]
         pairs = (LinePair(each, each, sums[each], sums[each]) for each in largest)
         code = "above-budget" if fails else "above-warning"

@@ -166,16 +166,18 @@ class _Matching:
     def by_similar_text(self, changes: Sequence[FileChange]) -> None:
         """Lines of one function whose texts are similar, or unknown; where the diff is known, only those that it
         replaced by each other."""
-        old, new = _replacements(changes)
+        groups = [(change, *group) for change in changes for group in change.replaced]
+        old = {(change.base, number): group for group, (change, lines, _) in enumerate(groups) for number in lines}
+        new = {(change.candidate, number): group for group, (change, _, lines) in enumerate(groups) for number in lines}
+        known = {change.candidate for change in changes}
         lines: dict[Hashable, list[SourceLine]] = defaultdict(list)
         for line in self.base:
             lines[line.file, line.function, line.operation, line.stage].append(line)
         pairs = []
         for line in self.candidate:
             for base in lines[line.file, line.function, line.operation, line.stage]:
-                if (base.file in old or line.file in new) and (
-                    old.get(base.file, {}).get(base.number, -1) != new.get(line.file, {}).get(line.number, -2)
-                ):
+                group = old.get((base.file, base.number))
+                if line.file in known and (group is None or group != new.get((line.file, line.number))):
                     continue
                 ratio = _ratio(base.text, line.text)
                 if ratio >= _SIMILAR:
@@ -240,18 +242,6 @@ def _payers(one: LinePair, others: Sequence[LinePair]) -> Sequence[LinePair]:
 def _is_same_call(fallen: LinePair, risen: LinePair) -> bool:
     old, new = fallen.base, risen.candidate
     return old is not None and new is not None and old.operation == new.operation and old.may_become(new)
-
-
-def _replacements(changes: Sequence[FileChange]) -> tuple[dict[str, dict[int, int]], dict[str, dict[int, int]]]:
-    """Of each file with a known diff, the lines of the base and of the candidate that it replaces -> number of the
-    replacement."""
-    old: dict[str, dict[int, int]] = {}
-    new: dict[str, dict[int, int]] = {}
-    for change in changes:
-        groups = tuple(enumerate(change.replaced))
-        old[change.base] = {line: number for number, (lines, _) in groups for line in lines}
-        new[change.candidate] = {line: number for number, (_, lines) in groups for line in lines}
-    return old, new
 
 
 def _ratio(first: str, second: str) -> float:
