@@ -6,10 +6,10 @@ about 5% longer for the same work. A speed-up is negative. This module imports n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from profiler.core.notice import Notice
 
@@ -100,8 +100,31 @@ class Round:
         return {**value, "seconds": round(self.seconds, 3), "conditions": conditions, "turns": list(blocks)}
 
 
-Location = tuple[str, str, str, str]
-"""Counter, file as shown to people, function, operation."""
+STAGES: Final = ("before", "in", "after")
+"""A wait is before, in or after a backward pass, in this order. It is before one from the moment at which the forward
+pass made its first gradient function. What follows the optimizer's step is still after the backward pass."""
+OTHER_THREAD: Final = "thread"
+"""The stage of a wait of another thread, which may come at any time."""
+
+
+def is_earlier(stage: str, other: str) -> bool:
+    """Whether a wait of the first stage is earlier in a step than one of the other stage."""
+    return {stage, other} <= set(STAGES) and STAGES.index(stage) < STAGES.index(other)
+
+
+class Location(NamedTuple):
+    """Where something is counted."""
+
+    counter: str
+    file: str
+    """As shown to people."""
+    function: str
+    operation: str
+    """What the program calls; of `operators`, the name of the operator. Empty: the counter implies it."""
+    stage: str = ""
+    """One of STAGES, or OTHER_THREAD; empty: the counter has no stages, or they are not known."""
+
+
 Line = tuple[int, float, str]
 """Line number, amount, and text of the line; the text distinguishes a moved line from a new one."""
 
@@ -192,9 +215,12 @@ class Change:
     after: float
     source: str = ""
     """Text of the line; empty: it was not recorded."""
+    stage: str = ""
+    """One of STAGES, or OTHER_THREAD; empty: it is not known, or does not matter."""
     base_file: str = ""
     """Where the line was in the base; empty: it is new, or that is not known."""
     base_line: int = 0
+    base_function: str = ""
 
     @property
     def kind(self) -> ChangeKind:
@@ -335,6 +361,13 @@ class Hunk:
     """The line of the candidate at which it begins."""
     lines: tuple[str, ...]
     """As in a unified diff: '-' before a line that only the base has, '+' before one of the candidate, else a space."""
+
+    def numbered(self) -> Iterator[tuple[int, str]]:
+        """The lines, each with the line of the candidate at which it stands."""
+        number = self.line
+        for line in self.lines:
+            yield number, line
+            number += not line.startswith("-")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Models the memory that a program's tensors use: which line allocated it, how much is in use, and when most was.
 
-It knows the storages of the tensors that operators return, with their sizes in bytes. It does not know memory that an
-operator uses only while it runs, nor how an allocator rounds, caches and fragments: it is a model, not a measurement.
+It knows the storages of the tensors that operators return, in the blocks that the caching allocator of a GPU gives for
+them. It does not know memory that an operator uses only while it runs, nor how an allocator caches and fragments: it is
+a model, not a measurement.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Any, Final, NamedTuple
 from weakref import ref
 
 from torch import Tensor
+
+from profiler.virtual.tensors import BLOCK
 
 _storage: Final = Tensor.untyped_storage
 _SITE: Final = 48
@@ -63,7 +66,7 @@ class MemoryModel:
             key = storage._cdata
             if key not in self._blocks and (size := storage.nbytes()):
                 block = self._blocks[key] = _Block(storage, self._on_free)
-                block.key, block.event = key, ((site + 1) << _SITE) + size
+                block.key, block.event = key, ((site + 1) << _SITE) + -(-size // BLOCK) * BLOCK
                 self._events.append(block.event)
         elif isinstance(result, (tuple, list)):
             for each in result:

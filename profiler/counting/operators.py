@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
+from time import monotonic_ns
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple
 
@@ -128,6 +129,8 @@ class OperatorCounter:
         would visit tuples."""
         self.amounts: list[tuple[int, int]] = []
         """Each pair has such a number, and floating-point operations or bytes."""
+        self.forwards: set[int] = set()
+        """Times (ns) at which lines began to make gradient functions that backward passes have executed."""
 
     def take(self) -> Iterator[OperatorCount]:
         """What was executed since the last call."""
@@ -194,6 +197,10 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._starts: list[int] = []
         """The numbers of gradient functions ascend. From each number on, the line in `_origins` made them."""
         self._origins: list[int] = []
+        self._times: list[int] = []
+        """The time (ns) at which each number was made."""
+        self._is_new = False
+        """Whether a backward pass was seen since the last number."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -253,17 +260,26 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     position = bisect_right(self._starts, origin) - 1 if origin < self._made else -1
                     if position >= 0:
                         site = self._origins[position]
+                        counter.forwards.add(self._times[position])
+                        self._is_new = True
                         break
             frame = frame.f_back
         made = _made()
         if made != self._made:
-            if not self._origins or self._origins[-1] != site:
-                self._starts.append(self._made)
-                self._origins.append(site)
-                if len(self._starts) > _MAX_STARTS:
-                    del self._starts[: _MAX_STARTS // 2], self._origins[: _MAX_STARTS // 2]
+            if self._is_new or not self._origins or self._origins[-1] != site:
+                self._start(site)
             self._made = made
         return site
+
+    def _start(self, site: int) -> None:
+        """Remember that from now on a line makes gradient functions."""
+        self._is_new = False
+        self._starts.append(self._made)
+        self._origins.append(site)
+        self._times.append(monotonic_ns())
+        if len(self._starts) > _MAX_STARTS:
+            for known in (self._starts, self._origins, self._times):
+                del known[: _MAX_STARTS // 2]
 
 
 @contextmanager

@@ -247,6 +247,9 @@ class StageKind(IntEnum):
     """Time within the outermost `no_grad` or `inference_mode`; `object` is the number of backward passes before it."""
     COMPILE = 3
     """Time in which torch.compile compiled code."""
+    FORWARD = 4
+    """The moment at which a line began to make gradient functions that a backward pass executed; only in programs that
+    are counted."""
 
 
 class ValueKind(IntEnum):

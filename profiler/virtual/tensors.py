@@ -28,7 +28,7 @@ from profiler.virtual.counts import DeviceEvent, EventKind, EventSink
 
 CPU: Final = torch.device("cpu")
 _storage: Final = Tensor.untyped_storage
-_ROUND: Final = 512
+BLOCK: Final = 512
 """Bytes: the unit of CUDA's caching allocator (kMinBlockSize in c10/cuda/CUDACachingAllocator.h)."""
 
 Arguments = tuple[Any, ...]
@@ -45,7 +45,7 @@ class Allocation:
     __slots__ = ("memory", "size")
 
     def __init__(self, memory: DeviceMemory, size: int) -> None:
-        self.memory, self.size = memory, -(-size // _ROUND) * _ROUND
+        self.memory, self.size = memory, -(-size // BLOCK) * BLOCK
         memory.allocated += self.size
         memory.allocations += 1
         memory.peak = max(memory.peak, memory.allocated)

@@ -220,7 +220,7 @@ def test_operators_that_two_threads_meet_at_once_have_different_numbers(monkeypa
 # ---------------------------------------------------------------- memory
 
 
-def test_memory_of_results_is_counted_until_it_is_freed() -> None:
+def test_memory_of_results_is_counted_in_blocks_until_it_is_freed() -> None:
     memory = MemoryModel()
     first = torch.zeros(100)
     memory.add(first, 1)
@@ -228,15 +228,15 @@ def test_memory_of_results_is_counted_until_it_is_freed() -> None:
     second = torch.zeros(50)
     memory.add([second], 3)
     changes = memory.changes()
-    assert changes.allocated == {1: (1, 400), 3: (1, 200)} == changes.growth
-    assert changes.peak == {1: 400, 3: 200}
+    assert changes.allocated == {1: (1, 512), 3: (1, 512)} == changes.growth
+    assert changes.peak == {1: 512, 3: 512}
     del first
     third = torch.zeros(25)
     memory.add(third, 4)
     changes = memory.changes()
-    assert changes.allocated == {4: (1, 100)}
-    assert changes.growth == {1: (-1, -400), 4: (1, 100)}
-    assert changes.peak == {1: 400, 3: 200}  # before the first was freed
+    assert changes.allocated == {4: (1, 512)}
+    assert changes.growth == {1: (-1, -512), 4: (1, 512)}
+    assert changes.peak == {1: 512, 3: 512}  # before the first was freed
 
 
 def test_the_peak_is_within_the_time_between_two_calls() -> None:
@@ -244,6 +244,6 @@ def test_the_peak_is_within_the_time_between_two_calls() -> None:
     for size in (10, 1000, 20):
         memory.add(torch.zeros(size), size)  # freed at once
     changes = memory.changes()
-    assert changes.peak == {1000: 4000}
+    assert changes.peak == {1000: 4096}
     assert {site: amount for site, amount in changes.growth.items() if any(amount)} == {}
     assert memory.changes().peak == {}

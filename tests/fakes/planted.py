@@ -226,7 +226,9 @@ def plant_on_cpu(kind: str, number: int, *, removing: bool) -> Planted:
     places, template, values = COMPILED[kind]
     text = ON_CPU
     if removing:
-        removed = REMOVABLE_ON_CPU[number % len(REMOVABLE_ON_CPU)]
+        # beside a fault that is planted into the evaluation, its own line would be a part of the edited place
+        removable = REMOVABLE_ON_CPU[: 2 if kind == "slower evaluation" else None]
+        removed = removable[number % len(removable)]
         text = text.replace(removed, removed.partition(" = ")[0] + " = 0.0\n")
     lines = text.splitlines()
     turn = number // len(values)

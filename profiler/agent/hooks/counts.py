@@ -17,7 +17,7 @@ from profiler.agent.hooks import virtual_cuda
 from profiler.agent.hooks.dynamo import skip_functions
 from profiler.agent.patching import DETAILED, STATE, Hook, is_user_file, on_unpatch, patch
 from profiler.agent.recorder import Recorder, now
-from profiler.run.tables import COUNTED, ENV_COUNT, CountKind, packer
+from profiler.run.tables import COUNTED, ENV_COUNT, CountKind, StageKind, packer
 
 _PACK: Final = packer("counts").pack
 _KINDS: Final = {kind.name.lower(): int(kind) for kind in CountKind}
@@ -177,6 +177,9 @@ class _Writer:
         for site, size in changes.peak.items():
             rows.append((when, 0, size, name, _PEAK, site))
         recorder.append_records("counts", b"".join(starmap(_PACK, rows)))
+        begins, self.counter.forwards = self.counter.forwards, set()
+        for begin in sorted(begins):
+            recorder.stage(StageKind.FORWARD, "forward", begin, begin)
 
 
 PLUGIN = Hook(

@@ -30,7 +30,8 @@ from pydantic import (
 
 import profiler
 from profiler.analyse.timing.counters import EXPECTED_COUNTERS, NO_DEVICE, WOULD_SYNC
-from profiler.check.counters.compare import UNGATED, changed_lines, is_judged_by_line
+from profiler.check.counters.changed_lines import changed_lines
+from profiler.check.counters.compare import MEMORY, UNGATED, is_judged_by_line
 from profiler.check.counters.environment_key import (
     Key,
     environment_key,
@@ -52,10 +53,11 @@ from profiler.report.text import step_text
 from profiler.run.code_origin import working_folder
 from profiler.run.model import Run
 
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 HISTORY: Final = {
     1: "first layout",
     2: "the key has the path of the script, its arguments and torch's minor version; `work` and `sources` are new",
+    3: "`sites` have the operators of a line, and the stage of a step in which it waits; memory counts in blocks",
 }
 DESCRIPTION: Final = (
     "Counters per step of a training program, for `python -m profiler check`: change them with --update only."
@@ -112,6 +114,8 @@ class Row(NamedTuple):
     operation: Text
     amount: Amount
     text: Text
+    stage: Text = ""
+    """When in a step it waits: before, in or after a backward pass, or in another thread; left out where empty."""
 
 
 class BaselineSection(BaseModel):
@@ -148,7 +152,8 @@ class BaselineSection(BaseModel):
         for name in ("key", "work", "counters", "workers", "sources"):
             values[name] = dict(sorted(values[name].items()))
         for name in ("sites", "worker_sites"):
-            values[name] = [[*row[:5], _number(row[5]), row[6]] for row in sorted(getattr(self, name))]
+            rows = sorted(getattr(self, name))
+            values[name] = [[*row[:5], _number(row[5]), row[6], *filter(None, row[7:])] for row in rows]
         return values
 
     def digest(self, schema: int = SCHEMA) -> str:
@@ -187,6 +192,13 @@ def _from_first_layout(section: BaselineSection) -> BaselineSection:
     if "torch" in key:
         key["torch"] = minor_version(key["torch"])
     return section.model_copy(update={"key": {name: text for name, text in sorted(key.items()) if text}})
+
+
+def _without_memory(section: BaselineSection) -> BaselineSection:
+    """Layouts before the third one count the bytes of tensors, and not the blocks that an allocator gives."""
+    counters = {name: ends for name, ends in section.counters.items() if not name.endswith(MEMORY)}
+    sites = tuple(row for row in section.sites if not row.counter.endswith(MEMORY))
+    return section.model_copy(update={"counters": counters, "sites": sites})
 
 
 def _without_secrets(section: BaselineSection) -> BaselineSection:
@@ -249,7 +261,8 @@ def read_sections(path: Path) -> tuple[BaselineSection, ...]:
             raise DamagedError(
                 path, f"was edited by hand, or is damaged (the checksum of section {number} does not match)"
             )
-        sections.append(_without_secrets(_from_first_layout(section) if schema == 1 else section))
+        section = _from_first_layout(section) if schema == 1 else section
+        sections.append(_without_secrets(_without_memory(section) if schema < SCHEMA else section))
         if any(one.key == other.key for other in stored[: number - 1]):
             raise DamagedError(path, f"has two sections of one key (section {number} is the second), as after a merge")
     return tuple(sections)
@@ -436,15 +449,16 @@ def _rows(
     largest: dict[tuple[Location, int, str], float] = {}
     for process in counted:
         for location, own_lines in lines(process).items():
-            if location[0].startswith(STARTUP):  # nothing compares them by line
+            place = Location(*location)
+            if place.counter.startswith(STARTUP):  # nothing compares them by line
                 continue
             for line, amount, text in own_lines:
-                key = location, line, text
+                key = place, line, text
                 largest[key] = max(largest.get(key, 0.0), amount / process.steps)
     return tuple(
         sorted(
-            Row(counter, file, line, function, operation, amount, text)
-            for ((counter, file, function, operation), line, text), amount in largest.items()
+            Row(place.counter, place.file, line, place.function, place.operation, amount, text, place.stage)
+            for (place, line, text), amount in largest.items()
         )
     )
 
@@ -472,7 +486,7 @@ def _current(ranges: Mapping[str, Range], *dropped: str) -> dict[str, Range]:
 def _lines_by_location(rows: Sequence[Row], steps: int) -> dict[Location, tuple[Line, ...]]:
     lines: dict[Location, tuple[Line, ...]] = {}
     for row in rows:
-        location = row.counter, row.file, row.function, row.operation
+        location = Location(row.counter, row.file, row.function, row.operation, row.stage)
         lines[location] = (*lines.get(location, ()), (row.line, _total(row.amount, steps), row.text))
     return lines
 

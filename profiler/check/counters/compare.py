@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from profiler.analyse.timing.counters import MIGHT_SYNC
+from profiler.check.counters.changed_lines import amounts_by_line, change_of, changed_lines, ends
 from profiler.check.counters.file_changes import FileChange
-from profiler.check.counters.moved_lines import LinePair, SourceLine, pair_lines
+from profiler.check.counters.moved_lines import LinePair, above, is_equal
 from profiler.check.model import (
     FAIL,
     INCONCLUSIVE,
@@ -25,9 +25,10 @@ from profiler.check.model import (
     GateResult,
     Limit,
     Limits,
+    is_earlier,
 )
 from profiler.core.errors import ProfilerError
-from profiler.core.metrics import COUNTERS, EVALUATION, STARTUP, counter_unit
+from profiler.core.metrics import COUNTERS, EVALUATION, counter_unit
 from profiler.core.notice import Notice
 
 GATED: Final = tuple(counter.name for counter in COUNTERS if counter.gated)
@@ -37,6 +38,12 @@ UNGATED: Final = (MIGHT_SYNC,)
 """Counters of the hooks that are checked only where a limit names them."""
 KNOWN: Final = tuple(counter.name for counter in COUNTERS)
 """Counters that limits and budgets may name although a run does not count them."""
+MEMORY: Final = ("allocated_bytes", "growth_bytes", "peak_bytes")
+"""Endings of the counters of memory, which counts in the blocks that an allocator gives."""
+_TOLERATED: Final = ("allocated_bytes", "peak_bytes")
+_TOLERANCE: Final = Limit(absolute=1 << 20, relative=0.001)
+"""How far these may rise where no limit names them: a statement that is split keeps a result for longer. 1 MiB are the
+allocations that torch's caching allocator takes from one pool of small blocks (kSmallSize)."""
 EVERY: Final = "*"
 WIDTHS: Final = 3.0
 """A counter that varies FAILs only where all processes of the candidate are above the base's range by more than so many
@@ -51,10 +58,6 @@ WORKER_BATCHES: Final = 2.0
 _MAX_LARGEST: Final = 3
 """Lines that are named where a budget is exceeded."""
 STEP, WORKER = "step", "worker"
-
-_REL_TOL: Final = 1e-12
-"""For amounts that went through a division; one byte among terabytes is a difference."""
-_ABS_TOL: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ class _Side:
     @property
     def width(self) -> float:
         low, high = self.range
-        return 0.0 if math.isclose(low, high, rel_tol=_REL_TOL, abs_tol=_ABS_TOL) else high - low
+        return 0.0 if is_equal(low, high) else high - low
 
     @property
     def constant(self) -> bool:
@@ -206,6 +209,8 @@ def _line(
         return ungated(PASS, code)
     if name.startswith(EVALUATION) and None in (before, after):
         return ungated(PASS, "no-evaluation", "baseline" if before is None else "candidate")
+    if name.endswith(MEMORY) and before is None:
+        return ungated(PASS, "memory-in-bytes")
     for label, processes, amounts in zip(("baseline", "candidate"), (base, candidate), sides, strict=True):
         if scope == WORKER and not any(amounts):
             return ungated(PASS, "no-worker-counts", label)
@@ -217,7 +222,8 @@ def _line(
             f"down anew with --update, or add {name} to ignore in [tool.profiler.check]"
         )
     before = before or _Side(tuple(0.0 for _ in base), tuple(process.steps for process in base))
-    limit = limits.counters.get(name) or limits.counters.get(EVERY) or Limit()
+    default = _TOLERANCE if name in _TOLERATED else Limit()
+    limit = limits.counters.get(name) or limits.counters.get(EVERY) or default
     allowed = _allowed(before, after, limit, scope)
     state, reasons = _judge(before, after, allowed)
     changes = changed_lines(name, base, candidate, files or (), workers=scope == WORKER)
@@ -231,8 +237,10 @@ def _line(
         and is_judged_by_line(name)
     ):
         risen = sum(change.after - change.before for change in rose)
-        if _above(risen, allowed - before.range[1]):
-            state, reasons = FAIL, (Notice("lines-rose", {"risen": risen}),)
+        if above(risen, allowed - before.range[1]):
+            state, reasons = FAIL, (Notice("lines-rose", {"risen": risen}), *_earlier(rose, changes))
+    if state == FAIL:
+        reasons = (*reasons, *_written_elsewhere(rose, files or ()))
     return CounterLine(
         name,
         state,
@@ -246,14 +254,33 @@ def _line(
     )
 
 
+def _earlier(rose: Sequence[Change], changes: Sequence[Change]) -> Iterator[Notice]:
+    """That a wait is earlier in a step than in the base, where the same operation waits less at a later stage."""
+    for change in rose:
+        for other in changes:
+            is_same = other.operation == change.operation and other.after < other.before
+            if is_same and is_earlier(change.stage, other.stage):
+                yield Notice("waits-earlier", {"now": change.stage, "before": other.stage})
+                return
+
+
+def _written_elsewhere(rose: Sequence[Change], files: Sequence[FileChange]) -> Iterator[Notice]:
+    """Which lines the diff wrote, where no line that counts more is one of them: they call it, or keep its memory."""
+    written = {change.candidate: change.written() for change in files}
+    if rose and all(each.file in written and each.line not in written[each.file] for each in rose):
+        begins = [f"{file}:{line}" for file, lines in written.items() for line in lines if line - 1 not in lines]
+        if begins:
+            yield Notice("written-elsewhere", {"places": begins})
+
+
 def _budgeted(line: CounterLine, candidate: Sequence[Counted], budget: Budget | None) -> CounterLine:
     """A line with its budget, which is exceeded if every process counts more."""
     if budget is None or line.after is None:
         return line
     for amount, fails in ((budget.fail, True), (budget.warn, False)):
-        if amount is None or not _above(line.after[0], amount):
+        if amount is None or not above(line.after[0], amount):
             continue
-        sums = _least(_amounts_by_line(line.counter, candidate, workers=False))
+        sums = ends(amounts_by_line(line.counter, candidate), min)
         largest = sorted(sums, key=lambda each: (-sums[each], each))[:_MAX_LARGEST]
         pairs = (LinePair(each, each, sums[each], sums[each]) for each in largest)
         code = "above-budget" if fails else "above-warning"
@@ -264,7 +291,7 @@ def _budgeted(line: CounterLine, candidate: Sequence[Counted], budget: Budget | 
             is_risen=line.state == FAIL,
             reasons=(reason, *line.reasons),
             exceeded=amount,
-            largest=tuple(_change(line.counter, pair) for pair in pairs),
+            largest=tuple(change_of(line.counter, pair) for pair in pairs),
         )
     return line
 
@@ -315,123 +342,15 @@ def _judge(before: _Side, after: _Side, allowed: float) -> tuple[str, tuple[Noti
     steps = {"before": min(before.steps), "after": min(after.steps)}
     other_steps = len({*before.steps, *after.steps}) > 1
     varies = () if before.constant else (Notice("varies", {"low": before_low, "high": before_high}),)
-    above = sum(_above(total / number, allowed) for total, number in zip(after.totals, after.steps, strict=True))
-    if not above:
-        if _above(before_low, high):
+    exceeding = sum(above(total / number, allowed) for total, number in zip(after.totals, after.steps, strict=True))
+    if not exceeding:
+        if above(before_low, high):
             return PASS, (Notice("fewer"), *((Notice("other-step-count", steps),) if other_steps else ()))
-        return PASS, varies or ((Notice("within-limit"),) if _above(low, before_high) else ())
+        return PASS, varies or ((Notice("within-limit"),) if above(low, before_high) else ())
     processes = len(after.totals)
-    if above < processes:
-        reason = Notice("some-processes-above", {"above": above, "processes": processes})
-        return INCONCLUSIVE if 2 * above > processes else PASS, (reason,)
+    if exceeding < processes:
+        reason = Notice("some-processes-above", {"above": exceeding, "processes": processes})
+        return INCONCLUSIVE if 2 * exceeding > processes else PASS, (reason,)
     if other_steps and low - allowed < max(1.0, before_high / min((*before.steps, *after.steps))):
         return INCONCLUSIVE, (Notice("rare-events", steps),)
     return FAIL, varies
-
-
-def _above(amount: float, limit: float) -> bool:
-    return amount > limit and not math.isclose(amount, limit, rel_tol=_REL_TOL, abs_tol=_ABS_TOL)
-
-
-# ---------------------------------------------------------------- lines of code
-
-
-def scaled_copies(
-    base: Sequence[Counted], candidate: Sequence[Counted], files: Sequence[FileChange] = ()
-) -> float | None:
-    """The factor by which all copies to the device grew or shrank, if the lines that copy, and how often, stayed the
-    same; None if there is no such factor. Batches of another size have one.
-
-    :param files: as for `changed_lines`.
-    """
-    before, after = (_least(_amounts_by_line("h2d", side, workers=False)) for side in (base, candidate))
-    sizes = [_least(_amounts_by_line("h2d_bytes", side, workers=False)) for side in (base, candidate)]
-    pairs = list(pair_lines(before, after, files))
-    if any(pair.base is None or pair.candidate is None or _differ(pair.before, pair.after) for pair in pairs):
-        return None
-    ratios = [
-        sizes[1].get(pair.candidate, 0.0) / size
-        for pair in pairs
-        if pair.base and pair.candidate and (size := sizes[0].get(pair.base))
-    ]
-    if not ratios or any(_differ(ratio, ratios[0]) for ratio in ratios) or not _differ(ratios[0], 1.0):
-        return None
-    return ratios[0]
-
-
-def _least(amounts: Mapping[SourceLine, Sequence[float]]) -> dict[SourceLine, float]:
-    return {line: min(values) for line, values in amounts.items()}
-
-
-def _differ(first: float, second: float) -> bool:
-    return _above(first, second) or _above(second, first)
-
-
-def changed_lines(
-    counter: str,
-    base: Sequence[Counted],
-    candidate: Sequence[Counted],
-    files: Sequence[FileChange] = (),
-    *,
-    workers: bool = False,
-) -> tuple[Change, ...]:
-    """What became of the lines at which a counter was counted, per step: new lines first, then those at which it rose,
-    the largest rise first. A new line that calls a function makes old lines there count more.
-
-    A line rose if every process of the candidate counted more there than any of the base, and fell if every process
-    counted less.
-
-    :param files: what became of files whose former text is known.
-    """
-    before, after = (_amounts_by_line(counter, side, workers) for side in (base, candidate))
-    has_lines = before or not any(process.totals.get(counter) for process in base)
-    if counter.startswith(STARTUP) and not has_lines:  # a baseline file has no lines of the start
-        return ()
-    most, least = (
-        {line: end(amounts) for line, amounts in side.items()} for end, side in ((max, before), (min, after))
-    )
-    changes = []
-    for pair in pair_lines(most, least, files):
-        change = _change(counter, pair)
-        if pair.candidate is None or change.kind in (ChangeKind.SHRANK, ChangeKind.VANISHED):
-            lowest = min(before[pair.base]) if pair.base else 0.0
-            highest = max(after[pair.candidate]) if pair.candidate else 0.0
-            if not _above(min(lowest, pair.before), highest):
-                continue
-        moved = pair.base is not None and (change.file, change.line) != (change.base_file, change.base_line)
-        if change.kind is not ChangeKind.MOVED or moved:
-            changes.append(change)
-    return tuple(sorted(changes, key=_order))
-
-
-def _order(change: Change) -> tuple[bool, float, str, int, str]:
-    is_old = change.kind is not ChangeKind.APPEARED
-    return is_old, change.before - change.after, change.file, change.line, change.operation
-
-
-def _change(counter: str, pair: LinePair) -> Change:
-    line = pair.candidate or pair.base
-    assert line is not None, "a pair has a line"
-    same = not _differ(pair.before, pair.after)
-    return Change(
-        counter,
-        line.file,
-        line.number,
-        line.function,
-        line.operation,
-        pair.after if same else pair.before,
-        pair.after,
-        line.text,
-        pair.base.file if pair.base else "",
-        pair.base.number if pair.base else 0,
-    )
-
-
-def _amounts_by_line(counter: str, side: Sequence[Counted], workers: bool) -> dict[SourceLine, list[float]]:
-    """Each line with its amount per step in every process."""
-    amounts: dict[SourceLine, list[float]] = defaultdict(lambda: [0.0] * len(side))
-    for index, process in enumerate(side):
-        for (name, file, function, operation), lines in (process.worker_lines if workers else process.lines).items():
-            for number, amount, text in lines if name == counter else ():
-                amounts[SourceLine(file, number, operation, text, function)][index] += amount / process.steps
-    return dict(sorted(amounts.items()))

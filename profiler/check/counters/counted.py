@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from profiler.analyse.intervals import times
 from profiler.analyse.timing.counters import (
     MIGHT_SYNC,
     WOULD_SYNC,
@@ -17,7 +18,7 @@ from profiler.analyse.timing.counters import (
     counter_sums,
     uncounted_on_cpu,
 )
-from profiler.analyse.window import Window, measured_window, process_rows
+from profiler.analyse.window import Window, measured_window, named_rows, process_rows, thread_rows
 from profiler.check.counters.operators import (
     CountedPeriod,
     TableCounts,
@@ -29,7 +30,7 @@ from profiler.check.counters.operators import (
     stored_text,
 )
 from profiler.check.counters.paths import portable_path, root_folder
-from profiler.check.model import Counted, Line, Location
+from profiler.check.model import OTHER_THREAD, STAGES, Counted, Line, Location
 from profiler.core.errors import Exit, ProfilerError
 from profiler.report.text import describe
 from profiler.run.code_origin import working_folder
@@ -42,6 +43,7 @@ from profiler.run.tables import (
     TOKENIZED,
     WORKER_OF,
     CallKind,
+    StageKind,
     ValueKind,
 )
 
@@ -59,8 +61,11 @@ _CALL_COUNTERS: Final = {
 GRAPH_BREAKS: Final = "graph_breaks"
 _COMPILING: Final = (RECOMPILED, GRAPH_BREAKS)
 _COPIES: Final = (CallKind.H2D, CallKind.D2H)
+_STAGES: Final = (*STAGES, OTHER_THREAD)
 _BATCH_REGION: Final = "dataset"
 """Region of a loader's worker around the making of a batch."""
+_BACKWARD_REGION: Final = "backward"
+_NEVER: Final = np.iinfo(np.int64).max
 
 Mask = npt.NDArray[np.bool_]
 Amounts = dict[str, npt.NDArray[np.float64]]
@@ -95,7 +100,7 @@ def counted(run: Run, spans: Sequence[tuple[int, int]] | None, *, folder: str = 
     calls = all_calls[inside]
     totals = _totals(run, window)
     workers, worker_lines = _workers(run, window, root)
-    lines, growing = _lines(run, calls, root), frozenset[tuple[str, int]]()
+    lines, growing = _lines(run, calls, root, stages=_stages(run, window, calls)), frozenset[tuple[str, int]]()
     if COUNTED in run.info.facts:
 
         def shown(file: str) -> str:
@@ -188,29 +193,50 @@ def _amounts(run: Run, calls: Table) -> Amounts:
     return {name: amount for name, amount in amounts.items() if amount.any()}
 
 
-def _lines(run: Run, calls: Table, root: str, *, scale: float = 1.0) -> dict[Location, tuple[Line, ...]]:
-    """The lines by counter, file, function and operation, with their amounts."""
+def _lines(
+    run: Run, calls: Table, root: str, *, scale: float = 1.0, stages: npt.NDArray[np.int64] | None = None
+) -> dict[Location, tuple[Line, ...]]:
+    """The lines with their amounts.
+
+    :param stages: of each call, its place in _STAGES.
+    """
     sums: dict[Location, dict[tuple[int, str], float]] = defaultdict(lambda: defaultdict(float))
     for counter, amounts in _amounts(run, calls).items():
         rows = np.flatnonzero(amounts)
-        pairs = np.stack([calls["site"][rows], calls["name"][rows]], axis=1)
+        staged = stages[rows] if stages is not None and counter == "syncs" else np.full(len(rows), -1)
+        pairs = np.stack([calls["site"][rows], calls["name"][rows], staged], axis=1)
         keys, group = np.unique(pairs, axis=0, return_inverse=True)
-        for (number, name), amount in zip(
+        for (number, name, stage_number), amount in zip(
             keys.tolist(), np.bincount(group.ravel(), amounts[rows]).tolist(), strict=True
         ):
+            stage = "" if stage_number < 0 else _STAGES[stage_number]
             site = run.sites[number] if number >= 0 else Site("", 0, "")
             operation = run.names[name]
-            location = (
-                counter,
-                portable_path(site.file, root),
-                site.function,
-                "" if operation == counter else operation,
-            )
+            operation = "" if operation == counter else operation
+            location = Location(counter, portable_path(site.file, root), site.function, operation, stage)
             sums[location][site.line, stored_text(site.source)] += amount * scale
     return {
         location: tuple((line, amount, line_text) for (line, line_text), amount in sorted(lines.items()))
         for location, lines in sums.items()
     }
+
+
+def _stages(run: Run, window: Window, calls: Table) -> npt.NDArray[np.int64] | None:
+    """The place in _STAGES of each call; None: it is not known when forward passes began."""
+    passes = named_rows(run, thread_rows(run.regions, window), _BACKWARD_REGION)
+    passes = passes[np.argsort(passes["begin"], kind="stable")]
+    rows = thread_rows(run.stages, window)
+    forwards = np.sort(times(rows["begin"][rows["kind"] == StageKind.FORWARD]))
+    begins, ends = times(passes["begin"]), times(passes["end"])
+    if not len(passes) or not len(forwards):
+        return None
+    first = np.searchsorted(forwards, np.concatenate(([0], ends[:-1])), "right")
+    forwards = np.minimum(np.append(forwards, _NEVER)[first], begins)  # a graph may be used again
+    at = times(calls["begin"])
+    row = np.searchsorted(ends, at, "left")  # the pass that ends next
+    begin, forward = (np.append(side, _NEVER)[row] for side in (begins, forwards))
+    stages = np.where(at >= begin, 1, np.where(at >= forward, 0, 2))
+    return times(np.where(calls["tid"] == window.tid, stages, _STAGES.index(OTHER_THREAD)))
 
 
 # ---------------------------------------------------------------- loaders

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -37,6 +37,10 @@ class FileChange:
     replaced: tuple[tuple[range, range], ...]
     """Neighboring lines of the base, and those of the candidate that stand in their place."""
     hunks: tuple[Hunk, ...] = ()
+
+    def written(self) -> tuple[int, ...]:
+        """The lines of the candidate that the base does not have."""
+        return tuple(number for hunk in self.hunks for number, text in hunk.numbered() if text.startswith("+"))
 
 
 def content_id(content: bytes) -> str:
@@ -124,18 +128,5 @@ def _former_text(former_id: str, root: str) -> str | None:
 
 def _likeness(before: str, after: str) -> float:
     """Share of the lines of two texts that are equal, without those that are empty."""
-    lines = [[line.strip() for line in text.splitlines() if line.strip()] for text in (before, after)]
-    if not all(lines):
-        return 0.0
-    common = sum(1 for _ in _common(*lines))
-    return 2 * common / (len(lines[0]) + len(lines[1]))
-
-
-def _common(first: list[str], second: list[str]) -> Iterator[str]:
-    counts: dict[str, int] = {}
-    for line in first:
-        counts[line] = counts.get(line, 0) + 1
-    for line in second:
-        if counts.get(line):
-            counts[line] -= 1
-            yield line
+    first, second = ([line.strip() for line in text.splitlines() if line.strip()] for text in (before, after))
+    return difflib.SequenceMatcher(None, first, second, autojunk=False).quick_ratio() if first and second else 0.0

@@ -7,16 +7,24 @@ text.
 from __future__ import annotations
 
 import difflib
+import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Final
 
 from profiler.check.counters.file_changes import FileChange
+from profiler.check.model import is_earlier
 
 _MAX_EDIT: Final = 8
 """Lines that a diff replaces by others, up to which what they count is that of one edited place. Where more are
 replaced, each of them is compared by its text."""
+_MAX_PAYERS: Final = 10
+"""Lines up to which all sets of them are tried: 1,023. Of more lines, one pays or all do."""
+_REL_TOL: Final = 1e-12
+"""For amounts that went through a division; one byte among terabytes is a difference."""
+_ABS_TOL: Final = 1e-9
 _SIMILAR: Final = 0.7
 """Ratio of equal letters (difflib) from which two texts are one edited line: `total += loss.item()` and
 `total = loss.item()` have 0.97, `total += loss.item()` and `norm = grads.item()` have 0.62."""
@@ -31,6 +39,12 @@ class SourceLine:
     operation: str
     text: str
     function: str
+    stage: str = ""
+    """See `Location`."""
+
+    def may_become(self, line: SourceLine) -> bool:
+        """Whether a wait here may be one at another line without waiting earlier in a step."""
+        return self.stage == line.stage or is_earlier(self.stage, line.stage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +58,32 @@ class LinePair:
     after: float
 
 
+Payment = tuple[LinePair, LinePair, float]
+"""A pair whose amount fell, one whose amount rose, and how much of this is the same work at another line."""
+
 _TEXTS: Final[tuple[Callable[[SourceLine], Hashable], ...]] = (
-    lambda line: (line.file, line.number, line.function, line.operation, line.text),
-    lambda line: line.text and (line.file, line.function, line.operation, line.text),
-    lambda line: line.text and (line.file, line.operation, line.text),  # in a function of another name
-    lambda line: line.text and (line.operation, line.text),  # in another file
+    lambda line: (line.file, line.number, line.function, line.operation, line.stage, line.text),
+    lambda line: line.text and (line.file, line.function, line.operation, line.stage, line.text),
+    lambda line: line.text and (line.file, line.operation, line.stage, line.text),  # in a function of another name
+    lambda line: line.text and (line.operation, line.stage, line.text),  # in another file
 )
 """Identities of a line by its text, the most reliable first; empty: not applicable."""
+
+
+def above(amount: float, limit: float) -> bool:
+    """Whether an amount is more than another one, and not equal to it but for rounding."""
+    return amount > limit and not math.isclose(amount, limit, rel_tol=_REL_TOL, abs_tol=_ABS_TOL)
+
+
+def is_equal(first: float, second: float) -> bool:
+    """Whether two amounts are equal but for rounding."""
+    return math.isclose(first, second, rel_tol=_REL_TOL, abs_tol=_ABS_TOL)
 
 
 def pair_lines(
     before: Mapping[SourceLine, float], after: Mapping[SourceLine, float], changes: Sequence[FileChange] = ()
 ) -> Iterator[LinePair]:
-    """All lines of both sides, each once; the amounts of an edited place are shared by its lines."""
+    """All lines of both sides; the amounts of an edited place are shared by its lines."""
     matching = _Matching(before, after)
     matching.by_diff(changes)
     for identity in _TEXTS:
@@ -86,12 +113,12 @@ class _Matching:
     def by_diff(self, changes: Sequence[FileChange]) -> None:
         """Lines that a diff leaves as they were."""
         files = {change.candidate: change for change in changes}
-        places = {(line.file, line.number, line.operation): line for line in self.base}
+        places = {(line.file, line.number, line.operation, line.stage): line for line in self.base}
         for line in list(self.candidate):
             change = files.get(line.file)
             number = change.same.get(line.number) if change is not None else None
             if change is not None and number is not None:
-                base = places.get((change.base, number, line.operation))
+                base = places.get((change.base, number, line.operation, line.stage))
                 if base is not None:
                     self._pair(base, line)
 
@@ -122,7 +149,7 @@ class _Matching:
     def _shared(self, base: Sequence[SourceLine], candidate: Sequence[SourceLine]) -> Iterator[LinePair]:
         """The amounts of an edited place, given to its lines in the order in which they resemble the former ones."""
         left = {line: self._before[line] for line in base}
-        pairs = [(_ratio(old.text, new.text), old, new) for new in candidate for old in base]
+        pairs = [(_ratio(old.text, new.text), old, new) for new in candidate for old in base if old.may_become(new)]
         wanted = {line: self._after[line] for line in candidate}
         given: dict[SourceLine, tuple[SourceLine, float]] = {}
         for _, old, new in sorted(pairs, key=lambda pair: (-pair[0], pair[2].number, pair[1].number)):
@@ -139,16 +166,18 @@ class _Matching:
     def by_similar_text(self, changes: Sequence[FileChange]) -> None:
         """Lines of one function whose texts are similar, or unknown; where the diff is known, only those that it
         replaced by each other."""
-        old, new = _replacements(changes)
+        groups = [(change, *group) for change in changes for group in change.replaced]
+        old = {(change.base, number): group for group, (change, lines, _) in enumerate(groups) for number in lines}
+        new = {(change.candidate, number): group for group, (change, _, lines) in enumerate(groups) for number in lines}
+        known = {change.candidate for change in changes}
         lines: dict[Hashable, list[SourceLine]] = defaultdict(list)
         for line in self.base:
-            lines[line.file, line.function, line.operation].append(line)
+            lines[line.file, line.function, line.operation, line.stage].append(line)
         pairs = []
         for line in self.candidate:
-            for base in lines[line.file, line.function, line.operation]:
-                if (base.file in old or line.file in new) and (
-                    old.get(base.file, {}).get(base.number, -1) != new.get(line.file, {}).get(line.number, -2)
-                ):
+            for base in lines[line.file, line.function, line.operation, line.stage]:
+                group = old.get((base.file, base.number))
+                if line.file in known and (group is None or group != new.get((line.file, line.number))):
                     continue
                 ratio = _ratio(base.text, line.text)
                 if ratio >= _SIMILAR:
@@ -157,16 +186,62 @@ class _Matching:
             self._pair(base, line)
 
 
-def _replacements(changes: Sequence[FileChange]) -> tuple[dict[str, dict[int, int]], dict[str, dict[int, int]]]:
-    """Of each file with a known diff, the lines of the base and of the candidate that it replaces -> number of the
-    replacement."""
-    old: dict[str, dict[int, int]] = {}
-    new: dict[str, dict[int, int]] = {}
-    for change in changes:
-        groups = tuple(enumerate(change.replaced))
-        old[change.base] = {line: number for number, (lines, _) in groups for line in lines}
-        new[change.candidate] = {line: number for number, (_, lines) in groups for line in lines}
-    return old, new
+def paid(pairs: Sequence[LinePair], payments: Iterable[Payment]) -> Iterator[LinePair]:
+    """The pairs, of which what is paid only moved."""
+    taken: dict[LinePair, float] = defaultdict(float)
+    for fallen, risen, amount in payments:
+        yield LinePair(fallen.base, risen.candidate, amount, amount)
+        taken[fallen] += amount
+        taken[risen] += amount
+    for pair in pairs:
+        fell = pair.before > pair.after
+        before, after = pair.before - fell * taken[pair], pair.after - (not fell) * taken[pair]
+        if above(before + after, 0.0):
+            yield LinePair(pair.base, pair.candidate, before, after)
+
+
+def changed_pairs(pairs: Iterable[LinePair]) -> tuple[list[LinePair], list[LinePair]]:
+    """The pairs whose amount fell, and those whose amount rose."""
+    pairs = list(pairs)
+    fallen = [pair for pair in pairs if pair.base and above(pair.before, pair.after)]
+    return fallen, [pair for pair in pairs if pair.candidate and above(pair.after, pair.before)]
+
+
+def equal_payments(pairs: Sequence[LinePair]) -> Iterator[Payment]:
+    """What is gone pays for what is new where the same operation is called as often, and not earlier in a step.
+
+    One line may pay for several lines, and several for one, as where a helper is shared. Their amounts are equal: a
+    wait of each epoch does not pay for one of each step.
+    """
+    fallen, risen = changed_pairs(pairs)
+    for ones, others in ((risen, fallen), (fallen, risen)):
+        for one in sorted(ones, key=lambda pair: -abs(pair.after - pair.before)):
+            for other in (payers := _payers(one, others)):
+                others.remove(other)
+                yield *((other, one) if ones is risen else (one, other)), abs(other.after - other.before)
+            if payers:
+                ones.remove(one)
+
+
+def _payers(one: LinePair, others: Sequence[LinePair]) -> Sequence[LinePair]:
+    """The fewest of the other pairs that together fell as much as this one rose, or rose as much as it fell."""
+    change = one.before - one.after
+    chosen = [
+        other
+        for other in others
+        if not above(abs(other.after - other.before), abs(change))
+        and _is_same_call(*((other, one) if change < 0 else (one, other)))
+    ]
+    for number in range(1, len(chosen) + 1) if len(chosen) <= _MAX_PAYERS else (1, len(chosen)):
+        for payers in combinations(chosen, number):
+            if is_equal(sum(other.after - other.before for other in payers), change):
+                return payers
+    return ()
+
+
+def _is_same_call(fallen: LinePair, risen: LinePair) -> bool:
+    old, new = fallen.base, risen.candidate
+    return old is not None and new is not None and old.operation == new.operation and old.may_become(new)
 
 
 def _ratio(first: str, second: str) -> float:

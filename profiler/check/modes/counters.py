@@ -14,7 +14,8 @@ from typing import Final
 
 from profiler.analyse.compare.comparability import program_name
 from profiler.check.counters import baseline
-from profiler.check.counters.compare import budget_lines, compare, overall, scaled_copies, worst
+from profiler.check.counters.changed_lines import scaled_copies
+from profiler.check.counters.compare import budget_lines, compare, overall, worst
 from profiler.check.counters.environment_key import environment_key, key_differences, work_of_a_step
 from profiler.check.counters.file_changes import FileChange, content_ids, file_changes
 from profiler.check.counters.paths import root_folder

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from profiler.analyse.finding import RuleText
+from profiler.check.counters.changed_lines import amounts_by_line
 from profiler.check.counters.operators import GROWTH
 from profiler.check.counters.paths import root_folder
 from profiler.check.model import CANDIDATE, PATIENCE_S, Change, Counted, LintFinding, LintResult
@@ -179,10 +180,10 @@ def pinned_copy(source: str) -> str:
 
 def _lines(counted: Counted, source: Callable[[str, int], str]) -> Iterator[Change]:
     """Each line of the program with what it counts per step."""
-    for (counter, file, function, operation), lines in counted.lines.items():
-        for number, amount, text in lines:
-            whole = source(file, number) or text
-            yield Change(counter, file, number, function, operation, 0.0, amount / counted.steps, whole)
+    for counter in sorted({counter for counter, *_ in counted.lines}):
+        for line, (amount,) in amounts_by_line(counter, [counted]).items():
+            text = source(line.file, line.number) or line.text
+            yield Change(counter, line.file, line.number, line.function, line.operation, 0.0, amount, text)
 
 
 def _is_copy_to_device(change: Change, copied: object) -> bool:

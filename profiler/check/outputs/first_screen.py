@@ -93,6 +93,8 @@ def _rise(line: CounterLine) -> str:
     if line.before is None or line.after is None:
         return f"{title[:1].lower()}{title[1:]} are new"
     before, after, _ = fmt.counter_amounts(line)
+    if before == after:
+        return text.rise(line)
     period = counter_period(line.counter)
     return f"{title if title[:2].isupper() else title[:1].lower() + title[1:]} rose from {before} to {after} {period}"
 
@@ -199,20 +201,12 @@ def _slower(line: SlowerLine, step: float) -> b.CodePlace:
 
 def _has_line(hunk: Hunk, line: int) -> bool:
     """Whether a hunk adds this line of the candidate, or one beside it."""
-    return any(abs(number - line) <= 1 and text.startswith("+") for number, text in _numbered(hunk))
-
-
-def _numbered(hunk: Hunk) -> Iterator[tuple[int, str]]:
-    """The lines of a hunk, each with the line of the candidate at which it stands."""
-    number = hunk.line
-    for line in hunk.lines:
-        yield number, line
-        number += not line.startswith("-")
+    return any(abs(number - line) <= 1 and text.startswith("+") for number, text in hunk.numbered())
 
 
 def excerpt(hunk: Hunk, line: int) -> tuple[str, ...]:
     """The lines of a hunk around a line, at most _HUNK_LINES."""
-    numbered = list(_numbered(hunk))
+    numbered = list(hunk.numbered())
     at = min(range(len(numbered)), key=lambda index: abs(numbered[index][0] - line))
     first = max(0, min(at - _HUNK_LINES // 2, len(numbered) - _HUNK_LINES))
     lines = [plain(text.rstrip("\r"))[:_LINE_LENGTH] for _, text in numbered[first : first + _HUNK_LINES]]

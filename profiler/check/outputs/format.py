@@ -35,6 +35,13 @@ from profiler.report.text import capitalized, plural
 WORKERS: Final = "in loader workers"
 DETECTED: Final = f"{100 * POWER:g}%"
 """Probability of a FAIL at the smallest detectable slow-down."""
+STAGES: Final = {
+    "before": "before the backward pass",
+    "in": "in the backward pass",
+    "after": "after the backward pass",
+    "thread": "in another thread",
+}
+"""When in a step a wait is."""
 _ROUNDING: Final = 1e-9
 """Relative difference of means of equal counts, by rounding of the division."""
 _MAX_SLOWDOWN: Final = 20.0
@@ -166,8 +173,10 @@ def rise(change: Change) -> str:
 def site(change: Change) -> str:
     """'+1 sync per step at train.py:104 (train_step, item): total += loss.item()'."""
     source = f": {change.source}" if change.source else ""
-    gone = " of the base, which is gone" if change.kind is ChangeKind.VANISHED else ""
-    return f"{rise(change)} at {location(change)}{gone}{function_and_operation(change)}{source}"
+    gone = " of the base" if change.kind is ChangeKind.VANISHED else ""
+    gone += ", which is gone" if gone and not change.stage else ""
+    stage = f", {STAGES[change.stage]}" if change.stage in STAGES else ""
+    return f"{rise(change)} at {location(change)}{gone}{function_and_operation(change)}{stage}{source}"
 
 
 def slower_line(line: SlowerLine) -> str:

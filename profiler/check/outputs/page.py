@@ -123,8 +123,7 @@ def _diffs(result: GateResult, changes: Sequence[Change]) -> Iterator[b.Items]:
 def _less(lines: Sequence[CounterLine]) -> Iterator[b.Items]:
     """The lines that count less or are gone, and how many only moved."""
     fewer = [change for line in lines for change in line.other_changes if change.kind is not ChangeKind.MOVED]
-    moved = text.moved_lines(lines)
-    items = (*map(fmt.site, fewer), *([moved] if moved else []))
+    items = (*map(fmt.site, fewer), *text.moved_lines(lines))
     if items:
         yield b.Items(items, _LESS_TITLE)
 

@@ -17,6 +17,8 @@ from profiler.core.units import shorten
 from profiler.report.text import at, capitalized, listed, plural
 from profiler.run.model import Site
 
+_MAX_MOVES: Final = 3
+"""Lines that moved to another function or file and are named."""
 _MAX_COUNTERS: Final = 3
 """Counters that the verdict names."""
 _MAX_LENGTH: Final = 60
@@ -75,7 +77,8 @@ def counted_cause(rule: RuleText, line: CounterLine, change: Change) -> str:
     counter = f"{title[:1].lower()}{title[1:]}" if title[1:2].islower() else title
     place = at(Site(change.file, change.line, change.function)) if change.file else ""
     rose = f"{counter} {counter_period(line.counter)} rose from {before} to {after}"
-    return f"{rule.title}{place} ({rule.name}): {rose} there."
+    earlier = "".join(f", {sentence(reason)}" for reason in line.reasons if reason.code == "waits-earlier")
+    return f"{rule.title}{place} ({rule.name}): {rose} there{earlier}."
 
 
 def headline(result: GateResult) -> str:
@@ -84,15 +87,24 @@ def headline(result: GateResult) -> str:
     return capitalized(sentence) if sentence.partition(" ")[0].isalpha() else sentence
 
 
-def moved_lines(lines: Sequence[CounterLine]) -> str:
-    """`3 lines only moved; the counts there are the same.`; empty where none has."""
-    places = {
-        (change.file, change.line, change.base_file, change.base_line)
-        for line in lines
-        for change in line.other_changes
-        if change.kind is ChangeKind.MOVED
-    }
-    return f"{plural(len(places), 'line')} only moved; the counts there are the same." if places else ""
+def moved_lines(lines: Sequence[CounterLine]) -> tuple[str, ...]:
+    """`What was counted at train.py:12 moved into to_float(), at train.py:30.` for lines that are in another function
+    or file, and how many lines only moved."""
+    changes = [change for line in lines for change in line.other_changes if change.kind is ChangeKind.MOVED]
+    places = {(each.base_file, each.base_line, each.file, each.line) for each in changes}
+    told = dict.fromkeys(
+        f"What was counted at {plain(each.base_file)}:{each.base_line} moved {_destination(each)}."
+        for each in changes
+        if (each.base_file, each.base_function) != (each.file, each.function)
+    )
+    number = plural(len(places), "line")
+    return (*list(told)[:_MAX_MOVES], *([f"{number} only moved; the counts there are the same."] if places else []))
+
+
+def _destination(change: Change) -> str:
+    place = fmt.location(change)
+    function = plain(change.function.rpartition(".")[2])
+    return f"to {place}" if change.function in ("", "<module>") else f"into {function}(), at {place}"
 
 
 def notes(result: GateResult) -> tuple[str, ...]:
@@ -150,11 +162,12 @@ def _slower(speed: Throughput) -> str:
 
 
 def _risen(lines: Sequence[CounterLine]) -> str:
-    shown = ", ".join(map(_rise, lines[:_MAX_COUNTERS]))
+    shown = ", ".join(map(rise, lines[:_MAX_COUNTERS]))
     return shown + (f", and {plural(len(lines) - _MAX_COUNTERS, 'more counter')}" if len(lines) > _MAX_COUNTERS else "")
 
 
-def _rise(line: CounterLine) -> str:
+def rise(line: CounterLine) -> str:
+    """By how much a counter rose, and where."""
     if line.after is not None and fmt.is_over_budget_only(line):
         place = f", most at {fmt.location(line.largest[0])}" if line.largest else ""
         return fmt.over_budget(line.counter, line.after[0], line.exceeded or 0.0) + place
@@ -164,11 +177,13 @@ def _rise(line: CounterLine) -> str:
     name = counter.plural if counter else line.counter
     workers = " in loader workers" if line.scope == "worker" else ""
     location = f" at {line.changes[0].file}:{line.changes[0].line}" if line.changes else ""
-    rise = line.after[0] - line.before[1]
+    risen = line.after[0] - line.before[1]
     if line.changes and any(reason.code == "lines-rose" for reason in line.reasons):
-        rise = sum(change.after - change.before for change in line.changes)
+        risen = sum(change.after - change.before for change in line.changes)
         location = f"{location} and {plural(len(line.changes) - 1, 'more line')}" if len(line.changes) > 1 else location
-    amount = fmt.amount(rise, line.counter) if counter_unit(line.counter) else f"{rise:,.4g}"
+    places = [place for reason in line.reasons for place in reason.values.get("places", ())]
+    location += f" (the diff wrote {_shortened(places, 1)})" if places else ""
+    amount = fmt.amount(risen, line.counter) if counter_unit(line.counter) else f"{risen:,.4g}"
     return f"{name} rose by {amount} {counter_period(line.counter)}{workers}{location}"
 
 
@@ -405,9 +420,12 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "no-device": "the {side} ran without a device, where it is not counted",
     "above-budget": lambda v: f"above its budget of {fmt.amount(v['amount'], v['counter'])}",
     "above-warning": lambda v: f"above {fmt.amount(v['amount'], v['counter'])}, from which on its budget warns",
+    "memory-in-bytes": "the base does not count memory in blocks of 512 B: store the new count with --update",
     "no-evaluation": "the {side} counted no evaluation",
     "varies": "varies in the baseline: {low:g} to {high:g}",
     "lines-rose": "{risen:.4g} more at these lines, for which fewer elsewhere does not pay",
+    "waits-earlier": lambda v: f"{fmt.STAGES[v['now']]}, and {fmt.STAGES[v['before']]} in the base",
+    "written-elsewhere": lambda v: f"these lines are as in the base; the diff wrote {_shortened(v['places'], 3)}",
     "fewer": "fewer",
     "fewer-than-baseline": "fewer: store the new count with --update",
     "within-limit": "more, within its limit",

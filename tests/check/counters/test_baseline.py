@@ -29,7 +29,7 @@ from profiler.check.counters.baseline import (
     write,
 )
 from profiler.check.counters.compare import compare
-from profiler.check.model import FAIL, PASS, Limits
+from profiler.check.model import FAIL, PASS, Limits, Location
 from profiler.core.errors import Exit, ProfilerError
 from profiler.core.notice import Notice
 from tests.fakes.counting import at, lines_of, one
@@ -251,7 +251,7 @@ def test_a_file_of_the_first_layout_is_read_with_the_key_of_today(tmp_path: Path
     assert found.key == {"arguments": "--epochs 1", "hooks": "in", "program": "src/train.py", "torch": "2.13"}
     assert (found.work, found.sources, found.counters) == ({}, {}, section.counters)
     assert write(path, baseline())
-    assert json.loads(path.read_text())["schema"] == 2
+    assert json.loads(path.read_text())["schema"] == 3
     assert len(read_sections(path)) == 2
     stored["steps"] = 21
     path.write_text(json.dumps({"what": "", "schema": 1, "sections": [stored]}))
@@ -382,9 +382,9 @@ def test_what_is_not_a_baseline(tmp_path: Path, content: bytes, words: str) -> N
 
 
 def test_a_newer_schema_is_not_called_damage_and_never_replaced(path: Path) -> None:
-    text = path.read_text(encoding="utf-8").replace('"schema": 2', '"schema": 3')
+    text = path.read_text(encoding="utf-8").replace('"schema": 3', '"schema": 4')
     path.write_text(text, encoding="utf-8")
-    assert "was written by a newer version of the profiler (schema 3, this one reads 2): update it" in refused(path)
+    assert "was written by a newer version of the profiler (schema 4, this one reads 3): update it" in refused(path)
     for touch in (lambda: write(path, baseline()), lambda: previous(path, baseline().key)):
         with pytest.raises(ProfilerError, match="newer version"):
             touch()
@@ -510,3 +510,23 @@ def test_every_end_torn_off(small: Path) -> None:
     for length in range(len(whole) - 1):
         assert fuzzed(small, whole[:length], expected), f"{length} of {len(whole)} bytes"
     assert not fuzzed(small, whole[:-1], expected), "but for the last line's end"
+
+
+def test_the_stage_of_a_wait_is_stored_and_a_file_of_the_second_layout_is_read_without_memory(tmp_path: Path) -> None:
+    """Its memory counts the bytes of tensors, and not blocks."""
+    lines = {
+        Location("syncs", "train.py", "main", "item", "after"): ((9, 20.0, "loss.item()"),),
+        Location("h2d", "train.py", "main", "to"): ((7, 20.0, "x.to(device)"),),
+    }
+    path = tmp_path / "counters.json"
+    section = baseline(one(syncs=20, h2d=20, peak_bytes=7180, lines=lines))
+    write(path, section)
+    assert '["syncs", "train.py", 9, "main", "item", 1, "loss.item()", "after"]' in path.read_text(encoding="utf-8")
+    (low, _) = as_processes(read(path))
+    assert low.lines == lines
+    former = edited(section, sites=tuple(row._replace(stage="") for row in section.sites))
+    stored = {**former.content(), "checksum": former.digest(2)}
+    path.write_text(json.dumps({"what": "", "schema": 2, "sections": [stored]}))
+    (found,) = read_sections(path)
+    assert found.counters == {"syncs": (1, 1), "h2d": (1, 1)}
+    assert {row.stage for row in found.sites} == {""}

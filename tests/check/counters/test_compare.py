@@ -494,3 +494,26 @@ def test_an_evaluation_that_one_side_does_not_have_does_not_fail() -> None:
     assert states((with_evaluation,), (without,)) == {"syncs": PASS, "evaluation_operators": PASS}
     more = one(syncs=20, evaluation_operators=220)
     assert states((with_evaluation,), (more,)) == {"syncs": PASS, "evaluation_operators": FAIL}
+
+
+# ---------------------------------------------------------------- memory
+
+
+@pytest.mark.parametrize("counter", ["peak_bytes", "allocated_bytes"])
+@pytest.mark.parametrize(
+    ("before", "more", "state"),
+    [(20_000, 512, PASS), (20_000, 1 << 20, PASS), (20_000, (1 << 20) + 1, FAIL), (10**10, 10**7, PASS),
+     (10**10, 10**7 + 1, FAIL)],
+)  # fmt: skip
+def test_memory_may_rise_by_a_mebibyte_or_a_thousandth(counter: str, before: int, more: int, state: str) -> None:
+    base, candidate = two(**{counter: 20 * before}), two(**{counter: 20 * (before + more)})
+    found = line(base, candidate)
+    assert found.state == state
+    assert found.allowed == before + max(1 << 20, before / 1000), "the outputs show it"
+    assert line(base, candidate, Limits(counters={counter: Limit()})).state == FAIL, "a limit that names it applies"
+
+
+def test_growth_may_not_rise_and_memory_that_was_counted_in_bytes_is_not_compared() -> None:
+    assert line(two(growth_bytes=0), two(growth_bytes=20 * 512)).state == FAIL
+    found = compare(two(syncs=0), two(syncs=0, growth_bytes=20 * 512, peak_bytes=10**9), NONE)
+    assert [(each.state, codes(each)) for each in found[1:]] == [(PASS, ["memory-in-bytes"])] * 2

@@ -20,7 +20,7 @@ from profiler.core.notice import Notice
 from profiler.run.load import load
 from profiler.run.model import CollectorStatus, Run
 from profiler.run.source_text import ProgramFiles, write_source_text
-from profiler.run.tables import RECOMPILED, TOKENIZED, WORKER_OF, CallKind, CountKind
+from profiler.run.tables import RECOMPILED, TOKENIZED, WORKER_OF, CallKind, CountKind, StageKind
 from tests.fakes.programs import ROOT
 from tests.fakes.watched import watched
 from tests.recorded.builders import MS, PID, TID, RunBuilder
@@ -45,7 +45,7 @@ def test_all_measured_steps_count_without_blocks() -> None:
     builder.counter("syncs", 7, step=5)
     found = counted(builder.build(), None)
     assert (found.steps, found.totals) == (5, {"syncs": 5.0})
-    assert found.lines == {("syncs", "train.py", "main", "sync"): ((5, 5.0, ""),)}
+    assert found.lines == {("syncs", "train.py", "main", "sync", ""): ((5, 5.0, ""),)}
 
 
 def test_only_steps_that_end_in_a_block_count() -> None:
@@ -53,7 +53,7 @@ def test_only_steps_that_end_in_a_block_count() -> None:
     blocks = [(70 * MS, 90 * MS), (20 * MS, 40 * MS)]
     found = counted(run, blocks)
     assert (found.steps, found.totals["syncs"]) == (4, 4.0), "20-30, 30-40, 70-80, 80-90"
-    assert found.lines["syncs", "train.py", "main", "sync"][0][:2] == (5, 4.0)
+    assert found.lines["syncs", "train.py", "main", "sync", ""][0][:2] == (5, 4.0)
     late = [(20 * MS + 1000, 40 * MS + 1000)]
     assert counted(run, late).steps == 2, "a step is stamped before the end of its block and after the pause"
 
@@ -117,20 +117,40 @@ def test_memory_of_which_more_is_in_use_after_each_step_is_growing() -> None:
             builder.count(step * 10 * MS + MS, CountKind.GROWTH, "", 1, size=size, site=f"train.py:{line}:main")
     found = counted(builder.build(), None)
     assert found.growing == {("train.py", 3)}
-    assert found.lines["growth_bytes", "train.py", "main", ""] == ((3, 256.0, ""), (7, 24.0, ""))
+    assert found.lines["growth_bytes", "train.py", "main", "", ""] == ((3, 256.0, ""), (7, 24.0, ""))
+
+
+def test_a_wait_has_a_stage_of_its_step_where_forward_passes_are_known() -> None:
+    """The optimizer steps at the end of each step; what follows it is still after the backward pass."""
+    builder = RunBuilder(package="/profiler", counted=True)
+    builder.steps(3, 10 * MS)
+    for begin in range(0, 30 * MS, 10 * MS):
+        builder.stage(StageKind.FORWARD, begin + 3 * MS)
+        builder.region("backward", begin + 5 * MS, begin + 7 * MS)
+        for line, after in ((2, 1), (4, 4), (6, 6), (8, 8)):
+            place = f"train.py:{line}:main"
+            builder.named_call(CallKind.SYNC, "item", begin + after * MS, begin + after * MS, site=place)
+        builder.named_call(CallKind.SYNC, "item", begin + 6 * MS, begin + 6 * MS, site="train.py:9:main", tid=TID + 1)
+    stages = {
+        lines[0][0]: place.stage for place, lines in counted(builder.build(), None).lines.items() if len(lines) == 1
+    }
+    assert stages == {4: "before", 6: "in", 9: "thread"}
+    lines = counted(builder.build(), None).lines["syncs", "train.py", "main", "item", "after"]
+    assert [number for number, *_ in lines] == [2, 8]
 
 
 def test_memory_that_varies_is_no_growth() -> None:
     """What a mask selects of the last batch is in use after each step, once more and once less."""
     builder = RunBuilder(package="/profiler", counted=True)
     builder.steps(6, 10 * MS)
-    varies, keeps, shrinks = (40, -16, 24, -40, 8, 36), (0, 64, 0, 0, 64, 0), (-8, 4, -8, -8, -8, -8)
-    for step, sizes in enumerate(zip(varies, keeps, shrinks, strict=True)):
-        for line, size in zip((3, 5, 7), sizes, strict=True):
+    varies, keeps, shrinks = (40, -16, 24, -40, 8, 36), (0, 64, 64, 0, 64, 64), (-8, 4, -8, -8, -8, -8)
+    once = (0, 0, 512, 0, 512, 512)  # not in most steps
+    for step, sizes in enumerate(zip(varies, keeps, shrinks, once, strict=True)):
+        for line, size in zip((3, 5, 7, 9), sizes, strict=True):
             builder.count(step * 10 * MS + MS, CountKind.GROWTH, "", 1, size=size, site=f"train.py:{line}:main")
     found = counted(builder.build(), None)
-    assert found.lines["growth_bytes", "train.py", "main", ""] == ((5, 128.0, ""),)
-    assert found.totals["growth_bytes"] == 128.0 - 36.0
+    assert found.lines["growth_bytes", "train.py", "main", "", ""] == ((5, 256.0, ""),)
+    assert found.totals["growth_bytes"] == 256.0 - 36.0
 
 
 def test_times_and_the_second_source_of_syncs_are_no_amounts() -> None:
@@ -199,7 +219,7 @@ def test_workers_are_counted_by_whole_batches_however_far_they_are_ahead() -> No
         assert found.workers[TOKENIZED] == 80.0, f"{batches} batches, {ahead} ahead"
         assert not {"would_sync", "might_sync"} & set(found.workers), "they wait nowhere"
         assert found.totals[TOKENIZED] == 0.0, "not the stepping process's"
-        assert found.worker_lines[TOKENIZED, "data.py", "__getitem__", ""] == ((3, 80.0, ""),)
+        assert found.worker_lines[TOKENIZED, "data.py", "__getitem__", "", ""] == ((3, 80.0, ""),)
     assert counted(with_worker(3, ahead=3), None).workers[TOKENIZED] == 80.0, "all were made before"
     assert counted(with_worker(10, of=PID + 1), None).workers == {}, "workers of another process are not ours"
 
@@ -211,8 +231,8 @@ def test_a_record_of_reads_stands_for_as_many_as_it_says() -> None:
         row = {"kind": kind, "name": builder.name("item"), "site": builder.site("train.py:9:main"), "bytes": number}
         builder.bulk("calls", 1, begin=9 * MS, end=9 * MS, **row)
     lines = counted(builder.build(), None).lines
-    assert lines["would_sync", "train.py", "main", "item"] == ((9, 6.0, ""),), "a 0 of an older run is one"
-    assert lines["might_sync", "train.py", "main", "item"] == ((9, 2.0, ""),)
+    assert lines["would_sync", "train.py", "main", "item", ""] == ((9, 6.0, ""),), "a 0 of an older run is one"
+    assert lines["might_sync", "train.py", "main", "item", ""] == ((9, 2.0, ""),)
 
 
 def test_the_thread_with_most_steps_in_the_blocks_is_counted() -> None:
@@ -273,7 +293,7 @@ def test_the_loss_counts_and_what_torchs_sampler_and_a_collate_read_does_not(tmp
         found = counted(loaded(), None, folder=str(tmp_path))
     assert found.steps == 5
     assert found.totals["would_sync"] == 5.0, "the loss, between six optimizer steps"
-    assert {key[2:]: own for key, own in found.lines.items() if key[0] == "would_sync"} == {
+    assert {key[2:4]: own for key, own in found.lines.items() if key[0] == "would_sync"} == {
         ("train", "item"): ((16, 5.0, "loss.item()"),)
     }
     assert "might_sync" not in found.totals, "a collate of one's own and the sampler's numbers stay on the CPU"
