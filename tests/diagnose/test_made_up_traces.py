@@ -111,8 +111,8 @@ def test_memory_that_each_step_gives_back(tmp_path: Path, name: str, setting: st
         events += kernel(number + 1, at + 905, at + 911, 80)
     analysis = analysed(tmp_path, events)
     assert rules(analysis)[0] == "empty-cache"
-    assert name in analysis.headline
     finding = found(analysis, "empty-cache")
+    assert name in finding_text(finding).evidence[0]
     assert finding.share == pytest.approx(0.88, abs=0.01)
     assert setting in finding_text(finding).code
     assert "empty_cache()" in finding_text(finding).fix

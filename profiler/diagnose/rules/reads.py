@@ -285,8 +285,8 @@ _GROWING: Final = re.compile(r"^cuMem(Create|Release)")
 
 @rule(
     "empty-cache",
-    "Memory of the device is given back and allocated again and again, by {names}",
-    ("These calls leave the device without work {calls:number} times per step, {share:share} of the time.",),
+    "Memory of the device is given back and allocated again and again",
+    ("Calls of {names} leave the device without work {calls:number} times per step, {share:share} of the time.",),
     "Do not call torch.cuda.empty_cache() in the loop: torch reuses memory that it keeps, and gives it back by itself "
     "before an allocation fails. If nothing calls it, the memory is fragmented or nearly full: use less of it, "
     "or let its segments grow where the device can.",
