@@ -99,6 +99,7 @@ def test_exact_counts_against_a_revision_and_in_a_file_of_two_configurations(
     other = check_report("other")
     assert "above its budget of 1.00 kB, most at train.py:10" in other["sentence"]
     assert [line["counter"] for line in other["counters"]["lines"]] == ["peak_bytes"]
+    assert other["state"] == "FAIL"
     assert "arguments: 2 in the baseline against 8" in other["counters"]["reason"]
     assert check("--against", "HEAD", "--steps", "4", "--out", "unchanged") == 0
     assert check("--against", "HEAD", "--steps", "4", "--budget", "peak_bytes=1kB", "--out", "peak") == 1
@@ -113,6 +114,29 @@ def test_exact_counts_against_a_revision_and_in_a_file_of_two_configurations(
     assert any("+    again = model(data)" in hunk["lines"] for hunk in check_report("changed")["hunks"])
     assert main([*count, "--against", "HEAD", "--detect", "5%", "--", sys.executable, "train.py", "2"]) == 2
     assert "--detect goes with" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_batch_of_another_size_is_not_comparable_to_a_file_or_to_a_revision(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_repository("train.py")
+    command = ["--", sys.executable, "train.py", "0"]
+    assert main(["check", "--count", "--baseline", "b.json", "--update", "--out", "made", *command]) == 0
+    (here / "train.py").write_text(TRAIN.replace("batch_size=4", "batch_size=8"))
+    against = ("--against", "HEAD")
+    for out, options in {
+        "file": ("--count", "--baseline", "b.json"),
+        "counts": ("--count", *against),
+        "speed": against,
+    }.items():
+        assert main(["check", *options, "--out", out, *command]) == 3
+        report = check_report(out)
+        assert (report["state"], report["sentence"]) == ("NOT COMPARABLE", "The batch has 8 samples instead of 4")
+        assert report["throughput"] is None
+        assert any(note.startswith("Per sample, before and now: ") for note in report["notes"]) == (out != "speed")
+        assert "NOT COMPARABLE: the batch has 8 samples instead of 4" in capsys.readouterr().out
+    assert [path.name for path in sorted(Path("speed").glob("0*"))] == ["01-base", "01-candidate"], "one round"
 
 
 @pytest.mark.slow

@@ -402,7 +402,7 @@ def section_from(
     root = root_folder(folder or working_folder(run), run.info.argv)
     return BaselineSection(
         key=environment_key(run, folder),
-        work=work_of_a_step(run.info.facts),
+        work=work_of_a_step(run),
         command=portable_command(command, folder or working_folder(run)),
         step=step_text(run.step),
         steps=steps.pop(),

@@ -10,19 +10,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from profiler.analyse.compare.comparability import program_name
 from profiler.check.counters import baseline
-from profiler.check.counters.compare import budget_lines, compare, overall, scaled_copies, worst
-from profiler.check.counters.environment_key import environment_key, key_differences, work_of_a_step
+from profiler.check.counters.compare import budget_lines, compare, overall, scaled_amounts, worst
+from profiler.check.counters.environment_key import environment_key, key_differences, other_work, per_sample
 from profiler.check.counters.file_changes import FileChange, content_ids, file_changes
 from profiler.check.counters.paths import root_folder
 from profiler.check.model import (
     BASE,
     CANDIDATE,
     FAIL,
-    INCONCLUSIVE,
+    NOT_COMPARABLE,
     PASS,
     STATES,
     Counted,
@@ -43,6 +43,7 @@ from profiler.check.modes.sides import (
     short_program,
     side_differences,
     warnings_of_steps,
+    work_of,
 )
 from profiler.check.outputs.text import sentence
 from profiler.check.settings import PROCESSES, Settings
@@ -56,7 +57,8 @@ from profiler.report.text import plural
 
 MORE_PROCESSES: Final = 3
 """Counted in addition where counters vary between processes."""
-_COPIED: Final = "h2d_bytes"
+_SCALED: Final = {"h2d_bytes": "h2d", "flops": "operators"}
+"""Amounts that all grow by one factor with the size of a batch -> the events to which they belong."""
 
 
 def check_command(command: tuple[str, ...], settings: Settings) -> int:
@@ -81,7 +83,8 @@ def check_runs(paths: Sequence[Path], settings: Settings) -> int:
     sides = {label: load_recordings([path]) for label, path in zip((BASE, CANDIDATE), paths, strict=True)}
     programs = {program_name(side.runs[0].info) for side in sides.values()}
     base, candidate = sides[BASE].counted, sides[CANDIDATE].counted
-    lines = compare(base, candidate, settings.limits, by_line=len(programs) == 1)
+    reasons = other_work(work_of(sides[BASE]), work_of(sides[CANDIDATE]))
+    lines = () if reasons else compare(base, candidate, settings.limits, by_line=len(programs) == 1)
     info = {}
     for (label, recordings), path in zip(sides.items(), paths, strict=True):
         run = recordings.runs[0].info
@@ -92,10 +95,12 @@ def check_runs(paths: Sequence[Path], settings: Settings) -> int:
         candidate=info[CANDIDATE],
         limits=settings.limits,
         mode="runs",
-        counters=lines,
-        counters_state=overall(lines),
+        **judged_counters(lines, reasons, sides[CANDIDATE], settings),
         warnings=side_differences(sides[BASE], sides[CANDIDATE]),
-        notes=(Notice("times-not-compared"), Notice("one-process-a-side")),
+        notes=(
+            Notice("times-not-compared"),
+            *(per_sample(base, candidate) if reasons else (Notice("one-process-a-side"),)),
+        ),
         machine=fingerprint(sides[CANDIDATE].runs),
     )
     return finish(result, settings, sides=sides)
@@ -135,44 +140,67 @@ def compare_to_baseline(side: PreparedSide, program: Program, settings: Settings
     folder = str(program.cwd)
     key = environment_key(recordings.runs[0], folder)
     section = baseline.read(path, key)
-    lines: tuple[CounterLine, ...] = ()
     renamed = baseline.former_script(section, key, folder)
-    reasons = key_differences({**section.key, **renamed}, {**key, **renamed}, "key-differs", "baseline")
-    reasons = reasons or _other_work(section, recordings)
-    files: tuple[FileChange, ...] = ()
-    if not reasons:
-        root = root_folder(folder, recordings.runs[0].info.argv)
-        files = file_changes(section.sources, baseline.counted_files(recordings.counted), root)
-        base = baseline.as_processes(section)
-        lines, recordings = _judged(base, recordings, program, settings, files)
-        reasons = _other_copies(lines, base, recordings, files, settings)
-    if reasons:
-        lines = budget_lines(recordings.counted, settings.limits)
+    work = {**section.key, **section.work, "steps": str(section.steps)}
+    reasons = other_work(work, work_of(recordings, is_counted=True), "baseline")
+    worked = {name: "" for reason in reasons if (name := str(reason.values["part"])) in {*section.key, *key}}
+    former = {**renamed, **worked}
+    reasons += key_differences({**section.key, **former}, {**key, **former}, "key-differs", "baseline")
+    root = root_folder(folder, recordings.runs[0].info.argv)
+    files = file_changes(section.sources, baseline.counted_files(recordings.counted), root) if not reasons else ()
+    base = baseline.as_processes(section)
+    lines, reasons, recordings = _judged(reasons, base, recordings, program, settings, files=files)
     result = GateResult(
         base=SideInfo(BASE, f"{path} (of {section.updated_at[:10]})", section.command, step_source=section.step),
         candidate=describe_side(CANDIDATE, side, recordings),
         limits=settings.limits,
         mode="baseline",
-        counters=lines,
-        counters_state=worst((INCONCLUSIVE, overall(lines))) if reasons else overall(lines),
-        counters_reasons=reasons,
+        **judged_counters(lines, reasons, recordings, settings),
         warnings=(
             *warnings_of_steps(recordings),
             *baseline.other_command(section, shlex.join(program.argv), folder),
             *short_program(recordings.counted, settings.steps or section.steps),
         ),
         machine=fingerprint(recordings.runs),
-        notes=tuple(Notice("script-renamed", {"former": section.key["program"], **renamed}) for _ in renamed),
+        notes=(
+            *(Notice("script-renamed", {"former": section.key["program"], **renamed}) for _ in renamed),
+            *(per_sample(base, recordings.counted) if reasons else ()),
+        ),
         hunks=_hunks_of_rises(lines, files),
         baseline_file=str(path),
     )
     return result, recordings
 
 
+def judged_counters(
+    lines: tuple[CounterLine, ...], reasons: tuple[Notice, ...], candidate: Recordings, settings: Settings
+) -> dict[str, Any]:
+    """The fields of a result for counters; where the sides do other work, only budgets are judged.
+
+    :param reasons: why the sides are not comparable; empty: they are.
+    """
+    if reasons:
+        lines = budget_lines(candidate.counted, settings.limits)
+    state = worst((NOT_COMPARABLE, overall(lines))) if reasons else overall(lines)
+    return {"counters": lines, "counters_state": state, "counters_reasons": reasons}
+
+
 def _judged(
-    base: Sequence[Counted], recordings: Recordings, program: Program, settings: Settings, files: Sequence[FileChange]
-) -> tuple[tuple[CounterLine, ...], Recordings]:
-    """The counters of the candidate against those of the base, counted again where that may change the result."""
+    reasons: tuple[Notice, ...],
+    base: Sequence[Counted],
+    recordings: Recordings,
+    program: Program,
+    settings: Settings,
+    *,
+    files: Sequence[FileChange],
+) -> tuple[tuple[CounterLine, ...], tuple[Notice, ...], Recordings]:
+    """The counters of the candidate against those of the base, counted again where that may change the result; and why
+    they are not comparable.
+
+    :param reasons: what is known of that before they are compared; empty: nothing.
+    """
+    if reasons:
+        return (), reasons, recordings
     compared = partial(compare, base, limits=settings.limits, files=files)
     lines = compared(recordings.counted)
     varies = any(ends and ends[0] != ends[1] for line in lines for ends in (line.before, line.after))
@@ -180,7 +208,7 @@ def _judged(
         more = MORE_PROCESSES if varies else 1
         recordings += record_counters(program, settings, more, settings.processes + 1)
         lines = compared(recordings.counted)
-    return lines, recordings
+    return lines, _scaled_work(lines, base, recordings, files, settings), recordings
 
 
 def check_revision(command: tuple[str, ...], settings: Settings, rev: str) -> int:
@@ -207,51 +235,44 @@ def check_revision(command: tuple[str, ...], settings: Settings, rev: str) -> in
         roots = {label: root_folder(str(side.cwd), side.argv) for label, side in sides.items()}
         sources = content_ids(baseline.counted_files(before), roots[BASE])
         files = file_changes(sources, baseline.counted_files(after), roots[CANDIDATE])
-        lines, recordings[CANDIDATE] = _judged(before, recordings[CANDIDATE], programs[CANDIDATE], settings, files)
+        work = {label: work_of(side, is_counted=True) for label, side in recordings.items()}
+        reasons = other_work(work[BASE], work[CANDIDATE])
+        lines, reasons, recordings[CANDIDATE] = _judged(
+            reasons, before, recordings[CANDIDATE], programs[CANDIDATE], settings, files=files
+        )
         result = GateResult(
             base=describe_side(BASE, base, recordings[BASE]),
             candidate=describe_side(CANDIDATE, candidate, recordings[CANDIDATE]),
             limits=settings.limits,
             mode="against",
-            counters=lines,
-            counters_state=overall(lines),
+            **judged_counters(lines, reasons, recordings[CANDIDATE], settings),
             warnings=(
                 *(warnings_of_steps(recordings[CANDIDATE]) or warnings_of_steps(recordings[BASE])),
                 *side_differences(recordings[BASE], recordings[CANDIDATE]),
                 *short_program((*before, *recordings[CANDIDATE].counted), settings.steps or STEPS),
             ),
-            notes=base.notes,
+            notes=(*base.notes, *(per_sample(before, recordings[CANDIDATE].counted) if reasons else ())),
             machine=fingerprint(recordings[CANDIDATE].runs),
             hunks=_hunks_of_rises(lines, files),
         )
         return finish(result, settings)
 
 
-def _other_work(section: baseline.BaselineSection, recordings: Recordings) -> tuple[Notice, ...]:
-    """Why a step is other work than that of the baseline, by what both sides know about it."""
-    known = {
-        **work_of_a_step(recordings.runs[0].info.facts),
-        "steps": str(min(one.steps for one in recordings.counted)),
-    }
-    former = {**section.work, "steps": str(section.steps)}
-    names = known.keys() & former.keys()
-    before, now = ({name: work[name] for name in names} for work in (former, known))
-    return key_differences(before, now, "work-differs", "baseline")
-
-
-def _other_copies(
+def _scaled_work(
     lines: Sequence[CounterLine],
     base: Sequence[Counted],
     recordings: Recordings,
     files: Sequence[FileChange],
     settings: Settings,
 ) -> tuple[Notice, ...]:
-    """Why a step is other work than that of the baseline, where all its copies to the device have become larger."""
-    fails = any(line.counter == _COPIED and line.state == FAIL for line in lines)
-    factor = (
-        scaled_copies(base, recordings.counted, files) if fails and _COPIED not in settings.limits.counters else None
-    )
-    return () if factor is None or factor < 1 else (Notice("copies-scaled", {"factor": factor}),)
+    """Why a step is other work, where its copies to the device or its arithmetic have all grown by one factor."""
+    failing = {line.counter for line in lines if line.state == FAIL}
+    for amounts, events in _SCALED.items():
+        if amounts in failing and amounts not in settings.limits.counters:
+            factor = scaled_amounts(events, amounts, base, recordings.counted, files)
+            if factor is not None and factor > 1:
+                return (Notice("work-scaled", {"counter": amounts, "factor": factor}),)
+    return ()
 
 
 def _hunks_of_rises(lines: Sequence[CounterLine], files: Sequence[FileChange]) -> tuple[Hunk, ...]:

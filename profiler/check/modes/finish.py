@@ -21,7 +21,16 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Final
 
 from profiler.check.counters.compare import budget_warnings, unused_limits, worst
-from profiler.check.model import BASE, CANDIDATE, FAIL, INCONCLUSIVE, PASS, CounterLine, GateResult
+from profiler.check.model import (
+    BASE,
+    CANDIDATE,
+    FAIL,
+    INCONCLUSIVE,
+    NOT_COMPARABLE,
+    PASS,
+    CounterLine,
+    GateResult,
+)
 from profiler.check.modes.causes import counted_causes, worse_causes
 from profiler.check.outputs import json
 from profiler.check.outputs.alerts import RepositoryPaths
@@ -48,7 +57,8 @@ _FALSE: Final = ("", "0", "false", "no", "off")
 _COMPARED_RUNS: Final = 5
 """Number of runs of each side that the page compares."""
 _RECORD: Final = "check.json"
-_EXIT_CODES: Final = {PASS: Exit.OK, FAIL: Exit.FAIL, INCONCLUSIVE: Exit.NOT_COMPARABLE}
+_EXIT_CODES: Final = {PASS: Exit.OK, FAIL: Exit.FAIL}
+"""Of a result that decides; any other one is `NOT_COMPARABLE`."""
 
 
 def finish(
@@ -105,8 +115,8 @@ def _finish(
         complete &= _append_to_history(settings.history, result)
     if not complete:
         return int(Exit.USAGE)
-    passes = result.state == INCONCLUSIVE and result.limits.inconclusive == "pass"
-    return int(Exit.OK if passes else _EXIT_CODES[result.state])
+    passes = result.state in (INCONCLUSIVE, NOT_COMPARABLE) and result.limits.inconclusive == "pass"
+    return int(Exit.OK if passes else _EXIT_CODES.get(result.state, Exit.NOT_COMPARABLE))
 
 
 def conclude(result: GateResult) -> GateResult:

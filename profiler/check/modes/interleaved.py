@@ -16,8 +16,9 @@ from statistics import fmean
 from typing import Final
 
 from profiler.check.counters.compare import compare, overall
+from profiler.check.counters.environment_key import other_work, per_sample
 from profiler.check.model import BASE, CANDIDATE, CONFIRM, FAIL, CounterLine, GateResult, Limits, Round
-from profiler.check.modes.counters import compare_to_baseline, merge_baseline, with_baseline_steps
+from profiler.check.modes.counters import compare_to_baseline, judged_counters, merge_baseline, with_baseline_steps
 from profiler.check.modes.finish import finish, interrupt_code, reported
 from profiler.check.modes.sides import (
     Recordings,
@@ -31,6 +32,7 @@ from profiler.check.modes.sides import (
     record_explanations,
     side_differences,
     warnings_of_steps,
+    work_of,
 )
 from profiler.check.outputs.format import percent
 from profiler.check.settings import Settings
@@ -108,26 +110,28 @@ def check_interleaved(
             runner = RoundRunner(
                 programs, settings.out, warmup=settings.warmup, patience=settings.patience, gpus=gpus, admit=admit
             )
-            run_rounds(runner, settings.limits, measured, lambda: _check_limit_names(runner.runs, settings.limits))
-        speed = throughput(measured.rounds, settings.limits, stopped=measured.stopped)
+            run_rounds(runner, settings.limits, measured, lambda: _other_work(runner.runs, settings.limits))
         recordings = {label: load_recordings(runner.runs[label], str(side.cwd)) for label, side in sides.items()}
-        lines = _compare_counters(recordings, settings.limits)
+        work = measured.other_work
+        speed = None if work else throughput(measured.rounds, settings.limits, stopped=measured.stopped)
+        lines = _compare_counters(recordings, settings.limits) if not work else ()
         if lines and overall(lines) == FAIL and not measured.exit_code:
             lines = _located(lines, programs, settings, located)
-    if speed.state == FAIL and settings.explain:
+    if speed is not None and speed.state == FAIL and settings.explain:
         details = record_explanations(programs, settings)
         recordings = {side: replace(runs, detail=details.get(side)) for side, runs in recordings.items()}
-    if sides[BASE].other_filesystem:
+    if speed is not None and sides[BASE].other_filesystem:
         speed = on_other_filesystem(speed)
     info = {label: describe_side(label, side, recordings[label], measured.rounds) for label, side in sides.items()}
     notes = [note for side in sides.values() for note in side.notes]
+    counted = judged_counters(lines, work, recordings[CANDIDATE], settings)
+    notes += per_sample(*(recordings[label].counted for label in (BASE, CANDIDATE))) if work else ()
     result = GateResult(
         base=info[BASE],
         candidate=info[CANDIDATE],
         limits=settings.limits,
         mode=mode,
-        counters=lines,
-        counters_state=overall(lines) if lines else None,
+        **(counted if lines or work else {}),
         throughput=speed,
         warnings=(
             *warnings_of_steps(recordings[CANDIDATE]),
@@ -155,13 +159,15 @@ def _diff(sides: Mapping[str, PreparedSide]) -> SourceDiff | None:
 # ---------------------------------------------------------------- counters of the rounds
 
 
-def _check_limit_names(runs: Mapping[str, Sequence[Path]], limits: Limits) -> None:
-    """After the first of many rounds.
+def _other_work(runs: Mapping[str, Sequence[Path]], limits: Limits) -> tuple[Notice, ...]:
+    """Why the sides are not comparable, after the first of many rounds.
 
     :raises ProfilerError: limits name a counter that nothing counts.
     """
-    counted = [process for side in (BASE, CANDIDATE) for process in load_recordings(runs[side]).counted]
+    base, candidate = (load_recordings(runs[side]) for side in (BASE, CANDIDATE))
+    counted = (*base.counted, *candidate.counted)
     compare(counted, counted, limits)
+    return other_work(work_of(base), work_of(candidate))
 
 
 def _compare_counters(recordings: Mapping[str, Recordings], limits: Limits) -> tuple[CounterLine, ...]:
@@ -206,10 +212,14 @@ class MeasuredRounds:
     """None: they decide."""
     exit_code: int = 0
     """The exit code of the signal that ended them; 0: none did."""
+    other_work: tuple[Notice, ...] = ()
+    """Why the sides are not comparable, which ended them; empty: they are."""
 
 
-def run_rounds(runner: RoundRunner, limits: Limits, measured: MeasuredRounds, after_first: Callable[[], None]) -> None:
-    """Measure rounds until they decide, the time limit is reached, or a signal stops them.
+def run_rounds(
+    runner: RoundRunner, limits: Limits, measured: MeasuredRounds, after_first: Callable[[], tuple[Notice, ...]]
+) -> None:
+    """Measure rounds until they decide, the time limit is reached, a signal stops them, or the sides do other work.
 
     :param measured: gets each round at once, so that none is lost when the next one fails.
     """
@@ -225,8 +235,9 @@ def run_rounds(runner: RoundRunner, limits: Limits, measured: MeasuredRounds, af
                     break
                 show(progress_text(measured.rounds, kind, limits))
                 measured.rounds.append(runner.run(len(measured.rounds) + 1, kind))
-                if len(measured.rounds) == 1:
-                    after_first()
+                if len(measured.rounds) == 1 and (work := after_first()):
+                    measured.other_work = work
+                    break
         except KeyboardInterrupt as stop:
             measured.exit_code, measured.stopped = interrupt_code(stop), Notice(INTERRUPTED)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from profiler.analyse.window import measured_window
 from profiler.check.counters.counted import counted
-from profiler.check.counters.environment_key import environment_key, key_differences
+from profiler.check.counters.environment_key import WORK, environment_key, key_differences, work_of_a_step
 from profiler.check.counters.paths import start_folder
 from profiler.check.model import BASE, Counted, Round, SideInfo
 from profiler.check.settings import Settings
@@ -203,12 +203,23 @@ def short_program(counted: Sequence[Counted], wanted: int) -> tuple[Notice, ...]
     return (Notice("short-program", {"steps": fewest, "wanted": wanted}),) if fewest < wanted else ()
 
 
+def work_of(recordings: Recordings, *, is_counted: bool = False) -> dict[str, str]:
+    """What is known about the work of a step, for `other_work`.
+
+    :param is_counted: its steps were counted, as many as were asked for.
+    """
+    if not recordings.runs:
+        return {}
+    steps = {"steps": str(min(each.steps for each in recordings.counted))} if is_counted else {}
+    return {**environment_key(recordings.runs[0]), **work_of_a_step(recordings.runs[0]), **steps}
+
+
 def side_differences(base: Recordings, candidate: Recordings) -> tuple[Notice, ...]:
-    """The facts, except for the program's name, in which the sides do other work or do it elsewhere."""
+    """The facts, except for the program's name and the work of a step, in which the sides differ."""
     if not base.runs or not candidate.runs:
         return ()
     before, after = (environment_key(side.runs[0]) for side in (base, candidate))
-    names = {"program": "", "arguments": ""}
+    names = dict.fromkeys((*WORK, "program", "arguments"), "")
     return key_differences({**before, **names}, {**after, **names}, "sides-differ")
 
 

@@ -8,7 +8,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from profiler.check.model import FAIL, INCONCLUSIVE, PASS, Change, CounterLine, GateResult, Hunk, SlowerLine
+from profiler.check.model import (
+    FAIL,
+    INCONCLUSIVE,
+    NOT_COMPARABLE,
+    PASS,
+    Change,
+    CounterLine,
+    GateResult,
+    Hunk,
+    SlowerLine,
+)
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
 from profiler.core.metrics import counter_period
@@ -17,7 +27,7 @@ from profiler.report import blocks as b
 from profiler.report.table import short_path
 from profiler.report.text import listed, plural
 
-JUDGED: Final = {PASS: "good", INCONCLUSIVE: "open", FAIL: "bad"}
+JUDGED: Final = {PASS: "good", INCONCLUSIVE: "open", NOT_COMPARABLE: "open", FAIL: "bad"}
 _PLACES: Final = 5
 _ACTIONS: Final = 3
 _HUNK_LINES: Final = 12
@@ -82,8 +92,8 @@ def _amounts(result: GateResult) -> Iterator[str]:
                 yield f"a change of {fmt.percent(first.slowdown)} may be noise"
             else:
                 yield "whether it is slower could not be determined"
-        if result.counters_state == INCONCLUSIVE:
-            yield "counters could not be compared"
+        if result.counters_state in (INCONCLUSIVE, NOT_COMPARABLE):
+            yield text.reasons(result.counters_reasons[:1]) or "counters could not be compared"
 
 
 def _rise(line: CounterLine) -> str:
@@ -248,6 +258,8 @@ def _actions(result: GateResult) -> Iterator[b.Action]:
         yield b.Action(plain(cause.fix).removesuffix("."), place=place)
     if result.state == FAIL:
         yield from _after_fail(result)
+    elif result.state == NOT_COMPARABLE:
+        yield from _to_compare(result)
     elif result.state == INCONCLUSIVE:
         yield from _to_settle(result)
     elif any(fmt.is_fewer(line) for line in result.counters) and result.baseline_file:
@@ -279,12 +291,16 @@ def _to_settle(result: GateResult) -> Iterator[b.Action]:
             break
     if text.warnings(result):
         yield b.Action("Repeat it on a quieter machine", "its warnings tell what disturbed it")
+    yield b.Action("Check again", command=_check(result))
+
+
+def _to_compare(result: GateResult) -> Iterator[b.Action]:
     if option := _option_of_baseline(result):
         yield b.Action("Count as the baseline was counted", command=_check(result, f" {option}"))
-        return
-    if result.counters_state == INCONCLUSIVE and result.baseline_file:
-        yield b.Action("Count once in this environment", command=_update(result))
-    yield b.Action("Check again", command=_check(result))
+    elif result.baseline_file:
+        yield b.Action("If the other work is intended, make the baseline again", command=_update(result))
+    else:
+        yield b.Action("Give both sides the same work, then check again", command=_check(result))
 
 
 def _option_of_baseline(result: GateResult) -> str:

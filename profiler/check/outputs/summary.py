@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, TextIO
 
-from profiler.check.model import FAIL, INCONCLUSIVE, PASS, GateResult
+from profiler.check.model import FAIL, INCONCLUSIVE, NOT_COMPARABLE, PASS, GateResult
 from profiler.check.outputs import format as fmt
 from profiler.check.outputs import text
 from profiler.check.outputs.figures import rounds_table
@@ -21,7 +21,7 @@ from profiler.report.render import markdown
 MAX_SUMMARY: Final = 1024 * 1024
 """Bytes of a step's summary; GitHub shows nothing of a longer one. Source: GitHub's documentation of job summaries."""
 _CUT: Final = "\n\n*The rest was cut off: a summary may have 1 MiB. All of it is in check.md.*\n"
-_ALERTS: Final = {PASS: "TIP", INCONCLUSIVE: "WARNING", FAIL: "CAUTION"}
+_ALERTS: Final = {PASS: "TIP", INCONCLUSIVE: "WARNING", NOT_COMPARABLE: "WARNING", FAIL: "CAUTION"}
 """Coloured quotes of GitHub and GitLab; elsewhere they are plain quotes."""
 _LINES_BELOW: Final = 3
 """Lines below the first screen: the path of the page, and the prompt of the shell."""

@@ -8,12 +8,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from profiler.analyse.finding import RuleText
-from profiler.check.model import FAIL, INCONCLUSIVE, PASS, Change, ChangeKind, CounterLine, GateResult, Throughput
+from profiler.check.model import (
+    FAIL,
+    INCONCLUSIVE,
+    NOT_COMPARABLE,
+    PASS,
+    Change,
+    ChangeKind,
+    CounterLine,
+    GateResult,
+    Throughput,
+)
 from profiler.check.outputs import format as fmt
 from profiler.core.metrics import counter_period, counter_unit, find_counter
 from profiler.core.notice import Notice
 from profiler.core.terminal import plain
-from profiler.core.units import shorten
+from profiler.core.units import shorten, significant
 from profiler.report.text import at, capitalized, listed, plural
 from profiler.run.model import Site
 
@@ -101,7 +111,7 @@ def notes(result: GateResult) -> tuple[str, ...]:
 
 def unstated_counters_reason(result: GateResult) -> str:
     """Why counters could not be compared; empty if the sentence of the verdict states it."""
-    told = result.state == result.counters_state == INCONCLUSIVE
+    told = result.state == result.counters_state and result.state in (INCONCLUSIVE, NOT_COMPARABLE)
     return "" if told else plain(reasons(result.counters_reasons))
 
 
@@ -130,11 +140,11 @@ def _verdict_parts(result: GateResult) -> Iterator[str]:
         yield _risen([line for line in result.counters if line.state == FAIL])
     if result.state == FAIL:
         return
+    if counters in (INCONCLUSIVE, NOT_COMPARABLE):
+        yield reasons(result.counters_reasons) or _undecided_counter(result.counters)
     if speed is not None and speed.state == INCONCLUSIVE:
         yield f"whether it is slower could not be determined{f': {sentence(speed.reason)}' if speed.reason else ''}"
-    if counters == INCONCLUSIVE:
-        yield reasons(result.counters_reasons) or _undecided_counter(result.counters)
-    if result.state == INCONCLUSIVE:
+    if result.state != PASS:
         return
     if counters == PASS:
         yield "no counter rose" if result.counters else "nothing was counted"
@@ -298,6 +308,41 @@ def _key_part(values: Values) -> str:
     return f"{values['part']}: {base} in the {values['where']} against {candidate}{why}"
 
 
+_WORK: Final = {
+    "batch_size": "the batch has {} samples",
+    "accumulation": "a step takes {} batches",
+    "parameter_dtype": "the parameters are {}",
+    "autocast": "autocast to {} is on",
+    "world_size": "{} ranks share the work",
+    "steps": "{} steps were counted",
+}
+"""Part of the work of a step -> its sentence."""
+_SCALED_WORK: Final = {
+    "h2d_bytes": "the bytes of each copy to the device are",
+    "flops": "the floating-point operations of each line are",
+}
+
+
+def _other_work(values: Values) -> str:
+    """'the model has 9% more parameters', 'the batch has 64 samples instead of 32'."""
+    part, base, candidate = values["part"], _shorten(values["base"]), _shorten(values["candidate"])
+    if part == "parameters":
+        change = int(values["candidate"]) / int(values["base"]) - 1
+        return f"the model has {significant(100 * abs(change), 2)}% {'more' if change > 0 else 'fewer'} parameters"
+    if part == "autocast" and not values["candidate"]:
+        return f"autocast to {base} is off"
+    instead = f" instead of {base}" if values["base"] else ""
+    return _WORK.get(part, f"{part.replace('_', ' ')} is {{}}").format(candidate) + instead
+
+
+def _per_sample(counts: tuple[str, float, float]) -> str:
+    """'0.0312 and 0.0156 syncs'."""
+    counter, *values = counts
+    before, after = (significant(value) for value in values)
+    unit = " B of" if counter_unit(counter) else ""
+    return f"{before} and {after}{unit} {fmt.counter_noun(counter)}"
+
+
 def _unused(names: Sequence[str]) -> str:
     return f"this run did not count {'it' if len(names) == 1 else 'them'}"
 
@@ -390,12 +435,13 @@ _SENTENCES: Final[Mapping[str, str | Callable[[Values], str]]] = {
     "budget-warning": lambda v: f"{capitalized(fmt.over_budget(v['counter'], v['amount'], v['budget']))}.",
     "other-command": "The baseline was counted with another command: {command}",
     "sides-differ": lambda v: f"The sides differ in {_key_part(v)}.",
-    "key-differs": lambda v: f"not comparable: {_key_part(v)}; --update adds a baseline for this one",
-    "work-differs": lambda v: f"not comparable: {_key_part(v)}; make the baseline again with --update",
-    "copies-scaled": (
-        "not comparable: each copy to the device moves {factor:.4g} times as many bytes as in the baseline, as with "
-        "another batch size or other data; make the baseline again with --update"
+    "key-differs": _key_part,
+    "work-differs": _other_work,
+    "work-scaled": lambda v: (
+        f"{_SCALED_WORK[v['counter']]} {v['factor']:.4g} times as many as before, as with another batch size or other "
+        "data"
     ),
+    "per-sample": lambda v: f"Per sample, before and now: {listed(map(_per_sample, v['counters']))}.",
     "script-renamed": "The baseline was counted when the script was called {former}, which is gone.",
     # reasons of a counter's state
     "ignored": "ignored",
